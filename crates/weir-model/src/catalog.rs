@@ -1,0 +1,112 @@
+//! The catalog: which streams and relations there are, and what their columns mean.
+
+use std::sync::Arc;
+
+use crate::event::{io_schema, iostream_schema};
+use crate::{Field, Schema, Type, Unit};
+
+/// Stream or relation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// Rows with a timestamp.
+    Stream,
+    /// Rows that come and go.
+    Relation,
+}
+
+/// A named source of rows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Declaration {
+    /// Its name; names are compared without regard to case.
+    pub name: String,
+    /// Stream or relation.
+    pub shape: Shape,
+    /// Its columns.
+    pub schema: Arc<Schema>,
+    /// What `*` means, by name; `None` means every column by its plain name. The thesis's scripts expect its ten columns.
+    pub star: Option<Vec<String>>,
+    /// What it is, in a sentence.
+    pub doc: String,
+}
+
+/// The sources that queries can name.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// The declarations, in the order they are listed.
+    pub declarations: Vec<Declaration>,
+}
+
+/// The columns of `IOstream` that the thesis's queries see (Table 3.1, those of a filter instance).
+pub const THESIS_COLUMNS: [&str; 10] = [
+    "BlktapTS", "Type", "IOOp", "ReqId", "Sector", "Size", "VMName", "VDisk", "PDisk", "FtrTS",
+];
+
+impl Catalog {
+    /// The sources that are always there.
+    pub fn builtin() -> Catalog {
+        let stream = |name: &str, schema: Schema, doc: &str| Declaration {
+            name: name.into(),
+            shape: Shape::Stream,
+            schema: Arc::new(schema),
+            star: None,
+            doc: doc.into(),
+        };
+        Catalog {
+            declarations: vec![
+                stream(
+                    "IO",
+                    io_schema(),
+                    "one row per finished request; most people want this one",
+                ),
+                stream(
+                    "IOstream",
+                    iostream_schema(),
+                    "one row per event: each request and each response (thesis, Table 3.1)",
+                ),
+                stream(
+                    "weir",
+                    weir_schema(),
+                    "the system about itself: events in, out and lost, by place and cause",
+                ),
+            ],
+        }
+    }
+
+    /// The built-in sources as a script in STREAM's format sees them: `IOstream` has the thesis's ten columns.
+    pub fn thesis() -> Catalog {
+        let mut catalog = Catalog::builtin();
+        for declaration in &mut catalog.declarations {
+            if declaration.name == "IOstream" {
+                declaration.star = Some(THESIS_COLUMNS.map(String::from).to_vec());
+            }
+        }
+        catalog
+    }
+
+    /// The source called `name`, without regard to case.
+    pub fn find(&self, name: &str) -> Option<&Declaration> {
+        self.declarations
+            .iter()
+            .find(|d| d.name.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The schema of stream `weir`: one row per counter that changed.
+pub fn weir_schema() -> Schema {
+    Schema::new(vec![
+        Field::new("ts", Type::Time)
+            .unit(Unit::Nanoseconds)
+            .doc("when the counter was read"),
+        Field::new("place", Type::Text).doc("who counts: tap, engine, sink, a query"),
+        Field::new("counter", Type::Text)
+            .doc("what is counted: events_in, events_out, events_lost, bytes, ..."),
+        Field::new("cause", Type::Text)
+            .nullable()
+            .doc("why, for losses: ring_full, table_full, late, unseen, malformed"),
+        Field::new("device", Type::Text)
+            .nullable()
+            .doc("the device concerned"),
+        Field::new("value", Type::Int).doc("the count since the last row of this counter"),
+        Field::new("total", Type::Int).doc("the count since the start"),
+    ])
+}

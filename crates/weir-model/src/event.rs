@@ -1,0 +1,525 @@
+//! I/O events as taps and trace readers see them, and the builders that turn them into batches of `IOstream` and `IO`.
+
+use std::sync::OnceLock;
+
+use arrow_array::{Int64Array, UInt32Array};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+
+use crate::{Alias, Batch, Column, Field, Nanos, SECTOR_BYTES, Schema, Symbol, Type, Unit};
+
+/// What kind of event a row of `IOstream` is (thesis, Table 3.1, `Type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// `Q`: a request was issued.
+    Request,
+    /// `R`: it was answered.
+    Response,
+    /// `E`: it failed.
+    Error,
+    /// `N`: it is not supported.
+    Unsupported,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Op {
+    /// `r`
+    Read = 0,
+    /// `w`
+    Write = 1,
+    /// `f`: flush the device's volatile cache.
+    Flush = 2,
+    /// `d`: discard (trim, unmap), secure erase included.
+    Discard = 3,
+    /// `z`: write zeroes.
+    WriteZeroes = 4,
+}
+
+/// Where in the stack a tap sits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// The VM's own requests, before the host maps them.
+    Vdisk = 0,
+    /// The host's file systems.
+    Vfs = 1,
+    /// The host's block layer.
+    Block = 2,
+}
+
+impl EventKind {
+    /// All kinds.
+    pub const ALL: [EventKind; 4] = [
+        EventKind::Request,
+        EventKind::Response,
+        EventKind::Error,
+        EventKind::Unsupported,
+    ];
+
+    /// `Q`, `R`, `E`, `N`.
+    pub fn as_str(self) -> &'static str {
+        ["Q", "R", "E", "N"][self as usize]
+    }
+
+    /// The interned letter.
+    pub fn symbol(self) -> Symbol {
+        static SYMBOLS: OnceLock<[Symbol; 4]> = OnceLock::new();
+        SYMBOLS.get_or_init(|| EventKind::ALL.map(|k| Symbol::new(k.as_str())))[self as usize]
+    }
+}
+
+impl Op {
+    /// All operations.
+    pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+
+    /// `r`, `w`, `f`, `d`, `z`.
+    pub fn as_str(self) -> &'static str {
+        ["r", "w", "f", "d", "z"][self as usize]
+    }
+
+    /// The interned letter.
+    pub fn symbol(self) -> Symbol {
+        static SYMBOLS: OnceLock<[Symbol; 5]> = OnceLock::new();
+        SYMBOLS.get_or_init(|| Op::ALL.map(|k| Symbol::new(k.as_str())))[self as usize]
+    }
+
+    /// The operation that a letter stands for, in either case.
+    pub fn from_letter(letter: &str) -> Option<Op> {
+        Op::ALL
+            .into_iter()
+            .find(|op| op.as_str().eq_ignore_ascii_case(letter))
+    }
+}
+
+impl Level {
+    /// All levels.
+    pub const ALL: [Level; 3] = [Level::Vdisk, Level::Vfs, Level::Block];
+
+    /// `vdisk`, `vfs`, `block`.
+    pub fn as_str(self) -> &'static str {
+        ["vdisk", "vfs", "block"][self as usize]
+    }
+
+    /// The interned name.
+    pub fn symbol(self) -> Symbol {
+        static SYMBOLS: OnceLock<[Symbol; 3]> = OnceLock::new();
+        SYMBOLS.get_or_init(|| Level::ALL.map(|k| Symbol::new(k.as_str())))[self as usize]
+    }
+}
+
+/// One event: a row of `IOstream`. `None` means that the source does not know.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Event {
+    /// When it happened.
+    pub ts: Nanos,
+    /// Request, response, error.
+    pub kind: EventKind,
+    /// What it does.
+    pub op: Op,
+    /// Pairs a response with its request, unique per disk while in flight.
+    pub req_id: i64,
+    /// First sector; `None` for a flush.
+    pub sector: Option<i64>,
+    /// Length in sectors; what remained to be done may be less than was asked.
+    pub sectors: i64,
+    /// The VM's name.
+    pub vm: Option<Symbol>,
+    /// The disk as the VM sees it.
+    pub vdisk: Option<Symbol>,
+    /// The device or file on the host.
+    pub pdisk: Option<Symbol>,
+    /// When the agent's engine took the event in.
+    pub agent_ts: Option<Nanos>,
+    /// When the monitor's engine took the event in.
+    pub monitor_ts: Option<Nanos>,
+    /// The agent that sent it.
+    pub host: Option<Symbol>,
+    /// Where the tap sits.
+    pub level: Level,
+    /// The submitting process (thread group).
+    pub pid: Option<i64>,
+    /// Its command name.
+    pub comm: Option<Symbol>,
+    /// The path of its cgroup.
+    pub cgroup: Option<Symbol>,
+    /// The processor that submitted it.
+    pub cpu: Option<i64>,
+    /// How it was asked for, in blktrace's letters: `F` force unit access, `S` sync, `M` metadata, `A` read-ahead.
+    pub flags: Option<Symbol>,
+    /// The error as a positive errno; `None` without one.
+    pub error: Option<i64>,
+    /// How many further bios were merged into the request.
+    pub merges: Option<i64>,
+}
+
+impl Event {
+    /// An event with what every source knows; the rest unknown.
+    pub fn new(
+        ts: Nanos,
+        kind: EventKind,
+        op: Op,
+        req_id: i64,
+        sector: Option<i64>,
+        sectors: i64,
+    ) -> Event {
+        Event {
+            ts,
+            kind,
+            op,
+            req_id,
+            sector,
+            sectors,
+            vm: None,
+            vdisk: None,
+            pdisk: None,
+            agent_ts: None,
+            monitor_ts: None,
+            host: None,
+            level: Level::Block,
+            pid: None,
+            comm: None,
+            cgroup: None,
+            cpu: None,
+            flags: None,
+            error: None,
+            merges: None,
+        }
+    }
+}
+
+/// One finished request: a row of `IO`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IoEvent {
+    /// What the stream `IOstream` would have said at its completion; `ts` is when it finished.
+    pub event: Event,
+    /// Insert to issue.
+    pub wait_ns: Option<Nanos>,
+    /// Issue to complete.
+    pub service_ns: Option<Nanos>,
+    /// Insert to complete: what the submitter felt.
+    pub latency_ns: Option<Nanos>,
+    /// Requests of this disk outstanding when it was issued, itself included.
+    pub in_flight: Option<i64>,
+    /// First sector minus last sector of the disk's previous request: 1 is sequential.
+    pub seek_sectors: Option<i64>,
+}
+
+/// How a column's values are read from a row of type `R`.
+#[derive(Clone, Copy)]
+enum Get<R> {
+    Int(fn(&R) -> Option<i64>),
+    Text(fn(&R) -> Option<Symbol>),
+}
+
+/// The columns of `IOstream`, in order, each with how to read it from an [`Event`].
+fn event_columns() -> Vec<(Field, Get<Event>)> {
+    use Get::{Int, Text};
+    use Type as T;
+    vec![
+        (
+            Field::new("ts", T::Time)
+                .unit(Unit::Nanoseconds)
+                .doc("when the event happened at the tap")
+                .aliases(&[Alias::in_unit("BlktapTS", Unit::Microseconds)]),
+            Int(|e| Some(e.ts)),
+        ),
+        (
+            Field::new("type", T::Text).doc("Q request, R response, E error, N not supported"),
+            Text(|e| Some(e.kind.symbol())),
+        ),
+        (
+            Field::new("op", T::Text)
+                .doc("r read, w write, f flush, d discard, z write zeroes")
+                .aliases(&[Alias::same("IOOp"), Alias::same("IOP")]),
+            Text(|e| Some(e.op.symbol())),
+        ),
+        (
+            Field::new("req_id", T::Int)
+                .doc("pairs a response with its request, unique per disk while in flight")
+                .aliases(&[Alias::same("ReqId")]),
+            Int(|e| Some(e.req_id)),
+        ),
+        (
+            Field::new("sector", T::Int)
+                .unit(Unit::Sectors)
+                .nullable()
+                .doc("first sector of the request; NULL for a flush"),
+            Int(|e| e.sector),
+        ),
+        (
+            Field::new("sectors", T::Int)
+                .unit(Unit::Sectors)
+                .doc("length of the request in sectors of 512 bytes")
+                .aliases(&[Alias::same("Size")]),
+            Int(|e| Some(e.sectors)),
+        ),
+        (
+            Field::new("bytes", T::Int).unit(Unit::Bytes).doc("length of the request in bytes"),
+            Int(|e| Some(e.sectors * SECTOR_BYTES)),
+        ),
+        (
+            Field::new("vm", T::Text)
+                .nullable()
+                .doc("name of the virtual machine; NULL where it is not known")
+                .aliases(&[Alias::same("VMName")]),
+            Text(|e| e.vm),
+        ),
+        (
+            Field::new("vdisk", T::Text).nullable().doc("the disk as the VM sees it, as /dev/vda"),
+            Text(|e| e.vdisk),
+        ),
+        (
+            Field::new("pdisk", T::Text)
+                .nullable()
+                .doc("the device or file on the host, as /dev/sda3 or an image's path"),
+            Text(|e| e.pdisk),
+        ),
+        (
+            Field::new("agent_ts", T::Time)
+                .unit(Unit::Nanoseconds)
+                .nullable()
+                .doc("when the agent's engine took the event in")
+                .aliases(&[Alias::in_unit("FtrTS", Unit::Microseconds)]),
+            Int(|e| e.agent_ts),
+        ),
+        (
+            Field::new("monitor_ts", T::Time)
+                .unit(Unit::Nanoseconds)
+                .nullable()
+                .doc("when the monitor's engine took the event in")
+                .aliases(&[Alias::in_unit("MtrTS", Unit::Microseconds)]),
+            Int(|e| e.monitor_ts),
+        ),
+        (
+            Field::new("host", T::Text)
+                .nullable()
+                .doc("the agent that sent the event")
+                .aliases(&[Alias::same("IP")]),
+            Text(|e| e.host),
+        ),
+        (
+            Field::new("level", T::Text).doc("where in the stack the tap sits: vdisk, vfs or block"),
+            Text(|e| Some(e.level.symbol())),
+        ),
+        (
+            Field::new("pid", T::Int)
+                .nullable()
+                .doc("process that submitted the request, captured at submission"),
+            Int(|e| e.pid),
+        ),
+        (
+            Field::new("comm", T::Text).nullable().doc("command name of that process"),
+            Text(|e| e.comm),
+        ),
+        (
+            Field::new("cgroup", T::Text).nullable().doc("path of the cgroup that owns the request"),
+            Text(|e| e.cgroup),
+        ),
+        (
+            Field::new("cpu", T::Int).nullable().doc("processor on which it was issued"),
+            Int(|e| e.cpu),
+        ),
+        (
+            Field::new("flags", T::Text)
+                .nullable()
+                .doc("how it was asked for, in blktrace's letters: F forced unit access, S sync, M metadata, A read-ahead"),
+            Text(|e| e.flags),
+        ),
+        (
+            Field::new("error", T::Int).nullable().doc("errno of a failed request, positive; NULL without failure"),
+            Int(|e| e.error),
+        ),
+        (
+            Field::new("merges", T::Int)
+                .nullable()
+                .doc("how many further bios were merged into the request"),
+            Int(|e| e.merges),
+        ),
+    ]
+}
+
+/// The columns that `IO` has beyond those of `IOstream`.
+fn io_columns() -> Vec<(Field, Get<IoEvent>)> {
+    use Get::Int;
+    let span = |name: &str| {
+        Field::new(name, Type::Int)
+            .unit(Unit::Nanoseconds)
+            .nullable()
+    };
+    vec![
+        (span("wait").doc("insert to issue: time in the host's queue"), Int(|e| e.wait_ns)),
+        (span("service").doc("issue to complete: time in the device"), Int(|e| e.service_ns)),
+        (span("latency").doc("insert to complete: what the submitter feels"), Int(|e| e.latency_ns)),
+        (
+            Field::new("in_flight", Type::Int)
+                .nullable()
+                .doc("requests of that disk outstanding when this one was issued, itself included"),
+            Int(|e| e.in_flight),
+        ),
+        (
+            Field::new("seek", Type::Int)
+                .unit(Unit::Sectors)
+                .nullable()
+                .doc("first sector minus last sector of the disk's previous request; sequential is 1"),
+            Int(|e| e.seek_sectors),
+        ),
+    ]
+}
+
+/// The schema of stream `IOstream`: one row per event (thesis, Table 3.1, in 64 bits).
+pub fn iostream_schema() -> Schema {
+    Schema::new(
+        event_columns()
+            .into_iter()
+            .map(|(field, _)| field)
+            .collect(),
+    )
+}
+
+/// The schema of stream `IO`: one row per finished request.
+pub fn io_schema() -> Schema {
+    let mut schema = iostream_schema();
+    schema
+        .fields
+        .extend(io_columns().into_iter().map(|(field, _)| field));
+    schema
+}
+
+/// Turns events into batches of `IOstream`; columns that nobody asked for stay NULL and cost nothing.
+pub struct EventBatch {
+    columns: Vec<Option<Get<Event>>>,
+}
+
+/// Turns finished requests into batches of `IO`; columns that nobody asked for stay NULL and cost nothing.
+pub struct IoBatch {
+    event: Vec<Option<Get<Event>>>,
+    own: Vec<Option<Get<IoEvent>>>,
+}
+
+impl EventBatch {
+    /// A builder of the columns whose positions `wanted` names; `None` means all.
+    pub fn new(wanted: Option<&[usize]>) -> EventBatch {
+        EventBatch {
+            columns: wanted_columns(event_columns(), 0, wanted),
+        }
+    }
+
+    /// The batch of `events`, which are in time order.
+    pub fn build(&self, events: &[Event]) -> Batch {
+        let ts: Vec<i64> = events.iter().map(|e| e.ts).collect();
+        let columns = self
+            .columns
+            .iter()
+            .map(|get| column(events, |e| e, *get))
+            .collect();
+        Batch::stream(ts, columns)
+    }
+}
+
+impl IoBatch {
+    /// A builder of the columns whose positions `wanted` names; `None` means all.
+    pub fn new(wanted: Option<&[usize]>) -> IoBatch {
+        let event = wanted_columns(event_columns(), 0, wanted);
+        let own = wanted_columns(io_columns(), event.len(), wanted);
+        IoBatch { event, own }
+    }
+
+    /// The batch of `events`, which are in order of completion.
+    pub fn build(&self, events: &[IoEvent]) -> Batch {
+        let ts: Vec<i64> = events.iter().map(|e| e.event.ts).collect();
+        let event = self
+            .event
+            .iter()
+            .map(|get| column(events, |e| &e.event, *get));
+        let own = self.own.iter().map(|get| column(events, |e| e, *get));
+        Batch::stream(ts, event.chain(own).collect())
+    }
+}
+
+fn wanted_columns<R>(
+    columns: Vec<(Field, Get<R>)>,
+    first: usize,
+    wanted: Option<&[usize]>,
+) -> Vec<Option<Get<R>>> {
+    let asked = |i: usize| wanted.is_none_or(|w| w.contains(&i));
+    columns
+        .into_iter()
+        .enumerate()
+        .map(|(i, (_, get))| asked(first + i).then_some(get))
+        .collect()
+}
+
+fn column<T, R>(rows: &[T], of: impl Fn(&T) -> &R, get: Option<Get<R>>) -> Column {
+    match get {
+        None => Column::Nulls(rows.len()),
+        Some(Get::Int(get)) => {
+            let (values, nulls) = gather(rows, |row| get(of(row)));
+            Column::Int(Int64Array::new(values.into(), nulls))
+        }
+        Some(Get::Text(get)) => {
+            let (values, nulls) = gather(rows, |row| get(of(row)).map(Symbol::id));
+            Column::Text(UInt32Array::new(values.into(), nulls))
+        }
+    }
+}
+
+fn gather<T, V: Default>(
+    rows: &[T],
+    get: impl Fn(&T) -> Option<V>,
+) -> (Vec<V>, Option<NullBuffer>) {
+    let mut missing = 0;
+    let values: Vec<V> = rows
+        .iter()
+        .map(|row| {
+            let value = get(row);
+            missing += usize::from(value.is_none());
+            value.unwrap_or_default()
+        })
+        .collect();
+    let nulls = (missing > 0).then(|| {
+        NullBuffer::new(BooleanBuffer::collect_bool(rows.len(), |i| {
+            get(&rows[i]).is_some()
+        }))
+    });
+    (values, nulls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Value;
+
+    #[test]
+    fn a_batch_holds_what_the_event_said() {
+        let mut event = Event::new(5_000, EventKind::Request, Op::Write, 7, Some(64), 8);
+        event.vm = Some(Symbol::new("muscatvm51"));
+        let batch = EventBatch::new(None).build(&[event]);
+        let schema = iostream_schema();
+        let value = |name: &str| batch.columns[schema.index(name)].value(0);
+        assert_eq!(value("type"), Value::text("Q"));
+        assert_eq!(value("bytes"), Value::Int(4096));
+        assert_eq!(value("vm"), Value::text("muscatvm51"));
+        assert_eq!(value("pid"), Value::Null);
+    }
+
+    #[test]
+    fn a_column_that_nobody_wants_is_not_built() {
+        let schema = io_schema();
+        let event = IoEvent {
+            event: Event::new(1, EventKind::Response, Op::Read, 1, Some(0), 1),
+            wait_ns: Some(1),
+            service_ns: Some(2),
+            latency_ns: Some(3),
+            in_flight: Some(1),
+            seek_sectors: None,
+        };
+        let latency = schema.index("latency");
+        let batch = IoBatch::new(Some(&[latency])).build(&[event]);
+        assert!(matches!(
+            batch.columns[schema.index("op")],
+            Column::Nulls(1)
+        ));
+        assert_eq!(batch.columns[latency].value(0), Value::Int(3));
+    }
+}

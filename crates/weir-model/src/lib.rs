@@ -1,0 +1,36 @@
+//! The nouns of weir: types, values, schemas with units, batches and the built-in catalog.
+//!
+//! Every crate speaks these words and no other: a tap builds [`Batch`]es of events, the engine turns
+//! batches into batches of deltas, a sink prints them. Nothing here does I/O.
+
+pub mod batch;
+pub mod catalog;
+pub mod demand;
+pub mod event;
+pub mod schema;
+pub mod symbol;
+pub mod types;
+
+pub use batch::{Batch, Column, ColumnBuilder, TallyArray};
+pub use catalog::{Catalog, Declaration, Shape};
+pub use demand::{Clause, Demand, KernelField, Predicate, Test};
+pub use event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Level, Op};
+pub use schema::{Alias, Field, Schema};
+pub use symbol::Symbol;
+pub use types::{Dimension, Tally, Type, Unit, Value};
+
+/// A point in time, or a span of it, in nanoseconds; points count from the Unix epoch.
+///
+/// `i64` nanoseconds last until the year 2262. The engine itself counts in whatever unit its sources
+/// use (scripts in STREAM's format count integer ticks), so instants inside batches are plain `i64`.
+pub type Nanos = i64;
+
+/// Nanoseconds in one second.
+pub const NANOS_PER_SECOND: Nanos = 1_000_000_000;
+
+/// Nanoseconds in one microsecond, the thesis's unit of time.
+pub const NANOS_PER_MICRO: Nanos = 1_000;
+
+/// Bytes in one sector. The block layer and every trace format count in sectors of this size,
+/// whatever the device's own block size is (`include/linux/types.h`, `sector_t`).
+pub const SECTOR_BYTES: i64 = 512;

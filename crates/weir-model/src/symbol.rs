@@ -1,0 +1,142 @@
+//! Text, interned once for the whole process: a [`Symbol`] is 4 bytes and equal texts have equal symbols.
+//!
+//! Names of VMs, disks and commands repeat millions of times in a stream of I/O events. A tap interns each
+//! name once; from there on events, hash tables and comparisons for equality carry the number only.
+//! Symbols are never freed, so the table is bounded in entries and in bytes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{OnceLock, RwLock};
+
+/// Most distinct texts one process may hold.
+pub const SYMBOLS_MAX: usize = 1 << 24;
+
+/// Most bytes of text one process may hold.
+pub const SYMBOL_BYTES_MAX: usize = 1 << 30;
+
+/// An interned text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Symbol(u32);
+
+/// The symbol table is full: too many distinct texts, or too many bytes of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableFull;
+
+impl fmt::Display for TableFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "more than {SYMBOLS_MAX} distinct texts or {SYMBOL_BYTES_MAX} bytes of text; group or filter before making texts"
+        )
+    }
+}
+
+impl std::error::Error for TableFull {}
+
+#[derive(Default)]
+struct Table {
+    ids: HashMap<&'static str, u32>,
+    texts: Vec<&'static str>,
+    bytes: usize,
+}
+
+fn table() -> &'static RwLock<Table> {
+    static TABLE: OnceLock<RwLock<Table>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut table = Table::default();
+        // Symbol(0) is the empty text, so that `Symbol::default()` means something.
+        table.ids.insert("", 0);
+        table.texts.push("");
+        RwLock::new(table)
+    })
+}
+
+impl Symbol {
+    /// The symbol of `text`, made now if this is the first time it is seen.
+    ///
+    /// # Errors
+    /// [`TableFull`] when `text` is new and the table holds [`SYMBOLS_MAX`] texts or [`SYMBOL_BYTES_MAX`] bytes.
+    pub fn try_new(text: &str) -> Result<Symbol, TableFull> {
+        if let Some(&id) = table().read().expect("no panic while held").ids.get(text) {
+            return Ok(Symbol(id));
+        }
+        let mut table = table().write().expect("no panic while held");
+        if let Some(&id) = table.ids.get(text) {
+            return Ok(Symbol(id));
+        }
+        if table.texts.len() >= SYMBOLS_MAX || table.bytes + text.len() > SYMBOL_BYTES_MAX {
+            return Err(TableFull);
+        }
+        let id = table.texts.len() as u32;
+        let text: &'static str = Box::leak(text.into());
+        table.bytes += text.len();
+        table.texts.push(text);
+        table.ids.insert(text, id);
+        Ok(Symbol(id))
+    }
+
+    /// The symbol of `text`, for texts of our own making: literals, catalog names, tests.
+    ///
+    /// # Panics
+    /// When the table is full; text from outside goes through [`Symbol::try_new`].
+    pub fn new(text: &str) -> Symbol {
+        Symbol::try_new(text).expect("the symbol table has room for a literal")
+    }
+
+    /// The text.
+    pub fn as_str(self) -> &'static str {
+        table().read().expect("no panic while held").texts[self.0 as usize]
+    }
+
+    /// The number that stands for the text in a [`crate::Column::Text`].
+    pub fn id(self) -> u32 {
+        self.0
+    }
+
+    /// The symbol behind a number that [`Symbol::id`] gave.
+    pub fn from_id(id: u32) -> Symbol {
+        Symbol(id)
+    }
+
+    /// How many texts there are and how many bytes they take.
+    pub fn usage() -> (usize, usize) {
+        let table = table().read().expect("no panic while held");
+        (table.texts.len(), table.bytes)
+    }
+
+    /// Calls `f` with the texts of all symbols so far, by id: one lock for a whole column.
+    pub fn with_texts<R>(f: impl FnOnce(&[&'static str]) -> R) -> R {
+        f(&table().read().expect("no panic while held").texts)
+    }
+}
+
+impl fmt::Debug for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl From<&str> for Symbol {
+    fn from(text: &str) -> Symbol {
+        Symbol::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_have_equal_symbols() {
+        assert_eq!(Symbol::new("sda"), Symbol::new("sda"));
+        assert_ne!(Symbol::new("sda"), Symbol::new("sdb"));
+        assert_eq!(Symbol::new("sda").as_str(), "sda");
+        assert_eq!(Symbol::default().as_str(), "");
+    }
+}

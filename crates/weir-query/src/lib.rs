@@ -1,0 +1,1 @@
+//! CQL from text to operators: parser, checker, optimizer, placement and the delta engine.

@@ -1,0 +1,1 @@
+//! Sinks: where answers go (table, JSON, CSV, deltas, Parquet).

@@ -1,0 +1,1 @@
+//! Mergeable approximate summaries: log-linear histograms, quantiles, heavy hitters, distinct counts.
