@@ -1,1 +1,67 @@
 //! Taps: sources of I/O events, live by eBPF and from trace files.
+//!
+//! A tap is told what the queries need (a [`weir_model::Demand`] per stream) and then says what it saw, in time order. Taps know nothing of
+//! queries or sinks. The only `unsafe` code and the only C of the project live here.
+
+use std::time::Duration;
+
+use weir_model::{Batch, Nanos, Symbol};
+
+pub mod error;
+
+pub use error::TapError;
+
+/// The streams a tap can be asked for, beside those of the catalog: every row of `IOstream` (requests and responses), in the schema of
+/// `IO`, so that responses carry their times. It is what a recording holds.
+pub const RECORDING: &str = "recording";
+
+/// What a tap says next.
+#[derive(Debug)]
+pub enum Said {
+    /// Rows of the stream of demand number `demand`, in time order, none older than what was said before.
+    Rows {
+        /// Position in the demands the tap was opened with.
+        demand: usize,
+        /// The rows.
+        batch: Batch,
+    },
+    /// No more rows at or before this instant will come, in any stream.
+    Heartbeat(Nanos),
+    /// Nothing came within the patience given.
+    Quiet,
+    /// The source has ended; nothing more will come.
+    End,
+}
+
+/// A count of something the tap did or lost, for stream `weir` and the closing summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// What: `events_in`, `events_lost`, `unseen`, `bad_records`, ...
+    pub counter: &'static str,
+    /// Why, for losses: `ring_full`, `table_full`, `malformed`, ...
+    pub cause: Option<&'static str>,
+    /// The device or file concerned.
+    pub device: Option<Symbol>,
+    /// How many since the tap was opened.
+    pub total: i64,
+}
+
+/// A source of I/O events.
+pub trait Tap: Send {
+    /// What comes next; waits up to `patience` for it.
+    ///
+    /// # Errors
+    /// When the source fails for good. What was said before stands.
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError>;
+
+    /// All counts so far.
+    fn counts(&mut self) -> Vec<Count>;
+
+    /// How far through a file, from 0 to 1; `None` for a live source.
+    fn progress(&self) -> Option<f64> {
+        None
+    }
+
+    /// What the source does in place of the engine, and what it could not do: one line each, for `weir explain`.
+    fn describe(&self) -> Vec<String>;
+}

@@ -1,0 +1,122 @@
+//! Aggregates: one value for the rows of a group, kept up to date as rows come and go.
+//!
+//! Every aggregate has four verbs: update (a row comes, or goes again with a negative weight), result, partial and merge,
+//! so that a group split over hosts or threads gives what the whole would have given.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
+
+use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
+use crate::expr::Expr;
+
+/// Every aggregate CQL knows, in the order the reference lists them.
+pub static AGGREGATES: &[&dyn Aggregate] = &[];
+
+/// An aggregate function.
+pub trait Aggregate: Sync {
+    /// What it is.
+    fn doc(&self) -> &'static FunctionDoc;
+
+    /// What it returns for such arguments. `count(*)` has none.
+    ///
+    /// # Errors
+    /// When it does not take them.
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal>;
+
+    /// The state of `call` for a growing number of groups, none yet.
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState>;
+}
+
+/// The state of one aggregate call over all groups, side by side. Groups are numbered by the engine, from 0, and reused.
+pub trait AggregateState: Send {
+    /// Makes room for groups up to `groups`, new ones empty.
+    fn resize(&mut self, groups: usize);
+
+    /// Folds rows in, in order, and appends to `out` the group's result after each row `i` for which `wanted[i]`.
+    ///
+    /// Row `i` belongs to group `groups[i]`, comes (weight > 0) or goes (weight < 0) `|weights[i]|` times, and its
+    /// arguments are `args[..]` at `i`. What goes has come before.
+    ///
+    /// # Errors
+    /// When a result cannot be held (integer overflow).
+    fn update(
+        &mut self,
+        groups: &[u32],
+        weights: &[i64],
+        args: &[Column],
+        wanted: &[bool],
+        out: &mut ColumnBuilder,
+    ) -> Result<(), EvalError>;
+
+    /// The result of a group.
+    ///
+    /// # Errors
+    /// As [`AggregateState::update`].
+    fn result(&self, group: u32) -> Result<Value, EvalError>;
+
+    /// Forgets a group, which is then empty.
+    fn clear(&mut self, group: u32);
+
+    /// The group's state as bytes that [`AggregateState::merge`] of the same call understands.
+    fn partial(&self, group: u32, out: &mut Vec<u8>);
+
+    /// Adds a state that [`AggregateState::partial`] gave to the group's own.
+    ///
+    /// # Errors
+    /// When the bytes are not such a state, or the sum cannot be held.
+    fn merge(&mut self, group: u32, partial: &[u8]) -> Result<(), EvalError>;
+
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize;
+}
+
+/// A checked call of an aggregate.
+#[derive(Clone)]
+pub struct AggregateCall {
+    /// The aggregate.
+    pub function: &'static dyn Aggregate,
+    /// Its arguments over the input's columns; constants (as the q of a quantile) included. Empty for `count(*)`.
+    pub args: Vec<Expr>,
+    /// `agg(DISTINCT x)`: each different value counts once. The engine sees to it, the state does not know.
+    pub distinct: bool,
+    /// The type of the result.
+    pub ty: Type,
+    /// Its unit.
+    pub unit: Unit,
+}
+
+/// The aggregate called `name`, by its own name or an alias, without regard to case.
+pub fn find(name: &str) -> Option<&'static dyn Aggregate> {
+    let answers = |d: &FunctionDoc| {
+        d.name.eq_ignore_ascii_case(name) || d.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
+    };
+    AGGREGATES.iter().copied().find(|f| answers(f.doc()))
+}
+
+impl fmt::Debug for AggregateCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let distinct = if self.distinct { " distinct" } else { "" };
+        write!(f, "{}{distinct}", self.function.doc().name)?;
+        f.debug_list().entries(&self.args).finish()
+    }
+}
+
+impl PartialEq for AggregateCall {
+    fn eq(&self, other: &AggregateCall) -> bool {
+        self.function.doc().name == other.function.doc().name
+            && self.args == other.args
+            && self.distinct == other.distinct
+    }
+}
+
+impl Eq for AggregateCall {}
+
+impl Hash for AggregateCall {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.function.doc().name.hash(state);
+        self.args.hash(state);
+        self.distinct.hash(state);
+    }
+}

@@ -1,0 +1,103 @@
+//! Functions: one description each, from which the checker, the engine, `weir functions` and the reference page live.
+
+pub mod aggregate;
+pub mod scalar;
+
+pub use aggregate::{Aggregate, AggregateCall, AggregateState};
+pub use scalar::{Scalar, ScalarCall};
+
+use std::fmt;
+
+use weir_model::{Type, Unit};
+
+/// What a reader of the reference learns about a function.
+#[derive(Debug)]
+pub struct FunctionDoc {
+    /// Its name, lower case.
+    pub name: &'static str,
+    /// Other names it answers to.
+    pub aliases: &'static [&'static str],
+    /// How it is called: `quantile(x, q)`.
+    pub signature: &'static str,
+    /// What it gives, in one sentence.
+    pub summary: &'static str,
+    /// Units, NULLs, errors, sources; full sentences, or empty.
+    pub details: &'static str,
+    /// Worked examples; each is a test.
+    pub examples: &'static [Example],
+}
+
+/// A worked example of a function, run as a test.
+#[derive(Debug)]
+pub struct Example {
+    /// For a scalar function an expression without columns: `abs(-3)`. For an aggregate a call over columns `x`, `y`: `sum(x)`.
+    pub call: &'static str,
+    /// For an aggregate, the rows, one a line, values separated by commas, named `x`, `y`; `NULL` is NULL. Empty for a scalar function.
+    pub rows: &'static str,
+    /// What comes out, as `Display` of [`weir_model::Value`] prints it.
+    pub result: &'static str,
+}
+
+/// An argument as the checker sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Argument {
+    /// Its type.
+    pub ty: Type,
+    /// Its unit.
+    pub unit: Unit,
+    /// Its value, where it is a constant.
+    pub constant: Option<weir_model::Value>,
+}
+
+/// The type and unit of a call's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Returns {
+    /// Its type.
+    pub ty: Type,
+    /// Its unit.
+    pub unit: Unit,
+}
+
+/// Why a call is refused: a message for the diagnostic, and which argument it concerns (`None`: their number).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Position of the offending argument.
+    pub argument: Option<usize>,
+    /// What is wrong, lower case, no full stop.
+    pub message: String,
+}
+
+/// A query's run-time failure; it ends that query and no other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvalError {
+    /// What happened: `integer overflow in sum(bytes)`.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl EvalError {
+    /// An error without remedy.
+    pub fn new(message: impl Into<String>) -> EvalError {
+        EvalError {
+            message: message.into(),
+            help: None,
+        }
+    }
+
+    /// The same error with a remedy.
+    pub fn help(self, help: impl Into<String>) -> EvalError {
+        EvalError {
+            help: Some(help.into()),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for EvalError {}

@@ -1,0 +1,74 @@
+//! Scalar functions: one value in a row for the arguments of that row.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use weir_model::{Column, Type, Unit};
+
+use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
+use crate::expr::Expr;
+
+/// Every scalar function CQL knows, in the order the reference lists them.
+pub static SCALARS: &[&dyn Scalar] = &[];
+
+/// A scalar function.
+pub trait Scalar: Sync {
+    /// What it is.
+    fn doc(&self) -> &'static FunctionDoc;
+
+    /// What it returns for such arguments.
+    ///
+    /// # Errors
+    /// When it does not take them.
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal>;
+
+    /// Its values for `len` rows of arguments, which passed [`Scalar::check`].
+    ///
+    /// # Errors
+    /// When a value cannot be made (overflow); a value that is merely undefined is NULL.
+    fn eval(&self, args: &[Column], len: usize) -> Result<Column, EvalError>;
+}
+
+/// A checked call of a scalar function.
+#[derive(Clone)]
+pub struct ScalarCall {
+    /// The function.
+    pub function: &'static dyn Scalar,
+    /// Its arguments.
+    pub args: Vec<Expr>,
+    /// The type of the result.
+    pub ty: Type,
+    /// Its unit.
+    pub unit: Unit,
+}
+
+/// The function called `name`, by its own name or an alias, without regard to case.
+pub fn find(name: &str) -> Option<&'static dyn Scalar> {
+    let answers = |d: &FunctionDoc| {
+        d.name.eq_ignore_ascii_case(name) || d.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
+    };
+    SCALARS.iter().copied().find(|f| answers(f.doc()))
+}
+
+impl fmt::Debug for ScalarCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple(self.function.doc().name)
+            .field(&self.args)
+            .finish()
+    }
+}
+
+impl PartialEq for ScalarCall {
+    fn eq(&self, other: &ScalarCall) -> bool {
+        self.function.doc().name == other.function.doc().name && self.args == other.args
+    }
+}
+
+impl Eq for ScalarCall {}
+
+impl Hash for ScalarCall {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.function.doc().name.hash(state);
+        self.args.hash(state);
+    }
+}

@@ -1,0 +1,235 @@
+//! [`Plan`]: a checked query, as a tree of relational operators over streams and relations.
+//!
+//! A plan is plain data. Two plans that are equal compute the same thing, which is how the engine finds the work that
+//! queries share. Every node knows its schema, units included, and whether it is a stream or a relation.
+
+use std::sync::Arc;
+
+use weir_model::{Declaration, Schema, Shape};
+
+use crate::expr::Expr;
+use crate::function::AggregateCall;
+
+/// A node of a checked query and all below it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    /// What it does.
+    pub node: Node,
+    /// Its columns.
+    pub schema: Arc<Schema>,
+    /// Stream or relation.
+    pub shape: Shape,
+}
+
+/// What a plan node does. Instants and spans are in the time unit of the sources (nanoseconds, or a script's ticks).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// A source of the catalog, all of its columns.
+    Source(Declaration),
+    /// A stream seen through a window: a relation.
+    ///
+    /// On a relation only [`Window::Unbounded`] without slide is possible, and changes nothing: that is what STREAM does with a
+    /// relation-valued query registered as a stream. The checker puts [`ToStream::Istream`] under any other window.
+    Window {
+        /// A stream.
+        input: Arc<Plan>,
+        /// Which of its rows.
+        window: Window,
+    },
+    /// The rows for which `predicate` is true (not NULL).
+    Select {
+        /// A stream or relation.
+        input: Arc<Plan>,
+        /// A boolean.
+        predicate: Expr,
+    },
+    /// For each row, these values. The schema names them.
+    Project {
+        /// A stream or relation.
+        input: Arc<Plan>,
+        /// One for each column of the schema.
+        exprs: Vec<Expr>,
+    },
+    /// Pairs of rows that agree.
+    ///
+    /// The schema is the left columns, then the right ones; for [`JoinKind::Semi`] and [`JoinKind::Anti`] the left ones only.
+    Join {
+        /// A relation.
+        left: Arc<Plan>,
+        /// A relation.
+        right: Arc<Plan>,
+        /// What becomes of rows without partner.
+        kind: JoinKind,
+        /// Pairs of expressions, over the left and over the right columns, that must be equal (NULL equals nothing).
+        on: Vec<(Expr, Expr)>,
+        /// A further condition over the left columns followed by the right ones.
+        residual: Option<Expr>,
+    },
+    /// One row per group: the keys, then the aggregates. Without keys there is one row always, as in SQL.
+    Aggregate {
+        /// A relation.
+        input: Arc<Plan>,
+        /// What makes a group; NULLs are one group.
+        keys: Vec<Expr>,
+        /// What is computed of each.
+        calls: Vec<AggregateCall>,
+    },
+    /// Each different row once.
+    Distinct {
+        /// A relation.
+        input: Arc<Plan>,
+    },
+    /// Two relations of the same types, combined; names come from the left.
+    SetOp {
+        /// A relation.
+        left: Arc<Plan>,
+        /// A relation.
+        right: Arc<Plan>,
+        /// How.
+        op: SetOp,
+        /// Bags (multiplicities count) instead of sets.
+        all: bool,
+    },
+    /// The first rows by an order. Without `limit` the relation is the input's; the order is for whoever shows it.
+    Order {
+        /// A relation.
+        input: Arc<Plan>,
+        /// By what, most significant first.
+        by: Vec<OrderBy>,
+        /// At most so many rows.
+        limit: Option<u64>,
+        /// After skipping so many.
+        offset: u64,
+    },
+    /// A relation turned into a stream.
+    ToStream {
+        /// A relation.
+        input: Arc<Plan>,
+        /// Which of its changes.
+        kind: ToStream,
+    },
+}
+
+/// Which rows of a stream are in the relation at instant τ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Window {
+    /// Those at τ.
+    Now,
+    /// Those in (τ - size, τ]; with a slide S, τ rounded down to a multiple of S stands for τ.
+    Range {
+        /// How long.
+        size: i64,
+        /// Changes only at multiples of this.
+        slide: Option<i64>,
+    },
+    /// The last `rows`, ties broken by arrival.
+    Rows {
+        /// How many, at least 1.
+        rows: u64,
+    },
+    /// The last `rows` of each key.
+    Partition {
+        /// What makes a key; NULLs are one key.
+        keys: Vec<Expr>,
+        /// How many, at least 1.
+        rows: u64,
+    },
+    /// All so far; with a slide S, all up to τ rounded down to a multiple of S.
+    Unbounded {
+        /// Changes only at multiples of this.
+        slide: Option<i64>,
+    },
+}
+
+/// What becomes of rows without partner in a join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JoinKind {
+    /// They are dropped.
+    Inner,
+    /// Left ones are kept, with NULLs on the right.
+    Left,
+    /// Right ones are kept, with NULLs on the left.
+    Right,
+    /// Both are kept.
+    Full,
+    /// Left rows that have a partner, once each (`IN`, `EXISTS`).
+    Semi,
+    /// Left rows that have none (`NOT EXISTS`).
+    Anti,
+    /// `x NOT IN (...)`: left rows for which the test is true in SQL's logic. None when the right side holds a NULL in
+    /// its key, all when it is empty, and never one whose own key is NULL otherwise.
+    NotIn,
+}
+
+/// How two relations are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SetOp {
+    /// Rows of either.
+    Union,
+    /// Rows of both.
+    Intersect,
+    /// Rows of the left without those of the right.
+    Except,
+}
+
+/// One key of ORDER BY.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OrderBy {
+    /// By what, over the input's columns.
+    pub expr: Expr,
+    /// Greatest first.
+    pub descending: bool,
+    /// NULLs before everything else, whatever the direction.
+    pub nulls_first: bool,
+}
+
+/// Which changes of a relation make a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ToStream {
+    /// What came at τ, in the net.
+    Istream,
+    /// What went at τ, in the net.
+    Dstream,
+    /// All of it, at every instant at which an input row arrived or the relation changed; or, with `every`, at each multiple of that.
+    Rstream {
+        /// The pace.
+        every: Option<i64>,
+    },
+}
+
+impl Plan {
+    /// The plans directly below.
+    pub fn inputs(&self) -> Vec<&Arc<Plan>> {
+        match &self.node {
+            Node::Source(_) => vec![],
+            Node::Window { input, .. }
+            | Node::Select { input, .. }
+            | Node::Project { input, .. }
+            | Node::Aggregate { input, .. }
+            | Node::Distinct { input }
+            | Node::Order { input, .. }
+            | Node::ToStream { input, .. } => vec![input],
+            Node::Join { left, right, .. } | Node::SetOp { left, right, .. } => vec![left, right],
+        }
+    }
+
+    /// The names of the sources it reads, each once, in order of first use.
+    pub fn sources(&self) -> Vec<&Declaration> {
+        let mut found: Vec<&Declaration> = Vec::new();
+        self.visit_sources(&mut |d| {
+            if !found.iter().any(|f| f.name == d.name) {
+                found.push(d);
+            }
+        });
+        found
+    }
+
+    fn visit_sources<'a>(&'a self, visit: &mut impl FnMut(&'a Declaration)) {
+        if let Node::Source(declaration) = &self.node {
+            visit(declaration);
+        }
+        for input in self.inputs() {
+            input.visit_sources(visit);
+        }
+    }
+}

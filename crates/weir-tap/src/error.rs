@@ -1,0 +1,42 @@
+//! [`TapError`]: how a tap fails, naming the file, device or kernel feature.
+
+use std::path::PathBuf;
+
+/// Why a tap cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// A file cannot be opened, read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// No reader knows the file's format.
+    #[error("{}: not a trace format that weir knows; known are {known}", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// The names of the formats.
+        known: String,
+    },
+    /// A record is bad, and the user asked for strictness.
+    #[error("{}: offset {offset}: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset of the record.
+        offset: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The live tap needs something that this host or this user does not have.
+    #[error("{what}; {remedy}")]
+    Unavailable {
+        /// What is missing.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+}
