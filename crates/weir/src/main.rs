@@ -1,1 +1,3 @@
+//! `weir`: ask a host's block I/O anything, in CQL.
+
 fn main() {}
