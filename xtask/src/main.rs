@@ -1,3 +1,90 @@
-//! Repository chores: the BPF object, the reference pages, benchmarks, tidy checks.
+//! Repository chores: set-up, tests, the demonstration, benchmarks, the BPF object and the reference pages.
+//!
+//! `cargo xtask` lists them. Each is a file beside this one and a line in [`CHORES`].
 
-fn main() {}
+mod demo;
+mod packages;
+mod test;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+/// A chore: its name, what it does, and the function that does it.
+type Chore = (&'static str, &'static str, fn(&[String]) -> Result<()>);
+
+/// Every chore, in the order the help lists them.
+const CHORES: &[Chore] = &[
+    (
+        "demo",
+        "build weir and ask this host's block I/O a question, live",
+        demo::run,
+    ),
+    (
+        "test",
+        "install what the tests need and run them all",
+        test::run,
+    ),
+    (
+        "packages",
+        "install what building and testing need, and nothing else",
+        packages::run,
+    ),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let chore = args
+        .first()
+        .and_then(|name| CHORES.iter().find(|(n, ..)| n == name));
+    let Some((name, _, run)) = chore else {
+        eprintln!("usage: cargo xtask CHORE [OPTIONS]\n");
+        for (name, does, _) in CHORES {
+            eprintln!("  {name:<9} {does}");
+        }
+        return ExitCode::from(2);
+    };
+    match run(&args[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's root, whatever the current folder is.
+fn root() -> PathBuf {
+    let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    xtask
+        .parent()
+        .expect("xtask lies in the repository")
+        .to_path_buf()
+}
+
+/// The cargo that runs us.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs a command to its end; an exit code other than 0 is an error that names the command.
+fn execute(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}");
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {shown}"))?;
+    if !status.success() {
+        bail!("{shown} ended with {status}");
+    }
+    Ok(())
+}
+
+/// True when we run as root.
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|l| l.strip_prefix("Uid:"));
+    effective.and_then(|uids| uids.split_whitespace().nth(1)) == Some("0")
+}

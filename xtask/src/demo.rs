@@ -1,0 +1,135 @@
+//! `cargo xtask demo`: weir's main job on real I/O, from nothing: installs, builds, asks.
+//!
+//! With root and BPF the question goes to this host's block devices while a file is written and read back, so that there is something
+//! to see on an idle machine. Without, it goes to the recording that comes with the project.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::{cargo, execute, packages, root};
+
+const QUESTION: &str = "select op, count(*), avg(latency), quantile(latency, 0.99) \
+                        from IO [range 5 s slide 1 s] group by op";
+
+/// The recording that comes with the project.
+const RECORDING: &str = "samples/fio-loop.parquet";
+
+/// How long the live question runs.
+const SECONDS: &str = "10s";
+
+/// Builds weir and asks.
+pub fn run(_args: &[String]) -> Result<()> {
+    packages::ensure(packages::BUILD)?;
+    execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
+    let weir = target().join("release/weir");
+    if !live_works(&weir) {
+        println!(
+            "live I/O cannot be seen here (`{} doctor` says why):",
+            weir.display()
+        );
+        println!("asking the recording that comes with weir, {RECORDING}\n");
+        println!("$ weir query --from {RECORDING} \"{QUESTION}\"");
+        return execute(
+            Command::new(&weir)
+                .args(["query", "--from", RECORDING, QUESTION])
+                .current_dir(root()),
+        );
+    }
+    println!("$ weir query --for {SECONDS} \"{QUESTION}\"");
+    let work = Work::start(&target())?;
+    let asked = execute(Command::new(&weir).args(["query", "--for", SECONDS, QUESTION]));
+    work.stop()?;
+    asked
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+fn live_works(weir: &Path) -> bool {
+    let doctor = Command::new(weir)
+        .arg("doctor")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    doctor.is_ok_and(|status| status.success())
+}
+
+/// A thread that writes a file and reads it back, past the page cache on both ways where the file system allows.
+struct Work {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Result<()>>,
+}
+
+/// The file is this large, in pieces of `PIECE_BYTES`.
+const FILE_BYTES: usize = 32 << 20;
+const PIECE_BYTES: usize = 64 << 10;
+
+impl Work {
+    fn start(folder: &Path) -> Result<Work> {
+        let path = folder.join("demo-work");
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let thread = thread::spawn(move || {
+            let worked = work(&path, &seen);
+            std::fs::remove_file(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+            worked
+        });
+        Ok(Work { stop, thread })
+    }
+
+    fn stop(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the thread returns its errors")
+    }
+}
+
+fn work(path: &Path, stop: &AtomicBool) -> Result<()> {
+    let cannot = |what: &str| format!("cannot {what} {}", path.display());
+    let piece = vec![0x5a; PIECE_BYTES];
+    let mut into = vec![0; PIECE_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(O_DSYNC)
+            .open(path)
+            .with_context(|| cannot("open"))?;
+        for _ in 0..FILE_BYTES / PIECE_BYTES {
+            file.write_all(&piece).with_context(|| cannot("write"))?;
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        drop(file);
+        drop_cache(path);
+        let mut file = File::open(path).with_context(|| cannot("open"))?;
+        file.seek(SeekFrom::Start(0))
+            .with_context(|| cannot("read"))?;
+        while file.read(&mut into).with_context(|| cannot("read"))? > 0 {}
+    }
+    Ok(())
+}
+
+/// `O_DSYNC` of Linux on every architecture weir builds for (`include/uapi/asm-generic/fcntl.h`).
+const O_DSYNC: i32 = 0o10000;
+
+/// Asks the kernel to forget the file's pages, with coreutils' `dd`, which needs no code of ours. Reading then reaches the disk;
+/// where it fails, reads come from memory and the demonstration shows writes only.
+fn drop_cache(path: &Path) {
+    let of = format!("of={}", path.display());
+    let _ = Command::new("dd")
+        .args([&of, "oflag=nocache", "conv=notrunc,fdatasync", "count=0"])
+        .stderr(Stdio::null())
+        .status();
+}

@@ -1,0 +1,63 @@
+//! The Debian packages that building and testing need, installed when missing.
+
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+
+use crate::is_root;
+
+/// What linking libbpf needs.
+pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
+
+/// What the live tests and the comparisons with other tools need: load generators and the tools to compare with.
+pub const TEST: &[&str] = &["fio", "blktrace", "clang", "llvm", "bpftool"];
+
+/// The chore: all of them.
+pub fn run(_args: &[String]) -> Result<()> {
+    ensure(BUILD)?;
+    ensure(TEST)
+}
+
+/// Installs those of `packages` that are missing. Without root or apt it only says what it would have installed:
+/// the build or the tests then tell for themselves what they miss.
+pub fn ensure(packages: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = packages.iter().copied().filter(|p| !installed(p)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if !is_root() || !exists("apt-get") {
+        eprintln!("not installed, and only root can install them: apt-get install {list}");
+        return Ok(());
+    }
+    eprintln!("installing {list}");
+    // The lists may be absent on a fresh machine or too old to name what the mirror still has.
+    crate::execute(apt().args(["update", "-qq"]))?;
+    crate::run(
+        apt()
+            .args(["install", "-qq", "-y", "--no-install-recommends"])
+            .args(missing),
+    )
+}
+
+fn apt() -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdout(Stdio::null());
+    command
+}
+
+fn installed(package: &str) -> bool {
+    let query = Command::new("dpkg-query")
+        .args(["-W", "-f=${db:Status-Status}", package])
+        .stderr(Stdio::null())
+        .output();
+    query.is_ok_and(|out| out.stdout == b"installed")
+}
+
+/// True when a program is on the path.
+pub fn exists(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}

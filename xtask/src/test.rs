@@ -1,0 +1,45 @@
+//! `cargo xtask test`: installs what the tests need and runs them all; says at the end what was skipped.
+//!
+//! Tests that need root, BPF, a tool or the sample data skip with a line that begins with `skipped:` where they cannot
+//! have it. The lines are collected and printed once more at the end, so that nobody takes a skip for a pass.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{cargo, packages};
+
+/// Runs `cargo test` on the whole workspace with `args` behind it.
+pub fn run(args: &[String]) -> Result<()> {
+    packages::run(&[])?;
+    let mut tests = cargo()
+        .args(["test", "--locked", "--workspace"])
+        .args(args)
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo test")?;
+    let mut skipped = Vec::new();
+    let stderr = BufReader::new(tests.stderr.take().expect("stderr is piped"));
+    for line in stderr.lines() {
+        let line = line?;
+        eprintln!("{line}");
+        if line.starts_with("skipped:") {
+            skipped.push(line);
+        }
+    }
+    let status = tests.wait()?;
+    skipped.sort();
+    skipped.dedup();
+    match skipped.len() {
+        0 => println!("nothing was skipped"),
+        n => println!(
+            "{n} tests or parts of tests were skipped:\n{}",
+            skipped.join("\n")
+        ),
+    }
+    if !status.success() {
+        bail!("some tests failed");
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Tidy checks: what the house style asks of every file, held by a test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Words that say nothing, not used in names of files or types.
+const EMPTY_WORDS: [&str; 7] = [
+    "manager",
+    "handler",
+    "helper",
+    "util",
+    "common",
+    "misc",
+    "processor",
+];
+
+/// A file longer than this is two ideas. The soft limit is 500; this one fails.
+const LINES_MAX: usize = 700;
+
+/// A line of code longer than this does not fit on a page.
+const COLUMNS_MAX: usize = 140;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the repository")
+        .into()
+}
+
+/// The files that git tracks, as paths relative to the root.
+fn tracked() -> Vec<PathBuf> {
+    let listed = Command::new("git")
+        .arg("ls-files")
+        .current_dir(root())
+        .output()
+        .expect("git runs");
+    assert!(listed.status.success(), "git ls-files failed");
+    let text = String::from_utf8(listed.stdout).expect("paths are UTF-8");
+    text.lines()
+        .map(PathBuf::from)
+        .filter(|p| root().join(p).is_file())
+        .collect()
+}
+
+fn rust_files() -> Vec<(PathBuf, String)> {
+    let rust = tracked()
+        .into_iter()
+        .filter(|p| p.extension().is_some_and(|e| e == "rs"));
+    rust.map(|p| {
+        (
+            p.clone(),
+            fs::read_to_string(root().join(&p)).expect("a readable file"),
+        )
+    })
+    .collect()
+}
+
+/// Fails with every finding at once.
+fn none(findings: Vec<String>, rule: &str) {
+    assert!(findings.is_empty(), "{rule}:\n{}", findings.join("\n"));
+}
+
+#[test]
+fn every_file_opens_with_what_it_is() {
+    let bare = rust_files()
+        .into_iter()
+        .filter(|(_, text)| !text.starts_with("//!"));
+    none(
+        bare.map(|(p, _)| p.display().to_string()).collect(),
+        "a file opens with `//!`",
+    );
+}
+
+#[test]
+fn no_file_is_two_ideas() {
+    let long = rust_files().into_iter().filter_map(|(path, text)| {
+        let lines = text.lines().count();
+        (lines > LINES_MAX).then(|| format!("{}: {lines} lines", path.display()))
+    });
+    none(long.collect(), "a file has at most 700 lines");
+}
+
+#[test]
+fn no_line_is_too_long_to_read() {
+    let mut long = Vec::new();
+    for (path, text) in rust_files() {
+        for (number, line) in text.lines().enumerate() {
+            if line.chars().count() > COLUMNS_MAX {
+                long.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    none(long, "a line has at most 140 columns");
+}
+
+#[test]
+fn names_say_something() {
+    let mut empty = Vec::new();
+    for (path, text) in rust_files() {
+        let stem = path
+            .file_stem()
+            .expect("a file has a name")
+            .to_string_lossy()
+            .to_lowercase();
+        if EMPTY_WORDS.iter().any(|w| {
+            stem.split('_')
+                .any(|part| part == *w || part == format!("{w}s"))
+        }) {
+            empty.push(path.display().to_string());
+        }
+        for (number, line) in text.lines().enumerate() {
+            let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let declares = ["struct", "enum", "trait", "mod"];
+            while let Some(word) = words.next() {
+                if !declares.contains(&word) {
+                    continue;
+                }
+                let name = words.next().unwrap_or_default().to_lowercase();
+                if EMPTY_WORDS.iter().any(|w| name.ends_with(w))
+                    && !line.trim_start().starts_with("//")
+                {
+                    empty.push(format!("{}:{}: {name}", path.display(), number + 1));
+                }
+            }
+        }
+    }
+    none(empty, "names are the field's nouns and verbs");
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let marks = [
+        "TO".to_string() + "DO",
+        "FIX".to_string() + "ME",
+        "XX".to_string() + "X",
+        "todo".to_string() + "!(",
+        "unimplemented".to_string() + "!(",
+    ];
+    let mut left = Vec::new();
+    for (path, text) in rust_files() {
+        for (number, line) in text.lines().enumerate() {
+            if marks.iter().any(|m| line.contains(m.as_str())) {
+                left.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    none(left, "no mark of unfinished work");
+}
+
+#[test]
+fn unsafe_lives_in_the_tap_only() {
+    let allow = "allow(".to_string() + "unsafe_code)";
+    let outside = rust_files().into_iter().filter(|(path, text)| {
+        text.contains(&allow) && !path.starts_with("crates/weir-tap") && !path.starts_with("xtask")
+    });
+    none(
+        outside.map(|(p, _)| p.display().to_string()).collect(),
+        "only weir-tap allows unsafe code",
+    );
+}
