@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Result;
 
-use crate::is_root;
+use crate::{execute, is_root};
 
 /// What linking libbpf needs.
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
@@ -33,7 +33,7 @@ pub fn ensure(packages: &[&str]) -> Result<()> {
     eprintln!("installing {list}");
     // The lists may be absent on a fresh machine or too old to name what the mirror still has.
     crate::execute(apt().args(["update", "-qq"]))?;
-    crate::run(
+    execute(
         apt()
             .args(["install", "-qq", "-y", "--no-install-recommends"])
             .args(missing),
