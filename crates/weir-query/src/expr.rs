@@ -35,7 +35,8 @@ pub enum Expr {
         /// x
         expr: Box<Expr>,
     },
-    /// `x + y`, `x = y`, `x AND y`. Both sides have the same type, except `Time ± Int`, `Int + Time`, `Time - Time`, where `Time` counts as an integer.
+    /// `x + y`, `x = y`, `x AND y`. Both sides have the same type, except `Time ± Int`, `Int + Time`
+    /// and `Time - Time`, where `Time` counts as an integer.
     Binary {
         /// Which.
         op: BinaryOp,
