@@ -27,6 +27,17 @@ pub trait Aggregate: Sync {
 
     /// The state of `call` for a growing number of groups, none yet.
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState>;
+
+    /// The same for an input from which no row ever goes, where less state may do: the greatest value so far instead of all of them.
+    fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        self.state(call)
+    }
+
+    /// True when a group's rows may be dealt over several states in any way, and their partials merged. False when the order
+    /// of arrival counts: then [`AggregateState::merge`] takes the other state's rows as later than its own.
+    fn splits(&self) -> bool {
+        true
+    }
 }
 
 /// The state of one aggregate call over all groups, side by side. Groups are numbered by the engine, from 0, and reused.

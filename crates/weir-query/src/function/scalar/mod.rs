@@ -22,11 +22,12 @@ pub trait Scalar: Sync {
     /// When it does not take them.
     fn check(&self, args: &[Argument]) -> Result<Returns, Refusal>;
 
-    /// Its values for `len` rows of arguments, which passed [`Scalar::check`].
+    /// Its values for `len` rows of arguments, which passed [`Scalar::check`]. `call` tells the arguments' types and units,
+    /// which a column of NULLs or of plain numbers does not know.
     ///
     /// # Errors
     /// When a value cannot be made (overflow); a value that is merely undefined is NULL.
-    fn eval(&self, args: &[Column], len: usize) -> Result<Column, EvalError>;
+    fn eval(&self, call: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError>;
 }
 
 /// A checked call of a scalar function.
