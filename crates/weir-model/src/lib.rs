@@ -3,6 +3,7 @@
 //! Every crate speaks these words and no other: a tap builds [`Batch`]es of events, the engine turns
 //! batches into batches of deltas, a sink prints them. Nothing here does I/O.
 
+pub mod arrow;
 pub mod batch;
 pub mod catalog;
 pub mod demand;
