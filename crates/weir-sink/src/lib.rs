@@ -1,1 +1,87 @@
-//! Sinks: where answers go (table, JSON, CSV, deltas, Parquet).
+//! Sinks: where answers go. A sink takes the rows or deltas of one query and shows or stores them.
+//!
+//! | module | gives |
+//! | --- | --- |
+//! | [`table`] | aligned columns: the relation as it is, or a stream's rows as they come |
+//! | [`json`] | one JSON object a line |
+//! | [`csv`] | comma-separated values with a header |
+//! | [`delta`] | one readable line a delta, `[instant]:+:values` |
+//! | [`stream`] | the output format of the Stanford STREAM prototype, exactly |
+//! | [`parquet`] | a Parquet file |
+//! | [`last`] | any of these, of what a relation holds at the end |
+//!
+//! A sink knows its answer's columns ([`Answer`]) before the first row comes. It knows nothing of taps and queries.
+
+pub mod answer;
+pub mod csv;
+pub mod delta;
+pub mod error;
+pub mod json;
+pub mod last;
+pub mod number;
+pub mod parquet;
+pub mod relation;
+pub mod stream;
+pub mod table;
+pub mod target;
+pub mod text;
+
+pub mod time;
+
+pub use answer::{Answer, Clock, SortKey};
+pub use error::SinkError;
+pub use relation::Relation;
+pub use target::{Screen, Target};
+
+use weir_model::Batch;
+
+/// Where the rows or deltas of one query go.
+pub trait Sink: Send {
+    /// Takes rows (of a stream) or deltas (of a relation), in time order.
+    ///
+    /// # Errors
+    /// When the target fails; [`SinkError::Closed`] when nobody reads any more.
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError>;
+
+    /// Brings to the eye what was written; called between instants, never within one.
+    ///
+    /// # Errors
+    /// As [`Sink::write`].
+    fn flush(&mut self) -> Result<(), SinkError>;
+
+    /// Completes the output; nothing is written after this.
+    ///
+    /// # Errors
+    /// As [`Sink::write`].
+    fn finish(&mut self) -> Result<(), SinkError>;
+
+    /// What a reader of the output should know about it: rows that had to be left out.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A kind of sink, for help, completion and `--format`.
+pub struct Format {
+    /// What `--format` calls it.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub doc: &'static str,
+    /// Opens one for an answer.
+    pub open: fn(Answer, Target) -> Result<Box<dyn Sink>, SinkError>,
+}
+
+/// Every sink that `--format` knows, in the order the help lists them.
+pub static SINKS: &[&Format] = &[
+    &table::FORMAT,
+    &delta::FORMAT,
+    &json::FORMAT,
+    &csv::FORMAT,
+    &parquet::FORMAT,
+    &stream::FORMAT,
+];
+
+/// The sink called `name`.
+pub fn format(name: &str) -> Option<&'static Format> {
+    SINKS.iter().copied().find(|f| f.name == name)
+}

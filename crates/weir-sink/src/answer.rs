@@ -1,0 +1,129 @@
+//! [`Answer`]: what a sink is told of a query's rows before the first one comes.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use weir_model::{Schema, Shape, Value};
+
+/// What instants count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Nanoseconds since the Unix epoch.
+    Nanoseconds,
+    /// A script's integer ticks.
+    Ticks,
+}
+
+/// One key of the order in which a relation is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortKey {
+    /// Position of the column.
+    pub column: usize,
+    /// Greatest first.
+    pub descending: bool,
+    /// NULLs before everything else, whatever the direction.
+    pub nulls_first: bool,
+}
+
+/// The rows that will come.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Their columns.
+    pub schema: Arc<Schema>,
+    /// Rows of a stream or deltas of a relation.
+    pub shape: Shape,
+    /// What their instants count.
+    pub clock: Clock,
+    /// The order in which a relation is shown; what it leaves open is settled by the values from left to right.
+    pub order: Vec<SortKey>,
+    /// Numbers as they are, without units chosen for the reader.
+    pub raw: bool,
+}
+
+impl Answer {
+    /// The columns' names, each different from the others and from the names in `reserved`: a repeated one gets a number.
+    pub fn unique_names(&self, reserved: &[&str]) -> Vec<String> {
+        let mut taken: Vec<String> = reserved.iter().map(|r| r.to_string()).collect();
+        for field in &self.schema.fields {
+            let mut name = field.name.clone();
+            let mut number = 2;
+            while taken.contains(&name) {
+                name = format!("{}_{number}", field.name);
+                number += 1;
+            }
+            taken.push(name);
+        }
+        taken.split_off(reserved.len())
+    }
+
+    /// How many lines a row of weight `weight` takes: a stream's row as many as it came times, a delta one.
+    pub(crate) fn lines(&self, weight: i64) -> i64 {
+        match self.shape {
+            Shape::Stream => weight,
+            Shape::Relation => 1,
+        }
+    }
+
+    /// How two rows of a relation are ordered for show.
+    pub fn compare(&self, a: &[Value], b: &[Value]) -> Ordering {
+        let by_key = |key: &SortKey| {
+            let (a, b) = (&a[key.column], &b[key.column]);
+            match (a.is_null(), b.is_null()) {
+                (true, true) => Ordering::Equal,
+                (true, false) if key.nulls_first => Ordering::Less,
+                (true, false) => Ordering::Greater,
+                (false, true) if key.nulls_first => Ordering::Greater,
+                (false, true) => Ordering::Less,
+                (false, false) if key.descending => b.cmp(a),
+                (false, false) => a.cmp(b),
+            }
+        };
+        let ordered = self.order.iter().map(by_key).find(|o| o.is_ne());
+        ordered.unwrap_or_else(|| a.cmp(b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::{Field, Type};
+
+    fn answer(names: &[&str], order: Vec<SortKey>) -> Answer {
+        let fields = names.iter().map(|n| Field::new(*n, Type::Int)).collect();
+        Answer {
+            schema: Arc::new(Schema::new(fields)),
+            shape: Shape::Relation,
+            clock: Clock::Ticks,
+            order,
+            raw: false,
+        }
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        let answer = answer(&["x", "x", "weight", "x_2"], vec![]);
+        assert_eq!(
+            answer.unique_names(&["instant", "weight"]),
+            ["x", "x_2", "weight_2", "x_2_2"]
+        );
+    }
+
+    #[test]
+    fn rows_are_shown_by_the_keys_and_then_by_their_values() {
+        let key = SortKey {
+            column: 1,
+            descending: true,
+            nulls_first: false,
+        };
+        let answer = answer(&["a", "b"], vec![key]);
+        let mut rows = [
+            vec![Value::Int(2), Value::Null],
+            vec![Value::Int(3), Value::Int(1)],
+            vec![Value::Int(1), Value::Int(1)],
+            vec![Value::Int(9), Value::Int(5)],
+        ];
+        rows.sort_by(|a, b| answer.compare(a, b));
+        let first: Vec<String> = rows.iter().map(|r| r[0].to_string()).collect();
+        assert_eq!(first, ["9", "1", "3", "2"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! `--format delta`: one readable line a delta.
+//!
+//! ```text
+//! [2026-10-19T12:00:01.000000000Z]:+:r, 1523, 81230.5
+//! [2026-10-19T12:00:02.000000000Z]:-:r, 1523, 81230.5
+//! ```
+//!
+//! `+` came, `-` went, `+3` came three times. Numbers are in the column's own unit; a text is in quotes where it could be mistaken
+//! for something else.
+
+use weir_model::{Batch, Type, Value};
+
+use crate::{Answer, Format, Sink, SinkError, Target, json, text, time};
+
+/// `--format delta`.
+pub static FORMAT: Format = Format {
+    name: "delta",
+    doc: "a line for each row that came or went, `[instant]:+:values` (what a pipe gets by default)",
+    open: |answer, target| {
+        Ok(Box::new(Deltas {
+            answer,
+            target,
+            line: String::new(),
+        }))
+    },
+};
+
+struct Deltas {
+    answer: Answer,
+    target: Target,
+    line: String,
+}
+
+impl Deltas {
+    fn compose(&mut self, batch: &Batch, row: usize) {
+        let weight = batch.weight(row);
+        let sign = match weight {
+            1 => "+".to_owned(),
+            -1 => "-".to_owned(),
+            _ => format!("{weight:+}"),
+        };
+        let instant = time::instant(batch.ts[row], self.answer.clock);
+        self.line = format!("[{instant}]:{sign}:");
+        for (i, column) in batch.columns.iter().enumerate() {
+            if i > 0 {
+                self.line.push_str(", ");
+            }
+            match column.value(row) {
+                Value::Int(x) if self.answer.schema[i].ty == Type::Time => {
+                    self.line.push_str(&time::timestamp(x))
+                }
+                Value::Float(x) => self.line.push_str(&format!("{x:?}")),
+                Value::Text(x) if needs_quotes(x.as_str()) => {
+                    json::push_text(&mut self.line, x.as_str())
+                }
+                value => self.line.push_str(&text::shown(&value.to_string())),
+            }
+        }
+        self.line.push('\n');
+    }
+}
+
+impl Sink for Deltas {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        for row in 0..batch.len() {
+            self.compose(batch, row);
+            self.target.put(&self.line)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.target.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.target.flush()
+    }
+}
+
+fn needs_quotes(text: &str) -> bool {
+    text.is_empty()
+        || text == "NULL"
+        || text.contains([',', '"'])
+        || text.starts_with(' ')
+        || text.ends_with(' ')
+        || text.chars().any(text::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Clock;
+    use crate::target::capture::Captured;
+    use std::sync::Arc;
+    use weir_model::{Column, Field, Schema, Shape};
+
+    #[test]
+    fn a_delta_is_a_line() {
+        let fields = vec![Field::new("comm", Type::Text), Field::new("n", Type::Float)];
+        let answer = Answer {
+            schema: Arc::new(Schema::new(fields)),
+            shape: Shape::Relation,
+            clock: Clock::Nanoseconds,
+            order: vec![],
+            raw: false,
+        };
+        let batch = Batch::deltas(
+            vec![0, 1, 1],
+            vec![1, -1, 3],
+            vec![
+                Column::texts(["fio", "a, b", "x\x1b"]),
+                Column::floats(vec![0.5, 2.0, 1e300]),
+            ],
+        );
+        let out = Captured::default();
+        let mut sink = (FORMAT.open)(answer, out.target(None)).unwrap();
+        sink.write(&batch).unwrap();
+        sink.finish().unwrap();
+        assert_eq!(
+            out.text(),
+            "[1970-01-01T00:00:00.000000000Z]:+:fio, 0.5\n\
+             [1970-01-01T00:00:00.000000001Z]:-:\"a, b\", 2.0\n\
+             [1970-01-01T00:00:00.000000001Z]:+3:\"x\\u001b\", 1e300\n"
+        );
+    }
+}

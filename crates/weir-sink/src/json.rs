@@ -1,0 +1,178 @@
+//! `--format json`: one JSON object a line, valid wherever the output ends.
+//!
+//! ```json
+//! {"instant":"2026-10-19T12:00:01.000000000Z","weight":1,"op":"r","avg(latency)":81230.5}
+//! ```
+//!
+//! `instant` is when the row came or went (RFC 3339 in UTC, nanoseconds; in a script the tick, a number); deltas of a relation have
+//! `weight`, how often the row came (> 0) or went (< 0). Then the columns, numbers as numbers in the column's own unit,
+//! points in time as texts like `instant`, tallies as lists of `[value, count]`. A float that JSON cannot hold (NaN, infinite) is null.
+
+use std::fmt::Write;
+
+use weir_model::{Batch, Shape, Type, Value};
+
+use crate::{Answer, Clock, Format, Sink, SinkError, Target, text, time};
+
+/// `--format json`.
+pub static FORMAT: Format = Format {
+    name: "json",
+    doc: "one JSON object a line, with `instant`, `weight` (of a relation's deltas) and the columns",
+    open: |answer, target| Ok(Box::new(Json::new(answer, target))),
+};
+
+struct Json {
+    answer: Answer,
+    /// `,"name":` for each column.
+    keys: Vec<String>,
+    target: Target,
+    line: String,
+}
+
+impl Json {
+    fn new(answer: Answer, target: Target) -> Json {
+        let names = answer.unique_names(&["instant", "weight"]);
+        let key = |name: &String| {
+            let mut key = String::from(",");
+            push_text(&mut key, name);
+            key + ":"
+        };
+        Json {
+            keys: names.iter().map(key).collect(),
+            answer,
+            target,
+            line: String::new(),
+        }
+    }
+
+    fn compose(&mut self, batch: &Batch, row: usize) {
+        self.line.clear();
+        self.line.push_str("{\"instant\":");
+        match self.answer.clock {
+            Clock::Nanoseconds => push_text(&mut self.line, &time::timestamp(batch.ts[row])),
+            Clock::Ticks => push(&mut self.line, batch.ts[row]),
+        }
+        if self.answer.shape == Shape::Relation {
+            self.line.push_str(",\"weight\":");
+            push(&mut self.line, batch.weight(row));
+        }
+        for (i, column) in batch.columns.iter().enumerate() {
+            self.line.push_str(&self.keys[i]);
+            push_value(&mut self.line, &column.value(row), self.answer.schema[i].ty);
+        }
+        self.line.push_str("}\n");
+    }
+}
+
+impl Sink for Json {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        for row in 0..batch.len() {
+            self.compose(batch, row);
+            for _ in 0..self.answer.lines(batch.weight(row)) {
+                self.target.put(&self.line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.target.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.target.flush()
+    }
+}
+
+fn push(line: &mut String, x: impl std::fmt::Display) {
+    write!(line, "{x}").expect("a String takes everything");
+}
+
+fn push_value(line: &mut String, value: &Value, ty: Type) {
+    match value {
+        Value::Null => line.push_str("null"),
+        Value::Int(x) if ty == Type::Time => push_text(line, &time::timestamp(*x)),
+        Value::Bool(x) => push(line, x),
+        Value::Int(x) => push(line, x),
+        Value::Float(x) if x.is_finite() => push(line, format_args!("{x:?}")),
+        Value::Float(_) => line.push_str("null"),
+        Value::Text(x) => push_text(line, x.as_str()),
+        Value::Tally(tally) => {
+            line.push('[');
+            for (i, (value, count)) in tally.0.iter().enumerate() {
+                line.push_str(if i > 0 { ",[" } else { "[" });
+                push_value(line, value, Type::Int);
+                push(line, format_args!(",{count}]"));
+            }
+            line.push(']');
+        }
+    }
+}
+
+/// Appends `text` as a JSON string (RFC 8259, section 7), with all that could steer a terminal escaped as well.
+pub(crate) fn push_text(line: &mut String, text: &str) {
+    line.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            c if text::is_control(c) => push(line, format_args!("\\u{:04x}", c as u32)),
+            c => line.push(c),
+        }
+    }
+    line.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::capture::Captured;
+    use std::sync::Arc;
+    use weir_model::{Column, Field, Schema, Tally};
+
+    #[test]
+    fn each_line_is_an_object_with_typed_columns() {
+        let columns = [
+            (
+                Field::new("comm", Type::Text),
+                Value::text("a\"\x1b[2J\u{9b}"),
+            ),
+            (Field::new("ts", Type::Time), Value::Int(1)),
+            (Field::new("x", Type::Float), Value::Float(2.0)),
+            (Field::new("x", Type::Float), Value::Float(f64::NAN)),
+            (
+                Field::new("h", Type::Tally),
+                Value::Tally(Arc::new(Tally(vec![(Value::Int(4096), 2)]))),
+            ),
+        ];
+        let answer = Answer {
+            schema: Arc::new(Schema::new(columns.iter().map(|c| c.0.clone()).collect())),
+            shape: Shape::Relation,
+            clock: Clock::Nanoseconds,
+            order: vec![],
+            raw: false,
+        };
+        let batch = Batch::deltas(
+            vec![5],
+            vec![-2],
+            columns
+                .iter()
+                .map(|(f, v)| Column::from_values(f.ty, [v.clone()]))
+                .collect(),
+        );
+        let out = Captured::default();
+        let mut sink = (FORMAT.open)(answer, out.target(None)).unwrap();
+        sink.write(&batch).unwrap();
+        sink.finish().unwrap();
+        let line: serde_json::Value = serde_json::from_str(&out.text()).unwrap();
+        let expected = serde_json::json!({
+            "instant": "1970-01-01T00:00:00.000000005Z", "weight": -2, "comm": "a\"\x1b[2J\u{9b}",
+            "ts": "1970-01-01T00:00:00.000000001Z", "x": 2.0, "x_2": null, "h": [[4096, 2]],
+        });
+        assert_eq!(line, expected);
+        assert!(!out.text().trim_end().chars().any(text::is_control));
+    }
+}

@@ -1,0 +1,114 @@
+//! [`Last`]: what a relation holds at the end, once, through any sink.
+
+use weir_model::{Batch, Column, Shape, Type};
+
+use crate::relation::{RELATION_BYTES_MAX, Relation};
+use crate::{Answer, Format, Sink, SinkError, Target};
+
+/// Rows handed on at a time.
+const CHUNK: usize = 4_096;
+
+/// Keeps a relation and writes its rows, in their order, when it is finished. They carry the instant of the last change and no weight.
+pub struct Last {
+    answer: Answer,
+    relation: Relation,
+    inner: Box<dyn Sink>,
+}
+
+impl Last {
+    /// Opens `format` for the last state of the relation that `answer` describes.
+    ///
+    /// # Errors
+    /// When the answer is a stream, which holds nothing at the end, or `format` fails.
+    pub fn open(format: &Format, answer: Answer, target: Target) -> Result<Last, SinkError> {
+        if answer.shape == Shape::Stream {
+            return Err(SinkError::Unsuited {
+                what: "the query gives a stream, which has no last state".into(),
+                remedy: "ask for a relation (without Istream, Dstream or Rstream, with a window or an aggregate), or leave out --final".into(),
+            });
+        }
+        let rows = Answer {
+            shape: Shape::Stream,
+            ..answer.clone()
+        };
+        Ok(Last {
+            inner: (format.open)(rows, target)?,
+            answer,
+            relation: Relation::new(RELATION_BYTES_MAX),
+        })
+    }
+}
+
+impl Sink for Last {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        self.relation.apply(batch);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        let order = |a: &[_], b: &[_]| self.answer.compare(a, b);
+        let rows = self.relation.first(usize::MAX, order);
+        let types: Vec<Type> = self.answer.schema.fields.iter().map(|f| f.ty).collect();
+        for chunk in rows.chunks(CHUNK) {
+            let column = |(i, ty): (usize, &Type)| {
+                Column::from_values(*ty, chunk.iter().map(|(row, _)| row[i].clone()))
+            };
+            self.inner.write(&Batch::deltas(
+                vec![self.relation.instant(); chunk.len()],
+                chunk.iter().map(|(_, times)| *times).collect::<Vec<_>>(),
+                types.iter().enumerate().map(column).collect(),
+            ))?;
+        }
+        self.inner.finish()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.relation.remarks()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::capture::Captured;
+    use crate::{Clock, SortKey};
+    use std::sync::Arc;
+    use weir_model::{Field, Schema};
+
+    fn answer(shape: Shape) -> Answer {
+        Answer {
+            schema: Arc::new(Schema::new(vec![Field::new("n", Type::Int)])),
+            shape,
+            clock: Clock::Ticks,
+            order: vec![SortKey {
+                column: 0,
+                descending: true,
+                nulls_first: false,
+            }],
+            raw: false,
+        }
+    }
+
+    #[test]
+    fn only_the_last_state_is_written_in_its_order() {
+        let out = Captured::default();
+        let target = out.target(None);
+        let mut last = Last::open(&crate::csv::FORMAT, answer(Shape::Relation), target).unwrap();
+        let columns = vec![Column::ints(vec![1, 2, 3, 1])];
+        last.write(&Batch::deltas(vec![1, 2, 3, 4], vec![1, 1, 2, -1], columns))
+            .unwrap();
+        last.finish().unwrap();
+        assert_eq!(out.text(), "instant,n\n4,3\n4,3\n4,2\n");
+    }
+
+    #[test]
+    fn a_stream_has_no_last_state() {
+        let target = Captured::default().target(None);
+        let error = Last::open(&crate::csv::FORMAT, answer(Shape::Stream), target).err();
+        assert!(matches!(error, Some(SinkError::Unsuited { .. })));
+    }
+}

@@ -1,0 +1,106 @@
+//! `--format stream`: the output format of the Stanford STREAM prototype 0.6, exactly.
+//!
+//! ```text
+//! [3]:+:3, 0.333333, abc
+//! [3]:-:1, 1.1, abd
+//! ```
+//!
+//! The instant as an integer, one line for each time a row came or went, integers in decimal, floats as C's `%g`, texts as they are.
+
+use std::fmt::Write;
+
+use weir_model::{Batch, Value};
+
+use crate::{Format, Sink, SinkError, Target, number, text};
+
+/// `--format stream`.
+pub static FORMAT: Format = Format {
+    name: "stream",
+    doc: "the output format of the Stanford STREAM prototype, which `weir run` writes",
+    open: |_, target| {
+        Ok(Box::new(Stream {
+            target,
+            line: String::new(),
+        }))
+    },
+};
+
+struct Stream {
+    target: Target,
+    line: String,
+}
+
+impl Sink for Stream {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        for row in 0..batch.len() {
+            let weight = batch.weight(row);
+            let sign = if weight < 0 { '-' } else { '+' };
+            self.line.clear();
+            write!(self.line, "[{}]:{sign}:", batch.ts[row]).expect("a String takes everything");
+            for (i, column) in batch.columns.iter().enumerate() {
+                if i > 0 {
+                    self.line.push_str(", ");
+                }
+                match column.value(row) {
+                    Value::Float(x) => self.line.push_str(&number::general(x)),
+                    value => self.line.push_str(&text::shown(&value.to_string())),
+                }
+            }
+            self.line.push('\n');
+            for _ in 0..weight.unsigned_abs() {
+                self.target.put(&self.line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.target.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.target.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::capture::Captured;
+    use crate::{Answer, Clock};
+    use std::sync::Arc;
+    use weir_model::{Column, Field, Schema, Shape, Type};
+
+    #[test]
+    fn lines_are_those_of_stream() {
+        let fields = vec![
+            Field::new("A", Type::Int),
+            Field::new("B", Type::Float),
+            Field::new("C", Type::Text),
+        ];
+        let answer = Answer {
+            schema: Arc::new(Schema::new(fields)),
+            shape: Shape::Relation,
+            clock: Clock::Ticks,
+            order: vec![],
+            raw: false,
+        };
+        let batch = Batch::deltas(
+            vec![1, 2],
+            vec![2, -1],
+            vec![
+                Column::ints(vec![1, 2]),
+                Column::floats(vec![1.1, 1.0 / 3.0]),
+                Column::texts(["abc", "bcd"]),
+            ],
+        );
+        let out = Captured::default();
+        let mut sink = (FORMAT.open)(answer, out.target(None)).unwrap();
+        sink.write(&batch).unwrap();
+        sink.finish().unwrap();
+        assert_eq!(
+            out.text(),
+            "[1]:+:1, 1.1, abc\n[1]:+:1, 1.1, abc\n[2]:-:2, 0.333333, bcd\n"
+        );
+    }
+}

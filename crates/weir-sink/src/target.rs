@@ -1,0 +1,108 @@
+//! [`Target`]: the file, pipe or terminal that a sink writes to.
+
+use std::io::{BufWriter, Write};
+
+use crate::SinkError;
+
+/// Where a sink's bytes go.
+pub struct Target {
+    name: String,
+    out: BufWriter<Box<dyn Write + Send>>,
+    screen: Option<Screen>,
+}
+
+/// A terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen {
+    /// Columns and lines, as they are now.
+    pub size: fn() -> (usize, usize),
+    /// The answer changes while it is looked at, so that a relation is drawn again and again in one place.
+    pub live: bool,
+}
+
+impl Target {
+    /// A file or pipe called `name` in errors; with a screen, a terminal.
+    pub fn new(
+        name: impl Into<String>,
+        out: Box<dyn Write + Send>,
+        screen: Option<Screen>,
+    ) -> Target {
+        Target {
+            name: name.into(),
+            out: BufWriter::with_capacity(1 << 16, out),
+            screen,
+        }
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The terminal, where it is one.
+    pub fn screen(&self) -> Option<Screen> {
+        self.screen
+    }
+
+    /// Writes `text`.
+    ///
+    /// # Errors
+    /// When the target fails, [`SinkError::Closed`] when nobody reads it any more.
+    pub fn put(&mut self, text: &str) -> Result<(), SinkError> {
+        let written = self.out.write_all(text.as_bytes());
+        written.map_err(|e| SinkError::io(&self.name, e))
+    }
+
+    /// Hands on what is buffered.
+    ///
+    /// # Errors
+    /// As [`Target::put`].
+    pub fn flush(&mut self) -> Result<(), SinkError> {
+        self.out.flush().map_err(|e| SinkError::io(&self.name, e))
+    }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// A target that a test reads afterwards.
+#[cfg(test)]
+pub(crate) mod capture {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    pub struct Captured(Arc<Mutex<Vec<u8>>>);
+
+    impl Captured {
+        pub fn target(&self, screen: Option<Screen>) -> Target {
+            Target::new("test", Box::new(self.clone()), screen)
+        }
+
+        pub fn bytes(&self) -> Vec<u8> {
+            self.0.lock().unwrap().clone()
+        }
+
+        pub fn text(&self) -> String {
+            String::from_utf8(self.bytes()).unwrap()
+        }
+    }
+
+    impl Write for Captured {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+}
