@@ -1,1 +1,27 @@
-//! Mergeable approximate summaries: log-linear histograms, quantiles, heavy hitters, distinct counts.
+//! Mergeable summaries of values: what an aggregate keeps of the rows it has seen.
+//!
+//! Every summary here takes a value in with a weight and out again with the opposite weight, in any order; two summaries merge
+//! into the one that all their values would have made; and each goes to bytes and back, so that a host can send it.
+//!
+//! | summary | keeps | answers | error |
+//! | --- | --- | --- | --- |
+//! | [`OrderedCounts`] | each distinct value, with its count | least, greatest, n-th | none |
+//! | [`ExactSum`] | the sum as one wide integer | sum, and with [`Moments`] the variance | one rounding |
+//! | [`LogLinear`] | counts in buckets of equal relative width | quantiles | half a bucket, 1/128 by default |
+//! | [`Limits`] | how values fall under upper limits | histograms as `vscsiStats` prints them | none |
+//!
+//! Weights add up modulo 2^64: a summary holds fewer than 2^63 values.
+
+pub mod codec;
+mod exact;
+mod limits;
+mod log_linear;
+mod moments;
+mod ordered;
+
+pub use codec::{Bytes, Malformed};
+pub use exact::ExactSum;
+pub use limits::{Limits, PowerOfTwo};
+pub use log_linear::{Bucketed, LogLinear, SUB_BUCKET_BITS};
+pub use moments::Moments;
+pub use ordered::OrderedCounts;

@@ -1,0 +1,149 @@
+//! Compact bytes for a summary: integers as LEB128 (signed ones zigzag first), floats as 8 bytes, little endian.
+//!
+//! LEB128 is the variable-length form of DWARF (version 5, section 7.6) and protocol buffers: seven bits a byte, least
+//! significant first, the high bit set on all but the last.
+
+use std::fmt;
+
+/// Appends an unsigned integer: 1 to 10 bytes, small ones short.
+pub fn put_u64(out: &mut Vec<u8>, mut x: u64) {
+    while x >= 0x80 {
+        out.push(x as u8 | 0x80);
+        x >>= 7;
+    }
+    out.push(x as u8);
+}
+
+/// Appends a signed integer: 1 to 10 bytes, those near zero short.
+pub fn put_i64(out: &mut Vec<u8>, x: i64) {
+    put_u64(out, ((x << 1) ^ (x >> 63)) as u64);
+}
+
+/// Appends a float.
+pub fn put_f64(out: &mut Vec<u8>, x: f64) {
+    out.extend(x.to_le_bytes());
+}
+
+/// Appends a length and as many bytes.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u64(out, bytes.len() as u64);
+    out.extend(bytes);
+}
+
+/// Bytes that are not what they should be: cut off, out of range, or of another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed summary: {}", self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// What is left to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    /// All of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Bytes<'a> {
+        Bytes(bytes)
+    }
+
+    /// The next byte.
+    ///
+    /// # Errors
+    /// At the end, as all of these.
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// What [`put_u64`] wrote.
+    ///
+    /// # Errors
+    /// Also when it has more than 64 bits.
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        let mut x = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            x |= bits << shift;
+            if byte < 0x80 {
+                return Ok(x);
+            }
+        }
+        Err(Malformed("an integer has more than 64 bits"))
+    }
+
+    /// What [`put_i64`] wrote.
+    ///
+    /// # Errors
+    /// As [`Bytes::u64`].
+    pub fn i64(&mut self) -> Result<i64, Malformed> {
+        let x = self.u64()?;
+        Ok((x >> 1) as i64 ^ -((x & 1) as i64))
+    }
+
+    /// What [`put_f64`] wrote.
+    ///
+    /// # Errors
+    /// At the end.
+    pub fn f64(&mut self) -> Result<f64, Malformed> {
+        Ok(f64::from_le_bytes(self.array()?))
+    }
+
+    /// What [`put_bytes`] wrote.
+    ///
+    /// # Errors
+    /// When fewer are left.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = self.length(1)?;
+        let (head, tail) = self.0.split_at(len);
+        self.0 = tail;
+        Ok(head)
+    }
+
+    /// A number of items to follow, each at least `item_bytes` long: never more than what is left can hold, so that
+    /// it is safe to allocate for.
+    ///
+    /// # Errors
+    /// When it is more.
+    pub fn length(&mut self, item_bytes: usize) -> Result<usize, Malformed> {
+        let len = self.u64()?;
+        let most = (self.0.len() / item_bytes) as u64;
+        if len > most {
+            return Err(Malformed("a length goes beyond the end"));
+        }
+        Ok(len as usize)
+    }
+
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// When fewer are left.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, tail) = self
+            .0
+            .split_first_chunk()
+            .ok_or(Malformed("it is cut off"))?;
+        self.0 = tail;
+        Ok(*head)
+    }
+
+    /// Nothing is left.
+    ///
+    /// # Errors
+    /// When something is.
+    pub fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed("bytes follow its end"))
+        }
+    }
+}

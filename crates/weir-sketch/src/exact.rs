@@ -1,0 +1,351 @@
+//! [`ExactSum`]: a sum of numbers without rounding, so that what was added can be taken away again.
+//!
+//! A running sum of floats drifts: each addition rounds, and a large value that came and went leaves its rounding behind. Here the sum is
+//! one fixed-point integer wide enough for what it has seen, from the finest bit to the coarsest (Kulisch and Miranker 1986, "The
+//! arithmetic of the digital computer", SIAM Review 28: the long accumulator). Integers and floats share it; it grows by 64 bits at a
+//! time, and numbers of like size, as latencies are, need two or three such limbs.
+
+use crate::codec::{self, Bytes, Malformed};
+
+/// The limbs that a sum of squares of floats can reach: 2^-2148 to 2^2048, and 2^63 of them.
+const LIMB_MIN: i32 = -34;
+const LIMB_MAX: i32 = 36;
+
+/// The exact sum of numbers, each with a weight.
+#[derive(Clone, Debug, Default)]
+pub struct ExactSum {
+    /// Two's complement, least significant first: the sum is Σ `limbs[i]` · 2^(64 · (`base` + i)). Empty is 0.
+    limbs: Vec<u64>,
+    base: i32,
+    /// How often NaN, +∞ and -∞ are in it.
+    specials: Option<Box<[i64; 3]>>,
+}
+
+impl ExactSum {
+    /// Adds `weight` times `x`.
+    pub fn add(&mut self, x: f64, weight: i64) {
+        if x.is_finite() {
+            let (mantissa, exponent) = decompose(x);
+            self.add_product(u128::from(mantissa), weight, exponent, x < 0.0);
+        } else {
+            self.add_special(x, weight);
+        }
+    }
+
+    /// Adds `weight` times the square of `x`.
+    pub fn add_square(&mut self, x: f64, weight: i64) {
+        if x.is_finite() {
+            let (mantissa, exponent) = decompose(x);
+            let square = u128::from(mantissa) * u128::from(mantissa);
+            self.add_product(square, weight, 2 * exponent, false);
+        } else {
+            self.add_special(x * x, weight);
+        }
+    }
+
+    /// Adds `weight` times `x`.
+    pub fn add_int(&mut self, x: i64, weight: i64) {
+        self.add_product(u128::from(x.unsigned_abs()), weight, 0, x < 0);
+    }
+
+    /// Adds `weight` times the square of `x`.
+    pub fn add_int_square(&mut self, x: i64, weight: i64) {
+        let x = u128::from(x.unsigned_abs());
+        self.add_product(x * x, weight, 0, false);
+    }
+
+    /// Adds what is in `other`.
+    pub fn merge(&mut self, other: &ExactSum) {
+        let (negative, magnitude) = other.magnitude();
+        for (i, &limb) in magnitude.iter().enumerate() {
+            self.accumulate([limb, 0, 0, 0], other.base + i as i32, negative);
+        }
+        for (x, count) in SPECIALS
+            .iter()
+            .zip(other.specials.as_deref().unwrap_or(&[0; 3]))
+        {
+            self.add_special(*x, *count);
+        }
+    }
+
+    /// True when it is 0, with no infinity or NaN in it.
+    pub fn is_zero(&self) -> bool {
+        self.specials.is_none() && self.limbs.iter().all(|&limb| limb == 0)
+    }
+
+    /// The sum, rounded once to the nearest float (ties to even); ±∞ beyond the range of floats. With infinities or NaN in it,
+    /// what IEEE 754 addition gives.
+    pub fn to_f64(&self) -> f64 {
+        let (x, exponent) = self.to_scaled();
+        scale(x, exponent)
+    }
+
+    /// The sum over `count`, also where the sum itself is beyond the range of floats.
+    pub fn over(&self, count: i64) -> f64 {
+        let (x, exponent) = self.to_scaled();
+        scale(x / count as f64, exponent)
+    }
+
+    /// The sum as (x, e), meaning x · 2^e, for further arithmetic where the sum itself may be out of range. x is rounded once.
+    pub fn to_scaled(&self) -> (f64, i32) {
+        if let Some(specials) = &self.specials {
+            let present = specials
+                .iter()
+                .zip(SPECIALS)
+                .filter(|(count, _)| **count != 0);
+            return (present.map(|(_, x)| x).sum(), 0);
+        }
+        let (negative, magnitude) = self.magnitude();
+        let Some(top) = magnitude.iter().rposition(|&limb| limb != 0) else {
+            return (0.0, 0);
+        };
+        let below = |n: usize| top.checked_sub(n).map_or(0, |i| u128::from(magnitude[i]));
+        let zeros = magnitude[top].leading_zeros();
+        // The 128 bits from the leading one on, and in the last place whether anything follows: rounding needs no more.
+        let mut window = (below(0) << 64 | below(1)) << zeros;
+        window |= (below(2) << zeros) >> 64;
+        let lost = below(2) << zeros & u128::from(u64::MAX) != 0;
+        let sticky = lost
+            || magnitude[..top.saturating_sub(2)]
+                .iter()
+                .any(|&limb| limb != 0);
+        let x = (window | u128::from(sticky)) as f64;
+        let exponent = 64 * (self.base + top as i32 - 1) - zeros as i32;
+        (if negative { -x } else { x }, exponent)
+    }
+
+    /// The sum as an integer, when it is one and fits.
+    pub fn to_i128(&self) -> Option<i128> {
+        let (&low, rest) = match self.limbs.split_first() {
+            None if self.specials.is_none() => return Some(0),
+            Some(split) if self.base == 0 && self.specials.is_none() => split,
+            _ => return None,
+        };
+        let sign = sign_limb(self.is_negative());
+        let (&high, above) = rest.split_first().unwrap_or((&sign, &[]));
+        let fits = above.iter().all(|&limb| limb == sign) && (high >> 63 == sign >> 63);
+        fits.then_some((u128::from(high) << 64 | u128::from(low)) as i128)
+    }
+
+    /// Adds `factor` times `other`.
+    pub(crate) fn add_multiple(&mut self, other: &ExactSum, factor: u64) {
+        let (negative, magnitude) = other.magnitude();
+        for (i, &limb) in magnitude.iter().enumerate() {
+            let product = u128::from(limb) * u128::from(factor);
+            self.accumulate(low_limbs(product), other.base + i as i32, negative);
+        }
+    }
+
+    /// Takes the square of `other` away.
+    pub(crate) fn subtract_square(&mut self, other: &ExactSum) {
+        let (_, magnitude) = other.magnitude();
+        for (i, &a) in magnitude.iter().enumerate() {
+            for (j, &b) in magnitude.iter().enumerate() {
+                let product = low_limbs(u128::from(a) * u128::from(b));
+                self.accumulate(product, 2 * other.base + (i + j) as i32, true);
+            }
+        }
+    }
+
+    /// True with an infinity or NaN in it.
+    pub(crate) fn is_special(&self) -> bool {
+        self.specials.is_some()
+    }
+
+    /// Bytes on the heap.
+    pub fn bytes(&self) -> usize {
+        self.limbs.capacity() * 8
+            + if self.specials.is_some() {
+                size_of::<[i64; 3]>()
+            } else {
+                0
+            }
+    }
+
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let zero = self.limbs.iter().take_while(|&&limb| limb == 0).count();
+        let limbs = &self.limbs[zero..];
+        codec::put_i64(out, i64::from(self.base) + zero as i64);
+        codec::put_u64(out, limbs.len() as u64);
+        limbs.iter().for_each(|limb| out.extend(limb.to_le_bytes()));
+        for &count in self.specials.as_deref().unwrap_or(&[0; 3]) {
+            codec::put_i64(out, count);
+        }
+    }
+
+    /// Reads what [`ExactSum::encode`] wrote.
+    ///
+    /// # Errors
+    /// When it did not.
+    pub fn decode(bytes: &mut Bytes<'_>) -> Result<ExactSum, Malformed> {
+        let base = bytes.i64()?;
+        let len = bytes.length(8)?;
+        let inside = i64::from(LIMB_MIN) <= base && base + len as i64 <= i64::from(LIMB_MAX);
+        if len > 0 && !inside {
+            return Err(Malformed("a sum is out of range"));
+        }
+        let limbs = (0..len).map(|_| Ok(u64::from_le_bytes(bytes.array()?)));
+        let limbs = limbs.collect::<Result<Vec<u64>, Malformed>>()?;
+        let base = if len > 0 { base as i32 } else { 0 };
+        let mut sum = ExactSum {
+            limbs,
+            base,
+            specials: None,
+        };
+        for x in SPECIALS {
+            sum.add_special(x, bytes.i64()?);
+        }
+        Ok(sum)
+    }
+
+    fn add_special(&mut self, x: f64, weight: i64) {
+        if weight == 0 {
+            return;
+        }
+        let counts = self.specials.get_or_insert_default();
+        let which = if x.is_nan() {
+            0
+        } else if x > 0.0 {
+            1
+        } else {
+            2
+        };
+        counts[which] = counts[which].wrapping_add(weight);
+        if **counts == [0; 3] {
+            self.specials = None;
+        }
+    }
+
+    /// Adds ± `mantissa` · `weight` · 2^`exponent`.
+    fn add_product(&mut self, mantissa: u128, weight: i64, exponent: i32, negative: bool) {
+        let factor = u128::from(weight.unsigned_abs());
+        let (low, high) = (mantissa & u128::from(u64::MAX), mantissa >> 64);
+        let low = low * factor;
+        let high = high * factor + (low >> 64);
+        let product = [low as u64, high as u64, (high >> 64) as u64];
+        let shift = exponent.rem_euclid(64) as u32;
+        let mut shifted = [0; 4];
+        for (i, limb) in product.into_iter().enumerate() {
+            let wide = u128::from(limb) << shift;
+            shifted[i] |= wide as u64;
+            shifted[i + 1] |= (wide >> 64) as u64;
+        }
+        self.accumulate(shifted, exponent.div_euclid(64), negative != (weight < 0));
+    }
+
+    /// Adds or subtracts a magnitude whose first limb has place `place`.
+    fn accumulate(&mut self, magnitude: [u64; 4], place: i32, negative: bool) {
+        let Some(low) = magnitude.iter().position(|&limb| limb != 0) else {
+            return;
+        };
+        let high = magnitude
+            .iter()
+            .rposition(|&limb| limb != 0)
+            .expect("one is not 0");
+        let at = self.cover(place + low as i32, place + high as i32);
+        let was_negative = self.is_negative();
+        let mut carry = false;
+        for (i, limb) in self.limbs[at..].iter_mut().enumerate() {
+            let term = magnitude.get(low + i).copied().unwrap_or(0);
+            if low + i > high && !carry {
+                break;
+            }
+            (*limb, carry) = if negative {
+                borrowing_sub(*limb, term, carry)
+            } else {
+                carrying_add(*limb, term, carry)
+            };
+        }
+        if was_negative == negative && self.is_negative() != was_negative {
+            self.limbs.push(sign_limb(was_negative));
+        }
+    }
+
+    /// Makes room for places `low..=high` and one above for the sign; returns where `low` is.
+    fn cover(&mut self, low: i32, high: i32) -> usize {
+        if self.limbs.is_empty() {
+            self.base = low;
+        }
+        if low < self.base {
+            let finer = (self.base - low) as usize;
+            self.limbs.splice(0..0, std::iter::repeat_n(0, finer));
+            self.base = low;
+        }
+        let len = (high - self.base) as usize + 2;
+        if self.limbs.len() < len {
+            let sign = sign_limb(self.is_negative());
+            self.limbs.resize(len, sign);
+        }
+        (low - self.base) as usize
+    }
+
+    fn is_negative(&self) -> bool {
+        self.limbs.last().is_some_and(|&limb| limb >> 63 == 1)
+    }
+
+    /// The sign, and the limbs of the absolute value.
+    fn magnitude(&self) -> (bool, Vec<u64>) {
+        let negative = self.is_negative();
+        let mut carry = negative;
+        let limbs = self.limbs.iter().map(|&limb| {
+            if !negative {
+                return limb;
+            }
+            let (flipped, over) = carrying_add(!limb, 0, carry);
+            carry = over;
+            flipped
+        });
+        (negative, limbs.collect())
+    }
+}
+
+/// What `specials` counts, in its order.
+const SPECIALS: [f64; 3] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+
+/// (m, e) with |x| = m · 2^e; m has at most 53 bits.
+fn decompose(x: f64) -> (u64, i32) {
+    let bits = x.to_bits();
+    let fraction = bits & ((1 << 52) - 1);
+    match (bits >> 52 & 0x7ff) as i32 {
+        0 => (fraction, -1074),
+        exponent => (fraction | 1 << 52, exponent - 1075),
+    }
+}
+
+/// x · 2^exponent, rounded once.
+pub(crate) fn scale(x: f64, exponent: i32) -> f64 {
+    if x == 0.0 || !x.is_finite() {
+        return x;
+    }
+    let power = |e: i32| f64::from_bits(((e + 1023) as u64) << 52);
+    // First to [1, 2), exactly; then by a power that keeps clear of the subnormals until the last step.
+    let (mantissa, own) = decompose(x);
+    let zeros = mantissa.leading_zeros() as i32 - 11;
+    let unit = ((mantissa << zeros) as f64 * power(-52)).copysign(x);
+    match own + 52 - zeros + exponent {
+        e if e > 1023 => f64::INFINITY.copysign(x),
+        e if e >= -1022 => unit * power(e),
+        e => unit * power(-1000) * power((e + 1000).max(-1022)),
+    }
+}
+
+fn low_limbs(x: u128) -> [u64; 4] {
+    [x as u64, (x >> 64) as u64, 0, 0]
+}
+
+fn sign_limb(negative: bool) -> u64 {
+    if negative { u64::MAX } else { 0 }
+}
+
+fn carrying_add(a: u64, b: u64, carry: bool) -> (u64, bool) {
+    let (sum, over) = a.overflowing_add(b);
+    let (sum, again) = sum.overflowing_add(u64::from(carry));
+    (sum, over || again)
+}
+
+fn borrowing_sub(a: u64, b: u64, borrow: bool) -> (u64, bool) {
+    let (difference, under) = a.overflowing_sub(b);
+    let (difference, again) = difference.overflowing_sub(u64::from(borrow));
+    (difference, under || again)
+}
