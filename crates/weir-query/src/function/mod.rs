@@ -1,6 +1,10 @@
 //! Functions: one description each, from which the checker, the engine, `weir functions` and the reference page live.
 
 pub mod aggregate;
+pub mod arguments;
+mod element;
+#[cfg(test)]
+mod examples;
 pub mod scalar;
 
 pub use aggregate::{Aggregate, AggregateCall, AggregateState};

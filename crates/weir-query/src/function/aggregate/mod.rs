@@ -3,6 +3,16 @@
 //! Every aggregate has four verbs: update (a row comes, or goes again with a negative weight), result, partial and merge,
 //! so that a group split over hosts or threads gives what the whole would have given.
 
+pub mod avg;
+pub mod count;
+mod extreme;
+pub mod max;
+pub mod min;
+mod ordered;
+mod per_group;
+pub mod sum;
+mod total;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -12,7 +22,8 @@ use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
 use crate::expr::Expr;
 
 /// Every aggregate CQL knows, in the order the reference lists them.
-pub static AGGREGATES: &[&dyn Aggregate] = &[];
+pub static AGGREGATES: &[&dyn Aggregate] =
+    &[&count::Count, &sum::Sum, &avg::Avg, &min::Min, &max::Max];
 
 /// An aggregate function.
 pub trait Aggregate: Sync {

@@ -1,5 +1,17 @@
 //! Scalar functions: one value in a row for the arguments of that row.
 
+pub mod abs;
+pub mod coalesce;
+pub mod exp;
+pub mod ln;
+pub mod log10;
+pub mod log2;
+pub mod lower;
+pub mod pow;
+mod rows;
+pub mod sqrt;
+pub mod upper;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -9,7 +21,18 @@ use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
 use crate::expr::Expr;
 
 /// Every scalar function CQL knows, in the order the reference lists them.
-pub static SCALARS: &[&dyn Scalar] = &[];
+pub static SCALARS: &[&dyn Scalar] = &[
+    &abs::Abs,
+    &sqrt::Sqrt,
+    &pow::Pow,
+    &exp::Exp,
+    &ln::Ln,
+    &log2::Log2,
+    &log10::Log10,
+    &coalesce::Coalesce,
+    &lower::Lower,
+    &upper::Upper,
+];
 
 /// A scalar function.
 pub trait Scalar: Sync {

@@ -1,0 +1,85 @@
+//! `avg(x)`: the arithmetic mean of the values.
+
+use weir_model::Type;
+
+use super::per_group::per_group;
+use super::total::{FloatTotal, IntTotal};
+use super::{Aggregate, AggregateCall, AggregateState};
+use crate::function::arguments::{arity, typed};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `avg(x)`
+pub struct Avg;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "avg",
+    aliases: &["mean"],
+    signature: "avg(x)",
+    summary: "the arithmetic mean of the values",
+    details: "A float in the unit of `x`; of timestamps a timestamp, rounded down. The sum behind it is exact and never overflows.",
+    examples: &[
+        Example {
+            call: "avg(x)",
+            rows: "1\nNULL\n2",
+            result: "1.5",
+        },
+        Example {
+            call: "avg(x)",
+            rows: "9223372036854775807\n9223372036854775807",
+            result: "9223372036854776000",
+        },
+        Example {
+            call: "avg(x)",
+            rows: "",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Aggregate for Avg {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        let allowed = [Type::Int, Type::Float, Type::Time];
+        typed(DOC.name, args, 0, &allowed, "a number or a timestamp")?;
+        let ty = if args[0].ty == Type::Time {
+            Type::Time
+        } else {
+            Type::Float
+        };
+        Ok(Returns {
+            ty,
+            unit: args[0].unit,
+        })
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        match call.args[0].ty() {
+            Type::Float => per_group(|x: f64| x, float_mean),
+            Type::Time => per_group(|x: i64| x, time_mean),
+            _ => per_group(|x: i64| x, int_mean),
+        }
+    }
+}
+
+fn int_mean(total: &IntTotal) -> Result<Option<f64>, EvalError> {
+    // Of 64 bits the processor converts at once; of 128 it takes a routine.
+    let sum = i64::try_from(total.sum).map_or_else(|_| total.sum as f64, |sum| sum as f64);
+    Ok((total.count != 0).then(|| sum / total.count as f64))
+}
+
+fn float_mean(total: &FloatTotal) -> Result<Option<f64>, EvalError> {
+    Ok((total.count != 0).then(|| total.sum.over(total.count)))
+}
+
+fn time_mean(total: &IntTotal) -> Result<Option<i64>, EvalError> {
+    if total.count == 0 {
+        return Ok(None);
+    }
+    let mean = total.sum.div_euclid(i128::from(total.count));
+    let outside = |_| EvalError::new("integer overflow in avg: more than 2^63 rows");
+    i64::try_from(mean).map(Some).map_err(outside)
+}

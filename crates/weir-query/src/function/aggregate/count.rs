@@ -1,0 +1,91 @@
+//! `count(*)`, `count(x)`: how many rows, or how many of them have an `x`.
+
+use weir_model::{Type, Unit};
+use weir_sketch::{Bytes, codec};
+
+use super::per_group::{Summary, per_group};
+use super::{Aggregate, AggregateCall, AggregateState};
+use crate::function::arguments::arity;
+use crate::function::element::Present;
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `count(*)`, `count(x)`
+pub struct Count;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "count",
+    aliases: &[],
+    signature: "count(*), count(x), count(distinct x)",
+    summary: "how many rows there are; with an argument, how many of them where it is not NULL",
+    details: "Of no rows it is 0. `count(distinct x)` counts each different value once.",
+    examples: &[
+        Example {
+            call: "count(*)",
+            rows: "1\nNULL\n3",
+            result: "3",
+        },
+        Example {
+            call: "count(x)",
+            rows: "1\nNULL\n3",
+            result: "2",
+        },
+        Example {
+            call: "count(x)",
+            rows: "",
+            result: "0",
+        },
+    ],
+};
+
+impl Aggregate for Count {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 0, 1)?;
+        Ok(Returns {
+            ty: Type::Int,
+            unit: Unit::None,
+        })
+    }
+
+    fn state(&self, _: &AggregateCall) -> Box<dyn AggregateState> {
+        per_group(
+            |present: Present| present,
+            |rows: &Rows| {
+                // A multiset has no negative count: this one went past 2^63.
+                if rows.0 < 0 {
+                    return Err(EvalError::new(
+                        "integer overflow in count: more than 2^63 rows",
+                    ));
+                }
+                Ok(Some(rows.0))
+            },
+        )
+    }
+}
+
+/// How many rows.
+#[derive(Default)]
+struct Rows(i64);
+
+impl Summary for Rows {
+    type Value = Present;
+
+    fn add(&mut self, _: Present, weight: i64) {
+        self.0 = self.0.wrapping_add(weight);
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_i64(out, self.0);
+    }
+
+    fn decode(bytes: &mut Bytes<'_>) -> Result<Rows, EvalError> {
+        Ok(Rows(bytes.i64()?))
+    }
+
+    fn merge(&mut self, other: Rows) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
+}

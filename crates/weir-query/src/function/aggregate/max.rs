@@ -1,0 +1,51 @@
+//! `max(x)`: the greatest value.
+
+use super::{Aggregate, AggregateCall, AggregateState, extreme};
+use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+
+/// `max(x)`
+pub struct Max;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "max",
+    aliases: &[],
+    signature: "max(x)",
+    summary: "the greatest value, in the order of ORDER BY",
+    details: "Keeps the type and the unit of `x`. NaN counts as greater than every number. Texts are ordered by their bytes. \
+              Over a window it keeps every distinct value in it, 16 bytes each; without a window one value.",
+    examples: &[
+        Example {
+            call: "max(x)",
+            rows: "1\n3\n2",
+            result: "3",
+        },
+        Example {
+            call: "max(x)",
+            rows: "b\na\nc",
+            result: "c",
+        },
+        Example {
+            call: "max(x)",
+            rows: "NULL",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Aggregate for Max {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        extreme::check(DOC.name, args)
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        extreme::state(call, false)
+    }
+
+    fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        extreme::state_of_growing(call, false)
+    }
+}

@@ -1,0 +1,51 @@
+//! `min(x)`: the least value.
+
+use super::{Aggregate, AggregateCall, AggregateState, extreme};
+use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+
+/// `min(x)`
+pub struct Min;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "min",
+    aliases: &[],
+    signature: "min(x)",
+    summary: "the least value, in the order of ORDER BY",
+    details: "Keeps the type and the unit of `x`. NaN counts as greater than every number. Texts are ordered by their bytes. \
+              Over a window it keeps every distinct value in it, 16 bytes each; without a window one value.",
+    examples: &[
+        Example {
+            call: "min(x)",
+            rows: "NaN\n2\n1",
+            result: "1",
+        },
+        Example {
+            call: "min(x)",
+            rows: "b\na\nc",
+            result: "a",
+        },
+        Example {
+            call: "min(x)",
+            rows: "NULL",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Aggregate for Min {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        extreme::check(DOC.name, args)
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        extreme::state(call, true)
+    }
+
+    fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        extreme::state_of_growing(call, true)
+    }
+}

@@ -1,0 +1,77 @@
+//! `sum(x)`: the values added up.
+
+use weir_model::Type;
+
+use super::per_group::per_group;
+use super::total::{FloatTotal, IntTotal};
+use super::{Aggregate, AggregateCall, AggregateState};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `sum(x)`
+pub struct Sum;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "sum",
+    aliases: &[],
+    signature: "sum(x)",
+    summary: "the values added up",
+    details: "Keeps the type and the unit of `x`. A sum of integers that does not fit 64 bits ends the query; it may go beyond on the way. \
+              A sum of floats is exact until it is rounded once at the end, so rows that leave a window leave nothing behind.",
+    examples: &[
+        Example {
+            call: "sum(x)",
+            rows: "1\nNULL\n3",
+            result: "4",
+        },
+        Example {
+            call: "sum(x)",
+            rows: "1e300\n0.5\n-1e300",
+            result: "0.5",
+        },
+        Example {
+            call: "sum(x)",
+            rows: "NULL",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Aggregate for Sum {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        let ty = match args[0].ty {
+            Type::Float => Type::Float,
+            _ => Type::Int,
+        };
+        Ok(Returns {
+            ty,
+            unit: args[0].unit,
+        })
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        match call.args[0].ty() {
+            Type::Float => per_group(
+                |x: f64| x,
+                |total: &FloatTotal| Ok((total.count != 0).then(|| total.sum.to_f64())),
+            ),
+            _ => per_group(|x: i64| x, int_sum),
+        }
+    }
+}
+
+fn int_sum(total: &IntTotal) -> Result<Option<i64>, EvalError> {
+    if total.count == 0 {
+        return Ok(None);
+    }
+    let overflow = |_| {
+        EvalError::new("integer overflow in sum").help("sum floats instead: sum(cast(x as float))")
+    };
+    i64::try_from(total.sum).map(Some).map_err(overflow)
+}

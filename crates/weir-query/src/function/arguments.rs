@@ -1,0 +1,171 @@
+//! What functions ask of their arguments, and how they refuse them: one wording for all.
+
+use weir_model::{Dimension, Type, Unit, Value};
+
+use super::{Argument, Refusal, Returns};
+use crate::expr::{Expr, UnaryOp};
+
+/// Refuses a call of `name` with another number of arguments.
+pub fn arity(name: &str, args: &[Argument], least: usize, most: usize) -> Result<(), Refusal> {
+    if (least..=most).contains(&args.len()) {
+        return Ok(());
+    }
+    let plural = |n: usize| if n == 1 { "argument" } else { "arguments" };
+    let takes = match (least, most) {
+        (n, m) if n == m => format!("{n} {}", plural(n)),
+        (n, usize::MAX) => format!("at least {n} {}", plural(n)),
+        (n, m) => format!("{n} to {m} arguments"),
+    };
+    let found = args.len();
+    Err(Refusal {
+        argument: (found > most).then_some(most),
+        message: format!("`{name}` takes {takes}, not {found}"),
+    })
+}
+
+/// Refuses argument `i` of another type than `allowed`, which `what` describes: `a number`.
+pub fn typed(
+    name: &str,
+    args: &[Argument],
+    i: usize,
+    allowed: &[Type],
+    what: &str,
+) -> Result<(), Refusal> {
+    if allowed.contains(&args[i].ty) || is_null(&args[i]) {
+        return Ok(());
+    }
+    let message = format!("`{name}` takes {what} here, not a {}", args[i].ty);
+    Err(refusal(i, message))
+}
+
+/// Refuses argument `i` unless it is an integer or a float.
+pub fn number(name: &str, args: &[Argument], i: usize) -> Result<(), Refusal> {
+    typed(name, args, i, &[Type::Int, Type::Float], "a number")
+}
+
+/// Refuses argument `i` unless it is a text.
+pub fn text(name: &str, args: &[Argument], i: usize) -> Result<(), Refusal> {
+    typed(name, args, i, &[Type::Text], "a text")
+}
+
+/// The value of argument `i`, which must be a constant other than NULL.
+pub fn constant<'a>(
+    name: &str,
+    args: &'a [Argument],
+    i: usize,
+    what: &str,
+) -> Result<&'a Value, Refusal> {
+    match &args[i].constant {
+        Some(value) if !value.is_null() => Ok(value),
+        _ => Err(refusal(
+            i,
+            format!("`{name}` takes {what} here, as a constant"),
+        )),
+    }
+}
+
+/// Refuses argument `i` unless its unit measures what `unit` measures. A plain number goes with every unit.
+pub fn same_dimension(name: &str, args: &[Argument], i: usize, unit: Unit) -> Result<(), Refusal> {
+    let (found, wanted) = (args[i].unit.dimension(), unit.dimension());
+    if found == wanted || found == Dimension::None || wanted == Dimension::None {
+        return Ok(());
+    }
+    let message = format!("`{name}` cannot bring {} and {unit} together", args[i].unit);
+    Err(refusal(i, message))
+}
+
+/// The type and unit that all of `args` can be brought to, and so what a function returns that gives one of them.
+///
+/// Integers become floats beside floats. Of several units the finest wins, so that integers stay integers.
+pub fn agree(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
+    let first = args.iter().position(|a| !is_null(a)).unwrap_or(0);
+    let mut all = Returns {
+        ty: args[first].ty,
+        unit: args[first].unit,
+    };
+    for (i, arg) in args.iter().enumerate().filter(|(_, a)| !is_null(a)) {
+        if arg.ty != all.ty && !(arg.ty.is_numeric() && all.ty.is_numeric()) {
+            let message = format!(
+                "`{name}` cannot bring a {} and a {} together",
+                all.ty, arg.ty
+            );
+            return Err(refusal(i, message));
+        }
+        same_dimension(name, args, i, all.unit)?;
+        if arg.ty == Type::Float {
+            all.ty = Type::Float;
+        }
+        let plain = all.unit.dimension() == Dimension::None;
+        if plain
+            || (arg.unit.dimension() == all.unit.dimension() && arg.unit.scale() < all.unit.scale())
+        {
+            all.unit = arg.unit;
+        }
+    }
+    Ok(all)
+}
+
+/// True for a literal NULL, which goes for a value of any type.
+fn is_null(arg: &Argument) -> bool {
+    matches!(arg.constant, Some(Value::Null))
+}
+
+/// A refusal of argument `i`.
+pub fn refusal(i: usize, message: impl Into<String>) -> Refusal {
+    Refusal {
+        argument: Some(i),
+        message: message.into(),
+    }
+}
+
+/// The value of a constant expression, where it is a number; counted in `unit` when both have one.
+///
+/// Integers stay integers when the conversion is exact.
+pub fn number_in(expr: &Expr, unit: Unit) -> Option<Value> {
+    let value = literal(expr)?;
+    let from = expr.unit();
+    if from == unit || from.dimension() != unit.dimension() {
+        return Some(value);
+    }
+    let (times, over) = (from.scale(), unit.scale());
+    Some(match value {
+        Value::Int(x) => match x.checked_mul(times) {
+            Some(product) if product % over == 0 => Value::Int(product / over),
+            _ => Value::Float(x as f64 * times as f64 / over as f64),
+        },
+        Value::Float(x) => Value::Float(x * times as f64 / over as f64),
+        other => other,
+    })
+}
+
+/// The value of a literal, also with a sign before it or a cast between numbers around it.
+pub fn literal(expr: &Expr) -> Option<Value> {
+    match expr {
+        Expr::Literal { value, .. } => Some(value.clone()),
+        Expr::Unary {
+            op: UnaryOp::Negate,
+            expr,
+        } => match literal(expr)? {
+            Value::Int(x) => x.checked_neg().map(Value::Int),
+            Value::Float(x) => Some(Value::Float(-x)),
+            _ => None,
+        },
+        Expr::Cast { expr, ty, .. } => match (literal(expr)?, ty) {
+            (Value::Int(x), Type::Float) => Some(Value::Float(x as f64)),
+            (value @ Value::Int(_), Type::Int) | (value @ Value::Float(_), Type::Float) => {
+                Some(value)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A number as a float.
+pub fn as_f64(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(x) => Some(*x as f64),
+        Value::Float(x) => Some(*x),
+        _ => None,
+    }
+}

@@ -1,0 +1,55 @@
+//! `abs(x)`: the distance from zero.
+
+use weir_model::{Column, Type};
+
+use super::rows::{map, overflow};
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `abs(x)`
+pub struct Abs;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "abs",
+    aliases: &[],
+    signature: "abs(x)",
+    summary: "the distance of `x` from zero",
+    details: "Keeps the type and the unit of `x`.",
+    examples: &[
+        Example {
+            call: "abs(-3)",
+            rows: "",
+            result: "3",
+        },
+        Example {
+            call: "abs(-2.5)",
+            rows: "",
+            result: "2.5",
+        },
+    ],
+};
+
+impl Scalar for Abs {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: args[0].ty,
+            unit: args[0].unit,
+        })
+    }
+
+    fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        match call.ty {
+            Type::Float => map(Type::Float, &args[0], |x: f64| Ok(Some(x.abs()))),
+            _ => map(Type::Int, &args[0], |x: i64| {
+                x.checked_abs().map(Some).ok_or_else(|| overflow(call))
+            }),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `ln(x)`: the natural logarithm.
+
+use weir_model::{Column, Type, Unit};
+
+use super::rows::map_floats;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `ln(x)`
+pub struct Ln;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "ln",
+    aliases: &[],
+    signature: "ln(x)",
+    summary: "the natural logarithm of `x`",
+    details: "A float without unit. Of 0 and of negative numbers it is NULL.",
+    examples: &[
+        Example {
+            call: "ln(1)",
+            rows: "",
+            result: "0",
+        },
+        Example {
+            call: "ln(0)",
+            rows: "",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Scalar for Ln {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: Type::Float,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        map_floats(&args[0], |x| if x > 0.0 { x.ln() } else { f64::NAN })
+    }
+}

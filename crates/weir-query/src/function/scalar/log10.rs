@@ -1,0 +1,50 @@
+//! `log10(x)`: the logarithm to base 10.
+
+use weir_model::{Column, Type, Unit};
+
+use super::rows::map_floats;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `log10(x)`
+pub struct Log10;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "log10",
+    aliases: &["log"],
+    signature: "log10(x)",
+    summary: "the logarithm of `x` to base 10",
+    details: "A float without unit. Of 0 and of negative numbers it is NULL.",
+    examples: &[
+        Example {
+            call: "log10(1000)",
+            rows: "",
+            result: "3",
+        },
+        Example {
+            call: "log10(0)",
+            rows: "",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Scalar for Log10 {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: Type::Float,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        map_floats(&args[0], |x| if x > 0.0 { x.log10() } else { f64::NAN })
+    }
+}

@@ -1,0 +1,50 @@
+//! `log2(x)`: the logarithm to base 2.
+
+use weir_model::{Column, Type, Unit};
+
+use super::rows::map_floats;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `log2(x)`
+pub struct Log2;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "log2",
+    aliases: &[],
+    signature: "log2(x)",
+    summary: "the logarithm of `x` to base 2",
+    details: "A float without unit. Of 0 and of negative numbers it is NULL.",
+    examples: &[
+        Example {
+            call: "log2(4096)",
+            rows: "",
+            result: "12",
+        },
+        Example {
+            call: "log2(-1)",
+            rows: "",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Scalar for Log2 {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: Type::Float,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        map_floats(&args[0], |x| if x > 0.0 { x.log2() } else { f64::NAN })
+    }
+}

@@ -1,0 +1,50 @@
+//! `sqrt(x)`: the square root.
+
+use weir_model::{Column, Type, Unit};
+
+use super::rows::map_floats;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `sqrt(x)`
+pub struct Sqrt;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "sqrt",
+    aliases: &[],
+    signature: "sqrt(x)",
+    summary: "the square root of `x`",
+    details: "A float without unit. Of a negative number it is NULL.",
+    examples: &[
+        Example {
+            call: "sqrt(9)",
+            rows: "",
+            result: "3",
+        },
+        Example {
+            call: "sqrt(-1)",
+            rows: "",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Scalar for Sqrt {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: Type::Float,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        map_floats(&args[0], f64::sqrt)
+    }
+}

@@ -1,0 +1,50 @@
+//! `upper(t)`: the text in upper case.
+
+use weir_model::{Column, Type, Unit};
+
+use super::rows::map_texts;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, text};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `upper(t)`
+pub struct Upper;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "upper",
+    aliases: &["ucase"],
+    signature: "upper(t)",
+    summary: "the text in upper case, by Unicode's rules",
+    details: "",
+    examples: &[
+        Example {
+            call: "upper('sda')",
+            rows: "",
+            result: "SDA",
+        },
+        Example {
+            call: "upper(NULL)",
+            rows: "",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Scalar for Upper {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        text(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: Type::Text,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        map_texts(&args[0], |text| text.to_uppercase().into())
+    }
+}
