@@ -14,10 +14,12 @@
 //! The crate does no I/O, reads no clock, starts no thread and logs nothing.
 
 pub mod diagnostic;
+pub mod engine;
 pub mod expr;
 pub mod function;
 pub mod plan;
 
 pub use diagnostic::{Diagnostic, Span};
+pub use engine::{Counts, Engine, EngineOptions, Output, QueryId};
 pub use expr::Expr;
 pub use plan::Plan;

@@ -1,0 +1,79 @@
+//! [`Bag`]: the rows of a relation as they are now, each different row once with how often it is there.
+
+use weir_model::{Batch, Column, Schema, Type};
+
+use super::keys::KeyPacker;
+use super::lane::Slots;
+use super::table::KeyTable;
+
+/// The rows of a relation.
+#[derive(Debug)]
+pub(super) struct Bag {
+    packer: KeyPacker,
+    table: KeyTable,
+    /// The row of each number the table gives.
+    rows: Slots,
+    counts: Vec<i64>,
+    total: i64,
+}
+
+impl Bag {
+    /// An empty relation of this schema.
+    pub(super) fn new(schema: &Schema) -> Bag {
+        let types: Vec<Type> = schema.fields.iter().map(|f| f.ty).collect();
+        let packer = KeyPacker::new(&types);
+        Bag {
+            table: KeyTable::new(packer.width()),
+            packer,
+            rows: Slots::new(schema),
+            counts: Vec::new(),
+            total: 0,
+        }
+    }
+
+    /// How many rows there are.
+    pub(super) fn len(&self) -> usize {
+        usize::try_from(self.total).unwrap_or(0)
+    }
+
+    /// Adds and takes away the rows of a batch.
+    pub(super) fn apply(&mut self, batch: &Batch) {
+        let keys = self.packer.pack(&batch.columns, batch.len());
+        let (mut new, mut numbers) = (Vec::new(), Vec::new());
+        for row in 0..batch.len() {
+            let weight = batch.weight(row);
+            let (number, added) = self.table.find_or_add(&keys, row);
+            if self.table.numbers() > self.counts.len() {
+                self.counts.resize(self.table.numbers(), 0);
+            }
+            if added {
+                new.push(row as u32);
+                numbers.push(number);
+            }
+            let count = &mut self.counts[number as usize];
+            *count += weight;
+            self.total += weight;
+            if *count == 0 {
+                self.table.remove(number);
+            }
+        }
+        self.rows.grow_to(self.counts.len());
+        self.rows
+            .write(&numbers, &super::gather::take_columns(&batch.columns, &new));
+        self.table.recycle();
+    }
+
+    /// All rows, each as often as it is there.
+    pub(super) fn rows(&self) -> Vec<Column> {
+        let mut numbers = Vec::with_capacity(self.len());
+        for (number, &count) in self.counts.iter().enumerate() {
+            numbers.extend((0..count).map(|_| number as u32));
+        }
+        self.rows.gather(&numbers)
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.packer.bytes() + self.table.bytes() + self.rows.bytes() + self.counts.capacity() * 8
+    }
+}

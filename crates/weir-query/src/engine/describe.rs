@@ -1,0 +1,104 @@
+//! Operators in words, for messages.
+
+use crate::function::EvalError;
+use crate::plan::{Node, Plan, SetOp, ToStream, Window};
+
+/// The error of a query that holds more than it may, most of it in the operator of `plan`.
+pub(super) fn too_big(plan: &Plan, bytes: usize, bytes_max: usize) -> EvalError {
+    EvalError::new(format!(
+        "the query needs more memory than its limit of {}; {} alone holds {}",
+        size(bytes_max),
+        operator(plan),
+        size(bytes)
+    ))
+    .help(remedy(plan))
+}
+
+/// The error of an operator whose result of one span is larger than a query may be.
+pub(super) fn result_too_big(what: &str, bytes_max: usize) -> EvalError {
+    EvalError::new(format!(
+        "{what} gives more than {} of rows at a time",
+        size(bytes_max)
+    ))
+    .help("make its inputs smaller, with a shorter window or a selection")
+}
+
+fn operator(plan: &Plan) -> String {
+    match &plan.node {
+        Node::Source(declaration) => format!("the source {}", declaration.name),
+        Node::Window { input, window } => {
+            let names: Vec<&str> = input.sources().iter().map(|d| d.name.as_str()).collect();
+            format!(
+                "the window {} over {}",
+                window_text(window),
+                names.join(", ")
+            )
+        }
+        Node::Select { .. } => "the selection".into(),
+        Node::Project { .. } => "the select list".into(),
+        Node::Join { .. } => "the join".into(),
+        Node::Aggregate { keys, .. } if keys.is_empty() => "the aggregation".into(),
+        Node::Aggregate { keys, .. } => format!("the aggregation by {} keys", keys.len()),
+        Node::Distinct { .. } => "DISTINCT".into(),
+        Node::SetOp {
+            op: SetOp::Union, ..
+        } => "UNION".into(),
+        Node::SetOp {
+            op: SetOp::Intersect,
+            ..
+        } => "INTERSECT".into(),
+        Node::SetOp {
+            op: SetOp::Except, ..
+        } => "EXCEPT".into(),
+        Node::Order { .. } => "ORDER BY with LIMIT".into(),
+        Node::ToStream {
+            kind: ToStream::Istream,
+            ..
+        } => "Istream".into(),
+        Node::ToStream {
+            kind: ToStream::Dstream,
+            ..
+        } => "Dstream".into(),
+        Node::ToStream {
+            kind: ToStream::Rstream { .. },
+            ..
+        } => "Rstream".into(),
+    }
+}
+
+fn window_text(window: &Window) -> String {
+    match window {
+        Window::Now => "[Now]".into(),
+        Window::Range { size, slide: None } => format!("[Range {size}]"),
+        Window::Range {
+            size,
+            slide: Some(slide),
+        } => format!("[Range {size} Slide {slide}]"),
+        Window::Rows { rows } => format!("[Rows {rows}]"),
+        Window::Partition { rows, .. } => format!("[Partition By .. Rows {rows}]"),
+        Window::Unbounded { .. } => "[Range Unbounded]".into(),
+    }
+}
+
+fn remedy(plan: &Plan) -> &'static str {
+    match &plan.node {
+        Node::Window { .. } => "use a shorter window, or select fewer rows before it",
+        Node::Aggregate { .. } => "group by fewer keys, or aggregate over a shorter window",
+        _ => "give its inputs a shorter window, or select fewer rows before it",
+    }
+}
+
+fn size(bytes: usize) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}

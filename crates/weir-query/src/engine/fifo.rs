@@ -1,0 +1,106 @@
+//! A queue of rows in time order, held as the batches they came in: what waits in a source, what is inside a window.
+
+use std::collections::VecDeque;
+
+use weir_model::Batch;
+
+use super::gather::batch_bytes;
+
+/// Rows in time order, first in first out. Taking rows out shares memory with what came in.
+#[derive(Debug, Default)]
+pub(super) struct Fifo {
+    batches: VecDeque<Batch>,
+    /// Rows of the first batch that are already out.
+    taken: usize,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Fifo {
+    /// Appends rows, none older than the last.
+    pub(super) fn push(&mut self, batch: Batch) {
+        if !batch.is_empty() {
+            self.rows += batch.len();
+            self.bytes += batch_bytes(&batch);
+            self.batches.push_back(batch);
+        }
+    }
+
+    /// How many rows wait.
+    pub(super) fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// About how many bytes they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The instant of the last row.
+    pub(super) fn last_ts(&self) -> Option<i64> {
+        self.batches.back().map(|b| b.ts[b.len() - 1])
+    }
+
+    /// The instant of row `index`, counted from the oldest.
+    pub(super) fn ts(&self, index: usize) -> Option<i64> {
+        let mut index = index + self.taken;
+        for batch in &self.batches {
+            if index < batch.len() {
+                return Some(batch.ts[index]);
+            }
+            index -= batch.len();
+        }
+        None
+    }
+
+    /// Takes out the rows at or before `ts`.
+    pub(super) fn take_until(&mut self, ts: i64) -> Vec<Batch> {
+        let mut out = Vec::new();
+        while let Some(first) = self.batches.front() {
+            let rest = &first.ts[self.taken..];
+            let rows = match rest.last() {
+                Some(&last) if last <= ts => rest.len(),
+                _ => rest.partition_point(|&t| t <= ts),
+            };
+            if !self.take_front(rows, &mut out) {
+                break;
+            }
+        }
+        out
+    }
+
+    /// Takes out the `rows` oldest.
+    pub(super) fn take_rows(&mut self, rows: usize) -> Vec<Batch> {
+        let mut left = rows;
+        let mut out = Vec::new();
+        while let Some(first) = self.batches.front()
+            && left > 0
+        {
+            let rows = left.min(first.len() - self.taken);
+            left -= rows;
+            self.take_front(rows, &mut out);
+        }
+        out
+    }
+
+    /// Takes `rows` rows of the first batch; true when that was all of it.
+    fn take_front(&mut self, rows: usize, out: &mut Vec<Batch>) -> bool {
+        let first = self.batches.front().expect("a batch is there to take from");
+        let all = self.taken + rows == first.len();
+        if rows > 0 {
+            out.push(if rows == first.len() {
+                first.clone()
+            } else {
+                first.slice(self.taken, rows)
+            });
+        }
+        self.rows -= rows;
+        self.taken += rows;
+        if all {
+            let first = self.batches.pop_front().expect("the batch is still there");
+            self.bytes -= batch_bytes(&first);
+            self.taken = 0;
+        }
+        all
+    }
+}

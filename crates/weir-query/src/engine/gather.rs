@@ -1,0 +1,264 @@
+//! Rows of batches picked, joined end to end and measured: how operators build their results, a column at a time.
+
+use std::sync::OnceLock;
+
+use arrow_array::{BooleanArray, Float64Array, Int64Array, UInt32Array};
+use arrow_buffer::{
+    BooleanBuffer, BooleanBufferBuilder, NullBuffer, NullBufferBuilder, ScalarBuffer,
+};
+use weir_model::{Batch, Column, TallyArray};
+
+/// Longest run of equal weights that is kept ready.
+const WEIGHTS_READY: usize = 1 << 16;
+
+/// So many weights of +1.
+pub(super) fn plus(len: usize) -> ScalarBuffer<i64> {
+    static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
+    repeated(&READY, 1, len)
+}
+
+/// So many weights of -1.
+pub(super) fn minus(len: usize) -> ScalarBuffer<i64> {
+    static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
+    repeated(&READY, -1, len)
+}
+
+fn repeated(ready: &OnceLock<ScalarBuffer<i64>>, weight: i64, len: usize) -> ScalarBuffer<i64> {
+    if len > WEIGHTS_READY {
+        return vec![weight; len].into();
+    }
+    ready
+        .get_or_init(|| vec![weight; WEIGHTS_READY].into())
+        .slice(0, len)
+}
+
+/// The batch's weights; +1 each where it has none.
+pub(super) fn weights(batch: &Batch) -> ScalarBuffer<i64> {
+    batch.weights.clone().unwrap_or_else(|| plus(batch.len()))
+}
+
+/// Values `rows` of `column`, in that order; a row may come more than once.
+pub(super) fn take(column: &Column, rows: &[u32]) -> Column {
+    let nulls = || column.nulls().and_then(|n| take_nulls(n, rows));
+    match column {
+        Column::Nulls(_) => Column::Nulls(rows.len()),
+        Column::Bool(a) => {
+            let values = a.values();
+            let picked =
+                BooleanBuffer::collect_bool(rows.len(), |i| values.value(rows[i] as usize));
+            Column::Bool(BooleanArray::new(picked, nulls()))
+        }
+        Column::Int(a) => Column::Int(Int64Array::new(pick(a.values(), rows).into(), nulls())),
+        Column::Float(a) => {
+            Column::Float(Float64Array::new(pick(a.values(), rows).into(), nulls()))
+        }
+        Column::Text(a) => Column::Text(UInt32Array::new(pick(a.values(), rows).into(), nulls())),
+        Column::Tally(a) => {
+            let values = a.values();
+            let picked = rows.iter().map(|&r| values[r as usize].clone()).collect();
+            Column::Tally(TallyArray::new(picked))
+        }
+    }
+}
+
+/// `values` at `rows`.
+pub(super) fn pick<T: Copy>(values: &[T], rows: &[u32]) -> Vec<T> {
+    rows.iter().map(|&r| values[r as usize]).collect()
+}
+
+fn take_nulls(nulls: &NullBuffer, rows: &[u32]) -> Option<NullBuffer> {
+    if nulls.null_count() == 0 {
+        return None;
+    }
+    let picked = BooleanBuffer::collect_bool(rows.len(), |i| nulls.is_valid(rows[i] as usize));
+    Some(NullBuffer::new(picked)).filter(|n| n.null_count() > 0)
+}
+
+/// Rows `rows` of a batch, which must not go back in time.
+pub(super) fn take_batch(batch: &Batch, rows: &[u32]) -> Batch {
+    Batch {
+        ts: pick(&batch.ts, rows).into(),
+        weights: batch.weights.as_ref().map(|w| pick(w, rows).into()),
+        columns: take_columns(&batch.columns, rows),
+    }
+}
+
+/// `take` of each column.
+pub(super) fn take_columns(columns: &[Column], rows: &[u32]) -> Vec<Column> {
+    columns.iter().map(|c| take(c, rows)).collect()
+}
+
+/// The columns end to end. They are of one type, or [`Column::Nulls`].
+pub(super) fn concat(columns: &[&Column]) -> Column {
+    if let [one] = columns {
+        return (*one).clone();
+    }
+    let len = columns.iter().map(|c| c.len()).sum();
+    match columns.iter().find(|c| !matches!(c, Column::Nulls(_))) {
+        None => Column::Nulls(len),
+        Some(Column::Bool(_)) => concat_bools(columns, len),
+        Some(Column::Tally(_)) => {
+            let mut values = Vec::with_capacity(len);
+            for column in columns {
+                match column {
+                    Column::Tally(a) => values.extend_from_slice(a.values()),
+                    other => values.resize(values.len() + other.len(), None),
+                }
+            }
+            Column::Tally(TallyArray::new(values))
+        }
+        Some(Column::Int(_)) => {
+            let values = joined(columns, len, |c| match c {
+                Column::Int(a) => Some(a.values()),
+                _ => None,
+            });
+            Column::Int(Int64Array::new(values.into(), concat_nulls(columns, len)))
+        }
+        Some(Column::Float(_)) => {
+            let values = joined(columns, len, |c| match c {
+                Column::Float(a) => Some(a.values()),
+                _ => None,
+            });
+            Column::Float(Float64Array::new(values.into(), concat_nulls(columns, len)))
+        }
+        Some(_) => {
+            let values = joined(columns, len, |c| match c {
+                Column::Text(a) => Some(a.values()),
+                _ => None,
+            });
+            Column::Text(UInt32Array::new(values.into(), concat_nulls(columns, len)))
+        }
+    }
+}
+
+fn joined<T: Copy + Default>(
+    columns: &[&Column],
+    len: usize,
+    values: impl Fn(&Column) -> Option<&ScalarBuffer<T>>,
+) -> Vec<T>
+where
+    T: arrow_buffer::ArrowNativeType,
+{
+    let mut all = Vec::with_capacity(len);
+    for column in columns {
+        match values(column) {
+            Some(v) => all.extend_from_slice(v),
+            None => all.resize(all.len() + column.len(), T::default()),
+        }
+    }
+    all
+}
+
+fn concat_bools(columns: &[&Column], len: usize) -> Column {
+    let mut values = BooleanBufferBuilder::new(len);
+    for column in columns {
+        match column {
+            Column::Bool(a) => values.append_buffer(a.values()),
+            other => values.append_n(other.len(), false),
+        }
+    }
+    Column::Bool(BooleanArray::new(
+        values.finish(),
+        concat_nulls(columns, len),
+    ))
+}
+
+fn concat_nulls(columns: &[&Column], len: usize) -> Option<NullBuffer> {
+    let none = |c: &&Column| !matches!(c, Column::Nulls(_)) && c.nulls().is_none();
+    if columns.iter().all(none) {
+        return None;
+    }
+    let mut nulls = NullBufferBuilder::new(len);
+    for column in columns {
+        match (column, column.nulls()) {
+            (Column::Nulls(len), _) => nulls.append_n_nulls(*len),
+            (_, Some(n)) => nulls.append_buffer(n),
+            (_, None) => nulls.append_n_non_nulls(column.len()),
+        }
+    }
+    nulls.finish()
+}
+
+/// The batches end to end, which must be in time order.
+pub(super) fn concat_batches(batches: &[Batch]) -> Batch {
+    if let [one] = batches {
+        return one.clone();
+    }
+    let len = batches.iter().map(Batch::len).sum();
+    let mut ts = Vec::with_capacity(len);
+    for batch in batches {
+        ts.extend_from_slice(&batch.ts);
+    }
+    let weights = batches.iter().any(|b| b.weights.is_some()).then(|| {
+        let mut all = Vec::with_capacity(len);
+        for batch in batches {
+            all.extend_from_slice(&weights(batch));
+        }
+        all.into()
+    });
+    let width = batches.first().map_or(0, |b| b.columns.len());
+    let column = |i: usize| concat(&batches.iter().map(|b| &b.columns[i]).collect::<Vec<_>>());
+    Batch {
+        ts: ts.into(),
+        weights,
+        columns: (0..width).map(column).collect(),
+    }
+}
+
+/// Fewest rows that a batch should have to be worth an operator's while.
+const ROWS_WORTHWHILE: usize = 256;
+
+/// The same rows in batches of which none is tiny beside another and none shares an instant with the next, so that an
+/// operator may treat each by itself.
+pub(super) fn whole_instants(batches: &[Batch]) -> Vec<Batch> {
+    let mut out: Vec<Batch> = Vec::with_capacity(batches.len());
+    let mut open: Vec<Batch> = Vec::new();
+    let mut rows = 0;
+    for batch in batches.iter().filter(|b| !b.is_empty()) {
+        let straddles = open
+            .last()
+            .is_some_and(|last| last.ts[last.len() - 1] == batch.ts[0]);
+        if !open.is_empty()
+            && !straddles
+            && rows >= ROWS_WORTHWHILE
+            && batch.len() >= ROWS_WORTHWHILE
+        {
+            out.push(concat_batches(&open));
+            open.clear();
+            rows = 0;
+        }
+        rows += batch.len();
+        open.push(batch.clone());
+    }
+    if !open.is_empty() {
+        out.push(concat_batches(&open));
+    }
+    out
+}
+
+/// About how many bytes a column's values take.
+pub(super) fn column_bytes(column: &Column) -> usize {
+    let len = column.len();
+    let nulls = column.nulls().map_or(0, |_| len.div_ceil(8));
+    nulls
+        + match column {
+            Column::Nulls(_) => 0,
+            Column::Bool(_) => len.div_ceil(8),
+            Column::Int(_) | Column::Float(_) => len * 8,
+            Column::Text(_) => len * 4,
+            Column::Tally(a) => {
+                a.values()
+                    .iter()
+                    .flatten()
+                    .map(|t| 32 + t.0.len() * 40)
+                    .sum::<usize>()
+                    + len * 8
+            }
+        }
+}
+
+/// About how many bytes a batch takes.
+pub(super) fn batch_bytes(batch: &Batch) -> usize {
+    let weights = batch.weights.as_ref().map_or(0, |w| w.len() * 8);
+    batch.ts.len() * 8 + weights + batch.columns.iter().map(column_bytes).sum::<usize>()
+}

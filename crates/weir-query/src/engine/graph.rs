@@ -1,0 +1,442 @@
+//! The running operators as a graph, and how queries share them.
+//!
+//! - Nodes with equal plans that were born at the same time are one node.
+//! - Whenever it is born, a query shares what keeps no state (a stream source, selections and projections that cannot fail) and the
+//!   windows over that which are first in, first out. A [`Gate`] on the edge hides what came before its birth.
+//! - All other operators are made anew, so that no result depends on what else runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_model::{Batch, Shape};
+
+use super::eval::may_fail;
+use super::gather::take_batch;
+use super::operator::{Operator, Span, operator};
+use crate::function::EvalError;
+use crate::plan::{Node as PlanNode, Plan, Window};
+
+/// An operator in its place.
+pub(super) struct Node {
+    /// What it computes.
+    pub plan: Arc<Plan>,
+    /// Since when; `None` where that makes no difference.
+    born: Option<u64>,
+    kind: Kind,
+    inputs: Vec<Edge>,
+    /// Its deltas of the present step.
+    pub out: Vec<Batch>,
+    /// Why it stopped.
+    pub error: Option<EvalError>,
+    /// How many edges and queries lead here.
+    users: usize,
+    /// About how many bytes its state takes.
+    pub bytes: usize,
+}
+
+enum Kind {
+    /// A source, by its position.
+    Source(usize),
+    Operator(Box<dyn Operator>),
+}
+
+/// Where an operator or a query gets its rows from.
+#[derive(Debug)]
+pub(super) struct Edge {
+    /// The position of the node.
+    pub node: usize,
+    gate: Gate,
+}
+
+/// What an edge hides, so that a query sees nothing older than itself.
+#[derive(Debug)]
+enum Gate {
+    /// Nothing.
+    Open,
+    /// Everything up to this instant.
+    Closed { until: i64 },
+    /// Of a first-in-first-out window, the next rows that come and the next that go: those that arrived before.
+    Skip { plus: usize, minus: usize },
+    /// Nothing; but first of all these rows come, which the relation held before.
+    Content(Batch),
+}
+
+/// What the graph asks of the engine's sources.
+pub(super) trait Sources {
+    /// The position of a source that a query is about to read, and the instant up to which rows are too old for it.
+    fn read(&mut self, declaration: &weir_model::Declaration) -> (usize, i64);
+    /// The rows of the instants up to and including `upto`.
+    fn take(&mut self, source: usize, upto: i64) -> Vec<Batch>;
+    /// What a relation holds after all rows taken so far.
+    fn content(&self, source: usize, ts: i64) -> Option<Batch>;
+    /// Nobody reads it any more.
+    fn abandon(&mut self, source: usize);
+}
+
+/// When a query is born.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Birth {
+    /// The present instant.
+    pub now: i64,
+    /// Differs whenever a source moved in between.
+    pub epoch: u64,
+}
+
+/// All running operators, inputs before those that read them.
+#[derive(Default)]
+pub(super) struct Graph {
+    /// The operators.
+    pub nodes: Vec<Node>,
+    index: HashMap<(Arc<Plan>, Option<u64>), usize>,
+}
+
+/// How a plan's node can be shared by queries born at different times.
+fn is_timeless(plan: &Plan) -> bool {
+    match &plan.node {
+        PlanNode::Source(declaration) => declaration.shape == Shape::Stream,
+        PlanNode::Select { input, predicate } => is_timeless(input) && !may_fail(predicate),
+        PlanNode::Project { input, exprs } => is_timeless(input) && !exprs.iter().any(may_fail),
+        PlanNode::Window {
+            input,
+            window: Window::Unbounded { slide: None },
+        } => is_timeless(input),
+        _ => false,
+    }
+}
+
+/// Whether it is a window that rows leave in the order in which they came.
+fn is_fifo_window(plan: &Plan) -> bool {
+    match &plan.node {
+        PlanNode::Window { input, window } => {
+            is_timeless(input) && !matches!(window, Window::Partition { .. })
+        }
+        _ => false,
+    }
+}
+
+/// The plan below nodes that do nothing.
+fn essential(plan: &Arc<Plan>) -> &Arc<Plan> {
+    match &plan.node {
+        PlanNode::Window {
+            input,
+            window: Window::Unbounded { slide: None },
+        } => essential(input),
+        PlanNode::Order {
+            input,
+            limit: None,
+            offset: 0,
+            ..
+        } => essential(input),
+        _ => plan,
+    }
+}
+
+impl Graph {
+    /// An edge to a node that computes `plan` from `birth` on, made if need be.
+    pub(super) fn connect(
+        &mut self,
+        plan: &Arc<Plan>,
+        birth: Birth,
+        sources: &mut dyn Sources,
+    ) -> Edge {
+        let plan = essential(plan);
+        let is_relation = matches!(&plan.node, PlanNode::Source(d) if d.shape == Shape::Relation);
+        if is_timeless(plan) || is_fifo_window(plan) || is_relation {
+            let mut from = birth.now;
+            let mut fresh = false;
+            let node = self.shared(plan, birth, sources, &mut from, &mut fresh);
+            self.nodes[node].users += 1;
+            let gate = if from > birth.now {
+                Gate::Closed { until: from }
+            } else if fresh && !is_relation {
+                Gate::Open
+            } else {
+                self.opened(node, birth.now, sources)
+            };
+            return Edge { node, gate };
+        }
+        let node = match self.index.get(&(plan.clone(), Some(birth.epoch))) {
+            Some(&node) => node,
+            None => {
+                let inputs = plan
+                    .inputs()
+                    .into_iter()
+                    .map(|p| self.connect(p, birth, sources))
+                    .collect();
+                self.insert(
+                    plan,
+                    Some(birth.epoch),
+                    Kind::Operator(operator(plan)),
+                    inputs,
+                )
+            }
+        };
+        self.nodes[node].users += 1;
+        Edge {
+            node,
+            gate: Gate::Open,
+        }
+    }
+
+    /// The one node for a plan that queries born at any time share. `from` becomes the instant up to which rows are too old.
+    fn shared(
+        &mut self,
+        plan: &Arc<Plan>,
+        birth: Birth,
+        sources: &mut dyn Sources,
+        from: &mut i64,
+        fresh: &mut bool,
+    ) -> usize {
+        if let PlanNode::Source(declaration) = &plan.node {
+            let (source, complete) = sources.read(declaration);
+            *from = complete.max(birth.now);
+            let known = self.index.get(&(plan.clone(), None)).copied();
+            return known.unwrap_or_else(|| {
+                *fresh = true;
+                self.insert(plan, None, Kind::Source(source), Vec::new())
+            });
+        }
+        let input = self.shared(essential(plan.inputs()[0]), birth, sources, from, fresh);
+        match self.index.get(&(plan.clone(), None)) {
+            Some(&node) => {
+                *fresh = false;
+                node
+            }
+            None => {
+                *fresh = true;
+                self.nodes[input].users += 1;
+                let input = Edge {
+                    node: input,
+                    gate: Gate::Open,
+                };
+                self.insert(plan, None, Kind::Operator(operator(plan)), vec![input])
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        plan: &Arc<Plan>,
+        born: Option<u64>,
+        kind: Kind,
+        inputs: Vec<Edge>,
+    ) -> usize {
+        let node = self.nodes.len();
+        let plan = plan.clone();
+        self.index.insert((plan.clone(), born), node);
+        self.nodes.push(Node {
+            plan,
+            born,
+            kind,
+            inputs,
+            out: Vec::new(),
+            error: None,
+            users: 0,
+            bytes: 0,
+        });
+        node
+    }
+
+    /// The gate of a query that sees what comes to `node` from now on.
+    fn opened(&self, node: usize, now: i64, sources: &dyn Sources) -> Gate {
+        match &self.nodes[node].kind {
+            Kind::Operator(operator) => {
+                let held = operator.held();
+                match held.pending + held.inside {
+                    0 => Gate::Open,
+                    minus => Gate::Skip {
+                        plus: held.pending,
+                        minus,
+                    },
+                }
+            }
+            Kind::Source(source) => sources
+                .content(*source, now.saturating_add(1))
+                .filter(|content| !content.is_empty())
+                .map_or(Gate::Open, Gate::Content),
+        }
+    }
+
+    /// Takes an edge away, and with it the nodes that nobody else uses. Positions change: every edge kept by
+    /// the caller must be in `kept`.
+    pub(super) fn release(&mut self, edge: Edge, kept: Vec<&mut Edge>, sources: &mut dyn Sources) {
+        let mut open = vec![edge.node];
+        while let Some(node) = open.pop() {
+            self.nodes[node].users -= 1;
+            if self.nodes[node].users == 0 {
+                open.extend(self.nodes[node].inputs.iter().map(|e| e.node));
+            }
+        }
+        let mut positions = Vec::with_capacity(self.nodes.len());
+        let mut next = 0;
+        for node in &self.nodes {
+            positions.push(next);
+            next += usize::from(node.users > 0);
+        }
+        for node in self.nodes.iter().filter(|n| n.users == 0) {
+            if let Kind::Source(source) = node.kind {
+                sources.abandon(source);
+            }
+        }
+        self.nodes.retain(|n| n.users > 0);
+        let inputs = self.nodes.iter_mut().flat_map(|n| n.inputs.iter_mut());
+        for edge in inputs.chain(kept) {
+            edge.node = positions[edge.node];
+        }
+        let positions = self.nodes.iter().enumerate();
+        self.index = positions
+            .map(|(i, n)| ((n.plan.clone(), n.born), i))
+            .collect();
+    }
+
+    /// How far a step from `span.after` may go: not past a gate that is to open, nor past more than about `rows_max` rows that
+    /// come by time alone. `edges` are those of the queries.
+    pub(super) fn reach<'a>(
+        &'a self,
+        span: Span,
+        rows_max: usize,
+        edges: impl Iterator<Item = &'a Edge>,
+    ) -> i64 {
+        let gates = self
+            .nodes
+            .iter()
+            .flat_map(|n| &n.inputs)
+            .chain(edges)
+            .map(|e| match e.gate {
+                Gate::Closed { until } if until > span.after => until,
+                _ => i64::MAX,
+            });
+        let operators = self.nodes.iter().map(|n| match &n.kind {
+            Kind::Operator(operator) => operator.reach(span, rows_max),
+            Kind::Source(_) => i64::MAX,
+        });
+        gates.chain(operators).fold(span.upto, i64::min)
+    }
+
+    /// Opens the gates whose instant has come.
+    pub(super) fn open_gates<'a>(
+        &mut self,
+        now: i64,
+        edges: impl Iterator<Item = &'a mut Edge>,
+        sources: &dyn Sources,
+    ) {
+        let due = |edge: &Edge| matches!(edge.gate, Gate::Closed { until } if until <= now);
+        for node in 0..self.nodes.len() {
+            for input in 0..self.nodes[node].inputs.len() {
+                if due(&self.nodes[node].inputs[input]) {
+                    let from = self.nodes[node].inputs[input].node;
+                    self.nodes[node].inputs[input].gate = self.opened(from, now, sources);
+                }
+            }
+        }
+        for edge in edges.filter(|e| due(e)) {
+            edge.gate = self.opened(edge.node, now, sources);
+        }
+    }
+
+    /// Moves every operator over the instants of `span`; their deltas are in [`Node::out`] then.
+    pub(super) fn step(&mut self, span: Span, sources: &mut dyn Sources) {
+        for i in 0..self.nodes.len() {
+            let (before, rest) = self.nodes.split_at_mut(i);
+            let node = &mut rest[0];
+            match &mut node.kind {
+                Kind::Source(source) => node.out = sources.take(*source, span.upto),
+                Kind::Operator(operator) => {
+                    let failed = node
+                        .inputs
+                        .iter()
+                        .find_map(|e| before[e.node].error.as_ref());
+                    if let Some(error) = failed {
+                        node.error = Some(error.clone());
+                        continue;
+                    }
+                    let seen: Vec<Option<Vec<Batch>>> = node
+                        .inputs
+                        .iter_mut()
+                        .map(|e| e.hide(&before[e.node].out))
+                        .collect();
+                    let inputs: Vec<&[Batch]> = node
+                        .inputs
+                        .iter()
+                        .zip(&seen)
+                        .map(|(e, seen)| seen.as_deref().unwrap_or(&before[e.node].out))
+                        .collect();
+                    match operator.step(&inputs, span) {
+                        Ok(out) => node.out = out,
+                        Err(error) => node.error = Some(error),
+                    }
+                    node.bytes = operator.bytes();
+                }
+            }
+        }
+    }
+
+    /// Forgets the deltas of the step.
+    pub(super) fn clear(&mut self) {
+        for node in &mut self.nodes {
+            node.out.clear();
+        }
+    }
+
+    /// The positions of a node and all below it.
+    pub(super) fn below(&self, node: usize) -> Vec<usize> {
+        let mut found = vec![node];
+        let mut at = 0;
+        while at < found.len() {
+            for edge in &self.nodes[found[at]].inputs {
+                if !found.contains(&edge.node) {
+                    found.push(edge.node);
+                }
+            }
+            at += 1;
+        }
+        found
+    }
+}
+
+impl Edge {
+    /// What is left of `rows` behind the gate; `None` when that is all.
+    pub(super) fn hide(&mut self, rows: &[Batch]) -> Option<Vec<Batch>> {
+        match &mut self.gate {
+            Gate::Open => None,
+            Gate::Closed { .. } => Some(Vec::new()),
+            Gate::Skip { plus, minus } => {
+                let left = rows
+                    .iter()
+                    .map(|b| skip(b, plus, minus))
+                    .filter(|b| !b.is_empty())
+                    .collect();
+                if *plus == 0 && *minus == 0 {
+                    self.gate = Gate::Open;
+                }
+                Some(left)
+            }
+            Gate::Content(_) => {
+                let Gate::Content(content) = std::mem::replace(&mut self.gate, Gate::Open) else {
+                    unreachable!("the gate was looked at above");
+                };
+                Some(
+                    std::iter::once(content)
+                        .chain(rows.iter().cloned())
+                        .collect(),
+                )
+            }
+        }
+    }
+}
+
+/// The batch without its first `plus` rows that come and its first `minus` rows that go; both are counted down.
+fn skip(batch: &Batch, plus: &mut usize, minus: &mut usize) -> Batch {
+    let keep = |&row: &u32| {
+        let left = if batch.weight(row as usize) > 0 {
+            &mut *plus
+        } else {
+            &mut *minus
+        };
+        let keep = *left == 0;
+        *left = left.saturating_sub(1);
+        keep
+    };
+    let kept: Vec<u32> = (0..batch.len() as u32).filter(keep).collect();
+    take_batch(batch, &kept)
+}

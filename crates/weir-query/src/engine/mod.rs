@@ -1,0 +1,434 @@
+//! The engine: plans as operators; batches go in, deltas come out.
+//!
+//! The life of a step:
+//!
+//! 1. Rows wait in their source ([`source`]) until their instant is complete: until a later row or a heartbeat has come.
+//! 2. [`Engine::step`] looks how far all sources in use have come, and goes there from `now` in spans of bounded work.
+//! 3. In each span every operator ([`operator`]), inputs first, takes the deltas of its inputs at all of the span's instants at once and
+//!    gives its own. Windows ([`window`]) add what leaves by time alone.
+//! 4. Where a query ends, what cancels within an instant is taken out ([`consolidate`]), and the rest is handed to the caller.
+//! 5. What failed, or holds more than it may, is taken out with the queries that need it. The others do not notice.
+//!
+//! Invariants: operators see complete instants only, in time order, and each instant once. Within an instant, a row that goes has come
+//! before. No operator looks at a clock, and none depends on how the instants are cut into spans or the rows into batches.
+
+mod bag;
+mod consolidate;
+mod describe;
+mod eval;
+mod fifo;
+mod gather;
+mod graph;
+mod keys;
+mod lane;
+mod operator;
+mod project;
+mod select;
+mod source;
+mod table;
+#[cfg(test)]
+mod testing;
+mod to_stream;
+mod window;
+
+use std::sync::Arc;
+
+use weir_model::{Batch, Declaration, Shape};
+
+use self::consolidate::{Consolidate, is_net};
+use self::graph::{Birth, Edge, Graph, Sources};
+use self::operator::Span;
+use self::source::Source;
+use crate::function::EvalError;
+use crate::plan::Plan;
+
+/// About how many rows the operators take in one span. Bounds what lies between them.
+const SPAN_ROWS_MAX: usize = 1 << 16;
+
+/// What an engine may use.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Most bytes of state that one query may hold, shared state included.
+    pub query_bytes_max: usize,
+}
+
+impl Default for EngineOptions {
+    /// One GiB for each query.
+    fn default() -> EngineOptions {
+        EngineOptions {
+            query_bytes_max: 1 << 30,
+        }
+    }
+}
+
+/// A running query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueryId(u32);
+
+/// What a step gives.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Results, in time order: for a relation the net deltas of each instant, for a stream its rows, without weights.
+    Rows {
+        /// Of which query.
+        query: QueryId,
+        /// The rows.
+        batch: Batch,
+    },
+    /// The query came to an end by its own fault; nothing more comes of it.
+    Failed {
+        /// Which query.
+        query: QueryId,
+        /// Why.
+        error: EvalError,
+    },
+}
+
+/// What an engine has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By source, in order of first mention.
+    pub sources: Vec<SourceCounts>,
+    /// By running query, in the order in which they were added.
+    pub queries: Vec<QueryCounts>,
+}
+
+/// What came from a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceCounts {
+    /// Its name.
+    pub source: String,
+    /// Rows pushed.
+    pub rows_in: u64,
+    /// Those of them dropped, because their instant was complete already.
+    pub rows_late: u64,
+    /// Rows that wait for their instant to be complete.
+    pub rows_waiting: u64,
+}
+
+/// What a query gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryCounts {
+    /// Which query.
+    pub query: QueryId,
+    /// Rows and deltas given.
+    pub rows_out: u64,
+    /// About how many bytes it holds, shared state included.
+    pub bytes: u64,
+}
+
+/// Runs queries over streams and relations. See the module's documentation.
+pub struct Engine {
+    options: EngineOptions,
+    sources: Vec<Source>,
+    graph: Graph,
+    queries: Vec<Query>,
+    now: i64,
+    queries_ever: u32,
+    epoch: u64,
+    epoch_used: bool,
+}
+
+struct Query {
+    id: QueryId,
+    edge: Edge,
+    /// Takes out what cancels, where the plan does not see to that itself.
+    consolidate: Option<Consolidate>,
+    /// The nodes it needs, by position.
+    below: Vec<usize>,
+    rows_out: u64,
+    bytes: usize,
+}
+
+impl Engine {
+    /// An engine without queries, before all time.
+    pub fn new(options: EngineOptions) -> Engine {
+        Engine {
+            options,
+            sources: Vec::new(),
+            graph: Graph::default(),
+            queries: Vec::new(),
+            now: i64::MIN,
+            queries_ever: 0,
+            epoch: 0,
+            epoch_used: false,
+        }
+    }
+
+    /// Starts a query. It sees what its sources give from here on, and what its relations hold by now; what else runs makes no difference.
+    pub fn add(&mut self, plan: &Plan) -> QueryId {
+        let id = QueryId(self.queries_ever);
+        self.queries_ever += 1;
+        self.epoch_used = true;
+        let birth = Birth {
+            now: self.now,
+            epoch: self.epoch,
+        };
+        let plan = Arc::new(plan.clone());
+        let mut sources = InUse {
+            sources: &mut self.sources,
+            now: self.now,
+        };
+        let edge = self.graph.connect(&plan, birth, &mut sources);
+        let net = plan.shape == Shape::Stream || is_net(&plan);
+        let consolidate = (!net).then(|| Consolidate::new(&plan.schema));
+        let below = self.graph.below(edge.node);
+        self.queries.push(Query {
+            id,
+            edge,
+            consolidate,
+            below,
+            rows_out: 0,
+            bytes: 0,
+        });
+        id
+    }
+
+    /// Ends a query and drops what only it needed. Unknown or ended queries are no error.
+    pub fn remove(&mut self, query: QueryId) {
+        let Some(at) = self.queries.iter().position(|q| q.id == query) else {
+            return;
+        };
+        let query = self.queries.remove(at);
+        let kept = self.queries.iter_mut().map(|q| &mut q.edge).collect();
+        let mut sources = InUse {
+            sources: &mut self.sources,
+            now: self.now,
+        };
+        self.graph.release(query.edge, kept, &mut sources);
+        for query in &mut self.queries {
+            query.below = self.graph.below(query.edge.node);
+        }
+    }
+
+    /// Makes a source known before a query names it, so that the content of a relation is kept from its first row on.
+    pub fn declare(&mut self, declaration: &Declaration) {
+        self.source(&declaration.name).declare(declaration);
+    }
+
+    /// Takes rows of a source in, in time order. Late ones, at or before an instant that is complete, are dropped and counted.
+    pub fn push(&mut self, source: &str, batch: Batch) {
+        self.moved();
+        self.source(source).push(batch);
+    }
+
+    /// No more rows at or before `tau` will come from a source, or those that come are too late.
+    pub fn heartbeat(&mut self, source: &str, tau: i64) {
+        self.moved();
+        self.source(source).heartbeat(tau);
+    }
+
+    /// A source has ended; it no longer holds time back.
+    pub fn close(&mut self, source: &str) {
+        self.moved();
+        self.source(source).closed = true;
+    }
+
+    /// Goes on as far as all sources in use allow, and gives what comes of it.
+    pub fn step(&mut self, emit: &mut dyn FnMut(Output)) {
+        let Some(target) = self.target() else { return };
+        while self.now < target {
+            self.moved();
+            let span = self.next_span(target);
+            let mut sources = InUse {
+                sources: &mut self.sources,
+                now: self.now,
+            };
+            self.graph.step(span, &mut sources);
+            self.now = span.upto;
+            let ended = self.give(span, emit);
+            self.graph.clear();
+            for query in ended {
+                self.remove(query);
+            }
+        }
+    }
+
+    /// Ends all sources and completes the last instant too. Time does not go on after the last row.
+    pub fn finish(&mut self, emit: &mut dyn FnMut(Output)) {
+        self.step(emit);
+        for source in &mut self.sources {
+            source.closed = true;
+        }
+        self.step(emit);
+    }
+
+    /// The last complete instant; `i64::MIN` before all time.
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// What has been done so far.
+    pub fn counts(&self) -> Counts {
+        let source = |s: &Source| SourceCounts {
+            source: s.name.clone(),
+            rows_in: s.rows_in,
+            rows_late: s.rows_late,
+            rows_waiting: s.queue.len() as u64,
+        };
+        let query = |q: &Query| QueryCounts {
+            query: q.id,
+            rows_out: q.rows_out,
+            bytes: q.bytes as u64,
+        };
+        Counts {
+            sources: self.sources.iter().map(source).collect(),
+            queries: self.queries.iter().map(query).collect(),
+        }
+    }
+
+    fn source(&mut self, name: &str) -> &mut Source {
+        let at = position(&mut self.sources, name);
+        &mut self.sources[at]
+    }
+
+    /// Queries added from here on are younger than those before.
+    fn moved(&mut self) {
+        if std::mem::take(&mut self.epoch_used) {
+            self.epoch += 1;
+        }
+    }
+
+    /// How far time may go: to where all sources in use have come. When all have ended, to the last row.
+    fn target(&self) -> Option<i64> {
+        let any_used = self.sources.iter().any(|s| s.used);
+        let concerned = || self.sources.iter().filter(|s| s.used || !any_used);
+        match concerned().filter(|s| !s.closed).map(|s| s.complete).min() {
+            Some(complete) => Some(complete),
+            None => concerned().filter_map(|s| s.last_ts).max(),
+        }
+    }
+
+    /// The next instants to be done at once, up to `target` at most.
+    fn next_span(&mut self, target: i64) -> Span {
+        let sources = InUse {
+            sources: &mut self.sources,
+            now: self.now,
+        };
+        self.graph.open_gates(
+            self.now,
+            self.queries.iter_mut().map(|q| &mut q.edge),
+            &sources,
+        );
+        let mut span = Span {
+            after: self.now,
+            upto: target,
+            bytes_max: self.options.query_bytes_max,
+        };
+        for source in self.sources.iter().filter(|s| s.used) {
+            if let (Some(at), Some(first)) = (source.queue.ts(SPAN_ROWS_MAX), source.queue.ts(0)) {
+                // An instant is never cut, however many rows it has.
+                span.upto = span.upto.min((at - 1).max(first));
+            }
+        }
+        span.upto = self
+            .graph
+            .reach(span, SPAN_ROWS_MAX, self.queries.iter().map(|q| &q.edge));
+        span
+    }
+
+    /// Hands out what the queries have made of a span, and says which of them have come to their end.
+    fn give(&mut self, span: Span, emit: &mut dyn FnMut(Output)) -> Vec<QueryId> {
+        let mut ended = Vec::new();
+        for query in &mut self.queries {
+            let node = &self.graph.nodes[query.edge.node];
+            if let Some(error) = &node.error {
+                emit(Output::Failed {
+                    query: query.id,
+                    error: error.clone(),
+                });
+                ended.push(query.id);
+                continue;
+            }
+            let seen = query.edge.hide(&node.out);
+            let rows = seen.as_deref().unwrap_or(&node.out);
+            let net;
+            let rows = match &mut query.consolidate {
+                Some(consolidate) => {
+                    net = consolidate.net(rows);
+                    &net[..]
+                }
+                None => rows,
+            };
+            for batch in rows.iter().filter(|b| !b.is_empty()) {
+                query.rows_out += batch.len() as u64;
+                emit(Output::Rows {
+                    query: query.id,
+                    batch: batch.clone(),
+                });
+            }
+            let bytes: usize = query.below.iter().map(|&n| self.graph.nodes[n].bytes).sum();
+            query.bytes = bytes + query.consolidate.as_ref().map_or(0, Consolidate::bytes);
+            if query.bytes > span.bytes_max {
+                let largest = query
+                    .below
+                    .iter()
+                    .map(|&n| &self.graph.nodes[n])
+                    .max_by_key(|n| n.bytes);
+                let largest = largest.expect("a query has at least one node");
+                let error = describe::too_big(&largest.plan, largest.bytes, span.bytes_max);
+                emit(Output::Failed {
+                    query: query.id,
+                    error,
+                });
+                ended.push(query.id);
+            }
+        }
+        ended
+    }
+}
+
+/// The position of the source called `name`, which is made known if it is not.
+fn position(sources: &mut Vec<Source>, name: &str) -> usize {
+    match sources
+        .iter()
+        .position(|s| s.name.eq_ignore_ascii_case(name))
+    {
+        Some(at) => at,
+        None => {
+            sources.push(Source::new(name));
+            sources.len() - 1
+        }
+    }
+}
+
+/// The engine's sources as the graph sees them.
+struct InUse<'a> {
+    sources: &'a mut Vec<Source>,
+    now: i64,
+}
+
+impl Sources for InUse<'_> {
+    fn read(&mut self, declaration: &Declaration) -> (usize, i64) {
+        let at = position(self.sources, &declaration.name);
+        let source = &mut self.sources[at];
+        source.declare(declaration);
+        if !source.used {
+            source.heartbeat(self.now);
+            source.used = true;
+        }
+        (at, source.complete)
+    }
+
+    fn take(&mut self, source: usize, upto: i64) -> Vec<Batch> {
+        let source = &mut self.sources[source];
+        let batches = source.queue.take_until(upto);
+        for batch in &batches {
+            source.remember(batch);
+        }
+        batches
+    }
+
+    fn content(&self, source: usize, ts: i64) -> Option<Batch> {
+        let content = self.sources[source].content.as_ref()?;
+        Some(Batch::deltas(
+            vec![ts; content.len()],
+            vec![1; content.len()],
+            content.rows(),
+        ))
+    }
+
+    fn abandon(&mut self, source: usize) {
+        self.sources[source].abandon();
+    }
+}

@@ -1,0 +1,92 @@
+//! [`Operator`]: what every operator of a running query can do, and how each plan node becomes one.
+
+use weir_model::Batch;
+
+use super::consolidate::is_net;
+use super::project::Project;
+use super::select::Select;
+use super::to_stream::{Changes, Content};
+use super::window::window;
+use crate::function::EvalError;
+use crate::plan::{Node, Plan, ToStream};
+
+/// The instants a step covers, and what it may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// Everything up to and including this instant is done.
+    pub after: i64,
+    /// The last instant of the step.
+    pub upto: i64,
+    /// Most bytes that the results of one operator may take.
+    pub bytes_max: usize,
+}
+
+/// The rows that a first-in-first-out window holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// Arrived, but not yet in the relation (they wait for a multiple of the slide).
+    pub pending: usize,
+    /// In the relation.
+    pub inside: usize,
+}
+
+/// An operator with its state.
+pub(super) trait Operator: Send {
+    /// Takes the inputs' deltas at the instants of `span`, all of them and in time order, and gives its own.
+    ///
+    /// # Errors
+    /// When a value cannot be computed; the operator is not used again.
+    fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError>;
+
+    /// The last instant up to which `span` may go without more than about `rows_max` rows coming out by time alone.
+    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+        let _ = rows_max;
+        span.upto
+    }
+
+    /// What a first-in-first-out window holds, so that a query that comes later can share it.
+    fn held(&self) -> Held {
+        Held::default()
+    }
+
+    /// About how many bytes its state takes.
+    fn bytes(&self) -> usize;
+}
+
+/// The operator of a plan node that is neither a source nor without effect.
+pub(super) fn operator(plan: &Plan) -> Box<dyn Operator> {
+    match &plan.node {
+        Node::Source(_) => unreachable!("a source is read, not computed"),
+        Node::Window {
+            input,
+            window: which,
+        } => window(which, &input.schema).expect("a window without effect is no operator"),
+        Node::Select { predicate, .. } => Box::new(Select::new(predicate.clone())),
+        Node::Project { exprs, .. } => Box::new(Project::new(exprs.clone())),
+        Node::ToStream { input, kind } => match kind {
+            ToStream::Istream => Box::new(Changes::new(1, &input.schema, is_net(input))),
+            ToStream::Dstream => Box::new(Changes::new(-1, &input.schema, is_net(input))),
+            ToStream::Rstream { every } => {
+                Box::new(Content::new(*every, &input.schema, is_net(input)))
+            }
+        },
+        Node::Join { .. }
+        | Node::Aggregate { .. }
+        | Node::Distinct { .. }
+        | Node::SetOp { .. }
+        | Node::Order { .. } => Box::new(Missing),
+    }
+}
+
+/// An operator that is not there.
+struct Missing;
+
+impl Operator for Missing {
+    fn step(&mut self, _: &[&[Batch]], _: Span) -> Result<Vec<Batch>, EvalError> {
+        Err(EvalError::new("the engine has no such operator"))
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}

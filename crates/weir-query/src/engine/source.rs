@@ -1,0 +1,110 @@
+//! A source inside the engine: the rows that wait for their instant to be complete, and how far the source has come.
+
+use weir_model::{Batch, Declaration, Shape};
+
+use super::bag::Bag;
+use super::fifo::Fifo;
+use super::gather::take_batch;
+
+/// A named source of rows.
+pub(super) struct Source {
+    /// Its name; names are compared without regard to case.
+    pub name: String,
+    /// Rows that are not processed yet, all after `now`.
+    pub queue: Fifo,
+    /// No row at or before this instant will come.
+    pub complete: i64,
+    /// The instant of the last row.
+    pub last_ts: Option<i64>,
+    /// Whether it has ended.
+    pub closed: bool,
+    /// Whether a query reads it.
+    pub used: bool,
+    /// What a relation holds by now, so that a query that comes later finds it.
+    pub content: Option<Bag>,
+    /// Rows pushed.
+    pub rows_in: u64,
+    /// Rows dropped because their instant was complete, or out of order, or after the end.
+    pub rows_late: u64,
+}
+
+impl Source {
+    /// A source that has not been heard of.
+    pub(super) fn new(name: &str) -> Source {
+        Source {
+            name: name.into(),
+            queue: Fifo::default(),
+            complete: i64::MIN,
+            last_ts: None,
+            closed: false,
+            used: false,
+            content: None,
+            rows_in: 0,
+            rows_late: 0,
+        }
+    }
+
+    /// Learns what it is. From here on the content of a relation is kept.
+    pub(super) fn declare(&mut self, declaration: &Declaration) {
+        if declaration.shape == Shape::Relation && self.content.is_none() {
+            self.content = Some(Bag::new(&declaration.schema));
+        }
+    }
+
+    /// Takes rows in; late ones are dropped and counted.
+    pub(super) fn push(&mut self, batch: Batch) {
+        self.rows_in += batch.len() as u64;
+        let batch = self.in_time(batch);
+        let Some(&last) = batch.ts.last() else { return };
+        self.last_ts = Some(last);
+        self.complete = self.complete.max(last.saturating_sub(1));
+        self.queue.push(batch);
+        self.forget_unread();
+    }
+
+    /// No more rows at or before `tau` will come.
+    pub(super) fn heartbeat(&mut self, tau: i64) {
+        self.complete = self.complete.max(tau);
+        self.forget_unread();
+    }
+
+    /// Nobody reads it any more.
+    pub(super) fn abandon(&mut self) {
+        self.used = false;
+        self.forget_unread();
+    }
+
+    /// The rows that are neither late nor behind those before them.
+    fn in_time(&mut self, batch: Batch) -> Batch {
+        let first = batch.ts.first().copied().unwrap_or(i64::MAX);
+        if !self.closed && first > self.complete && batch.ts.is_sorted() {
+            return batch;
+        }
+        let mut newest = i64::MIN;
+        let in_time = |&row: &u32| {
+            let ts = batch.ts[row as usize];
+            let keep = !self.closed && ts > self.complete && ts >= newest;
+            newest = newest.max(ts);
+            keep
+        };
+        let rows: Vec<u32> = (0..batch.len() as u32).filter(in_time).collect();
+        self.rows_late += (batch.len() - rows.len()) as u64;
+        take_batch(&batch, &rows)
+    }
+
+    /// Without a reader, complete instants are of interest to a relation's content only.
+    fn forget_unread(&mut self) {
+        if !self.used {
+            for batch in self.queue.take_until(self.complete) {
+                self.remember(&batch);
+            }
+        }
+    }
+
+    /// Notes rows that are now in the past.
+    pub(super) fn remember(&mut self, batch: &Batch) {
+        if let Some(content) = &mut self.content {
+            content.apply(batch);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! [`KeyTable`]: a hash table from keys to small numbers, which index whatever is kept for each key.
+
+use super::keys::Keys;
+
+/// Numbers keys from 0; the number of a removed key is used again after [`KeyTable::recycle`].
+///
+/// Open addressing with linear probing. A cell holds the key's hash and its number plus one; the keys themselves lie in
+/// one array by number. Removal shifts later cells back, so there are no tombstones.
+#[derive(Debug)]
+pub(super) struct KeyTable {
+    width: usize,
+    cells: Vec<u64>,
+    keys: Vec<u64>,
+    hashes: Vec<u32>,
+    live: usize,
+    free: Vec<u32>,
+    retired: Vec<u32>,
+}
+
+const CELLS_MIN: usize = 16;
+
+impl KeyTable {
+    /// An empty table for keys of `width` words.
+    pub(super) fn new(width: usize) -> KeyTable {
+        KeyTable {
+            width,
+            cells: vec![0; CELLS_MIN],
+            keys: Vec::new(),
+            hashes: Vec::new(),
+            live: 0,
+            free: Vec::new(),
+            retired: Vec::new(),
+        }
+    }
+
+    /// One more than the greatest number in use.
+    pub(super) fn numbers(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// How many keys there are.
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// The number of row `row`'s key, if it is there.
+    pub(super) fn find(&self, keys: &Keys, row: usize) -> Option<u32> {
+        let (key, hash) = (keys.row(row), keys.hashes[row]);
+        let mask = self.cells.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            let cell = self.cells[at];
+            if cell == 0 {
+                return None;
+            }
+            if (cell >> 32) as u32 == hash {
+                let number = cell as u32 - 1;
+                if self.is_key(number, key) {
+                    return Some(number);
+                }
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// The number of row `row`'s key, which is added if it is not there, and whether it was added.
+    pub(super) fn find_or_add(&mut self, keys: &Keys, row: usize) -> (u32, bool) {
+        let (key, hash) = (keys.row(row), keys.hashes[row]);
+        let mask = self.cells.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            let cell = self.cells[at];
+            if cell == 0 {
+                break;
+            }
+            if (cell >> 32) as u32 == hash {
+                let number = cell as u32 - 1;
+                if self.is_key(number, key) {
+                    return (number, false);
+                }
+            }
+            at = (at + 1) & mask;
+        }
+        let number = self.number(key, hash);
+        self.cells[at] = cell_of(hash, number);
+        self.live += 1;
+        if self.live * 4 > self.cells.len() * 3 {
+            self.grow();
+        }
+        (number, true)
+    }
+
+    fn is_key(&self, number: u32, key: &[u64]) -> bool {
+        let at = number as usize * self.width;
+        match (key, &self.keys[at..at + self.width]) {
+            ([], _) => true,
+            ([a], [x]) => a == x,
+            ([a, b], [x, y]) => a == x && b == y,
+            (key, other) => key == other,
+        }
+    }
+
+    fn number(&mut self, key: &[u64], hash: u32) -> u32 {
+        match self.free.pop() {
+            Some(number) => {
+                let at = number as usize * self.width;
+                self.keys[at..at + self.width].copy_from_slice(key);
+                self.hashes[number as usize] = hash;
+                number
+            }
+            None => {
+                self.keys.extend_from_slice(key);
+                self.hashes.push(hash);
+                self.hashes.len() as u32 - 1
+            }
+        }
+    }
+
+    fn grow(&mut self) {
+        let mask = self.cells.len() * 2 - 1;
+        let old = std::mem::replace(&mut self.cells, vec![0; mask + 1]);
+        for cell in old.into_iter().filter(|&c| c != 0) {
+            let mut at = (cell >> 32) as usize & mask;
+            while self.cells[at] != 0 {
+                at = (at + 1) & mask;
+            }
+            self.cells[at] = cell;
+        }
+    }
+
+    /// Removes the key with this number. The number is not used again before [`KeyTable::recycle`].
+    pub(super) fn remove(&mut self, number: u32) {
+        let hash = self.hashes[number as usize];
+        let mask = self.cells.len() - 1;
+        let mut at = hash as usize & mask;
+        while self.cells[at] != cell_of(hash, number) {
+            debug_assert!(self.cells[at] != 0, "a key to be removed is in the table");
+            at = (at + 1) & mask;
+        }
+        // Move back each later cell of the run that may lie at the gap without being before its home.
+        let mut gap = at;
+        loop {
+            at = (at + 1) & mask;
+            let cell = self.cells[at];
+            if cell == 0 {
+                break;
+            }
+            let home = (cell >> 32) as usize & mask;
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
+                self.cells[gap] = cell;
+                gap = at;
+            }
+        }
+        self.cells[gap] = 0;
+        self.live -= 1;
+        self.retired.push(number);
+    }
+
+    /// Lets the numbers of removed keys be used again.
+    pub(super) fn recycle(&mut self) {
+        self.free.append(&mut self.retired);
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        (self.cells.capacity() + self.keys.capacity()) * 8
+            + (self.hashes.capacity() + self.free.capacity() + self.retired.capacity()) * 4
+    }
+}
+
+fn cell_of(hash: u32, number: u32) -> u64 {
+    u64::from(hash) << 32 | (u64::from(number) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use weir_model::{Column, Type};
+
+    use super::super::keys::KeyPacker;
+    use super::KeyTable;
+
+    /// Adds and removes keys in an order made by a small generator, against a standard map.
+    #[test]
+    fn a_table_knows_what_was_added_and_not_removed() {
+        let mut packer = KeyPacker::new(&[Type::Int, Type::Text]);
+        let mut table = KeyTable::new(packer.width());
+        let mut model: HashMap<i64, u32> = HashMap::new();
+        let mut seed = 1u64;
+        for _ in 0..20_000 {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let key = (seed >> 33) as i64 % 500;
+            let keys = packer.pack(&[Column::ints(vec![key]), Column::texts(["x"])], 1);
+            assert_eq!(table.find(&keys, 0), model.get(&key).copied());
+            if seed >> 63 == 0 {
+                let (number, added) = table.find_or_add(&keys, 0);
+                assert_eq!(added, model.insert(key, number).is_none());
+            } else if let Some(number) = model.remove(&key) {
+                table.remove(number);
+                table.recycle();
+            }
+            assert_eq!(table.len(), model.len());
+        }
+    }
+
+    #[test]
+    fn null_is_a_key_unlike_any_value() {
+        let mut packer = KeyPacker::new(&[Type::Int, Type::Text, Type::Bool]);
+        let zero = [
+            Column::ints(vec![0]),
+            Column::texts([""]),
+            Column::bools(vec![false]),
+        ];
+        let mut distinct = KeyTable::new(packer.width());
+        let keys = packer.pack(&zero, 1);
+        distinct.find_or_add(&keys, 0);
+        for i in 0..3 {
+            let mut columns = zero.to_vec();
+            columns[i] = Column::Nulls(1);
+            let keys = packer.pack(&columns, 1);
+            assert!(distinct.find_or_add(&keys, 0).1, "column {i}");
+        }
+    }
+}

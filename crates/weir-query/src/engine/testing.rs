@@ -1,0 +1,330 @@
+//! For the engine's own tests: plans built by hand, and [`check`], which holds what comes out against what is written down.
+//!
+//! One line a row: `< 3 S 1, a` goes in (`< 3 R - 1, a` takes a row out of a relation, `< 3 S` is a heartbeat), `> 3 + 1, a` comes
+//! out. Every case runs with all rows pushed at once, row by row, and row by row with heartbeats; the results must be the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_model::{Batch, Column, Declaration, Field, Schema, Shape, Symbol, Type, Unit, Value};
+
+use super::{Engine, EngineOptions, Output, QueryId};
+use crate::expr::{BinaryOp, Expr};
+use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
+
+/// A source's plan. Columns are written `a int, b text`; all may be NULL.
+pub(super) fn source(name: &str, shape: Shape, columns: &str) -> Arc<Plan> {
+    let field = |column: &str| {
+        let (name, ty) = column
+            .trim()
+            .split_once(' ')
+            .expect("a column has a name and a type");
+        let types = [Type::Bool, Type::Int, Type::Float, Type::Text];
+        let ty = types
+            .into_iter()
+            .find(|t| t.name().starts_with(ty))
+            .expect("a type");
+        Field::new(name, ty).nullable()
+    };
+    let schema = Arc::new(Schema::new(columns.split(',').map(field).collect()));
+    let declaration = Declaration {
+        name: name.into(),
+        shape,
+        schema: schema.clone(),
+        star: None,
+        doc: String::new(),
+    };
+    Arc::new(Plan {
+        node: Node::Source(declaration),
+        schema,
+        shape,
+    })
+}
+
+/// Stream `S` of these columns.
+pub(super) fn stream(columns: &str) -> Arc<Plan> {
+    source("S", Shape::Stream, columns)
+}
+
+pub(super) fn window(input: &Arc<Plan>, window: Window) -> Arc<Plan> {
+    let node = Node::Window {
+        input: input.clone(),
+        window,
+    };
+    Arc::new(Plan {
+        node,
+        schema: input.schema.clone(),
+        shape: Shape::Relation,
+    })
+}
+
+pub(super) fn range(input: &Arc<Plan>, size: i64) -> Arc<Plan> {
+    window(input, Window::Range { size, slide: None })
+}
+
+pub(super) fn unbounded(input: &Arc<Plan>) -> Arc<Plan> {
+    window(input, Window::Unbounded { slide: None })
+}
+
+pub(super) fn select(input: &Arc<Plan>, predicate: Expr) -> Arc<Plan> {
+    let node = Node::Select {
+        input: input.clone(),
+        predicate,
+    };
+    Arc::new(Plan {
+        node,
+        schema: input.schema.clone(),
+        shape: input.shape,
+    })
+}
+
+pub(super) fn project(input: &Arc<Plan>, exprs: Vec<Expr>) -> Arc<Plan> {
+    let fields = exprs
+        .iter()
+        .map(|e| Field::new("x", e.ty()).nullable())
+        .collect();
+    let node = Node::Project {
+        input: input.clone(),
+        exprs,
+    };
+    Arc::new(Plan {
+        node,
+        schema: Arc::new(Schema::new(fields)),
+        shape: input.shape,
+    })
+}
+
+pub(super) fn to_stream(input: &Arc<Plan>, kind: ToStream) -> Arc<Plan> {
+    let node = Node::ToStream {
+        input: input.clone(),
+        kind,
+    };
+    Arc::new(Plan {
+        node,
+        schema: input.schema.clone(),
+        shape: Shape::Stream,
+    })
+}
+
+pub(super) fn distinct(input: &Arc<Plan>) -> Arc<Plan> {
+    let node = Node::Distinct {
+        input: input.clone(),
+    };
+    Arc::new(Plan {
+        node,
+        schema: input.schema.clone(),
+        shape: Shape::Relation,
+    })
+}
+
+pub(super) fn set_op(left: &Arc<Plan>, right: &Arc<Plan>, op: SetOp, all: bool) -> Arc<Plan> {
+    let node = Node::SetOp {
+        left: left.clone(),
+        right: right.clone(),
+        op,
+        all,
+    };
+    Arc::new(Plan {
+        node,
+        schema: left.schema.clone(),
+        shape: Shape::Relation,
+    })
+}
+
+pub(super) fn join(
+    left: &Arc<Plan>,
+    right: &Arc<Plan>,
+    kind: JoinKind,
+    on: Vec<(Expr, Expr)>,
+    residual: Option<Expr>,
+) -> Arc<Plan> {
+    let one_sided = matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn);
+    let right_fields = if one_sided {
+        &[][..]
+    } else {
+        &right.schema.fields[..]
+    };
+    let schema = Schema::new([&left.schema.fields[..], right_fields].concat());
+    let node = Node::Join {
+        left: left.clone(),
+        right: right.clone(),
+        kind,
+        on,
+        residual,
+    };
+    Arc::new(Plan {
+        node,
+        schema: Arc::new(schema),
+        shape: Shape::Relation,
+    })
+}
+
+/// Column `index` of the plan's schema.
+pub(super) fn column(plan: &Plan, index: usize) -> Expr {
+    Expr::column(index, plan.schema[index].ty, Unit::None)
+}
+
+pub(super) fn literal(value: impl Into<Value>) -> Expr {
+    let value = value.into();
+    let ty = match value {
+        Value::Bool(_) => Type::Bool,
+        Value::Float(_) => Type::Float,
+        Value::Text(_) => Type::Text,
+        _ => Type::Int,
+    };
+    Expr::Literal {
+        value,
+        ty,
+        unit: Unit::None,
+    }
+}
+
+pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
+    Expr::Binary {
+        op,
+        left: Box::new(left),
+        right: Box::new(right),
+        unit: Unit::None,
+    }
+}
+
+/// Runs `plan` on the `<` lines of `case` in several ways, each of which must give the `>` lines.
+pub(super) fn check(plan: &Arc<Plan>, case: &str) {
+    let expected = outputs(case);
+    for pace in [Pace::AtOnce, Pace::RowByRow, Pace::WithHeartbeats] {
+        let given = run(plan, case, pace);
+        assert_eq!(given, expected, "{pace:?}");
+    }
+}
+
+/// Which way a case is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    AtOnce,
+    RowByRow,
+    WithHeartbeats,
+}
+
+/// The lines that `plan` gives for the `<` lines of `case`, sorted.
+pub(super) fn run(plan: &Arc<Plan>, case: &str, pace: Pace) -> Vec<String> {
+    let mut engine = Engine::new(EngineOptions::default());
+    engine.add(plan);
+    let mut given = Given::default();
+    for (ts, name, batch) in inputs(plan, case) {
+        if pace == Pace::WithHeartbeats {
+            for source in plan.sources() {
+                engine.heartbeat(&source.name, ts - 1);
+            }
+            engine.step(&mut |o| given.note(o));
+        }
+        match batch {
+            Some(batch) => engine.push(&name, batch),
+            None => engine.heartbeat(&name, ts),
+        }
+        if pace != Pace::AtOnce {
+            engine.step(&mut |o| given.note(o));
+        }
+    }
+    engine.finish(&mut |o| given.note(o));
+    given.lines()
+}
+
+/// The rows and heartbeats of the `<` lines.
+pub(super) fn inputs(plan: &Plan, case: &str) -> Vec<(i64, String, Option<Batch>)> {
+    let lines = case.lines().filter_map(|l| l.trim().strip_prefix("< "));
+    let input = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let ts: i64 = words
+            .next()
+            .expect("an instant")
+            .parse()
+            .expect("an instant");
+        let name = words.next().expect("a source").to_string();
+        let sources = plan.sources();
+        let declaration = sources
+            .iter()
+            .find(|d| d.name == name)
+            .expect("a source of the plan");
+        let batch = words.next().map(|rest| {
+            let weight = if rest.starts_with("- ") { -1 } else { 1 };
+            let values = rest.trim_start_matches(['-', '+']).trim().split(',');
+            let fields = values.zip(&declaration.schema.fields);
+            let columns = fields
+                .map(|(v, f)| Column::from_values(f.ty, [parse(v.trim(), f.ty)]))
+                .collect();
+            match declaration.shape {
+                Shape::Stream => Batch::stream(vec![ts], columns),
+                Shape::Relation => Batch::deltas(vec![ts], vec![weight], columns),
+            }
+        });
+        (ts, name, batch)
+    };
+    lines.map(input).collect()
+}
+
+fn parse(text: &str, ty: Type) -> Value {
+    match ty {
+        _ if text == "NULL" => Value::Null,
+        Type::Bool => Value::Bool(text == "true"),
+        Type::Float => Value::Float(text.parse().expect("a float")),
+        Type::Text => Value::Text(Symbol::new(text)),
+        _ => Value::Int(text.parse().expect("an integer")),
+    }
+}
+
+/// The `>` lines of a case, sorted.
+pub(super) fn outputs(case: &str) -> Vec<String> {
+    let lines = case.lines().filter_map(|l| l.trim().strip_prefix("> "));
+    let mut lines: Vec<String> = lines.map(String::from).collect();
+    lines.sort();
+    lines
+}
+
+/// What came out of one query, or several.
+#[derive(Default)]
+pub(super) struct Given {
+    deltas: BTreeMap<(i64, Vec<Value>), (i64, i64)>,
+    failures: Vec<String>,
+    last_ts: BTreeMap<QueryId, i64>,
+}
+
+impl Given {
+    /// Notes an output, and that it is later than those before.
+    pub(super) fn note(&mut self, output: Output) {
+        match output {
+            Output::Failed { error, .. } => self.failures.push(format!("failed: {error}")),
+            Output::Rows { query, batch } => {
+                let last = self.last_ts.entry(query).or_insert(i64::MIN);
+                assert!(
+                    *last <= batch.ts[0] && batch.ts.is_sorted(),
+                    "results are in time order"
+                );
+                *last = batch.ts[batch.len() - 1];
+                for row in 0..batch.len() {
+                    let delta = self
+                        .deltas
+                        .entry((batch.ts[row], batch.row(row)))
+                        .or_default();
+                    delta.0 += batch.weight(row);
+                    delta.1 += batch.weight(row).abs();
+                }
+            }
+        }
+    }
+
+    /// As lines, sorted.
+    ///
+    /// # Panics
+    /// When a row came and went at the same instant.
+    pub(super) fn lines(self) -> Vec<String> {
+        let mut lines = self.failures;
+        for ((ts, row), (net, gross)) in self.deltas {
+            assert_eq!(net.abs(), gross, "deltas are net at {ts}: {row:?}");
+            let values: Vec<String> = row.iter().map(Value::to_string).collect();
+            let sign = if net > 0 { '+' } else { '-' };
+            lines.extend((0..gross).map(|_| format!("{ts} {sign} {}", values.join(", "))));
+        }
+        lines.sort();
+        lines
+    }
+}

@@ -1,0 +1,185 @@
+//! `Istream`, `Dstream`, `Rstream`: a relation's changes, or its content, as a stream.
+
+use std::ops::Range;
+
+use weir_model::{Batch, Schema};
+
+use super::bag::Bag;
+use super::consolidate::Consolidate;
+use super::gather::{batch_bytes, take_batch, whole_instants};
+use super::operator::{Operator, Span};
+use crate::function::EvalError;
+
+/// `Istream` and `Dstream`: what came, or went, at each instant in the net, as often as it did.
+pub(super) struct Changes {
+    consolidate: Option<Consolidate>,
+    sign: i64,
+}
+
+impl Changes {
+    /// What came (`sign` +1) or went (-1); `net` says that the input's deltas are net already.
+    pub(super) fn new(sign: i64, schema: &Schema, net: bool) -> Changes {
+        Changes {
+            consolidate: (!net).then(|| Consolidate::new(schema)),
+            sign,
+        }
+    }
+
+    fn pick(&self, batch: &Batch) -> Batch {
+        let Some(weights) = &batch.weights else {
+            return if self.sign > 0 {
+                batch.clone()
+            } else {
+                Batch::empty(batch.columns.len())
+            };
+        };
+        let mut rows = Vec::with_capacity(batch.len());
+        for (row, &weight) in weights.iter().enumerate() {
+            rows.extend((0..weight.saturating_mul(self.sign)).map(|_| row as u32));
+        }
+        Batch {
+            weights: None,
+            ..take_batch(
+                &Batch {
+                    weights: None,
+                    ..batch.clone()
+                },
+                &rows,
+            )
+        }
+    }
+}
+
+impl Operator for Changes {
+    fn step(&mut self, inputs: &[&[Batch]], _: Span) -> Result<Vec<Batch>, EvalError> {
+        let net = match &mut self.consolidate {
+            Some(consolidate) => consolidate.net(inputs[0]),
+            None => inputs[0].to_vec(),
+        };
+        Ok(net
+            .iter()
+            .map(|b| self.pick(b))
+            .filter(|b| !b.is_empty())
+            .collect())
+    }
+
+    fn bytes(&self) -> usize {
+        self.consolidate.as_ref().map_or(0, Consolidate::bytes)
+    }
+}
+
+/// `Rstream`: all of the relation, at every change or at every multiple of a span.
+pub(super) struct Content {
+    consolidate: Option<Consolidate>,
+    bag: Bag,
+    every: Option<i64>,
+}
+
+impl Content {
+    /// All of a relation of this schema; `net` says that its deltas are net already.
+    pub(super) fn new(every: Option<i64>, schema: &Schema, net: bool) -> Content {
+        Content {
+            consolidate: (!net).then(|| Consolidate::new(schema)),
+            bag: Bag::new(schema),
+            every,
+        }
+    }
+
+    /// The relation at each tick of `ticks`, during which it does not change.
+    fn show(
+        &self,
+        ticks: impl Iterator<Item = i64>,
+        out: &mut Shown,
+        bytes_max: usize,
+    ) -> Result<(), EvalError> {
+        let rows = self.bag.len();
+        if rows == 0 {
+            return Ok(());
+        }
+        let columns = self.bag.rows();
+        for tick in ticks {
+            let batch = Batch::stream(vec![tick; rows], columns.clone());
+            out.bytes += batch_bytes(&batch);
+            if out.bytes > bytes_max {
+                return Err(EvalError::new(format!(
+                    "Rstream gives more than {bytes_max} bytes of rows at a time"
+                ))
+                .help("use a smaller window, or a longer EVERY"));
+            }
+            out.batches.push(batch);
+        }
+        Ok(())
+    }
+}
+
+struct Shown {
+    batches: Vec<Batch>,
+    bytes: usize,
+}
+
+/// The multiples of `every` in (after, upto], ascending.
+fn ticks(after: i64, upto: i64, every: i64) -> impl Iterator<Item = i64> {
+    let first = after
+        .checked_add(1)
+        .and_then(|ts| match ts.rem_euclid(every) {
+            0 => Some(ts),
+            rest => ts.checked_add(every - rest),
+        });
+    std::iter::successors(first, move |tick| tick.checked_add(every))
+        .take_while(move |&tick| tick <= upto)
+}
+
+/// The row ranges of a batch's instants.
+fn instants(batch: &Batch) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let at = *batch.ts.get(start)?;
+        let end = start + batch.ts[start..].iter().take_while(|&&ts| ts == at).count();
+        Some(std::mem::replace(&mut start, end)..end)
+    })
+}
+
+impl Operator for Content {
+    fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
+        let net = match &mut self.consolidate {
+            Some(consolidate) => consolidate.net(inputs[0]),
+            None => whole_instants(inputs[0]),
+        };
+        let mut out = Shown {
+            batches: Vec::new(),
+            bytes: 0,
+        };
+        let mut done = span.after;
+        for batch in &net {
+            for rows in instants(batch) {
+                let at = batch.ts[rows.start];
+                // Ticks before this instant still show the relation as it was.
+                if let Some(every) = self.every {
+                    self.show(ticks(done, at - 1, every), &mut out, span.bytes_max)?;
+                    done = at - 1;
+                }
+                self.bag.apply(&batch.slice(rows.start, rows.len()));
+                if self.every.is_none() {
+                    self.show(std::iter::once(at), &mut out, span.bytes_max)?;
+                }
+            }
+        }
+        if let Some(every) = self.every {
+            self.show(ticks(done, span.upto, every), &mut out, span.bytes_max)?;
+        }
+        Ok(whole_instants(&out.batches))
+    }
+
+    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+        let (Some(every), rows @ 1..) = (self.every, self.bag.len()) else {
+            return span.upto;
+        };
+        let count = i64::try_from((rows_max / rows).max(1)).unwrap_or(i64::MAX);
+        span.upto
+            .min(span.after.saturating_add(every.saturating_mul(count)))
+    }
+
+    fn bytes(&self) -> usize {
+        self.bag.bytes() + self.consolidate.as_ref().map_or(0, Consolidate::bytes)
+    }
+}

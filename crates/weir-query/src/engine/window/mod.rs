@@ -1,0 +1,27 @@
+//! Windows: which rows of a stream are in a relation, each entering and leaving at its exact instant.
+
+mod merge;
+mod partition;
+mod range;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use super::operator::Operator;
+use crate::plan::Window;
+use weir_model::Schema;
+
+/// The operator of a window over a stream of this schema; `None` where the relation's deltas are the stream's rows.
+pub(super) fn window(window: &Window, schema: &Schema) -> Option<Box<dyn Operator>> {
+    Some(match window {
+        // Instants are integers: the rows at τ are those in (τ - 1, τ].
+        Window::Now => Box::new(range::Range::new(Some(1), None)),
+        Window::Range { size, slide } => Box::new(range::Range::new(Some(*size), *slide)),
+        Window::Rows { rows } => Box::new(rows::Rows::new(*rows)),
+        Window::Partition { keys, rows } => {
+            Box::new(partition::Partition::new(keys, *rows, schema))
+        }
+        Window::Unbounded { slide: Some(slide) } => Box::new(range::Range::new(None, Some(*slide))),
+        Window::Unbounded { slide: None } => return None,
+    })
+}

@@ -1,0 +1,144 @@
+//! `[Range N]`, `[Range N Slide S]`, `[Now]` and `[Range Unbounded Slide S]`.
+//!
+//! A row with timestamp t is in the relation from t until t + N, both rounded up to a multiple of S where there is a
+//! slide: τ rounded down to a multiple of S stands for τ, and then t <= τ < t + N.
+
+use weir_model::Batch;
+
+use super::merge::merge;
+use crate::engine::fifo::Fifo;
+use crate::engine::gather::{take_batch, whole_instants};
+use crate::engine::operator::{Held, Operator, Span};
+use crate::function::EvalError;
+
+/// The rows of the last N instants.
+pub(super) struct Range {
+    size: Option<i64>,
+    slide: Option<i64>,
+    /// Rows that wait for the next multiple of the slide.
+    pending: Fifo,
+    /// Rows in the relation that will leave it.
+    inside: Fifo,
+}
+
+impl Range {
+    /// A window of `size` instants (without: unbounded) that moves at multiples of `slide` (without: always).
+    pub(super) fn new(size: Option<i64>, slide: Option<i64>) -> Range {
+        Range {
+            size,
+            slide,
+            pending: Fifo::default(),
+            inside: Fifo::default(),
+        }
+    }
+
+    /// When a row of instant `ts` enters.
+    fn enters(&self, ts: i64) -> i64 {
+        round_up(ts, self.slide)
+    }
+
+    /// When it leaves; a row that would leave after the end of time never does.
+    fn leaves(&self, ts: i64) -> Option<i64> {
+        let end = ts.checked_add(self.size?)?;
+        Some(round_up(end, self.slide)).filter(|&end| end < i64::MAX)
+    }
+
+    /// The rows that will be seen at all: with a slide longer than the window some never are.
+    fn seen(&self, batch: &Batch) -> Batch {
+        if !matches!((self.size, self.slide), (Some(size), Some(slide)) if size < slide) {
+            return batch.clone();
+        }
+        let seen = |row: &u32| {
+            let ts = batch.ts[*row as usize];
+            self.leaves(ts).is_none_or(|end| self.enters(ts) < end)
+        };
+        let rows: Vec<u32> = (0..batch.len() as u32).filter(seen).collect();
+        take_batch(batch, &rows)
+    }
+
+    /// The instant up to which rows have entered, or left, by `upto`.
+    fn cut(&self, upto: i64) -> i64 {
+        match self.slide {
+            None => upto,
+            Some(slide) => upto.saturating_sub(upto.rem_euclid(slide)),
+        }
+    }
+
+    fn move_to(batches: Vec<Batch>, instant: impl Fn(i64) -> i64) -> Vec<Batch> {
+        let shift = |b: Batch| Batch {
+            ts: b.ts.iter().map(|&t| instant(t)).collect::<Vec<_>>().into(),
+            ..b
+        };
+        batches.into_iter().map(shift).collect()
+    }
+}
+
+/// `ts` rounded up to a multiple of `slide`.
+fn round_up(ts: i64, slide: Option<i64>) -> i64 {
+    let Some(slide) = slide else { return ts };
+    match ts.rem_euclid(slide) {
+        0 => ts,
+        rest => ts.saturating_add(slide - rest),
+    }
+}
+
+impl Operator for Range {
+    fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
+        let cut = self.cut(span.upto);
+        let arrived = whole_instants(inputs[0]);
+        let coming = match self.slide {
+            None => arrived,
+            Some(_) => {
+                for batch in &arrived {
+                    self.pending.push(self.seen(batch));
+                }
+                self.pending.take_until(cut)
+            }
+        };
+        let Some(size) = self.size else {
+            return Ok(Range::move_to(coming, |t| self.enters(t)));
+        };
+        for batch in &coming {
+            self.inside.push(batch.clone());
+        }
+        let going = match cut.checked_sub(size) {
+            Some(oldest) => self.inside.take_until(oldest),
+            None => Vec::new(),
+        };
+        let going = Range::move_to(going, |t| self.leaves(t).unwrap_or(i64::MAX));
+        let coming = match self.slide {
+            None => coming,
+            Some(_) => Range::move_to(coming, |t| self.enters(t)),
+        };
+        Ok(merge(coming, going))
+    }
+
+    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+        let leave = self.inside.ts(rows_max).and_then(|ts| self.leaves(ts));
+        let enter = self.pending.ts(rows_max).map(|ts| self.enters(ts));
+        // The instant of row `rows_max` may be that of rows before it: then it is done whole.
+        let first = [
+            self.inside.ts(0).and_then(|ts| self.leaves(ts)),
+            self.pending.ts(0).map(|ts| self.enters(ts)),
+        ];
+        let bound = |at: Option<i64>, first: Option<i64>| match (at, first) {
+            (Some(at), Some(first)) => (at - 1).max(first),
+            _ => i64::MAX,
+        };
+        span.upto
+            .min(bound(leave, first[0]))
+            .min(bound(enter, first[1]))
+            .max(span.after + 1)
+    }
+
+    fn held(&self) -> Held {
+        Held {
+            pending: self.pending.len(),
+            inside: self.inside.len(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.pending.bytes() + self.inside.bytes()
+    }
+}

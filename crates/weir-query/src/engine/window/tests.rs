@@ -1,0 +1,180 @@
+//! Windows through the engine: each row enters and leaves at its exact instant.
+
+use crate::engine::testing::{check, column, project, range, stream, window};
+use crate::plan::Window;
+
+#[test]
+fn a_row_leaves_a_range_exactly_its_size_later() {
+    let plan = range(&stream("a int"), 10);
+    check(
+        &plan,
+        "< 1 S 5
+         < 4 S 6
+         < 30 S 7
+         > 1 + 5
+         > 4 + 6
+         > 11 - 5
+         > 14 - 6
+         > 30 + 7",
+    );
+}
+
+#[test]
+fn a_row_that_leaves_as_an_equal_one_comes_is_not_seen() {
+    let plan = range(&stream("a int"), 2);
+    check(
+        &plan,
+        "< 1 S 5
+         < 3 S 5
+         < 6 S 6
+         > 1 + 5
+         > 5 - 5
+         > 6 + 6",
+    );
+}
+
+#[test]
+fn a_heartbeat_makes_rows_leave() {
+    let plan = range(&stream("a int"), 10);
+    check(
+        &plan,
+        "< 1 S 5
+         < 11 S
+         > 1 + 5
+         > 11 - 5",
+    );
+}
+
+#[test]
+fn now_holds_the_rows_of_one_instant() {
+    let plan = window(&stream("a int"), Window::Now);
+    check(
+        &plan,
+        "< 1 S 5
+         < 2 S 5
+         < 2 S 6
+         < 4 S 7
+         > 1 + 5
+         > 2 + 6
+         > 3 - 5
+         > 3 - 6
+         > 4 + 7",
+    );
+}
+
+#[test]
+fn a_slide_moves_at_its_multiples_only() {
+    let plan = window(
+        &stream("a int"),
+        Window::Range {
+            size: 20,
+            slide: Some(10),
+        },
+    );
+    check(
+        &plan,
+        "< -3 S 1
+         < 1 S 2
+         < 10 S 3
+         < 50 S 4
+         > 0 + 1
+         > 10 + 2
+         > 10 + 3
+         > 20 - 1
+         > 30 - 2
+         > 30 - 3
+         > 50 + 4",
+    );
+}
+
+#[test]
+fn a_slide_longer_than_the_window_never_sees_some_rows() {
+    let plan = window(
+        &stream("a int"),
+        Window::Range {
+            size: 2,
+            slide: Some(10),
+        },
+    );
+    check(
+        &plan,
+        "< 1 S 1
+         < 8 S 2
+         < 9 S 3
+         < 10 S 4
+         < 25 S 5
+         > 10 + 3
+         > 10 + 4
+         > 20 - 3
+         > 20 - 4",
+    );
+}
+
+#[test]
+fn an_unbounded_slide_takes_rows_in_at_its_multiples() {
+    let plan = window(&stream("a int"), Window::Unbounded { slide: Some(10) });
+    check(
+        &plan,
+        "< 1 S 1
+         < 9 S 2
+         < 31 S 3
+         > 10 + 1
+         > 10 + 2",
+    );
+}
+
+#[test]
+fn rows_evicts_the_oldest_and_ties_go_by_arrival() {
+    let plan = window(&stream("a int"), Window::Rows { rows: 2 });
+    check(
+        &plan,
+        "< 1 S 1
+         < 2 S 2
+         < 2 S 3
+         < 2 S 4
+         < 3 S 5
+         > 1 + 1
+         > 2 + 3
+         > 2 + 4
+         > 2 - 1
+         > 3 + 5
+         > 3 - 3",
+    );
+}
+
+#[test]
+fn a_partition_keeps_the_last_rows_of_each_key_and_null_is_one() {
+    let plan = stream("k text, a int");
+    let keys = vec![column(&plan, 0)];
+    let plan = window(&plan, Window::Partition { keys, rows: 1 });
+    check(
+        &plan,
+        "< 1 S x, 1
+         < 2 S NULL, 2
+         < 3 S x, 3
+         < 4 S NULL, 4
+         < 4 S NULL, 5
+         > 1 + x, 1
+         > 2 + NULL, 2
+         > 3 + x, 3
+         > 3 - x, 1
+         > 4 + NULL, 5
+         > 4 - NULL, 2",
+    );
+}
+
+#[test]
+fn rows_that_differ_in_dropped_columns_only_cancel() {
+    let source = stream("a int, b int");
+    let plan = window(&source, Window::Rows { rows: 1 });
+    let plan = project(&plan, vec![column(&source, 0)]);
+    check(
+        &plan,
+        "< 1 S 1, 1
+         < 2 S 1, 2
+         < 3 S 2, 3
+         > 1 + 1
+         > 3 + 2
+         > 3 - 1",
+    );
+}
