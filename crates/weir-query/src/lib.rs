@@ -19,7 +19,7 @@ pub mod expr;
 pub mod function;
 pub mod plan;
 
-pub use diagnostic::{Diagnostic, Span};
+pub use diagnostic::{Diagnostic, Span, render};
 pub use engine::{Counts, Engine, EngineOptions, Output, QueryId};
 pub use expr::Expr;
 pub use plan::Plan;

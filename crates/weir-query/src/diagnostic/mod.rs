@@ -1,7 +1,13 @@
 //! [`Diagnostic`]: what is wrong with the user's words, where, and what to do about it.
 
+pub mod codes;
+mod render;
+pub mod suggest;
+
 use std::fmt;
 use std::ops::Range;
+
+pub use render::render;
 
 /// A range of bytes in the text of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,6 +94,22 @@ impl Diagnostic {
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
+}
+
+/// `1 column`, `2 columns`
+pub(crate) fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `there are a, b and more`, for a help line.
+pub(crate) fn there_are(names: &[&str]) -> String {
+    const SHOWN: usize = 12;
+    let more = if names.len() > SHOWN { ", ..." } else { "" };
+    let verb = if names.len() == 1 { "is only" } else { "are" };
+    format!(
+        "there {verb} {}{more}",
+        names[..names.len().min(SHOWN)].join(", ")
+    )
 }
 
 impl fmt::Display for Diagnostic {
