@@ -287,8 +287,13 @@ impl Expr {
 
     /// The same expression, rebuilt from the leaves up through `rewrite`.
     pub fn map(&self, rewrite: &impl Fn(Expr) -> Expr) -> Expr {
-        let again = |e: &Expr| Box::new(e.map(rewrite));
-        rewrite(match self {
+        rewrite(self.map_children(&mut |child| child.map(rewrite)))
+    }
+
+    /// The same expression over other children.
+    pub fn map_children(&self, rewrite: &mut impl FnMut(&Expr) -> Expr) -> Expr {
+        let mut again = |e: &Expr| Box::new(rewrite(e));
+        match self {
             Expr::Column { .. } | Expr::Literal { .. } => self.clone(),
             Expr::Unary { op, expr } => Expr::Unary {
                 op: *op,
@@ -339,7 +344,7 @@ impl Expr {
             } => Expr::Case {
                 branches: branches
                     .iter()
-                    .map(|(c, x)| (c.map(rewrite), x.map(rewrite)))
+                    .map(|(c, x)| (*again(c), *again(x)))
                     .collect(),
                 otherwise: otherwise.as_deref().map(again),
                 ty: *ty,
@@ -351,12 +356,12 @@ impl Expr {
                 unit: *unit,
             },
             Expr::Call(call) => {
-                let args = call.args.iter().map(|a| a.map(rewrite)).collect();
+                let args = call.args.iter().map(rewrite).collect();
                 Expr::Call(ScalarCall {
                     args,
                     ..call.clone()
                 })
             }
-        })
+        }
     }
 }

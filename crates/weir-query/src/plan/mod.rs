@@ -3,7 +3,12 @@
 //! A plan is plain data. Two plans that are equal compute the same thing, which is how the engine finds the work that
 //! queries share. Every node knows its schema, units included, and whether it is a stream or a relation.
 
+mod build;
+mod print;
+
 use std::sync::Arc;
+
+pub use print::show;
 
 use weir_model::{Declaration, Schema, Shape};
 

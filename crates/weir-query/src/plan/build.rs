@@ -1,0 +1,302 @@
+//! Plan nodes with their schemas and shapes worked out: how the checker and the optimizer make them.
+
+use std::sync::Arc;
+
+use weir_model::{Field, Schema, Shape, Type};
+
+use super::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
+use crate::expr::{BinaryOp, Expr};
+use crate::function::AggregateCall;
+
+impl Plan {
+    fn like(input: &Arc<Plan>, node: Node) -> Arc<Plan> {
+        Arc::new(Plan {
+            node,
+            schema: input.schema.clone(),
+            shape: input.shape,
+        })
+    }
+
+    fn relation(schema: Arc<Schema>, node: Node) -> Arc<Plan> {
+        Arc::new(Plan {
+            node,
+            schema,
+            shape: Shape::Relation,
+        })
+    }
+
+    /// The rows for which `predicate` is true.
+    pub fn select(input: Arc<Plan>, predicate: Expr) -> Arc<Plan> {
+        Plan::like(&input.clone(), Node::Select { input, predicate })
+    }
+
+    /// For each row these values under these names.
+    pub fn project(input: Arc<Plan>, exprs: Vec<Expr>, fields: Vec<Field>) -> Arc<Plan> {
+        debug_assert_eq!(exprs.len(), fields.len(), "one field an expression");
+        let (schema, shape) = (Arc::new(Schema::new(fields)), input.shape);
+        Arc::new(Plan {
+            node: Node::Project { input, exprs },
+            schema,
+            shape,
+        })
+    }
+
+    /// The same rows with columns called `names`.
+    pub fn rename(input: Arc<Plan>, names: &[&str]) -> Arc<Plan> {
+        let fields = input.schema.fields.iter().zip(names).map(|(field, name)| {
+            let same = field.name == *name;
+            let aliases = if same {
+                field.aliases.clone()
+            } else {
+                Vec::new()
+            };
+            Field {
+                name: (*name).to_owned(),
+                aliases,
+                doc: String::new(),
+                ..field.clone()
+            }
+        });
+        let fields = fields.collect();
+        let exprs = input.columns();
+        Plan::project(input, exprs, fields)
+    }
+
+    /// Its columns, each as an expression.
+    pub fn columns(&self) -> Vec<Expr> {
+        let fields = self.schema.fields.iter().enumerate();
+        fields.map(|(i, f)| Expr::column(i, f.ty, f.unit)).collect()
+    }
+
+    /// A stream seen through a window.
+    pub fn window(input: Arc<Plan>, window: Window) -> Arc<Plan> {
+        Plan::relation(input.schema.clone(), Node::Window { input, window })
+    }
+
+    /// Two relations joined.
+    pub fn join(
+        left: Arc<Plan>,
+        right: Arc<Plan>,
+        kind: JoinKind,
+        on: Vec<(Expr, Expr)>,
+        residual: Option<Expr>,
+    ) -> Arc<Plan> {
+        let schema = join_schema(&left.schema, &right.schema, kind);
+        Plan::relation(
+            schema,
+            Node::Join {
+                left,
+                right,
+                kind,
+                on,
+                residual,
+            },
+        )
+    }
+
+    /// One row per group; `fields` name the keys and then the calls.
+    pub fn aggregate(
+        input: Arc<Plan>,
+        keys: Vec<Expr>,
+        calls: Vec<AggregateCall>,
+        fields: Vec<Field>,
+    ) -> Arc<Plan> {
+        debug_assert_eq!(keys.len() + calls.len(), fields.len(), "one field a column");
+        Plan::relation(
+            Arc::new(Schema::new(fields)),
+            Node::Aggregate { input, keys, calls },
+        )
+    }
+
+    /// Each different row once.
+    pub fn distinct(input: Arc<Plan>) -> Arc<Plan> {
+        Plan::relation(input.schema.clone(), Node::Distinct { input })
+    }
+
+    /// Two relations of the same types combined.
+    pub fn set_op(left: Arc<Plan>, right: Arc<Plan>, op: SetOp, all: bool) -> Arc<Plan> {
+        let mut schema = (*left.schema).clone();
+        for (field, other) in schema.fields.iter_mut().zip(&right.schema.fields) {
+            field.nullable |= other.nullable;
+        }
+        Plan::relation(
+            Arc::new(schema),
+            Node::SetOp {
+                left,
+                right,
+                op,
+                all,
+            },
+        )
+    }
+
+    /// The first rows by an order.
+    pub fn order(input: Arc<Plan>, by: Vec<OrderBy>, limit: Option<u64>, offset: u64) -> Arc<Plan> {
+        Plan::relation(
+            input.schema.clone(),
+            Node::Order {
+                input,
+                by,
+                limit,
+                offset,
+            },
+        )
+    }
+
+    /// A relation turned into a stream.
+    pub fn to_stream(input: Arc<Plan>, kind: ToStream) -> Arc<Plan> {
+        let (schema, shape) = (input.schema.clone(), Shape::Stream);
+        Arc::new(Plan {
+            node: Node::ToStream { input, kind },
+            schema,
+            shape,
+        })
+    }
+
+    /// The same node over other inputs, given in the order of [`Plan::inputs`]. Where the schema follows from the inputs'
+    /// it is made anew.
+    pub fn with_inputs(&self, inputs: Vec<Arc<Plan>>) -> Arc<Plan> {
+        let mut inputs = inputs.into_iter();
+        let mut next = || inputs.next().expect("as many inputs as before");
+        match &self.node {
+            Node::Source(_) => Arc::new(self.clone()),
+            Node::Window { window, .. } => Plan::window(next(), window.clone()),
+            Node::Select { predicate, .. } => Plan::select(next(), predicate.clone()),
+            Node::Project { exprs, .. } => {
+                Plan::project(next(), exprs.clone(), self.schema.fields.clone())
+            }
+            Node::Join {
+                kind, on, residual, ..
+            } => {
+                let (left, right) = (next(), next());
+                Plan::join(left, right, *kind, on.clone(), residual.clone())
+            }
+            Node::Aggregate { keys, calls, .. } => Plan::aggregate(
+                next(),
+                keys.clone(),
+                calls.clone(),
+                self.schema.fields.clone(),
+            ),
+            Node::Distinct { .. } => Plan::distinct(next()),
+            Node::SetOp { op, all, .. } => {
+                let (left, right) = (next(), next());
+                Plan::set_op(left, right, *op, *all)
+            }
+            Node::Order {
+                by, limit, offset, ..
+            } => Plan::order(next(), by.clone(), *limit, *offset),
+            Node::ToStream { kind, .. } => Plan::to_stream(next(), *kind),
+        }
+    }
+
+    /// A relation to which rows are only ever added, one for each row of a stream, as that stream: its selections and
+    /// projections are the same on either side of an unbounded window.
+    pub fn as_stream(self: &Arc<Plan>) -> Option<Arc<Plan>> {
+        match &self.node {
+            Node::Window {
+                input,
+                window: Window::Unbounded { slide: None },
+            } if input.shape == Shape::Stream => Some(input.clone()),
+            Node::Select { input, .. } | Node::Project { input, .. } => {
+                Some(self.with_inputs(vec![input.as_stream()?]))
+            }
+            _ if self.shape == Shape::Stream => Some(self.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// The left columns, then the right ones. Sides that may lack a partner may be NULL.
+fn join_schema(left: &Arc<Schema>, right: &Schema, kind: JoinKind) -> Arc<Schema> {
+    if matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn) {
+        return left.clone();
+    }
+    let nullable = |schema: &Schema, lacks: bool| {
+        let fields = schema.fields.clone().into_iter();
+        fields.map(move |f| Field {
+            nullable: f.nullable || lacks,
+            ..f
+        })
+    };
+    let lacks_left = matches!(kind, JoinKind::Right | JoinKind::Full);
+    let lacks_right = matches!(kind, JoinKind::Left | JoinKind::Full);
+    Arc::new(Schema::new(
+        nullable(left, lacks_left)
+            .chain(nullable(right, lacks_right))
+            .collect(),
+    ))
+}
+
+impl Expr {
+    /// True, as a constant.
+    pub fn bool(value: bool) -> Expr {
+        let unit = weir_model::Unit::None;
+        Expr::Literal {
+            value: value.into(),
+            ty: Type::Bool,
+            unit,
+        }
+    }
+
+    /// `left op right`, of booleans or of a comparison.
+    pub fn boolean(op: BinaryOp, left: Expr, right: Expr) -> Expr {
+        let (left, right) = (Box::new(left), Box::new(right));
+        Expr::Binary {
+            op,
+            left,
+            right,
+            unit: weir_model::Unit::None,
+        }
+    }
+
+    /// All of `exprs` joined by AND or OR, as a balanced tree, so that a long list makes no deep one.
+    pub fn balanced(op: BinaryOp, mut exprs: Vec<Expr>) -> Option<Expr> {
+        match exprs.len() {
+            0 | 1 => exprs.pop(),
+            n => {
+                let right = Expr::balanced(op, exprs.split_off(n / 2))?;
+                let left = Expr::balanced(op, exprs)?;
+                Some(Expr::boolean(op, left, right))
+            }
+        }
+    }
+
+    /// What is joined by AND at the top.
+    pub fn conjuncts(self) -> Vec<Expr> {
+        match self {
+            Expr::Binary {
+                op: BinaryOp::And,
+                left,
+                right,
+                ..
+            } => {
+                let mut all = left.conjuncts();
+                all.extend(right.conjuncts());
+                all
+            }
+            other => vec![other],
+        }
+    }
+
+    /// Whether it may be NULL where `nullable` says which columns may.
+    pub fn is_nullable(&self, nullable: &impl Fn(usize) -> bool) -> bool {
+        match self {
+            Expr::Column { index, .. } => nullable(*index),
+            Expr::Literal { value, .. } => value.is_null(),
+            Expr::IsNull { .. } => false,
+            Expr::Binary {
+                op: BinaryOp::Divide | BinaryOp::Modulo,
+                ..
+            } => true,
+            Expr::Case {
+                otherwise: None, ..
+            }
+            | Expr::Call(_) => true,
+            Expr::Cast { expr, ty, .. } if expr.ty() == Type::Text && *ty != Type::Text => true,
+            _ => self
+                .children()
+                .into_iter()
+                .any(|child| child.is_nullable(nullable)),
+        }
+    }
+}
