@@ -18,6 +18,7 @@ pub mod engine;
 pub mod expr;
 pub mod function;
 pub mod plan;
+pub mod syntax;
 
 pub use diagnostic::{Diagnostic, Span, render};
 pub use engine::{Counts, Engine, EngineOptions, Output, QueryId};

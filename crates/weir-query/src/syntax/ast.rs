@@ -1,0 +1,530 @@
+//! The abstract syntax tree: a query as it was written, names unresolved.
+//!
+//! Every node knows its place in the text. Two trees are equal when they say the same, wherever they stand.
+
+use weir_model::{Shape, Type};
+
+use super::measure::Measure;
+use crate::diagnostic::Span;
+use crate::expr::BinaryOp;
+pub use crate::expr::UnaryOp;
+pub use crate::plan::SetOp;
+
+/// Something and its place. The place does not count in comparisons.
+#[derive(Clone, Copy, Debug)]
+pub struct Spanned<T> {
+    /// What it is.
+    pub value: T,
+    /// Where it is.
+    pub span: Span,
+}
+
+impl<T> Spanned<T> {
+    /// `value` at `span`.
+    pub fn new(value: T, span: Span) -> Spanned<T> {
+        Spanned { value, span }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Spanned<T> {
+    fn eq(&self, other: &Spanned<T>) -> bool {
+        self.value == other.value
+    }
+}
+
+/// A name.
+pub type Ident = Spanned<String>;
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// `CREATE VIEW name [(a, b)] AS query`
+    View(View),
+    /// A query.
+    Query(Query),
+    /// `REGISTER STREAM name (a integer, ..)`
+    Register(Registration),
+}
+
+/// A name for a query: `CREATE VIEW name (a, b) AS query`, or `name (a, b) AS (query)` in WITH.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// The name.
+    pub name: Ident,
+    /// Names of its columns; none keeps the query's own.
+    pub columns: Vec<Ident>,
+    /// The query.
+    pub query: Query,
+}
+
+/// `REGISTER STREAM S (a integer, ..)`, `REGISTER RELATION R (..)`, of STREAM's scripts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Registration {
+    /// Stream or relation.
+    pub shape: Shape,
+    /// The name.
+    pub name: Ident,
+    /// The columns.
+    pub columns: Vec<(Ident, Spanned<Type>)>,
+}
+
+/// A query with what surrounds its body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// WITH
+    pub views: Vec<View>,
+    /// The query itself.
+    pub body: Body,
+    /// ORDER BY
+    pub order_by: Vec<OrderItem>,
+    /// LIMIT
+    pub limit: Option<Spanned<u64>>,
+    /// OFFSET
+    pub offset: Option<Spanned<u64>>,
+}
+
+/// A body and its place.
+pub type Body = Spanned<BodyKind>;
+
+/// What a query computes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BodyKind {
+    /// `SELECT .. FROM ..`
+    Select(Box<Select>),
+    /// A name alone, as the sides of STREAM's `R UNION S`.
+    Named(Box<Named>),
+    /// `left UNION ALL right`
+    SetOp {
+        /// Which.
+        op: SetOp,
+        /// Bags.
+        all: bool,
+        /// Left side.
+        left: Box<Body>,
+        /// Right side.
+        right: Box<Body>,
+    },
+    /// `Istream(query)`, `Rstream(query) EVERY 1 s`
+    ToStream {
+        /// Which.
+        kind: StreamOp,
+        /// The relation.
+        query: Box<Query>,
+        /// The pace.
+        every: Option<Spanned<Duration>>,
+    },
+    /// `(query)`
+    Nested(Box<Query>),
+    /// Could not be read; a diagnostic says why.
+    Error,
+}
+
+/// Which changes of a relation make a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamOp {
+    /// What comes.
+    Istream,
+    /// What goes.
+    Dstream,
+    /// All of it.
+    Rstream,
+}
+
+/// `SELECT .. FROM .. WHERE .. GROUP BY .. HAVING ..`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Select {
+    /// `SELECT DISTINCT`
+    pub distinct: bool,
+    /// What is selected.
+    pub items: Vec<Spanned<Item>>,
+    /// FROM, separated by commas.
+    pub from: Vec<FromItem>,
+    /// WHERE
+    pub filter: Option<Expr>,
+    /// GROUP BY
+    pub group_by: Vec<Expr>,
+    /// HAVING
+    pub having: Option<Expr>,
+}
+
+/// One part of SELECT.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// `*`
+    Star,
+    /// `t.*`
+    TableStar(Ident),
+    /// `x AS y`
+    Expr {
+        /// What.
+        expr: Expr,
+        /// Its name.
+        alias: Option<Ident>,
+    },
+    /// Could not be read.
+    Error,
+}
+
+/// A source and what is joined to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FromItem {
+    /// The first source.
+    pub table: TableRef,
+    /// JOINs, each with what stands left of it.
+    pub joins: Vec<Join>,
+}
+
+/// `LEFT JOIN t ON ..`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Join {
+    /// Which.
+    pub kind: Spanned<JoinOp>,
+    /// With what.
+    pub table: TableRef,
+    /// How.
+    pub condition: Condition,
+}
+
+/// A kind of join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinOp {
+    /// `[INNER] JOIN`
+    Inner,
+    /// `LEFT [OUTER] JOIN`
+    Left,
+    /// `RIGHT [OUTER] JOIN`
+    Right,
+    /// `FULL [OUTER] JOIN`
+    Full,
+    /// `CROSS JOIN`
+    Cross,
+}
+
+/// What makes a pair.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Condition {
+    /// Nothing.
+    None,
+    /// `ON x`
+    On(Expr),
+    /// `USING (a, b)`
+    Using(Vec<Ident>),
+}
+
+/// A source in FROM and its place.
+pub type TableRef = Spanned<Table>;
+
+/// A source in FROM.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Table {
+    /// A stream, relation or view by its name.
+    Named(Named),
+    /// `(query) [window] AS x`
+    Derived {
+        /// The query.
+        query: Box<Query>,
+        /// The window, where the query is a stream.
+        window: Option<Window>,
+        /// The name.
+        alias: Option<Ident>,
+    },
+    /// Could not be read.
+    Error,
+}
+
+/// `S [window] AS x`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// The name.
+    pub name: Ident,
+    /// The window.
+    pub window: Option<Window>,
+    /// The name it has in this query.
+    pub alias: Option<Ident>,
+}
+
+/// A window and its place.
+pub type Window = Spanned<WindowKind>;
+
+/// Which rows of a stream are in the relation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WindowKind {
+    /// `[Now]`
+    Now,
+    /// `[Range size Slide slide]`
+    Range {
+        /// How long.
+        size: Spanned<Duration>,
+        /// How often it changes.
+        slide: Option<Spanned<Duration>>,
+    },
+    /// `[Rows n]`
+    Rows(Spanned<u64>),
+    /// `[Partition By keys Rows n]`
+    Partition {
+        /// The keys.
+        keys: Vec<Expr>,
+        /// How many of each.
+        rows: Spanned<u64>,
+    },
+    /// `[Range Unbounded Slide slide]`
+    Unbounded {
+        /// How often it changes.
+        slide: Option<Spanned<Duration>>,
+    },
+    /// Could not be read.
+    Error,
+}
+
+/// `5 seconds`, or in scripts `5`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Duration {
+    /// How many.
+    pub count: Number,
+    /// Of what.
+    pub measure: Option<&'static Measure>,
+}
+
+/// A number as it was written, never negative in the text.
+#[derive(Clone, Copy, Debug)]
+pub enum Number {
+    /// An integer.
+    Int(i64),
+    /// A number with a fraction or an exponent.
+    Float(f64),
+}
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Number) -> bool {
+        match (self, other) {
+            (Number::Int(a), Number::Int(b)) => a == b,
+            (Number::Float(a), Number::Float(b)) => a.to_bits() == b.to_bits(),
+            _ => false,
+        }
+    }
+}
+
+/// One key of ORDER BY.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrderItem {
+    /// By what.
+    pub expr: Expr,
+    /// DESC
+    pub descending: bool,
+    /// NULLS FIRST or LAST, where it is said.
+    pub nulls_first: Option<bool>,
+}
+
+/// An expression, its place and its height.
+#[derive(Clone, Debug)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Where it is.
+    pub span: Span,
+    /// How many nodes lie on the longest way down. Bounded by the parser, so that walks down a tree are too.
+    pub height: u16,
+}
+
+impl PartialEq for Expr {
+    fn eq(&self, other: &Expr) -> bool {
+        self.kind == other.kind
+    }
+}
+
+/// What an expression is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExprKind {
+    /// `a`, `t.a`
+    Column {
+        /// t
+        table: Option<Ident>,
+        /// a
+        name: Ident,
+    },
+    /// A constant.
+    Literal(Literal),
+    /// `-x`, `NOT x`
+    Unary {
+        /// Which.
+        op: UnaryOp,
+        /// x
+        expr: Box<Expr>,
+    },
+    /// `x + y`
+    Binary {
+        /// Which.
+        op: BinaryOp,
+        /// x
+        left: Box<Expr>,
+        /// y
+        right: Box<Expr>,
+    },
+    /// `x IS [NOT] NULL`
+    IsNull {
+        /// x
+        expr: Box<Expr>,
+        /// NOT
+        negated: bool,
+    },
+    /// `x [NOT] BETWEEN low AND high`
+    Between {
+        /// x
+        expr: Box<Expr>,
+        /// Least.
+        low: Box<Expr>,
+        /// Greatest.
+        high: Box<Expr>,
+        /// NOT
+        negated: bool,
+    },
+    /// `x [NOT] IN (a, b)`
+    InList {
+        /// x
+        expr: Box<Expr>,
+        /// a, b
+        list: Vec<Expr>,
+        /// NOT
+        negated: bool,
+    },
+    /// `x [NOT] IN (SELECT ..)`
+    InQuery {
+        /// x
+        expr: Box<Expr>,
+        /// The subquery.
+        query: Box<Query>,
+        /// NOT
+        negated: bool,
+    },
+    /// `EXISTS (SELECT ..)`
+    Exists {
+        /// The subquery.
+        query: Box<Query>,
+    },
+    /// `(SELECT ..)` as a value
+    Scalar {
+        /// The subquery.
+        query: Box<Query>,
+    },
+    /// `x [NOT] LIKE y`, `ILIKE`
+    Like {
+        /// x
+        expr: Box<Expr>,
+        /// y
+        pattern: Box<Expr>,
+        /// ILIKE
+        ignore_case: bool,
+        /// NOT
+        negated: bool,
+    },
+    /// `CASE [x] WHEN a THEN b .. [ELSE z] END`
+    Case {
+        /// x
+        operand: Option<Box<Expr>>,
+        /// a, b
+        branches: Vec<(Expr, Expr)>,
+        /// z
+        otherwise: Option<Box<Expr>>,
+    },
+    /// `CAST(x AS type)`
+    Cast {
+        /// x
+        expr: Box<Expr>,
+        /// type
+        ty: Spanned<Type>,
+    },
+    /// `f(a, b)`, `count(*)`, `count(DISTINCT a)`
+    Call {
+        /// f
+        name: Ident,
+        /// DISTINCT
+        distinct: bool,
+        /// a, b
+        args: Vec<Expr>,
+        /// `*` in place of arguments.
+        star: bool,
+    },
+    /// Could not be read.
+    Error,
+}
+
+/// A constant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Literal {
+    /// NULL
+    Null,
+    /// TRUE, FALSE
+    Bool(bool),
+    /// `42`, `-1.5`
+    Number(Number),
+    /// `'x'`
+    Text(String),
+    /// `250 ms`, `-4 KiB`
+    Quantity(Number, &'static Measure),
+}
+
+impl Expr {
+    /// An expression without subqueries at `span`.
+    pub fn new(kind: ExprKind, span: Span) -> Expr {
+        Expr::over(kind, span, 0)
+    }
+
+    /// An expression at `span` over a subquery of height `below`.
+    pub fn over(kind: ExprKind, span: Span, mut below: u16) -> Expr {
+        kind.visit(&mut |child| below = below.max(child.height));
+        Expr {
+            kind,
+            span,
+            height: below.saturating_add(1),
+        }
+    }
+}
+
+impl ExprKind {
+    /// Calls `visit` with each expression directly below, subqueries left out.
+    pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
+        match self {
+            ExprKind::Column { .. }
+            | ExprKind::Literal(_)
+            | ExprKind::Exists { .. }
+            | ExprKind::Scalar { .. }
+            | ExprKind::Error => {}
+            ExprKind::Unary { expr, .. }
+            | ExprKind::IsNull { expr, .. }
+            | ExprKind::InQuery { expr, .. }
+            | ExprKind::Cast { expr, .. } => visit(expr),
+            ExprKind::Binary { left, right, .. } => {
+                visit(left);
+                visit(right);
+            }
+            ExprKind::Between {
+                expr, low, high, ..
+            } => {
+                visit(expr);
+                visit(low);
+                visit(high);
+            }
+            ExprKind::InList { expr, list, .. } => {
+                visit(expr);
+                list.iter().for_each(visit);
+            }
+            ExprKind::Like { expr, pattern, .. } => {
+                visit(expr);
+                visit(pattern);
+            }
+            ExprKind::Case {
+                operand,
+                branches,
+                otherwise,
+            } => {
+                operand.iter().for_each(|x| visit(x));
+                for (when, then) in branches {
+                    visit(when);
+                    visit(then);
+                }
+                otherwise.iter().for_each(|x| visit(x));
+            }
+            ExprKind::Call { args, .. } => args.iter().for_each(visit),
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Expressions, by a ladder of precedence: OR, AND, NOT, comparison, `||`, sum, product, sign, primary.
+
+use super::*;
+use crate::expr::BinaryOp;
+
+impl Parser<'_> {
+    /// An expression.
+    pub(super) fn expr(&mut self) -> Result<Expr> {
+        self.deeper(Self::disjunction)
+    }
+
+    /// The node `kind` from `start` up to what was read last, if it is not too high.
+    fn node(&mut self, kind: ExprKind, start: Span) -> Result<Expr> {
+        self.node_over(kind, start, 0)
+    }
+
+    /// The same over a subquery of height `below`.
+    fn node_over(&mut self, kind: ExprKind, start: Span, below: u16) -> Result<Expr> {
+        let expr = Expr::over(kind, start.to(self.before()), below);
+        self.highest = self.highest.max(expr.height);
+        match expr.height > HEIGHT_MAX {
+            true => Err(self.too_deep(expr.span)),
+            false => Ok(expr),
+        }
+    }
+
+    fn binary(&mut self, op: BinaryOp, left: Expr, right: Expr) -> Result<Expr> {
+        let start = left.span;
+        let (left, right) = (Box::new(left), Box::new(right));
+        self.node(ExprKind::Binary { op, left, right }, start)
+    }
+
+    fn disjunction(&mut self) -> Result<Expr> {
+        let mut left = self.conjunction()?;
+        while self.eat_word("or") {
+            let right = self.conjunction()?;
+            left = self.binary(BinaryOp::Or, left, right)?;
+        }
+        Ok(left)
+    }
+
+    fn conjunction(&mut self) -> Result<Expr> {
+        let mut left = self.negation()?;
+        while self.eat_word("and") {
+            let right = self.negation()?;
+            left = self.binary(BinaryOp::And, left, right)?;
+        }
+        Ok(left)
+    }
+
+    fn negation(&mut self) -> Result<Expr> {
+        let start = self.span();
+        if !self.eat_word("not") {
+            return self.comparison();
+        }
+        let expr = Box::new(self.deeper(Self::negation)?);
+        self.node(
+            ExprKind::Unary {
+                op: UnaryOp::Not,
+                expr,
+            },
+            start,
+        )
+    }
+
+    fn comparison(&mut self) -> Result<Expr> {
+        let left = self.concatenation()?;
+        let op = match self.lexeme(0).token {
+            Token::Equal => BinaryOp::Equal,
+            Token::NotEqual => BinaryOp::NotEqual,
+            Token::Less => BinaryOp::Less,
+            Token::LessEqual => BinaryOp::LessEqual,
+            Token::Greater => BinaryOp::Greater,
+            Token::GreaterEqual => BinaryOp::GreaterEqual,
+            _ => return self.predicate(left),
+        };
+        self.at += 1;
+        let right = self.concatenation()?;
+        self.binary(op, left, right)
+    }
+
+    /// `IS NULL`, `BETWEEN`, `IN`, `LIKE` after their first operand.
+    fn predicate(&mut self, expr: Expr) -> Result<Expr> {
+        let start = expr.span;
+        let expr = Box::new(expr);
+        if self.eat_word("is") {
+            let negated = self.eat_word("not");
+            self.expect_word("null")?;
+            return self.node(ExprKind::IsNull { expr, negated }, start);
+        }
+        let negated = self.eat_word("not");
+        if self.eat_word("between") {
+            let low = Box::new(self.concatenation()?);
+            self.expect_word("and")?;
+            let high = Box::new(self.concatenation()?);
+            return self.node(
+                ExprKind::Between {
+                    expr,
+                    low,
+                    high,
+                    negated,
+                },
+                start,
+            );
+        }
+        let ignore_case = self.is_word("ilike");
+        if self.eat_word("like") || self.eat_word("ilike") {
+            let pattern = Box::new(self.concatenation()?);
+            let kind = ExprKind::Like {
+                expr,
+                pattern,
+                ignore_case,
+                negated,
+            };
+            return self.node(kind, start);
+        }
+        if self.eat_word("in") {
+            self.expect(Token::LeftParen, "`(` and a list or a subquery")?;
+            if self.begins_query() {
+                let (query, below) = self.measured_query()?;
+                self.expect(Token::RightParen, "`)`")?;
+                let kind = ExprKind::InQuery {
+                    expr,
+                    query: Box::new(query),
+                    negated,
+                };
+                return self.node_over(kind, start, below);
+            }
+            let mut list = vec![self.expr()?];
+            while self.eat(Token::Comma) {
+                list.push(self.expr()?);
+            }
+            self.expect(Token::RightParen, "`,` or `)`")?;
+            return self.node(
+                ExprKind::InList {
+                    expr,
+                    list,
+                    negated,
+                },
+                start,
+            );
+        }
+        match negated {
+            true => Err(self.unexpected("`in`, `between` or `like`")),
+            false => Ok(*expr),
+        }
+    }
+
+    /// True where a subquery stands rather than an expression.
+    fn begins_query(&self) -> bool {
+        let streams = ["istream", "dstream", "rstream"];
+        self.is_word("select")
+            || self.is_word("with")
+            || self.is_any_word(&streams) && self.lexeme(1).token == Token::LeftParen
+    }
+
+    fn concatenation(&mut self) -> Result<Expr> {
+        let mut left = self.sum()?;
+        while self.eat(Token::Concat) {
+            let right = self.sum()?;
+            left = self.binary(BinaryOp::Concat, left, right)?;
+        }
+        Ok(left)
+    }
+
+    fn sum(&mut self) -> Result<Expr> {
+        let mut left = self.product()?;
+        loop {
+            let op = match self.lexeme(0).token {
+                Token::Plus => BinaryOp::Add,
+                Token::Minus => BinaryOp::Subtract,
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            let right = self.product()?;
+            left = self.binary(op, left, right)?;
+        }
+    }
+
+    fn product(&mut self) -> Result<Expr> {
+        let mut left = self.sign()?;
+        loop {
+            let op = match self.lexeme(0).token {
+                Token::Star => BinaryOp::Multiply,
+                Token::Slash => BinaryOp::Divide,
+                Token::Percent => BinaryOp::Modulo,
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            let right = self.sign()?;
+            left = self.binary(op, left, right)?;
+        }
+    }
+
+    fn sign(&mut self) -> Result<Expr> {
+        let start = self.span();
+        if self.eat(Token::Plus) {
+            return self.deeper(Self::sign);
+        }
+        if !self.eat(Token::Minus) {
+            return self.primary();
+        }
+        // A sign belongs to the number behind it: the least integer cannot be written otherwise.
+        if matches!(self.lexeme(0).token, Token::Integer | Token::Decimal) {
+            return self.number_literal(true, start);
+        }
+        let expr = Box::new(self.deeper(Self::sign)?);
+        self.node(
+            ExprKind::Unary {
+                op: UnaryOp::Negate,
+                expr,
+            },
+            start,
+        )
+    }
+
+    fn primary(&mut self) -> Result<Expr> {
+        let Lexeme { token, span } = self.lexeme(0);
+        match token {
+            Token::Integer | Token::Decimal => self.number_literal(false, span),
+            Token::Text => {
+                self.at += 1;
+                let text = unquote(self.text_of(span));
+                self.node(ExprKind::Literal(Literal::Text(text)), span)
+            }
+            Token::LeftParen => {
+                self.at += 1;
+                if self.begins_query() {
+                    let (query, below) = self.measured_query()?;
+                    self.expect(Token::RightParen, "`)`")?;
+                    let kind = ExprKind::Scalar {
+                        query: Box::new(query),
+                    };
+                    return self.node_over(kind, span, below);
+                }
+                let inner = self.expr()?;
+                self.expect(Token::RightParen, "`)`")?;
+                Ok(Expr {
+                    span: span.to(self.before()),
+                    ..inner
+                })
+            }
+            Token::Word => self.word_primary(span),
+            Token::QuotedWord => self.column_or_call(span),
+            _ => Err(self.unexpected("an expression")),
+        }
+    }
+
+    /// A number and perhaps its unit.
+    fn number_literal(&mut self, negative: bool, start: Span) -> Result<Expr> {
+        let number = self.number(negative)?;
+        let measure = self
+            .word()
+            .filter(|w| !is_reserved(w))
+            .and_then(find_measure);
+        let literal = match measure {
+            Some(measure) => {
+                self.at += 1;
+                Literal::Quantity(number, measure)
+            }
+            None => Literal::Number(number),
+        };
+        self.node(ExprKind::Literal(literal), start)
+    }
+
+    fn word_primary(&mut self, span: Span) -> Result<Expr> {
+        let calls = self.lexeme(1).token == Token::LeftParen;
+        let word = self.text_of(span).to_ascii_lowercase();
+        let literal = match word.as_str() {
+            "null" => Literal::Null,
+            "true" => Literal::Bool(true),
+            "false" => Literal::Bool(false),
+            "case" => return self.case(span),
+            "cast" if calls => return self.cast(span),
+            "exists" if calls => {
+                self.at += 2;
+                let (query, below) = self.measured_query()?;
+                self.expect(Token::RightParen, "`)`")?;
+                let kind = ExprKind::Exists {
+                    query: Box::new(query),
+                };
+                return self.node_over(kind, span, below);
+            }
+            // Functions of these names do not collide with joins, which have no parenthesis here.
+            "left" | "right" if calls => return self.column_or_call(span),
+            word if is_reserved(word) => return Err(self.unexpected("an expression")),
+            _ => return self.column_or_call(span),
+        };
+        self.at += 1;
+        self.node(ExprKind::Literal(literal), span)
+    }
+
+    fn case(&mut self, start: Span) -> Result<Expr> {
+        self.at += 1;
+        let operand = match self.is_word("when") {
+            true => None,
+            false => Some(Box::new(self.expr()?)),
+        };
+        let mut branches = Vec::new();
+        while self.eat_word("when") {
+            let when = self.expr()?;
+            self.expect_word("then")?;
+            branches.push((when, self.expr()?));
+        }
+        if branches.is_empty() {
+            return Err(self.unexpected("`when`"));
+        }
+        let otherwise = match self.eat_word("else") {
+            true => Some(Box::new(self.expr()?)),
+            false => None,
+        };
+        self.expect_word("end")?;
+        self.node(
+            ExprKind::Case {
+                operand,
+                branches,
+                otherwise,
+            },
+            start,
+        )
+    }
+
+    fn cast(&mut self, start: Span) -> Result<Expr> {
+        self.at += 2;
+        let expr = Box::new(self.expr()?);
+        self.expect_word("as")?;
+        let ty = self.type_name()?;
+        self.expect(Token::RightParen, "`)`")?;
+        self.node(ExprKind::Cast { expr, ty }, start)
+    }
+
+    /// `a`, `t.a`, `f(x)`, `count(*)`
+    fn column_or_call(&mut self, start: Span) -> Result<Expr> {
+        let lexeme = self.lexeme(0);
+        let text = self.text_of(lexeme.span);
+        let name = match lexeme.token {
+            Token::QuotedWord => unquote(text),
+            _ => text.to_owned(),
+        };
+        let name = Ident::new(name, lexeme.span);
+        self.at += 1;
+        if self.eat(Token::Dot) {
+            let column = self.ident("the name of a column")?;
+            let kind = ExprKind::Column {
+                table: Some(name),
+                name: column,
+            };
+            return self.node(kind, start);
+        }
+        if !self.eat(Token::LeftParen) {
+            return self.node(ExprKind::Column { table: None, name }, start);
+        }
+        let distinct = self.eat_word("distinct");
+        let mut args = Vec::new();
+        let star = self.eat(Token::Star);
+        if !star && !self.is(Token::RightParen) {
+            args.push(self.expr()?);
+            while self.eat(Token::Comma) {
+                args.push(self.expr()?);
+            }
+        }
+        self.expect(Token::RightParen, "`,` or `)`")?;
+        self.node(
+            ExprKind::Call {
+                name,
+                distinct,
+                args,
+                star,
+            },
+            start,
+        )
+    }
+}

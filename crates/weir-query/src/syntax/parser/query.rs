@@ -1,0 +1,302 @@
+//! Queries: WITH, set operations, Istream and its kin, SELECT with its clauses.
+
+use super::*;
+
+impl Parser<'_> {
+    /// `[WITH ..] body [ORDER BY ..] [LIMIT n] [OFFSET n]`
+    pub(super) fn query(&mut self) -> Result<Query> {
+        self.measured_query().map(|(query, _)| query)
+    }
+
+    /// A query and its height.
+    pub(super) fn measured_query(&mut self) -> Result<(Query, u16)> {
+        let start = self.span();
+        let around = std::mem::take(&mut self.highest);
+        let query = self.deeper(Self::query_here);
+        let height = self.highest + 1;
+        self.highest = around.max(height);
+        match height > HEIGHT_MAX {
+            true => Err(self.too_deep(start)),
+            false => query.map(|query| (query, height)),
+        }
+    }
+
+    fn query_here(&mut self) -> Result<Query> {
+        let mut views = Vec::new();
+        if self.eat_word("with") {
+            loop {
+                let name = self.ident("a name for the subquery")?;
+                let columns = self.column_names()?;
+                self.expect_word("as")?;
+                self.expect(Token::LeftParen, "`(` and a query")?;
+                let query = self.query()?;
+                self.expect(Token::RightParen, "`)`")?;
+                views.push(View {
+                    name,
+                    columns,
+                    query,
+                });
+                if !self.eat(Token::Comma) {
+                    break;
+                }
+            }
+        }
+        let body = self.set_operations()?;
+        let order_by = self.order_by();
+        let (mut limit, mut offset) = (None, None);
+        loop {
+            if limit.is_none() && self.eat_word("limit") {
+                limit = Some(self.count("a number of rows")?);
+            } else if offset.is_none() && self.eat_word("offset") {
+                offset = Some(self.count("a number of rows")?);
+            } else {
+                return Ok(Query {
+                    views,
+                    body,
+                    order_by,
+                    limit,
+                    offset,
+                });
+            }
+        }
+    }
+
+    /// UNION and EXCEPT, from left to right.
+    fn set_operations(&mut self) -> Result<Body> {
+        let mut left = self.intersections()?;
+        loop {
+            let op = match () {
+                () if self.eat_word("union") => SetOp::Union,
+                () if self.eat_word("except") => SetOp::Except,
+                () => return Ok(left),
+            };
+            let all = self.all();
+            let right = self.intersections()?;
+            left = set_op(op, all, left, right);
+        }
+    }
+
+    /// INTERSECT, which binds tighter.
+    fn intersections(&mut self) -> Result<Body> {
+        let mut left = self.primary_body()?;
+        while self.eat_word("intersect") {
+            let all = self.all();
+            let right = self.primary_body()?;
+            left = set_op(SetOp::Intersect, all, left, right);
+        }
+        Ok(left)
+    }
+
+    fn all(&mut self) -> bool {
+        self.eat_word("all") || {
+            self.eat_word("distinct");
+            false
+        }
+    }
+
+    fn primary_body(&mut self) -> Result<Body> {
+        self.one_more_block()?;
+        let start = self.span();
+        let kind = if self.is_word("select") {
+            BodyKind::Select(Box::new(self.select()?))
+        } else if self.eat(Token::LeftParen) {
+            let query = self.query()?;
+            self.expect(Token::RightParen, "`)`")?;
+            BodyKind::Nested(Box::new(query))
+        } else if let Some(kind) = self.stream_op() {
+            self.at += 2;
+            self.to_stream(kind)?
+        } else if self.is_ident() {
+            let name = self.ident("a query")?;
+            let window = self.window()?;
+            BodyKind::Named(Box::new(Named {
+                name,
+                window,
+                alias: None,
+            }))
+        } else {
+            return Err(self.unexpected("a query"));
+        };
+        Ok(Body::new(kind, start.to(self.before())))
+    }
+
+    /// Which of Istream, Dstream and Rstream begins here.
+    fn stream_op(&self) -> Option<StreamOp> {
+        if self.lexeme(1).token != Token::LeftParen {
+            return None;
+        }
+        match self.word()?.to_ascii_lowercase().as_str() {
+            "istream" => Some(StreamOp::Istream),
+            "dstream" => Some(StreamOp::Dstream),
+            "rstream" => Some(StreamOp::Rstream),
+            _ => None,
+        }
+    }
+
+    fn to_stream(&mut self, kind: StreamOp) -> Result<BodyKind> {
+        let query = Box::new(self.query()?);
+        self.expect(Token::RightParen, "`)`")?;
+        let every = match self.eat_word("every") {
+            true => Some(self.duration()?),
+            false => None,
+        };
+        Ok(BodyKind::ToStream { kind, query, every })
+    }
+
+    fn select(&mut self) -> Result<Select> {
+        self.expect_word("select")?;
+        let distinct = self.eat_word("distinct");
+        if !distinct {
+            self.eat_word("all");
+        }
+        let (items, sound) = self.items();
+        let mut select = Select {
+            distinct,
+            items,
+            from: Vec::new(),
+            filter: None,
+            group_by: Vec::new(),
+            having: None,
+        };
+        if self.eat_word("from") {
+            select.from = self.from_items();
+        } else if sound {
+            self.unexpected("`from`");
+        }
+        if self.eat_word("where") {
+            select.filter = Some(self.clause_expr());
+        }
+        if self.eat_word("group") {
+            if !self.eat_word("by") {
+                self.unexpected("`by`");
+            }
+            select.group_by = self.clause_exprs();
+        }
+        if self.eat_word("having") {
+            select.having = Some(self.clause_expr());
+        }
+        Ok(select)
+    }
+
+    /// The list behind SELECT, and whether all of it could be read.
+    fn items(&mut self) -> (Vec<Spanned<Item>>, bool) {
+        let mut items = Vec::new();
+        let mut sound = true;
+        loop {
+            let (start, first) = (self.span(), self.at);
+            let item = match self.item() {
+                Ok(item) => item,
+                Err(Failed) => {
+                    sound = false;
+                    self.recover(first);
+                    Item::Error
+                }
+            };
+            items.push(Spanned::new(item, start.to(self.before())));
+            if self.eat(Token::Comma) {
+                continue;
+            }
+            let ends = self.is_any_word(CLAUSES)
+                || self.is(Token::RightParen)
+                || self.is(Token::Semicolon)
+                || self.is(Token::End);
+            if ends {
+                return (items, sound);
+            }
+            // After a mistake inside an item the rest of the list may still be sound.
+            sound = false;
+            self.unexpected("`,` or `from`");
+            self.recover(self.at);
+            if !self.eat(Token::Comma) {
+                return (items, sound);
+            }
+        }
+    }
+
+    fn item(&mut self) -> Result<Item> {
+        if self.eat(Token::Star) {
+            return Ok(Item::Star);
+        }
+        let dotted = self.lexeme(1).token == Token::Dot && self.lexeme(2).token == Token::Star;
+        if self.is_ident() && dotted {
+            let table = self.ident("a name")?;
+            self.at += 2;
+            return Ok(Item::TableStar(table));
+        }
+        let expr = self.expr()?;
+        let alias = self.alias("a name for the column")?;
+        Ok(Item::Expr { expr, alias })
+    }
+
+    /// `AS x`, `x`, or nothing.
+    pub(super) fn alias(&mut self, what: &str) -> Result<Option<Ident>> {
+        if self.eat_word("as") || self.is_ident() {
+            return self.ident(what).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn order_by(&mut self) -> Vec<OrderItem> {
+        let mut order_by = Vec::new();
+        if !self.eat_word("order") {
+            return order_by;
+        }
+        if !self.eat_word("by") {
+            self.unexpected("`by`");
+        }
+        loop {
+            let expr = self.clause_expr();
+            let descending = self.eat_word("desc") || {
+                self.eat_word("asc");
+                false
+            };
+            let mut nulls_first = None;
+            if self.eat_word("nulls") {
+                let first = self.eat_word("first");
+                if !first && !self.eat_word("last") {
+                    self.unexpected("`first` or `last`");
+                }
+                nulls_first = Some(first);
+            }
+            order_by.push(OrderItem {
+                expr,
+                descending,
+                nulls_first,
+            });
+            if !self.eat(Token::Comma) {
+                return order_by;
+            }
+        }
+    }
+
+    /// An expression; after a mistake in it, reading goes on at the next comma or clause.
+    pub(super) fn clause_expr(&mut self) -> Expr {
+        let (start, first) = (self.span(), self.at);
+        self.expr().unwrap_or_else(|Failed| {
+            self.recover(first);
+            Expr::new(ExprKind::Error, start)
+        })
+    }
+
+    fn clause_exprs(&mut self) -> Vec<Expr> {
+        let mut exprs = vec![self.clause_expr()];
+        while self.eat(Token::Comma) {
+            exprs.push(self.clause_expr());
+        }
+        exprs
+    }
+}
+
+fn set_op(op: SetOp, all: bool, left: Body, right: Body) -> Body {
+    let span = left.span.to(right.span);
+    let (left, right) = (Box::new(left), Box::new(right));
+    Body::new(
+        BodyKind::SetOp {
+            op,
+            all,
+            left,
+            right,
+        },
+        span,
+    )
+}

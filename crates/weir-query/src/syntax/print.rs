@@ -1,0 +1,526 @@
+//! AST → text. What is printed parses to the same tree: parentheses stand where they are needed and nowhere else.
+
+use std::fmt::{self, Display, Formatter};
+
+use weir_model::Shape;
+
+use super::ast::*;
+use super::parser::is_reserved;
+use crate::expr::BinaryOp;
+
+/// `a, b, c`
+struct Commas<'a, T>(&'a [T]);
+
+impl<T: Display> Display for Commas<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, item) in self.0.iter().enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            write!(f, "{comma}{item}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Ident {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = &self.value;
+        let mut chars = name.chars();
+        let plain = chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
+            && chars.all(|c| c.is_alphanumeric() || c == '_')
+            && !is_reserved(name);
+        match plain {
+            true => f.write_str(name),
+            false => write!(f, "`{}`", name.replace('`', "``")),
+        }
+    }
+}
+
+impl Display for Statement {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Statement::View(view) => {
+                write!(
+                    f,
+                    "CREATE VIEW {}{} AS {}",
+                    view.name,
+                    Columns(&view.columns),
+                    view.query
+                )
+            }
+            Statement::Query(query) => write!(f, "{query}"),
+            Statement::Register(registration) => write!(f, "{registration}"),
+        }
+    }
+}
+
+impl Display for Registration {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let shape = match self.shape {
+            Shape::Stream => "STREAM",
+            Shape::Relation => "RELATION",
+        };
+        write!(f, "REGISTER {shape} {} (", self.name)?;
+        for (i, (name, ty)) in self.columns.iter().enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            write!(f, "{comma}{name} {}", ty.value)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// ` (a, b)`, or nothing
+struct Columns<'a>(&'a [Ident]);
+
+impl Display for Columns<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => write!(f, " ({})", Commas(self.0)),
+        }
+    }
+}
+
+impl Display for Query {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, view) in self.views.iter().enumerate() {
+            let word = if i > 0 { ", " } else { "WITH " };
+            write!(
+                f,
+                "{word}{}{} AS ({})",
+                view.name,
+                Columns(&view.columns),
+                view.query
+            )?;
+        }
+        if !self.views.is_empty() {
+            f.write_str(" ")?;
+        }
+        write!(f, "{}", self.body)?;
+        if !self.order_by.is_empty() {
+            write!(f, " ORDER BY {}", Commas(&self.order_by))?;
+        }
+        if let Some(limit) = &self.limit {
+            write!(f, " LIMIT {}", limit.value)?;
+        }
+        if let Some(offset) = &self.offset {
+            write!(f, " OFFSET {}", offset.value)?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for OrderItem {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let direction = if self.descending { " DESC" } else { "" };
+        let nulls = match self.nulls_first {
+            None => "",
+            Some(true) => " NULLS FIRST",
+            Some(false) => " NULLS LAST",
+        };
+        write!(f, "{}{direction}{nulls}", self.expr)
+    }
+}
+
+impl BodyKind {
+    /// How tightly it binds: UNION and EXCEPT 1, INTERSECT 2, the rest 3.
+    fn precedence(&self) -> u8 {
+        match self {
+            BodyKind::SetOp {
+                op: SetOp::Intersect,
+                ..
+            } => 2,
+            BodyKind::SetOp { .. } => 1,
+            _ => 3,
+        }
+    }
+}
+
+impl Display for Body {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            BodyKind::Select(select) => write!(f, "{select}"),
+            BodyKind::Named(named) => write!(f, "{named}"),
+            BodyKind::Nested(query) => write!(f, "({query})"),
+            BodyKind::ToStream { kind, query, every } => {
+                let word = match kind {
+                    StreamOp::Istream => "Istream",
+                    StreamOp::Dstream => "Dstream",
+                    StreamOp::Rstream => "Rstream",
+                };
+                write!(f, "{word}({query})")?;
+                match every {
+                    Some(every) => write!(f, " EVERY {}", every.value),
+                    None => Ok(()),
+                }
+            }
+            BodyKind::SetOp {
+                op,
+                all,
+                left,
+                right,
+            } => {
+                let word = match op {
+                    SetOp::Union => "UNION",
+                    SetOp::Intersect => "INTERSECT",
+                    SetOp::Except => "EXCEPT",
+                };
+                let all = if *all { " ALL" } else { "" };
+                // The parser keeps parentheses as `Nested`, so a tree of its own never needs any here.
+                debug_assert!(left.value.precedence() >= self.value.precedence());
+                debug_assert!(right.value.precedence() > self.value.precedence());
+                write!(f, "{left} {word}{all} {right}")
+            }
+            BodyKind::Error => f.write_str("<error>"),
+        }
+    }
+}
+
+impl Display for Select {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let distinct = if self.distinct { "DISTINCT " } else { "" };
+        write!(f, "SELECT {distinct}{}", Commas(&self.items))?;
+        if !self.from.is_empty() {
+            write!(f, " FROM {}", Commas(&self.from))?;
+        }
+        if let Some(filter) = &self.filter {
+            write!(f, " WHERE {filter}")?;
+        }
+        if !self.group_by.is_empty() {
+            write!(f, " GROUP BY {}", Commas(&self.group_by))?;
+        }
+        if let Some(having) = &self.having {
+            write!(f, " HAVING {having}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Spanned<Item> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Item::Star => f.write_str("*"),
+            Item::TableStar(table) => write!(f, "{table}.*"),
+            Item::Expr { expr, alias } => write!(f, "{expr}{}", Alias(alias)),
+            Item::Error => f.write_str("<error>"),
+        }
+    }
+}
+
+/// ` AS x`, or nothing
+struct Alias<'a>(&'a Option<Ident>);
+
+impl Display for Alias<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(alias) => write!(f, " AS {alias}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// ` [window]`, or nothing
+struct Windowed<'a>(&'a Option<Window>);
+
+impl Display for Windowed<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(window) => write!(f, " [{}]", window.value),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for FromItem {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.table)?;
+        for join in &self.joins {
+            let word = match join.kind.value {
+                JoinOp::Inner => "JOIN",
+                JoinOp::Left => "LEFT JOIN",
+                JoinOp::Right => "RIGHT JOIN",
+                JoinOp::Full => "FULL JOIN",
+                JoinOp::Cross => "CROSS JOIN",
+            };
+            write!(f, " {word} {}", join.table)?;
+            match &join.condition {
+                Condition::None => {}
+                Condition::On(expr) => write!(f, " ON {expr}")?,
+                Condition::Using(columns) => write!(f, " USING ({})", Commas(columns))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Display for TableRef {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Table::Named(named) => write!(f, "{named}"),
+            Table::Derived {
+                query,
+                window,
+                alias,
+            } => {
+                write!(f, "({query}){}{}", Windowed(window), Alias(alias))
+            }
+            Table::Error => f.write_str("<error>"),
+        }
+    }
+}
+
+impl Display for Named {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}{}{}",
+            self.name,
+            Windowed(&self.window),
+            Alias(&self.alias)
+        )
+    }
+}
+
+impl Display for WindowKind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            WindowKind::Now => f.write_str("Now"),
+            WindowKind::Range { size, slide } => write!(f, "Range {}{}", size.value, Slide(slide)),
+            WindowKind::Rows(rows) => write!(f, "Rows {}", rows.value),
+            WindowKind::Partition { keys, rows } => {
+                write!(f, "Partition By {} Rows {}", Commas(keys), rows.value)
+            }
+            WindowKind::Unbounded { slide } => write!(f, "Range Unbounded{}", Slide(slide)),
+            WindowKind::Error => f.write_str("<error>"),
+        }
+    }
+}
+
+/// ` Slide 1 s`, or nothing
+struct Slide<'a>(&'a Option<Spanned<Duration>>);
+
+impl Display for Slide<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(slide) => write!(f, " Slide {}", slide.value),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for Duration {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.measure {
+            Some(measure) => write!(f, "{} {}", self.count, measure.name),
+            None => write!(f, "{}", self.count),
+        }
+    }
+}
+
+impl Display for Number {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Int(x) => write!(f, "{x}"),
+            // The debug form keeps the point or exponent by which the parser tells a float.
+            Number::Float(x) => write!(f, "{x:?}"),
+        }
+    }
+}
+
+impl Display for Literal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Literal::Null => f.write_str("NULL"),
+            Literal::Bool(true) => f.write_str("TRUE"),
+            Literal::Bool(false) => f.write_str("FALSE"),
+            Literal::Number(number) => write!(f, "{number}"),
+            Literal::Text(text) => write!(f, "'{}'", text.replace('\'', "''")),
+            Literal::Quantity(number, measure) => write!(f, "{number} {}", measure.name),
+        }
+    }
+}
+
+/// How tightly an expression binds; the parser's ladder, loosest first.
+mod level {
+    pub const OR: u8 = 1;
+    pub const AND: u8 = 2;
+    pub const NOT: u8 = 3;
+    pub const COMPARISON: u8 = 4;
+    pub const CONCAT: u8 = 5;
+    pub const SUM: u8 = 6;
+    pub const PRODUCT: u8 = 7;
+    pub const SIGN: u8 = 8;
+    pub const PRIMARY: u8 = 9;
+}
+
+fn precedence(kind: &ExprKind) -> u8 {
+    match kind {
+        ExprKind::Binary { op, .. } => binary_precedence(*op),
+        ExprKind::Unary {
+            op: UnaryOp::Not, ..
+        } => level::NOT,
+        ExprKind::Unary {
+            op: UnaryOp::Negate,
+            ..
+        } => level::SIGN,
+        ExprKind::IsNull { .. }
+        | ExprKind::Between { .. }
+        | ExprKind::InList { .. }
+        | ExprKind::InQuery { .. }
+        | ExprKind::Like { .. } => level::COMPARISON,
+        // A sign in front of a number belongs to it, and binds like one.
+        ExprKind::Literal(Literal::Number(n) | Literal::Quantity(n, _)) if is_negative(*n) => {
+            level::SIGN
+        }
+        _ => level::PRIMARY,
+    }
+}
+
+fn is_negative(number: Number) -> bool {
+    match number {
+        Number::Int(x) => x < 0,
+        Number::Float(x) => x.is_sign_negative(),
+    }
+}
+
+fn binary_precedence(op: BinaryOp) -> u8 {
+    match op {
+        BinaryOp::Or => level::OR,
+        BinaryOp::And => level::AND,
+        BinaryOp::Concat => level::CONCAT,
+        BinaryOp::Add | BinaryOp::Subtract => level::SUM,
+        BinaryOp::Multiply | BinaryOp::Divide | BinaryOp::Modulo => level::PRODUCT,
+        _ => level::COMPARISON,
+    }
+}
+
+/// An expression in a place where only what binds at least so tightly may stand bare.
+struct At<'a>(&'a Expr, u8);
+
+impl Display for At<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match precedence(&self.0.kind) < self.1 {
+            true => write!(f, "({})", self.0),
+            false => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl Display for Expr {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let not = |negated: &bool| if *negated { " NOT" } else { "" };
+        let above = level::COMPARISON + 1;
+        match &self.kind {
+            ExprKind::Column {
+                table: Some(table),
+                name,
+            } => write!(f, "{table}.{name}"),
+            ExprKind::Column { table: None, name } => write!(f, "{name}"),
+            ExprKind::Literal(literal) => write!(f, "{literal}"),
+            ExprKind::Unary {
+                op: UnaryOp::Not,
+                expr,
+            } => write!(f, "NOT {}", At(expr, level::NOT)),
+            // A number needs parentheses here: with a bare sign in front it would be a negative number.
+            ExprKind::Unary {
+                op: UnaryOp::Negate,
+                expr,
+            } => match &expr.kind {
+                ExprKind::Literal(_) => write!(f, "-({expr})"),
+                _ => write!(f, "-{}", At(expr, level::PRIMARY)),
+            },
+            ExprKind::Binary { op, left, right } => {
+                let own = binary_precedence(*op);
+                // Comparisons do not chain, all others group to the left.
+                let left = At(
+                    left,
+                    if own == level::COMPARISON {
+                        own + 1
+                    } else {
+                        own
+                    },
+                );
+                write!(f, "{left} {} {}", op.symbol(), At(right, own + 1))
+            }
+            ExprKind::IsNull { expr, negated } => {
+                write!(f, "{} IS{} NULL", At(expr, above), not(negated))
+            }
+            ExprKind::Between {
+                expr,
+                low,
+                high,
+                negated,
+            } => {
+                let (expr, low, high) = (At(expr, above), At(low, above), At(high, above));
+                write!(f, "{expr}{} BETWEEN {low} AND {high}", not(negated))
+            }
+            ExprKind::InList {
+                expr,
+                list,
+                negated,
+            } => {
+                write!(
+                    f,
+                    "{}{} IN ({})",
+                    At(expr, above),
+                    not(negated),
+                    Commas(list)
+                )
+            }
+            ExprKind::InQuery {
+                expr,
+                query,
+                negated,
+            } => {
+                write!(f, "{}{} IN ({query})", At(expr, above), not(negated))
+            }
+            ExprKind::Exists { query } => write!(f, "EXISTS ({query})"),
+            ExprKind::Scalar { query } => write!(f, "({query})"),
+            ExprKind::Like {
+                expr,
+                pattern,
+                ignore_case,
+                negated,
+            } => {
+                let word = if *ignore_case { "ILIKE" } else { "LIKE" };
+                write!(
+                    f,
+                    "{}{} {word} {}",
+                    At(expr, above),
+                    not(negated),
+                    At(pattern, above)
+                )
+            }
+            ExprKind::Case {
+                operand,
+                branches,
+                otherwise,
+            } => {
+                f.write_str("CASE")?;
+                if let Some(operand) = operand {
+                    write!(f, " {operand}")?;
+                }
+                for (when, then) in branches {
+                    write!(f, " WHEN {when} THEN {then}")?;
+                }
+                if let Some(otherwise) = otherwise {
+                    write!(f, " ELSE {otherwise}")?;
+                }
+                f.write_str(" END")
+            }
+            ExprKind::Cast { expr, ty } => write!(f, "CAST({expr} AS {})", ty.value),
+            ExprKind::Call {
+                name,
+                distinct,
+                args,
+                star,
+            } => {
+                let distinct = if *distinct { "DISTINCT " } else { "" };
+                match star {
+                    true => write!(f, "{name}({distinct}*)"),
+                    false => write!(f, "{name}({distinct}{})", Commas(args)),
+                }
+            }
+            ExprKind::Error => f.write_str("<error>"),
+        }
+    }
+}
