@@ -13,13 +13,16 @@
 //!
 //! The crate does no I/O, reads no clock, starts no thread and logs nothing.
 
+pub mod check;
 pub mod diagnostic;
 pub mod engine;
 pub mod expr;
 pub mod function;
+pub mod optimize;
 pub mod plan;
 pub mod syntax;
 
+pub use check::{CheckOptions, Checked, Dialect, compile, compile_unoptimized};
 pub use diagnostic::{Diagnostic, Span, render};
 pub use engine::{Counts, Engine, EngineOptions, Output, QueryId};
 pub use expr::Expr;

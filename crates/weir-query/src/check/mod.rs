@@ -1,0 +1,292 @@
+//! AST and catalog → [`Plan`], with every name resolved, every type and unit known.
+//!
+//! 1. FROM becomes a [`Scope`] and a plan: sources, windows, joins ([`from`]).
+//! 2. WHERE becomes a selection; what stands in it as `IN` or `EXISTS` becomes a join ([`subquery`]).
+//! 3. GROUP BY and the aggregates become one node, SELECT a projection, HAVING a selection between them ([`select`]).
+//! 4. Set operations, ORDER BY, Istream and its kin stand around the blocks ([`query`]).
+//!
+//! All errors are found in one go. What could not be understood is `None`, and nobody complains about it again.
+
+mod coerce;
+mod expr;
+mod from;
+mod query;
+mod scope;
+mod select;
+mod subquery;
+mod timestamp;
+mod window;
+
+use std::sync::Arc;
+
+use weir_model::{Catalog, Declaration, Shape};
+
+use crate::diagnostic::{Diagnostic, Span, codes, counted, suggest::nearest, there_are};
+use crate::optimize::optimize;
+use crate::plan::Plan;
+use crate::syntax::{self, ast};
+use scope::Scope;
+
+/// A query that can run.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// What it computes.
+    pub plan: Arc<Plan>,
+    /// What may not be as meant.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// What a query is checked against, beside the catalog.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// How many instants a second has: 1,000,000,000 live, 1 in scripts.
+    pub second: i64,
+    /// Whose CQL it is.
+    pub dialect: Dialect,
+    /// Whether time is live, so that Rstream needs a pace.
+    pub live: bool,
+}
+
+/// Whose CQL a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Ours: a span says its unit.
+    Cql,
+    /// STREAM's: a span without unit is in seconds, which are ticks.
+    Stream,
+}
+
+impl CheckOptions {
+    /// For live queries and those over recordings.
+    pub fn live() -> CheckOptions {
+        CheckOptions {
+            second: weir_model::NANOS_PER_SECOND,
+            dialect: Dialect::Cql,
+            live: true,
+        }
+    }
+
+    /// For scripts in STREAM's format.
+    pub fn script() -> CheckOptions {
+        CheckOptions {
+            second: 1,
+            dialect: Dialect::Stream,
+            live: false,
+        }
+    }
+}
+
+impl Default for CheckOptions {
+    fn default() -> CheckOptions {
+        CheckOptions::live()
+    }
+}
+
+/// Parses, checks and optimizes a text: any number of CREATE VIEW and then one query, separated by `;`.
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of the text.
+pub fn compile(
+    text: &str,
+    catalog: &Catalog,
+    options: &CheckOptions,
+) -> Result<Checked, Vec<Diagnostic>> {
+    let checked = compile_unoptimized(text, catalog, options)?;
+    Ok(Checked {
+        plan: optimize(&checked.plan),
+        ..checked
+    })
+}
+
+/// The same without the optimizer: the plan says exactly what the query says.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_unoptimized(
+    text: &str,
+    catalog: &Catalog,
+    options: &CheckOptions,
+) -> Result<Checked, Vec<Diagnostic>> {
+    let parsed = syntax::parse(text);
+    let mut checker = Checker::new(catalog, *options);
+    let sound = parsed.diagnostics.is_empty();
+    let plan = checker.statements(text, parsed.tree, sound);
+    let diagnostics = merged(parsed.diagnostics, checker.diagnostics);
+    match plan {
+        Some(plan) if !diagnostics.iter().any(Diagnostic::is_error) => Ok(Checked {
+            plan,
+            warnings: diagnostics,
+        }),
+        _ => Err(diagnostics),
+    }
+}
+
+/// What was found in reading and in checking, in the order of the text. A word that could not be read in its place is not doubted
+/// a second time.
+pub(crate) fn merged(read: Vec<Diagnostic>, checked: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let mut all = read;
+    let syntax = all.len();
+    for diagnostic in checked {
+        if all[..syntax].iter().all(|d| d.span != diagnostic.span) {
+            all.push(diagnostic);
+        }
+    }
+    all.sort_by_key(|d| d.span.start);
+    all
+}
+
+/// A query with a name, from WITH, CREATE VIEW or a script.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedQuery {
+    /// The name.
+    pub name: String,
+    /// What it computes; `None` when that has an error.
+    pub plan: Option<Arc<Plan>>,
+    /// A relation that a script registers as a stream: under a window only what comes counts.
+    pub as_stream: bool,
+}
+
+/// Checks queries against a catalog, one after the other, and collects what is wrong.
+pub(crate) struct Checker<'a> {
+    catalog: &'a Catalog,
+    options: CheckOptions,
+    /// What is wrong so far.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Named queries that can be seen from here; later ones hide earlier ones.
+    pub views: Vec<NamedQuery>,
+    /// The scopes of the queries around, for telling an unknown column from one that cannot be reached.
+    around: Vec<Scope>,
+}
+
+impl<'a> Checker<'a> {
+    pub fn new(catalog: &'a Catalog, options: CheckOptions) -> Checker<'a> {
+        Checker {
+            catalog,
+            options,
+            diagnostics: Vec::new(),
+            views: Vec::new(),
+            around: Vec::new(),
+        }
+    }
+
+    fn statements(
+        &mut self,
+        text: &str,
+        statements: Vec<ast::Statement>,
+        sound: bool,
+    ) -> Option<Arc<Plan>> {
+        let end = Span::new(text.len(), text.len());
+        let mut plan = None;
+        let mut queries = 0;
+        let count = statements.len();
+        for (i, statement) in statements.into_iter().enumerate() {
+            match statement {
+                ast::Statement::View(view) => self.view(&view),
+                ast::Statement::Query(query) if i + 1 == count => {
+                    queries += 1;
+                    plan = self.query(&query);
+                }
+                ast::Statement::Query(query) => {
+                    queries += 1;
+                    self.query(&query);
+                    let message = "only the last statement can be a query";
+                    let help = "give it a name: CREATE VIEW name AS ..";
+                    let found = codes::NOT_A_STATEMENT.at(query.body.span, message);
+                    self.diagnostics.push(found.help(help));
+                }
+                ast::Statement::Register(registration) => {
+                    let message = "REGISTER belongs in a script";
+                    let found = codes::NOT_A_STATEMENT.at(registration.name.span, message);
+                    self.diagnostics.push(found.help("`weir run` runs scripts"));
+                    queries += 1;
+                }
+            }
+        }
+        if queries == 0 && sound && self.diagnostics.is_empty() {
+            self.diagnostics
+                .push(codes::NO_QUERY.at(end, "there is no query"));
+        }
+        plan
+    }
+
+    /// CREATE VIEW
+    fn view(&mut self, view: &ast::View) {
+        if self
+            .views
+            .iter()
+            .any(|v| v.name.eq_ignore_ascii_case(&view.name.value))
+        {
+            let message = format!("there is a view `{}` already", view.name.value);
+            self.diagnostics
+                .push(codes::DUPLICATE_SOURCE.at(view.name.span, message));
+        }
+        let named = self.named(view);
+        self.views.push(named);
+    }
+
+    fn named(&mut self, view: &ast::View) -> NamedQuery {
+        let plan = self.query(&view.query);
+        let plan = plan.and_then(|plan| match view.columns.is_empty() {
+            true => Some(plan),
+            false => self.renamed(plan, view),
+        });
+        NamedQuery {
+            name: view.name.value.clone(),
+            plan,
+            as_stream: false,
+        }
+    }
+
+    fn renamed(&mut self, plan: Arc<Plan>, view: &ast::View) -> Option<Arc<Plan>> {
+        let names: Vec<&str> = view.columns.iter().map(|c| c.value.as_str()).collect();
+        if names.len() != plan.schema.len() {
+            let span = view.columns[0].span.to(view.columns[names.len() - 1].span);
+            let columns = counted(plan.schema.len(), "column");
+            let message = format!("{} for {columns}", counted(names.len(), "name"));
+            self.diagnostics.push(codes::COLUMN_COUNT.at(span, message));
+            return None;
+        }
+        Some(Plan::rename(plan, &names))
+    }
+
+    /// The named query or source called `name`.
+    fn source(&mut self, name: &ast::Ident) -> Option<Source<'a>> {
+        let same = |other: &str| other.eq_ignore_ascii_case(&name.value);
+        if let Some(view) = self.views.iter().rev().find(|v| same(&v.name)) {
+            return view.plan.is_some().then(|| Source::Query(view.clone()));
+        }
+        if let Some(declaration) = self.catalog.find(&name.value) {
+            return Some(Source::Declared(declaration));
+        }
+        let names = self.views.iter().map(|v| v.name.as_str());
+        let names = names.chain(self.catalog.declarations.iter().map(|d| d.name.as_str()));
+        let message = format!("unknown stream or relation `{}`", name.value);
+        let found = codes::UNKNOWN_SOURCE.at(name.span, message);
+        let help = match nearest(&name.value, names.clone()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => there_are(&names.collect::<Vec<_>>()),
+        };
+        self.diagnostics.push(found.help(help));
+        None
+    }
+}
+
+/// What a name in FROM stands for.
+enum Source<'a> {
+    Declared(&'a Declaration),
+    Query(NamedQuery),
+}
+
+/// The plan of a source of the catalog.
+fn source_plan(declaration: &Declaration) -> Arc<Plan> {
+    Arc::new(Plan {
+        schema: declaration.schema.clone(),
+        shape: declaration.shape,
+        node: crate::plan::Node::Source(declaration.clone()),
+    })
+}
+
+/// True for a relation.
+fn is_relation(plan: &Plan) -> bool {
+    plan.shape == Shape::Relation
+}

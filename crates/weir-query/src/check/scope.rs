@@ -1,0 +1,247 @@
+//! [`Scope`]: which names mean which columns inside one FROM.
+
+use std::sync::Arc;
+
+use weir_model::{Field, Schema, Type, Unit};
+
+use crate::expr::{BinaryOp, Expr};
+use crate::optimize::fold_expr;
+
+/// The sources of a FROM. Their columns lie side by side, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// The sources.
+    pub tables: Vec<ScopeTable>,
+}
+
+/// One source of a FROM.
+#[derive(Clone, Debug)]
+pub struct ScopeTable {
+    /// Its alias, or else its name; empty for a subquery without alias.
+    pub name: String,
+    /// Position of its first column.
+    pub first: usize,
+    /// Its columns.
+    pub schema: Arc<Schema>,
+    /// What `*` means, by name.
+    pub star: Option<Vec<String>>,
+    /// False for a source that could not be read or found: any column may be its.
+    pub known: bool,
+    /// Columns that USING has merged with another source's: only `t.a` still means them.
+    pub merged: Vec<usize>,
+}
+
+/// A column that a name means.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its position among all columns of the scope.
+    pub index: usize,
+    /// The column.
+    pub field: Field,
+    /// The unit that the name converts it to.
+    pub converted: Option<Unit>,
+    /// The name as it was declared.
+    pub name: String,
+}
+
+/// What a name means.
+#[derive(Clone, Debug)]
+pub enum Meaning {
+    /// A column.
+    Column(Box<Found>),
+    /// One of several; these sources have it.
+    Ambiguous(Vec<String>),
+    /// Nothing.
+    Unknown,
+    /// No source has the name before the dot.
+    UnknownTable,
+    /// Perhaps a column of a source about which something has been said already.
+    Unknowable,
+}
+
+impl ScopeTable {
+    fn find(&self, name: &str) -> Option<Found> {
+        let (index, alias) = self.schema.find(name)?;
+        let field = self.schema[index].clone();
+        let declared = field
+            .aliases
+            .iter()
+            .find(|a| a.name.eq_ignore_ascii_case(name));
+        let declared = match field.name.eq_ignore_ascii_case(name) {
+            true => field.name.clone(),
+            false => declared.map_or(name, |a| a.name).to_owned(),
+        };
+        let converted = alias.and_then(|a| a.converted);
+        Some(Found {
+            index: self.first + index,
+            field,
+            converted,
+            name: declared,
+        })
+    }
+
+    /// True when `name` means this source.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+
+    /// Every name that a column has here, for did-you-mean.
+    pub fn column_names(&self) -> impl Iterator<Item = &str> {
+        self.schema.fields.iter().flat_map(|field| {
+            std::iter::once(field.name.as_str()).chain(field.aliases.iter().map(|a| a.name))
+        })
+    }
+
+    /// The columns that `*` means.
+    pub fn star(&self) -> Vec<Found> {
+        let shown = |f: &Found| !self.merged.contains(&f.index);
+        match &self.star {
+            Some(names) => names
+                .iter()
+                .filter_map(|name| {
+                    self.find(name).map(|f| Found {
+                        name: name.clone(),
+                        ..f
+                    })
+                })
+                .filter(shown)
+                .collect(),
+            None => (self.schema.fields.iter().enumerate())
+                .map(|(i, field)| Found {
+                    index: self.first + i,
+                    field: field.clone(),
+                    converted: None,
+                    name: field.name.clone(),
+                })
+                .filter(shown)
+                .collect(),
+        }
+    }
+}
+
+impl Scope {
+    /// The scope of one source, whose columns are `schema`'s.
+    pub fn of(name: &str, schema: Arc<Schema>, star: Option<Vec<String>>) -> Scope {
+        let name = name.to_owned();
+        let table = ScopeTable {
+            name,
+            first: 0,
+            schema,
+            star,
+            known: true,
+            merged: Vec::new(),
+        };
+        Scope {
+            tables: vec![table],
+        }
+    }
+
+    /// A scope about which nothing is known, because its source has an error.
+    pub fn unknown(name: &str) -> Scope {
+        let mut scope = Scope::of(name, Arc::default(), None);
+        scope.tables[0].known = false;
+        scope
+    }
+
+    /// How many columns there are.
+    pub fn len(&self) -> usize {
+        self.tables.last().map_or(0, |t| t.first + t.schema.len())
+    }
+
+    /// The columns of both, this one's first.
+    pub fn beside(mut self, right: Scope) -> Scope {
+        let shift = self.len();
+        self.tables
+            .extend(right.tables.into_iter().map(|t| ScopeTable {
+                first: t.first + shift,
+                merged: t.merged.iter().map(|i| i + shift).collect(),
+                ..t
+            }));
+        self
+    }
+
+    /// True when every source is known.
+    pub fn is_known(&self) -> bool {
+        self.tables.iter().all(|t| t.known)
+    }
+
+    /// What `name`, or `table.name`, means.
+    pub fn find(&self, table: Option<&str>, name: &str) -> Meaning {
+        if let Some(table) = table {
+            let Some(table) = self.table(table) else {
+                return match self.is_known() {
+                    true => Meaning::UnknownTable,
+                    false => Meaning::Unknowable,
+                };
+            };
+            return match table.find(name) {
+                Some(found) => Meaning::Column(Box::new(found)),
+                None if table.known => Meaning::Unknown,
+                None => Meaning::Unknowable,
+            };
+        }
+        let mut found: Vec<(&str, Found)> = (self.tables.iter())
+            .filter_map(|t| Some((t.name.as_str(), t.find(name)?)))
+            .filter(|(_, f)| self.tables.iter().all(|t| !t.merged.contains(&f.index)))
+            .collect();
+        match found.len() {
+            0 if self.is_known() => Meaning::Unknown,
+            0 => Meaning::Unknowable,
+            1 => Meaning::Column(Box::new(found.remove(0).1)),
+            _ => Meaning::Ambiguous(found.iter().map(|(table, _)| (*table).to_owned()).collect()),
+        }
+    }
+
+    /// The source called `name`.
+    pub fn table(&self, name: &str) -> Option<&ScopeTable> {
+        self.tables.iter().find(|t| t.is_called(name))
+    }
+}
+
+impl Found {
+    /// The column as an expression, converted to the unit of the name.
+    pub fn expr(&self) -> Expr {
+        let column = Expr::column(self.index, self.field.ty, self.field.unit);
+        let Some(unit) = self.converted else {
+            return column;
+        };
+        let (from, to) = (self.field.unit, unit);
+        let number = match self.field.ty {
+            Type::Time => Expr::Cast {
+                expr: Box::new(column),
+                ty: Type::Int,
+                unit: from,
+            },
+            _ => column,
+        };
+        let (op, ratio) = match from.scale() <= to.scale() {
+            true => (BinaryOp::Divide, to.scale() / from.scale()),
+            false => (BinaryOp::Multiply, from.scale() / to.scale()),
+        };
+        let (left, right) = (Box::new(number), Box::new(Expr::int(ratio)));
+        fold_expr(Expr::Binary {
+            op,
+            left,
+            right,
+            unit: to,
+        })
+    }
+
+    /// The column of a result that shows this one: it keeps its other names as long as it keeps its own.
+    pub fn field(&self) -> Field {
+        let expr = self.expr();
+        let own = self.name == self.field.name;
+        Field {
+            name: self.name.clone(),
+            ty: expr.ty(),
+            unit: expr.unit(),
+            nullable: self.field.nullable,
+            doc: String::new(),
+            aliases: if own {
+                self.field.aliases.clone()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! One block: SELECT .. FROM .. WHERE .. GROUP BY .. HAVING, with the ORDER BY behind it, which sees its inside.
+
+use std::sync::Arc;
+
+use weir_model::Field;
+
+use super::Checker;
+use super::expr::{AGGREGATES, Aggregates, Names, has_aggregate};
+use super::query::{limited, no_column_at, order_by, ordinal};
+use super::scope::{Found, Scope};
+use crate::diagnostic::{Span, codes};
+use crate::expr::Expr;
+use crate::function::AggregateCall;
+use crate::plan::Plan;
+use crate::syntax::ast::{self, ExprKind, Item};
+
+/// A column of the result.
+struct Output {
+    expr: Expr,
+    field: Field,
+}
+
+/// A block on its way: the plan below SELECT and what its expressions may use.
+struct Block<'s> {
+    scope: &'s Scope,
+    aliases: Vec<(&'s ast::Ident, &'s ast::Expr)>,
+    /// Keys of GROUP BY, over the columns of `scope`.
+    keys: Vec<Expr>,
+    calls: Vec<AggregateCall>,
+    grouped: bool,
+    /// False when a key has an error: then nobody can say what is grouped.
+    keys_known: bool,
+}
+
+impl Checker<'_> {
+    /// The plan of a block; `query` is what it stands in.
+    pub(super) fn select(&mut self, select: &ast::Select, query: &ast::Query) -> Option<Arc<Plan>> {
+        let from = self.from(&select.from);
+        let input = self.filter(from.plan, &from.scope, select);
+        let mut block = self.block(select, query, &from.scope);
+        block.keys_known = self.keys(select, &mut block);
+        let outputs = self.outputs(select, &mut block);
+        let having = select.having.as_ref().map(|having| {
+            let condition = self.block_condition(having, &mut block);
+            self.settled(condition?, &block)
+        });
+        let mut hidden = Vec::new();
+        let by = self.order_keys(query, &mut block, outputs.as_deref(), &mut hidden);
+        let (mut plan, outputs, by) = (input?, outputs?, by?);
+        if !block.keys_known {
+            return None;
+        }
+        if block.grouped {
+            plan = aggregated(plan, &block);
+        }
+        if let Some(having) = having {
+            plan = Plan::select(plan, having?);
+        }
+        let shown = outputs.len();
+        let nullable = |expr: &Expr| {
+            let schema = plan.schema.clone();
+            expr.is_nullable(&|i| schema[i].nullable)
+        };
+        let (exprs, fields): (Vec<_>, Vec<_>) = outputs
+            .into_iter()
+            .chain(hidden)
+            .map(|o| {
+                let nullable = nullable(&o.expr);
+                (
+                    o.expr,
+                    Field {
+                        nullable,
+                        ..o.field
+                    },
+                )
+            })
+            .unzip();
+        let hidden = fields.len() - shown;
+        plan = Plan::project(plan, exprs, fields);
+        if select.distinct {
+            plan = Plan::distinct(plan);
+        }
+        plan = limited(plan, by, query);
+        if hidden > 0 {
+            let columns = plan.columns()[..shown].to_vec();
+            let fields = plan.schema.fields[..shown].to_vec();
+            plan = Plan::project(plan, columns, fields);
+        }
+        Some(plan)
+    }
+
+    fn block<'s>(
+        &mut self,
+        select: &'s ast::Select,
+        query: &'s ast::Query,
+        scope: &'s Scope,
+    ) -> Block<'s> {
+        let items = select.items.iter().filter_map(|item| match &item.value {
+            Item::Expr { expr, alias } => Some((expr, alias.as_ref())),
+            _ => None,
+        });
+        let aliases = items
+            .clone()
+            .filter_map(|(expr, alias)| Some((alias?, expr)))
+            .collect();
+        let exprs = items.map(|(expr, _)| expr);
+        let exprs = exprs
+            .chain(&select.having)
+            .chain(query.order_by.iter().map(|o| &o.expr));
+        // HAVING alone groups everything into one, as in SQL.
+        let grouped = !select.group_by.is_empty() || select.having.is_some() || {
+            let mut exprs = exprs;
+            exprs.any(has_aggregate)
+        };
+        Block {
+            scope,
+            aliases,
+            keys: Vec::new(),
+            calls: Vec::new(),
+            grouped,
+            keys_known: true,
+        }
+    }
+
+    /// An expression of SELECT, HAVING or ORDER BY, over the columns that FROM gives and the results of aggregates.
+    fn block_expr(&mut self, expr: &ast::Expr, block: &mut Block, aliases: bool) -> Option<Expr> {
+        let mut names = Names {
+            scope: block.scope,
+            outer: None,
+            aliases: if aliases { &block.aliases } else { &[] },
+            aggregates: Aggregates::Collect(&mut block.calls),
+            used: Vec::new(),
+        };
+        let checked = self.expr(expr, &mut names);
+        let used = names.used;
+        self.check_grouped(&checked?, expr.span, &used, block)
+    }
+
+    fn block_condition(&mut self, expr: &ast::Expr, block: &mut Block) -> Option<Expr> {
+        let mut names = Names {
+            scope: block.scope,
+            outer: None,
+            aliases: &block.aliases,
+            aggregates: Aggregates::Collect(&mut block.calls),
+            used: Vec::new(),
+        };
+        let checked = self.condition_in(expr, &mut names);
+        let used = names.used;
+        self.check_grouped(&checked?, expr.span, &used, block)
+    }
+
+    /// In a grouped block, complains about columns that are neither keys nor inside aggregates.
+    fn check_grouped(
+        &mut self,
+        expr: &Expr,
+        span: Span,
+        used: &[(usize, Span)],
+        block: &Block,
+    ) -> Option<Expr> {
+        if !block.grouped {
+            return Some(expr.clone());
+        }
+        match over_groups(expr, block) {
+            Ok(_) => Some(expr.clone()),
+            Err(_) if !block.keys_known => None,
+            Err(column) => {
+                let place = used.iter().find(|(index, _)| *index == column);
+                let place = place.map_or(span, |(_, span)| *span);
+                let name = column_name(block.scope, column);
+                let message = format!("`{name}` is neither in GROUP BY nor inside an aggregate");
+                let found = codes::NOT_GROUPED.at(place, message);
+                let help = format!("add it to GROUP BY, or write max({name})");
+                self.diagnostics.push(found.help(help));
+                None
+            }
+        }
+    }
+
+    /// An expression over the plan below SELECT: in a grouped block over its keys and aggregates.
+    fn settled(&mut self, expr: Expr, block: &Block) -> Option<Expr> {
+        match block.grouped {
+            true => over_groups(&expr, block).ok(),
+            false => Some(expr),
+        }
+    }
+
+    /// GROUP BY. False after an error.
+    fn keys(&mut self, select: &ast::Select, block: &mut Block) -> bool {
+        let mut sound = true;
+        for key in &select.group_by {
+            let target = match ordinal(key) {
+                Some(n) => self.nth_item(select, n, key.span),
+                None => Some(key),
+            };
+            let aliases = block.aliases.clone();
+            let checked = target.and_then(|target| {
+                let mut names = Names::plain(block.scope, "GROUP BY");
+                names.aliases = &aliases;
+                self.expr(target, &mut names)
+            });
+            match checked {
+                Some(key) if block.keys.contains(&key) => {}
+                Some(key) => block.keys.push(key),
+                None => sound = false,
+            }
+        }
+        sound
+    }
+
+    /// The expression of SELECT at position `n`, counted from 1.
+    fn nth_item<'s>(
+        &mut self,
+        select: &'s ast::Select,
+        n: i64,
+        span: Span,
+    ) -> Option<&'s ast::Expr> {
+        let index = usize::try_from(n).ok().and_then(|n| n.checked_sub(1));
+        let before = index.and_then(|i| select.items.get(..=i));
+        let items = before.map(|items| items.iter().map(|item| &item.value).collect::<Vec<_>>());
+        match items.as_deref() {
+            Some([rest @ .., Item::Expr { expr, .. }])
+                if rest.iter().all(|item| matches!(item, Item::Expr { .. })) =>
+            {
+                Some(expr)
+            }
+            Some(items) if items.iter().any(|item| matches!(item, Item::Error)) => None,
+            Some(_) => {
+                let message = "`*` hides which column this is";
+                self.diagnostics
+                    .push(codes::BAD_ORDINAL.at(span, message).help("write its name"));
+                None
+            }
+            None => {
+                let message = no_column_at(n, select.items.len());
+                self.diagnostics.push(codes::BAD_ORDINAL.at(span, message));
+                None
+            }
+        }
+    }
+
+    /// SELECT, over the plan below it.
+    fn outputs(&mut self, select: &ast::Select, block: &mut Block) -> Option<Vec<Output>> {
+        let mut outputs: Vec<Option<Output>> = Vec::new();
+        for item in &select.items {
+            match &item.value {
+                Item::Error => outputs.push(None),
+                Item::Star => {
+                    let all: Vec<Found> =
+                        block.scope.tables.iter().flat_map(|t| t.star()).collect();
+                    if !block.scope.is_known() {
+                        outputs.push(None);
+                    }
+                    outputs.extend(self.star(all, item.span, block));
+                }
+                Item::TableStar(table) => match block.scope.table(&table.value) {
+                    Some(t) if t.known => outputs.extend(self.star(t.star(), item.span, block)),
+                    Some(_) => outputs.push(None),
+                    None => {
+                        let meaning = super::scope::Meaning::UnknownTable;
+                        if block.scope.is_known() {
+                            let star = ast::Ident::new("*".into(), item.span);
+                            self.no_column(&meaning, block.scope, Some(table), &star);
+                        }
+                        outputs.push(None);
+                    }
+                },
+                Item::Expr { expr, alias } => {
+                    outputs.push(self.output(expr, alias.as_ref(), block))
+                }
+            }
+        }
+        outputs.into_iter().collect()
+    }
+
+    fn output(
+        &mut self,
+        expr: &ast::Expr,
+        alias: Option<&ast::Ident>,
+        block: &mut Block,
+    ) -> Option<Output> {
+        let checked = self.block_expr(expr, block, false)?;
+        let checked = self.settled(checked, block)?;
+        let mut field = Field::new(expr.to_string(), checked.ty()).unit(checked.unit());
+        if let ExprKind::Column { table, name } = &expr.kind {
+            let table = table.as_ref().map(|t| t.value.as_str());
+            if let super::scope::Meaning::Column(found) = block.scope.find(table, &name.value) {
+                field = found.field();
+            }
+        }
+        if let Some(alias) = alias {
+            let aliases = Vec::new();
+            field = Field {
+                name: alias.value.clone(),
+                aliases,
+                ..field
+            };
+        }
+        Some(Output {
+            expr: checked,
+            field,
+        })
+    }
+
+    fn star(&mut self, columns: Vec<Found>, span: Span, block: &Block) -> Vec<Option<Output>> {
+        let mut complained = false;
+        let outputs = columns.into_iter().map(|found| {
+            let expr = found.expr();
+            let settled = match block.grouped {
+                true => over_groups(&expr, block),
+                false => Ok(expr),
+            };
+            match settled {
+                Ok(expr) => Some(Output {
+                    expr,
+                    field: found.field(),
+                }),
+                Err(_) => {
+                    if !complained && block.keys_known {
+                        let message = format!(
+                            "`*` holds `{}`, which is neither in GROUP BY nor inside an aggregate",
+                            found.name
+                        );
+                        let found = codes::NOT_GROUPED.at(span, message);
+                        self.diagnostics
+                            .push(found.help("select the keys and aggregates by name"));
+                    }
+                    complained = true;
+                    None
+                }
+            }
+        });
+        outputs.collect()
+    }
+
+    /// ORDER BY: over the result's columns, and over further ones that `hidden` gets.
+    fn order_keys(
+        &mut self,
+        query: &ast::Query,
+        block: &mut Block,
+        outputs: Option<&[Output]>,
+        hidden: &mut Vec<Output>,
+    ) -> Option<Vec<crate::plan::OrderBy>> {
+        let distinct = matches!(&query.body.value, ast::BodyKind::Select(s) if s.distinct);
+        let limited = query.limit.is_some() || query.offset.is_some();
+        let mut by = Vec::new();
+        for item in &query.order_by {
+            let key = match (ordinal(&item.expr), outputs) {
+                (Some(n), Some(outputs)) => {
+                    let index = usize::try_from(n).ok().and_then(|n| n.checked_sub(1));
+                    let found = index.filter(|i| *i < outputs.len());
+                    if found.is_none() {
+                        let message = no_column_at(n, outputs.len());
+                        self.diagnostics
+                            .push(codes::BAD_ORDINAL.at(item.expr.span, message));
+                    }
+                    found.map(|i| column_of(outputs, i))
+                }
+                (Some(_), None) => None,
+                (None, _) => self.order_key(item, block, outputs, hidden, distinct, limited),
+            };
+            by.push(key.map(|key| order_by(key, item)));
+        }
+        by.into_iter().collect()
+    }
+
+    fn order_key(
+        &mut self,
+        item: &ast::OrderItem,
+        block: &mut Block,
+        outputs: Option<&[Output]>,
+        hidden: &mut Vec<Output>,
+        distinct: bool,
+        limited: bool,
+    ) -> Option<Expr> {
+        // A name of the result counts before a name of the input, as in SQL.
+        if let (ExprKind::Column { table: None, name }, Some(outputs)) = (&item.expr.kind, outputs)
+        {
+            let same = |o: &Output| o.field.name.eq_ignore_ascii_case(&name.value);
+            if let Some(i) = outputs.iter().position(same) {
+                return Some(column_of(outputs, i));
+            }
+        }
+        let expr = self.block_expr(&item.expr, block, true)?;
+        let expr = self.settled(expr, block)?;
+        let outputs = outputs?;
+        if let Some(i) = outputs.iter().position(|o| o.expr == expr) {
+            return Some(column_of(outputs, i));
+        }
+        let span = item.expr.span;
+        if distinct {
+            let message = "with DISTINCT only what is selected can order";
+            self.diagnostics
+                .push(codes::DISTINCT_ORDER.at(span, message));
+            return None;
+        }
+        if !limited {
+            let message = "the order cannot be shown without this column";
+            self.diagnostics
+                .push(codes::ORDER_UNSEEN.at(span, message).help("select it too"));
+        }
+        let index = outputs.len() + hidden.len();
+        let field = Field::new(item.expr.to_string(), expr.ty()).unit(expr.unit());
+        let key = Expr::column(index, expr.ty(), expr.unit());
+        hidden.push(Output { expr, field });
+        Some(key)
+    }
+}
+
+fn column_of(outputs: &[Output], i: usize) -> Expr {
+    Expr::column(i, outputs[i].expr.ty(), outputs[i].expr.unit())
+}
+
+/// The name of column `index` of a scope.
+fn column_name(scope: &Scope, index: usize) -> String {
+    let table = scope
+        .tables
+        .iter()
+        .find(|t| (t.first..t.first + t.schema.len()).contains(&index));
+    table.map_or(String::new(), |t| t.schema[index - t.first].name.clone())
+}
+
+/// The node that groups.
+fn aggregated(input: Arc<Plan>, block: &Block) -> Arc<Plan> {
+    let key_fields = block.keys.iter().enumerate().map(|(i, key)| {
+        let nullable = key.is_nullable(&|i| input.schema[i].nullable);
+        let name = match key {
+            Expr::Column { index, .. } => input.schema[*index].name.clone(),
+            _ => format!("key{}", i + 1),
+        };
+        let field = Field::new(name, key.ty()).unit(key.unit());
+        Field { nullable, ..field }
+    });
+    let call_fields = block.calls.iter().enumerate().map(|(i, call)| {
+        let name = format!("{}{}", call.function.doc().name, i + 1);
+        let field = Field::new(name, call.ty).unit(call.unit);
+        // A count is never NULL, whatever it counts.
+        if call.function.doc().name == "count" {
+            field
+        } else {
+            field.nullable()
+        }
+    });
+    let fields = key_fields.chain(call_fields).collect();
+    Plan::aggregate(
+        input.clone(),
+        block.keys.clone(),
+        block.calls.clone(),
+        fields,
+    )
+}
+
+/// An expression over the input and the results of aggregates as one over the columns of the grouping node. The error is a
+/// column of the input that is neither a key nor in one.
+fn over_groups(expr: &Expr, block: &Block) -> Result<Expr, usize> {
+    if let Some(i) = block.keys.iter().position(|key| key == expr) {
+        return Ok(Expr::column(i, expr.ty(), expr.unit()));
+    }
+    if let Expr::Column { index, ty, unit } = expr {
+        return match index.checked_sub(AGGREGATES) {
+            Some(call) => Ok(Expr::column(block.keys.len() + call, *ty, *unit)),
+            None => Err(*index),
+        };
+    }
+    let mut lost = None;
+    let rebuilt = expr.map_children(&mut |child| match over_groups(child, block) {
+        Ok(child) => child,
+        Err(column) => {
+            lost.get_or_insert(column);
+            child.clone()
+        }
+    });
+    lost.map_or(Ok(rebuilt), Err)
+}

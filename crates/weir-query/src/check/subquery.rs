@@ -1,0 +1,392 @@
+//! WHERE, and the subqueries in it: `EXISTS` and `IN` become joins.
+//!
+//! A plain block below EXISTS or IN may refer to the query around in its WHERE; such conditions become conditions of the join.
+//! `x NOT IN (..)` is true only when every comparison is false, NULLs included. Where it refers to the query around it is therefore
+//! an anti join on "equal, or one of both is NULL".
+
+use std::sync::Arc;
+
+use super::Checker;
+use super::coerce::{self, Operand};
+use super::expr::{Names, OUTER, has_aggregate};
+use super::scope::Scope;
+use crate::diagnostic::{Span, codes};
+use crate::expr::{BinaryOp, Expr, UnaryOp};
+use crate::plan::{JoinKind, Plan};
+use crate::syntax::ast::{self, BodyKind, ExprKind, Item};
+
+/// One condition of a WHERE.
+enum Part<'a> {
+    /// Over the columns of FROM.
+    Condition(&'a ast::Expr),
+    /// A subquery that becomes a join.
+    Subquery {
+        place: Span,
+        item: Option<&'a ast::Expr>,
+        query: &'a ast::Query,
+        negated: bool,
+    },
+}
+
+/// A subquery on its way to become the right side of a join.
+struct Right {
+    plan: Arc<Plan>,
+    /// Conditions over its columns, and over those of the query around from [`OUTER`] on.
+    conditions: Vec<Expr>,
+    /// The column that IN compares, over its columns.
+    item: Option<Operand>,
+}
+
+impl Checker<'_> {
+    /// FROM with WHERE.
+    pub(super) fn filter(
+        &mut self,
+        plan: Option<Arc<Plan>>,
+        scope: &Scope,
+        select: &ast::Select,
+    ) -> Option<Arc<Plan>> {
+        let Some(filter) = &select.filter else {
+            return plan;
+        };
+        let mut parts = Vec::new();
+        split(filter, false, &mut parts);
+        let aliases = aliases(select);
+        let mut conditions = Vec::new();
+        for part in &parts {
+            if let Part::Condition(expr) = part {
+                conditions.push(self.where_condition(
+                    expr,
+                    &mut Names::plain(scope, "WHERE"),
+                    &aliases,
+                ));
+            }
+        }
+        let conditions = conditions.into_iter().collect::<Option<Vec<_>>>();
+        let mut plan = plan.zip(conditions).map(|(plan, conditions)| {
+            match Expr::balanced(BinaryOp::And, conditions) {
+                Some(all) => Plan::select(plan, all),
+                None => plan,
+            }
+        });
+        for part in parts {
+            if let Part::Subquery {
+                place,
+                item,
+                query,
+                negated,
+            } = part
+            {
+                plan = self.semi_join(plan, scope, place, item, query, negated);
+            }
+        }
+        plan
+    }
+
+    /// A condition of WHERE; an alias of SELECT in it gets an answer of its own.
+    fn where_condition(
+        &mut self,
+        expr: &ast::Expr,
+        names: &mut Names,
+        aliases: &[&ast::Ident],
+    ) -> Option<Expr> {
+        let said = self.diagnostics.len();
+        let checked = self.condition_in(expr, names);
+        for diagnostic in &mut self.diagnostics[said..] {
+            let name = |a: &&&ast::Ident| {
+                diagnostic.message == format!("unknown column `{}`", a.value)
+                    || diagnostic
+                        .message
+                        .eq_ignore_ascii_case(&format!("unknown column `{}`", a.value))
+            };
+            if diagnostic.code == codes::UNKNOWN_COLUMN.code && aliases.iter().any(|a| name(&a)) {
+                let message = diagnostic
+                    .message
+                    .replace("unknown column", "WHERE does not see the alias");
+                *diagnostic = codes::ALIAS_IN_WHERE
+                    .at(diagnostic.span, message)
+                    .help("write the expression again, or select from a subquery");
+            }
+        }
+        checked
+    }
+
+    fn semi_join(
+        &mut self,
+        left: Option<Arc<Plan>>,
+        scope: &Scope,
+        place: Span,
+        item: Option<&ast::Expr>,
+        query: &ast::Query,
+        negated: bool,
+    ) -> Option<Arc<Plan>> {
+        let key = item.map(|item| self.operand(item, &mut Names::plain(scope, "WHERE")));
+        self.around.push(scope.clone());
+        let right = self.right(query, scope, item.is_some());
+        self.around.pop();
+        let (left, right) = (left?, right?);
+        let columns = left.schema.len();
+        let beside =
+            |expr: &Expr| expr.map_columns(&|i| if i >= OUTER { i - OUTER } else { i + columns });
+        let mut conditions: Vec<Expr> = right.conditions.iter().map(beside).collect();
+        let correlated = !conditions.is_empty();
+        let mut kind = if negated {
+            JoinKind::Anti
+        } else {
+            JoinKind::Semi
+        };
+        let mut on = Vec::new();
+        if let Some(key) = key {
+            let value = right.item.expect("IN has a column to compare");
+            let pair = coerce::pair(
+                BinaryOp::Equal,
+                key?,
+                Operand {
+                    span: place,
+                    ..value
+                },
+            );
+            let (key, value) = match pair {
+                Ok(pair) => pair,
+                Err(diagnostic) => {
+                    self.diagnostics.push(diagnostic);
+                    return None;
+                }
+            };
+            if negated && !correlated {
+                kind = JoinKind::NotIn;
+                on.push((key, value));
+            } else {
+                let value = beside(&value);
+                conditions.push(match negated {
+                    true => equal_or_null(key, value),
+                    false => Expr::boolean(BinaryOp::Equal, key, value),
+                });
+            }
+        }
+        let residual = Expr::balanced(BinaryOp::And, conditions);
+        Some(Plan::join(left, right.plan, kind, on, residual))
+    }
+
+    /// The right side of a join that stands for a subquery.
+    fn right(&mut self, query: &ast::Query, outer: &Scope, compares: bool) -> Option<Right> {
+        let select = match &query.body.value {
+            BodyKind::Select(select) if is_plain(query, select) => select,
+            _ => return self.closed(query, compares),
+        };
+        let from = self.from(&select.from);
+        let mut parts = Vec::new();
+        if let Some(filter) = &select.filter {
+            split(filter, false, &mut parts);
+        }
+        let aliases = aliases(select);
+        let (mut own, mut conditions) = (Vec::new(), Vec::new());
+        let mut sound = true;
+        for part in &parts {
+            if let Part::Condition(expr) = part {
+                let mut names = Names::plain(&from.scope, "WHERE");
+                names.outer = Some(outer);
+                match self.where_condition(expr, &mut names, &aliases) {
+                    Some(condition) if refers_outside(&condition) => conditions.push(condition),
+                    Some(condition) => own.push(condition),
+                    None => sound = false,
+                }
+            }
+        }
+        let mut plan = from.plan;
+        if let Some(all) = Expr::balanced(BinaryOp::And, own) {
+            plan = plan.map(|plan| Plan::select(plan, all));
+        }
+        for part in parts {
+            if let Part::Subquery {
+                place,
+                item,
+                query,
+                negated,
+            } = part
+            {
+                plan = self.semi_join(plan, &from.scope, place, item, query, negated);
+            }
+        }
+        let item = self.item(select, &from.scope, query.body.span, compares);
+        let (plan, item) = (plan?, item?);
+        sound.then_some(Right {
+            plan,
+            conditions,
+            item,
+        })
+    }
+
+    /// What SELECT says in a plain subquery: one column for IN, anything for EXISTS.
+    fn item(
+        &mut self,
+        select: &ast::Select,
+        scope: &Scope,
+        place: Span,
+        compares: bool,
+    ) -> Option<Option<Operand>> {
+        let mut found = Vec::new();
+        let mut sound = true;
+        for item in &select.items {
+            match &item.value {
+                Item::Error => sound = false,
+                Item::Star | Item::TableStar(_) => {
+                    let of = |name: &str| scope.table(name).map_or(Vec::new(), |t| t.star());
+                    let stars = match &item.value {
+                        Item::TableStar(table) => of(&table.value),
+                        _ => scope.tables.iter().flat_map(|t| t.star()).collect(),
+                    };
+                    let span = item.span;
+                    found.extend(stars.into_iter().map(|f| Operand {
+                        expr: f.expr(),
+                        span,
+                    }));
+                }
+                Item::Expr { expr, .. } => {
+                    let operand =
+                        self.operand(expr, &mut Names::plain(scope, "a subquery of IN or EXISTS"));
+                    sound &= operand.is_some();
+                    found.extend(operand);
+                }
+            }
+        }
+        if !sound || !scope.is_known() {
+            return None;
+        }
+        if !compares {
+            return Some(None);
+        }
+        if found.len() != 1 {
+            let message = format!(
+                "IN takes a subquery with one column, this has {}",
+                found.len()
+            );
+            self.diagnostics
+                .push(codes::COLUMN_COUNT.at(place, message));
+            return None;
+        }
+        Some(found.pop())
+    }
+
+    /// A subquery that does not refer to the query around.
+    fn closed(&mut self, query: &ast::Query, compares: bool) -> Option<Right> {
+        let plan = self.query(query)?;
+        if !super::is_relation(&plan) {
+            let message = "the subquery is a stream";
+            self.diagnostics
+                .push(codes::STREAM_EXPECTED.at(query.body.span, message));
+            return None;
+        }
+        if compares && plan.schema.len() != 1 {
+            let message = format!(
+                "IN takes a subquery with one column, this has {}",
+                plan.schema.len()
+            );
+            self.diagnostics
+                .push(codes::COLUMN_COUNT.at(query.body.span, message));
+            return None;
+        }
+        let item = compares.then(|| Operand {
+            expr: plan.columns().remove(0),
+            span: query.body.span,
+        });
+        Some(Right {
+            plan,
+            conditions: Vec::new(),
+            item,
+        })
+    }
+}
+
+/// A block whose WHERE may refer to the query around: nothing after WHERE, no aggregates.
+fn is_plain(query: &ast::Query, select: &ast::Select) -> bool {
+    let aggregates = select.items.iter().any(|item| match &item.value {
+        Item::Expr { expr, .. } => has_aggregate(expr),
+        _ => false,
+    });
+    let simple = query.views.is_empty() && query.limit.is_none() && query.offset.is_none();
+    simple && select.group_by.is_empty() && select.having.is_none() && !aggregates
+}
+
+/// The names that SELECT gives.
+fn aliases(select: &ast::Select) -> Vec<&ast::Ident> {
+    let alias =
+        |item: &'_ ast::Spanned<Item>| matches!(&item.value, Item::Expr { alias: Some(_), .. });
+    let named = select.items.iter().filter(|i| alias(i));
+    named
+        .filter_map(|item| match &item.value {
+            Item::Expr { alias, .. } => alias.as_ref(),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Splits a condition at AND, and sees through NOT where a subquery stands behind it.
+fn split<'a>(expr: &'a ast::Expr, negate: bool, parts: &mut Vec<Part<'a>>) {
+    match &expr.kind {
+        ExprKind::Binary {
+            op: BinaryOp::And,
+            left,
+            right,
+        } if !negate => {
+            split(left, false, parts);
+            split(right, false, parts);
+        }
+        ExprKind::Exists { query } => {
+            parts.push(Part::Subquery {
+                place: expr.span,
+                item: None,
+                query,
+                negated: negate,
+            });
+        }
+        ExprKind::InQuery {
+            expr: item,
+            query,
+            negated,
+        } => parts.push(Part::Subquery {
+            place: expr.span,
+            item: Some(item),
+            query,
+            negated: *negated != negate,
+        }),
+        ExprKind::Unary {
+            op: UnaryOp::Not,
+            expr: inner,
+        } if leads_to_subquery(inner) => {
+            split(inner, !negate, parts);
+        }
+        _ => parts.push(Part::Condition(expr)),
+    }
+}
+
+/// True for a subquery, perhaps behind NOTs.
+fn leads_to_subquery(expr: &ast::Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Exists { .. } | ExprKind::InQuery { .. } => true,
+        ExprKind::Unary {
+            op: UnaryOp::Not,
+            expr,
+        } => leads_to_subquery(expr),
+        _ => false,
+    }
+}
+
+fn refers_outside(expr: &Expr) -> bool {
+    let mut outside = false;
+    expr.visit_columns(&mut |i| outside |= i >= OUTER);
+    outside
+}
+
+/// True unless `x = y` is false.
+fn equal_or_null(x: Expr, y: Expr) -> Expr {
+    let is_null = |e: &Expr| Expr::IsNull {
+        expr: Box::new(e.clone()),
+        negated: false,
+    };
+    let parts = vec![
+        is_null(&x),
+        is_null(&y),
+        Expr::boolean(BinaryOp::Equal, x, y),
+    ];
+    Expr::balanced(BinaryOp::Or, parts).expect("three parts")
+}

@@ -1,0 +1,170 @@
+//! Windows, and how long spans of time are in instants.
+
+use std::sync::Arc;
+
+use weir_model::{Dimension, NANOS_PER_SECOND};
+
+use super::scope::Scope;
+use super::{Checker, Dialect};
+use crate::diagnostic::{Span, codes};
+use crate::plan::{Plan, ToStream, Window};
+use crate::syntax::ast::{self, Number, Spanned, WindowKind};
+
+impl Checker<'_> {
+    /// What FROM sees of `plan`: the relation itself, or the stream through its window. `as_stream` says that a script has
+    /// registered the relation as a stream; `names` are those by which PARTITION BY may call the source.
+    pub(super) fn windowed(
+        &mut self,
+        plan: Arc<Plan>,
+        window: Option<&ast::Window>,
+        as_stream: bool,
+        names: &[&str],
+    ) -> Option<Arc<Plan>> {
+        let scope = || Scope::of(names[0], plan.schema.clone(), None);
+        let window = match window {
+            None if super::is_relation(&plan) => return Some(plan),
+            None => return Some(Plan::window(plan, Window::Unbounded { slide: None })),
+            Some(window) => window,
+        };
+        // A registered relation with the default window spelled out is the relation, as in STREAM.
+        if as_stream && window.value == (WindowKind::Unbounded { slide: None }) {
+            if super::is_relation(&plan) {
+                return Some(plan);
+            }
+        }
+        let kind = self.window(window, scope(), names)?;
+        let stream = match plan.as_stream() {
+            Some(stream) => stream,
+            None if as_stream => Plan::to_stream(plan, ToStream::Istream),
+            None => {
+                let message = format!("`{}` is a relation, it takes no window", names[0]);
+                let found = codes::WINDOW_ON_RELATION.at(window.span, message);
+                self.diagnostics
+                    .push(found.help("Istream(..) makes a stream of its changes"));
+                return None;
+            }
+        };
+        Some(Plan::window(stream, kind))
+    }
+
+    fn window(&mut self, window: &ast::Window, scope: Scope, names: &[&str]) -> Option<Window> {
+        match &window.value {
+            WindowKind::Error => None,
+            WindowKind::Now => Some(Window::Now),
+            WindowKind::Rows(rows) => Some(Window::Rows {
+                rows: self.at_least_one(rows)?,
+            }),
+            WindowKind::Unbounded { slide } => Some(Window::Unbounded {
+                slide: self.slide(slide.as_ref())?,
+            }),
+            WindowKind::Range { size, slide } => {
+                let (size, slide) = (self.instants(size), self.slide(slide.as_ref()));
+                Some(Window::Range {
+                    size: size?,
+                    slide: slide?,
+                })
+            }
+            WindowKind::Partition { keys, rows } => {
+                let rows = self.at_least_one(rows);
+                let mut scope = scope;
+                let keys: Vec<_> = keys
+                    .iter()
+                    .map(|key| {
+                        // STREAM's examples say `S [Partition By S2.A Rows 1] as S2`, by the later name.
+                        let qualifier = match &key.kind {
+                            ast::ExprKind::Column {
+                                table: Some(table), ..
+                            } => Some(&table.value),
+                            _ => None,
+                        };
+                        let called =
+                            |n: &&&str| qualifier.is_some_and(|q| q.eq_ignore_ascii_case(n));
+                        scope.tables[0].name =
+                            names.iter().find(called).unwrap_or(&names[0]).to_string();
+                        self.plain_expr(key, &scope, "PARTITION BY")
+                    })
+                    .collect();
+                let keys = keys.into_iter().collect::<Option<Vec<_>>>()?;
+                Some(Window::Partition { keys, rows: rows? })
+            }
+        }
+    }
+
+    fn at_least_one(&mut self, rows: &Spanned<u64>) -> Option<u64> {
+        if rows.value > 0 {
+            return Some(rows.value);
+        }
+        let message = "a window holds at least one row";
+        self.diagnostics
+            .push(codes::BAD_WINDOW.at(rows.span, message));
+        None
+    }
+
+    /// `Some(None)` without slide; `None` after an error.
+    fn slide(&mut self, slide: Option<&Spanned<ast::Duration>>) -> Option<Option<i64>> {
+        match slide {
+            None => Some(None),
+            Some(slide) => self.instants(slide).map(Some),
+        }
+    }
+
+    /// How many instants a span of time lasts; at least one, and a whole number of them.
+    pub(super) fn instants(&mut self, duration: &Spanned<ast::Duration>) -> Option<i64> {
+        let Spanned {
+            value: ast::Duration { count, measure },
+            span,
+        } = duration;
+        let second = i128::from(self.options.second);
+        let nanos = match measure {
+            Some(measure) if measure.dimension == Dimension::Time => measure.scale,
+            Some(measure) => {
+                let message = format!("`{}` does not measure time", measure.name);
+                self.diagnostics
+                    .push(codes::UNIT_MISMATCH.at(*span, message));
+                return None;
+            }
+            None if self.options.dialect == Dialect::Stream => NANOS_PER_SECOND,
+            None => {
+                let message = "the span has no unit";
+                let help = format!("write `{count} seconds` or `{count} ms`");
+                self.diagnostics
+                    .push(codes::NO_UNIT.at(*span, message).help(help));
+                return None;
+            }
+        };
+        let per = i128::from(NANOS_PER_SECOND);
+        let scaled = match count {
+            Number::Int(count) => i128::from(*count).checked_mul(i128::from(nanos) * second),
+            // A fraction as 0.1 has no exact float; what is meant is the nearest instant.
+            Number::Float(count) => {
+                let instants = count * nanos as f64 * self.options.second as f64 / per as f64;
+                let whole = instants.round();
+                let near =
+                    (instants - whole).abs() <= whole.abs() * 1e-9 && whole < i64::MAX as f64;
+                near.then(|| whole as i128 * per)
+            }
+        };
+        let whole = scaled.filter(|s| s % per == 0).map(|s| s / per);
+        let instants = whole.and_then(|s| i64::try_from(s).ok()).filter(|s| *s > 0);
+        if instants.is_none() {
+            self.bad_span(*span);
+        }
+        instants
+    }
+
+    fn bad_span(&mut self, span: Span) {
+        let found = match self.options.dialect {
+            Dialect::Cql => codes::BAD_WINDOW.at(
+                span,
+                "the span is not a whole number of nanoseconds, from 1 to 2^63",
+            ),
+            Dialect::Stream => codes::BAD_WINDOW
+                .at(
+                    span,
+                    "the span is not a whole number of ticks, from 1 to 2^63",
+                )
+                .help("in a script time is counted in ticks, which are also called seconds"),
+        };
+        self.diagnostics.push(found);
+    }
+}

@@ -1,0 +1,92 @@
+//! What a user reads when a query is wrong, and what a plan looks like when it is right.
+//!
+//! Every file in `tests/diagnostics` and `tests/plans` holds cases. A case is a query, a line `---`, and what weir says to it; cases
+//! are separated by a line `===`. Lines before the first query that begin with `#` say what the file shows; `#! script` makes the queries
+//! STREAM's, `#! replay` takes them as ones over a recording. `WEIR_BLESS=1` writes what weir says into the files.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use weir_model::Catalog;
+use weir_query::{CheckOptions, compile, compile_unoptimized, render};
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(folder);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).collect();
+    files.retain(|f| f.extension().is_some_and(|e| e == "test"));
+    files.sort();
+    assert!(!files.is_empty(), "{} has cases", folder.display());
+    files
+}
+
+/// Runs every case in `folder` through `say` and compares, or blesses.
+fn golden(folder: &str, say: impl Fn(&str, &Catalog, &CheckOptions) -> String) {
+    let bless = std::env::var_os("WEIR_BLESS").is_some();
+    let mut wrong = String::new();
+    for path in files(folder) {
+        let text = fs::read_to_string(&path).unwrap();
+        let head: String = text
+            .lines()
+            .take_while(|l| l.starts_with('#'))
+            .map(|l| format!("{l}\n"))
+            .collect();
+        let (catalog, options) = match () {
+            () if head.contains("#! script") => (Catalog::thesis(), CheckOptions::script()),
+            () if head.contains("#! replay") => (
+                Catalog::builtin(),
+                CheckOptions {
+                    live: false,
+                    ..CheckOptions::live()
+                },
+            ),
+            () => (Catalog::builtin(), CheckOptions::live()),
+        };
+        let mut blessed = head.clone();
+        for (i, case) in text[head.len()..].split("===\n").enumerate() {
+            let (query, expected) = case.split_once("---\n").unwrap_or((case, ""));
+            let said = say(query.trim_end_matches('\n'), &catalog, &options);
+            if said != expected && !bless {
+                let path = path.display();
+                writeln!(
+                    wrong,
+                    "{path}, case {}:\n{query}says:\n{said}instead of:\n{expected}",
+                    i + 1
+                )
+                .unwrap();
+            }
+            let separator = if i > 0 { "===\n" } else { "" };
+            write!(blessed, "{separator}{query}---\n{said}").unwrap();
+        }
+        if bless && blessed != text {
+            fs::write(&path, blessed).unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn diagnostics_point_at_the_mistake_and_say_what_to_do() {
+    golden("diagnostics", |query, catalog, options| {
+        let diagnostics = match compile(query, catalog, options) {
+            Ok(checked) => checked.warnings,
+            Err(diagnostics) => diagnostics,
+        };
+        assert!(!diagnostics.is_empty(), "nothing is wrong with {query}");
+        diagnostics.iter().map(|d| render(d, query, None)).collect()
+    });
+}
+
+#[test]
+fn plans_say_what_the_query_says() {
+    golden(
+        "plans",
+        |query, catalog, options| match compile_unoptimized(query, catalog, options) {
+            Ok(checked) => checked.plan.to_string(),
+            Err(diagnostics) => diagnostics.iter().map(|d| render(d, query, None)).collect(),
+        },
+    );
+}
