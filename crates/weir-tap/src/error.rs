@@ -21,6 +21,16 @@ pub enum TapError {
         /// The names of the formats.
         known: String,
     },
+    /// The user named a format that does not exist, or that cannot be written.
+    #[error("{name}: {reason}; known are {known}")]
+    NoSuchFormat {
+        /// What the user said.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+        /// The names of the formats that would do.
+        known: String,
+    },
     /// A record is bad, and the user asked for strictness.
     #[error("{}: offset {offset}: {reason}", path.display())]
     Malformed {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use weir_model::{Batch, Nanos, Symbol};
 
 pub mod error;
+pub mod format;
 
 pub use error::TapError;
 
@@ -64,4 +65,15 @@ pub trait Tap: Send {
 
     /// What the source does in place of the engine, and what it could not do: one line each, for `weir explain`.
     fn describe(&self) -> Vec<String>;
+
+    /// The first bad records of a file, in words, for the closing summary; [`Tap::counts`] has how many there were.
+    fn messages(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// True when the source does not know when requests finished: the responses in `IO` and in a recording are then
+    /// assumed at the requests' own times, without latency, and `IOstream` has requests only.
+    fn responses_assumed(&self) -> bool {
+        false
+    }
 }

@@ -1,0 +1,348 @@
+//! [`BlockLayer`]: follows requests through the block layer's own actions (blktrace's Q, G, I, M, F, X, D, R, C) to issue and completion.
+//!
+//! What our times are in btt's words (btt(1)), for a request that is neither merged nor requeued:
+//!
+//! | here | btt | from | to |
+//! | --- | --- | --- | --- |
+//! | wait | Q2D | Q (where there is none: G, else I) | D |
+//! | service | D2C | D | C |
+//! | latency | Q2C | Q | C |
+//!
+//! A row `Q` of `IOstream` is a D here: a request starts to count when the device gets it. A merged request is one request: its
+//! wait starts with the bio that made it, `merges` counts the others. A requeued one is one request too: it has one row `Q`, at its first D,
+//! and its service starts at the last. A request that completes in parts ends with the last part. Bio-based devices (dm, md) complete
+//! what they never issued: such requests have a row `R` with a latency, without wait and service, and no row `Q`.
+
+use weir_model::{Event, EventKind, IoEvent, Nanos, Op, Symbol};
+
+use super::disks::Disks;
+use super::table::{Place, REQUESTS_MAX, Span, Table};
+
+/// What happened to a bio or request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// `Q`: a bio was handed to the device.
+    Queue,
+    /// `G` or `I`: it became a request, or went to the scheduler.
+    Insert,
+    /// `M`: it was put behind a request that waits.
+    BackMerge,
+    /// `F`: it was put before a request that waits.
+    FrontMerge,
+    /// `X`: it was split, the second part starting at this sector.
+    Split(i64),
+    /// `D`: the device got it.
+    Issue,
+    /// `R`: the device gave it back for later.
+    Requeue,
+    /// `C`: it, or a part of it, is done.
+    Complete,
+}
+
+/// One action of the block layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Action {
+    /// What happened.
+    pub step: Step,
+    /// The operation.
+    pub op: Op,
+    /// The device.
+    pub device: Symbol,
+    /// First sector concerned.
+    pub sector: i64,
+    /// How many.
+    pub sectors: i64,
+    /// The process that was running.
+    pub pid: Option<i64>,
+    /// Its name.
+    pub comm: Option<Symbol>,
+    /// The processor it ran on.
+    pub cpu: Option<i64>,
+    /// Letters beside the operation's.
+    pub flags: Option<Symbol>,
+    /// The error of a completion, positive.
+    pub error: Option<i64>,
+}
+
+/// A completion of nothing known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unpaired;
+
+/// A bio or request that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Nanos,
+    sectors: i64,
+    pid: Option<i64>,
+    comm: Option<Symbol>,
+    merges: i64,
+    /// The row it has in the streams already, if it was requeued.
+    issued: Option<IoEvent>,
+}
+
+/// A request that the device has.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    row: IoEvent,
+    inserted: Option<Nanos>,
+    issued: Nanos,
+    remaining: i64,
+    error: Option<i64>,
+}
+
+impl Span for Waiting {
+    fn sectors(&self) -> i64 {
+        self.sectors
+    }
+}
+
+impl Span for InFlight {
+    fn sectors(&self) -> i64 {
+        self.remaining
+    }
+}
+
+/// The requests of all devices between their first action and their last.
+#[derive(Debug)]
+pub struct BlockLayer {
+    waiting: Table<Waiting>,
+    in_flight: Table<InFlight>,
+    disks: Disks,
+    req_id: i64,
+    forgotten: i64,
+}
+
+impl Default for BlockLayer {
+    fn default() -> BlockLayer {
+        BlockLayer {
+            waiting: Table::new(REQUESTS_MAX),
+            in_flight: Table::new(REQUESTS_MAX),
+            disks: Disks::default(),
+            req_id: 0,
+            forgotten: 0,
+        }
+    }
+}
+
+impl BlockLayer {
+    /// Follows one action; actions come in time order. Gives a row when a request was issued or has finished.
+    ///
+    /// # Errors
+    /// When the action completes nothing known.
+    pub fn follow(&mut self, ts: Nanos, action: &Action) -> Result<Option<IoEvent>, Unpaired> {
+        let place = Place::new(action.device, action.op, action.sector);
+        match action.step {
+            Step::Queue => self.wait(ts, place, action),
+            Step::Insert if self.waiting.find(place, action.sectors).is_none() => {
+                self.wait(ts, place, action);
+            }
+            Step::Insert => {}
+            Step::BackMerge => self.merge_behind(place, action),
+            Step::FrontMerge => self.merge_before(place, action),
+            Step::Split(at) => self.split(place, action, at),
+            Step::Issue => return Ok(self.issue(ts, place, action)),
+            Step::Requeue => self.requeue(place, action),
+            Step::Complete => return self.complete(ts, place, action),
+        }
+        Ok(None)
+    }
+
+    /// How many requests were forgotten, since this was last asked, because too many were outstanding.
+    pub fn take_forgotten(&mut self) -> i64 {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    fn wait(&mut self, ts: Nanos, place: Place, action: &Action) {
+        let waiting = Waiting {
+            since: ts,
+            sectors: action.sectors,
+            pid: action.pid,
+            comm: action.comm,
+            merges: 0,
+            issued: None,
+        };
+        self.keep_waiting(place, waiting);
+    }
+
+    fn keep_waiting(&mut self, place: Place, waiting: Waiting) {
+        self.forgotten += i64::from(self.waiting.insert(place, waiting).is_some());
+    }
+
+    fn keep_in_flight(&mut self, place: Place, request: InFlight) {
+        if let Some(oldest) = self.in_flight.insert(place, request) {
+            self.disks.outstanding(&oldest.row.event, -1);
+            self.forgotten += 1;
+        }
+    }
+
+    /// What is merged is a bio that was queued, or a request that was waiting itself.
+    fn take_merged(&mut self, place: Place, action: &Action) -> i64 {
+        let merged = self.waiting.take(place, action.sectors);
+        1 + merged.map_or(0, |m| m.merges)
+    }
+
+    fn merge_behind(&mut self, place: Place, action: &Action) {
+        let merges = self.take_merged(place, action);
+        if let Some((start, request)) = self.waiting.take_before(place) {
+            self.keep_waiting(start, request.grown(action, merges));
+        }
+    }
+
+    fn merge_before(&mut self, place: Place, action: &Action) {
+        let merges = self.take_merged(place, action);
+        let behind = place.at(place.sector + action.sectors);
+        if let Some(request) = self.waiting.take(behind, 0) {
+            self.keep_waiting(place, request.grown(action, merges));
+        }
+    }
+
+    fn split(&mut self, place: Place, action: &Action, at: i64) {
+        let Some(whole) = self.waiting.take(place, action.sectors) else {
+            return;
+        };
+        let first = at - place.sector;
+        if first <= 0 || first >= whole.sectors {
+            self.keep_waiting(place, whole);
+            return;
+        }
+        let part = |sectors| Waiting { sectors, ..whole };
+        self.keep_waiting(place, part(first));
+        self.keep_waiting(place.at(at), part(whole.sectors - first));
+    }
+
+    fn issue(&mut self, ts: Nanos, place: Place, action: &Action) -> Option<IoEvent> {
+        let waited = self.waiting.take(place, action.sectors);
+        let inserted = waited.map(|w| w.since);
+        if let Some(row) = waited.and_then(|w| w.issued) {
+            self.disks.outstanding(&row.event, 1);
+            self.fly(place, ts, row, inserted);
+            return None;
+        }
+        let mut event = self.event(ts, EventKind::Request, action, action.sectors, waited);
+        event.cpu = action.cpu;
+        let (in_flight, seek_sectors) = self.disks.issue(&event);
+        let row = IoEvent {
+            in_flight,
+            seek_sectors,
+            ..bare(event)
+        };
+        self.fly(place, ts, row, inserted);
+        Some(bare(event))
+    }
+
+    fn event(
+        &mut self,
+        ts: Nanos,
+        kind: EventKind,
+        action: &Action,
+        sectors: i64,
+        waited: Option<Waiting>,
+    ) -> Event {
+        self.req_id += 1;
+        let sector = (action.op != Op::Flush).then_some(action.sector);
+        let mut event = Event::new(ts, kind, action.op, self.req_id, sector, sectors);
+        event.pdisk = Some(action.device);
+        event.flags = action.flags;
+        event.pid = waited.and_then(|w| w.pid);
+        event.comm = waited.and_then(|w| w.comm);
+        event.merges = waited.map(|w| w.merges);
+        event
+    }
+
+    fn fly(&mut self, place: Place, ts: Nanos, row: IoEvent, inserted: Option<Nanos>) {
+        let request = InFlight {
+            row,
+            inserted,
+            issued: ts,
+            remaining: row.event.sectors,
+            error: None,
+        };
+        self.keep_in_flight(place, request);
+    }
+
+    fn requeue(&mut self, place: Place, action: &Action) {
+        let Some(request) = self.in_flight.take(place, action.sectors) else {
+            return;
+        };
+        let event = request.row.event;
+        self.disks.outstanding(&event, -1);
+        let waiting = Waiting {
+            since: request.inserted.unwrap_or(request.issued),
+            sectors: request.remaining,
+            pid: event.pid,
+            comm: event.comm,
+            merges: event.merges.unwrap_or(0),
+            issued: Some(request.row),
+        };
+        self.keep_waiting(place, waiting);
+    }
+
+    fn complete(
+        &mut self,
+        ts: Nanos,
+        place: Place,
+        action: &Action,
+    ) -> Result<Option<IoEvent>, Unpaired> {
+        let Some(mut request) = self.in_flight.take(place, action.sectors) else {
+            let waited = self.waiting.take(place, action.sectors);
+            return waited
+                .map(|bio| Some(self.unissued(ts, bio, action)))
+                .ok_or(Unpaired);
+        };
+        request.error = request.error.or(action.error);
+        if action.sectors > 0 && action.sectors < request.remaining {
+            request.remaining -= action.sectors;
+            self.keep_in_flight(place.at(place.sector + action.sectors), request);
+            return Ok(None);
+        }
+        let mut row = request.row;
+        self.disks.outstanding(&row.event, -1);
+        row.event.ts = ts;
+        end(&mut row.event, request.error);
+        row.wait_ns = request.inserted.map(|inserted| request.issued - inserted);
+        row.service_ns = Some(ts - request.issued);
+        row.latency_ns = request.inserted.map(|inserted| ts - inserted);
+        Ok(Some(row))
+    }
+
+    fn unissued(&mut self, ts: Nanos, bio: Waiting, action: &Action) -> IoEvent {
+        let kind = EventKind::Response;
+        let mut event = self.event(ts, kind, action, bio.sectors, Some(bio));
+        end(&mut event, action.error);
+        IoEvent {
+            latency_ns: Some(ts - bio.since),
+            ..bare(event)
+        }
+    }
+}
+
+impl Waiting {
+    /// The request with what was merged into it.
+    fn grown(self, action: &Action, merges: i64) -> Waiting {
+        Waiting {
+            sectors: self.sectors + action.sectors,
+            merges: self.merges + merges,
+            ..self
+        }
+    }
+}
+
+/// An event of which no times are known.
+pub fn bare(event: Event) -> IoEvent {
+    IoEvent {
+        event,
+        wait_ns: None,
+        service_ns: None,
+        latency_ns: None,
+        in_flight: None,
+        seek_sectors: None,
+    }
+}
+
+fn end(event: &mut Event, error: Option<i64>) {
+    event.error = error;
+    event.kind = match error {
+        Some(_) => EventKind::Error,
+        None => EventKind::Response,
+    };
+}

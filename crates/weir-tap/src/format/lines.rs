@@ -1,0 +1,280 @@
+//! [`LineReader`]: reads the formats that have a request a line; each format says how to read one line.
+
+use weir_model::{Level, Nanos, Op};
+
+use super::Faults;
+use super::record::{Extent, Reader, Record, Request, What, name, nanos};
+use super::source::{Input, Source};
+use crate::TapError;
+
+/// Lines read at a time.
+const LINES_PER_READ: usize = 1024;
+
+/// Lines that sniffing looks at.
+const LINES_SNIFFED: usize = 8;
+
+/// What one line says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked<'a> {
+    /// When.
+    pub when: When,
+    /// What.
+    pub op: Op,
+    /// Where.
+    pub extent: Extent,
+    /// The VM, where the format names one.
+    pub vm: Option<&'a str>,
+    /// The disk, where the format names one; its own field decides whether it is the VM's or the host's.
+    pub disk: Option<&'a str>,
+    /// Insert to complete, where known.
+    pub latency_ns: Option<Nanos>,
+}
+
+/// When a request was issued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum When {
+    /// At this time.
+    At(Nanos),
+    /// When the one before was done and its thinking time over (closed loop).
+    Closed {
+        /// From this request's end to the next one's issue.
+        think_ns: Nanos,
+    },
+}
+
+/// A format with a request a line.
+#[derive(Clone, Copy, Debug)]
+pub struct LineFormat {
+    /// True for a line that names the columns.
+    pub is_header: fn(&[u8]) -> bool,
+    /// What a line says, or what is wrong with it.
+    pub parse: for<'a> fn(&'a str) -> Result<Asked<'a>, String>,
+    /// Whether it tells when requests finished.
+    pub knows_responses: bool,
+    /// Where the trace was taken: disks are the VM's or the host's.
+    pub level: Level,
+}
+
+impl LineFormat {
+    /// Whether `head`, the start of a file, is in this format: sure when most of its first lines are.
+    pub fn sniff(&self, head: &[u8]) -> Option<bool> {
+        let whole = head.len() < super::SNIFF_BYTES;
+        let end = match head.iter().rposition(|&b| b == b'\n') {
+            Some(last) if !whole => last,
+            _ => head.len(),
+        };
+        let lines = head[..end]
+            .split(|&b| b == b'\n')
+            .map(|l| l.strip_suffix(b"\r").unwrap_or(l));
+        let lines = lines
+            .filter(|l| !is_blank(l) && !(self.is_header)(l))
+            .take(LINES_SNIFFED);
+        let (mut good, mut bad) = (0, 0);
+        for line in lines {
+            match self.parse_line(line) {
+                Ok(_) => good += 1,
+                Err(_) => bad += 1,
+            }
+        }
+        match (good, bad) {
+            (0, _) => Some(false),
+            (good, bad) if good > bad => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Opens a trace.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(&self, source: &Source) -> Result<Box<dyn Reader>, TapError> {
+        Ok(Box::new(LineReader {
+            format: *self,
+            input: Input::open(source)?,
+            stem: source.stem().to_owned(),
+            clock: 0,
+        }))
+    }
+
+    fn parse_line<'a>(&self, line: &'a [u8]) -> Result<Asked<'a>, String> {
+        let text = std::str::from_utf8(line).map_err(|_| "the line is not text".to_owned())?;
+        (self.parse)(text)
+    }
+}
+
+struct LineReader {
+    format: LineFormat,
+    input: Input,
+    /// The disk's name where the format has none.
+    stem: String,
+    /// When the next request of a closed loop is issued.
+    clock: Nanos,
+}
+
+impl Reader for LineReader {
+    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+        for _ in 0..LINES_PER_READ {
+            let Some(line) = self.input.line()? else {
+                return Ok(false);
+            };
+            let offset = line.offset;
+            let Some(bytes) = line.bytes else {
+                faults.bad(offset, "the line is too long")?;
+                continue;
+            };
+            if is_blank(bytes) || (self.format.is_header)(bytes) {
+                continue;
+            }
+            let asked = self.format.parse_line(bytes);
+            match asked.and_then(|a| record(&self.format, &self.stem, &mut self.clock, &a)) {
+                Ok(record) => out.push(record),
+                Err(reason) => faults.bad(offset, reason)?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn progress(&self) -> f64 {
+        self.input.progress()
+    }
+
+    fn knows_responses(&self) -> bool {
+        self.format.knows_responses
+    }
+}
+
+fn record(
+    format: &LineFormat,
+    stem: &str,
+    clock: &mut Nanos,
+    asked: &Asked,
+) -> Result<Record, String> {
+    let mut request = Request::new(asked.op, asked.extent, format.level);
+    request.event.vm = asked.vm.map(name).transpose()?;
+    let disk = Some(name(asked.disk.unwrap_or(stem))?);
+    match format.level {
+        Level::Vdisk => request.event.vdisk = disk,
+        Level::Vfs | Level::Block => request.event.pdisk = disk,
+    }
+    request.latency_ns = asked.latency_ns;
+    let latency = asked.latency_ns.unwrap_or(0);
+    let out_of_range = || "the time is out of range".to_owned();
+    let ts = match asked.when {
+        When::At(ts) => ts,
+        When::Closed { think_ns } => {
+            let issued = *clock;
+            let done = issued.checked_add(latency).ok_or_else(out_of_range)?;
+            *clock = done.checked_add(think_ns).ok_or_else(out_of_range)?;
+            request.wait_ns = Some(0);
+            request.service_ns = asked.latency_ns;
+            issued
+        }
+    };
+    ts.checked_add(latency).ok_or_else(out_of_range)?;
+    Ok(Record {
+        ts,
+        what: What::Request(request),
+    })
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    let first = line.iter().find(|b| !b.is_ascii_whitespace());
+    first.is_none_or(|&b| b == b'#')
+}
+
+/// No line names columns.
+pub fn no_header(_: &[u8]) -> bool {
+    false
+}
+
+/// The `N` fields of a line of comma-separated values.
+///
+/// # Errors
+/// When there are more or fewer.
+pub fn comma_fields<const N: usize>(line: &str) -> Result<[&str; N], String> {
+    exactly(line.split(',').map(str::trim))
+}
+
+/// The `N` fields of a line separated by spaces or tabs.
+///
+/// # Errors
+/// When there are more or fewer.
+pub fn space_fields<const N: usize>(line: &str) -> Result<[&str; N], String> {
+    exactly(line.split_ascii_whitespace())
+}
+
+fn exactly<'a, const N: usize>(
+    fields: impl Iterator<Item = &'a str>,
+) -> Result<[&'a str; N], String> {
+    let mut taken = [""; N];
+    let mut count = 0;
+    for field in fields {
+        if let Some(place) = taken.get_mut(count) {
+            *place = field;
+        }
+        count += 1;
+    }
+    match count == N {
+        true => Ok(taken),
+        false => Err(format!("{count} fields where the format has {N}")),
+    }
+}
+
+/// A whole number that is not negative.
+///
+/// # Errors
+/// When it is something else.
+pub fn whole(what: &str, field: &str) -> Result<u64, String> {
+    field
+        .parse()
+        .map_err(|_| format!("the {what} `{}` is not a whole number", excerpt(field)))
+}
+
+/// A decimal number of units of `unit_ns` nanoseconds, exactly; digits below a nanosecond are cut off.
+///
+/// # Errors
+/// When it is something else, or out of range.
+pub fn decimal_nanos(what: &str, field: &str, unit_ns: i64) -> Result<Nanos, String> {
+    let bad = || format!("the {what} `{}` is not a number", excerpt(field));
+    let (integer, fraction) = field.split_once('.').unwrap_or((field, ""));
+    if integer.is_empty() || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let mut ns = nanos(integer.parse().map_err(|_| bad())?, unit_ns)?;
+    let mut place = unit_ns;
+    for digit in fraction.bytes() {
+        place /= 10;
+        ns = ns.saturating_add(i64::from(digit - b'0') * place);
+    }
+    Ok(ns)
+}
+
+/// The start of a field, for messages.
+pub fn excerpt(field: &str) -> String {
+    field.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_exact() {
+        assert_eq!(
+            decimal_nanos("time", "13.191135", 1_000_000),
+            Ok(13_191_135)
+        );
+        assert_eq!(decimal_nanos("time", "7", 1_000), Ok(7_000));
+        assert_eq!(decimal_nanos("time", "0.1234", 1_000), Ok(123));
+        assert!(decimal_nanos("time", "1e3", 1_000).is_err());
+        assert!(decimal_nanos("time", "99999999999999999", 1_000_000).is_err());
+    }
+
+    #[test]
+    fn the_number_of_fields_is_checked() {
+        assert_eq!(comma_fields("a, b"), Ok(["a", "b"]));
+        assert!(comma_fields::<2>("a,b,c").is_err());
+        assert!(comma_fields::<2>("a").is_err());
+        assert_eq!(space_fields(" a\t b "), Ok(["a", "b"]));
+    }
+}

@@ -1,0 +1,114 @@
+//! [`Pairing`]: turns the records of a trace, in time order, into rows: a `Q` when a request is issued, an `R` or `E` when it is done.
+//!
+//! Two kinds of record lead there. A format with a line a request gives a [`Request`] that may carry its latency: its `R` is held
+//! back until then. blktrace gives the block layer's actions, which [`BlockLayer`] follows.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use weir_model::{IoEvent, Nanos};
+
+use super::Faults;
+use super::block::{BlockLayer, Unpaired, bare};
+use super::disks::Disks;
+use super::fault::TABLE_FULL;
+use super::record::{Record, Request, What};
+use super::table::REQUESTS_MAX;
+
+/// Pairs requests with their ends.
+#[derive(Debug, Default)]
+pub struct Pairing {
+    disks: Disks,
+    blocks: BlockLayer,
+    outstanding: BinaryHeap<Ending>,
+    req_id: i64,
+}
+
+/// A response that is to come. The earliest is the greatest, for the heap.
+#[derive(Debug)]
+struct Ending(IoEvent);
+
+impl Pairing {
+    /// Appends the rows that `record` leads to. Records come in time order, and so do rows.
+    pub fn take(&mut self, record: Record, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
+        self.end_until(record.ts, rows);
+        match record.what {
+            What::Request(request) => self.ask(record.ts, request, rows, faults),
+            What::Action(action) => match self.blocks.follow(record.ts, &action) {
+                Ok(row) => rows.extend(row),
+                Err(Unpaired) => faults.count("unpaired", "no_request", 1),
+            },
+        }
+        faults.count("unpaired", TABLE_FULL, self.blocks.take_forgotten());
+    }
+
+    /// Appends the rows that are still to come after the last record.
+    pub fn finish(&mut self, rows: &mut Vec<IoEvent>) {
+        self.end_until(Nanos::MAX, rows);
+    }
+
+    fn ask(&mut self, ts: Nanos, request: Request, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
+        self.req_id += 1;
+        let mut event = request.event;
+        event.ts = ts;
+        event.req_id = self.req_id;
+        let (in_flight, seek_sectors) = self.disks.issue(&event);
+        rows.push(bare(event));
+
+        let mut response = event;
+        response.kind = request.end;
+        response.ts = ts.saturating_add(request.latency_ns.unwrap_or(0));
+        let ending = IoEvent {
+            event: response,
+            wait_ns: request.wait_ns,
+            service_ns: request.service_ns,
+            latency_ns: request.latency_ns,
+            in_flight: request.latency_ns.and(in_flight),
+            seek_sectors,
+        };
+        if request.latency_ns.is_none() {
+            self.disks.outstanding(&event, -1);
+            rows.push(ending);
+        } else if self.outstanding.len() < REQUESTS_MAX {
+            self.outstanding.push(Ending(ending));
+        } else {
+            self.disks.outstanding(&event, -1);
+            faults.count("events_lost", TABLE_FULL, 1);
+        }
+    }
+
+    fn end_until(&mut self, ts: Nanos, rows: &mut Vec<IoEvent>) {
+        while self.outstanding.peek().is_some_and(|e| e.0.event.ts <= ts)
+            && let Some(Ending(row)) = self.outstanding.pop()
+        {
+            self.disks.outstanding(&row.event, -1);
+            rows.push(row);
+        }
+    }
+}
+
+impl Ending {
+    fn key(&self) -> (Nanos, i64) {
+        (self.0.event.ts, self.0.event.req_id)
+    }
+}
+
+impl Ord for Ending {
+    fn cmp(&self, other: &Ending) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl PartialOrd for Ending {
+    fn partial_cmp(&self, other: &Ending) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ending {
+    fn eq(&self, other: &Ending) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Ending {}

@@ -1,0 +1,170 @@
+//! [`Record`] and [`Reader`]: what every trace reader gives, whatever its format: requests, or the block layer's own actions.
+
+use weir_model::{Event, EventKind, Level, NANOS_PER_MICRO, Nanos, Op, SECTOR_BYTES, Symbol};
+
+use super::Faults;
+use super::block::Action;
+use crate::TapError;
+
+/// More sectors than any disk has: 2^54, so that lengths in bytes stay within `i64`.
+pub const SECTORS_MAX: i64 = 1 << 54;
+
+/// One record of a trace.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// When it happened, in nanoseconds; what they count from is the format's.
+    pub ts: Nanos,
+    /// What happened.
+    pub what: What,
+}
+
+/// What a record tells.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A whole request, from formats with a line a request.
+    Request(Request),
+    /// One step of a request through the block layer, from blktrace.
+    Action(Action),
+}
+
+/// A request as its trace tells it, issued at the record's time.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Everything a row of `IOstream` says of it; `ts`, `kind` and `req_id` are set later.
+    pub event: Event,
+    /// How it ended: response, error; `Response` too where nobody knows.
+    pub end: EventKind,
+    /// Insert to issue, where known.
+    pub wait_ns: Option<Nanos>,
+    /// Issue to complete, where known.
+    pub service_ns: Option<Nanos>,
+    /// Insert to complete, where known. The record's time is then the insert's.
+    pub latency_ns: Option<Nanos>,
+}
+
+impl Request {
+    /// A request of which only what and where is known.
+    pub fn new(op: Op, extent: Extent, level: Level) -> Request {
+        let sector = (op != Op::Flush).then_some(extent.sector);
+        let mut event = Event::new(0, EventKind::Request, op, 0, sector, extent.sectors);
+        event.level = level;
+        Request {
+            event,
+            end: EventKind::Response,
+            wait_ns: None,
+            service_ns: None,
+            latency_ns: None,
+        }
+    }
+}
+
+/// Which sectors a request covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first.
+    pub sector: i64,
+    /// How many.
+    pub sectors: i64,
+}
+
+impl Extent {
+    /// No sectors: a flush.
+    pub const NONE: Extent = Extent {
+        sector: 0,
+        sectors: 0,
+    };
+
+    /// An extent counted in sectors.
+    ///
+    /// # Errors
+    /// When it lies beyond [`SECTORS_MAX`].
+    pub fn of_sectors(sector: u64, sectors: u64) -> Result<Extent, String> {
+        let max = SECTORS_MAX as u64;
+        if sector > max || sectors > max {
+            return Err(format!("sector {sector} + {sectors} lies beyond any disk"));
+        }
+        Ok(Extent {
+            sector: sector as i64,
+            sectors: sectors as i64,
+        })
+    }
+
+    /// The sectors that `length` bytes from byte `offset` on touch.
+    ///
+    /// # Errors
+    /// When it lies beyond [`SECTORS_MAX`].
+    pub fn of_bytes(offset: u64, length: u64) -> Result<Extent, String> {
+        let sector_bytes = SECTOR_BYTES as u64;
+        let Some(end) = offset.checked_add(length) else {
+            return Err(format!("byte {offset} + {length} lies beyond any disk"));
+        };
+        let first = offset / sector_bytes;
+        let sectors = match length {
+            0 => 0,
+            _ => end.div_ceil(sector_bytes) - first,
+        };
+        Extent::of_sectors(first, sectors)
+    }
+}
+
+/// `count` units of `unit_ns` nanoseconds each, as a time.
+///
+/// # Errors
+/// When it lies beyond the year 2262.
+pub fn nanos(count: u64, unit_ns: i64) -> Result<Nanos, String> {
+    i64::try_from(count)
+        .ok()
+        .and_then(|c| c.checked_mul(unit_ns))
+        .ok_or_else(|| format!("time {count} is out of range"))
+}
+
+/// `count` microseconds as a time.
+///
+/// # Errors
+/// As [`nanos`].
+pub fn micros(count: u64) -> Result<Nanos, String> {
+    nanos(count, NANOS_PER_MICRO)
+}
+
+/// The symbol of a name from a trace.
+///
+/// # Errors
+/// When the table of symbols is full.
+pub fn name(text: &str) -> Result<Symbol, String> {
+    Symbol::try_new(text).map_err(|full| full.to_string())
+}
+
+/// Reads a trace record by record.
+pub trait Reader: Send {
+    /// Reads on and appends some records to `out`, perhaps none; false once the trace has ended. Bad records go to `faults`.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a record is bad and the reader strict.
+    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError>;
+
+    /// How far through, from 0 to 1.
+    fn progress(&self) -> f64;
+
+    /// Whether the trace tells when requests finished. Where it does not, each is shown as finished at its own time, without
+    /// latency, and `IOstream` has requests only.
+    fn knows_responses(&self) -> bool;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_covers_every_sector_it_touches() {
+        let of = |offset, length| {
+            let extent = Extent::of_bytes(offset, length).unwrap();
+            (extent.sector, extent.sectors)
+        };
+        assert_eq!(of(0, 4096), (0, 8));
+        assert_eq!(of(511, 2), (0, 2));
+        assert_eq!(of(1024, 1), (2, 1));
+        assert_eq!(of(700, 0), (1, 0));
+        assert!(Extent::of_bytes(u64::MAX, 2).is_err());
+        assert!(Extent::of_sectors(u64::MAX, 0).is_err());
+    }
+}

@@ -1,0 +1,425 @@
+//! [`RecordingTap`]: a recording as a tap. Only the columns that the demands name are read.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::{RecordBatch, UInt32Array};
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+use weir_model::event::{io_schema, iostream_schema};
+use weir_model::{Batch, Column, Demand, EventKind, Nanos, Schema};
+
+use super::super::Source;
+use super::super::fault::{Faults, LATE, MALFORMED};
+use super::super::replay::before;
+use super::column::from_arrow;
+use super::recover::{Found, read_footer, value};
+use super::{RESPONSES_KEY, VERSION, VERSION_KEY};
+use crate::{Count, RECORDING, Said, Tap, TapError};
+
+/// Rows read at a time.
+const BATCH_ROWS: usize = 4096;
+
+/// A recording as a tap.
+pub struct RecordingTap {
+    input: Chunks,
+    metadata: ArrowReaderMetadata,
+    schema: Schema,
+    /// For each column of the schema, where it is in the batches that are read.
+    columns: Vec<Option<usize>>,
+    mask: ProjectionMask,
+    demands: Vec<Demand>,
+    responses_assumed: bool,
+    faults: Faults,
+    group: usize,
+    reader: Option<ParquetRecordBatchReader>,
+    rows_in_group: i64,
+    said: VecDeque<Said>,
+    ended: bool,
+    last_ts: Nanos,
+    rows_read: i64,
+    bytes_lost: u64,
+}
+
+/// A file, or bytes in memory.
+enum Chunks {
+    File(File),
+    Bytes(Bytes),
+}
+
+/// Opens a recording.
+///
+/// # Errors
+/// When the file cannot be read, is no recording, or has no footer anywhere.
+pub fn open(source: &Source, demands: &[Demand], strict: bool) -> Result<Box<dyn Tap>, TapError> {
+    let malformed = |reason: String| TapError::Malformed {
+        path: source.path().into(),
+        offset: 0,
+        reason,
+    };
+    let input = Chunks::open(source)?;
+    let opened = guarded(|| {
+        let found = input.read_footer()?;
+        let metadata = Arc::new(found.metadata);
+        let options = ArrowReaderOptions::new();
+        Ok((
+            ArrowReaderMetadata::try_new(metadata, options)?,
+            found.bytes_lost,
+        ))
+    });
+    let (metadata, bytes_lost) = opened.map_err(malformed)?;
+    if let Some(version) = value(metadata.metadata(), VERSION_KEY)
+        && version != VERSION
+    {
+        return Err(malformed(format!(
+            "a recording of version {version}; this weir reads {VERSION}"
+        )));
+    }
+    let responses = value(metadata.metadata(), RESPONSES_KEY);
+    let schema = io_schema();
+    let wanted = |name: &str| {
+        let at = schema.index(name);
+        name == "ts" || name == "type" || demands.iter().any(|d| d.columns.contains(&at))
+    };
+    let names: Vec<&str> = metadata
+        .schema()
+        .fields()
+        .iter()
+        .map(|f| f.name().as_str())
+        .collect();
+    for needed in ["ts", "type"] {
+        if !names.contains(&needed) {
+            return Err(malformed(format!(
+                "a Parquet file without a column `{needed}`: no recording"
+            )));
+        }
+    }
+    let known = |name: &str| schema.fields.iter().any(|f| f.name == name);
+    let read: Vec<usize> = (0..names.len())
+        .filter(|&i| known(names[i]) && wanted(names[i]))
+        .collect();
+    let place = |field: &weir_model::Field| read.iter().position(|&i| names[i] == field.name);
+    Ok(Box::new(RecordingTap {
+        columns: schema.fields.iter().map(place).collect(),
+        mask: ProjectionMask::roots(metadata.parquet_schema(), read.iter().copied()),
+        responses_assumed: responses == Some("assumed"),
+        input,
+        metadata,
+        schema,
+        demands: demands.to_vec(),
+        faults: Faults::new(source.path(), strict),
+        group: 0,
+        reader: None,
+        rows_in_group: 0,
+        said: VecDeque::new(),
+        ended: false,
+        last_ts: Nanos::MIN,
+        rows_read: 0,
+        bytes_lost,
+    }))
+}
+
+impl Chunks {
+    fn open(source: &Source) -> Result<Chunks, TapError> {
+        match source {
+            Source::Bytes(_, bytes) => Ok(Chunks::Bytes(bytes.clone().into())),
+            Source::File(path) => {
+                let file = File::open(path).map_err(|error| TapError::File {
+                    path: path.clone(),
+                    error,
+                })?;
+                Ok(Chunks::File(file))
+            }
+        }
+    }
+
+    fn read_footer(&self) -> Result<Found, ParquetError> {
+        match self {
+            Chunks::File(file) => read_footer(file),
+            Chunks::Bytes(bytes) => read_footer(bytes),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Chunks::File(file) => Length::len(file),
+            Chunks::Bytes(bytes) => Length::len(bytes),
+        }
+    }
+
+    fn reader(
+        &self,
+        metadata: &ArrowReaderMetadata,
+        mask: &ProjectionMask,
+        group: usize,
+    ) -> Result<ParquetRecordBatchReader, ParquetError> {
+        fn build<T: ChunkReader + 'static>(
+            input: T,
+            metadata: &ArrowReaderMetadata,
+            mask: &ProjectionMask,
+            group: usize,
+        ) -> Result<ParquetRecordBatchReader, ParquetError> {
+            ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
+                .with_projection(mask.clone())
+                .with_row_groups(vec![group])
+                .with_batch_size(BATCH_ROWS)
+                .build()
+        }
+        match self {
+            Chunks::File(file) => build(file.try_clone()?, metadata, mask, group),
+            Chunks::Bytes(bytes) => build(bytes.clone(), metadata, mask, group),
+        }
+    }
+}
+
+/// Runs the Parquet library on bytes that may be anything. It reports most of what is wrong with them as an error and panics at
+/// some; neither may end more than this file.
+fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("the Parquet library gave up on it".into()),
+    }
+}
+
+impl RecordingTap {
+    /// The next batch of the file, or `None` at its end. A row group that cannot be read is reported and left.
+    fn read(&mut self) -> Result<Option<RecordBatch>, TapError> {
+        loop {
+            if self.group >= self.metadata.metadata().num_row_groups() {
+                return Ok(None);
+            }
+            let (reader, input) = (&mut self.reader, &self.input);
+            let (metadata, mask, group) = (&self.metadata, &self.mask, self.group);
+            let next = guarded(|| {
+                let reader = match reader {
+                    Some(reader) => reader,
+                    None => reader.insert(input.reader(metadata, mask, group)?),
+                };
+                Ok(reader.next().transpose()?)
+            });
+            match next {
+                Ok(Some(batch)) => {
+                    self.rows_in_group += batch.num_rows() as i64;
+                    return Ok(Some(batch));
+                }
+                Ok(None) => self.next_group(),
+                Err(reason) => {
+                    let group = self.metadata.metadata().row_group(self.group);
+                    let offset = group.columns().first().map_or(0, |c| c.data_page_offset());
+                    let lost = group.num_rows().saturating_sub(self.rows_in_group).max(0);
+                    let reason = format!("row group {}: {reason}", self.group);
+                    self.faults
+                        .bad(u64::try_from(offset).unwrap_or(0), reason)?;
+                    self.faults.count("events_lost", MALFORMED, lost);
+                    self.next_group();
+                }
+            }
+        }
+    }
+
+    fn next_group(&mut self) {
+        self.group += 1;
+        self.reader = None;
+        self.rows_in_group = 0;
+    }
+
+    /// Says the rows of a batch to each demand.
+    fn say(&mut self, batch: &RecordBatch) -> Result<(), TapError> {
+        let first_row = self.rows_read;
+        self.rows_read += batch.num_rows() as i64;
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (place, field) in self.columns.iter().zip(&self.schema.fields) {
+            let column = match place {
+                Some(place) => from_arrow(batch.column(*place), field.ty),
+                None => Ok(Column::Nulls(batch.num_rows())),
+            };
+            match column {
+                Ok(column) => columns.push(column),
+                Err(reason) => {
+                    let reason =
+                        format!("rows from {first_row} on: column {}: {reason}", field.name);
+                    self.faults
+                        .count("events_lost", MALFORMED, batch.num_rows() as i64);
+                    return self.faults.bad(0, reason);
+                }
+            }
+        }
+        let (ts, kinds) = (self.schema.index("ts"), self.schema.index("type"));
+        let rows = self.usable(&columns[ts], &columns[kinds], first_row)?;
+        let Some(&(last, _, _)) = rows.last() else {
+            return Ok(());
+        };
+        for demand in 0..self.demands.len() {
+            if let Some(batch) = self.rows_of(demand, &rows, &columns) {
+                self.said.push_back(Said::Rows { demand, batch });
+            }
+        }
+        self.last_ts = last;
+        self.said.push_back(Said::Heartbeat(before(last)));
+        Ok(())
+    }
+
+    /// The rows that have a time, not before the last one, and a type: time, type and position, in time order.
+    fn usable(
+        &mut self,
+        ts: &Column,
+        kinds: &Column,
+        first_row: i64,
+    ) -> Result<Vec<(Nanos, EventKind, u32)>, TapError> {
+        let mut rows = Vec::with_capacity(ts.len());
+        let (mut bad, mut late) = (None, 0);
+        for row in 0..ts.len() {
+            let kind = match kinds {
+                Column::Text(ids) if !kinds.is_null(row) => EventKind::ALL
+                    .into_iter()
+                    .find(|k| k.symbol().id() == ids.value(row)),
+                _ => None,
+            };
+            match (ts, kind) {
+                (Column::Int(times), Some(kind)) if !ts.is_null(row) => {
+                    let time = times.value(row);
+                    match time < self.last_ts {
+                        true => late += 1,
+                        false => rows.push((time, kind, row as u32)),
+                    }
+                }
+                _ => {
+                    bad.get_or_insert(row);
+                    self.faults.count("events_lost", MALFORMED, 1);
+                }
+            }
+        }
+        if let Some(row) = bad {
+            let row = first_row + row as i64;
+            self.faults.bad(
+                0,
+                format!("row {row}: no time, or a type that is none of Q, R, E, N"),
+            )?;
+        }
+        self.faults.count("events_lost", LATE, late);
+        if !rows.is_sorted_by_key(|r| r.0) {
+            rows.sort_by_key(|r| r.0);
+        }
+        Ok(rows)
+    }
+
+    fn rows_of(
+        &self,
+        demand: usize,
+        rows: &[(Nanos, EventKind, u32)],
+        columns: &[Column],
+    ) -> Option<Batch> {
+        let demand = &self.demands[demand];
+        let is = |name: &str| demand.stream.eq_ignore_ascii_case(name);
+        let (io, iostream) = (is("IO"), is("IOstream"));
+        let wanted = |kind: EventKind| match kind {
+            EventKind::Request => !io,
+            _ => !(iostream && self.responses_assumed),
+        };
+        if !io && !iostream && !is(RECORDING) {
+            return None;
+        }
+        let picked: Vec<_> = rows.iter().filter(|(_, kind, _)| wanted(*kind)).collect();
+        if picked.is_empty() {
+            return None;
+        }
+        let in_place = picked.len() == columns[0].len()
+            && picked
+                .iter()
+                .enumerate()
+                .all(|(i, (_, _, row))| i == *row as usize);
+        let indices: UInt32Array = picked.iter().map(|(_, _, row)| *row).collect();
+        let width = match iostream {
+            true => iostream_schema().len(),
+            false => self.schema.len(),
+        };
+        let columns = columns[..width].iter().enumerate().map(|(i, column)| {
+            match (demand.columns.contains(&i), in_place) {
+                (false, _) => Column::Nulls(picked.len()),
+                (true, true) => column.clone(),
+                (true, false) => taken(column, &indices),
+            }
+        });
+        let ts: Vec<Nanos> = picked.iter().map(|(ts, _, _)| *ts).collect();
+        Some(Batch::stream(ts, columns.collect()))
+    }
+}
+
+/// The rows of a column at `indices`.
+fn taken(column: &Column, indices: &UInt32Array) -> Column {
+    use arrow_array::cast::AsArray;
+    use arrow_select::take::take;
+    let within = "indices are those of the column's rows";
+    match column {
+        Column::Int(a) => Column::Int(take(a, indices, None).expect(within).as_primitive().clone()),
+        Column::Text(a) => {
+            Column::Text(take(a, indices, None).expect(within).as_primitive().clone())
+        }
+        Column::Float(a) => {
+            Column::Float(take(a, indices, None).expect(within).as_primitive().clone())
+        }
+        Column::Bool(a) => Column::Bool(take(a, indices, None).expect(within).as_boolean().clone()),
+        Column::Nulls(_) | Column::Tally(_) => Column::Nulls(indices.values().len()),
+    }
+}
+
+impl Tap for RecordingTap {
+    fn next(&mut self, _patience: Duration) -> Result<Said, TapError> {
+        while self.said.is_empty() && !self.ended {
+            match self.read()? {
+                Some(batch) => self.say(&batch)?,
+                None => self.ended = true,
+            }
+        }
+        Ok(self.said.pop_front().unwrap_or(Said::End))
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        let count = |counter, cause, total| Count {
+            counter,
+            cause,
+            device: None,
+            total,
+        };
+        let mut counts = vec![count("events_in", None, self.rows_read)];
+        if self.bytes_lost > 0 {
+            counts.push(count("bytes_lost", Some("cut_off"), self.bytes_lost as i64));
+        }
+        [counts, self.faults.counts()].concat()
+    }
+
+    fn progress(&self) -> Option<f64> {
+        let rows = self.metadata.metadata().file_metadata().num_rows();
+        Some((self.rows_read as f64 / rows.max(1) as f64).clamp(0.0, 1.0))
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let read = self.columns.iter().flatten().count();
+        let mut lines = vec![format!("reads {read} of {} columns", self.columns.len())];
+        if self.bytes_lost > 0 {
+            lines.push(format!(
+                "the recording was cut off: {} of its {} bytes belong to no complete row group",
+                self.bytes_lost,
+                self.input.len()
+            ));
+        }
+        lines
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.faults.messages().to_vec()
+    }
+
+    fn responses_assumed(&self) -> bool {
+        self.responses_assumed
+    }
+}

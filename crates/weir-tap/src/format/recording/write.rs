@@ -1,0 +1,266 @@
+//! [`RecordingWriter`]: writes batches as a recording that is readable up to the last row group at any moment.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use parquet::arrow::{ArrowWriter, encode_arrow_schema};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use weir_model::arrow::{arrow_array, arrow_field};
+use weir_model::event::io_schema;
+use weir_model::{Batch, Schema};
+
+use super::super::write::{Header, Writer};
+use super::{
+    CLOSED_KEY, COUNT_PREFIX, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION, VERSION_KEY,
+};
+use crate::{Count, TapError};
+
+/// Rows after which a row group is written.
+pub const GROUP_ROWS: usize = 128 << 10;
+
+/// A row group is written after this time at the latest ..
+const GROUP_TIME_MIN: Duration = Duration::from_secs(5);
+/// .. and after this in a recording that has gone on for long, so that it does not fall to crumbs.
+const GROUP_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Footers of the whole file may take this much, ..
+const WHOLE_FOOTERS_BYTES: usize = 1 << 20;
+/// .. and this part of the file.
+const WHOLE_FOOTERS_SHARE: usize = 8;
+
+/// Key of the Arrow schema in a footer, as every Arrow library reads it.
+const ARROW_SCHEMA_KEY: &str = "ARROW:schema";
+
+/// Writes a recording.
+pub struct RecordingWriter {
+    path: PathBuf,
+    schema: Schema,
+    arrow_schema: SchemaRef,
+    header: Header,
+    writer: ArrowWriter<File>,
+    counts: Vec<Count>,
+    rows_in_group: usize,
+    opened: Instant,
+    group_opened: Instant,
+    footers: Footers,
+}
+
+/// What was spent on footers so far.
+#[derive(Default)]
+struct Footers {
+    whole_bytes: usize,
+    /// Bytes that the last footer took for a row group.
+    bytes_per_group: usize,
+    /// Row groups that the footers so far have.
+    groups: usize,
+    /// Where the last footer ends.
+    end: usize,
+}
+
+/// Starts a recording at `path`, over whatever is there.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn create(path: &Path, header: &Header) -> Result<Box<dyn Writer>, TapError> {
+    Ok(Box::new(RecordingWriter::create(path, header)?))
+}
+
+impl RecordingWriter {
+    /// As [`create`].
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn create(path: &Path, header: &Header) -> Result<RecordingWriter, TapError> {
+        let failed = |error| TapError::File {
+            path: path.into(),
+            error,
+        };
+        let schema = io_schema();
+        let fields: Vec<_> = schema
+            .fields
+            .iter()
+            .map(|f| arrow_field(&f.name, f))
+            .collect();
+        let arrow_schema = SchemaRef::new(arrow_schema::Schema::new(fields));
+        let file = File::create(path).map_err(failed)?;
+        let properties = WriterProperties::builder()
+            .set_created_by(format!("weir {}", env!("CARGO_PKG_VERSION")))
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true)
+            .set_max_row_group_row_count(Some(2 * GROUP_ROWS))
+            .build();
+        let writer = ArrowWriter::try_new(file, arrow_schema.clone(), Some(properties));
+        let writer = writer.map_err(|e| failed(std::io::Error::other(e)))?;
+        let mut recording = RecordingWriter {
+            path: path.into(),
+            schema,
+            arrow_schema,
+            header: header.clone(),
+            writer,
+            counts: Vec::new(),
+            rows_in_group: 0,
+            opened: Instant::now(),
+            group_opened: Instant::now(),
+            footers: Footers::default(),
+        };
+        recording.write_footer()?;
+        Ok(recording)
+    }
+
+    /// Writes the row group in hand and a footer, so that what was recorded so far survives a crash of this process. [`Writer::write`]
+    /// does so from time to time.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn flush_group(&mut self) -> Result<(), TapError> {
+        if self.rows_in_group > 0 {
+            let flushed = self.writer.flush();
+            self.parquet(flushed)?;
+            self.rows_in_group = 0;
+            self.write_footer()?;
+        }
+        self.group_opened = Instant::now();
+        Ok(())
+    }
+
+    fn write_footer(&mut self) -> Result<(), TapError> {
+        let groups = self.writer.flushed_row_groups();
+        let whole_estimate = self.footers.bytes_per_group * groups.len();
+        let allowed = WHOLE_FOOTERS_BYTES + self.writer.bytes_written() / WHOLE_FOOTERS_SHARE;
+        let whole = self.footers.whole_bytes + whole_estimate <= allowed;
+        let covered = match whole {
+            true => groups,
+            false => &groups[self.footers.groups..],
+        };
+        let mut keys = self.keys(false);
+        if !whole {
+            keys.push(KeyValue::new(
+                PREVIOUS_KEY.into(),
+                self.footers.end.to_string(),
+            ));
+        }
+        keys.push(KeyValue::new(
+            ARROW_SCHEMA_KEY.into(),
+            encode_arrow_schema(&self.arrow_schema),
+        ));
+        let footer = self.footer(covered.to_vec(), keys);
+        let mut footer = self.parquet(footer)?;
+        if whole {
+            self.footers.whole_bytes += footer.len();
+        } else {
+            let magic = footer.len() - PART.len();
+            footer[magic..].copy_from_slice(&PART);
+        }
+        self.footers.bytes_per_group = footer.len() / covered.len().max(1);
+        self.footers.groups = groups.len();
+        let written = self
+            .writer
+            .write_all(&footer)
+            .and_then(|()| self.writer.sync());
+        written.map_err(|error| TapError::File {
+            path: self.path.clone(),
+            error,
+        })?;
+        self.footers.end = self.writer.bytes_written();
+        Ok(())
+    }
+
+    /// The bytes of a footer of these row groups.
+    fn footer(
+        &self,
+        groups: Vec<RowGroupMetaData>,
+        keys: Vec<KeyValue>,
+    ) -> Result<Vec<u8>, ParquetError> {
+        let rows = groups.iter().map(RowGroupMetaData::num_rows).sum();
+        let schema = parquet::arrow::ArrowSchemaConverter::new().convert(&self.arrow_schema)?;
+        let created_by = format!("weir {}", env!("CARGO_PKG_VERSION"));
+        let file = FileMetaData::new(
+            1,
+            rows,
+            Some(created_by),
+            Some(keys),
+            Arc::new(schema),
+            None,
+        );
+        let mut bytes = Vec::new();
+        let metadata = ParquetMetaData::new(file, groups);
+        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish()?;
+        Ok(bytes)
+    }
+
+    fn keys(&self, closed: bool) -> Vec<KeyValue> {
+        let responses = match self.header.responses_assumed {
+            true => "assumed",
+            false => "known",
+        };
+        let mut keys = vec![
+            KeyValue::new(VERSION_KEY.into(), VERSION.to_owned()),
+            KeyValue::new(SOURCE_KEY.into(), self.header.source.clone()),
+            KeyValue::new(RESPONSES_KEY.into(), responses.to_owned()),
+            KeyValue::new(CLOSED_KEY.into(), closed.to_string()),
+        ];
+        for count in &self.counts {
+            let device = count.device.map(|d| d.as_str());
+            let parts = [Some(count.counter), count.cause, device];
+            let parts: Vec<&str> = parts.into_iter().flatten().collect();
+            let key = format!("{COUNT_PREFIX}{}", parts.join("."));
+            keys.push(KeyValue::new(key, count.total.to_string()));
+        }
+        keys
+    }
+
+    fn parquet<T>(&self, result: Result<T, ParquetError>) -> Result<T, TapError> {
+        result.map_err(|error| TapError::File {
+            path: self.path.clone(),
+            error: std::io::Error::other(error),
+        })
+    }
+
+    fn group_is_due(&self) -> bool {
+        let patience = (self.opened.elapsed() / 16).clamp(GROUP_TIME_MIN, GROUP_TIME_MAX);
+        self.rows_in_group >= GROUP_ROWS || self.group_opened.elapsed() >= patience
+    }
+}
+
+impl Writer for RecordingWriter {
+    fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
+        if !batch.is_empty() {
+            let columns = batch.columns.iter().zip(&self.schema.fields);
+            let arrays = columns
+                .map(|(column, field)| arrow_array(column, field.ty))
+                .collect();
+            let rows = RecordBatch::try_new(self.arrow_schema.clone(), arrays)
+                .expect("a batch of a recording has the columns of IO");
+            let written = self.writer.write(&rows);
+            self.parquet(written)?;
+            self.rows_in_group += batch.len();
+        }
+        match self.group_is_due() {
+            true => self.flush_group(),
+            false => Ok(()),
+        }
+    }
+
+    fn count(&mut self, counts: Vec<Count>) {
+        self.counts = counts;
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), TapError> {
+        for key in self.keys(true) {
+            self.writer.append_key_value_metadata(key);
+        }
+        let finished = self.writer.finish();
+        self.parquet(finished)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! [`Replay`]: a trace file as a tap. It says what a live tap would have said, as fast as it is asked.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use weir_model::{Demand, EventBatch, EventKind, IoBatch, IoEvent, Nanos};
+
+use super::Faults;
+use super::fault::LATE;
+use super::order::{Order, SLACK_RECORDS};
+use super::pairing::Pairing;
+use super::record::Reader;
+use super::wanted::passes;
+use crate::{Count, RECORDING, Said, Tap, TapError};
+
+/// Rows in a batch, about: what is ready when there are at least so many is said at once.
+pub const BATCH_ROWS: usize = 2048;
+
+/// A trace file as a tap.
+pub struct Replay {
+    format: &'static str,
+    reader: Box<dyn Reader>,
+    faults: Faults,
+    order: Order,
+    pairing: Pairing,
+    rows: Vec<IoEvent>,
+    served: Vec<Served>,
+    said: VecDeque<Said>,
+    ended: bool,
+    rows_total: i64,
+}
+
+/// A demand and how its rows are made.
+struct Served {
+    demand: Demand,
+    batch: Rows,
+}
+
+enum Rows {
+    /// Finished requests only.
+    Io(IoBatch),
+    /// Every event.
+    IoStream(EventBatch),
+    /// Both, with the columns of `IO`.
+    Recording(IoBatch),
+    /// The trace knows nothing of that stream.
+    Nothing,
+}
+
+impl Replay {
+    /// A tap that reads `reader` and serves `demands`.
+    pub fn new(
+        format: &'static str,
+        reader: Box<dyn Reader>,
+        faults: Faults,
+        demands: &[Demand],
+    ) -> Replay {
+        Replay {
+            format,
+            reader,
+            faults,
+            order: Order::new(SLACK_RECORDS),
+            pairing: Pairing::default(),
+            rows: Vec::new(),
+            served: demands.iter().map(Served::new).collect(),
+            said: VecDeque::new(),
+            ended: false,
+            rows_total: 0,
+        }
+    }
+
+    /// Reads on until there are rows for a batch, or the trace has ended.
+    fn advance(&mut self) -> Result<(), TapError> {
+        while self.rows.len() < BATCH_ROWS && !self.ended {
+            while !self.order.is_full() && !self.ended {
+                self.ended = !self.reader.read(self.order.input(), &mut self.faults)?;
+            }
+            let (rows, faults) = (&mut self.rows, &mut self.faults);
+            let pairing = &mut self.pairing;
+            let late = self
+                .order
+                .give(self.ended, |record| pairing.take(record, rows, faults));
+            faults.count("events_lost", LATE, late as i64);
+            if self.ended {
+                pairing.finish(rows);
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        self.rows_total += rows.len() as i64;
+        for rows in rows.chunks(2 * BATCH_ROWS) {
+            let assumed = !self.reader.knows_responses();
+            for (demand, served) in self.served.iter().enumerate() {
+                if let Some(batch) = served.batch(rows, assumed) {
+                    self.said.push_back(Said::Rows { demand, batch });
+                }
+            }
+            // More rows of the last instant may follow.
+            let last = rows[rows.len() - 1].event.ts;
+            self.said.push_back(Said::Heartbeat(before(last)));
+        }
+        if self.ended {
+            self.said.push_back(Said::End);
+        }
+    }
+}
+
+/// The instant before `ts`.
+pub(super) fn before(ts: Nanos) -> Nanos {
+    ts.saturating_sub(1)
+}
+
+impl Served {
+    fn new(demand: &Demand) -> Served {
+        let columns = Some(&demand.columns[..]);
+        let is = |name: &str| demand.stream.eq_ignore_ascii_case(name);
+        let batch = if is("IO") {
+            Rows::Io(IoBatch::new(columns))
+        } else if is("IOstream") {
+            Rows::IoStream(EventBatch::new(columns))
+        } else if is(RECORDING) {
+            Rows::Recording(IoBatch::new(columns))
+        } else {
+            Rows::Nothing
+        };
+        Served {
+            demand: demand.clone(),
+            batch,
+        }
+    }
+
+    /// The rows of this demand among `rows`, if any. Responses that are only assumed are no events of `IOstream`.
+    fn batch(&self, rows: &[IoEvent], responses_assumed: bool) -> Option<weir_model::Batch> {
+        let asked = |row: &&IoEvent| row.event.kind == EventKind::Request;
+        let wanted = |row: &&IoEvent| passes(&self.demand.predicate, row);
+        let picked: Vec<IoEvent> = match &self.batch {
+            Rows::Nothing => return None,
+            Rows::Io(_) => rows
+                .iter()
+                .filter(|r| !asked(r))
+                .filter(wanted)
+                .copied()
+                .collect(),
+            Rows::IoStream(_) if responses_assumed => {
+                rows.iter().filter(asked).filter(wanted).copied().collect()
+            }
+            _ => rows.iter().filter(wanted).copied().collect(),
+        };
+        if picked.is_empty() {
+            return None;
+        }
+        Some(match &self.batch {
+            Rows::IoStream(batch) => {
+                let events: Vec<_> = picked.iter().map(|r| r.event).collect();
+                batch.build(&events)
+            }
+            Rows::Io(batch) | Rows::Recording(batch) => batch.build(&picked),
+            Rows::Nothing => return None,
+        })
+    }
+}
+
+impl Tap for Replay {
+    fn next(&mut self, _patience: Duration) -> Result<Said, TapError> {
+        if self.said.is_empty() && !self.ended {
+            self.advance()?;
+            self.say();
+        }
+        Ok(self.said.pop_front().unwrap_or(Said::End))
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        let rows = Count {
+            counter: "events_in",
+            cause: None,
+            device: None,
+            total: self.rows_total,
+        };
+        [vec![rows], self.faults.counts()].concat()
+    }
+
+    fn progress(&self) -> Option<f64> {
+        Some(self.reader.progress())
+    }
+
+    fn describe(&self) -> Vec<String> {
+        vec![format!(
+            "reads {} records and applies the selections that a tap knows",
+            self.format
+        )]
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.faults.messages().to_vec()
+    }
+
+    fn responses_assumed(&self) -> bool {
+        !self.reader.knows_responses()
+    }
+}

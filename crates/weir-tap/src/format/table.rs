@@ -1,0 +1,154 @@
+//! [`Table`]: requests by device, operation and first sector; when it is full the oldest makes room.
+
+use std::collections::BTreeMap;
+
+use weir_model::{Op, Symbol};
+
+/// Most requests a table holds. More than that outstanding at once means that their ends were never recorded.
+pub const REQUESTS_MAX: usize = 1 << 18;
+
+/// Which requests a record may speak of. Several may be outstanding at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    device: u32,
+    op: Op,
+    /// First sector.
+    pub sector: i64,
+}
+
+impl Place {
+    /// The place of an operation on a device.
+    pub fn new(device: Symbol, op: Op, sector: i64) -> Place {
+        Place {
+            device: device.id(),
+            op,
+            sector,
+        }
+    }
+
+    /// The same operation on the same device at another sector.
+    pub fn at(self, sector: i64) -> Place {
+        Place { sector, ..self }
+    }
+}
+
+/// Something that covers sectors from its place on.
+pub trait Span {
+    /// How many sectors.
+    fn sectors(&self) -> i64;
+}
+
+/// Requests by place, oldest first at each.
+#[derive(Debug)]
+pub struct Table<V> {
+    max: usize,
+    by_place: BTreeMap<(Place, u64), V>,
+    by_age: BTreeMap<u64, Place>,
+    next: u64,
+}
+
+impl<V: Span> Table<V> {
+    /// An empty table for `max` requests.
+    pub fn new(max: usize) -> Table<V> {
+        Table {
+            max,
+            by_place: BTreeMap::new(),
+            by_age: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Adds a request; the oldest comes back if it had to make room.
+    pub fn insert(&mut self, place: Place, value: V) -> Option<V> {
+        let oldest = match self.by_place.len() >= self.max {
+            true => self
+                .by_age
+                .first_key_value()
+                .map(|(&age, &place)| (place, age)),
+            false => None,
+        };
+        self.by_place.insert((place, self.next), value);
+        self.by_age.insert(self.next, place);
+        self.next += 1;
+        oldest.and_then(|key| self.take_key(key))
+    }
+
+    /// The request at `place`: the oldest of `sectors` sectors, or else the oldest.
+    pub fn find(&self, place: Place, sectors: i64) -> Option<&V> {
+        self.key(place, sectors).map(|key| &self.by_place[&key])
+    }
+
+    /// Takes that request out.
+    pub fn take(&mut self, place: Place, sectors: i64) -> Option<V> {
+        let key = self.key(place, sectors)?;
+        self.take_key(key)
+    }
+
+    /// Takes out the request that ends just before `place`, with where it starts.
+    pub fn take_before(&mut self, place: Place) -> Option<(Place, V)> {
+        /// Overlapping requests are rare: it is the nearest, or close to it.
+        const LOOK_BACK: usize = 16;
+        let before = self.by_place.range(..(place, 0)).rev().take(LOOK_BACK);
+        let mut same = before.filter(|((p, _), _)| p.at(0) == place.at(0));
+        let key = *same
+            .find(|((p, _), v)| p.sector + v.sectors() == place.sector)?
+            .0;
+        Some((key.0, self.take_key(key)?))
+    }
+
+    fn take_key(&mut self, key: (Place, u64)) -> Option<V> {
+        self.by_age.remove(&key.1);
+        self.by_place.remove(&key)
+    }
+
+    fn key(&self, place: Place, sectors: i64) -> Option<(Place, u64)> {
+        let here = || self.by_place.range((place, 0)..=(place, u64::MAX));
+        let same = here().find(|(_, v)| v.sectors() == sectors);
+        same.or_else(|| here().next()).map(|(key, _)| *key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Span for i64 {
+        fn sectors(&self) -> i64 {
+            *self
+        }
+    }
+
+    fn place(sector: i64) -> Place {
+        Place::new(Symbol::new("8,0"), Op::Read, sector)
+    }
+
+    #[test]
+    fn the_oldest_makes_room_in_a_full_table() {
+        let mut table = Table::new(2);
+        assert_eq!(table.insert(place(1), 7), None);
+        assert_eq!(table.insert(place(0), 8), None);
+        assert_eq!(table.insert(place(2), 8), Some(7));
+        assert!(table.find(place(1), 8).is_none());
+        assert!(table.find(place(0), 8).is_some());
+    }
+
+    #[test]
+    fn two_requests_at_one_place_are_told_apart_by_size_then_age() {
+        let mut table = Table::new(9);
+        table.insert(place(0), 8);
+        table.insert(place(0), 16);
+        assert_eq!(table.take(place(0), 16), Some(16));
+        assert_eq!(table.take(place(0), 1), Some(8));
+        assert_eq!(table.take(place(0), 1), None);
+    }
+
+    #[test]
+    fn a_neighbour_is_found_by_its_end() {
+        let mut table = Table::new(9);
+        table.insert(place(0), 64);
+        table.insert(place(32), 8);
+        assert_eq!(table.take_before(place(64)), Some((place(0), 64)));
+        assert_eq!(table.take_before(place(64)), None);
+        assert_eq!(table.take_before(place(40)).unwrap().1, 8);
+    }
+}

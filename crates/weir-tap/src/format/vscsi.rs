@@ -1,0 +1,194 @@
+//! `.vscsi`: the binary command trace of VMware's vscsiStats, versions 1 and 2, as CloudPhysics gave it out.
+//!
+//! Little-endian records without a file header (layouts as in the readers of libCacheSim; field names and the microseconds as in
+//! vscsiStats' own text form, `#Serial Number,IO Data Length,Num SG Entries,Command Type,LBN,Time Stamp (microseconds)`):
+//!
+//! | version | bytes | fields |
+//! | --- | --- | --- |
+//! | 1 | 32 | u32 serial, u32 length, u32 scatter-gather entries, u16 SCSI opcode, u16 version << 8, u64 lbn, u64 time |
+//! | 2 | 40 | u16 SCSI opcode, u16 version << 8, u32 serial, u32 length, u32 scatter-gather entries, u64 lbn, u64 time, u64 response time |
+//!
+//! Lengths are in bytes, the lbn in sectors of 512 bytes, times in microseconds. The serial wraps and is not in order, so requests are
+//! numbered afresh. Version 1 knows no completions. Nothing in the file names the disk: it is called as the file is.
+
+use weir_model::{Level, Symbol};
+
+use super::Faults;
+use super::record::{Reader, Record, Request, What, micros, name};
+use super::scsi;
+use super::source::{Input, Source};
+use super::vscsi_csv::extent;
+use crate::TapError;
+
+/// Records read at a time.
+const RECORDS_PER_READ: usize = 1024;
+
+/// Records that must look right for a file to be one of these.
+const RECORDS_SNIFFED: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Version {
+    V1,
+    V2,
+}
+
+/// The fields of a record that are used.
+struct Command {
+    opcode: u16,
+    version: u16,
+    length: u32,
+    lbn: u64,
+    time_us: u64,
+    response_us: Option<u64>,
+}
+
+impl Version {
+    const ALL: [Version; 2] = [Version::V2, Version::V1];
+
+    fn number(self) -> u16 {
+        match self {
+            Version::V1 => 1,
+            Version::V2 => 2,
+        }
+    }
+
+    fn record_bytes(self) -> usize {
+        match self {
+            Version::V1 => 32,
+            Version::V2 => 40,
+        }
+    }
+
+    fn command(self, record: &[u8]) -> Command {
+        let u16_at = |at: usize| u16::from_le_bytes([record[at], record[at + 1]]);
+        let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        match self {
+            Version::V1 => Command {
+                length: u32_at(4),
+                opcode: u16_at(12),
+                version: u16_at(14),
+                lbn: u64_at(16),
+                time_us: u64_at(24),
+                response_us: None,
+            },
+            Version::V2 => Command {
+                opcode: u16_at(0),
+                version: u16_at(2),
+                length: u32_at(8),
+                lbn: u64_at(16),
+                time_us: u64_at(24),
+                response_us: Some(u64_at(32)),
+            },
+        }
+    }
+
+    /// How many of the first records look right, and how many were looked at.
+    fn fits(self, head: &[u8]) -> (usize, usize) {
+        let records = head.chunks_exact(self.record_bytes()).take(RECORDS_SNIFFED);
+        let right = records.clone().filter(|r| {
+            let command = self.command(r);
+            command.version >> 8 == self.number() && command.opcode <= 0xff
+        });
+        (right.count(), records.count())
+    }
+
+    fn of(head: &[u8]) -> Option<Version> {
+        Version::ALL.into_iter().find(|v| {
+            let (right, seen) = v.fits(head);
+            right * 2 > seen
+        })
+    }
+}
+
+/// Whether `head` starts a `.vscsi` file.
+pub fn sniff(head: &[u8]) -> Option<bool> {
+    Some(Version::of(head).is_some())
+}
+
+/// Opens a trace.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn open(source: &Source) -> Result<Box<dyn Reader>, TapError> {
+    let mut input = Input::open(source)?;
+    let version = Version::of(input.peek(super::SNIFF_BYTES)?);
+    Ok(Box::new(Vscsi {
+        disk: name(source.stem()).ok(),
+        input,
+        // A file in which no record looks right is read as version 1, and every record reported.
+        version: version.unwrap_or(Version::V1),
+    }))
+}
+
+struct Vscsi {
+    input: Input,
+    version: Version,
+    disk: Option<Symbol>,
+}
+
+impl Reader for Vscsi {
+    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+        let bytes = self.version.record_bytes();
+        for _ in 0..RECORDS_PER_READ {
+            let offset = self.input.offset();
+            let record = self.input.peek(bytes)?;
+            let seen = record.len();
+            if seen < bytes {
+                if seen > 0 {
+                    faults.bad(
+                        offset,
+                        format!("{seen} bytes of a record of {bytes}: cut off"),
+                    )?;
+                }
+                self.input.consume(seen);
+                return Ok(false);
+            }
+            let command = self.version.command(record);
+            self.input.consume(bytes);
+            match self.record(&command) {
+                Ok(Some(record)) => out.push(record),
+                Ok(None) => faults.count("skipped", "not_block_io", 1),
+                Err(reason) => faults.bad(offset, reason)?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn progress(&self) -> f64 {
+        self.input.progress()
+    }
+
+    fn knows_responses(&self) -> bool {
+        self.version == Version::V2
+    }
+}
+
+impl Vscsi {
+    fn record(&self, command: &Command) -> Result<Option<Record>, String> {
+        if command.version >> 8 != self.version.number() {
+            return Err(format!(
+                "version {:#06x} in a record of version {}",
+                command.version,
+                self.version.number()
+            ));
+        }
+        let opcode = u8::try_from(command.opcode)
+            .map_err(|_| format!("{:#06x} is not a SCSI opcode", command.opcode))?;
+        let Some(op) = scsi::op(opcode) else {
+            return Ok(None);
+        };
+        let extent = extent(command.lbn, u64::from(command.length))?;
+        let mut request = Request::new(op, extent, Level::Vdisk);
+        request.event.vdisk = self.disk;
+        let ts = micros(command.time_us)?;
+        request.latency_ns = command.response_us.map(micros).transpose()?;
+        if ts.checked_add(request.latency_ns.unwrap_or(0)).is_none() {
+            return Err("the response time is out of range".into());
+        }
+        Ok(Some(Record {
+            ts,
+            what: What::Request(request),
+        }))
+    }
+}

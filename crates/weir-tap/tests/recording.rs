@@ -1,0 +1,340 @@
+//! Recordings: what is written is read, in DuckDB, Polars and pandas too, and a crash loses at most the last row group.
+
+mod traces;
+
+use std::path::Path;
+use std::process::Command;
+
+use proptest::prelude::*;
+use traces::{Heard, Scratch, hear, read, read_bytes};
+use weir_model::{Event, EventKind, IoBatch, IoEvent, Level, Op, Symbol, Value};
+use weir_tap::Count;
+use weir_tap::format::recording::RecordingWriter;
+use weir_tap::format::{self, Header, Options, Source, Writer};
+
+/// In November 2023.
+const START: i64 = 1_700_000_000_000_000_000;
+
+fn io(ts: i64, kind: EventKind, req_id: i64) -> IoEvent {
+    let mut event = Event::new(ts, kind, Op::Write, req_id, Some(8 * req_id), 8);
+    event.vm = Some(Symbol::new("muscatvm51"));
+    event.vdisk = Some(Symbol::new("/dev/vda"));
+    event.pid = (req_id % 2 == 0).then_some(42);
+    let done = kind != EventKind::Request;
+    IoEvent {
+        event,
+        wait_ns: done.then_some(10),
+        service_ns: done.then_some(90),
+        latency_ns: done.then_some(100),
+        in_flight: done.then_some(1),
+        seek_sectors: (done && req_id > 0).then_some(1),
+    }
+}
+
+/// `groups` row groups of `rows` rows each, and where the file ended after each.
+fn write_groups(path: &Path, groups: i64, rows: i64, close: bool) -> Vec<u64> {
+    let header = Header {
+        source: "a test".into(),
+        responses_assumed: false,
+    };
+    let mut writer = RecordingWriter::create(path, &header).unwrap();
+    let length = || std::fs::metadata(path).unwrap().len();
+    let mut ends = vec![length()];
+    for group in 0..groups {
+        let kinds = [EventKind::Request, EventKind::Response];
+        let events = (0..rows).map(|i| io(START + group * 1000 + i, kinds[(i % 2) as usize], i));
+        writer
+            .write(&IoBatch::new(None).build(&events.collect::<Vec<_>>()))
+            .unwrap();
+        writer.count(vec![Count {
+            counter: "events_lost",
+            cause: Some("ring_full"),
+            device: Some(Symbol::new("sda")),
+            total: group + 1,
+        }]);
+        writer.flush_group().unwrap();
+        ends.push(length());
+    }
+    if close {
+        Box::new(writer).finish().unwrap();
+    }
+    ends
+}
+
+fn any_event() -> impl Strategy<Value = IoEvent> {
+    let name = || proptest::option::of("[a-z/]{0,8}".prop_map(|s| Symbol::new(&s)));
+    let number = || proptest::option::of(any::<i64>());
+    let what = (
+        0..4usize,
+        0..5usize,
+        any::<i64>(),
+        number(),
+        0..1i64 << 54,
+        0..3usize,
+    );
+    let texts = (name(), name(), name(), name(), name(), name(), name());
+    let numbers = (number(), number(), number(), number(), number(), number());
+    let times = (number(), number(), number(), number(), number());
+    (what, texts, numbers, times).prop_map(|(what, texts, numbers, times)| {
+        let (kind, op, req_id, sector, sectors, level) = what;
+        let mut event = Event::new(
+            0,
+            EventKind::ALL[kind],
+            Op::ALL[op],
+            req_id,
+            sector,
+            sectors,
+        );
+        event.level = Level::ALL[level];
+        (
+            event.vm,
+            event.vdisk,
+            event.pdisk,
+            event.host,
+            event.comm,
+            event.cgroup,
+            event.flags,
+        ) = texts;
+        (
+            event.agent_ts,
+            event.monitor_ts,
+            event.pid,
+            event.cpu,
+            event.error,
+            event.merges,
+        ) = numbers;
+        let (wait_ns, service_ns, latency_ns, in_flight, seek_sectors) = times;
+        IoEvent {
+            event,
+            wait_ns,
+            service_ns,
+            latency_ns,
+            in_flight,
+            seek_sectors,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_written_is_read(
+        mut events in proptest::collection::vec(any_event(), 0..40),
+        mut times in proptest::collection::vec(any::<i64>(), 40),
+        cut in 0..40usize,
+    ) {
+        times.sort_unstable();
+        for (event, ts) in events.iter_mut().zip(times) {
+            event.event.ts = ts;
+        }
+        let scratch = Scratch::new("what_is_written");
+        let path = scratch.path("x.parquet");
+        let mut writer = RecordingWriter::create(&path, &Header::default()).unwrap();
+        let (first, second) = events.split_at(cut.min(events.len()));
+        writer.write(&IoBatch::new(None).build(first)).unwrap();
+        writer.flush_group().unwrap();
+        writer.write(&IoBatch::new(None).build(second)).unwrap();
+        Box::new(writer).finish().unwrap();
+        let heard = read(&path);
+        let written = IoBatch::new(None).build(&events);
+        prop_assert_eq!(heard.recording.ts, written.ts.to_vec());
+        let rows: Vec<Vec<Value>> = (0..written.len()).map(|i| written.row(i)).collect();
+        prop_assert_eq!(heard.recording.rows, rows);
+    }
+}
+
+#[test]
+fn io_and_iostream_are_parts_of_a_recording() {
+    let scratch = Scratch::new("parts");
+    let path = scratch.path("x.parquet");
+    write_groups(&path, 3, 10, true);
+    let heard = read(&path);
+    assert_eq!(
+        (heard.recording.len(), heard.iostream.len(), heard.io.len()),
+        (30, 30, 15)
+    );
+    assert_eq!(heard.io.count("type", "Q"), 0);
+    assert_eq!(heard.io.ints("latency"), [100; 15]);
+    assert_eq!(heard.total("events_in"), 30);
+}
+
+#[test]
+fn only_the_columns_asked_for_are_read() {
+    let scratch = Scratch::new("columns");
+    let path = scratch.path("x.parquet");
+    write_groups(&path, 1, 10, true);
+    let mut demands = traces::demands();
+    for demand in &mut demands {
+        demand.columns = vec![2];
+    }
+    let mut tap = format::open(&path, &demands, Options::default()).unwrap();
+    assert_eq!(tap.describe(), ["reads 3 of 26 columns"]);
+    let heard = hear(tap.as_mut()).unwrap();
+    assert_eq!(heard.io.count("op", "w"), 5);
+    assert!(heard.io.column("vm").iter().all(Value::is_null));
+}
+
+#[test]
+fn assumed_responses_are_no_events() {
+    let scratch = Scratch::new("assumed");
+    let path = scratch.path("x.parquet");
+    let header = Header {
+        source: String::new(),
+        responses_assumed: true,
+    };
+    let mut writer = RecordingWriter::create(&path, &header).unwrap();
+    let events = [io(1, EventKind::Request, 1), io(1, EventKind::Response, 1)];
+    writer.write(&IoBatch::new(None).build(&events)).unwrap();
+    Box::new(writer).finish().unwrap();
+    let heard = read(&path);
+    assert_eq!(
+        (heard.recording.len(), heard.iostream.len(), heard.io.len()),
+        (2, 1, 1)
+    );
+}
+
+/// What can be read of the first `length` bytes of a recording.
+fn read_cut(bytes: &[u8], length: u64) -> Heard {
+    let mut tap = format::open_source(
+        &Source::bytes(&bytes[..length as usize]),
+        &traces::demands(),
+        Options::default(),
+    )
+    .unwrap();
+    hear(tap.as_mut()).unwrap()
+}
+
+#[test]
+fn a_recording_cut_off_anywhere_has_all_its_complete_row_groups() {
+    let scratch = Scratch::new("cut");
+    let path = scratch.path("x.parquet");
+    let ends = write_groups(&path, 60, 10, false);
+    let bytes = std::fs::read(&path).unwrap();
+    let part_footers = ends
+        .iter()
+        .filter(|&&end| bytes[..end as usize].ends_with(b"WEIR"))
+        .count();
+    assert!(
+        part_footers > 5 && part_footers < 60,
+        "both kinds of footer are met: {part_footers}"
+    );
+    for (groups, pair) in ends.windows(2).enumerate() {
+        let (end, next) = (pair[0], pair[1]);
+        for length in [end, end + 1, (end + next) / 2, next - 1] {
+            let heard = read_cut(&bytes, length);
+            assert_eq!(heard.recording.len(), groups * 10, "cut off at {length}");
+            assert_eq!(heard.total("bytes_lost"), (length - end) as i64);
+            assert_eq!(heard.messages, Vec::<String>::new());
+        }
+    }
+    assert_eq!(read_cut(&bytes, bytes.len() as u64).recording.len(), 600);
+}
+
+#[test]
+fn a_damaged_row_group_is_reported_and_the_others_are_read() {
+    let scratch = Scratch::new("damaged");
+    let path = scratch.path("x.parquet");
+    let ends = write_groups(&path, 3, 1000, true);
+    let mut bytes = std::fs::read(&path).unwrap();
+    for byte in &mut bytes[ends[1] as usize..ends[1] as usize + 400] {
+        *byte ^= 0x5a;
+    }
+    let heard = read_bytes("recording", &bytes).unwrap();
+    assert_eq!(heard.recording.len(), 2000);
+    assert_eq!(heard.total("bad_records"), 1);
+    assert_eq!(heard.total("events_lost"), 1000);
+    assert!(
+        heard.messages[0].contains("row group 1"),
+        "{:?}",
+        heard.messages
+    );
+    let source = Source::bytes(bytes);
+    let options = Options {
+        strict: true,
+        format: None,
+    };
+    let mut tap = format::open_source(&source, &traces::demands(), options).unwrap();
+    assert!(
+        hear(tap.as_mut())
+            .unwrap_err()
+            .to_string()
+            .contains("row group 1")
+    );
+}
+
+#[test]
+fn a_parquet_file_that_is_no_recording_is_refused() {
+    let message = |bytes: &[u8]| read_bytes("recording", bytes).unwrap_err().to_string();
+    assert!(message(b"PAR1").contains("no footer"));
+    assert!(message(b"PAR1\xff\xff\xff\xffPAR1").contains("no footer"));
+    assert!(message(b"").contains("no footer"));
+}
+
+/// Runs Python with these lines, in an environment of its own if `WEIR_PYTHON` names one.
+fn python(lines: &str) -> Option<String> {
+    let python = std::env::var_os("WEIR_PYTHON").unwrap_or("python3".into());
+    let output = Command::new(python).args(["-c", lines]).output().ok()?;
+    if !output.status.success()
+        && String::from_utf8_lossy(&output.stderr).contains("ModuleNotFoundError")
+    {
+        return None;
+    }
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+}
+
+/// What each of the three tools says of a recording of 25 row groups with 25 requests each, a response every second row.
+#[test]
+fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
+    let scratch = Scratch::new("elsewhere");
+    let closed = scratch.path("closed.parquet");
+    write_groups(&closed, 40, 50, true);
+    let crashed = scratch.path("crashed.parquet");
+    let ends = write_groups(&crashed, 3, 50, false);
+    assert!(ends.len() == 4);
+    for (path, rows) in [(&closed, 2000), (&crashed, 150)] {
+        let path = path.display();
+        let tools = [
+            (
+                "duckdb",
+                format!(
+                    "import duckdb\nq = \"select count(*), sum(latency), left(min(ts)::varchar, 4), any_value(vm) \
+                     from '{path}' where type <> 'Q'\"\nprint(*duckdb.sql(q).fetchall()[0])"
+                ),
+                format!("{} {} 2023 muscatvm51", rows / 2, rows * 50),
+            ),
+            (
+                "polars",
+                format!(
+                    "import polars as p\nd = p.read_parquet('{path}').filter(p.col('type') != 'Q')\n\
+                     print(d.height, d['latency'].sum(), d['ts'].dtype, d['vm'].dtype, d['vm'][0])"
+                ),
+                format!(
+                    "{} {} Datetime(time_unit='ns', time_zone='UTC') Categorical muscatvm51",
+                    rows / 2,
+                    rows * 50
+                ),
+            ),
+            (
+                "pandas",
+                format!(
+                    "import pandas as p, pyarrow.parquet as q\nd = p.read_parquet('{path}')\n\
+                     d = d[d.type != 'Q']\nf = q.read_schema('{path}').field('latency')\n\
+                     print(len(d), int(d.latency.sum()), d.ts.dtype, d.vm.dtype, f.metadata[b'unit'].decode())"
+                ),
+                format!("{} {} datetime64[ns, UTC] category ns", rows / 2, rows * 50),
+            ),
+        ];
+        for (tool, lines, expected) in tools {
+            match python(&lines) {
+                Some(said) => assert_eq!(said, expected, "{tool}"),
+                None => eprintln!("skipped: duckdb_polars_and_pandas: python has no {tool}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What the tests of trace formats share: where the samples are, and everything a tap says at once.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use weir_model::event::io_schema;
+use weir_model::{Batch, Catalog, Demand, Predicate, Value};
+use weir_tap::format::{self, Options, Source};
+use weir_tap::{Count, RECORDING, Said, Tap};
+
+/// The sample at `path` in the folder of shared data, or `None` with a loud line where it is absent.
+pub fn sample(test: &str, path: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let root = std::env::var_os("WEIR_SHARED").map_or(root, PathBuf::from);
+    let file = root.join("data").join(path);
+    if !file.exists() {
+        eprintln!("skipped: {test}: {} is absent", file.display());
+        return None;
+    }
+    Some(file)
+}
+
+/// Whether a program is installed, with a loud line where it is not.
+pub fn installed(test: &str, program: &str) -> bool {
+    let found = std::process::Command::new(program)
+        .arg("--version")
+        .output()
+        .is_ok();
+    if !found {
+        eprintln!("skipped: {test}: {program} is not installed");
+    }
+    found
+}
+
+/// A directory of its own that is gone after the test.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(test: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A demand for all rows and columns of a stream.
+pub fn all_of(stream: &str) -> Demand {
+    let columns = match Catalog::builtin().find(stream) {
+        Some(declaration) => declaration.schema.len(),
+        None => io_schema().len(),
+    };
+    Demand {
+        stream: stream.into(),
+        columns: (0..columns).collect(),
+        predicate: Predicate::all(),
+    }
+}
+
+/// The rows of one stream.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Rows {
+    pub ts: Vec<i64>,
+    pub rows: Vec<Vec<Value>>,
+}
+
+impl Rows {
+    fn extend(&mut self, batch: &Batch) {
+        self.ts.extend(batch.ts.iter());
+        self.rows.extend((0..batch.len()).map(|i| batch.row(i)));
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Column `name` of all rows.
+    pub fn column(&self, name: &str) -> Vec<Value> {
+        let at = io_schema().index(name);
+        self.rows.iter().map(|row| row[at].clone()).collect()
+    }
+
+    /// The integers of column `name` that are not NULL.
+    pub fn ints(&self, name: &str) -> Vec<i64> {
+        let ints = self.column(name).into_iter().filter_map(|v| match v {
+            Value::Int(x) => Some(x),
+            _ => None,
+        });
+        ints.collect()
+    }
+
+    /// How many rows have `text` in column `name`.
+    pub fn count(&self, name: &str, text: &str) -> usize {
+        self.column(name)
+            .into_iter()
+            .filter(|v| *v == Value::text(text))
+            .count()
+    }
+
+    /// The rows with `text` in column `name`.
+    pub fn only(&self, name: &str, text: &str) -> Rows {
+        let at = io_schema().index(name);
+        let kept = (0..self.len()).filter(|&i| self.rows[i][at] == Value::text(text));
+        let kept: Vec<usize> = kept.collect();
+        Rows {
+            ts: kept.iter().map(|&i| self.ts[i]).collect(),
+            rows: kept.iter().map(|&i| self.rows[i].clone()).collect(),
+        }
+    }
+}
+
+/// Everything a tap says.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Heard {
+    pub io: Rows,
+    pub iostream: Rows,
+    pub recording: Rows,
+    pub counts: Vec<(String, i64)>,
+    pub messages: Vec<String>,
+}
+
+impl Heard {
+    pub fn total(&self, counter: &str) -> i64 {
+        self.counts
+            .iter()
+            .filter(|(name, _)| name.starts_with(counter))
+            .map(|(_, total)| total)
+            .sum()
+    }
+}
+
+/// The demands of [`hear`].
+pub fn demands() -> [Demand; 3] {
+    [all_of("IO"), all_of("IOstream"), all_of(RECORDING)]
+}
+
+/// Listens to a tap until it ends.
+///
+/// # Panics
+/// When it breaks what a tap promises: rows in time order, none before a heartbeat, progress between 0 and 1.
+pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
+    let mut heard = Heard::default();
+    let mut passed = i64::MIN;
+    let mut progress = 0.0;
+    loop {
+        match tap.next(Duration::ZERO)? {
+            Said::Rows { demand, batch } => {
+                assert!(batch.ts.is_sorted() && !batch.is_empty());
+                assert!(
+                    batch.ts[0] > passed || batch.ts[0] == i64::MIN,
+                    "{} after {passed}",
+                    batch.ts[0]
+                );
+                let rows = [&mut heard.io, &mut heard.iostream, &mut heard.recording];
+                let rows = rows.into_iter().nth(demand).unwrap();
+                assert!(rows.ts.last().is_none_or(|last| *last <= batch.ts[0]));
+                rows.extend(&batch);
+            }
+            Said::Heartbeat(ts) => {
+                assert!(ts >= passed);
+                passed = ts;
+            }
+            Said::Quiet => panic!("a file is never quiet"),
+            Said::End => break,
+        }
+        let now = tap.progress().unwrap();
+        assert!(
+            (0.0..=1.0).contains(&now) && now >= progress,
+            "{progress} then {now}"
+        );
+        progress = now;
+    }
+    let name = |c: &Count| format!("{} {}", c.counter, c.cause.unwrap_or_default());
+    heard.counts = tap.counts().iter().map(|c| (name(c), c.total)).collect();
+    heard.messages = tap.messages();
+    Ok(heard)
+}
+
+/// Everything in the trace at `path`, whose format is sniffed.
+pub fn read(path: &Path) -> Heard {
+    let mut tap = format::open(path, &demands(), Options::default()).unwrap();
+    hear(tap.as_mut()).unwrap()
+}
+
+/// Everything in `bytes`, in the format called `name`.
+pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Heard, weir_tap::TapError> {
+    let format = format::named(name)?;
+    let mut tap = format.tap(&Source::bytes(bytes), &demands(), false)?;
+    hear(tap.as_mut())
+}
