@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask` lists them. Each is a file beside this one and a line in [`CHORES`].
 
+mod bpf;
 mod demo;
 mod packages;
 mod test;
@@ -30,6 +31,11 @@ const CHORES: &[Chore] = &[
         "packages",
         "install what building and testing need, and nothing else",
         packages::run,
+    ),
+    (
+        "bpf",
+        "compile the kernel programs into the object that the repository holds (--check: compare)",
+        bpf::run,
     ),
 ];
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weir_model::{Batch, Nanos, Symbol};
 
+pub mod ebpf;
 pub mod error;
 pub mod format;
 

@@ -1,0 +1,145 @@
+//! [`Flows`]: how a disk's requests lie among each other: how many are in flight, how far one is from the one before.
+
+use std::collections::HashMap;
+
+use super::layout::{Record, UNKNOWN, kind};
+
+/// Most requests in flight that are remembered; beyond, in_flight and seek stay unknown.
+const FLYING_MAX: usize = 1 << 17;
+
+/// How one request lies among the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Requests of its disk outstanding when it was issued, itself included.
+    pub in_flight: Option<i64>,
+    /// First sector minus last sector of the disk's previous request; sequential is 1.
+    pub seek_sectors: Option<i64>,
+}
+
+#[derive(Debug, Default)]
+struct Disk {
+    in_flight: i64,
+    last_sector: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Flying {
+    disk: u32,
+    since_ns: u64,
+    flow: Flow,
+}
+
+/// The disks and what is in flight on them.
+#[derive(Debug, Default)]
+pub struct Flows {
+    disks: HashMap<u32, Disk>,
+    flying: HashMap<u64, Flying>,
+}
+
+impl Flows {
+    /// What is to say of `record`'s request, of whole disk `disk`; records come in order of time.
+    pub fn see(&mut self, record: &Record, disk: u32) -> Flow {
+        if record.kind != kind::REQUEST {
+            return self
+                .land(record.request)
+                .map_or(Flow::default(), |f| f.flow);
+        }
+        if self.flying.len() >= FLYING_MAX {
+            return Flow::default();
+        }
+        // In use again: the response was lost.
+        self.land(record.request);
+        let known = self.disks.entry(disk).or_default();
+        known.in_flight += 1;
+        let mut flow = Flow {
+            in_flight: Some(known.in_flight),
+            seek_sectors: None,
+        };
+        if record.sector != UNKNOWN {
+            let sector = record.sector as i64;
+            flow.seek_sectors = known.last_sector.map(|last| sector - last);
+            known.last_sector = Some(sector + i64::from(record.bytes >> 9) - 1);
+        }
+        let flying = Flying {
+            disk,
+            since_ns: record.ts_ns,
+            flow,
+        };
+        self.flying.insert(record.request, flying);
+        flow
+    }
+
+    /// Forgets what was issued before `before_ns`; how many that were.
+    pub fn sweep(&mut self, before_ns: u64) -> usize {
+        let old = self.flying.iter().filter(|(_, f)| f.since_ns < before_ns);
+        let old: Vec<u64> = old.map(|(request, _)| *request).collect();
+        for request in &old {
+            self.land(*request);
+        }
+        old.len()
+    }
+
+    fn land(&mut self, request: u64) -> Option<Flying> {
+        let flying = self.flying.remove(&request)?;
+        if let Some(disk) = self.disks.get_mut(&flying.disk) {
+            disk.in_flight -= 1;
+        }
+        Some(flying)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u8, request: u64, sector: u64, bytes: u32) -> Record {
+        Record {
+            kind,
+            request,
+            sector,
+            bytes,
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn sequential_requests_are_one_sector_apart() {
+        let mut flows = Flows::default();
+        let first = flows.see(&record(kind::REQUEST, 1, 100, 4096), 8);
+        let second = flows.see(&record(kind::REQUEST, 2, 108, 4096), 8);
+        assert_eq!((first.in_flight, first.seek_sectors), (Some(1), None));
+        assert_eq!((second.in_flight, second.seek_sectors), (Some(2), Some(1)));
+        assert_eq!(flows.see(&record(kind::RESPONSE, 1, 100, 4096), 8), first);
+        assert_eq!(
+            flows.see(&record(kind::REQUEST, 3, 0, 512), 8).in_flight,
+            Some(2)
+        );
+    }
+
+    #[test]
+    fn a_flush_has_no_place_and_moves_no_head() {
+        let mut flows = Flows::default();
+        flows.see(&record(kind::REQUEST, 1, 0, 512), 8);
+        let flush = flows.see(&record(kind::REQUEST, 2, UNKNOWN, 0), 8);
+        assert_eq!((flush.in_flight, flush.seek_sectors), (Some(2), None));
+        assert_eq!(
+            flows.see(&record(kind::REQUEST, 3, 1, 512), 8).seek_sectors,
+            Some(1)
+        );
+    }
+
+    #[test]
+    fn a_lost_response_does_not_count_for_ever() {
+        let mut flows = Flows::default();
+        flows.see(&record(kind::REQUEST, 1, 0, 512), 8);
+        assert_eq!(
+            flows.see(&record(kind::REQUEST, 1, 8, 512), 8).in_flight,
+            Some(1)
+        );
+        assert_eq!(flows.sweep(1), 1);
+        assert_eq!(
+            flows.see(&record(kind::REQUEST, 2, 8, 512), 8).in_flight,
+            Some(1)
+        );
+    }
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * The few kernel types and BPF helpers that tap.bpf.c reads, written by hand.
+ *
+ * Structures name only the fields in use: CO-RE relocates each access to where the running kernel
+ * keeps the field. Names behind three underscores are other versions of the type before them.
+ * Sources: include/linux/{blk_types,blk-mq,blkdev,cgroup-defs,kernfs}.h and include/uapi/linux/bpf.h.
+ */
+#ifndef WEIR_KERNEL_BPF_H
+#define WEIR_KERNEL_BPF_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef int __s32;
+typedef long long __s64;
+typedef _Bool bool;
+
+#define false 0
+#define true 1
+
+#define NULL ((void *)0)
+#define SEC(name) __attribute__((section(name), used))
+#define __uint(name, value) int (*name)[value]
+#define __type(name, value) value *name
+#define __always_inline inline __attribute__((always_inline))
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define barrier() asm volatile("" ::: "memory")
+
+#define BPF_MAP_TYPE_ARRAY 2
+#define BPF_F_MMAPABLE (1U << 10)
+
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
+static __u64 (*bpf_get_current_cgroup_id)(void) = (void *)80;
+
+/* Kinds of CO-RE questions, as in clang's BPF backend: does a field, an enumerator exist; its value. */
+#define core_field_exists(field) __builtin_preserve_field_info(field, 2)
+#define core_enum_exists(type, name) __builtin_preserve_enum_value(*(type *)name, 0)
+#define core_enum_value(type, name) __builtin_preserve_enum_value(*(type *)name, 1)
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+struct blkcg {
+	struct cgroup_subsys_state css;
+};
+
+struct blkcg_gq {
+	struct blkcg *blkcg;
+};
+
+struct gendisk {
+	int major;
+	int first_minor;
+	struct request_queue *queue;
+};
+
+struct request_queue {
+	void *mq_ops;
+	struct gendisk *disk;
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+	__u32 bd_dev;
+};
+
+struct bvec_iter {
+	__u64 bi_sector;
+	__u32 bi_size;
+} __attribute__((packed));
+
+struct bio {
+	struct bio *bi_next;
+	struct block_device *bi_bdev;
+	__u32 bi_opf;
+	__u8 bi_status;
+	struct bvec_iter bi_iter;
+	struct blkcg_gq *bi_blkg;
+};
+
+struct request {
+	struct request_queue *q;
+	__u32 cmd_flags;
+	__u32 rq_flags;
+	__u32 __data_len;
+	__u64 __sector;
+	struct bio *bio;
+	struct bio *biotail;
+	int state;
+};
+
+/* Before 5.17 the disk was the request's own. */
+struct request___disk {
+	struct gendisk *rq_disk;
+};
+
+#pragma clang attribute pop
+
+enum req_op {
+	REQ_OP_READ = 0,
+	REQ_OP_WRITE = 1,
+	REQ_OP_FLUSH = 2,
+	REQ_OP_DISCARD = 3,
+	REQ_OP_SECURE_ERASE = 5,
+	REQ_OP_WRITE_ZEROES = 9,
+	REQ_OP_DRV_IN = 34,
+};
+
+/* The number of zone append moved, and so did the name of the enumeration (6.1). */
+enum req_op___append {
+	REQ_OP_ZONE_APPEND = 7,
+};
+
+enum req_opf___append {
+	REQ_OP_ZONE_APPEND___opf = 13,
+};
+
+enum req_flag_bits {
+	__REQ_SYNC = 11,
+	__REQ_META = 12,
+	__REQ_FUA = 17,
+	__REQ_RAHEAD = 19,
+};
+
+/* An enumeration since 6.11; before that a macro, 1 << 4. */
+enum rqf_flags___seq {
+	__RQF_FLUSH_SEQ = 1,
+};
+
+#endif

@@ -1,0 +1,372 @@
+//! What the kernel programs and this side share, as `tap.h` lays it out: configuration, records, tables and counters.
+
+use super::needs::Needs;
+use super::programs::Sizes;
+
+/// Bytes of a record without its submitter.
+pub const RECORD_BYTES: usize = 64;
+
+/// Bytes of a record with its submitter.
+pub const WIDE_RECORD_BYTES: usize = 96;
+
+/// Bytes of `struct lane`: the head in one cache line, the tail in the next.
+pub const LANE_BYTES: usize = 128;
+
+/// Position of a lane's tail, in words of 8 bytes.
+pub const LANE_TAIL_WORD: usize = 8;
+
+/// Bytes of `struct bucket`.
+pub const BUCKET_BYTES: usize = 64;
+
+/// Requests whose entries a bucket finds.
+pub const WAYS: usize = 8;
+
+/// Bytes of `struct entry`.
+pub const ENTRY_BYTES: usize = 128;
+
+/// Bytes of `struct known`.
+pub const KNOWN_BYTES: usize = 64;
+
+/// Devices or cgroups in one `struct known`.
+pub const SIBLINGS: usize = 4;
+
+/// Bytes of `struct counts`.
+pub const COUNTS_BYTES: usize = 64;
+
+/// Clauses that a kernel program can hold.
+pub const CLAUSES: usize = 4;
+
+/// Command names that a clause can hold.
+pub const COMMS: usize = 4;
+
+/// A time, sector or the like that is not known.
+pub const UNKNOWN: u64 = u64::MAX;
+
+/// Bit of a record's status: the rest is an errno (kernels before 5.18), not a `blk_status_t`.
+pub const ERRNO: u16 = 0x8000;
+
+/// `enum kind`.
+pub mod kind {
+    /// Issued; a flush without data: inserted.
+    pub const REQUEST: u8 = 0;
+    /// Finished without error.
+    pub const RESPONSE: u8 = 1;
+    /// Finished with an error.
+    pub const ERROR: u8 = 2;
+}
+
+/// `enum flag`.
+pub mod flag {
+    /// Forced unit access.
+    pub const FUA: u8 = 1;
+    /// Read ahead.
+    pub const READ_AHEAD: u8 = 2;
+    /// Somebody waits for it.
+    pub const SYNC: u8 = 4;
+    /// Metadata.
+    pub const META: u8 = 8;
+    /// Its beginning was not seen.
+    pub const ORPHAN: u8 = 64;
+}
+
+/// `enum test`.
+pub mod test {
+    /// `op`
+    pub const OP: u32 = 1;
+    /// `pdisk`
+    pub const DEVICE: u32 = 2;
+    /// `sector`
+    pub const SECTOR: u32 = 4;
+    /// `sectors`
+    pub const SECTORS: u32 = 8;
+    /// `pid`
+    pub const PID: u32 = 16;
+    /// `comm`
+    pub const COMM: u32 = 32;
+    /// `cgroup`
+    pub const CGROUP: u32 = 64;
+    /// `wait`
+    pub const WAIT: u32 = 128;
+    /// `service`
+    pub const SERVICE: u32 = 256;
+    /// `latency`
+    pub const LATENCY: u32 = 512;
+}
+
+/// Position of each counter in `struct counts`, in words of 8 bytes.
+pub mod count {
+    /// Finished requests.
+    pub const SEEN: usize = 0;
+    /// Finished requests whose beginning was not seen.
+    pub const ORPHANS: usize = 1;
+    /// Records lost because the ring was full.
+    pub const RING_FULL: usize = 2;
+    /// Requests without an entry, because their bucket was full.
+    pub const TABLE_FULL: usize = 3;
+    /// Entries whose completion was never seen.
+    pub const OVERTAKEN: usize = 4;
+    /// Flush commands that the kernel issued on its own behalf.
+    pub const FLUSH_COMMANDS: usize = 5;
+    /// Passthrough and zone commands.
+    pub const OTHER: usize = 6;
+    /// Requests that went back to the queue.
+    pub const REQUEUES: usize = 7;
+}
+
+/// Position of the times of a `struct entry`, in words of 8 bytes.
+pub mod entry {
+    /// When it was inserted.
+    pub const INSERT: usize = 0;
+    /// When it was issued.
+    pub const ISSUE: usize = 1;
+    /// When it was opened by an unusual event.
+    pub const ODD: usize = 6;
+}
+
+/// `struct clause`: all of the tests hold; bounds are inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Clause {
+    /// First sector.
+    pub sector: [u64; 2],
+    /// Insert to issue.
+    pub wait_ns: [u64; 2],
+    /// Issue to complete.
+    pub service_ns: [u64; 2],
+    /// Insert to complete.
+    pub latency_ns: [u64; 2],
+    /// Command names, as the kernel keeps them.
+    pub comm: [[u64; 2]; COMMS],
+    /// Length.
+    pub sectors: [u32; 2],
+    /// Thread group.
+    pub pid: [u32; 2],
+    /// The tests in use, of [`test`].
+    pub tests: u32,
+    /// A bit per operation.
+    pub ops: u8,
+    /// How many of `comm` are in use.
+    pub comms: u8,
+    /// Nothing.
+    pub spare: [u8; 2],
+}
+
+/// `struct config`: what is fixed before the programs are loaded.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Config {
+    /// The selection: any of these holds.
+    pub clauses: [Clause; CLAUSES],
+    /// How many of them are in use.
+    pub clause_count: u32,
+    /// Records per processor, a power of two.
+    pub lane_slots: u32,
+    /// Buckets less one, a power of two less one.
+    pub bucket_mask: u32,
+    /// Likewise for the table of devices.
+    pub device_mask: u32,
+    /// Likewise for the table of cgroups.
+    pub cgroup_mask: u32,
+    /// Rows of counters per processor.
+    pub device_rows: u32,
+    /// The clauses, a bit each, that want a kind of record.
+    pub kinds: [u8; 3],
+    /// Keep an entry for each request from issue to completion.
+    pub track: u8,
+    /// Keep it from insertion on.
+    pub start: u8,
+    /// `block_rq_insert` stands in for `block_io_start`.
+    pub insert_only: u8,
+    /// Records say who submitted.
+    pub wide: u8,
+    /// Read the cgroup.
+    pub cgroup: u8,
+    /// The submitter's cgroup is as good as the bio's.
+    pub task_cgroup: u8,
+    /// Read the command name.
+    pub comm: u8,
+    /// Read the thread group.
+    pub pid: u8,
+    /// Count the bios.
+    pub merges: u8,
+    /// Plain stores become visible in order.
+    pub ordered: u8,
+    /// Nothing.
+    pub spare: [u8; 3],
+}
+
+const _: () = assert!(size_of::<Clause>() == 152, "struct clause of tap.h");
+const _: () = assert!(size_of::<Config>() == 648, "struct config of tap.h");
+#[cfg(target_endian = "big")]
+compile_error!("the committed BPF object is for little-endian machines");
+
+impl Clause {
+    /// A clause that every request passes.
+    pub const ALL: Clause = Clause {
+        sector: [0, u64::MAX],
+        wait_ns: [0, u64::MAX],
+        service_ns: [0, u64::MAX],
+        latency_ns: [0, u64::MAX],
+        comm: [[0; 2]; COMMS],
+        sectors: [0, u32::MAX],
+        pid: [0, u32::MAX],
+        tests: 0,
+        ops: 0xff,
+        comms: 0,
+        spare: [0; 2],
+    };
+
+    fn words(&self, out: &mut Vec<u8>) {
+        let ranges = [self.sector, self.wait_ns, self.service_ns, self.latency_ns];
+        for word in ranges.iter().chain(&self.comm).flatten() {
+            out.extend(word.to_ne_bytes());
+        }
+        for word in self.sectors.iter().chain(&self.pid).chain([&self.tests]) {
+            out.extend(word.to_ne_bytes());
+        }
+        out.extend([self.ops, self.comms]);
+        out.extend(self.spare);
+    }
+}
+
+impl Config {
+    /// What `needs` ask for. `has_start` says whether the kernel has `block_io_start`, `unified` whether it has one hierarchy of cgroups.
+    pub fn new(needs: &Needs, sizes: &Sizes, has_start: bool, unified: bool) -> Config {
+        let mut clauses = [Clause::ALL; CLAUSES];
+        let several = needs.streams.len() > 1;
+        for (slot, clause) in clauses.iter_mut().zip(&needs.clauses) {
+            *slot = clause.raw;
+            if several {
+                // Demands may want different devices.
+                slot.tests |= test::DEVICE;
+            }
+        }
+        let wants = |kind: u8| {
+            let bits = needs.clauses.iter().enumerate();
+            bits.fold(0, |all, (i, c)| all | (c.kinds >> kind & 1) << i)
+        };
+        let columns = &needs.columns;
+        Config {
+            clauses,
+            clause_count: needs.clauses.len() as u32,
+            lane_slots: sizes.lane_slots,
+            bucket_mask: sizes.buckets - 1,
+            device_mask: sizes.known - 1,
+            cgroup_mask: sizes.known - 1,
+            device_rows: sizes.device_rows,
+            kinds: [kind::REQUEST, kind::RESPONSE, kind::ERROR].map(wants),
+            track: needs.track.into(),
+            start: needs.start.into(),
+            insert_only: (!has_start).into(),
+            wide: needs.wide().into(),
+            cgroup: (columns.cgroup || needs.cgroups()).into(),
+            task_cgroup: (unified && (columns.cgroup || needs.cgroups())).into(),
+            comm: (columns.comm || needs.tests(test::COMM)).into(),
+            pid: (columns.pid || needs.tests(test::PID)).into(),
+            merges: columns.merges.into(),
+            ordered: cfg!(any(target_arch = "x86", target_arch = "x86_64")).into(),
+            spare: [0; 3],
+        }
+    }
+
+    /// The bytes of the programs' `.rodata`.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(size_of::<Config>());
+        for clause in &self.clauses {
+            clause.words(&mut out);
+        }
+        let sizes = [
+            self.clause_count,
+            self.lane_slots,
+            self.bucket_mask,
+            self.device_mask,
+            self.cgroup_mask,
+            self.device_rows,
+        ];
+        for word in sizes {
+            out.extend(word.to_ne_bytes());
+        }
+        out.extend(self.kinds);
+        out.extend([
+            self.track,
+            self.start,
+            self.insert_only,
+            self.wide,
+            self.cgroup,
+            self.task_cgroup,
+            self.comm,
+            self.pid,
+            self.merges,
+            self.ordered,
+        ]);
+        out.extend(self.spare);
+        assert_eq!(out.len(), size_of::<Config>(), "every field is written");
+        out
+    }
+}
+
+/// One event as a kernel program told it: `struct wide_record` without its mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// `CLOCK_MONOTONIC`.
+    pub ts_ns: u64,
+    /// Names the request while it is in flight.
+    pub request: u64,
+    /// First sector; [`UNKNOWN`] for a flush.
+    pub sector: u64,
+    /// Insert to issue; of a flush, which is not issued, insert to complete. [`UNKNOWN`] without.
+    pub wait_ns: u64,
+    /// Issue to complete; [`UNKNOWN`] without.
+    pub service_ns: u64,
+    /// Length.
+    pub bytes: u32,
+    /// Device, as the kernel keeps it: `major << 20 | minor`.
+    pub device: u32,
+    /// Of [`kind`].
+    pub kind: u8,
+    /// Position in `weir_model::Op::ALL`.
+    pub op: u8,
+    /// Of [`flag`].
+    pub flags: u8,
+    /// `blk_status_t`, or an errno with [`ERRNO`].
+    pub status: u16,
+    /// Bios beyond the first.
+    pub merges: u16,
+    /// Processor that issued it.
+    pub cpu: u16,
+    /// Thread group of the submitter, 0 if unknown.
+    pub pid: u32,
+    /// Id of the cgroup that owns the first bio, 0 if unknown.
+    pub cgroup: u64,
+    /// Command name, 0 if unknown.
+    pub comm: [u64; 2],
+}
+
+impl Record {
+    /// The record in these words; those of a narrow record are 8, of a wide one 12.
+    pub fn decode(mut word: impl FnMut(usize) -> u64, wide: bool) -> Record {
+        let (sizes, rest) = (word(6), word(7));
+        let mut record = Record {
+            ts_ns: word(1),
+            request: word(2),
+            sector: word(3),
+            wait_ns: word(4),
+            service_ns: word(5),
+            bytes: sizes as u32,
+            device: (sizes >> 32) as u32,
+            kind: rest as u8 >> 4,
+            op: rest as u8 & 15,
+            flags: (rest >> 8) as u8,
+            status: (rest >> 16) as u16,
+            merges: (rest >> 32) as u16,
+            cpu: (rest >> 48) as u16,
+            ..Record::default()
+        };
+        if wide {
+            record.cgroup = word(8);
+            record.comm = [word(9), word(10)];
+            record.pid = word(11) as u32;
+        }
+        record
+    }
+}

@@ -1,0 +1,230 @@
+//! [`Needs`]: what the demands make the kernel side do, so that nothing is attached or read that no query asked for.
+
+use weir_model::event::{io_schema, iostream_schema};
+use weir_model::{Demand, Schema, Symbol};
+
+use super::layout::{kind, test};
+use super::selection::{self, Clause, KINDS_ALL, KINDS_FINISHED};
+use crate::{RECORDING, TapError};
+
+/// A stream that the live tap can deliver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Finished requests, as `IO`.
+    Io,
+    /// Requests and responses, as `IOstream`.
+    Events,
+    /// Requests and responses in the schema of `IO`.
+    Recording,
+}
+
+/// What the programs have to do.
+#[derive(Clone, Debug)]
+pub struct Needs {
+    /// The stream of each demand.
+    pub streams: Vec<Stream>,
+    /// The selection, as far as the kernel can hold it.
+    pub clauses: Vec<Clause>,
+    /// What it cannot hold, in words.
+    pub loosened: Vec<String>,
+    /// Kinds of record wanted, a bit each.
+    pub kinds: u8,
+    /// An entry for each request from issue to completion.
+    pub track: bool,
+    /// The entry begins at insertion: for wait, latency and the submitter.
+    pub start: bool,
+    /// Flushes without data are told when they are submitted.
+    pub flush_start: bool,
+    /// Columns that cost something to fill.
+    pub columns: Columns,
+}
+
+/// Columns that cost something to fill.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// Insert to issue.
+    pub wait: bool,
+    /// Issue to complete.
+    pub service: bool,
+    /// Insert to complete.
+    pub latency: bool,
+    /// Thread group.
+    pub pid: bool,
+    /// Command name.
+    pub comm: bool,
+    /// Cgroup.
+    pub cgroup: bool,
+    /// Processor of issue.
+    pub cpu: bool,
+    /// Letters.
+    pub flags: bool,
+    /// Bios beyond the first.
+    pub merges: bool,
+    /// Requests outstanding.
+    pub in_flight: bool,
+    /// Distance from the request before.
+    pub seek: bool,
+}
+
+impl Stream {
+    fn find(name: &str) -> Option<Stream> {
+        let streams = [
+            ("IO", Stream::Io),
+            ("IOstream", Stream::Events),
+            (RECORDING, Stream::Recording),
+        ];
+        let found = streams
+            .into_iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, stream)| stream)
+    }
+
+    /// The schema of its rows.
+    pub fn schema(self) -> Schema {
+        match self {
+            Stream::Io | Stream::Recording => io_schema(),
+            Stream::Events => iostream_schema(),
+        }
+    }
+
+    fn kinds(self) -> u8 {
+        match self {
+            Stream::Io => KINDS_FINISHED,
+            Stream::Events | Stream::Recording => KINDS_ALL,
+        }
+    }
+}
+
+impl Columns {
+    fn add(&mut self, name: &str) {
+        let field = match name {
+            "wait" => &mut self.wait,
+            "service" => &mut self.service,
+            "latency" => &mut self.latency,
+            "pid" => &mut self.pid,
+            "comm" => &mut self.comm,
+            "cgroup" => &mut self.cgroup,
+            "cpu" => &mut self.cpu,
+            "flags" => &mut self.flags,
+            "merges" => &mut self.merges,
+            "in_flight" => &mut self.in_flight,
+            "seek" => &mut self.seek,
+            _ => return,
+        };
+        *field = true;
+    }
+}
+
+impl Needs {
+    /// What these demands need.
+    ///
+    /// # Errors
+    /// When a demand names a stream that a live tap does not have.
+    pub fn of(demands: &[Demand]) -> Result<Needs, TapError> {
+        let mut columns = Columns::default();
+        let mut clauses = Vec::new();
+        let mut loosened = Vec::new();
+        let mut streams = Vec::new();
+        for (i, demand) in demands.iter().enumerate() {
+            let stream = Stream::find(&demand.stream).ok_or_else(|| unknown(&demand.stream))?;
+            streams.push(stream);
+            let own = selection::clauses(i, &demand.predicate, stream.kinds(), &mut loosened);
+            if own.is_empty() {
+                continue;
+            }
+            let schema = stream.schema();
+            for &column in &demand.columns {
+                columns.add(&schema[column].name);
+            }
+            let paired = ["in_flight", "seek"].map(|name| {
+                let at = schema.fields.iter().position(|f| f.name == name);
+                at.is_some_and(|at| demand.columns.contains(&at))
+            });
+            if paired.contains(&true) {
+                clauses.extend(own.iter().map(every_request));
+                loosened.push("in_flight and seek count every request of a disk".into());
+            } else {
+                clauses.extend(own);
+            }
+        }
+        let clauses = selection::fit(clauses, &mut loosened);
+        loosened.sort();
+        loosened.dedup();
+        Ok(Needs::new(streams, clauses, loosened, columns))
+    }
+
+    fn new(
+        streams: Vec<Stream>,
+        clauses: Vec<Clause>,
+        loosened: Vec<String>,
+        columns: Columns,
+    ) -> Needs {
+        let kinds = clauses.iter().fold(0, |all, c| all | c.kinds);
+        let tests = clauses.iter().fold(0, |all, c| all | c.raw.tests);
+        let requests = kinds & 1 << kind::REQUEST != 0;
+        let finished = kinds & KINDS_FINISHED != 0;
+        let submitter = columns.pid || columns.comm || tests & (test::PID | test::COMM) != 0;
+        let from_insertion =
+            columns.wait || columns.latency || tests & (test::WAIT | test::LATENCY) != 0;
+        let start = kinds != 0 && (submitter || from_insertion || columns.flags);
+        let from_issue = columns.service || columns.cpu || tests & test::SERVICE != 0;
+        let flushes = |c: &Clause| {
+            let op = 1 << weir_model::Op::Flush as u8;
+            c.kinds & 1 << kind::REQUEST != 0 && c.raw.ops & op != 0
+        };
+        Needs {
+            streams,
+            loosened,
+            kinds,
+            track: start || (finished && (requests || from_issue)),
+            start,
+            flush_start: clauses.iter().any(flushes),
+            columns,
+            clauses,
+        }
+    }
+
+    /// Whether records must say who submitted.
+    pub fn wide(&self) -> bool {
+        let tests = self.clauses.iter().fold(0, |all, c| all | c.raw.tests);
+        let c = &self.columns;
+        c.pid || c.comm || c.cgroup || tests & (test::PID | test::COMM | test::CGROUP) != 0
+    }
+
+    /// Whether a clause selects by cgroup.
+    pub fn cgroups(&self) -> bool {
+        self.tests(test::CGROUP)
+    }
+
+    /// What the kernel side is told of a cgroup: bit 1 + i, passes clause i.
+    pub fn cgroup_marks(&self, path: Symbol) -> u32 {
+        let passes = |c: &Clause| c.cgroups.as_ref().is_none_or(|set| set.contains(&path));
+        let clauses = self.clauses.iter().enumerate();
+        clauses.fold(0, |all, (i, c)| all | u32::from(passes(c)) << (1 + i))
+    }
+
+    /// Whether a clause makes this test.
+    pub fn tests(&self, test: u32) -> bool {
+        self.clauses.iter().any(|c| c.raw.tests & test != 0)
+    }
+}
+
+/// The clause that lets pass every request of the same devices.
+fn every_request(clause: &Clause) -> Clause {
+    let mut raw = super::layout::Clause::ALL;
+    raw.tests = clause.raw.tests & test::DEVICE;
+    Clause {
+        raw,
+        kinds: KINDS_ALL,
+        devices: clause.devices.clone(),
+        cgroups: None,
+        demands: clause.demands,
+    }
+}
+
+fn unknown(stream: &str) -> TapError {
+    TapError::Unavailable {
+        what: format!("the live tap has no stream `{stream}`"),
+        remedy: format!("it has IO, IOstream and {RECORDING}"),
+    }
+}

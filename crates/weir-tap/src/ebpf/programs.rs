@@ -1,0 +1,361 @@
+//! [`Programs`]: the kernel programs that the needs call for, loaded and attached, and the tables they share with us.
+//!
+//! The object is compiled from `tap.bpf.c` and committed, so that users need no compiler; `cargo xtask bpf` compiles it anew. Programs and
+//! tables are held by descriptors of this process: when it ends, however it ends, the kernel takes them away.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{
+    Link, MapCore, Object, ObjectBuilder, OpenObject, OpenProgramMut, PrintLevel, ProgramMut,
+};
+
+use super::layout::{self, Config};
+use super::needs::Needs;
+use super::shared::Shared;
+use super::tap::LiveOptions;
+use crate::TapError;
+
+/// The programs, compiled.
+static OBJECT: &[u8] = include_bytes!("tap.bpf.o");
+
+/// A program of `tap.bpf.c` and the tracepoint that it hangs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The function.
+    pub program: &'static str,
+    /// The tracepoint.
+    pub tracepoint: &'static str,
+    /// What is lost without it.
+    pub without: &'static str,
+}
+
+/// Who submits, and when.
+pub const START: Probe = Probe {
+    program: "on_start",
+    tracepoint: "block_io_start",
+    without: "wait begins at insertion into a scheduler, else it is 0; pid and comm are those of the task that \
+              issues; flags lack F; a flush without data has no request row and no latency (kernel 6.5 brings it)",
+};
+
+/// What stands in for [`START`] before 6.5.
+pub const INSERT: Probe = Probe {
+    program: "on_insert",
+    tracepoint: "block_rq_insert",
+    without: "on kernels before 6.5, wait is always 0",
+};
+
+/// Requests.
+pub const ISSUE: Probe = Probe {
+    program: "on_issue",
+    tracepoint: "block_rq_issue",
+    without: "no requests, no times: only responses are seen",
+};
+
+/// Requests that come again.
+pub const REQUEUE: Probe = Probe {
+    program: "on_requeue",
+    tracepoint: "block_rq_requeue",
+    without: "a request that a driver gives back is told twice",
+};
+
+/// Requests that become part of others.
+pub const MERGE: Probe = Probe {
+    program: "on_merge",
+    tracepoint: "block_rq_merge",
+    without: "a merged request keeps its place in the table until it is swept",
+};
+
+/// Responses.
+pub const COMPLETE: Probe = Probe {
+    program: "on_complete",
+    tracepoint: "block_rq_complete",
+    without: "no responses, and no stream IO",
+};
+
+/// Bios to devices without requests.
+pub const BIO_QUEUE: Probe = Probe {
+    program: "on_bio_queue",
+    tracepoint: "block_bio_queue",
+    without: "devices without requests (dm, md, zram) are not seen",
+};
+
+/// Their end.
+pub const BIO_COMPLETE: Probe = Probe {
+    program: "on_bio_complete",
+    tracepoint: "block_bio_complete",
+    without: "devices without requests (dm, md, zram) are not seen",
+};
+
+/// How large the tables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Processors that may ever be on line.
+    pub processors: u32,
+    /// Records per processor, a power of two.
+    pub lane_slots: u32,
+    /// Buckets of the table of requests in flight, a power of two.
+    pub buckets: u32,
+    /// Rows of counters per processor.
+    pub device_rows: u32,
+    /// Entries of the tables of devices and of cgroups, a power of two.
+    pub known: u32,
+}
+
+/// Most and fewest bytes of one processor's ring.
+const LANE_BYTES_RANGE: (usize, usize) = (256 << 10, 4 << 20);
+
+/// Disks that can be counted apart.
+const DEVICE_ROWS: u32 = 256;
+
+/// Entries of the tables of devices and cgroups, four of each in one.
+const KNOWN: u32 = 1 << 10;
+
+impl Sizes {
+    /// Sizes for this machine.
+    ///
+    /// # Errors
+    /// When the number of processors cannot be found.
+    pub fn new(options: &LiveOptions, wide: bool) -> Result<Sizes, TapError> {
+        let processors =
+            libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;
+        let (least, most) = LANE_BYTES_RANGE;
+        let lane_bytes = (options.ring_bytes / processors).clamp(least, most);
+        let slots = (lane_bytes / record_bytes(wide)).max(1);
+        let buckets = options
+            .requests_max
+            .div_ceil(layout::WAYS)
+            .clamp(1, 1 << 20);
+        Ok(Sizes {
+            processors: processors as u32,
+            lane_slots: 1 << slots.ilog2(),
+            buckets: buckets.next_power_of_two() as u32,
+            device_rows: DEVICE_ROWS,
+            known: KNOWN,
+        })
+    }
+}
+
+/// Loaded and attached programs with the tables they share with us.
+#[derive(Debug)]
+pub struct Programs {
+    /// The records, `processors * lane_slots` of them.
+    pub records: Shared,
+    /// A head and a tail per processor.
+    pub lanes: Shared,
+    /// Which requests are in flight.
+    pub buckets: Shared,
+    /// What is known of each.
+    pub entries: Shared,
+    /// Devices and their marks.
+    pub devices: Shared,
+    /// Cgroups and their marks.
+    pub cgroups: Shared,
+    /// Counts per processor and device.
+    pub counters: Shared,
+    /// What is attached.
+    pub probes: Vec<Probe>,
+    // Order matters: links go before the object they hang on.
+    links: Vec<Link>,
+    object: Object,
+}
+
+/// What libbpf had to say, for the error message.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+/// Most bytes of it that are kept.
+const SAID_MAX: usize = 1 << 16;
+
+impl Programs {
+    /// Loads the programs that `probes` name, but attaches none of them yet.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program, a table or a mapping.
+    pub fn load(probes: &[Probe], config: &Config, sizes: &Sizes) -> Result<Programs, TapError> {
+        let mut object = open()?;
+        for mut program in object.progs_mut() {
+            let wanted = probes.iter().any(|p| program.name() == p.program);
+            OpenProgramMut::set_autoload(&mut program, wanted);
+        }
+        let wide = config.wide != 0;
+        size_tables(&mut object, config, sizes).map_err(|e| refused("a table", &e))?;
+        let object = object.load().map_err(|e| refused("the programs", &e))?;
+        let record_bytes = record_bytes(wide);
+        let records = (sizes.processors * sizes.lane_slots) as usize;
+        let known = sizes.known as usize;
+        let counters = (sizes.processors * sizes.device_rows) as usize;
+        let buckets = sizes.buckets as usize;
+        let map = |name: &str, bytes: usize, values: usize| {
+            let table = object.maps().find(|m| m.name() == name);
+            let table = table.expect("the object has the tables of tap.bpf.c");
+            Shared::map(table.as_fd(), bytes, values).map_err(|e| no_memory(name, &e))
+        };
+        Ok(Programs {
+            records: map("records", record_bytes, records)?,
+            lanes: map("lanes", layout::LANE_BYTES, sizes.processors as usize)?,
+            buckets: map("buckets", layout::BUCKET_BYTES, buckets)?,
+            entries: map("entries", layout::ENTRY_BYTES, buckets * layout::WAYS)?,
+            devices: map("devices", layout::KNOWN_BYTES, known)?,
+            cgroups: map("cgroups", layout::KNOWN_BYTES, known)?,
+            counters: map("counters", layout::COUNTS_BYTES, counters)?,
+            probes: probes.to_vec(),
+            links: Vec::new(),
+            object,
+        })
+    }
+
+    /// Attaches them: last what begins a request's life, so that whatever is begun is also finished.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach(&mut self) -> Result<(), TapError> {
+        for probe in self.probes.iter().rev() {
+            let program = self.object.progs_mut().find(|p| p.name() == probe.program);
+            let program: ProgramMut<'_> = program.expect("the object has every probe's program");
+            let link = program
+                .attach()
+                .map_err(|e| refused(probe.tracepoint, &e))?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    /// How often a program was passed over because it was already running on that processor (`recursion_misses`).
+    pub fn recursion_misses(&self) -> u64 {
+        let ids: Vec<u32> = self.ids();
+        let programs = ProgInfoIter::default().filter(|p| ids.contains(&p.id));
+        programs.map(|p| p.recursion_misses).sum()
+    }
+
+    fn ids(&self) -> Vec<u32> {
+        let loaded = self.object.progs_mut();
+        let ids = loaded.filter_map(|p| libbpf_rs::Program::id_from_fd(p.as_fd()).ok());
+        ids.collect()
+    }
+}
+
+/// Bytes of one record.
+pub fn record_bytes(wide: bool) -> usize {
+    if wide {
+        layout::WIDE_RECORD_BYTES
+    } else {
+        layout::RECORD_BYTES
+    }
+}
+
+/// The probes that `needs` calls for. `has` says which tracepoints this kernel has; `bios` whether a wanted device has no requests.
+pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Probe> {
+    let mut probes = Vec::new();
+    let requests = needs.kinds & 1 << layout::kind::REQUEST != 0;
+    let finished = needs.kinds & super::selection::KINDS_FINISHED != 0;
+    if needs.kinds == 0 {
+        return probes;
+    }
+    if has(START.tracepoint) {
+        if needs.start || needs.flush_start {
+            probes.push(START);
+        }
+    } else if needs.start {
+        probes.push(INSERT);
+    }
+    if requests || needs.track {
+        probes.extend([ISSUE, REQUEUE]);
+    }
+    if needs.start {
+        probes.push(MERGE);
+    }
+    if finished || needs.track {
+        probes.push(COMPLETE);
+    }
+    if bios {
+        probes.push(BIO_QUEUE);
+        if finished {
+            probes.push(BIO_COMPLETE);
+        }
+    }
+    probes.retain(|p| has(p.tracepoint));
+    probes
+}
+
+/// Whether the running kernel has a tracepoint, by the type information it carries.
+///
+/// # Errors
+/// When it carries none.
+pub fn tracepoints() -> Result<impl Fn(&str) -> bool, TapError> {
+    let btf = Btf::from_vmlinux().map_err(|e| TapError::Unavailable {
+        what: format!("this kernel carries no type information (/sys/kernel/btf/vmlinux): {e}"),
+        remedy: "run a kernel with CONFIG_DEBUG_INFO_BTF=y".into(),
+    })?;
+    Ok(move |name: &str| {
+        let prototype = format!("btf_trace_{name}");
+        btf.type_by_name::<Typedef<'_>>(&prototype).is_some()
+    })
+}
+
+fn open() -> Result<OpenObject, TapError> {
+    SAID.lock().expect("no panic while held").clear();
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        let mut said = SAID.lock().expect("no panic while held");
+        if said.len() + text.len() <= SAID_MAX {
+            said.push_str(&text);
+        }
+    })));
+    let mut builder = ObjectBuilder::default();
+    let named = builder
+        .name("weir")
+        .map_err(|e| refused("the object", &e))?;
+    named
+        .open_memory(OBJECT)
+        .map_err(|e| refused("the object", &e))
+}
+
+fn size_tables(object: &mut OpenObject, config: &Config, sizes: &Sizes) -> libbpf_rs::Result<()> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let entries = match name.as_str() {
+            "records" => {
+                map.set_value_size(record_bytes(config.wide != 0) as u32)?;
+                sizes.processors * sizes.lane_slots
+            }
+            "lanes" => sizes.processors,
+            "buckets" => sizes.buckets,
+            "entries" => sizes.buckets * layout::WAYS as u32,
+            "devices" | "cgroups" => sizes.known,
+            "counters" => sizes.processors * sizes.device_rows,
+            _ if name.ends_with(".rodata") => {
+                map.set_initial_value(&config.bytes())?;
+                continue;
+            }
+            _ => continue,
+        };
+        map.set_max_entries(entries)?;
+    }
+    Ok(())
+}
+
+fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
+    let said = SAID.lock().expect("no panic while held");
+    let lines = said.lines().rev().take(8).collect::<Vec<_>>();
+    let lines: Vec<&str> = lines.into_iter().rev().collect();
+    let detail = if lines.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", lines.join("; "))
+    };
+    TapError::Unavailable {
+        what: format!("the kernel refuses {what}: {error}{detail}"),
+        remedy: "run as root or with CAP_BPF and CAP_PERFMON; `weir doctor` tells what is missing"
+            .into(),
+    }
+}
+
+fn no_memory(table: &str, error: &io::Error) -> TapError {
+    TapError::Unavailable {
+        what: format!("cannot map table {table}: {error}"),
+        remedy: "allow more memory, or ask for smaller rings".into(),
+    }
+}

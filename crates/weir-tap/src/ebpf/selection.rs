@@ -1,0 +1,245 @@
+//! Selections in the kernel: what the demands ask for, as the few clauses that a kernel program can test.
+//!
+//! Whatever a program cannot hold is loosened: it may let more pass than was asked, never less. The engine tests again.
+
+use std::collections::HashSet;
+
+use weir_model::{EventKind, KernelField, Op, Predicate, Symbol, Test};
+
+use super::layout::{self, CLAUSES, COMMS, kind, test};
+
+/// A clause as the kernel side tests it, with what only this side can resolve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clause {
+    /// The tests on numbers.
+    pub raw: layout::Clause,
+    /// The kinds of record wanted, a bit each.
+    pub kinds: u8,
+    /// The devices that pass; `None` for any.
+    pub devices: Option<HashSet<Symbol>>,
+    /// The cgroups that pass; `None` for any.
+    pub cgroups: Option<HashSet<Symbol>>,
+    /// The demands it serves, a bit each.
+    pub demands: u64,
+}
+
+/// Bits of all kinds of record.
+pub const KINDS_ALL: u8 = 1 << kind::REQUEST | KINDS_FINISHED;
+
+/// Bits of the kinds that end a request.
+pub const KINDS_FINISHED: u8 = 1 << kind::RESPONSE | 1 << kind::ERROR;
+
+/// The clauses of one demand's predicate, and what had to be loosened.
+pub fn clauses(
+    demand: usize,
+    predicate: &Predicate,
+    kinds: u8,
+    loosened: &mut Vec<String>,
+) -> Vec<Clause> {
+    let whole = |c: &weir_model::Clause| {
+        let all = Clause {
+            raw: layout::Clause::ALL,
+            kinds,
+            devices: None,
+            cgroups: None,
+            demands: 1 << demand,
+        };
+        c.tests
+            .iter()
+            .fold(all, |clause, test| clause.with(test, loosened))
+    };
+    let clauses: Vec<Clause> = predicate.clauses.iter().map(whole).collect();
+    clauses.into_iter().filter(|c| c.kinds != 0).collect()
+}
+
+/// At most [`CLAUSES`] clauses that let pass whatever `clauses` let pass.
+pub fn fit(mut clauses: Vec<Clause>, loosened: &mut Vec<String>) -> Vec<Clause> {
+    clauses.dedup();
+    if clauses.len() > CLAUSES {
+        loosened.push(format!(
+            "{} alternatives: a kernel program holds {CLAUSES}, the rest are widened into one",
+            clauses.len()
+        ));
+    }
+    while clauses.len() > CLAUSES {
+        let last = clauses.pop().expect("more than the limit");
+        let before = clauses.pop().expect("more than the limit");
+        clauses.push(before.hull(last));
+    }
+    clauses
+}
+
+impl Clause {
+    /// The same clause with one more test.
+    fn with(mut self, test: &Test, loosened: &mut Vec<String>) -> Clause {
+        match test {
+            Test::Between { field, low, high } => self.narrow(*field, *low, *high, loosened),
+            Test::In { field, texts } => self.restrict(*field, texts, loosened),
+        }
+        self
+    }
+
+    fn narrow(&mut self, field: KernelField, low: i64, high: i64, loosened: &mut Vec<String>) {
+        if high < 0 || low > high {
+            // None of the numbers is negative: nothing passes.
+            self.kinds = 0;
+            return;
+        }
+        let (low, high) = (low.max(0) as u64, high as u64);
+        let within = |bounds: &mut [u64; 2]| *bounds = [bounds[0].max(low), bounds[1].min(high)];
+        let within_32 = |bounds: &mut [u32; 2]| {
+            let low = u32::try_from(low).unwrap_or(u32::MAX);
+            let high = u32::try_from(high).unwrap_or(u32::MAX);
+            *bounds = [bounds[0].max(low), bounds[1].min(high)];
+        };
+        let used = match field {
+            KernelField::Sector => {
+                within(&mut self.raw.sector);
+                test::SECTOR
+            }
+            KernelField::Wait => {
+                within(&mut self.raw.wait_ns);
+                test::WAIT
+            }
+            KernelField::Service => {
+                within(&mut self.raw.service_ns);
+                test::SERVICE
+            }
+            KernelField::Latency => {
+                within(&mut self.raw.latency_ns);
+                test::LATENCY
+            }
+            KernelField::Sectors => {
+                within_32(&mut self.raw.sectors);
+                test::SECTORS
+            }
+            KernelField::Pid => {
+                within_32(&mut self.raw.pid);
+                test::PID
+            }
+            KernelField::Kind
+            | KernelField::Op
+            | KernelField::Pdisk
+            | KernelField::Comm
+            | KernelField::Cgroup => {
+                loosened.push(format!("{}: not a number", field.column()));
+                return;
+            }
+        };
+        self.raw.tests |= used;
+    }
+
+    fn restrict(&mut self, field: KernelField, texts: &[Symbol], loosened: &mut Vec<String>) {
+        match field {
+            KernelField::Kind => self.kinds &= kinds_of(texts),
+            KernelField::Op => {
+                self.raw.ops &= ops_of(texts);
+                self.raw.tests |= test::OP;
+            }
+            KernelField::Pdisk => {
+                self.devices = Some(meet(self.devices.take(), texts));
+                self.raw.tests |= test::DEVICE;
+            }
+            KernelField::Cgroup => {
+                self.cgroups = Some(meet(self.cgroups.take(), texts));
+                self.raw.tests |= test::CGROUP;
+            }
+            KernelField::Comm => match comms_of(texts) {
+                _ if self.raw.tests & test::COMM != 0 => {
+                    loosened.push("comm: tested twice, the first test is held".into());
+                }
+                None => loosened.push(format!(
+                    "comm: {} names, a kernel program holds {COMMS}",
+                    texts.len()
+                )),
+                Some(comms) => {
+                    self.raw.comms = comms.len() as u8;
+                    self.raw.comm[..comms.len()].copy_from_slice(&comms);
+                    self.raw.tests |= test::COMM;
+                }
+            },
+            KernelField::Sector
+            | KernelField::Sectors
+            | KernelField::Pid
+            | KernelField::Wait
+            | KernelField::Service
+            | KernelField::Latency => loosened.push(format!("{}: not a text", field.column())),
+        }
+    }
+
+    /// A clause that lets pass whatever either lets pass.
+    fn hull(self, other: Clause) -> Clause {
+        let (a, b) = (&self.raw, &other.raw);
+        let wide = |a: [u64; 2], b: [u64; 2]| [a[0].min(b[0]), a[1].max(b[1])];
+        let wide_32 = |a: [u32; 2], b: [u32; 2]| [a[0].min(b[0]), a[1].max(b[1])];
+        let same_comm = a.comm == b.comm && a.comms == b.comms;
+        let union = |a: Option<HashSet<Symbol>>, b: Option<HashSet<Symbol>>| {
+            Some(a?.union(&b?).copied().collect())
+        };
+        let mut tests = a.tests & b.tests;
+        if !same_comm {
+            tests &= !test::COMM;
+        }
+        Clause {
+            raw: layout::Clause {
+                sector: wide(a.sector, b.sector),
+                wait_ns: wide(a.wait_ns, b.wait_ns),
+                service_ns: wide(a.service_ns, b.service_ns),
+                latency_ns: wide(a.latency_ns, b.latency_ns),
+                comm: a.comm,
+                sectors: wide_32(a.sectors, b.sectors),
+                pid: wide_32(a.pid, b.pid),
+                tests,
+                ops: a.ops | b.ops,
+                comms: a.comms,
+                spare: [0; 2],
+            },
+            kinds: self.kinds | other.kinds,
+            devices: union(self.devices, other.devices),
+            cgroups: union(self.cgroups, other.cgroups),
+            demands: self.demands | other.demands,
+        }
+    }
+}
+
+fn kinds_of(texts: &[Symbol]) -> u8 {
+    let bit = |text: &Symbol| {
+        let kind = EventKind::ALL.into_iter().find(|k| k.symbol() == *text);
+        match kind {
+            Some(EventKind::Request) => 1 << kind::REQUEST,
+            Some(EventKind::Response) => 1 << kind::RESPONSE,
+            // The kernel calls "not supported" an error like any other.
+            Some(EventKind::Error | EventKind::Unsupported) => 1 << kind::ERROR,
+            None => 0,
+        }
+    };
+    texts.iter().map(bit).fold(0, |all, one| all | one)
+}
+
+fn ops_of(texts: &[Symbol]) -> u8 {
+    let bit = |op: &Op| texts.contains(&op.symbol());
+    let ops = Op::ALL.into_iter().filter(bit);
+    ops.fold(0, |all, op| all | 1 << op as u8)
+}
+
+/// Names as the kernel keeps them: 15 bytes and a zero. A longer name never matches and is left out.
+fn comms_of(texts: &[Symbol]) -> Option<Vec<[u64; 2]>> {
+    let fitting = texts.iter().filter(|t| t.as_str().len() < 16);
+    let comms: Vec<[u64; 2]> = fitting.map(|t| comm_words(t.as_str())).collect();
+    (comms.len() <= COMMS).then_some(comms)
+}
+
+fn comm_words(name: &str) -> [u64; 2] {
+    let mut bytes = [0; 16];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    let (low, high) = bytes.split_at(8);
+    [low, high].map(|half| u64::from_ne_bytes(half.try_into().expect("half of 16 bytes")))
+}
+
+fn meet(held: Option<HashSet<Symbol>>, texts: &[Symbol]) -> HashSet<Symbol> {
+    let texts: HashSet<Symbol> = texts.iter().copied().collect();
+    match held {
+        None => texts,
+        Some(held) => held.intersection(&texts).copied().collect(),
+    }
+}

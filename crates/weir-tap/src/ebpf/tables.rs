@@ -1,0 +1,93 @@
+//! The tables that this side writes for the kernel side, or tidies: devices and cgroups, requests in flight, counters.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use super::layout::{self, SIBLINGS, WAYS};
+use super::programs::Sizes;
+use super::shared::Shared;
+
+/// Words of `struct known`.
+const KNOWN_WORDS: usize = layout::KNOWN_BYTES / 8;
+
+/// Where each key of a table of `struct known` was put.
+#[derive(Debug, Default)]
+pub struct Known {
+    slots: HashMap<u64, (usize, usize)>,
+}
+
+/// The hash of `tap.bpf.c`.
+fn hash(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
+}
+
+impl Known {
+    /// Tells the kernel side of a key, or what has changed about it. A key that finds no room stays unknown to it and passes every test.
+    pub fn tell(&mut self, table: &Shared, key: u64, index: u32, marks: u32) {
+        let words = table.words();
+        let mask = words.len() / KNOWN_WORDS - 1;
+        let bucket = hash(key) & mask;
+        let first = bucket * KNOWN_WORDS;
+        let free = |way: &usize| words[first + way].load(Ordering::Relaxed) == 0;
+        let slot = match self.slots.get(&key) {
+            Some(slot) => Some(*slot),
+            None => (0..SIBLINGS).find(free).map(|way| (first, way)),
+        };
+        let Some((first, way)) = slot else {
+            return;
+        };
+        put_half(words, first + SIBLINGS, way, index);
+        put_half(words, first + SIBLINGS + SIBLINGS / 2, way, marks);
+        words[first + way].store(key, Ordering::Release);
+        self.slots.insert(key, (first, way));
+    }
+}
+
+/// Writes 32-bit value number `at` of those that begin with word `first`. Only this side writes these words.
+fn put_half(words: &[std::sync::atomic::AtomicU64], first: usize, at: usize, value: u32) {
+    let word = &words[first + at / 2];
+    let shift = 32 * (at % 2);
+    let kept = word.load(Ordering::Relaxed) & !(0xffff_ffff << shift);
+    word.store(kept | u64::from(value) << shift, Ordering::Relaxed);
+}
+
+/// A counter of a device's row, over all processors.
+pub fn sum(counters: &Shared, sizes: &Sizes, row: u32, word: usize) -> i64 {
+    let words = counters.words();
+    let at = |cpu: u32| {
+        let row = (cpu * sizes.device_rows + row) as usize;
+        words[row * layout::COUNTS_BYTES / 8 + word].load(Ordering::Relaxed)
+    };
+    (0..sizes.processors).map(at).sum::<u64>() as i64
+}
+
+/// Frees the entries of requests that began before `before_ns`; how many those were.
+pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64) -> i64 {
+    const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
+    let mut freed = 0;
+    for (slot, request) in buckets.words().iter().enumerate() {
+        let name = request.load(Ordering::Acquire);
+        if name == 0 {
+            continue;
+        }
+        let entry = &entries.words()[slot * ENTRY_WORDS..][..ENTRY_WORDS];
+        let times = [
+            layout::entry::INSERT,
+            layout::entry::ISSUE,
+            layout::entry::ODD,
+        ];
+        let last = times.map(|word| entry[word].load(Ordering::Relaxed));
+        let last = last.into_iter().max().expect("an entry has three times");
+        let old = last != 0 && last < before_ns;
+        let freeing = || request.compare_exchange(name, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if old && freeing().is_ok() {
+            freed += 1;
+        }
+    }
+    freed
+}
+
+const _: () = assert!(
+    layout::BUCKET_BYTES == 8 * WAYS,
+    "a bucket is its requests' names"
+);

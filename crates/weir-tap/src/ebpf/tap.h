@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * What the kernel programs of tap.bpf.c and the reader in layout.rs share: records, tables, counters
+ * and the configuration. Both sides assert the sizes.
+ */
+#ifndef WEIR_TAP_H
+#define WEIR_TAP_H
+
+/* What a record says: its kind in the upper half of `what`, its operation in the lower one. */
+enum kind {
+	KIND_REQUEST = 0,	/* issued; a flush without data: inserted */
+	KIND_RESPONSE = 1,	/* finished without error */
+	KIND_ERROR = 2,		/* finished with an error */
+	KINDS = 3,
+};
+
+/* What a request does, numbered as weir_model::Op. */
+enum op {
+	OP_READ = 0,
+	OP_WRITE = 1,
+	OP_FLUSH = 2,
+	OP_DISCARD = 3,
+	OP_WRITE_ZEROES = 4,
+	OP_OTHER = 7,		/* passthrough and zone commands: counted, never told */
+};
+
+/* How a request was asked for, and what is not known of it. */
+enum flag {
+	FLAG_FUA = 1,
+	FLAG_READ_AHEAD = 2,
+	FLAG_SYNC = 4,
+	FLAG_META = 8,
+	FLAG_ORPHAN = 64,	/* its beginning was not seen */
+};
+
+/* A time, sector or the like that is not known. */
+#define UNKNOWN (~0ULL)
+
+/* One event, in the ring of the processor that saw it. */
+struct record {
+	__u64 mark;		/* position in the ring's history + 1, once the record is whole */
+	__u64 ts_ns;		/* CLOCK_MONOTONIC */
+	__u64 request;		/* names the request while it is in flight */
+	__u64 sector;		/* UNKNOWN for a flush */
+	__u64 wait_ns;		/* insert to issue; a flush, which is not issued: insert to complete */
+	__u64 service_ns;	/* issue to complete */
+	__u32 bytes;
+	__u32 device;		/* dev_t as the kernel keeps it: major << 20 | minor */
+	__u8 what;
+	__u8 flags;
+	__u16 status;		/* blk_status_t; kernels before 5.18: ERRNO | errno */
+	__u16 merges;		/* bios beyond the first */
+	__u16 cpu;		/* that issued it */
+};
+_Static_assert(sizeof(struct record) == 64, "struct record");
+#define ERRNO 0x8000
+
+/* A record with who submitted the request; written when a query needs to know. */
+struct wide_record {
+	struct record narrow;
+	__u64 cgroup;		/* id of the cgroup that owns the first bio, 0 if unknown */
+	__u64 comm[2];		/* command name, 0 if unknown */
+	__u32 pid;		/* thread group, 0 if unknown */
+	__u32 spare;
+};
+_Static_assert(sizeof(struct wide_record) == 96, "struct wide_record");
+
+/* One processor's ring: how much was ever written into it and, in another cache line, read. */
+struct lane {
+	__u64 head;
+	__u64 head_line[7];
+	__u64 tail;
+	__u64 tail_line[7];
+};
+_Static_assert(sizeof(struct lane) == 128, "struct lane");
+
+/* How far a request has come. */
+enum state {
+	STARTED = 1,
+	ISSUED = 2,
+};
+
+/* A request in flight. The first cache line is what nearly every query needs. */
+struct entry {
+	__u64 insert_ns;	/* 0 if not seen */
+	__u64 issue_ns;		/* 0 if not seen */
+	__u64 sector;
+	__u32 bytes;
+	__u32 device;
+	__u32 index;		/* of the device in the counters */
+	__u16 merges;
+	__u16 cpu;
+	__u16 status;		/* first error of a part */
+	__u8 op;
+	__u8 flags;
+	__u8 clauses;		/* that it may yet pass */
+	__u8 state;
+	__u8 requeued;
+	__u8 odd;		/* opened by an unusual event while nothing else is tracked */
+	__u64 odd_ns;		/* when it was opened so */
+	__u64 spare;
+	__u64 cgroup;
+	__u64 comm[2];
+	__u32 pid;
+	__u32 spare2;
+	__u64 spare3[4];
+};
+_Static_assert(sizeof(struct entry) == 128, "struct entry");
+
+/* Where the entries of eight requests are found; 0 is a free way. */
+#define WAYS 8
+struct bucket {
+	__u64 request[WAYS];
+};
+_Static_assert(sizeof(struct bucket) == 64, "struct bucket");
+
+/* What the user side knows of four devices or cgroups; what is not found passes every test. */
+#define SIBLINGS 4
+struct known {
+	__u64 key[SIBLINGS];	/* dev_t + 1 or cgroup id; 0 is free */
+	__u32 index[SIBLINGS];	/* device: row of counters */
+	__u32 marks[SIBLINGS];	/* device: bit 0: wanted at all; bit 1 + i: passes clause i */
+};
+_Static_assert(sizeof(struct known) == 64, "struct known");
+
+/* What happened on one device as one processor saw it. Row 0 is for devices that are not known yet. */
+struct counts {
+	__u64 seen;		/* finished requests */
+	__u64 orphans;		/* finished, but their beginning was not seen */
+	__u64 ring_full;	/* records lost */
+	__u64 table_full;	/* requests without an entry */
+	__u64 overtaken;	/* entries whose completion was never seen: the request is in use again */
+	__u64 flush_commands;	/* that the kernel issued on its own behalf */
+	__u64 other;		/* passthrough and zone commands */
+	__u64 requeues;
+};
+_Static_assert(sizeof(struct counts) == 64, "struct counts");
+
+/* Tests of one clause that are in use. */
+enum test {
+	TEST_OP = 1,
+	TEST_DEVICE = 2,
+	TEST_SECTOR = 4,
+	TEST_SECTORS = 8,
+	TEST_PID = 16,
+	TEST_COMM = 32,
+	TEST_CGROUP = 64,
+	TEST_WAIT = 128,
+	TEST_SERVICE = 256,
+	TEST_LATENCY = 512,
+};
+
+/* All of the tests hold; bounds are inclusive. */
+#define CLAUSES 4
+#define COMMS 4
+struct clause {
+	__u64 sector[2];
+	__u64 wait_ns[2];
+	__u64 service_ns[2];
+	__u64 latency_ns[2];
+	__u64 comm[COMMS][2];
+	__u32 sectors[2];
+	__u32 pid[2];
+	__u32 tests;
+	__u8 ops;		/* bit per operation */
+	__u8 comms;
+	__u8 spare[2];
+};
+_Static_assert(sizeof(struct clause) == 152, "struct clause");
+
+/* Fixed before the programs are loaded, so that the verifier removes what is not in use. */
+struct config {
+	struct clause clauses[CLAUSES];
+	__u32 clause_count;
+	__u32 lane_slots;	/* records per processor, a power of two */
+	__u32 bucket_mask;
+	__u32 device_mask;
+	__u32 cgroup_mask;
+	__u32 device_rows;	/* rows of counters per processor */
+	__u8 kinds[KINDS];	/* clauses that want this kind */
+	__u8 track;		/* keep an entry for each request from issue to completion */
+	__u8 start;		/* from insertion, with times and submitter; else flushes only */
+	__u8 insert_only;	/* block_io_start is missing, block_rq_insert stands in */
+	__u8 wide;
+	__u8 cgroup;
+	__u8 task_cgroup;	/* there is one hierarchy: the submitter's cgroup is as good as the bio's */
+	__u8 comm;
+	__u8 pid;
+	__u8 merges;
+	__u8 ordered;		/* plain stores become visible in order (x86) */
+	__u8 spare[3];
+};
+_Static_assert(sizeof(struct config) == 648, "struct config");
+
+#endif

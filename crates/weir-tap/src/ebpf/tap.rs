@@ -1,0 +1,452 @@
+//! [`BlockTap`]: the live tap itself: opens, waits, reads, delivers and counts.
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_model::{Demand, Symbol};
+
+use super::cgroups::{Cgroups, Root};
+use super::clock;
+use super::completeness::Census;
+use super::devices::{DeviceChoice, Devices};
+use super::explain;
+use super::flow::{Flow, Flows};
+use super::layout::{Config, count};
+use super::needs::Needs;
+use super::order::Lanes;
+use super::pace::Pace;
+use super::programs::{self, Programs, Sizes};
+use super::rows::{Names, Rows, Told};
+use super::tables::{self, Known};
+use crate::{Count, Said, Tap, TapError};
+
+/// How the live tap is set up.
+#[derive(Clone, Debug)]
+pub struct LiveOptions {
+    /// Which devices a demand gets that names none.
+    pub devices: DeviceChoice,
+    /// Most bytes of all rings together; each processor gets an equal part.
+    pub ring_bytes: usize,
+    /// Requests in flight that are kept track of, on the whole host.
+    pub requests_max: usize,
+    /// Tracepoints to do without, as if the kernel lacked them.
+    pub without: Vec<String>,
+}
+
+/// Most demands of one tap.
+pub const DEMANDS_MAX: usize = 64;
+
+/// How often devices, cgroups, the census and the table of requests are looked after.
+const CHORES_EVERY: Duration = Duration::from_secs(1);
+
+/// How soon after the last look an unknown device makes us look again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// An entry this old belongs to a request whose end was not seen: no driver lets a request wait that long.
+const ENTRY_AGE_MAX_NS: u64 = 300_000_000_000;
+
+/// A source of the host's block I/O as it happens.
+#[derive(Debug)]
+pub struct BlockTap {
+    needs: Needs,
+    live: Option<Live>,
+    rows: Vec<Rows>,
+    names: Names,
+    devices: Devices,
+    said: VecDeque<Said>,
+    told: Vec<Told>,
+    flows: Option<Flows>,
+    census: Census,
+    pace: Pace,
+    chores_done: Instant,
+    looked: Instant,
+    events: i64,
+    expired: i64,
+    lost: Lost,
+}
+
+/// What the kernel side is made of.
+#[derive(Debug)]
+struct Live {
+    programs: Programs,
+    lanes: Lanes,
+    sizes: Sizes,
+    known_devices: Known,
+    known_cgroups: Known,
+}
+
+/// Lost records per row of counters, by whose fault it was.
+#[derive(Debug, Default)]
+struct Lost {
+    /// The ring filled although it was read in time.
+    ring_full: Vec<i64>,
+    /// The ring filled while whoever takes our rows was busy.
+    slow_consumer: Vec<i64>,
+}
+
+impl Default for LiveOptions {
+    fn default() -> LiveOptions {
+        LiveOptions {
+            devices: DeviceChoice::default(),
+            ring_bytes: 64 << 20,
+            requests_max: 1 << 15,
+            without: Vec::new(),
+        }
+    }
+}
+
+/// Opens the live tap for `demands`: loads and attaches the programs that they need, and none if they need none.
+///
+/// # Errors
+/// [`TapError::Unavailable`] when the kernel or the user's rights do not suffice, naming what is missing.
+pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapError> {
+    if demands.len() > DEMANDS_MAX {
+        return Err(TapError::Unavailable {
+            what: format!("{} demands are more than a live tap serves", demands.len()),
+            remedy: format!("ask at most {DEMANDS_MAX}, or merge those of one stream"),
+        });
+    }
+    let needs = Needs::of(demands)?;
+    let sizes = Sizes::new(options, needs.wide())?;
+    let devices = Devices::new(
+        options.devices.clone(),
+        needs.clauses.clone(),
+        demands.len(),
+        sizes.device_rows,
+    );
+    let root = Root::find();
+    let unified = root.as_ref().is_some_and(|r| r.unified);
+    let rows = needs.streams.iter().zip(demands).enumerate();
+    let rows = rows.map(|(i, (stream, demand))| Rows::new(i, *stream, &demand.columns));
+    let now = Instant::now();
+    let mut tap = BlockTap {
+        rows: rows.collect(),
+        names: Names::new(Cgroups::new(root), clock::epoch_offset_ns()),
+        said: VecDeque::new(),
+        told: Vec::new(),
+        flows: (needs.columns.in_flight || needs.columns.seek).then(Flows::default),
+        census: Census::default(),
+        pace: Pace::new(now),
+        chores_done: now,
+        looked: now,
+        events: 0,
+        expired: 0,
+        lost: Lost::new(sizes.device_rows),
+        live: None,
+        devices,
+        needs,
+    };
+    if tap.needs.kinds != 0 {
+        tap.go_live(options, sizes, unified)?;
+    }
+    Ok(tap)
+}
+
+impl BlockTap {
+    fn go_live(
+        &mut self,
+        options: &LiveOptions,
+        sizes: Sizes,
+        unified: bool,
+    ) -> Result<(), TapError> {
+        let kernel_has = programs::tracepoints()?;
+        let has = |name: &str| kernel_has(name) && !options.without.iter().any(|w| w == name);
+        let bios = self.devices.iter().any(|d| d.bio_based && d.demands != 0);
+        let probes = programs::probes(&self.needs, &has, bios);
+        let config = Config::new(
+            &self.needs,
+            &sizes,
+            has(programs::START.tracepoint),
+            unified,
+        );
+        let programs = Programs::load(&probes, &config, &sizes)?;
+        let mut live = Live {
+            lanes: Lanes::new(&sizes, config.wide != 0),
+            known_devices: Known::default(),
+            known_cgroups: Known::default(),
+            programs,
+            sizes,
+        };
+        live.tell_devices(&self.devices);
+        if self.needs.cgroups() {
+            self.names.cgroups.walk();
+            live.tell_cgroups(&self.needs, &self.names.cgroups);
+        }
+        live.programs.attach()?;
+        self.live = Some(live);
+        self.take_census();
+        Ok(())
+    }
+
+    /// Reads the rings and lines up what is to be said.
+    fn drain(&mut self) {
+        let Some(live) = &mut self.live else {
+            return;
+        };
+        live.lanes.drain(&live.programs);
+        let full = self.pace.drained(
+            live.lanes.ready().len(),
+            live.lanes.holds_back(),
+            live.lanes.fill(),
+        );
+        if full {
+            self.lost.add(live, self.pace.was_late());
+        }
+        self.events += live.lanes.ready().len() as i64;
+        self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
+        self.tell();
+        for (demand, rows) in self.rows.iter().enumerate() {
+            if let Some(batch) = rows.build(&self.told, &mut self.names) {
+                self.said.push_back(Said::Rows { demand, batch });
+            }
+        }
+    }
+
+    /// Gives each record its device, the demands that want it, and its place among the disk's requests.
+    fn tell(&mut self) {
+        self.told.clear();
+        let Some(live) = &self.live else {
+            return;
+        };
+        let records = live.lanes.ready();
+        let unknown = records.iter().any(|r| self.devices.get(r.device).is_none());
+        if unknown && self.looked.elapsed() > LOOK_AGAIN {
+            self.look_at_devices();
+        }
+        let Some(live) = &self.live else {
+            return;
+        };
+        let mut last = None;
+        for record in live.lanes.ready() {
+            let device = match last {
+                Some((number, device)) if number == record.device => device,
+                _ => self.devices.get(record.device),
+            };
+            last = Some((record.device, device));
+            let flow = match &mut self.flows {
+                Some(flows) => flows.see(record, device.map_or(record.device, |d| d.disk)),
+                None => Flow::default(),
+            };
+            self.told.push(Told {
+                record: *record,
+                pdisk: device.map(|d| d.path),
+                demands: device.map_or(self.devices.demands_for_unknown(), |d| d.demands),
+                flow,
+            });
+        }
+    }
+
+    /// Finds new devices and tells the kernel side which of them are wanted.
+    fn look_at_devices(&mut self) {
+        self.looked = Instant::now();
+        if !self.devices.refresh().is_empty()
+            && let Some(live) = &mut self.live
+        {
+            live.tell_devices(&self.devices);
+        }
+    }
+
+    /// What has to be looked after once in a while.
+    fn do_chores(&mut self) {
+        self.chores_done = Instant::now();
+        self.look_at_devices();
+        self.take_census();
+        let Some(live) = &mut self.live else {
+            return;
+        };
+        if self.needs.cgroups() {
+            self.names.cgroups.walk();
+            live.tell_cgroups(&self.needs, &self.names.cgroups);
+        }
+        let before = clock::monotonic_ns().saturating_sub(ENTRY_AGE_MAX_NS);
+        self.expired += tables::sweep(&live.programs.buckets, &live.programs.entries, before);
+        if let Some(flows) = &mut self.flows {
+            flows.sweep(before);
+        }
+        self.lost.add(live, self.pace.was_late());
+    }
+
+    fn take_census(&mut self) {
+        let Some(live) = &self.live else {
+            return;
+        };
+        if live.programs.probes.contains(&programs::COMPLETE) {
+            let seen = |d: &super::devices::Device| live.count(d.index, count::SEEN);
+            self.census.take(&self.devices.wanted_disks(), &seen);
+        }
+    }
+
+    fn heartbeat(&self) -> Said {
+        let watermark = match &self.live {
+            Some(live) => live.lanes.watermark_ns(),
+            None => clock::monotonic_ns(),
+        };
+        Said::Heartbeat(watermark as i64 + self.names.epoch_offset_ns)
+    }
+}
+
+impl Tap for BlockTap {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        if let Some(said) = self.said.pop_front() {
+            return Ok(said);
+        }
+        let until = Instant::now() + patience;
+        loop {
+            let now = Instant::now();
+            let due = self.pace.due();
+            if due > now {
+                thread::sleep(due.min(until).saturating_duration_since(now));
+            }
+            if Instant::now() >= due {
+                self.pace.started(Instant::now());
+                self.drain();
+                if self.chores_done.elapsed() >= CHORES_EVERY {
+                    self.do_chores();
+                }
+            }
+            if let Some(said) = self.said.pop_front() {
+                self.said.push_back(self.heartbeat());
+                return Ok(said);
+            }
+            if Instant::now() >= until {
+                return Ok(self.heartbeat());
+            }
+        }
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        self.take_census();
+        let mut counts = vec![Count {
+            counter: "events_in",
+            cause: None,
+            device: None,
+            total: self.events,
+        }];
+        let Some(live) = &self.live else {
+            return counts;
+        };
+        self.lost.add(live, self.pace.was_late());
+        let whole = |counter, cause, total| Count {
+            counter,
+            cause,
+            device: None,
+            total,
+        };
+        counts.push(whole("events_late", None, live.lanes.late() as i64));
+        counts.push(whole("requests_expired", None, self.expired));
+        let missed = live.programs.recursion_misses() as i64;
+        counts.push(whole("events_lost", Some("recursion"), missed));
+        for disk in self.census.disks() {
+            let of = |counter, total| Count {
+                counter,
+                cause: None,
+                device: Some(disk.path),
+                total,
+            };
+            counts.push(of("seen", disk.seen));
+            counts.push(of("unseen", disk.unseen));
+        }
+        for disk in self.devices.wanted_disks() {
+            self.count_disk(live, disk.path, disk.index, &mut counts);
+        }
+        self.count_disk(live, Symbol::new("unknown"), 0, &mut counts);
+        counts
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let probes = self.live.as_ref().map(|l| l.programs.probes.as_slice());
+        explain::lines(&self.needs, probes.unwrap_or_default(), &self.devices)
+    }
+}
+
+impl BlockTap {
+    /// What was counted on one disk, without what never happened.
+    fn count_disk(&self, live: &Live, path: Symbol, row: u32, counts: &mut Vec<Count>) {
+        let row_usize = row as usize;
+        let of = |word| live.count(row, word);
+        let all = [
+            (
+                "events_lost",
+                Some("ring_full"),
+                self.lost.ring_full[row_usize],
+            ),
+            (
+                "events_lost",
+                Some("slow_consumer"),
+                self.lost.slow_consumer[row_usize],
+            ),
+            (
+                "requests_untracked",
+                Some("table_full"),
+                of(count::TABLE_FULL),
+            ),
+            (
+                "requests_untracked",
+                Some("begun_unseen"),
+                of(count::ORPHANS),
+            ),
+            (
+                "requests_untracked",
+                Some("ended_unseen"),
+                of(count::OVERTAKEN),
+            ),
+            ("requeues", None, of(count::REQUEUES)),
+            ("flush_commands", None, of(count::FLUSH_COMMANDS)),
+            ("other_commands", None, of(count::OTHER)),
+        ];
+        let happened = all.into_iter().filter(|(.., total)| *total != 0);
+        counts.extend(happened.map(|(counter, cause, total)| Count {
+            counter,
+            cause,
+            device: Some(path),
+            total,
+        }));
+    }
+}
+
+impl Live {
+    /// A counter of a device's row, over all processors.
+    fn count(&self, row: u32, word: usize) -> i64 {
+        tables::sum(&self.programs.counters, &self.sizes, row, word)
+    }
+
+    fn tell_devices(&mut self, devices: &Devices) {
+        let table = &self.programs.devices;
+        for device in devices.iter() {
+            let marks = devices.marks(device);
+            self.known_devices
+                .tell(table, u64::from(device.number) + 1, device.index, marks);
+        }
+    }
+
+    fn tell_cgroups(&mut self, needs: &Needs, cgroups: &Cgroups) {
+        let table = &self.programs.cgroups;
+        for (id, path) in cgroups.iter() {
+            self.known_cgroups
+                .tell(table, id, 0, needs.cgroup_marks(path));
+        }
+    }
+}
+
+impl Lost {
+    fn new(rows: u32) -> Lost {
+        Lost {
+            ring_full: vec![0; rows as usize],
+            slow_consumer: vec![0; rows as usize],
+        }
+    }
+
+    /// Books what was lost since the last time.
+    fn add(&mut self, live: &Live, consumer_was_late: bool) {
+        for row in 0..self.ring_full.len() {
+            let booked = self.ring_full[row] + self.slow_consumer[row];
+            let more = live.count(row as u32, count::RING_FULL) - booked;
+            if consumer_was_late {
+                self.slow_consumer[row] += more;
+            } else {
+                self.ring_full[row] += more;
+            }
+        }
+    }
+}

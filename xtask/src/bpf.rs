@@ -1,0 +1,79 @@
+//! `cargo xtask bpf`: compiles the kernel programs of the live tap into the object that the repository holds.
+//!
+//! With `--check` it compares instead of writing, byte by byte: two compilations by the same clang are equal. Needs clang and llvm.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{execute, root};
+
+/// Where the sources and the object lie.
+const FOLDER: &str = "crates/weir-tap/src/ebpf";
+
+/// The object that the repository holds.
+const OBJECT: &str = "tap.bpf.o";
+
+/// Compiles the object, or with `--check` compares it with what the sources say.
+///
+/// # Errors
+/// When a tool is missing or fails, or the object differs from its sources.
+pub fn run(options: &[String]) -> Result<()> {
+    let check = match options {
+        [] => false,
+        [option] if option == "--check" => true,
+        _ => bail!("usage: cargo xtask bpf [--check]"),
+    };
+    let folder = root().join(FOLDER);
+    let built = root().join("target").join(OBJECT);
+    compile(&folder, &built)?;
+    let held = folder.join(OBJECT);
+    let new = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
+    let same = fs::read(&held).is_ok_and(|old| old == new);
+    if check && !same {
+        bail!(
+            "{} is not what its sources compile to; run `cargo xtask bpf` with clang 14 and commit the object",
+            held.display()
+        );
+    }
+    if !same {
+        fs::write(&held, &new).with_context(|| format!("cannot write {}", held.display()))?;
+    }
+    println!(
+        "{}: {} bytes, {}",
+        held.display(),
+        new.len(),
+        if same { "as before" } else { "new" }
+    );
+    Ok(())
+}
+
+fn compile(folder: &Path, object: &Path) -> Result<()> {
+    if let Some(target) = object.parent() {
+        fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
+    }
+    // The map of names keeps the folder out of the object, so that it is the same wherever it is built.
+    let map = format!("-ffile-prefix-map={}=.", folder.display());
+    let warnings = ["-Wall", "-Wextra", "-Werror"];
+    let target = ["-target", "bpf", "-mcpu=v3", "-O2", "-g"];
+    execute(
+        Command::new("clang")
+            .current_dir(folder)
+            .args(target)
+            .args(warnings)
+            .args([&map, "-fdebug-compilation-dir=.", "-c", "tap.bpf.c", "-o"])
+            .arg(object),
+    )?;
+    // Only what the loader reads stays: programs, tables, types and line numbers, no DWARF.
+    execute(Command::new("llvm-strip").arg("-g").arg(object))?;
+    let sections = [".rel.BTF", ".rel.BTF.ext", ".llvm_addrsig"];
+    let remove = sections.map(|section| format!("--remove-section={section}"));
+    execute(
+        Command::new("llvm-objcopy")
+            .args(remove)
+            .arg("--discard-all")
+            .arg(object),
+    )
+}
