@@ -68,11 +68,6 @@ impl ExactSum {
         }
     }
 
-    /// True when it is 0, with no infinity or NaN in it.
-    pub fn is_zero(&self) -> bool {
-        self.specials.is_none() && self.limbs.iter().all(|&limb| limb == 0)
-    }
-
     /// The sum, rounded once to the nearest float (ties to even); ±∞ beyond the range of floats. With infinities or NaN in it,
     /// what IEEE 754 addition gives.
     pub fn to_f64(&self) -> f64 {
@@ -162,11 +157,21 @@ impl ExactSum {
             }
     }
 
-    /// Appends its bytes.
+    /// Appends its bytes: place, limbs without those that say nothing, specials.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let zero = self.limbs.iter().take_while(|&&limb| limb == 0).count();
-        let limbs = &self.limbs[zero..];
-        codec::put_i64(out, i64::from(self.base) + zero as i64);
+        let mut limbs = &self.limbs[zero..];
+        while let [.., below, top] = *limbs
+            && top == sign_limb(below >> 63 == 1)
+        {
+            limbs = &limbs[..limbs.len() - 1];
+        }
+        let place = if limbs.is_empty() {
+            0
+        } else {
+            i64::from(self.base) + zero as i64
+        };
+        codec::put_i64(out, place);
         codec::put_u64(out, limbs.len() as u64);
         limbs.iter().for_each(|limb| out.extend(limb.to_le_bytes()));
         for &count in self.specials.as_deref().unwrap_or(&[0; 3]) {
@@ -259,6 +264,10 @@ impl ExactSum {
         }
         if was_negative == negative && self.is_negative() != was_negative {
             self.limbs.push(sign_limb(was_negative));
+        }
+        if self.limbs.iter().all(|&limb| limb == 0) {
+            // As wide as an outlier once made it no longer.
+            self.limbs.clear();
         }
     }
 

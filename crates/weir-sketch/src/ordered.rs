@@ -142,6 +142,13 @@ impl<K: Copy + Ord> OrderedCounts<K> {
         None
     }
 
+    /// The one or two values in the middle of the sorted list of all copies; one twice when their number is odd.
+    pub fn middle(&self) -> Option<(K, K)> {
+        let total = u64::try_from(self.total).ok()?;
+        let low = total.checked_sub(1)? / 2;
+        Some((self.nth(low)?, self.nth(total / 2)?))
+    }
+
     /// The values in order with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (K, i64)> + '_ {
         self.chunks.iter().flat_map(|c| c.entries.iter().copied())

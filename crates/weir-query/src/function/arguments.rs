@@ -118,24 +118,20 @@ pub fn refusal(i: usize, message: impl Into<String>) -> Refusal {
     }
 }
 
-/// The value of a constant expression, where it is a number; counted in `unit` when both have one.
-///
-/// Integers stay integers when the conversion is exact.
-pub fn number_in(expr: &Expr, unit: Unit) -> Option<Value> {
-    let value = literal(expr)?;
-    let from = expr.unit();
-    if from == unit || from.dimension() != unit.dimension() {
-        return Some(value);
+/// A number counted in `from`, counted in `to` when both measure the same. Integers stay integers when the conversion is exact.
+pub fn convert(value: &Value, from: Unit, to: Unit) -> Value {
+    if from == to || from.dimension() != to.dimension() {
+        return value.clone();
     }
-    let (times, over) = (from.scale(), unit.scale());
-    Some(match value {
+    let (times, over) = (from.scale(), to.scale());
+    match *value {
         Value::Int(x) => match x.checked_mul(times) {
             Some(product) if product % over == 0 => Value::Int(product / over),
             _ => Value::Float(x as f64 * times as f64 / over as f64),
         },
         Value::Float(x) => Value::Float(x * times as f64 / over as f64),
-        other => other,
-    })
+        ref other => other.clone(),
+    }
 }
 
 /// The value of a literal, also with a sign before it or a cast between numbers around it.
@@ -166,6 +162,14 @@ pub fn as_f64(value: &Value) -> Option<f64> {
     match value {
         Value::Int(x) => Some(*x as f64),
         Value::Float(x) => Some(*x),
+        _ => None,
+    }
+}
+
+/// An integer.
+pub fn as_i64(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(x) => Some(*x),
         _ => None,
     }
 }

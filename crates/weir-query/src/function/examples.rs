@@ -248,3 +248,16 @@ fn evaluate(expr: &Expr) -> Value {
         other => panic!("no example has {other:?}"),
     }
 }
+
+/// A function that is written but not listed would be there for nobody.
+#[test]
+fn every_file_that_describes_a_function_is_listed() {
+    let listed = [("aggregate", AGGREGATES.len()), ("scalar", SCALARS.len())];
+    for (folder, listed) in listed {
+        let path = format!("{}/src/function/{folder}", env!("CARGO_MANIFEST_DIR"));
+        let files = std::fs::read_dir(&path).expect("the folder is there");
+        let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+        let described = texts.filter(|text| text.contains("static DOC:")).count();
+        assert_eq!(described, listed, "functions in {folder} and in its list");
+    }
+}

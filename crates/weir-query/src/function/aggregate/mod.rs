@@ -3,15 +3,30 @@
 //! Every aggregate has four verbs: update (a row comes, or goes again with a negative weight), result, partial and merge,
 //! so that a group split over hosts or threads gives what the whole would have given.
 
+mod arrivals;
 pub mod avg;
 pub mod count;
+mod end;
 mod extreme;
+pub mod first;
+pub mod histogram;
+pub mod last;
+#[cfg(test)]
+mod laws;
 pub mod max;
+pub mod median;
 pub mod min;
 mod ordered;
 mod per_group;
+pub mod quantile;
+mod spread;
+pub mod stddev;
+pub mod stddev_pop;
 pub mod sum;
+pub mod top;
 mod total;
+pub mod var;
+pub mod var_pop;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -22,8 +37,23 @@ use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
 use crate::expr::Expr;
 
 /// Every aggregate CQL knows, in the order the reference lists them.
-pub static AGGREGATES: &[&dyn Aggregate] =
-    &[&count::Count, &sum::Sum, &avg::Avg, &min::Min, &max::Max];
+pub static AGGREGATES: &[&dyn Aggregate] = &[
+    &count::Count,
+    &sum::Sum,
+    &avg::Avg,
+    &min::Min,
+    &max::Max,
+    &median::Median,
+    &quantile::Quantile,
+    &histogram::Histogram,
+    &top::Top,
+    &first::First,
+    &last::Last,
+    &stddev::Stddev,
+    &var::Var,
+    &stddev_pop::StddevPop,
+    &var_pop::VarPop,
+];
 
 /// An aggregate function.
 pub trait Aggregate: Sync {

@@ -52,10 +52,6 @@ impl Summary for FloatTotal {
     fn add(&mut self, value: f64, weight: i64) {
         self.sum.add(value, weight);
         self.count = self.count.wrapping_add(weight);
-        // A sum as wide as an outlier once made it is let go with the last value.
-        if self.count == 0 && self.sum.is_zero() {
-            self.sum = ExactSum::default();
-        }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

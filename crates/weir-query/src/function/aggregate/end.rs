@@ -1,0 +1,117 @@
+//! One value of a group: the least, greatest, first or last so far. It does where rows only come.
+
+use std::marker::PhantomData;
+
+use weir_model::Type;
+use weir_sketch::{Bytes, Malformed};
+
+use super::per_group::{Summary, per_group};
+use super::{AggregateCall, AggregateState};
+use crate::function::EvalError;
+use crate::function::element::{Element, Real, Text};
+
+/// Which value is kept.
+pub trait Which: Send + 'static {
+    /// True when `new` takes the place of `old`.
+    fn replaces<K: Ord>(new: &K, old: &K) -> bool;
+}
+
+/// For `min`.
+pub struct Least;
+
+impl Which for Least {
+    fn replaces<K: Ord>(new: &K, old: &K) -> bool {
+        new < old
+    }
+}
+
+/// For `max`.
+pub struct Greatest;
+
+impl Which for Greatest {
+    fn replaces<K: Ord>(new: &K, old: &K) -> bool {
+        new > old
+    }
+}
+
+/// For `first`.
+pub struct Earliest;
+
+impl Which for Earliest {
+    fn replaces<K: Ord>(_: &K, _: &K) -> bool {
+        false
+    }
+}
+
+/// For `last`.
+pub struct Latest;
+
+impl Which for Latest {
+    fn replaces<K: Ord>(_: &K, _: &K) -> bool {
+        true
+    }
+}
+
+/// The state of a call that keeps that value.
+pub fn end_of<W: Which>(call: &AggregateCall) -> Box<dyn AggregateState> {
+    match call.args[0].ty() {
+        Type::Bool => of_type::<bool, W>(),
+        Type::Float => of_type::<Real, W>(),
+        Type::Text => of_type::<Text, W>(),
+        _ => of_type::<i64, W>(),
+    }
+}
+
+fn of_type<K: Element, W: Which>() -> Box<dyn AggregateState> {
+    per_group(|x: K| x, |end: &End<K, W>| Ok(end.value))
+}
+
+/// The value kept so far.
+struct End<K, W> {
+    value: Option<K>,
+    which: PhantomData<W>,
+}
+
+impl<K, W> Default for End<K, W> {
+    fn default() -> End<K, W> {
+        End {
+            value: None,
+            which: PhantomData,
+        }
+    }
+}
+
+impl<K: Element, W: Which> Summary for End<K, W> {
+    type Value = K;
+
+    fn add(&mut self, value: K, _: i64) {
+        if self.value.is_none_or(|old| W::replaces(&value, &old)) {
+            self.value = Some(value);
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.value.is_some().into());
+        if let Some(value) = self.value {
+            value.encode(out);
+        }
+    }
+
+    fn decode(bytes: &mut Bytes<'_>) -> Result<Self, EvalError> {
+        let value = match bytes.byte()? {
+            0 => None,
+            1 => Some(K::decode(bytes)?),
+            _ => return Err(Malformed("neither a value nor none").into()),
+        };
+        Ok(End {
+            value,
+            which: PhantomData,
+        })
+    }
+
+    fn merge(&mut self, other: Self) {
+        if let Some(value) = other.value {
+            self.add(value, 1);
+        }
+    }
+}

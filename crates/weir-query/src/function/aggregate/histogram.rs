@@ -1,0 +1,136 @@
+//! `histogram(x [, limit, ..])`: how many values lie under each limit and above the one before.
+
+use std::sync::Arc;
+
+use weir_model::{Tally, Type, Unit, Value};
+use weir_sketch::{Limits, OrderedCounts, PowerOfTwo};
+
+use super::per_group::per_group;
+use super::{Aggregate, AggregateCall, AggregateState};
+use crate::function::arguments::{
+    arity, as_f64, as_i64, constant, convert, literal, number, refusal, same_dimension,
+};
+use crate::function::element::{Input, Output};
+use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+
+/// `histogram(x [, limit, ..])`
+pub struct Histogram;
+
+/// Most limits of one call.
+const LIMITS_MAX: usize = 1000;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "histogram",
+    aliases: &[],
+    signature: "histogram(x [, limit, ..])",
+    summary: "how many values each bucket holds, by upper limit; empty buckets are left out",
+    details: "A bucket holds the values up to its limit and above the one before, negative ones too. Without limits these are 0 and the powers of two. \
+              With limits, ascending constants, what is above the last comes at the end under NULL; that is the rule of `vscsiStats` (Ahmad 2007), which prints \
+              the last limit twice. Limits may have units: `histogram(latency, 100 us, 1 ms, 10 ms)`. Of no values it is NULL.",
+    examples: &[
+        Example {
+            call: "histogram(x)",
+            rows: "0\n1\n3\n4\n5\n-5",
+            result: "{-4: 1, 0: 1, 1: 1, 4: 2, 8: 1}",
+        },
+        Example {
+            call: "histogram(x, 4095, 4096)",
+            rows: "512\n4096\n4096\n8192",
+            result: "{4095: 1, 4096: 2, NULL: 1}",
+        },
+        Example {
+            call: "histogram(x)",
+            rows: "0.3\n1",
+            result: "{0.5: 1, 1: 1}",
+        },
+        Example {
+            call: "histogram(x)",
+            rows: "NULL",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Aggregate for Histogram {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1 + LIMITS_MAX)?;
+        number(DOC.name, args, 0)?;
+        let limits = (1..args.len()).map(|i| {
+            let limit = constant(DOC.name, args, i, "a limit")?;
+            same_dimension(DOC.name, args, i, args[0].unit)?;
+            limit_of(limit, args[i].unit, args[0].ty, args[0].unit).ok_or_else(|| {
+                refusal(
+                    i,
+                    "a limit is a number; of integers, a whole one of their unit",
+                )
+            })
+        });
+        let limits = limits.collect::<Result<Vec<Value>, Refusal>>()?;
+        if let Some(i) = limits.windows(2).position(|pair| pair[0] >= pair[1]) {
+            return Err(refusal(
+                i + 2,
+                "limits ascend: each is greater than the one before",
+            ));
+        }
+        Ok(Returns {
+            ty: Type::Tally,
+            unit: Unit::None,
+        })
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        let (ty, unit) = (call.args[0].ty(), call.args[0].unit());
+        let limits = call.args[1..].iter().map(|limit| {
+            let value = literal(limit).and_then(|value| limit_of(&value, limit.unit(), ty, unit));
+            value.expect("`check` saw a limit")
+        });
+        match ty {
+            Type::Float => buckets(limits.filter_map(|limit| as_f64(&limit)).collect()),
+            _ => buckets(limits.filter_map(|limit| as_i64(&limit)).collect()),
+        }
+    }
+}
+
+/// A constant counted in `from` as a limit for values of type `ty` counted in `unit`.
+fn limit_of(value: &Value, from: Unit, ty: Type, unit: Unit) -> Option<Value> {
+    let value = convert(value, from, unit);
+    match ty {
+        Type::Float => as_f64(&value).filter(|x| !x.is_nan()).map(Value::Float),
+        _ => as_i64(&value).map(Value::Int),
+    }
+}
+
+fn buckets<V: PowerOfTwo + Input + Output + Send + Sync + 'static>(
+    limits: Vec<V>,
+) -> Box<dyn AggregateState> {
+    let limits = match limits.is_empty() {
+        true => Limits::PowersOfTwo,
+        false => Limits::Explicit(limits),
+    };
+    let limits = Arc::new(limits);
+    let shared = limits.clone();
+    per_group(
+        move |x: V| i64::from(limits.bucket(x)),
+        move |counts: &OrderedCounts<i64>| Ok(tally(&shared, counts)),
+    )
+}
+
+fn tally<V: PowerOfTwo + Output>(
+    limits: &Limits<V>,
+    counts: &OrderedCounts<i64>,
+) -> Option<Arc<Tally>> {
+    let limit = |bucket| {
+        limits
+            .limit(bucket as i32)
+            .map_or(Value::Null, Output::value)
+    };
+    let buckets: Vec<(Value, i64)> = counts
+        .iter()
+        .map(|(bucket, count)| (limit(bucket), count))
+        .collect();
+    (!buckets.is_empty()).then(|| Arc::new(Tally(buckets)))
+}

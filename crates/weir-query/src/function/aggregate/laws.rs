@@ -1,0 +1,623 @@
+//! What holds of every aggregate in the list: it is what its definition gives on the rows that are there, whatever came and went
+//! before; split is whole; what came and went is nothing; wrong bytes are an error.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use weir_model::{Column, ColumnBuilder, Tally, Type, Unit, Value};
+
+use super::{AGGREGATES, AggregateCall, AggregateState};
+use crate::expr::Expr;
+use crate::function::Argument;
+
+/// Groups in every test.
+const GROUPS: usize = 3;
+
+/// Every aggregate with every type of argument that it takes, and with constants where it wants some.
+fn calls() -> Vec<AggregateCall> {
+    let types = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
+    let constants: [&[Value]; 7] = [
+        &[],
+        &[Value::Float(0.0)],
+        &[Value::Float(0.5)],
+        &[Value::Float(0.99)],
+        &[Value::Int(2)],
+        &[Value::Int(-3), Value::Int(0), Value::Int(700)],
+        &[Value::Int(i64::MIN), Value::Int(i64::MAX)],
+    ];
+    let mut calls = Vec::new();
+    for &function in AGGREGATES {
+        for ty in types {
+            for constants in constants {
+                let column = Argument {
+                    ty,
+                    unit: Unit::Bytes,
+                    constant: None,
+                };
+                let literal = |value: &Value| Argument {
+                    ty: if matches!(value, Value::Int(_)) {
+                        Type::Int
+                    } else {
+                        Type::Float
+                    },
+                    unit: Unit::None,
+                    constant: Some(value.clone()),
+                };
+                let args: Vec<Argument> = std::iter::once(column)
+                    .chain(constants.iter().map(literal))
+                    .collect();
+                let Ok(returns) = function.check(&args) else {
+                    continue;
+                };
+                let expr = |arg: &Argument| match &arg.constant {
+                    None => Expr::column(0, arg.ty, arg.unit),
+                    Some(value) => Expr::Literal {
+                        value: value.clone(),
+                        ty: arg.ty,
+                        unit: arg.unit,
+                    },
+                };
+                calls.push(AggregateCall {
+                    function,
+                    args: args.iter().map(expr).collect(),
+                    distinct: false,
+                    ty: returns.ty,
+                    unit: returns.unit,
+                });
+            }
+        }
+    }
+    calls
+}
+
+/// A value of each type, or NULL: the same row for all calls.
+#[derive(Clone, Debug)]
+struct Datum {
+    bool: bool,
+    int: i64,
+    float: f64,
+    text: &'static str,
+    null: bool,
+}
+
+impl Datum {
+    fn value(&self, ty: Type) -> Value {
+        match ty {
+            _ if self.null => Value::Null,
+            Type::Bool => Value::Bool(self.bool),
+            Type::Float => Value::Float(self.float),
+            Type::Text => Value::text(self.text),
+            _ => Value::Int(self.int),
+        }
+    }
+}
+
+fn datum() -> impl Strategy<Value = Datum> {
+    let int = prop_oneof![
+        6 => -8i64..8,
+        3 => -100_000i64..2_000_000_000,
+        1 => Just(i64::MIN),
+        1 => Just(i64::MAX),
+    ];
+    // Eighths add up without rounding, so that the definition is exact as well.
+    let float = prop_oneof![
+        20 => (-64i32..64).prop_map(|x| f64::from(x) / 8.0),
+        8 => (0i32..1_000_000).prop_map(|x| f64::from(x) / 8.0),
+        1 => Just(f64::INFINITY),
+        1 => Just(f64::NEG_INFINITY),
+        1 => Just(f64::NAN),
+        1 => Just(-0.0),
+    ];
+    let text = prop::sample::select(vec!["", "sda", "sdb", "Zoe", "nvme0n1", "ä"]);
+    (any::<bool>(), int, float, text, prop::bool::weighted(0.1)).prop_map(
+        |(bool, int, float, text, null)| Datum {
+            bool,
+            int,
+            float,
+            text,
+            null,
+        },
+    )
+}
+
+/// One row that comes to or goes from a group.
+#[derive(Clone, Debug)]
+struct Delta {
+    group: u32,
+    weight: i64,
+    datum: Datum,
+    wanted: bool,
+}
+
+/// Rows that come, and rows among them that go again later.
+fn deltas() -> impl Strategy<Value = Vec<Delta>> {
+    let step = (
+        0..GROUPS as u32,
+        1i64..4,
+        datum(),
+        any::<bool>(),
+        any::<bool>(),
+        any::<Index>(),
+    );
+    prop::collection::vec(step, 0..80).prop_map(|steps| {
+        let mut live: Vec<Delta> = Vec::new();
+        let mut deltas = Vec::new();
+        for (group, weight, datum, goes, wanted, which) in steps {
+            if goes && !live.is_empty() {
+                let row = live.remove(which.index(live.len()));
+                deltas.push(Delta {
+                    weight: -row.weight,
+                    wanted,
+                    ..row
+                });
+            } else {
+                live.push(Delta {
+                    group,
+                    weight,
+                    datum,
+                    wanted,
+                });
+                deltas.push(live.last().expect("just pushed").clone());
+            }
+        }
+        deltas
+    })
+}
+
+fn reversed(deltas: &[Delta]) -> Vec<Delta> {
+    deltas
+        .iter()
+        .rev()
+        .map(|d| Delta {
+            weight: -d.weight,
+            ..d.clone()
+        })
+        .collect()
+}
+
+/// A state with empty groups.
+fn fresh(call: &AggregateCall) -> Box<dyn AggregateState> {
+    let mut state = call.function.state(call);
+    state.resize(GROUPS);
+    state
+}
+
+/// Feeds a batch; the results of the wanted rows, or that one could not be held.
+fn feed(
+    call: &AggregateCall,
+    state: &mut dyn AggregateState,
+    deltas: &[Delta],
+) -> Option<Vec<Value>> {
+    let groups: Vec<u32> = deltas.iter().map(|d| d.group).collect();
+    let weights: Vec<i64> = deltas.iter().map(|d| d.weight).collect();
+    let wanted: Vec<bool> = deltas.iter().map(|d| d.wanted).collect();
+    let args: Vec<Column> = call
+        .args
+        .iter()
+        .map(|arg| {
+            let value = |d: &Delta| match arg {
+                Expr::Literal { value, .. } => value.clone(),
+                column => d.datum.value(column.ty()),
+            };
+            Column::from_values(arg.ty(), deltas.iter().map(value))
+        })
+        .collect();
+    let mut out = ColumnBuilder::new(call.ty, 0);
+    state
+        .update(&groups, &weights, &args, &wanted, &mut out)
+        .ok()?;
+    let results = out.finish();
+    Some((0..results.len()).map(|i| results.value(i)).collect())
+}
+
+fn feed_unwanted(call: &AggregateCall, state: &mut dyn AggregateState, deltas: &[Delta]) {
+    let quiet: Vec<Delta> = deltas
+        .iter()
+        .map(|d| Delta {
+            wanted: false,
+            ..d.clone()
+        })
+        .collect();
+    feed(call, state, &quiet).expect("no result, no failure");
+}
+
+fn results(state: &dyn AggregateState) -> Vec<Option<Value>> {
+    (0..GROUPS as u32)
+        .map(|group| state.result(group).ok())
+        .collect()
+}
+
+fn partials(state: &dyn AggregateState) -> Vec<Vec<u8>> {
+    let partial = |group| {
+        let mut bytes = Vec::new();
+        state.partial(group, &mut bytes);
+        bytes
+    };
+    (0..GROUPS as u32).map(partial).collect()
+}
+
+/// The rows of a group in order of arrival; of equal values the oldest goes first.
+#[derive(Clone, Default)]
+struct Naive(Vec<Value>);
+
+impl Naive {
+    fn apply(&mut self, value: &Value, weight: i64) {
+        for _ in 0..weight.abs() {
+            if weight > 0 {
+                self.0.push(value.clone());
+            } else {
+                let oldest = self
+                    .0
+                    .iter()
+                    .position(|v| v == value)
+                    .expect("what goes has come");
+                self.0.remove(oldest);
+            }
+        }
+    }
+}
+
+/// What an answer must be.
+enum Expected {
+    Exactly(Value),
+    Within(f64, f64),
+    Overflow,
+    /// The definition itself cannot be followed in 128 bits.
+    Unknown,
+}
+
+fn expected(call: &AggregateCall, rows: &Naive) -> Expected {
+    use Expected::*;
+    let values: Vec<Value> = rows.0.iter().filter(|v| !v.is_null()).cloned().collect();
+    let name = call.function.doc().name;
+    if values.is_empty() && name != "count" {
+        return Exactly(Value::Null);
+    }
+    let mut sorted = values.clone();
+    sorted.sort();
+    let n = values.len();
+    let floats = call.args[0].ty() == Type::Float;
+    let int_sum: i128 = values.iter().map(|v| i128::from(int(v))).sum();
+    let float_sum: f64 = values.iter().map(float).sum();
+    match name {
+        "count" => Exactly(Value::Int(n as i64)),
+        "sum" if floats => Exactly(Value::Float(float_sum)),
+        "sum" => i64::try_from(int_sum).map_or(Overflow, |sum| Exactly(Value::Int(sum))),
+        "avg" if floats => Exactly(Value::Float(float_sum / n as f64)),
+        "avg" if call.ty == Type::Time => Exactly(Value::Int(int_sum.div_euclid(n as i128) as i64)),
+        "avg" => Exactly(Value::Float(int_sum as f64 / n as f64)),
+        "min" => Exactly(sorted[0].clone()),
+        "max" => Exactly(sorted[n - 1].clone()),
+        "first" => Exactly(values[0].clone()),
+        "last" => Exactly(values[n - 1].clone()),
+        "median" => {
+            let (low, high) = (&sorted[(n - 1) / 2], &sorted[n / 2]);
+            let sum = i128::from(int(low)) + i128::from(int(high));
+            match call.ty {
+                Type::Time => Exactly(Value::Int(sum.div_euclid(2) as i64)),
+                _ if floats => Exactly(Value::Float((float(low) + float(high)) / 2.0)),
+                _ => Exactly(Value::Float(sum as f64 / 2.0)),
+            }
+        }
+        "quantile" => {
+            let Expr::Literal {
+                value: Value::Float(q),
+                ..
+            } = call.args[1]
+            else {
+                // q as an integer is 0 here.
+                return Unknown;
+            };
+            let rank = ((q * 100.0) as usize * n).div_ceil(100).max(1) - 1;
+            let exact = float(&sorted[rank]);
+            if exact.is_finite() {
+                Within(exact, 1.0 / 127.0)
+            } else {
+                Exactly(sorted[rank].clone())
+            }
+        }
+        "histogram" => Exactly(histogram(call, &sorted)),
+        "top" => Exactly(top(&sorted, 2)),
+        "var" | "stddev" if n == 1 => Exactly(Value::Null),
+        "var" | "stddev" | "var_pop" | "stddev_pop" => {
+            let wild = |v: &Value| float(v).abs() > 1e12 || !float(v).is_finite();
+            if values.iter().any(wild) {
+                return Unknown;
+            }
+            let mean = values.iter().map(float).sum::<f64>() / n as f64;
+            let squares: f64 = values.iter().map(|v| (float(v) - mean).powi(2)).sum();
+            let divisor = if name.ends_with("_pop") { n } else { n - 1 };
+            let variance = squares / divisor as f64;
+            Within(
+                if name.starts_with("var") {
+                    variance
+                } else {
+                    variance.sqrt()
+                },
+                1e-9,
+            )
+        }
+        other => panic!("{other} has no definition here"),
+    }
+}
+
+fn int(value: &Value) -> i64 {
+    if let Value::Int(x) = value { *x } else { 0 }
+}
+
+fn float(value: &Value) -> f64 {
+    match value {
+        Value::Int(x) => *x as f64,
+        Value::Float(x) => *x,
+        _ => 0.0,
+    }
+}
+
+fn histogram(call: &AggregateCall, sorted: &[Value]) -> Value {
+    let limits: Vec<f64> = call.args[1..]
+        .iter()
+        .map(|limit| match limit {
+            Expr::Literal { value, .. } => float(value),
+            other => panic!("{other:?} is a constant"),
+        })
+        .collect();
+    let limit = |value: &Value| -> Value {
+        let x = float(value);
+        let in_type = |limit: f64| match value {
+            Value::Int(_) => Value::Int(limit as i64),
+            _ => Value::Float(limit),
+        };
+        if !limits.is_empty() {
+            return limits
+                .iter()
+                .find(|&&l| x <= l)
+                .map_or(Value::Null, |&l| in_type(l));
+        }
+        let powers = (-1074..=1024).map(|k| 2f64.powi(k));
+        match x {
+            _ if x.is_nan() => Value::Null,
+            0.0 => in_type(0.0),
+            _ if x > 0.0 => in_type(powers.clone().find(|&p| x <= p).unwrap()),
+            _ => in_type(-powers.rev().find(|&p| x <= -p).unwrap()),
+        }
+    };
+    let mut buckets: Vec<(Value, i64)> = Vec::new();
+    for value in sorted {
+        let limit = limit(value);
+        match buckets.last_mut() {
+            Some((last, count)) if *last == limit => *count += 1,
+            _ => buckets.push((limit, 1)),
+        }
+    }
+    Value::Tally(Tally(buckets).into())
+}
+
+fn top(sorted: &[Value], k: usize) -> Value {
+    let mut counts: Vec<(Value, i64)> = Vec::new();
+    for value in sorted {
+        match counts.last_mut() {
+            Some((last, count)) if last == value => *count += 1,
+            _ => counts.push((value.clone(), 1)),
+        }
+    }
+    counts.sort_by_key(|(_, count)| -count);
+    counts.truncate(k);
+    Value::Tally(Tally(counts).into())
+}
+
+fn agrees(found: Option<&Value>, expected: &Expected) -> bool {
+    match (found, expected) {
+        (_, Expected::Unknown) | (None, Expected::Overflow) => true,
+        (Some(value), Expected::Exactly(exact)) => value == exact,
+        (Some(value), Expected::Within(exact, error)) => {
+            (float(value) - exact).abs() <= exact.abs() * error
+        }
+        _ => false,
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_is_its_definition_on_the_rows_that_are_there(deltas in deltas(), cut in any::<Index>()) {
+        let (head, tail) = deltas.split_at(cut.index(deltas.len() + 1));
+        for call in calls() {
+            let mut state = fresh(&call);
+            let mut rows = vec![Naive::default(); GROUPS];
+            'batches: for batch in [head, tail] {
+                let found = feed(&call, &mut *state, batch);
+                let mut found = found.as_ref().map(|values| values.iter());
+                for delta in batch {
+                    let value = delta.datum.value(call.args[0].ty());
+                    rows[delta.group as usize].apply(&value, delta.weight);
+                    if !delta.wanted {
+                        continue;
+                    }
+                    let expected = expected(&call, &rows[delta.group as usize]);
+                    match &mut found {
+                        Some(values) => {
+                            let value = values.next();
+                            let ok = value.is_some() && agrees(value, &expected);
+                            prop_assert!(ok, "{call:?} gives {value:?} of {:?}", rows[delta.group as usize].0);
+                        }
+                        None if matches!(expected, Expected::Overflow) => break 'batches,
+                        None => {}
+                    }
+                }
+                prop_assert!(found.is_some(), "{call:?} fails without reason");
+            }
+        }
+    }
+
+    /// Results are not wanted on the way, so that no overflow on the way matters.
+    #[test]
+    fn its_result_in_the_end_is_its_definition(deltas in deltas()) {
+        for call in calls() {
+            let mut state = fresh(&call);
+            feed_unwanted(&call, &mut *state, &deltas);
+            let mut rows = vec![Naive::default(); GROUPS];
+            for delta in &deltas {
+                rows[delta.group as usize].apply(&delta.datum.value(call.args[0].ty()), delta.weight);
+            }
+            for (found, rows) in results(&*state).iter().zip(&rows) {
+                prop_assert!(agrees(found.as_ref(), &expected(&call, rows)), "{call:?} gives {found:?} of {:?}", rows.0);
+            }
+        }
+    }
+
+    #[test]
+    fn split_is_whole(deltas in deltas(), dealt in prop::collection::vec(0usize..3, 80)) {
+        for call in calls() {
+            let splits = call.function.splits();
+            let mut whole = fresh(&call);
+            let mut parts: Vec<Box<dyn AggregateState>> = (0..3).map(|_| fresh(&call)).collect();
+            for (i, delta) in deltas.iter().enumerate() {
+                if !splits && delta.weight < 0 {
+                    continue;
+                }
+                // Where order counts, the parts are one after the other; elsewhere even what goes may go in another part.
+                let part = if splits { dealt[i] } else { i * 3 / deltas.len() };
+                feed_unwanted(&call, &mut *whole, std::slice::from_ref(delta));
+                feed_unwanted(&call, &mut *parts[part], std::slice::from_ref(delta));
+            }
+            let mut merged = fresh(&call);
+            for part in &parts {
+                for (group, bytes) in partials(&**part).iter().enumerate() {
+                    merged.merge(group as u32, bytes).expect("a partial of the same call");
+                }
+            }
+            prop_assert_eq!(results(&*merged), results(&*whole), "{:?}", call);
+        }
+    }
+
+    #[test]
+    fn what_came_and_went_is_nothing(deltas in deltas(), stays in deltas()) {
+        for call in calls() {
+            let empty = fresh(&call);
+            let mut state = fresh(&call);
+            feed_unwanted(&call, &mut *state, &deltas);
+            feed_unwanted(&call, &mut *state, &reversed(&deltas));
+            prop_assert_eq!(results(&*state), results(&*empty), "{:?}", call);
+            prop_assert_eq!(partials(&*state), partials(&*empty), "{:?}", call);
+            feed_unwanted(&call, &mut *state, &stays);
+            let mut only = fresh(&call);
+            feed_unwanted(&call, &mut *only, &stays);
+            prop_assert_eq!(results(&*state), results(&*only), "{:?}", call);
+            (0..GROUPS as u32).for_each(|group| state.clear(group));
+            prop_assert_eq!(results(&*state), results(&*empty), "{:?}", call);
+            prop_assert_eq!(state.bytes(), empty.bytes(), "{:?} frees what it cleared", call);
+        }
+    }
+
+    #[test]
+    fn a_growing_input_needs_less_for_the_same(deltas in deltas()) {
+        let comes: Vec<Delta> = deltas.into_iter().filter(|d| d.weight > 0).collect();
+        for call in calls() {
+            let mut state = fresh(&call);
+            let mut growing = call.function.state_of_growing(&call);
+            growing.resize(GROUPS);
+            prop_assert_eq!(feed(&call, &mut *growing, &comes), feed(&call, &mut *state, &comes), "{:?}", call);
+            let mut merged = call.function.state_of_growing(&call);
+            merged.resize(GROUPS);
+            for (group, bytes) in partials(&*growing).iter().enumerate() {
+                merged.merge(group as u32, bytes).expect("a partial of the same call");
+            }
+            prop_assert_eq!(results(&*merged), results(&*growing), "{:?}", call);
+            prop_assert!(growing.bytes() <= state.bytes());
+        }
+    }
+
+    #[test]
+    fn wrong_bytes_are_an_error(bytes in prop::collection::vec(any::<u8>(), 0..60), deltas in deltas(), cut in any::<Index>()) {
+        for call in calls() {
+            let mut state = fresh(&call);
+            feed_unwanted(&call, &mut *state, &deltas);
+            let partial = partials(&*state).swap_remove(0);
+            let mut other = fresh(&call);
+            prop_assert!(other.merge(0, &partial[..cut.index(partial.len())]).is_err(), "{call:?}");
+            let trailing = [&partial[..], &[0]].concat();
+            prop_assert!(other.merge(0, &trailing).is_err(), "{call:?}");
+            prop_assert_eq!(results(&*other), results(&*fresh(&call)), "{:?} is as before", call);
+            // Whatever else the bytes are, they do not panic, now or when asked.
+            let _ = other.merge(0, &[&[1], &bytes[..]].concat());
+            let _ = (other.result(0), other.bytes(), partials(&*other));
+        }
+    }
+
+    /// Weights as large as the rows of a group may be in number together.
+    #[test]
+    fn huge_weights_count(rows in prop::collection::vec((datum(), 1i64..i64::MAX / 8), 1..8)) {
+        let deltas: Vec<Delta> = rows
+            .into_iter()
+            .map(|(datum, weight)| Delta { group: 0, weight, datum, wanted: false })
+            .collect();
+        for call in calls() {
+            let mut state = fresh(&call);
+            feed_unwanted(&call, &mut *state, &deltas);
+            let doc = call.function.doc();
+            let present = deltas.iter().filter(|d| !d.datum.null);
+            if doc.name == "count" {
+                let sum = present.map(|d| d.weight).sum();
+                prop_assert_eq!(results(&*state)[0].clone(), Some(Value::Int(sum)));
+            } else if ["min", "max", "first", "last"].contains(&doc.name) {
+                // The same rows once each have the same answer.
+                let once: Vec<Delta> = deltas.iter().map(|d| Delta { weight: 1, ..d.clone() }).collect();
+                let mut other = fresh(&call);
+                feed_unwanted(&call, &mut *other, &once);
+                prop_assert_eq!(results(&*state), results(&*other), "{:?}", call);
+            }
+            feed_unwanted(&call, &mut *state, &reversed(&deltas));
+            prop_assert_eq!(partials(&*state), partials(&*fresh(&call)), "{:?}", call);
+        }
+    }
+}
+
+#[test]
+fn every_aggregate_is_under_these_laws() {
+    let calls = calls();
+    for function in AGGREGATES {
+        let name = function.doc().name;
+        assert!(
+            calls.iter().any(|c| c.function.doc().name == name),
+            "{name} is called"
+        );
+    }
+}
+
+#[test]
+fn a_column_of_nulls_changes_nothing() {
+    for call in calls() {
+        let mut state = fresh(&call);
+        let args = vec![Column::Nulls(2); call.args.len()];
+        let mut out = ColumnBuilder::new(call.ty, 0);
+        state
+            .update(&[0, 1], &[1, 1], &args, &[true, false], &mut out)
+            .unwrap();
+        let expected = fresh(&call).result(0).unwrap();
+        assert_eq!(out.finish().value(0), expected, "{call:?}");
+    }
+}
+
+#[test]
+fn the_sum_of_integers_fails_only_where_it_does_not_fit() {
+    let call = calls()
+        .into_iter()
+        .find(|c| c.function.doc().name == "sum" && c.ty == Type::Int);
+    let call = call.expect("sum takes integers");
+    let mut state = fresh(&call);
+    let mut feed = |x: i64, weight: i64, wanted: bool| {
+        let mut out = ColumnBuilder::new(Type::Int, 1);
+        state
+            .update(
+                &[0],
+                &[weight],
+                &[Column::ints(vec![x])],
+                &[wanted],
+                &mut out,
+            )
+            .map(|()| out.finish())
+    };
+    feed(i64::MAX, 1, false).unwrap();
+    feed(i64::MAX, i64::MAX, false).unwrap();
+    assert!(feed(1, 1, true).unwrap_err().help.is_some());
+    feed(i64::MAX, -i64::MAX, false).unwrap();
+    assert_eq!(feed(-1, 1, true).unwrap().value(0), Value::Int(i64::MAX));
+}

@@ -1,0 +1,150 @@
+//! `top(x, k)`: the k most frequent values.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use weir_model::{Tally, Type, Unit, Value};
+use weir_sketch::{Bytes, OrderedCounts};
+
+use super::per_group::{Summary, per_group};
+use super::{Aggregate, AggregateCall, AggregateState};
+use crate::function::arguments::{arity, constant, literal, refusal, typed};
+use crate::function::element::{Element, Real, Text};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `top(x, k)`
+pub struct Top;
+
+/// Most values one call may list.
+const TOP_MAX: i64 = 10_000;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "top",
+    aliases: &[],
+    signature: "top(x, k)",
+    summary: "the `k` most frequent values with their counts, most frequent first",
+    details: "Exact. `k` is a constant from 1 to 10000. Of equally frequent values the least comes first. It keeps every distinct value. Of no values it \
+              is NULL.",
+    examples: &[
+        Example {
+            call: "top(x, 2)",
+            rows: "8\n4\n8\n16\n4\n8\nNULL",
+            result: "{8: 3, 4: 2}",
+        },
+        Example {
+            call: "top(x, 5)",
+            rows: "b\na",
+            result: "{a: 1, b: 1}",
+        },
+        Example {
+            call: "top(x, 5)",
+            rows: "",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Aggregate for Top {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 2, 2)?;
+        let allowed = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
+        typed(DOC.name, args, 0, &allowed, "a single value")?;
+        match constant(DOC.name, args, 1, "a number of values")? {
+            Value::Int(1..=TOP_MAX) => {}
+            _ => {
+                return Err(refusal(
+                    1,
+                    format!("`top` lists from 1 to {TOP_MAX} values"),
+                ));
+            }
+        }
+        Ok(Returns {
+            ty: Type::Tally,
+            unit: Unit::None,
+        })
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        let Some(Value::Int(k)) = literal(&call.args[1]) else {
+            unreachable!("`check` saw a constant integer");
+        };
+        match call.args[0].ty() {
+            Type::Bool => most_frequent::<bool>(k as usize),
+            Type::Float => most_frequent::<Real>(k as usize),
+            Type::Text => most_frequent::<Text>(k as usize),
+            _ => most_frequent::<i64>(k as usize),
+        }
+    }
+}
+
+fn most_frequent<K: Element>(k: usize) -> Box<dyn AggregateState> {
+    per_group(|x: K| x, move |ranking: &Ranking<K>| Ok(ranking.top(k)))
+}
+
+/// How often each value is there, by value and by count.
+struct Ranking<K> {
+    counts: OrderedCounts<K>,
+    ranks: OrderedCounts<(Reverse<i64>, K)>,
+}
+
+impl<K> Default for Ranking<K> {
+    fn default() -> Ranking<K> {
+        Ranking {
+            counts: OrderedCounts::default(),
+            ranks: OrderedCounts::default(),
+        }
+    }
+}
+
+impl<K: Element> Ranking<K> {
+    fn top(&self, k: usize) -> Option<Arc<Tally>> {
+        let ranks = self.ranks.iter().take(k);
+        let entries: Vec<(Value, i64)> = ranks
+            .map(|((Reverse(count), value), _)| (value.value(), count))
+            .collect();
+        (!entries.is_empty()).then(|| Arc::new(Tally(entries)))
+    }
+}
+
+impl<K: Element> Summary for Ranking<K> {
+    type Value = K;
+
+    fn add(&mut self, value: K, weight: i64) {
+        let count = self.counts.add(value, weight);
+        let before = count.wrapping_sub(weight);
+        if before > 0 {
+            self.ranks.add((Reverse(before), value), -1);
+        }
+        if count > 0 {
+            self.ranks.add((Reverse(count), value), 1);
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.counts.encode(out);
+    }
+
+    fn decode(bytes: &mut Bytes<'_>) -> Result<Ranking<K>, EvalError> {
+        let mut ranking = Ranking::default();
+        let counts: OrderedCounts<K> = Summary::decode(bytes)?;
+        counts
+            .iter()
+            .for_each(|(value, count)| ranking.add(value, count));
+        Ok(ranking)
+    }
+
+    fn merge(&mut self, other: Ranking<K>) {
+        other
+            .counts
+            .iter()
+            .for_each(|(value, count)| self.add(value, count));
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.counts.bytes() + self.ranks.bytes()
+    }
+}
