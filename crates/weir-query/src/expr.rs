@@ -263,6 +263,12 @@ impl Expr {
         }
     }
 
+    /// How many nodes it has.
+    pub fn size(&self) -> usize {
+        let below: usize = self.children().into_iter().map(Expr::size).sum();
+        1 + below
+    }
+
     /// Calls `visit` with the index of every column it reads.
     pub fn visit_columns(&self, visit: &mut impl FnMut(usize)) {
         if let Expr::Column { index, .. } = self {

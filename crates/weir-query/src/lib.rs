@@ -20,6 +20,7 @@ pub mod expr;
 pub mod function;
 pub mod optimize;
 pub mod plan;
+pub mod script;
 pub mod syntax;
 
 pub use check::{CheckOptions, Checked, Dialect, compile, compile_unoptimized};
@@ -27,3 +28,4 @@ pub use diagnostic::{Diagnostic, Span, render};
 pub use engine::{Counts, Engine, EngineOptions, Output, QueryId};
 pub use expr::Expr;
 pub use plan::Plan;
+pub use script::{Script, ScriptQuery, ScriptTable, compile_script};

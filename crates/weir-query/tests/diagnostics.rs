@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_model::Catalog;
-use weir_query::{CheckOptions, compile, compile_unoptimized, render};
+use weir_query::{CheckOptions, compile, compile_script, compile_unoptimized, render};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -89,4 +89,36 @@ fn plans_say_what_the_query_says() {
             Err(diagnostics) => diagnostics.iter().map(|d| render(d, query, None)).collect(),
         },
     );
+}
+
+#[test]
+fn scripts_are_read_as_stream_reads_them() {
+    golden("scripts", |text, _, _| match compile_script(text) {
+        Err(diagnostics) => diagnostics
+            .iter()
+            .map(|d| render(d, text, Some("s.cql")))
+            .collect(),
+        Ok(script) => {
+            let mut said: String = script
+                .warnings
+                .iter()
+                .map(|d| render(d, text, None))
+                .collect();
+            if let Some(source) = &script.iostream_source {
+                writeln!(said, "IOstream from {source}").unwrap();
+            }
+            for table in &script.tables {
+                let columns = table.declaration.schema.fields.iter();
+                let columns: Vec<_> = columns.map(|f| format!("{} {}", f.name, f.ty)).collect();
+                let (name, columns) = (&table.declaration.name, columns.join(", "));
+                let shape = table.declaration.shape;
+                writeln!(said, "{shape:?} {name} ({columns}) from {}", table.source).unwrap();
+            }
+            for query in &script.queries {
+                let dest = query.dest.as_deref().unwrap_or("-");
+                write!(said, "to {dest}:\n{}", query.unoptimized).unwrap();
+            }
+            said
+        }
+    });
 }

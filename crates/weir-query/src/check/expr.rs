@@ -19,6 +19,9 @@ pub(super) const OUTER: usize = 1 << 32;
 /// Results of aggregates count from here on, until the node that computes them is there.
 pub(super) const AGGREGATES: usize = 1 << 40;
 
+/// Most nodes that one expression compared with several others may become.
+const REPEATED_NODES_MAX: usize = 10_000;
+
 /// Longest text a literal may have, in bytes.
 const LITERAL_BYTES_MAX: usize = 64 << 10;
 
@@ -320,6 +323,19 @@ impl Checker<'_> {
         self.diagnostics.push(found);
     }
 
+    /// Refuses an expression that would be written out so often that the query outgrows all bounds: it is doubled at every level
+    /// of nesting.
+    fn repeatable(&mut self, x: &Operand, times: usize) -> Option<()> {
+        if x.expr.size() == 1 || x.expr.size().saturating_mul(times) <= REPEATED_NODES_MAX {
+            return Some(());
+        }
+        let message = "the expression is too large to be compared this often";
+        let found = codes::TOO_DEEP.at(x.span, message);
+        self.diagnostics
+            .push(found.help("compute it in a subquery in FROM"));
+        None
+    }
+
     fn unary(&mut self, op: UnaryOp, inner: &ast::Expr, names: &mut Names) -> Option<Expr> {
         let operand = self.operand(inner, names)?;
         let expr = match op {
@@ -364,6 +380,7 @@ impl Checker<'_> {
             self.operand(high, names),
         );
         let x = x?;
+        self.repeatable(&x, 2)?;
         let from = self.or_report(coerce::binary(BinaryOp::GreaterEqual, x.clone(), low?));
         let to = self.or_report(coerce::binary(BinaryOp::LessEqual, x, high?));
         Some(negate_if(negated, Expr::boolean(BinaryOp::And, from?, to?)))
@@ -379,6 +396,7 @@ impl Checker<'_> {
         let x = self.operand(x, names);
         let items = self.operands(list, names);
         let (x, items) = (x?, items?);
+        self.repeatable(&x, items.len())?;
         let mut values = Vec::new();
         let mut has_null = false;
         let mut others = Vec::new();
@@ -459,7 +477,10 @@ impl Checker<'_> {
         otherwise: Option<&ast::Expr>,
         names: &mut Names,
     ) -> Option<Expr> {
-        let operand = operand.map(|x| self.operand(x, names));
+        let operand = operand.map(|x| {
+            let x = self.operand(x, names)?;
+            self.repeatable(&x, branches.len()).map(|()| x)
+        });
         let mut conditions = Vec::new();
         for (when, _) in branches {
             conditions.push(match &operand {

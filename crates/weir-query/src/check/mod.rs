@@ -25,6 +25,7 @@ use crate::diagnostic::{Diagnostic, Span, codes, counted, suggest::nearest, ther
 use crate::optimize::optimize;
 use crate::plan::Plan;
 use crate::syntax::{self, ast};
+pub(crate) use coerce::describe_type;
 use scope::Scope;
 
 /// A query that can run.
@@ -144,7 +145,27 @@ pub(crate) struct NamedQuery {
     pub plan: Option<Arc<Plan>>,
     /// A relation that a script registers as a stream: under a window only what comes counts.
     pub as_stream: bool,
+    /// How many sources it reads, each counted as often as it is read.
+    reads: usize,
 }
+
+impl NamedQuery {
+    /// A query under a name.
+    pub fn new(name: &str, plan: Option<Arc<Plan>>, as_stream: bool) -> NamedQuery {
+        NamedQuery {
+            name: name.to_owned(),
+            plan,
+            as_stream,
+            reads: 0,
+        }
+    }
+}
+
+/// Most sources one query may read, each counted as often as it is read; named queries double quickly.
+const READS_MAX: usize = 512;
+
+/// Most operators between a query's result and its sources.
+const PLAN_HEIGHT_MAX: usize = 512;
 
 /// Checks queries against a catalog, one after the other, and collects what is wrong.
 pub(crate) struct Checker<'a> {
@@ -154,6 +175,10 @@ pub(crate) struct Checker<'a> {
     pub diagnostics: Vec<Diagnostic>,
     /// Named queries that can be seen from here; later ones hide earlier ones.
     pub views: Vec<NamedQuery>,
+    /// Set when a source could not be declared: then a name that is unknown may be its.
+    pub sources_missing: bool,
+    /// How many sources have been read since the statement began.
+    reads: usize,
     /// The scopes of the queries around, for telling an unknown column from one that cannot be reached.
     around: Vec<Scope>,
 }
@@ -165,6 +190,8 @@ impl<'a> Checker<'a> {
             options,
             diagnostics: Vec::new(),
             views: Vec::new(),
+            sources_missing: false,
+            reads: 0,
             around: Vec::new(),
         }
     }
@@ -184,11 +211,11 @@ impl<'a> Checker<'a> {
                 ast::Statement::View(view) => self.view(&view),
                 ast::Statement::Query(query) if i + 1 == count => {
                     queries += 1;
-                    plan = self.query(&query);
+                    plan = self.top_query(&query);
                 }
                 ast::Statement::Query(query) => {
                     queries += 1;
-                    self.query(&query);
+                    self.top_query(&query);
                     let message = "only the last statement can be a query";
                     let help = "give it a name: CREATE VIEW name AS ..";
                     let found = codes::NOT_A_STATEMENT.at(query.body.span, message);
@@ -220,21 +247,68 @@ impl<'a> Checker<'a> {
             self.diagnostics
                 .push(codes::DUPLICATE_SOURCE.at(view.name.span, message));
         }
+        self.start();
         let named = self.named(view);
         self.views.push(named);
     }
 
+    /// A statement begins.
+    fn start(&mut self) {
+        self.reads = 0;
+        self.around.clear();
+    }
+
+    /// The plan of a query that stands for itself.
+    pub fn top_query(&mut self, query: &ast::Query) -> Option<Arc<Plan>> {
+        self.start();
+        let plan = self.query(query)?;
+        self.not_too_high(plan, query.body.span)
+    }
+
+    /// Gives a name to the query that was checked last.
+    pub fn name(&mut self, named: NamedQuery) {
+        let reads = self.reads;
+        self.views.push(NamedQuery { reads, ..named });
+    }
+
     fn named(&mut self, view: &ast::View) -> NamedQuery {
+        let before = self.reads;
         let plan = self.query(&view.query);
         let plan = plan.and_then(|plan| match view.columns.is_empty() {
             true => Some(plan),
             false => self.renamed(plan, view),
         });
+        let plan = plan.and_then(|plan| self.not_too_high(plan, view.name.span));
         NamedQuery {
-            name: view.name.value.clone(),
-            plan,
-            as_stream: false,
+            reads: self.reads - before,
+            ..NamedQuery::new(&view.name.value, plan, false)
         }
+    }
+
+    /// Refuses a plan that is too high for walks down from its result.
+    fn not_too_high(&mut self, plan: Arc<Plan>, span: Span) -> Option<Arc<Plan>> {
+        if plan.height() <= PLAN_HEIGHT_MAX {
+            return Some(plan);
+        }
+        let message = format!("more than {PLAN_HEIGHT_MAX} operators stand on each other");
+        self.diagnostics.push(codes::TOO_DEEP.at(span, message));
+        None
+    }
+
+    /// Counts `more` sources read, within the bound.
+    fn read(&mut self, more: usize, span: Span) -> Option<()> {
+        let before = self.reads;
+        self.reads = before.saturating_add(more);
+        if self.reads <= READS_MAX {
+            return Some(());
+        }
+        if before <= READS_MAX {
+            let message = format!("the query reads more than {READS_MAX} sources");
+            let found = codes::TOO_DEEP.at(span, message);
+            self.diagnostics
+                .push(found.help("a named query counts as often as it is used"));
+        }
+        None
     }
 
     fn renamed(&mut self, plan: Arc<Plan>, view: &ast::View) -> Option<Arc<Plan>> {
@@ -253,10 +327,16 @@ impl<'a> Checker<'a> {
     fn source(&mut self, name: &ast::Ident) -> Option<Source<'a>> {
         let same = |other: &str| other.eq_ignore_ascii_case(&name.value);
         if let Some(view) = self.views.iter().rev().find(|v| same(&v.name)) {
-            return view.plan.is_some().then(|| Source::Query(view.clone()));
+            let view = view.clone();
+            self.read(view.reads, name.span)?;
+            return view.plan.is_some().then_some(Source::Query(view));
         }
         if let Some(declaration) = self.catalog.find(&name.value) {
+            self.read(1, name.span)?;
             return Some(Source::Declared(declaration));
+        }
+        if self.sources_missing {
+            return None;
         }
         let names = self.views.iter().map(|v| v.name.as_str());
         let names = names.chain(self.catalog.declarations.iter().map(|d| d.name.as_str()));

@@ -189,6 +189,12 @@ impl Plan {
         }
     }
 
+    /// How many nodes lie on the longest way down.
+    pub fn height(&self) -> usize {
+        let below = self.inputs().into_iter().map(|input| input.height());
+        1 + below.max().unwrap_or(0)
+    }
+
     /// A relation to which rows are only ever added, one for each row of a stream, as that stream: its selections and
     /// projections are the same on either side of an unbounded window.
     pub fn as_stream(self: &Arc<Plan>) -> Option<Arc<Plan>> {
