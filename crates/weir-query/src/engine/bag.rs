@@ -1,7 +1,10 @@
 //! [`Bag`]: the rows of a relation as they are now, each different row once with how often it is there.
 
+use std::collections::HashMap;
+
 use weir_model::{Batch, Column, Schema, Type};
 
+use super::gather::{take_batch, take_columns};
 use super::keys::KeyPacker;
 use super::lane::Slots;
 use super::table::KeyTable;
@@ -36,6 +39,40 @@ impl Bag {
         usize::try_from(self.total).unwrap_or(0)
     }
 
+    /// Adds and takes away the rows of a batch, and gives the batch as it was possible: a row that is not there cannot go.
+    pub(super) fn apply_possible(&mut self, batch: &Batch) -> Batch {
+        let keys = self.packer.pack(&batch.columns, batch.len());
+        let mut pending: HashMap<&[u64], i64> = HashMap::new();
+        let mut weights = Vec::with_capacity(batch.len());
+        for row in 0..batch.len() {
+            let held = self
+                .table
+                .find(&keys, row)
+                .map_or(0, |n| self.counts[n as usize]);
+            let pending = pending.entry(keys.row(row)).or_default();
+            let weight = batch.weight(row).max(-(held + *pending));
+            *pending += weight;
+            weights.push(weight);
+        }
+        let rows: Vec<u32> = (0..batch.len() as u32)
+            .filter(|&r| weights[r as usize] != 0)
+            .collect();
+        weights.retain(|&w| w != 0);
+        let possible = take_batch(
+            &Batch {
+                weights: None,
+                ..batch.clone()
+            },
+            &rows,
+        );
+        let possible = Batch {
+            weights: Some(weights.into()),
+            ..possible
+        };
+        self.apply(&possible);
+        possible
+    }
+
     /// Adds and takes away the rows of a batch.
     pub(super) fn apply(&mut self, batch: &Batch) {
         let keys = self.packer.pack(&batch.columns, batch.len());
@@ -59,7 +96,7 @@ impl Bag {
         }
         self.rows.grow_to(self.counts.len());
         self.rows
-            .write(&numbers, &super::gather::take_columns(&batch.columns, &new));
+            .write(&numbers, &take_columns(&batch.columns, &new));
         self.table.recycle();
     }
 

@@ -36,11 +36,6 @@ impl Fifo {
         self.bytes
     }
 
-    /// The instant of the last row.
-    pub(super) fn last_ts(&self) -> Option<i64> {
-        self.batches.back().map(|b| b.ts[b.len() - 1])
-    }
-
     /// The instant of row `index`, counted from the oldest.
     pub(super) fn ts(&self, index: usize) -> Option<i64> {
         let mut index = index + self.taken;

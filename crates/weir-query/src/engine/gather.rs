@@ -131,6 +131,28 @@ pub(super) fn concat(columns: &[&Column]) -> Column {
     }
 }
 
+/// The values of two columns of the same length by turns: the first of `a`, the first of `b`, the second of `a`, ...
+pub(super) fn interleave(a: &Column, b: &Column) -> Column {
+    if a.nulls().is_none() && b.nulls().is_none() {
+        match (a, b) {
+            (Column::Int(a), Column::Int(b)) => {
+                return Column::ints(by_turns(a.values(), b.values()));
+            }
+            (Column::Float(a), Column::Float(b)) => {
+                return Column::floats(by_turns(a.values(), b.values()));
+            }
+            _ => {}
+        }
+    }
+    let len = a.len() as u32;
+    let picks: Vec<u32> = (0..len).flat_map(|i| [i, i + len]).collect();
+    take(&concat(&[a, b]), &picks)
+}
+
+fn by_turns<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
+    a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect()
+}
+
 fn joined<T: Copy + Default>(
     columns: &[&Column],
     len: usize,

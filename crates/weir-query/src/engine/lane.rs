@@ -314,6 +314,11 @@ impl Slots {
         }
     }
 
+    /// How many columns a row has.
+    pub(super) fn width(&self) -> usize {
+        self.lanes.len()
+    }
+
     /// How many slots there are, free ones included.
     pub(super) fn len(&self) -> usize {
         self.len

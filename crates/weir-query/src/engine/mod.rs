@@ -12,22 +12,29 @@
 //! Invariants: operators see complete instants only, in time order, and each instant once. Within an instant, a row that goes has come
 //! before. No operator looks at a clock, and none depends on how the instants are cut into spans or the rows into batches.
 
+mod aggregate;
 mod bag;
+mod by_time;
 mod consolidate;
 mod describe;
 mod eval;
 mod fifo;
 mod gather;
 mod graph;
+mod join;
 mod keys;
 mod lane;
 mod operator;
+mod order;
 mod project;
 mod select;
+mod set_op;
 mod source;
 mod table;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod to_stream;
 mod window;
 
@@ -102,6 +109,8 @@ pub struct SourceCounts {
     pub rows_in: u64,
     /// Those of them dropped, because their instant was complete already.
     pub rows_late: u64,
+    /// Of a relation: how often a row was to go that was not there; that was ignored.
+    pub rows_unmatched: u64,
     /// Rows that wait for their instant to be complete.
     pub rows_waiting: u64,
 }
@@ -264,6 +273,7 @@ impl Engine {
             source: s.name.clone(),
             rows_in: s.rows_in,
             rows_late: s.rows_late,
+            rows_unmatched: s.rows_unmatched,
             rows_waiting: s.queue.len() as u64,
         };
         let query = |q: &Query| QueryCounts {
@@ -411,12 +421,7 @@ impl Sources for InUse<'_> {
     }
 
     fn take(&mut self, source: usize, upto: i64) -> Vec<Batch> {
-        let source = &mut self.sources[source];
-        let batches = source.queue.take_until(upto);
-        for batch in &batches {
-            source.remember(batch);
-        }
-        batches
+        self.sources[source].take(upto)
     }
 
     fn content(&self, source: usize, ts: i64) -> Option<Batch> {

@@ -1,14 +1,18 @@
 //! [`Operator`]: what every operator of a running query can do, and how each plan node becomes one.
 
-use weir_model::Batch;
+use weir_model::{Batch, Shape};
 
+use super::aggregate::Aggregate;
 use super::consolidate::is_net;
+use super::join::Join;
+use super::order::Order;
 use super::project::Project;
 use super::select::Select;
+use super::set_op::{Combine, UnionAll};
 use super::to_stream::{Changes, Content};
 use super::window::window;
 use crate::function::EvalError;
-use crate::plan::{Node, Plan, ToStream};
+use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
 
 /// The instants a step covers, and what it may take.
 #[derive(Clone, Copy, Debug)]
@@ -70,23 +74,59 @@ pub(super) fn operator(plan: &Plan) -> Box<dyn Operator> {
                 Box::new(Content::new(*every, &input.schema, is_net(input)))
             }
         },
-        Node::Join { .. }
-        | Node::Aggregate { .. }
-        | Node::Distinct { .. }
-        | Node::SetOp { .. }
-        | Node::Order { .. } => Box::new(Missing),
+        Node::Join {
+            left,
+            right,
+            kind,
+            on,
+            residual,
+        } => Box::new(Join::new([left, right], *kind, on, residual.as_ref())),
+        Node::Aggregate { input, keys, calls } => {
+            Box::new(Aggregate::new(keys, calls, is_growing(input)))
+        }
+        Node::Distinct { input } => Box::new(Aggregate::distinct(&input.schema)),
+        Node::SetOp {
+            op: SetOp::Union,
+            all: true,
+            ..
+        } => Box::new(UnionAll),
+        Node::SetOp { left, op, all, .. } => Box::new(Combine::new(*op, *all, &left.schema)),
+        Node::Order {
+            input,
+            by,
+            limit,
+            offset,
+        } => Box::new(Order::new(by, *limit, *offset, &input.schema)),
     }
 }
 
-/// An operator that is not there.
-struct Missing;
-
-impl Operator for Missing {
-    fn step(&mut self, _: &[&[Batch]], _: Span) -> Result<Vec<Batch>, EvalError> {
-        Err(EvalError::new("the engine has no such operator"))
-    }
-
-    fn bytes(&self) -> usize {
-        0
+/// Whether rows only ever come, seen as a relation.
+fn is_growing(plan: &Plan) -> bool {
+    match &plan.node {
+        Node::Source(declaration) => declaration.shape == Shape::Stream,
+        Node::ToStream { .. } => true,
+        Node::Window { input, window } => {
+            matches!(window, Window::Unbounded { .. }) && is_growing(input)
+        }
+        Node::Select { input, .. } | Node::Project { input, .. } | Node::Distinct { input } => {
+            is_growing(input)
+        }
+        Node::Join {
+            left, right, kind, ..
+        } => {
+            matches!(kind, JoinKind::Inner | JoinKind::Semi)
+                && is_growing(left)
+                && is_growing(right)
+        }
+        Node::SetOp {
+            left, right, op, ..
+        } => *op != SetOp::Except && is_growing(left) && is_growing(right),
+        Node::Order {
+            input,
+            limit: None,
+            offset: 0,
+            ..
+        } => is_growing(input),
+        Node::Order { .. } | Node::Aggregate { .. } => false,
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Source {
     pub rows_in: u64,
     /// Rows dropped because their instant was complete, or out of order, or after the end.
     pub rows_late: u64,
+    /// Of a relation: how often a row was to go that was not there.
+    pub rows_unmatched: u64,
 }
 
 impl Source {
@@ -41,6 +43,7 @@ impl Source {
             content: None,
             rows_in: 0,
             rows_late: 0,
+            rows_unmatched: 0,
         }
     }
 
@@ -95,16 +98,28 @@ impl Source {
     /// Without a reader, complete instants are of interest to a relation's content only.
     fn forget_unread(&mut self) {
         if !self.used {
-            for batch in self.queue.take_until(self.complete) {
-                self.remember(&batch);
-            }
+            self.take(self.complete);
         }
     }
 
-    /// Notes rows that are now in the past.
-    pub(super) fn remember(&mut self, batch: &Batch) {
-        if let Some(content) = &mut self.content {
-            content.apply(batch);
-        }
+    /// Takes out the rows of the instants up to and including `upto`.
+    pub(super) fn take(&mut self, upto: i64) -> Vec<Batch> {
+        let batches = self.queue.take_until(upto);
+        let Some(content) = &mut self.content else {
+            return batches;
+        };
+        let possible = batches.iter().map(|batch| {
+            let possible = content.apply_possible(batch);
+            self.rows_unmatched += total(batch) - total(&possible);
+            possible
+        });
+        possible.collect()
     }
+}
+
+/// How many rows come and go, as often as they do.
+fn total(batch: &Batch) -> u64 {
+    (0..batch.len())
+        .map(|row| batch.weight(row).unsigned_abs())
+        .sum()
 }

@@ -39,6 +39,7 @@ impl KeyTable {
     }
 
     /// How many keys there are.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.live
     }

@@ -10,7 +10,9 @@ use weir_model::{Batch, Column, Declaration, Field, Schema, Shape, Symbol, Type,
 
 use super::{Engine, EngineOptions, Output, QueryId};
 use crate::expr::{BinaryOp, Expr};
-use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
+use crate::function::aggregate::find;
+use crate::function::{AggregateCall, Argument};
+use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
 
 /// A source's plan. Columns are written `a int, b text`; all may be NULL.
 pub(super) fn source(name: &str, shape: Shape, columns: &str) -> Arc<Plan> {
@@ -155,6 +157,66 @@ pub(super) fn join(
     Arc::new(Plan {
         node,
         schema: Arc::new(schema),
+        shape: Shape::Relation,
+    })
+}
+
+pub(super) fn aggregate(input: &Arc<Plan>, keys: &[usize], calls: Vec<AggregateCall>) -> Arc<Plan> {
+    let keys: Vec<Expr> = keys.iter().map(|&k| column(input, k)).collect();
+    let types = keys.iter().map(Expr::ty).chain(calls.iter().map(|c| c.ty));
+    let schema = Schema::new(types.map(|ty| Field::new("x", ty).nullable()).collect());
+    let node = Node::Aggregate {
+        input: input.clone(),
+        keys,
+        calls,
+    };
+    Arc::new(Plan {
+        node,
+        schema: Arc::new(schema),
+        shape: Shape::Relation,
+    })
+}
+
+/// `name(args)`, typed as the function says.
+pub(super) fn call(name: &str, args: Vec<Expr>, distinct: bool) -> AggregateCall {
+    let function = find(name).expect("an aggregate");
+    let argument = |e: &Expr| Argument {
+        ty: e.ty(),
+        unit: e.unit(),
+        constant: None,
+    };
+    let arguments: Vec<Argument> = args.iter().map(argument).collect();
+    let returns = function.check(&arguments).expect("arguments that it takes");
+    AggregateCall {
+        function,
+        args,
+        distinct,
+        ty: returns.ty,
+        unit: returns.unit,
+    }
+}
+
+pub(super) fn order(
+    input: &Arc<Plan>,
+    by: &[(usize, bool)],
+    limit: Option<u64>,
+    offset: u64,
+) -> Arc<Plan> {
+    let key = |&(index, descending): &(usize, bool)| OrderBy {
+        expr: column(input, index),
+        descending,
+        nulls_first: false,
+    };
+    let by = by.iter().map(key).collect();
+    let node = Node::Order {
+        input: input.clone(),
+        by,
+        limit,
+        offset,
+    };
+    Arc::new(Plan {
+        node,
+        schema: input.schema.clone(),
         shape: Shape::Relation,
     })
 }

@@ -1,0 +1,115 @@
+//! One aggregate call of an aggregation: its state, and the results that are shown.
+
+use weir_model::{Column, ColumnBuilder, Type};
+
+use super::Membership;
+use super::distinct_call::{DistinctValues, Transitions};
+use crate::engine::eval::{Rows, eval};
+use crate::engine::gather::{concat, take};
+use crate::engine::lane::Lane;
+use crate::expr::Expr;
+use crate::function::{AggregateCall, AggregateState, EvalError};
+
+/// A call with its state.
+pub(super) struct Call {
+    args: Vec<Expr>,
+    ty: Type,
+    state: Box<dyn AggregateState>,
+    /// For `agg(DISTINCT x)`.
+    distinct: Option<DistinctValues>,
+    /// The result in the output, by place.
+    shown: Lane,
+    groups: usize,
+}
+
+impl Call {
+    /// `growing` says that no row ever goes.
+    pub(super) fn new(call: &AggregateCall, growing: bool) -> Call {
+        let state = match growing {
+            true => call.function.state_of_growing(call),
+            false => call.function.state(call),
+        };
+        Call {
+            args: call.args.clone(),
+            ty: call.ty,
+            state,
+            distinct: call.distinct.then(|| DistinctValues::new(&call.args)),
+            shown: Lane::new(call.ty),
+            groups: 0,
+        }
+    }
+
+    /// Takes all rows in, for groups up to `groups_max`. Gives, for each row that is the last of its group in its instant, the result
+    /// that was shown before and the one from now on, and clears `same` where they differ. `places` is where each of those rows' results is kept.
+    pub(super) fn update(
+        &mut self,
+        groups_max: usize,
+        rows: Rows<'_>,
+        weights: &[i64],
+        members: &Membership,
+        places: &[u32],
+        same: &mut [bool],
+    ) -> Result<(Column, Column), EvalError> {
+        if groups_max > self.groups {
+            self.groups = groups_max;
+            self.state.resize(groups_max);
+            self.shown.resize(groups_max);
+        }
+        let args = self
+            .args
+            .iter()
+            .map(|a| eval(a, rows))
+            .collect::<Result<Vec<_>, _>>()?;
+        let new = match &mut self.distinct {
+            None => {
+                let mut out = ColumnBuilder::new(self.ty, places.len());
+                self.state
+                    .update(&members.groups, weights, &args, &members.last, &mut out)?;
+                out.finish()
+            }
+            Some(values) => {
+                let transitions =
+                    values.transitions(&members.groups, weights, &args, &members.last);
+                self.update_distinct(transitions, &args, places)?
+            }
+        };
+        let old = self.shown.exchange(places, &new, same);
+        Ok((old, new))
+    }
+
+    fn update_distinct(
+        &mut self,
+        transitions: Transitions,
+        args: &[Column],
+        places: &[u32],
+    ) -> Result<Column, EvalError> {
+        let args: Vec<Column> = args.iter().map(|a| take(a, &transitions.rows)).collect();
+        let mut out = ColumnBuilder::new(self.ty, places.len());
+        self.state.update(
+            &transitions.groups,
+            &transitions.weights,
+            &args,
+            &transitions.wanted,
+            &mut out,
+        )?;
+        // Where no value of the group came or went, its result is the one shown before.
+        let before = self.shown.gather(places);
+        let updated = out.finish();
+        let start = places.len() as u32;
+        let at = |(i, result): (usize, &Option<u32>)| result.map_or(i as u32, |r| start + r);
+        let picks: Vec<u32> = transitions.results.iter().enumerate().map(at).collect();
+        Ok(take(&concat(&[&before, &updated]), &picks))
+    }
+
+    /// Forgets a group.
+    pub(super) fn clear(&mut self, group: u32) {
+        self.state.clear(group);
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.state.bytes()
+            + self.shown.bytes()
+            + self.distinct.as_ref().map_or(0, DistinctValues::bytes)
+    }
+}

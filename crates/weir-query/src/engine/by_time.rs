@@ -1,0 +1,19 @@
+//! Two inputs put in one order of time.
+
+/// The rows of `left` (0, 1, ..) and of `right` (counted on from there) by time, the left's first in an instant.
+pub(super) fn merge(left: &[i64], right: &[i64]) -> Vec<u32> {
+    let mut order = Vec::with_capacity(left.len() + right.len());
+    let (mut l, mut r) = (0, 0);
+    while l < left.len() && r < right.len() {
+        if left[l] <= right[r] {
+            order.push(l as u32);
+            l += 1;
+        } else {
+            order.push((left.len() + r) as u32);
+            r += 1;
+        }
+    }
+    order.extend(l as u32..left.len() as u32);
+    order.extend((left.len() + r) as u32..(left.len() + right.len()) as u32);
+    order
+}

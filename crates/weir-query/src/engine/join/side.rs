@@ -1,0 +1,266 @@
+//! The rows of one side of a join, each in the chain of its key.
+
+use weir_model::{Batch, Column, Schema, Type};
+
+use crate::engine::keys::{KeyPacker, Keys};
+use crate::engine::lane::Slots;
+use crate::engine::table::KeyTable;
+
+/// No slot.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Steps along a chain after which a row is to be looked up in an index instead.
+const LONG_SEARCH: usize = 64;
+
+/// The rows of a key on one side, oldest first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    first: u32,
+    last: u32,
+}
+
+impl Default for Chain {
+    fn default() -> Chain {
+        Chain {
+            first: NONE,
+            last: NONE,
+        }
+    }
+}
+
+impl Chain {
+    /// True without rows.
+    pub(super) fn is_empty(self) -> bool {
+        self.first == NONE
+    }
+}
+
+/// The rows of one side.
+pub(super) struct Side {
+    /// Their values.
+    pub slots: Slots,
+    links: Vec<Link>,
+    types: Vec<Type>,
+    index: Option<Index>,
+    index_wanted: bool,
+}
+
+/// What is kept of a row beside its values.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    next: u32,
+    prev: u32,
+    /// How often the row is there; 0 in a free slot.
+    weight: i64,
+    /// How many rows of the other side it is paired with, where that matters.
+    partners: i64,
+}
+
+const UNLINKED: Link = Link {
+    next: NONE,
+    prev: NONE,
+    weight: 0,
+    partners: 0,
+};
+
+/// Rows by all their values, for sides where many rows share a key and do not go in the order in which they came.
+struct Index {
+    packer: KeyPacker,
+    table: KeyTable,
+    /// The latest of the rows that are equal, by the table's number.
+    latest: Vec<u32>,
+    /// The one before it, by slot.
+    earlier: Vec<u32>,
+}
+
+impl Side {
+    /// No rows, of this schema.
+    pub(super) fn new(schema: &Schema) -> Side {
+        Side {
+            slots: Slots::new(schema),
+            links: Vec::new(),
+            types: schema.fields.iter().map(|f| f.ty).collect(),
+            index: None,
+            index_wanted: false,
+        }
+    }
+
+    /// Stores rows, in no chain yet.
+    pub(super) fn store(&mut self, columns: &[Column], rows: usize) -> Vec<u32> {
+        let slots = self.slots.reserve(rows);
+        self.slots.write(&slots, columns);
+        self.links.resize(self.slots.len(), UNLINKED);
+        slots
+    }
+
+    /// Makes the index if searches have become long. Gives the keys of a batch in it.
+    pub(super) fn row_keys(&mut self, batch: &Batch) -> Option<Keys> {
+        if std::mem::take(&mut self.index_wanted) && self.index.is_none() {
+            let mut index = Index {
+                packer: KeyPacker::new(&self.types),
+                table: KeyTable::new(0),
+                latest: Vec::new(),
+                earlier: Vec::new(),
+            };
+            index.table = KeyTable::new(index.packer.width());
+            let live: Vec<u32> = self.live().collect();
+            let keys = index.packer.pack(&self.slots.gather(&live), live.len());
+            for (row, &slot) in live.iter().enumerate() {
+                index.add(&keys, row, slot);
+            }
+            self.index = Some(index);
+        }
+        let index = self.index.as_mut()?;
+        Some(index.packer.pack(&batch.columns, batch.len()))
+    }
+
+    /// Puts a row at the end of a chain.
+    pub(super) fn append(&mut self, chain: &mut Chain, slot: u32, weight: i64) {
+        self.links[slot as usize] = Link {
+            prev: chain.last,
+            weight,
+            ..UNLINKED
+        };
+        match chain.last {
+            NONE => chain.first = slot,
+            last => self.links[last as usize].next = slot,
+        }
+        chain.last = slot;
+    }
+
+    /// Notes a row in the index, if there is one.
+    pub(super) fn note(&mut self, keys: Option<&Keys>, row: usize, slot: u32) {
+        if let (Some(index), Some(keys)) = (&mut self.index, keys) {
+            index.add(keys, row, slot);
+        }
+    }
+
+    /// The slot of a row in the chain that is equal to row `row` of the columns. It is there.
+    pub(super) fn find(
+        &mut self,
+        chain: Chain,
+        keys: Option<&Keys>,
+        columns: &[Column],
+        row: usize,
+    ) -> u32 {
+        if chain.first == chain.last {
+            return chain.first;
+        }
+        if let (Some(index), Some(keys)) = (&self.index, keys) {
+            let number = index
+                .table
+                .find(keys, row)
+                .expect("a row that goes has come before");
+            return index.latest[number as usize];
+        }
+        let mut slot = chain.first;
+        let mut steps = 0;
+        while !self.slots.equals(slot, columns, row) {
+            slot = self.links[slot as usize].next;
+            steps += 1;
+        }
+        self.index_wanted |= steps > LONG_SEARCH;
+        slot
+    }
+
+    /// Takes a row out of a chain `times` times, or as often as it is there, and says how often.
+    pub(super) fn take_away(&mut self, chain: &mut Chain, slot: u32, times: i64) -> i64 {
+        let link = self.links[slot as usize];
+        if link.weight > times {
+            self.links[slot as usize].weight -= times;
+            return times;
+        }
+        match link.prev {
+            NONE => chain.first = link.next,
+            prev => self.links[prev as usize].next = link.next,
+        }
+        match link.next {
+            NONE => chain.last = link.prev,
+            next => self.links[next as usize].prev = link.prev,
+        }
+        self.links[slot as usize].weight = 0;
+        self.slots.retire(slot);
+        link.weight
+    }
+
+    /// Drops a row from the index, if there is one and the row is gone.
+    pub(super) fn unnote(&mut self, keys: Option<&Keys>, row: usize, slot: u32) {
+        if self.links[slot as usize].weight == 0
+            && let (Some(index), Some(keys)) = (&mut self.index, keys)
+        {
+            index.remove(keys, row, slot);
+        }
+    }
+
+    /// The slots of a chain with how often each row is there.
+    pub(super) fn chain(&self, chain: Chain) -> impl Iterator<Item = (u32, i64)> {
+        let mut next = chain.first;
+        std::iter::from_fn(move || {
+            let slot = next;
+            let link = self.links.get(slot as usize)?;
+            next = link.next;
+            Some((slot, link.weight))
+        })
+    }
+
+    /// All slots that hold a row.
+    pub(super) fn live(&self) -> impl Iterator<Item = u32> {
+        let live = |(slot, link): (usize, &Link)| (link.weight > 0).then_some(slot as u32);
+        self.links.iter().enumerate().filter_map(live)
+    }
+
+    /// How often the row in a slot is there.
+    pub(super) fn weight(&self, slot: u32) -> i64 {
+        self.links[slot as usize].weight
+    }
+
+    /// How many rows of the other side a row is paired with.
+    pub(super) fn partners(&mut self, slot: u32) -> &mut i64 {
+        &mut self.links[slot as usize].partners
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.bytes()
+            + self.links.capacity() * size_of::<Link>()
+            + self.index.as_ref().map_or(0, |i| {
+                i.packer.bytes()
+                    + i.table.bytes()
+                    + (i.latest.capacity() + i.earlier.capacity()) * 4
+            })
+    }
+}
+
+impl Index {
+    fn add(&mut self, keys: &Keys, row: usize, slot: u32) {
+        let (number, added) = self.table.find_or_add(keys, row);
+        if self.latest.len() < self.table.numbers() {
+            self.latest.resize(self.table.numbers(), NONE);
+        }
+        if self.earlier.len() <= slot as usize {
+            self.earlier.resize(slot as usize + 1, NONE);
+        }
+        let latest = &mut self.latest[number as usize];
+        self.earlier[slot as usize] = if added { NONE } else { *latest };
+        *latest = slot;
+    }
+
+    fn remove(&mut self, keys: &Keys, row: usize, slot: u32) {
+        let Some(number) = self.table.find(keys, row) else {
+            return;
+        };
+        let mut at = self.latest[number as usize];
+        if at == slot {
+            self.latest[number as usize] = self.earlier[slot as usize];
+            if self.latest[number as usize] == NONE {
+                self.table.remove(number);
+                self.table.recycle();
+            }
+            return;
+        }
+        while self.earlier[at as usize] != slot {
+            at = self.earlier[at as usize];
+        }
+        self.earlier[at as usize] = self.earlier[slot as usize];
+    }
+}

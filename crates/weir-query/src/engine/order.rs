@@ -1,0 +1,239 @@
+//! `ORDER BY .. LIMIT n OFFSET m`: the rows from m to m + n by an order, kept up to date. Rows that the order does not tell apart are
+//! ordered by all their columns.
+
+use std::collections::{BTreeMap, HashMap};
+
+use weir_model::types::float_key;
+use weir_model::{Batch, Column, Schema, Symbol, Value};
+
+use super::eval::{Rows, eval};
+use super::gather::whole_instants;
+use super::lane::Slots;
+use super::operator::{Operator, Span};
+use crate::function::EvalError;
+use crate::plan::OrderBy;
+
+/// The first rows.
+pub(super) struct Order {
+    by: Vec<OrderBy>,
+    limit: u64,
+    offset: u64,
+    /// All rows by their place in the order, as bytes that compare like it.
+    entries: BTreeMap<Vec<u8>, Entry>,
+    entry_bytes: usize,
+    rows: Slots,
+    /// The rows in the result.
+    shown: Vec<(u32, u64)>,
+    /// Rows that went, to be forgotten at the end of their instant, unless they come again in it.
+    gone: Vec<Vec<u8>>,
+    /// The place of the last row that matters; rows behind it change nothing. `None` while there are too few rows.
+    bound: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    slot: u32,
+    count: i64,
+}
+
+/// Bytes of a map entry beside its key's.
+const ENTRY_BYTES: usize = 64;
+
+impl Order {
+    /// The rows from `offset` to `offset + limit` of a relation of this schema.
+    pub(super) fn new(by: &[OrderBy], limit: Option<u64>, offset: u64, schema: &Schema) -> Order {
+        Order {
+            by: by.to_vec(),
+            limit: limit.unwrap_or(u64::MAX),
+            offset,
+            entries: BTreeMap::new(),
+            entry_bytes: 0,
+            rows: Slots::new(schema),
+            shown: Vec::new(),
+            gone: Vec::new(),
+            bound: None,
+        }
+    }
+
+    fn update(&mut self, batch: &Batch) -> Result<Batch, EvalError> {
+        let rows = Rows {
+            columns: &batch.columns,
+            len: batch.len(),
+        };
+        let keys = self
+            .by
+            .iter()
+            .map(|b| eval(&b.expr, rows))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut out = Changes::default();
+        let mut matters = false;
+        for row in 0..batch.len() {
+            let place = self.place(&keys, &batch.columns, row);
+            matters |= self.bound.as_ref().is_none_or(|bound| place <= *bound);
+            self.change(place, batch, row);
+            if batch.ts.get(row + 1) != Some(&batch.ts[row]) {
+                self.forget();
+                if std::mem::take(&mut matters) {
+                    self.show(batch.ts[row], &mut out);
+                }
+            }
+        }
+        let columns = self.rows.gather(&out.slots);
+        self.rows.recycle();
+        Ok(Batch {
+            ts: out.ts.into(),
+            weights: Some(out.weights.into()),
+            columns,
+        })
+    }
+
+    fn change(&mut self, place: Vec<u8>, batch: &Batch, row: usize) {
+        let weight = batch.weight(row);
+        if let Some(entry) = self.entries.get_mut(&place) {
+            entry.count += weight;
+            if entry.count == 0 {
+                self.gone.push(place);
+            }
+            return;
+        }
+        let slot = self.rows.reserve(1)[0];
+        let columns: Vec<Column> = batch.columns.iter().map(|c| c.slice(row, 1)).collect();
+        self.rows.write(&[slot], &columns);
+        self.entry_bytes += place.len() + ENTRY_BYTES;
+        self.entries.insert(
+            place,
+            Entry {
+                slot,
+                count: weight,
+            },
+        );
+    }
+
+    /// Takes out what went in this instant and did not come again.
+    fn forget(&mut self) {
+        for place in std::mem::take(&mut self.gone) {
+            if let Some(entry) = self.entries.get(&place).filter(|e| e.count == 0) {
+                self.rows.retire(entry.slot);
+                self.entries.remove(&place);
+                self.entry_bytes -= place.len() + ENTRY_BYTES;
+            }
+        }
+    }
+
+    /// Compares the rows that are first now with those that were.
+    fn show(&mut self, ts: i64, out: &mut Changes) {
+        let (mut skip, mut left) = (self.offset, self.limit);
+        let mut shown: Vec<(u32, u64)> = Vec::new();
+        self.bound = None;
+        for (place, entry) in &self.entries {
+            let count = entry.count.unsigned_abs();
+            let skipped = skip.min(count);
+            skip -= skipped;
+            let taken = (count - skipped).min(left);
+            left -= taken;
+            if taken > 0 {
+                shown.push((entry.slot, taken));
+            }
+            if left == 0 {
+                self.bound = Some(place.clone());
+                break;
+            }
+        }
+        let mut net: HashMap<u32, i64> = HashMap::new();
+        for &(slot, count) in &shown {
+            *net.entry(slot).or_default() += count as i64;
+        }
+        for &(slot, count) in &self.shown {
+            *net.entry(slot).or_default() -= count as i64;
+        }
+        let changed = self.shown.iter().chain(&shown).filter_map(|(slot, _)| {
+            let weight = net.remove(slot).filter(|&w| w != 0)?;
+            Some((*slot, weight))
+        });
+        for (slot, weight) in changed {
+            out.ts.push(ts);
+            out.weights.push(weight);
+            out.slots.push(slot);
+        }
+        self.shown = shown;
+    }
+
+    /// A row's place in the order.
+    fn place(&self, keys: &[Column], columns: &[Column], row: usize) -> Vec<u8> {
+        let mut place = Vec::with_capacity(9 * (keys.len() + columns.len()));
+        for (key, by) in keys.iter().zip(&self.by) {
+            let value = key.value(row);
+            if value.is_null() {
+                place.push(if by.nulls_first { 0 } else { 2 });
+                continue;
+            }
+            place.push(1);
+            let start = place.len();
+            append(&value, &mut place);
+            if by.descending {
+                place[start..].iter_mut().for_each(|b| *b = !*b);
+            }
+        }
+        for column in columns {
+            let value = column.value(row);
+            place.push(u8::from(!value.is_null()));
+            append(&value, &mut place);
+        }
+        place
+    }
+}
+
+#[derive(Default)]
+struct Changes {
+    ts: Vec<i64>,
+    weights: Vec<i64>,
+    slots: Vec<u32>,
+}
+
+/// Appends bytes that compare as the values of one type do, and of which none is the beginning of another.
+fn append(value: &Value, out: &mut Vec<u8>) {
+    const SIGN: u64 = 1 << 63;
+    match value {
+        Value::Null => {}
+        Value::Bool(x) => out.push(u8::from(*x)),
+        Value::Int(x) => out.extend((*x as u64 ^ SIGN).to_be_bytes()),
+        Value::Float(x) => {
+            let bits = float_key(*x);
+            let ordered = if bits & SIGN != 0 { !bits } else { bits ^ SIGN };
+            out.extend(ordered.to_be_bytes());
+        }
+        Value::Text(x) => append_text(*x, out),
+        Value::Tally(tally) => {
+            for (value, count) in &tally.0 {
+                out.push(1);
+                append(value, out);
+                append(&Value::Int(*count), out);
+            }
+            out.push(0);
+        }
+    }
+}
+
+/// The bytes, a zero written as 0 255, and 0 0 behind them.
+fn append_text(text: Symbol, out: &mut Vec<u8>) {
+    for &byte in text.as_str().as_bytes() {
+        out.push(byte);
+        if byte == 0 {
+            out.push(0xFF);
+        }
+    }
+    out.extend([0, 0]);
+}
+
+impl Operator for Order {
+    fn step(&mut self, inputs: &[&[Batch]], _: Span) -> Result<Vec<Batch>, EvalError> {
+        whole_instants(inputs[0])
+            .iter()
+            .map(|batch| self.update(batch))
+            .collect()
+    }
+
+    fn bytes(&self) -> usize {
+        self.entry_bytes + self.rows.bytes() + self.shown.capacity() * 16
+    }
+}
