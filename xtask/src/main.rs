@@ -3,6 +3,7 @@
 //! `cargo xtask` lists them. Each is a file beside this one and a line in [`CHORES`].
 
 mod bpf;
+mod bench;
 mod demo;
 mod packages;
 mod test;

@@ -1,0 +1,68 @@
+//! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed beside their bounds.
+//!
+//! `cargo xtask bench engine` and `cargo xtask bench tap` run one half. Ratios are taken within one run, from rounds in which every
+//! configuration has its turn, because machines drift. Bounds are printed for comparison and never fail the run.
+
+mod disk;
+mod engine;
+mod tap;
+
+use anyhow::{Result, bail};
+
+use crate::{cargo, execute, packages};
+
+/// How long and how often each configuration is measured.
+pub struct Pace {
+    /// Rounds, each with every configuration.
+    pub rounds: usize,
+    /// Seconds of load per configuration and round.
+    pub seconds: u32,
+}
+
+/// The chore.
+pub fn run(args: &[String]) -> Result<()> {
+    let mut pace = Pace {
+        rounds: 3,
+        seconds: 3,
+    };
+    let mut parts = Vec::new();
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match arg.as_str() {
+            "engine" | "tap" => parts.push(arg.as_str()),
+            "--rounds" => pace.rounds = number(arg, rest.next())?,
+            "--seconds" => pace.seconds = number(arg, rest.next())?,
+            other => bail!(
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap] [--rounds N] [--seconds N]"
+            ),
+        }
+    }
+    packages::ensure(packages::BUILD)?;
+    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    if wanted("engine") {
+        engine::run()?;
+    }
+    if wanted("tap") {
+        execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
+        tap::run(&pace)?;
+    }
+    Ok(())
+}
+
+fn number<N: std::str::FromStr>(option: &str, value: Option<&String>) -> Result<N> {
+    match value.and_then(|v| v.parse().ok()) {
+        Some(n) => Ok(n),
+        None => bail!("{option} needs a whole number"),
+    }
+}
+
+/// The least, the middle and the greatest of some figures.
+pub fn spread(mut figures: Vec<f64>) -> (f64, f64, f64) {
+    assert!(!figures.is_empty(), "at least one round");
+    figures.sort_by(f64::total_cmp);
+    (
+        figures[0],
+        figures[figures.len() / 2],
+        figures[figures.len() - 1],
+    )
+}

@@ -1,0 +1,249 @@
+//! The tap's half: what watching costs a disk under full load, against no watcher and against other tools.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use std::{env, thread};
+
+use anyhow::{Context, Result};
+
+use super::disk::{Disk, Load};
+use super::{Pace, spread};
+use crate::{cargo, execute, is_root, packages, root};
+
+/// One way of watching the disk.
+struct Watcher {
+    name: &'static str,
+    /// The bound on the ratio of IOPS, where the design names one.
+    bound: Option<f64>,
+    /// The command, for a device; none is the baseline.
+    command: Option<fn(&str) -> Command>,
+    /// What must be on the path, beside weir.
+    program: Option<&'static str>,
+}
+
+const WATCHERS: &[Watcher] = &[
+    Watcher {
+        name: "no watcher",
+        bound: None,
+        command: None,
+        program: None,
+    },
+    Watcher {
+        name: "weir: every request and response, counted per second",
+        bound: Some(0.93),
+        command: Some(|device| {
+            weir(
+                device,
+                "select type, op, count(*), sum(bytes) from IOstream [range 1 s slide 1 s] \
+                          where pdisk = 'DEVICE' group by type, op",
+            )
+        }),
+        program: None,
+    },
+    Watcher {
+        name: "weir: latency quantiles per second",
+        bound: None,
+        command: Some(|device| {
+            weir(
+                device,
+                "select op, count(*), avg(latency), quantile(latency, 0.99) \
+                          from IO [range 1 s slide 1 s] where pdisk = 'DEVICE' group by op",
+            )
+        }),
+        program: None,
+    },
+    Watcher {
+        name: "weir: completions only",
+        bound: Some(0.97),
+        command: Some(|device| {
+            weir(
+                device,
+                "select count(*), sum(bytes) from IOstream [range 1 s slide 1 s] \
+                          where pdisk = 'DEVICE' and type = 'R'",
+            )
+        }),
+        program: None,
+    },
+    Watcher {
+        name: "weir: a filter that keeps 1 %",
+        bound: Some(0.97),
+        command: Some(|device| {
+            weir(
+                device,
+                "select * from IOstream where pdisk = 'DEVICE' and sector < 5243",
+            )
+        }),
+        program: None,
+    },
+    Watcher {
+        name: "bpftrace biolatency",
+        bound: None,
+        command: Some(|_| {
+            let mut command = Command::new("bpftrace");
+            command.args(["-e", BIOLATENCY]);
+            command
+        }),
+        program: Some("bpftrace"),
+    },
+    Watcher {
+        name: "perf record -e block:*",
+        bound: None,
+        command: Some(|_| {
+            let mut command = Command::new("perf");
+            command.args([
+                "record",
+                "-q",
+                "-a",
+                "-e",
+                "block:block_rq_issue",
+                "-e",
+                "block:block_rq_complete",
+            ]);
+            command.args(["-o", "/dev/null"]);
+            command
+        }),
+        program: Some("perf"),
+    },
+];
+
+/// What biolatency of bpftrace's tools measures, on tracepoints, so that it runs on kernels without kprobes.
+const BIOLATENCY: &str = "tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; } \
+     tracepoint:block:block_rq_complete /@start[args->dev, args->sector]/ { \
+     @usecs = hist((nsecs - @start[args->dev, args->sector]) / 1000); delete(@start[args->dev, args->sector]); }";
+
+/// How long a watcher may take to attach before the load starts.
+const ATTACH: Duration = Duration::from_millis(1500);
+
+fn weir(device: &str, query: &str) -> Command {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
+    let mut command = Command::new(target.join("release/weir"));
+    command.args([
+        "query",
+        "--format",
+        "delta",
+        &query.replace("DEVICE", device),
+    ]);
+    command
+}
+
+/// Measures and prints the table.
+pub fn run(pace: &Pace) -> Result<()> {
+    println!("\n== the tap: 4 KiB random reads on a loop device in memory, 32 at a time\n");
+    if !is_root() || !packages::exists("fio") {
+        println!("skipped: needs root, BPF and fio");
+        return Ok(());
+    }
+    let disk = Disk::new()?;
+    disk.load(1)?;
+    let watchers: Vec<&Watcher> = WATCHERS
+        .iter()
+        .filter(|w| {
+            let there = w.program.is_none_or(packages::exists);
+            if !there {
+                println!("skipped: {} (not installed)", w.name);
+            }
+            there
+        })
+        .collect();
+    let mut measured: Vec<Vec<Turn>> = watchers.iter().map(|_| Vec::new()).collect();
+    for _ in 0..pace.rounds {
+        for (watcher, turns) in watchers.iter().zip(&mut measured) {
+            turns.push(turn(watcher, &disk, pace.seconds)?);
+        }
+    }
+    print(&watchers, &measured);
+    println!("\nprogram time, from the kernel's BPF run statistics, above an empty program:\n");
+    execute(cargo().args([
+        "run",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--package",
+        "weir-tap",
+        "--example",
+        "tap_cost",
+    ]))
+}
+
+/// One configuration in one round.
+struct Turn {
+    load: Load,
+    /// Processor time of the watching process.
+    watcher_ns: f64,
+}
+
+fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Turn> {
+    let Some(command) = watcher.command else {
+        return Ok(Turn {
+            load: disk.load(seconds)?,
+            watcher_ns: 0.0,
+        });
+    };
+    let mut child = command(&disk.device)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot start {}", watcher.name))?;
+    thread::sleep(ATTACH);
+    let before = processor_ns(&child);
+    let load = disk.load(seconds);
+    let after = processor_ns(&child);
+    if child.try_wait()?.is_some() {
+        anyhow::bail!(
+            "{} ended before its time; run it by hand to see why",
+            watcher.name
+        );
+    }
+    execute(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    child.wait()?;
+    Ok(Turn {
+        load: load?,
+        watcher_ns: after - before,
+    })
+}
+
+/// User and system time of a process so far (`man 5 proc`, `/proc/PID/stat`, fields 14 and 15, in ticks of 10 ms).
+fn processor_ns(child: &Child) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    // The command name, field 2, may hold spaces; what follows its closing parenthesis is field 3.
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let ticks = |i: usize| {
+        fields
+            .get(i)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    (ticks(11) + ticks(12)) * 1e7
+}
+
+fn print(watchers: &[&Watcher], measured: &[Vec<Turn>]) {
+    println!(
+        "{:<54} {:>8} {:>22} {:>9} {:>6}",
+        "", "IOPS", "ratio [min..max]", "ns/I/O", "bound"
+    );
+    for (watcher, turns) in watchers.iter().zip(measured) {
+        let iops = spread(turns.iter().map(|t| t.load.iops).collect()).1;
+        let ratios = turns
+            .iter()
+            .zip(&measured[0])
+            .map(|(t, base)| t.load.iops / base.load.iops);
+        let (least, ratio, most) = spread(ratios.collect());
+        let cost = spread(
+            turns
+                .iter()
+                .map(|t| t.watcher_ns / t.load.requests)
+                .collect(),
+        )
+        .1;
+        let bound = watcher.bound.map_or(String::new(), |b| format!("{b:.2}"));
+        println!(
+            "{:<54} {iops:>8.0} {ratio:>7.3} [{least:.3}..{most:.3}] {cost:>9.0} {bound:>6}",
+            watcher.name
+        );
+    }
+    println!(
+        "\nratio: IOPS against no watcher in the same round; ns/I/O: processor time of the watching process"
+    );
+}
