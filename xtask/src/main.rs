@@ -29,6 +29,11 @@ const CHORES: &[Chore] = &[
         test::run,
     ),
     (
+        "bench",
+        "measure what weir costs, beside its bounds and its peers",
+        bench::run,
+    ),
+    (
         "packages",
         "install what building and testing need, and nothing else",
         packages::run,
