@@ -2,8 +2,8 @@
 //!
 //! `cargo xtask` lists them. Each is a file beside this one and a line in [`CHORES`].
 
-mod bpf;
 mod bench;
+mod bpf;
 mod demo;
 mod packages;
 mod test;
