@@ -64,7 +64,7 @@ impl Symbol {
         if let Some(&id) = table.ids.get(text) {
             return Ok(Symbol(id));
         }
-        if table.texts.len() >= SYMBOLS_MAX || table.bytes + text.len() > SYMBOL_BYTES_MAX {
+        if !has_room(table.texts.len(), table.bytes + text.len(), 1) {
             return Err(TableFull);
         }
         let id = table.texts.len() as u32;
@@ -73,6 +73,23 @@ impl Symbol {
         table.texts.push(text);
         table.ids.insert(text, id);
         Ok(Symbol(id))
+    }
+
+    /// The symbol of a text that a query computes. Such texts can be as many as rows, and what is interned stays: they get
+    /// half of the table at most, so that a query that makes too many ends alone and taps still have room for names.
+    ///
+    /// # Errors
+    /// [`TableFull`] when `text` is new and the table is half full.
+    pub fn try_computed(text: &str) -> Result<Symbol, TableFull> {
+        let table = table().read().expect("no panic while held");
+        if let Some(&id) = table.ids.get(text) {
+            return Ok(Symbol(id));
+        }
+        if !has_room(table.texts.len(), table.bytes + text.len(), 2) {
+            return Err(TableFull);
+        }
+        drop(table);
+        Symbol::try_new(text)
     }
 
     /// The symbol of `text`, for texts of our own making: literals, catalog names, tests.
@@ -110,6 +127,11 @@ impl Symbol {
     }
 }
 
+/// True when a table of so many texts may take one more, and so many bytes, within 1/`share` of its limits.
+fn has_room(texts: usize, bytes: usize, share: usize) -> bool {
+    texts < SYMBOLS_MAX / share && bytes <= SYMBOL_BYTES_MAX / share
+}
+
 impl fmt::Debug for Symbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.as_str())
@@ -131,6 +153,18 @@ impl From<&str> for Symbol {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn computed_texts_leave_room_for_names() {
+        let known = Symbol::new("nvme0n1");
+        assert_eq!(Symbol::try_computed("nvme0n1"), Ok(known));
+        let made = Symbol::try_computed("nvme0n1-r").map(Symbol::as_str);
+        assert_eq!(made, Ok("nvme0n1-r"));
+        let half = SYMBOL_BYTES_MAX / 2;
+        assert!(has_room(SYMBOLS_MAX / 2 - 1, half, 2) && has_room(SYMBOLS_MAX - 1, 2 * half, 1));
+        assert!(!has_room(SYMBOLS_MAX / 2, 0, 2) && !has_room(0, half + 1, 2));
+        assert!(!has_room(SYMBOLS_MAX, 0, 1) && !has_room(0, 2 * half + 1, 1));
+    }
 
     #[test]
     fn equal_texts_have_equal_symbols() {

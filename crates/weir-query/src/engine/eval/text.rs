@@ -14,7 +14,7 @@ use crate::function::EvalError;
 /// # Errors
 /// When the process holds more text than it may.
 pub(super) fn symbol(text: &str) -> Result<Symbol, EvalError> {
-    Symbol::try_new(text).map_err(|full| EvalError::new(full.to_string()))
+    Symbol::try_computed(text).map_err(|full| EvalError::new(full.to_string()))
 }
 
 /// `left || right`.
