@@ -285,7 +285,13 @@ pub struct Text {
 }
 
 impl Text {
-    fn new(symbol: Symbol) -> Text {
+    /// The text.
+    pub fn as_str(self) -> &'static str {
+        self.text
+    }
+
+    /// The text behind a symbol.
+    pub fn new(symbol: Symbol) -> Text {
         Text {
             symbol,
             text: symbol.as_str(),

@@ -416,6 +416,8 @@ fn agrees(found: Option<&Value>, expected: &Expected) -> bool {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn it_is_its_definition_on_the_rows_that_are_there(deltas in deltas(), cut in any::<Index>()) {
         let (head, tail) = deltas.split_at(cut.index(deltas.len() + 1));

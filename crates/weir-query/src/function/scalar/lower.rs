@@ -45,6 +45,6 @@ impl Scalar for Lower {
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
-        map_texts(&args[0], |text| text.to_lowercase().into())
+        map_texts(&args[0], |text| Ok(text.to_lowercase().into()))
     }
 }

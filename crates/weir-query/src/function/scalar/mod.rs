@@ -1,15 +1,40 @@
 //! Scalar functions: one value in a row for the arguments of that row.
 
 pub mod abs;
+pub mod bucket;
+pub mod ceil;
 pub mod coalesce;
+pub mod concat;
 pub mod exp;
+pub mod floor;
+pub mod gib;
+pub mod greatest;
+pub mod iso8601;
+pub mod kib;
+#[cfg(test)]
+mod laws;
+pub mod least;
+pub mod length;
 pub mod ln;
 pub mod log10;
 pub mod log2;
 pub mod lower;
+pub mod mib;
+pub mod micros;
+pub mod millis;
+pub mod nullif;
+mod pick;
 pub mod pow;
+pub mod pow2_bucket;
+pub mod replace;
+pub mod round;
 mod rows;
+mod scaled;
+pub mod seconds;
+pub mod sign;
 pub mod sqrt;
+pub mod starts_with;
+pub mod substr;
 pub mod upper;
 
 use std::fmt;
@@ -23,15 +48,36 @@ use crate::expr::Expr;
 /// Every scalar function CQL knows, in the order the reference lists them.
 pub static SCALARS: &[&dyn Scalar] = &[
     &abs::Abs,
+    &sign::Sign,
+    &round::Round,
+    &floor::Floor,
+    &ceil::Ceil,
+    &bucket::Bucket,
+    &pow2_bucket::Pow2Bucket,
+    &least::Least,
+    &greatest::Greatest,
     &sqrt::Sqrt,
     &pow::Pow,
     &exp::Exp,
     &ln::Ln,
     &log2::Log2,
     &log10::Log10,
+    &seconds::Seconds,
+    &millis::Millis,
+    &micros::Micros,
+    &kib::Kib,
+    &mib::Mib,
+    &gib::Gib,
     &coalesce::Coalesce,
+    &nullif::Nullif,
     &lower::Lower,
     &upper::Upper,
+    &length::Length,
+    &substr::Substr,
+    &replace::Replace,
+    &starts_with::StartsWith,
+    &concat::Concat,
+    &iso8601::Iso8601,
 ];
 
 /// A scalar function.

@@ -78,7 +78,10 @@ pub fn map_floats(column: &Column, f: impl Fn(f64) -> f64) -> Result<Column, Eva
 }
 
 /// `f` of each text, worked out once for each different text of the column.
-pub fn map_texts(column: &Column, f: impl Fn(&str) -> Cow<'_, str>) -> Result<Column, EvalError> {
+pub fn map_texts(
+    column: &Column,
+    f: impl Fn(&str) -> Result<Cow<'_, str>, EvalError>,
+) -> Result<Column, EvalError> {
     let Column::Text(ids) = column else {
         return Ok(Column::Nulls(column.len()));
     };
@@ -92,7 +95,7 @@ pub fn map_texts(column: &Column, f: impl Fn(&str) -> Cow<'_, str>) -> Result<Co
         let result = match known.get(&id) {
             Some(&result) => result,
             None => {
-                let result = intern(&f(Symbol::from_id(id).as_str()))?.id();
+                let result = intern(&f(Symbol::from_id(id).as_str())?)?.id();
                 known.insert(id, result);
                 result
             }
@@ -105,11 +108,25 @@ pub fn map_texts(column: &Column, f: impl Fn(&str) -> Cow<'_, str>) -> Result<Co
     )))
 }
 
+/// Most bytes of a text that a function makes.
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
+
 /// A text of the function's own making.
 pub fn intern(text: &str) -> Result<Symbol, EvalError> {
-    Symbol::try_new(text).map_err(|full| {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(too_long());
+    }
+    Symbol::try_computed(text).map_err(|full| {
         EvalError::new(full.to_string()).help("make texts after grouping, or not at all")
     })
+}
+
+/// A text would be longer than [`TEXT_BYTES_MAX`].
+pub fn too_long() -> EvalError {
+    EvalError::new(format!(
+        "a text would be longer than {TEXT_BYTES_MAX} bytes"
+    ))
+    .help("cut it with substr before")
 }
 
 /// Integers as floats; other columns as they are.

@@ -1,0 +1,100 @@
+//! `bucket(x, width)`: x rounded down to a multiple of width.
+
+use weir_model::{Column, Type};
+
+use super::rows::{map, overflow};
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{
+    arity, as_f64, as_i64, constant, convert, literal, refusal, same_dimension, typed,
+};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `bucket(x, width)`
+pub struct Bucket;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "bucket",
+    aliases: &["time_bucket"],
+    signature: "bucket(x, width)",
+    summary: "`x` rounded down to a multiple of `width`",
+    details: "Keeps the type and the unit of `x`, which is a number or a timestamp. `width` is a constant above 0, in any unit of the same kind: `bucket(latency, 100 us)`, `bucket(ts, 1 s)`.",
+    examples: &[
+        Example {
+            call: "bucket(1234, 100)",
+            rows: "",
+            result: "1200",
+        },
+        Example {
+            call: "bucket(-1, 100)",
+            rows: "",
+            result: "-100",
+        },
+        Example {
+            call: "bucket(0.75, 0.5)",
+            rows: "",
+            result: "0.5",
+        },
+        Example {
+            call: "bucket(1234567 ns, 100 us)",
+            rows: "",
+            result: "1200000",
+        },
+        Example {
+            call: "bucket(13 sectors, 4 KiB)",
+            rows: "",
+            result: "8",
+        },
+        Example {
+            call: "bucket(1700000000123456789 @, 1 s)",
+            rows: "",
+            result: "1700000000000000000",
+        },
+    ],
+};
+
+impl Scalar for Bucket {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 2, 2)?;
+        let allowed = [Type::Int, Type::Float, Type::Time];
+        typed(DOC.name, args, 0, &allowed, "a number or a timestamp")?;
+        let width = constant(DOC.name, args, 1, "a width")?;
+        same_dimension(DOC.name, args, 1, args[0].unit)?;
+        let width = convert(width, args[1].unit, args[0].unit);
+        let fits = match args[0].ty {
+            Type::Float => as_f64(&width).is_some_and(|w| w > 0.0 && w.is_finite()),
+            _ => as_i64(&width).is_some_and(|w| w > 0),
+        };
+        if !fits {
+            let message = "a width is a number above 0; for integers, a whole one of their unit";
+            return Err(refusal(1, message));
+        }
+        Ok(Returns {
+            ty: args[0].ty,
+            unit: args[0].unit,
+        })
+    }
+
+    fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        let width = literal(&call.args[1]).expect("`check` saw a constant");
+        let width = convert(&width, call.args[1].unit(), call.args[0].unit());
+        match &args[0] {
+            Column::Float(_) => {
+                let width = as_f64(&width).expect("`check` saw a number");
+                map(Type::Float, &args[0], |x: f64| {
+                    Ok(Some((x / width).floor() * width))
+                })
+            }
+            _ => {
+                let width = as_i64(&width).unwrap_or(1);
+                map(call.ty, &args[0], |x: i64| {
+                    let down = x.checked_sub(x.rem_euclid(width));
+                    down.map(Some).ok_or_else(|| overflow(call))
+                })
+            }
+        }
+    }
+}

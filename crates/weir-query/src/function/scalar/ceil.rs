@@ -1,0 +1,58 @@
+//! `ceil(x)`: the least whole number not below x.
+
+use weir_model::{Column, Type};
+
+use super::rows::map;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `ceil(x)`
+pub struct Ceil;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "ceil",
+    aliases: &["ceiling"],
+    signature: "ceil(x)",
+    summary: "the least whole number not below `x`",
+    details: "Keeps the type and the unit of `x`.",
+    examples: &[
+        Example {
+            call: "ceil(2.1)",
+            rows: "",
+            result: "3",
+        },
+        Example {
+            call: "ceil(-2.7)",
+            rows: "",
+            result: "-2",
+        },
+        Example {
+            call: "ceil(5)",
+            rows: "",
+            result: "5",
+        },
+    ],
+};
+
+impl Scalar for Ceil {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: args[0].ty,
+            unit: args[0].unit,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        match &args[0] {
+            Column::Float(_) => map(Type::Float, &args[0], |x: f64| Ok(Some(x.ceil()))),
+            whole => Ok(whole.clone()),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `concat(x, ..)`: its arguments as one text.
+
+use std::fmt::Write;
+
+use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
+
+use super::rows::{TEXT_BYTES_MAX, intern, too_long};
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, typed};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `concat(x, ..)`
+pub struct Concat;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "concat",
+    aliases: &[],
+    signature: "concat(x, ..)",
+    summary: "its arguments written one after the other",
+    details: "NULLs are passed over; where `||` with a NULL is NULL, this is not. Numbers and booleans are written out, without units.",
+    examples: &[
+        Example {
+            call: "concat('vm', 7, '/', 'vda')",
+            rows: "",
+            result: "vm7/vda",
+        },
+        Example {
+            call: "concat('a', NULL, 'b')",
+            rows: "",
+            result: "ab",
+        },
+        Example {
+            call: "concat(NULL)",
+            rows: "",
+            result: "",
+        },
+    ],
+};
+
+impl Scalar for Concat {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, usize::MAX)?;
+        for i in 0..args.len() {
+            let allowed = [Type::Text, Type::Int, Type::Float, Type::Bool];
+            typed(DOC.name, args, i, &allowed, "a text, a number or a boolean")?;
+        }
+        Ok(Returns {
+            ty: Type::Text,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError> {
+        let mut builder = ColumnBuilder::new(Type::Text, len);
+        let mut joined = String::new();
+        for row in 0..len {
+            joined.clear();
+            for value in args
+                .iter()
+                .map(|column| column.value(row))
+                .filter(|v| !v.is_null())
+            {
+                write!(joined, "{value}").expect("a string takes what is written");
+                if joined.len() > TEXT_BYTES_MAX {
+                    return Err(too_long());
+                }
+            }
+            builder.push(Value::Text(intern(&joined)?));
+        }
+        Ok(builder.finish())
+    }
+}

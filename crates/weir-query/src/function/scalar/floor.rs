@@ -1,0 +1,58 @@
+//! `floor(x)`: the greatest whole number not above x.
+
+use weir_model::{Column, Type};
+
+use super::rows::map;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `floor(x)`
+pub struct Floor;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "floor",
+    aliases: &[],
+    signature: "floor(x)",
+    summary: "the greatest whole number not above `x`",
+    details: "Keeps the type and the unit of `x`.",
+    examples: &[
+        Example {
+            call: "floor(2.7)",
+            rows: "",
+            result: "2",
+        },
+        Example {
+            call: "floor(-2.7)",
+            rows: "",
+            result: "-3",
+        },
+        Example {
+            call: "floor(5)",
+            rows: "",
+            result: "5",
+        },
+    ],
+};
+
+impl Scalar for Floor {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: args[0].ty,
+            unit: args[0].unit,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        match &args[0] {
+            Column::Float(_) => map(Type::Float, &args[0], |x: f64| Ok(Some(x.floor()))),
+            whole => Ok(whole.clone()),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `least(x, y, ..)`: the least of its arguments.
+
+use weir_model::Column;
+
+use super::pick;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::arity;
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `least(x, y, ..)`
+pub struct Least;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "least",
+    aliases: &[],
+    signature: "least(x, y, ..)",
+    summary: "the least of its arguments",
+    details: "NULLs are passed over; only NULLs give NULL. The arguments are of one type; integers become floats beside floats, and NaN is greater than every number. Of several units the finest is the result's.",
+    examples: &[
+        Example {
+            call: "least(3, 1, 2)",
+            rows: "",
+            result: "1",
+        },
+        Example {
+            call: "least(1.5, 2)",
+            rows: "",
+            result: "1.5",
+        },
+        Example {
+            call: "least(NULL, 7)",
+            rows: "",
+            result: "7",
+        },
+        Example {
+            call: "least('b', 'a')",
+            rows: "",
+            result: "a",
+        },
+        Example {
+            call: "least(1 ms, 20 us)",
+            rows: "",
+            result: "20000",
+        },
+    ],
+};
+
+impl Scalar for Least {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, usize::MAX)?;
+        pick::check(DOC.name, args)
+    }
+
+    fn eval(&self, call: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError> {
+        pick::pick(call, args, len, true)
+    }
+}

@@ -1,0 +1,58 @@
+//! `length(t)`: how many characters a text has.
+
+use weir_model::{Column, Type, Unit};
+
+use super::rows::map;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, text};
+use crate::function::element::Text;
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `length(t)`
+pub struct Length;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "length",
+    aliases: &["char_length"],
+    signature: "length(t)",
+    summary: "how many characters the text has",
+    details: "Characters are Unicode code points.",
+    examples: &[
+        Example {
+            call: "length('nvme0n1')",
+            rows: "",
+            result: "7",
+        },
+        Example {
+            call: "length('ä')",
+            rows: "",
+            result: "1",
+        },
+        Example {
+            call: "length('')",
+            rows: "",
+            result: "0",
+        },
+    ],
+};
+
+impl Scalar for Length {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        text(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: Type::Int,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        map(Type::Int, &args[0], |t: Text| {
+            Ok(Some(t.as_str().chars().count() as i64))
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! `millis(x)`: the span of time in milliseconds.
+
+use weir_model::{Column, Dimension};
+
+use super::scaled;
+use super::{Scalar, ScalarCall};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `millis(x)`
+pub struct Millis;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "millis",
+    aliases: &["milliseconds"],
+    signature: "millis(x)",
+    summary: "the span of time in milliseconds",
+    details: "A float without unit. `x` has one, so that it does not matter which: `millis(latency)`.",
+    examples: &[
+        Example {
+            call: "millis(1500 us)",
+            rows: "",
+            result: "1.5",
+        },
+        Example {
+            call: "millis(2 s)",
+            rows: "",
+            result: "2000",
+        },
+    ],
+};
+
+impl Scalar for Millis {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        scaled::check(DOC.name, args, Dimension::Time, "a span of time")
+    }
+
+    fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        scaled::eval(call, args, 1e6)
+    }
+}

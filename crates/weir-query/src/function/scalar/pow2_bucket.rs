@@ -1,0 +1,73 @@
+//! `pow2_bucket(x)`: the least power of two that x does not exceed.
+
+use weir_model::{Column, Type};
+use weir_sketch::PowerOfTwo;
+
+use super::rows::map;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `pow2_bucket(x)`
+pub struct Pow2Bucket;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "pow2_bucket",
+    aliases: &["log2_bucket"],
+    signature: "pow2_bucket(x)",
+    summary: "the least power of two that `x` does not exceed",
+    details: "Keeps the type and the unit of `x`. Of 0 it is 0, of a negative number the negative power below which it does not fall. It is the limit under which `histogram` counts `x`; grouping by it makes one row of each bucket.",
+    examples: &[
+        Example {
+            call: "pow2_bucket(5000)",
+            rows: "",
+            result: "8192",
+        },
+        Example {
+            call: "pow2_bucket(4096)",
+            rows: "",
+            result: "4096",
+        },
+        Example {
+            call: "pow2_bucket(0)",
+            rows: "",
+            result: "0",
+        },
+        Example {
+            call: "pow2_bucket(-5)",
+            rows: "",
+            result: "-4",
+        },
+        Example {
+            call: "pow2_bucket(0.3)",
+            rows: "",
+            result: "0.5",
+        },
+    ],
+};
+
+impl Scalar for Pow2Bucket {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: args[0].ty,
+            unit: args[0].unit,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        match &args[0] {
+            Column::Float(_) => map(Type::Float, &args[0], |x: f64| {
+                Ok(f64::power(x.power_bucket()))
+            }),
+            _ => map(Type::Int, &args[0], |x: i64| {
+                Ok(i64::power(x.power_bucket()))
+            }),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `round(x [, n])`: to the nearest number with n decimals.
+
+use weir_model::{Column, Type};
+
+use super::rows::{map, overflow};
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, as_i64, constant, literal, number, refusal};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `round(x [, n])`
+pub struct Round;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "round",
+    aliases: &[],
+    signature: "round(x [, n])",
+    summary: "`x` to the nearest number with `n` decimals, 0 if not given; halves away from zero",
+    details: "Keeps the type and the unit of `x`. `n` is a constant from -18 to 18; a negative one rounds to tens, hundreds and so on.",
+    examples: &[
+        Example {
+            call: "round(2.5)",
+            rows: "",
+            result: "3",
+        },
+        Example {
+            call: "round(-2.5)",
+            rows: "",
+            result: "-3",
+        },
+        Example {
+            call: "round(3.14159, 2)",
+            rows: "",
+            result: "3.14",
+        },
+        Example {
+            call: "round(1250, -2)",
+            rows: "",
+            result: "1300",
+        },
+        Example {
+            call: "round(7, 2)",
+            rows: "",
+            result: "7",
+        },
+    ],
+};
+
+impl Scalar for Round {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 2)?;
+        number(DOC.name, args, 0)?;
+        if args.len() == 2 {
+            let decimals = constant(DOC.name, args, 1, "a number of decimals")?;
+            let allowed = -DECIMALS_MAX..=DECIMALS_MAX;
+            if !as_i64(decimals).is_some_and(|n| allowed.contains(&n)) {
+                return Err(refusal(
+                    1,
+                    "`round` takes a whole number of decimals from -18 to 18",
+                ));
+            }
+        }
+        Ok(Returns {
+            ty: args[0].ty,
+            unit: args[0].unit,
+        })
+    }
+
+    fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        let decimals = call.args.get(1).and_then(literal);
+        let decimals = decimals.as_ref().and_then(as_i64).unwrap_or(0);
+        match &args[0] {
+            Column::Float(_) => map(Type::Float, &args[0], |x: f64| {
+                Ok(Some(round_float(x, decimals as i32)))
+            }),
+            whole if decimals >= 0 => Ok(whole.clone()),
+            _ => {
+                let step = 10i64.pow(decimals.unsigned_abs() as u32);
+                map(Type::Int, &args[0], |x: i64| {
+                    round_int(x, step).map(Some).ok_or_else(|| overflow(call))
+                })
+            }
+        }
+    }
+}
+
+/// Most decimals: 10^18 is the last power of ten in 64 bits.
+const DECIMALS_MAX: i64 = 18;
+
+fn round_float(x: f64, decimals: i32) -> f64 {
+    let power = 10f64.powi(decimals.abs());
+    let rounded = match decimals {
+        0.. => (x * power).round() / power,
+        _ => (x / power).round() * power,
+    };
+    // Too large to have decimals.
+    if rounded.is_finite() { rounded } else { x }
+}
+
+fn round_int(x: i64, step: i64) -> Option<i64> {
+    let rest = x % step;
+    let down = x - rest;
+    match rest.abs() >= step - rest.abs() {
+        true => down.checked_add(step * rest.signum()),
+        false => Some(down),
+    }
+}

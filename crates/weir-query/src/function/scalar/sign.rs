@@ -1,0 +1,61 @@
+//! `sign(x)`: -1, 0 or 1.
+
+use weir_model::{Column, Type, Unit};
+
+use super::rows::map;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, number};
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `sign(x)`
+pub struct Sign;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "sign",
+    aliases: &[],
+    signature: "sign(x)",
+    summary: "-1 for a negative `x`, 0 for zero, 1 for a positive one",
+    details: "An integer without unit. Of NaN it is NULL.",
+    examples: &[
+        Example {
+            call: "sign(-12)",
+            rows: "",
+            result: "-1",
+        },
+        Example {
+            call: "sign(0.5)",
+            rows: "",
+            result: "1",
+        },
+        Example {
+            call: "sign(0)",
+            rows: "",
+            result: "0",
+        },
+    ],
+};
+
+impl Scalar for Sign {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 1, 1)?;
+        number(DOC.name, args, 0)?;
+        Ok(Returns {
+            ty: Type::Int,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        match &args[0] {
+            Column::Float(_) => map(Type::Int, &args[0], |x: f64| {
+                let order = x.partial_cmp(&0.0);
+                Ok(order.map(|order| order as i64))
+            }),
+            _ => map(Type::Int, &args[0], |x: i64| Ok(Some(x.signum()))),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! `starts_with(t, prefix)`: whether a text begins so.
+
+use weir_model::{Column, Type, Unit};
+
+use super::rows::map_pairs;
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{arity, text};
+use crate::function::element::Text;
+use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+
+/// `starts_with(t, prefix)`
+pub struct StartsWith;
+
+static DOC: FunctionDoc = FunctionDoc {
+    name: "starts_with",
+    aliases: &[],
+    signature: "starts_with(t, prefix)",
+    summary: "whether the text begins with `prefix`",
+    details: "A boolean; `a` is not `A`.",
+    examples: &[
+        Example {
+            call: "starts_with('nvme0n1', 'nvme')",
+            rows: "",
+            result: "true",
+        },
+        Example {
+            call: "starts_with('sda', 'nvme')",
+            rows: "",
+            result: "false",
+        },
+        Example {
+            call: "starts_with(NULL, 'sd')",
+            rows: "",
+            result: "NULL",
+        },
+    ],
+};
+
+impl Scalar for StartsWith {
+    fn doc(&self) -> &'static FunctionDoc {
+        &DOC
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+        arity(DOC.name, args, 2, 2)?;
+        text(DOC.name, args, 0)?;
+        text(DOC.name, args, 1)?;
+        Ok(Returns {
+            ty: Type::Bool,
+            unit: Unit::None,
+        })
+    }
+
+    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        map_pairs(Type::Bool, &args[0], &args[1], |t: Text, prefix: Text| {
+            Ok(Some(t.as_str().starts_with(prefix.as_str())))
+        })
+    }
+}
