@@ -145,3 +145,104 @@ fn mqsim_excerpts_have_all_their_requests() {
         assert_eq!(span(&heard.io.ts) / 1000, span_us);
     }
 }
+
+/// Least, mean and greatest of some nanoseconds, in whole nanoseconds.
+fn summary(values: &[i64]) -> [i64; 3] {
+    let mean = values.iter().sum::<i64>() as f64 / values.len() as f64;
+    [
+        *values.iter().min().unwrap(),
+        mean.round() as i64,
+        *values.iter().max().unwrap(),
+    ]
+}
+
+#[test]
+fn blktrace_agrees_with_btt() {
+    let Some(file) = sample("blktrace_agrees", "blktrace-takeoverjp/sample.blktrace.0") else {
+        return;
+    };
+    let heard = read(&file);
+    check(&heard, 963, 963, 0, 3852 * 1024);
+    assert_eq!(heard.iostream.len(), 2 * 963);
+    assert_eq!(
+        summary(&heard.io.ints("service")),
+        [52_471, 55_949, 102_460],
+        "D2C"
+    );
+    assert_eq!(
+        summary(&heard.io.ints("latency")),
+        [53_029, 56_609, 103_591],
+        "Q2C"
+    );
+    assert_eq!(heard.io.ints("wait").len(), 963);
+    assert_eq!(heard.io.ints("in_flight"), [1; 963], "queue depth 1");
+    assert_eq!(heard.io.count("flags", "A"), 963, "read-ahead");
+    assert_eq!(heard.io.count("pdisk", "259,0"), 963);
+    assert_eq!(heard.io.ints("pid"), [21_279; 963]);
+}
+
+#[test]
+fn blkparse_text_says_what_the_binary_says() {
+    let file = "blktrace-takeoverjp/expected/sample.blkparse.txt.gz";
+    let text = sample("blkparse_text", file);
+    let binary = sample("blkparse_text", "blktrace-takeoverjp/sample.blktrace.0");
+    let (Some(text), Some(binary)) = (text, binary) else {
+        return;
+    };
+    let (text, binary) = (read(&text), read(&binary));
+    check(&text, 963, 963, 0, 3852 * 1024);
+    // blkparse counts from the first event, and has "(null)" for the names that the trace does not have.
+    let start = binary.recording.ts[0] - text.recording.ts[0];
+    let times: Vec<i64> = binary.recording.ts.iter().map(|ts| ts - start).collect();
+    assert_eq!(text.recording.ts, times);
+    for column in [
+        "type", "op", "req_id", "sector", "sectors", "pid", "cpu", "flags", "wait", "service",
+        "seek",
+    ] {
+        assert_eq!(
+            text.recording.column(column),
+            binary.recording.column(column),
+            "{column}"
+        );
+    }
+}
+
+#[test]
+fn fio_s_own_log_has_its_trims_and_writes() {
+    let Some(file) = sample("fio_s_own_log", "fio-iolog/t0038.iolog") else {
+        return;
+    };
+    let heard = read(&file);
+    assert_eq!(heard.messages, Vec::<String>::new());
+    assert_eq!(
+        (heard.io.count("op", "d"), heard.io.count("op", "w")),
+        (10, 10)
+    );
+    assert_eq!(heard.io.only("op", "w").ints("bytes"), [4096; 10]);
+    assert_eq!(heard.io.only("op", "d").ints("bytes"), [2_147_483_648; 10]);
+    assert_eq!((heard.io.ts[0], heard.io.ts[19]), (10_736_000, 10_809_000));
+    assert_eq!(heard.io.count("pdisk", "/dev/null"), 20);
+}
+
+#[test]
+fn stream_s_source_files_fit_their_declarations() {
+    let Some(file) = sample("stream_s_source_files", "stream-cql/test/data/S3.dat") else {
+        return;
+    };
+    use weir_model::{Field, Schema, Shape, Type};
+    let types = [Type::Int, Type::Float, Type::Text, Type::Text];
+    let fields = types.map(|ty| Field::new("x", ty)).to_vec();
+    let schema = Schema::new(fields);
+    let mut source = weir_tap::format::stream_source::open(&file, &schema, Shape::Stream).unwrap();
+    let batch = source.next_batch(1024).unwrap().unwrap();
+    assert_eq!(batch.ts.to_vec(), [1, 2, 3, 4]);
+    let last = [
+        Value::Int(4),
+        Value::Float(4.4),
+        Value::text("d"),
+        Value::text("def"),
+    ];
+    assert_eq!(batch.row(3), last);
+    assert!(source.next_batch(1024).unwrap().is_none());
+    assert_eq!(source.faults().bad_records(), 0);
+}

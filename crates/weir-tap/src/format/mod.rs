@@ -16,6 +16,7 @@ use weir_model::Demand;
 use crate::{Tap, TapError};
 
 pub mod block;
+pub mod convert;
 mod disks;
 pub mod fault;
 pub mod lines;
@@ -30,15 +31,21 @@ mod wanted;
 pub mod write;
 
 mod alibaba;
+mod blkparse;
+mod blktrace;
 mod disksim;
+mod iolog;
 mod mqsim;
 mod msr;
 pub mod recording;
+mod remarks;
+mod rows;
 mod scsi;
 mod tencent;
 mod vscsi;
 mod vscsi_csv;
 
+pub use convert::{Converted, convert, everything, for_writing};
 pub use fault::Faults;
 pub use record::{Reader, Record};
 pub use replay::Replay;
@@ -93,11 +100,35 @@ pub static FORMATS: &[Format] = &[
         create: Some(recording::create),
     },
     Format {
+        name: "blktrace",
+        extensions: &["blktrace"],
+        doc: "blktrace binary, versions 7 and 8, a file per CPU; written as version 7",
+        sniff: blktrace::sniff,
+        read: Read::Records(blktrace::open),
+        create: Some(blktrace::create),
+    },
+    Format {
+        name: "iolog",
+        extensions: &["iolog", "log"],
+        doc: "fio I/O log, versions 2 and 3; written as version 3",
+        sniff: iolog::sniff,
+        read: Read::Records(iolog::open),
+        create: Some(iolog::create),
+    },
+    Format {
         name: "vscsi",
         extensions: &["vscsi"],
         doc: "binary command trace of VMware's vscsiStats, versions 1 and 2",
         sniff: vscsi::sniff,
         read: Read::Records(vscsi::open),
+        create: None,
+    },
+    Format {
+        name: "blkparse",
+        extensions: &["blkparse", "txt"],
+        doc: "what blkparse prints by default",
+        sniff: blkparse::sniff,
+        read: Read::Records(blkparse::open),
         create: None,
     },
     Format {
@@ -175,11 +206,14 @@ pub struct Options<'a> {
     pub format: Option<&'a str>,
 }
 
-/// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`.
+/// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`. `X` stands for `X.blktrace.0`, `X.blktrace.1`, ..
+/// where there is no file of that name.
 ///
 /// # Errors
 /// When the file cannot be read, or no format knows it.
 pub fn open(path: &Path, demands: &[Demand], options: Options) -> Result<Box<dyn Tap>, TapError> {
+    let files = blktrace::beside(path);
+    let path = files.first().map_or(path, PathBuf::as_path);
     open_source(&Source::file(path), demands, options)
 }
 
@@ -250,6 +284,13 @@ pub fn detect(source: &Source) -> Result<&'static Format, TapError> {
             offset: 0,
             reason: "the file is empty; name its format to read it as a trace without records"
                 .into(),
+        });
+    }
+    if sniff(&head).is_none() && stream_source::sniff(&head) {
+        return Err(TapError::Malformed {
+            path: source.path().into(),
+            offset: 0,
+            reason: "a STREAM source file, whose columns a script declares; name it there and use `weir run`".into(),
         });
     }
     sniff(&head).ok_or_else(|| TapError::UnknownFormat {

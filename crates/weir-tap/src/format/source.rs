@@ -3,6 +3,10 @@
 use std::fs::File;
 use std::io::{Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::read::MultiGzDecoder;
 
 use crate::TapError;
 
@@ -58,7 +62,8 @@ impl Source {
     }
 }
 
-/// The bytes of a trace in order, through a window of [`WINDOW_BYTES`].
+/// The bytes of a trace in order, through a window of [`WINDOW_BYTES`]. A source in gzip's format is unpacked on the way; offsets are then those
+/// of the unpacked bytes.
 pub struct Input {
     path: PathBuf,
     reader: Box<dyn Read + Send>,
@@ -67,7 +72,41 @@ pub struct Input {
     end: usize,
     offset: u64,
     ended: bool,
+    /// Bytes read of the source itself, and how many it has.
+    taken: Arc<AtomicU64>,
     bytes: u64,
+}
+
+/// What gzip's format starts with (RFC 1952, section 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Counts the bytes that are read.
+struct Counted<R> {
+    reader: R,
+    taken: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = self.reader.read(buffer)?;
+        self.taken.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+}
+
+/// `reader`, unpacked where it is packed.
+fn unpacked(mut reader: impl Read + Send + 'static) -> std::io::Result<Box<dyn Read + Send>> {
+    let mut head = Vec::with_capacity(GZIP.len());
+    reader
+        .by_ref()
+        .take(GZIP.len() as u64)
+        .read_to_end(&mut head)?;
+    let packed = head == GZIP;
+    let reader = Cursor::new(head).chain(reader);
+    Ok(match packed {
+        true => Box::new(MultiGzDecoder::new(reader)),
+        false => Box::new(reader),
+    })
 }
 
 /// A line without its end, and where it starts.
@@ -98,14 +137,20 @@ impl Input {
             }
             Source::Bytes(_, bytes) => (Box::new(Cursor::new(bytes.clone())), bytes.len() as u64),
         };
-        Ok(Input {
-            path,
+        let taken = Arc::new(AtomicU64::new(0));
+        let counted = Counted {
             reader,
+            taken: taken.clone(),
+        };
+        Ok(Input {
+            reader: unpacked(counted).map_err(failed)?,
+            path: path.clone(),
             window: vec![0; WINDOW_BYTES],
             start: 0,
             end: 0,
             offset: 0,
             ended: false,
+            taken,
             bytes,
         })
     }
@@ -125,7 +170,8 @@ impl Input {
         if self.ended && self.start == self.end {
             return 1.0;
         }
-        (self.offset as f64 / self.bytes.max(1) as f64).min(1.0)
+        let taken = self.taken.load(Ordering::Relaxed);
+        (taken as f64 / self.bytes.max(1) as f64).min(1.0)
     }
 
     /// The next `bytes` bytes, fewer only at the end.
@@ -264,6 +310,20 @@ mod tests {
             lines(&bytes),
             [(0, None), (3 * WINDOW_BYTES as u64 + 1, Some(5))]
         );
+    }
+
+    #[test]
+    fn a_packed_source_is_unpacked() {
+        use std::io::Write;
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(b"ab\ncde").unwrap();
+        let mut input = Input::open(&Source::bytes(packer.finish().unwrap())).unwrap();
+        assert_eq!(input.line().unwrap().unwrap().bytes, Some(&b"ab"[..]));
+        assert_eq!(input.line().unwrap().unwrap().offset, 3);
+        assert_eq!(input.line().unwrap(), None);
+        let cut = [0x1f, 0x8b, 8, 0];
+        let mut input = Input::open(&Source::bytes(cut)).unwrap();
+        assert!(input.line().is_err());
     }
 
     #[test]

@@ -25,9 +25,9 @@ pub trait Writer: Send {
     /// Keeps the source's counts, to write them down where the format has room.
     fn count(&mut self, counts: Vec<Count>);
 
-    /// Writes what is left and closes the file.
+    /// Writes what is left and closes the file. Gives what the format had no room for, a line each.
     ///
     /// # Errors
     /// When the file cannot be written.
-    fn finish(self: Box<Self>) -> Result<(), TapError>;
+    fn finish(self: Box<Self>) -> Result<Vec<String>, TapError>;
 }

@@ -255,12 +255,12 @@ impl Writer for RecordingWriter {
         self.counts = counts;
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), TapError> {
+    fn finish(mut self: Box<Self>) -> Result<Vec<String>, TapError> {
         for key in self.keys(true) {
             self.writer.append_key_value_metadata(key);
         }
         let finished = self.writer.finish();
         self.parquet(finished)?;
-        Ok(())
+        Ok(Vec::new())
     }
 }

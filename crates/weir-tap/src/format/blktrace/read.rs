@@ -1,0 +1,426 @@
+//! Reads blktrace files: one a CPU, merged by time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::path::{Path, PathBuf};
+
+use weir_model::{Nanos, Op, Symbol};
+
+use super::super::Faults;
+use super::super::block::{Action, Step};
+use super::super::record::{Extent, Reader, Record, What, name};
+use super::super::source::{Input, Source, WINDOW_BYTES};
+use super::layout::{
+    CATEGORY_SHIFT, HEADER_BYTES_MAX, Header, Layout, act, category, device_name, note,
+};
+use crate::TapError;
+
+/// Events read at a time.
+const EVENTS_PER_READ: usize = 1024;
+
+/// Most files of one trace: CPUs.
+const FILES_MAX: usize = 4096;
+
+/// Most processes whose names are kept.
+const PROCESSES_MAX: usize = 1 << 20;
+
+/// Latest time of an event, 146 years after the clock started: differences of times stay within `i64`.
+const TIME_NS_MAX: u64 = 1 << 62;
+
+/// A step in an event's sequence number beyond which it is not a loss but nonsense.
+const GAP_MAX: u32 = 1 << 20;
+
+/// Whether `head` starts a blktrace file.
+pub fn sniff(head: &[u8]) -> Option<bool> {
+    Some(
+        head.first_chunk()
+            .is_some_and(|magic| Layout::of(*magic).is_some()),
+    )
+}
+
+/// The files of the trace that `path` stands for: `X.blktrace.3` or `X` for all `X.blktrace.N`. Empty where it stands for none.
+pub fn beside(path: &Path) -> Vec<PathBuf> {
+    let Some(file_name) = path.file_name().and_then(|n| n.to_str()) else {
+        return Vec::new();
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let prefix = match file_name.rsplit_once('.') {
+        Some((stem, cpu)) if is_number(cpu) && stem.ends_with(".blktrace") => format!("{stem}."),
+        _ if path.exists() => return Vec::new(),
+        _ => format!("{file_name}.blktrace."),
+    };
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let Ok(entries) = std::fs::read_dir(directory.unwrap_or(Path::new("."))) else {
+        return Vec::new();
+    };
+    let mut files: Vec<(u64, PathBuf)> = entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| {
+            let entry_name = entry.file_name();
+            let cpu = entry_name.to_str()?.strip_prefix(&prefix)?;
+            let cpu = cpu.parse().ok().filter(|_| is_number(cpu))?;
+            Some((cpu, path.with_file_name(&entry_name)))
+        })
+        .collect();
+    files.sort();
+    files
+        .into_iter()
+        .map(|(_, path)| path)
+        .take(FILES_MAX)
+        .collect()
+}
+
+/// Opens a trace: the file, and those of the other CPUs beside it.
+///
+/// # Errors
+/// When a file cannot be opened.
+pub fn open(source: &Source) -> Result<Box<dyn Reader>, TapError> {
+    let others = match source {
+        Source::File(path) => beside(path),
+        Source::Bytes(..) => Vec::new(),
+    };
+    let files = match others.is_empty() {
+        true => vec![Events::open(source)?],
+        false => others
+            .into_iter()
+            .map(|path| Events::open(&Source::File(path)))
+            .collect::<Result<_, _>>()?,
+    };
+    let wall_clock = files.iter().find_map(|f| f.wall_clock).unwrap_or(0);
+    Ok(Box::new(Blktrace {
+        files,
+        wall_clock,
+        next: None,
+        names: Names::default(),
+        sequences: HashMap::new(),
+    }))
+}
+
+struct Blktrace {
+    files: Vec<Events>,
+    /// What to add to the kernel's time.
+    wall_clock: Nanos,
+    /// The time of the next event of each file that has one; `None` before the first.
+    next: Option<BinaryHeap<Reverse<(u64, usize)>>>,
+    names: Names,
+    /// The last number of each device and CPU.
+    sequences: HashMap<(u32, u32), u32>,
+}
+
+impl Reader for Blktrace {
+    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+        if self.next.is_none() {
+            let mut next = BinaryHeap::new();
+            for (i, file) in self.files.iter_mut().enumerate() {
+                if let Some(time) = file.advance(faults)? {
+                    next.push(Reverse((time, i)));
+                }
+            }
+            self.next = Some(next);
+        }
+        for _ in 0..EVENTS_PER_READ {
+            let Some(Reverse((_, i))) = self.next.as_mut().and_then(BinaryHeap::pop) else {
+                return Ok(false);
+            };
+            let file = &mut self.files[i];
+            if let Some(event) = file.event.take() {
+                match self.names.record(&event, self.wall_clock) {
+                    Ok(Told::Action(ts, action)) => out.push(Record {
+                        ts,
+                        what: What::Action(action),
+                    }),
+                    Ok(Told::Skipped(cause)) => faults.count("skipped", cause, 1),
+                    Ok(Told::Nothing) => {}
+                    Err(reason) => faults.bad_in(&file.path, event.offset, reason)?,
+                }
+                faults.count(
+                    "events_lost",
+                    "unrecorded",
+                    gap(&mut self.sequences, &event.header),
+                );
+            }
+            if let Some(time) = file.advance(faults)? {
+                self.next.get_or_insert_default().push(Reverse((time, i)));
+            }
+        }
+        Ok(true)
+    }
+
+    fn progress(&self) -> f64 {
+        self.files.iter().map(|f| f.input.progress()).sum::<f64>() / self.files.len() as f64
+    }
+
+    fn knows_responses(&self) -> bool {
+        true
+    }
+}
+
+/// How many events are missing before this one. One that comes after its successor takes back what was missing then.
+fn gap(sequences: &mut HashMap<(u32, u32), u32>, header: &Header) -> i64 {
+    if header.action >> CATEGORY_SHIFT & category::NOTIFY != 0 || sequences.len() >= PROCESSES_MAX {
+        return 0;
+    }
+    let Some(last) = sequences.get_mut(&(header.device, header.cpu)) else {
+        sequences.insert((header.device, header.cpu), header.sequence);
+        return 0;
+    };
+    let ahead = header.sequence.wrapping_sub(*last);
+    let behind = last.wrapping_sub(header.sequence);
+    if ahead > 0 && ahead < GAP_MAX {
+        *last = header.sequence;
+        i64::from(ahead) - 1
+    } else if behind > 0 && behind < GAP_MAX {
+        -1
+    } else {
+        *last = header.sequence;
+        0
+    }
+}
+
+/// The events of one file.
+struct Events {
+    path: PathBuf,
+    input: Input,
+    wall_clock: Option<Nanos>,
+    event: Option<RawEvent>,
+}
+
+struct RawEvent {
+    offset: u64,
+    header: Header,
+    payload: Vec<u8>,
+}
+
+impl Events {
+    fn open(source: &Source) -> Result<Events, TapError> {
+        let mut input = Input::open(source)?;
+        let wall_clock = wall_clock(input.peek(WINDOW_BYTES)?);
+        Ok(Events {
+            path: source.path().into(),
+            input,
+            wall_clock,
+            event: None,
+        })
+    }
+
+    /// Takes the next event in and gives its time; `None` at the end.
+    fn advance(&mut self, faults: &mut Faults) -> Result<Option<u64>, TapError> {
+        loop {
+            let offset = self.input.offset();
+            let head = self.input.peek(HEADER_BYTES_MAX)?;
+            if head.is_empty() {
+                return Ok(None);
+            }
+            let layout = head.first_chunk().and_then(|magic| Layout::of(*magic));
+            let Some(layout) = layout else {
+                faults.bad_in(
+                    &self.path,
+                    offset,
+                    "no event starts here: its magic number is wrong",
+                )?;
+                self.resume()?;
+                continue;
+            };
+            let header_bytes = layout.header_bytes();
+            if head.len() < header_bytes {
+                let seen = head.len();
+                faults.bad_in(
+                    &self.path,
+                    offset,
+                    "the file ends in the middle of an event",
+                )?;
+                self.input.consume(seen);
+                return Ok(None);
+            }
+            let header = layout.decode(&head[..header_bytes]);
+            let event_bytes = header_bytes + usize::from(header.payload_bytes);
+            let event = self.input.peek(event_bytes)?;
+            if event.len() < event_bytes {
+                let seen = event.len();
+                faults.bad_in(
+                    &self.path,
+                    offset,
+                    "the file ends in the middle of an event",
+                )?;
+                self.input.consume(seen);
+                return Ok(None);
+            }
+            self.event = Some(RawEvent {
+                offset,
+                header,
+                payload: event[header_bytes..].to_vec(),
+            });
+            self.input.consume(event_bytes);
+            return Ok(Some(header.time));
+        }
+    }
+
+    /// Goes on to the next place where an event may start.
+    fn resume(&mut self) -> Result<(), TapError> {
+        self.input.consume(1);
+        loop {
+            let part = self.input.peek(WINDOW_BYTES)?;
+            let start = part
+                .windows(4)
+                .position(|w| Layout::of([w[0], w[1], w[2], w[3]]).is_some());
+            // The last three bytes may be the start of a magic number.
+            let skipped = start.unwrap_or(part.len().saturating_sub(3));
+            let at_end = part.len() < 4;
+            let skipped = if at_end { part.len() } else { skipped };
+            self.input.consume(skipped);
+            if start.is_some() || at_end {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What to add to the kernel's times, from the time stamp among the first events.
+fn wall_clock(mut head: &[u8]) -> Option<Nanos> {
+    while let Some(layout) = head.first_chunk().and_then(|magic| Layout::of(*magic)) {
+        let header = layout.decode(head.get(..layout.header_bytes())?);
+        let event_bytes = layout.header_bytes() + usize::from(header.payload_bytes);
+        let payload = head.get(layout.header_bytes()..event_bytes)?;
+        let is_note = header.action >> CATEGORY_SHIFT & category::NOTIFY != 0;
+        if is_note && header.action & 0xff == note::TIMESTAMP && payload.len() >= 8 {
+            let seconds = i64::from(layout.u32(payload, 0));
+            let wall = seconds * weir_model::NANOS_PER_SECOND + i64::from(layout.u32(payload, 4));
+            return (header.time <= TIME_NS_MAX).then(|| wall - header.time as i64);
+        }
+        head = &head[event_bytes..];
+    }
+    None
+}
+
+/// What an event tells.
+enum Told {
+    Action(Nanos, Action),
+    /// An event of something else than block I/O, and of what.
+    Skipped(&'static str),
+    Nothing,
+}
+
+/// The names of processes and devices.
+#[derive(Default)]
+struct Names {
+    processes: HashMap<u32, Symbol>,
+    devices: HashMap<u32, Symbol>,
+}
+
+impl Names {
+    fn record(&mut self, event: &RawEvent, wall_clock: Nanos) -> Result<Told, String> {
+        let header = &event.header;
+        let categories = header.action >> CATEGORY_SHIFT;
+        let is = |bits: u64| categories & bits != 0;
+        if is(category::NOTIFY) {
+            self.take_note(event)?;
+            return Ok(Told::Nothing);
+        }
+        if is(category::PASSTHROUGH) {
+            return Ok(Told::Skipped("passthrough"));
+        }
+        if is(category::DRIVER) || is(category::ZONE_MANAGEMENT) {
+            return Ok(Told::Skipped("not_block_io"));
+        }
+        let Some(step) = step(event)? else {
+            return Ok(Told::Nothing);
+        };
+        let Some(op) = op(categories, header.bytes) else {
+            return Ok(Told::Skipped("no_extent"));
+        };
+        if header.time > TIME_NS_MAX {
+            return Err(format!("time {} is out of range", header.time));
+        }
+        let sector = if op == Op::Flush { 0 } else { header.sector };
+        let extent = Extent::of_sectors(sector, u64::from(header.bytes).div_ceil(512))?;
+        let action = Action {
+            step,
+            op,
+            device: self.device(header.device)?,
+            sector: extent.sector,
+            sectors: extent.sectors,
+            pid: Some(i64::from(header.pid)),
+            comm: self.processes.get(&header.pid).copied(),
+            cpu: Some(i64::from(header.cpu)),
+            flags: flags(categories),
+            error: error(header.error),
+        };
+        Ok(Told::Action(header.time as Nanos + wall_clock, action))
+    }
+
+    fn take_note(&mut self, event: &RawEvent) -> Result<(), String> {
+        if event.header.action & 0xff != note::PROCESS {
+            return Ok(());
+        }
+        let text = event.payload.split(|&b| b == 0).next().unwrap_or_default();
+        if self.processes.len() < PROCESSES_MAX {
+            let comm = name(&String::from_utf8_lossy(text))?;
+            self.processes.insert(event.header.pid, comm);
+        }
+        Ok(())
+    }
+
+    fn device(&mut self, device: u32) -> Result<Symbol, String> {
+        if let Some(symbol) = self.devices.get(&device) {
+            return Ok(*symbol);
+        }
+        let symbol = name(&device_name(device))?;
+        self.devices.insert(device, symbol);
+        Ok(symbol)
+    }
+}
+
+/// The step that an event is, `None` for those that tell nothing about a request.
+fn step(event: &RawEvent) -> Result<Option<Step>, String> {
+    let action = event.header.action & 0xffff;
+    Ok(Some(match action & !act::CGROUP {
+        act::QUEUE => Step::Queue,
+        act::GET_REQUEST | act::INSERT => Step::Insert,
+        act::BACK_MERGE => Step::BackMerge,
+        act::FRONT_MERGE => Step::FrontMerge,
+        act::ISSUE => Step::Issue,
+        act::REQUEUE => Step::Requeue,
+        act::COMPLETE => Step::Complete,
+        act::SPLIT => {
+            let skipped = if action & act::CGROUP != 0 { 8 } else { 0 };
+            let at = event.payload.get(skipped..).and_then(|p| p.first_chunk());
+            let at = at.ok_or("a split that does not say where")?;
+            let at = u64::from_be_bytes(*at);
+            Step::Split(Extent::of_sectors(at, 0)?.sector)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// The operation of these categories. A flush carries no data: what does is a write that a flush precedes.
+fn op(categories: u64, bytes: u32) -> Option<Op> {
+    let is = |bits: u64| categories & bits != 0;
+    if is(category::DISCARD) {
+        Some(Op::Discard)
+    } else if bytes == 0 {
+        is(category::FLUSH).then_some(Op::Flush)
+    } else if is(category::WRITE) || is(category::ZONE_APPEND) {
+        Some(Op::Write)
+    } else {
+        Some(Op::Read)
+    }
+}
+
+/// The letters of the flags, in blkparse's order.
+fn flags(categories: u64) -> Option<Symbol> {
+    let letters = [
+        (category::FUA, 'F'),
+        (category::AHEAD, 'A'),
+        (category::SYNC, 'S'),
+        (category::META, 'M'),
+    ];
+    let set = letters.iter().filter(|(bit, _)| categories & bit != 0);
+    let text: String = set.map(|(_, letter)| letter).collect();
+    (!text.is_empty()).then(|| Symbol::new(&text))
+}
+
+/// The errno of an event, positive. The kernel puts it there as a negative number.
+pub fn error(field: u16) -> Option<i64> {
+    let error = i64::from((field as i16).unsigned_abs());
+    (error != 0).then_some(error)
+}

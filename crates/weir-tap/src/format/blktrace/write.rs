@@ -1,0 +1,340 @@
+//! Writes blktrace version 7, as one CPU's file that blkparse, btt and fio read: a Q, D and C for each request.
+//!
+//! A recording shows a request at its issue, and tells how long it had waited only at its end. So a request is written when it has
+//! ended, and what is written is put in order in a bounded buffer: Q = end - latency, D = end - service, C = end. A request whose latency is
+//! unknown is written with a Q at its issue, without waiting, since fio replays Qs only. A request that was issued twice gets an R
+//! and a second D. Requests that never ended get a Q and a D.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use weir_model::{
+    Batch, Event, EventKind, IoEvent, NANOS_PER_SECOND, Nanos, Op, SECTOR_BYTES, Symbol,
+};
+
+use super::super::remarks::Remarks;
+use super::super::rows::Columns;
+use super::super::table::REQUESTS_MAX;
+use super::super::write::{Header as FileHeader, Writer};
+use super::layout::{CATEGORY_SHIFT, Header, Layout, act, category, device_of, note};
+use crate::{Count, TapError};
+
+/// Events held back to be put in order. Those of a request that ends after so many others are written late.
+const EVENTS_HELD_MAX: usize = 1 << 18;
+
+/// The major number of devices whose own is not known, one of those for local use (Documentation/admin-guide/devices.txt).
+const MAJOR_LOCAL: u32 = 240;
+
+/// Bytes of a process' name (TASK_COMM_LEN).
+const COMM_BYTES: usize = 16;
+
+struct Blktrace {
+    path: PathBuf,
+    file: BufWriter<File>,
+    columns: Columns,
+    cpu: u32,
+    responses_assumed: bool,
+    outstanding: BTreeMap<(Disk, i64), Event>,
+    held: BinaryHeap<Reverse<Held>>,
+    held_total: u64,
+    /// The time of the last event written; `None` before the first.
+    written: Option<Nanos>,
+    sequence: u32,
+    devices: HashMap<Disk, u32>,
+    processes: HashSet<(u32, Symbol)>,
+    remarks: Remarks,
+}
+
+/// What tells disks apart.
+type Disk = [u32; 3];
+
+/// An event that is to be written. The first in time is the first out; those of one instant keep their order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    ts: Nanos,
+    order: u64,
+    sector: u64,
+    bytes: u32,
+    action: u64,
+    pid: u32,
+    device: u32,
+    error: u16,
+    comm: Option<u32>,
+}
+
+/// Starts a trace at `path`, over whatever is there. Its CPU is the number at the end of the name, else 0.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn create(path: &Path, header: &FileHeader) -> Result<Box<dyn Writer>, TapError> {
+    let file = File::create(path).map_err(|error| TapError::File {
+        path: path.into(),
+        error,
+    })?;
+    let extension = path.extension().and_then(|e| e.to_str());
+    Ok(Box::new(Blktrace {
+        path: path.into(),
+        file: BufWriter::new(file),
+        columns: Columns::default(),
+        cpu: extension.and_then(|e| e.parse().ok()).unwrap_or(0),
+        responses_assumed: header.responses_assumed,
+        outstanding: BTreeMap::new(),
+        held: BinaryHeap::new(),
+        held_total: 0,
+        written: None,
+        sequence: 0,
+        devices: HashMap::new(),
+        processes: HashSet::new(),
+        remarks: Remarks::default(),
+    }))
+}
+
+impl Blktrace {
+    fn take(&mut self, row: &IoEvent) -> std::io::Result<()> {
+        let key = (disk(&row.event), row.event.req_id);
+        match row.event.kind {
+            EventKind::Request => {
+                if self.outstanding.len() >= REQUESTS_MAX
+                    && let Some((_, oldest)) = self.outstanding.pop_first()
+                {
+                    self.remarks
+                        .note("requests without an end that was recorded");
+                    self.hold_unended(&oldest);
+                }
+                self.outstanding.insert(key, row.event);
+            }
+            EventKind::Response | EventKind::Error | EventKind::Unsupported => {
+                let issued = self.outstanding.remove(&key).map(|e| e.ts);
+                self.hold_ended(row, issued);
+            }
+        }
+        while self.held.len() > EVENTS_HELD_MAX {
+            self.write_first()?;
+        }
+        Ok(())
+    }
+
+    fn hold_unended(&mut self, event: &Event) {
+        self.hold(event, event.ts, act::QUEUE, category::QUEUE);
+        self.hold(event, event.ts, act::ISSUE, category::ISSUE);
+    }
+
+    fn hold_ended(&mut self, row: &IoEvent, issued: Option<Nanos>) {
+        let event = &row.event;
+        let done = event.ts;
+        let last_issue = row.service_ns.map(|service| done.saturating_sub(service));
+        let first_issue = issued.or(last_issue);
+        let inserted = row.latency_ns.map(|latency| done.saturating_sub(latency));
+        let queued = inserted.or(first_issue).unwrap_or(done);
+        self.hold(event, queued, act::QUEUE, category::QUEUE);
+        if let Some(first) = first_issue {
+            self.hold(event, first.max(queued), act::ISSUE, category::ISSUE);
+            if let Some(last) = last_issue.filter(|last| *last > first) {
+                self.hold(event, last, act::REQUEUE, category::REQUEUE);
+                self.hold(event, last, act::ISSUE, category::ISSUE);
+            }
+        }
+        if !self.responses_assumed {
+            self.hold(event, done, act::COMPLETE, category::COMPLETE);
+        }
+    }
+
+    fn hold(&mut self, event: &Event, ts: Nanos, action: u64, category: u64) {
+        let device = self.device(event);
+        let bytes = match event.op {
+            Op::Flush => 0,
+            _ => event.sectors.saturating_mul(SECTOR_BYTES),
+        };
+        let bytes = u32::try_from(bytes).unwrap_or_else(|_| {
+            self.remarks
+                .note("lengths above 4 GiB cut, blktrace has 32 bits for them");
+            u32::MAX - 511
+        });
+        if event.op == Op::WriteZeroes {
+            self.remarks
+                .note("events of write zeroes written as writes, blktrace has no bit for them");
+        }
+        if action == act::QUEUE && event.merges.is_some_and(|m| m > 0) {
+            self.remarks
+                .note("merged requests written as one, without their merges");
+        }
+        let complete = action == act::COMPLETE;
+        let errno = event.error.filter(|_| complete).unwrap_or(0);
+        self.held_total += 1;
+        self.held.push(Reverse(Held {
+            ts,
+            order: self.held_total,
+            sector: event
+                .sector
+                .and_then(|s| u64::try_from(s).ok())
+                .unwrap_or(0),
+            bytes,
+            action: action | (category | categories(event)) << CATEGORY_SHIFT,
+            pid: event
+                .pid
+                .and_then(|p| u32::try_from(p).ok())
+                .filter(|_| !complete)
+                .unwrap_or(0),
+            device,
+            error: i16::try_from(errno).map_or(0, |e| (-e) as u16),
+            comm: event.comm.filter(|_| !complete).map(Symbol::id),
+        }));
+    }
+
+    /// The number of the event's device: in its name, the system's, or one of our own.
+    fn device(&mut self, event: &Event) -> u32 {
+        let next = MAJOR_LOCAL << 20 | (self.devices.len() as u32 & 0xf_ffff);
+        *self.devices.entry(disk(event)).or_insert_with(|| {
+            let name = event.pdisk.map_or("", Symbol::as_str);
+            device_of(name)
+                .or_else(|| system_device(name))
+                .unwrap_or(next)
+        })
+    }
+
+    fn write_first(&mut self) -> std::io::Result<()> {
+        let Some(Reverse(mut held)) = self.held.pop() else {
+            return Ok(());
+        };
+        match self.written {
+            Some(last) if held.ts < last => {
+                self.remarks
+                    .note("events of long requests written later than they happened");
+                held.ts = last;
+            }
+            Some(_) => {}
+            None => self.write_clock(held.ts)?,
+        }
+        self.written = Some(held.ts);
+        if let Some(comm) = held.comm.map(Symbol::from_id)
+            && self.processes.insert((held.pid, comm))
+        {
+            self.write_process(&held, comm)?;
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let header = Header {
+            sequence: self.sequence,
+            time: time(held.ts),
+            sector: held.sector,
+            bytes: held.bytes,
+            action: held.action,
+            pid: held.pid,
+            device: held.device,
+            cpu: self.cpu,
+            error: held.error,
+            payload_bytes: 0,
+        };
+        self.file.write_all(&Layout::WRITTEN.encode(&header))
+    }
+
+    /// Says that times are those of the wall clock.
+    fn write_clock(&mut self, ts: Nanos) -> std::io::Result<()> {
+        let wall = time(ts);
+        let second = NANOS_PER_SECOND as u64;
+        let seconds = u32::try_from(wall / second).unwrap_or(0).to_le_bytes();
+        let nanos = ((wall % second) as u32).to_le_bytes();
+        self.write_note(ts, note::TIMESTAMP, 0, 0, &[seconds, nanos].concat())
+    }
+
+    fn write_process(&mut self, held: &Held, comm: Symbol) -> std::io::Result<()> {
+        let mut name = [0; COMM_BYTES];
+        let bytes = comm.as_str().as_bytes();
+        let length = bytes.len().min(COMM_BYTES - 1);
+        name[..length].copy_from_slice(&bytes[..length]);
+        self.write_note(held.ts, note::PROCESS, held.pid, held.device, &name)
+    }
+
+    fn write_note(
+        &mut self,
+        ts: Nanos,
+        kind: u64,
+        pid: u32,
+        device: u32,
+        payload: &[u8],
+    ) -> std::io::Result<()> {
+        let header = Header {
+            time: time(ts),
+            action: kind | category::NOTIFY << CATEGORY_SHIFT,
+            pid,
+            device,
+            cpu: self.cpu,
+            payload_bytes: payload.len() as u16,
+            ..Header::default()
+        };
+        self.file.write_all(&Layout::WRITTEN.encode(&header))?;
+        self.file.write_all(payload)
+    }
+
+    fn finish_file(&mut self) -> std::io::Result<()> {
+        while let Some((_, event)) = self.outstanding.pop_first() {
+            self.hold_unended(&event);
+        }
+        while !self.held.is_empty() {
+            self.write_first()?;
+        }
+        self.file.flush()
+    }
+}
+
+impl Writer for Blktrace {
+    fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
+        for row in self.columns.events(batch) {
+            self.take(&row).map_err(|error| TapError::File {
+                path: self.path.clone(),
+                error,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, _counts: Vec<Count>) {}
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<String>, TapError> {
+        self.finish_file().map_err(|error| TapError::File {
+            path: self.path.clone(),
+            error,
+        })?;
+        Ok(self.remarks.lines())
+    }
+}
+
+fn disk(event: &Event) -> Disk {
+    [event.vm, event.vdisk, event.pdisk].map(|name| name.map_or(0, Symbol::id))
+}
+
+/// The device number that the system gives a device file.
+fn system_device(name: &str) -> Option<u32> {
+    let metadata = std::fs::metadata(name)
+        .ok()
+        .filter(|m| m.file_type().is_block_device())?;
+    let device = metadata.rdev();
+    Some(libc::major(device) << 20 | libc::minor(device))
+}
+
+/// Times before 1970 have no place in the format.
+fn time(ts: Nanos) -> u64 {
+    u64::try_from(ts).unwrap_or(0)
+}
+
+/// The categories of an operation and its flags.
+fn categories(event: &Event) -> u64 {
+    let op = match event.op {
+        Op::Read => category::READ,
+        Op::Write | Op::WriteZeroes => category::WRITE,
+        Op::Flush => category::FLUSH,
+        Op::Discard => category::DISCARD | category::WRITE,
+    };
+    let flags = event.flags.map_or("", Symbol::as_str).chars();
+    let flags = flags.map(|letter| match letter {
+        'F' => category::FUA,
+        'A' => category::AHEAD,
+        'S' => category::SYNC,
+        'M' => category::META,
+        _ => 0,
+    });
+    op | flags.fold(0, |all, bit| all | bit)
+}

@@ -1,0 +1,120 @@
+//! [`convert`]: a trace in one format as a file in another.
+
+use std::path::Path;
+use std::time::Duration;
+
+use weir_model::event::io_schema;
+use weir_model::{Demand, Predicate};
+
+use super::{FORMATS, Format, Header, Options, Writer, named, open};
+use crate::{Count, RECORDING, Said, TapError};
+
+/// What became of a conversion.
+#[derive(Debug)]
+pub struct Converted {
+    /// Rows of the recording: requests and responses.
+    pub rows: u64,
+    /// What the reader counted.
+    pub counts: Vec<Count>,
+    /// The first bad records, in words.
+    pub messages: Vec<String>,
+    /// What the written format had no room for.
+    pub remarks: Vec<String>,
+}
+
+/// A demand for everything that a recording holds.
+pub fn everything() -> Demand {
+    Demand {
+        stream: RECORDING.into(),
+        columns: (0..io_schema().len()).collect(),
+        predicate: Predicate::all(),
+    }
+}
+
+/// Reads the trace at `from` and writes it to `to`, whose name says in which format, or else `format` does. `progress` hears how far it has got, from 0 to 1.
+///
+/// # Errors
+/// When a file cannot be read or written, or a format is not known.
+pub fn convert(
+    from: &Path,
+    options: Options,
+    to: &Path,
+    format: Option<&str>,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Converted, TapError> {
+    let written = for_writing(to, format)?;
+    let mut tap = open(from, &[everything()], options)?;
+    let header = Header {
+        source: from.display().to_string(),
+        responses_assumed: tap.responses_assumed(),
+    };
+    let mut writer = written.writer(to, &header)?;
+    let mut rows = 0;
+    loop {
+        match tap.next(Duration::MAX)? {
+            Said::Rows { batch, .. } => {
+                rows += batch.len() as u64;
+                writer.write(&batch)?;
+                progress(tap.progress().unwrap_or(0.0));
+            }
+            Said::Heartbeat(_) | Said::Quiet => {}
+            Said::End => break,
+        }
+    }
+    let counts = tap.counts();
+    writer.count(counts.clone());
+    Ok(Converted {
+        rows,
+        counts,
+        messages: tap.messages(),
+        remarks: writer.finish()?,
+    })
+}
+
+/// The format in which a file called `path` is written: the one called `format`, or else the one whose extension it has.
+///
+/// # Errors
+/// [`TapError::NoSuchFormat`].
+pub fn for_writing(path: &Path, format: Option<&str>) -> Result<&'static Format, TapError> {
+    let file_name = path
+        .file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default();
+    let parts: Vec<&str> = file_name.split('.').skip(1).collect();
+    let by_extension = |f: &&Format| f.extensions.iter().any(|e| parts.contains(e));
+    let writable = || FORMATS.iter().filter(|f| f.create.is_some());
+    let refused = |name: String, reason| TapError::NoSuchFormat {
+        name,
+        reason,
+        known: writable().map(|f| f.name).collect::<Vec<_>>().join(", "),
+    };
+    match format {
+        Some(name) => {
+            let format = named(name)?;
+            let reason = "weir reads this format and does not write it";
+            format
+                .create
+                .map(|_| format)
+                .ok_or_else(|| refused(name.into(), reason))
+        }
+        None => writable().find(by_extension).ok_or_else(|| {
+            refused(
+                path.display().to_string(),
+                "its name does not say in which format to write it",
+            )
+        }),
+    }
+}
+
+impl Format {
+    /// Starts a file in this format.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or this format not at all.
+    pub fn writer(&self, path: &Path, header: &Header) -> Result<Box<dyn Writer>, TapError> {
+        match self.create {
+            Some(create) => create(path, header),
+            None => for_writing(path, Some(self.name)).and_then(|f| f.writer(path, header)),
+        }
+    }
+}

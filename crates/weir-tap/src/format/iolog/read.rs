@@ -1,0 +1,137 @@
+//! Reads fio's I/O logs.
+
+use weir_model::{Level, Nanos, Op};
+
+use super::super::Faults;
+use super::super::lines::{excerpt, whole};
+use super::super::record::{Extent, Reader, Record, Request, What, micros, name, nanos};
+use super::super::source::{Input, Source};
+use super::{VERSION_2, VERSION_3};
+use crate::TapError;
+
+/// Lines read at a time.
+const LINES_PER_READ: usize = 1024;
+
+/// One millisecond.
+const MILLI_NS: i64 = 1_000_000;
+
+/// Whether `head` starts an I/O log.
+pub fn sniff(head: &[u8]) -> Option<bool> {
+    Some(head.starts_with(VERSION_2.as_bytes()) || head.starts_with(VERSION_3.as_bytes()))
+}
+
+/// Opens a log.
+///
+/// # Errors
+/// When the file cannot be opened.
+pub fn open(source: &Source) -> Result<Box<dyn Reader>, TapError> {
+    Ok(Box::new(Iolog {
+        input: Input::open(source)?,
+        version: None,
+        clock: 0,
+    }))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Version {
+    V2,
+    V3,
+}
+
+struct Iolog {
+    input: Input,
+    version: Option<Version>,
+    /// The time that version 2's `wait` has got to.
+    clock: Nanos,
+}
+
+impl Reader for Iolog {
+    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+        for _ in 0..LINES_PER_READ {
+            let Some(line) = self.input.line()? else {
+                return Ok(false);
+            };
+            let offset = line.offset;
+            let said = match line.bytes.map(std::str::from_utf8) {
+                Some(Ok(text)) if text.trim().is_empty() => Ok(None),
+                Some(Ok(text)) => parse(text, &mut self.version, &mut self.clock),
+                Some(Err(_)) => Err("the line is not text".into()),
+                None => Err("the line is too long".into()),
+            };
+            match said {
+                Ok(record) => out.extend(record),
+                Err(reason) => faults.bad(offset, reason)?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn progress(&self) -> f64 {
+        self.input.progress()
+    }
+
+    fn knows_responses(&self) -> bool {
+        false
+    }
+}
+
+/// What a line says; `None` for those that tell of no I/O.
+fn parse(
+    line: &str,
+    version: &mut Option<Version>,
+    clock: &mut Nanos,
+) -> Result<Option<Record>, String> {
+    let Some(known) = *version else {
+        // Without a first line that says otherwise, times are where version 3 has them.
+        *version = Some(if line == VERSION_2 {
+            Version::V2
+        } else {
+            Version::V3
+        });
+        return match line == VERSION_2 || line == VERSION_3 {
+            true => Ok(None),
+            false => Err("the first line is none of an I/O log of version 2 or 3".into()),
+        };
+    };
+    let mut words = line.split_ascii_whitespace();
+    let mut next = |what: &str| words.next().ok_or_else(|| format!("the {what} is missing"));
+    let ts = match known {
+        Version::V3 => Some(micros(whole("time", next("time")?)?)?),
+        Version::V2 => None,
+    };
+    let (file, action) = (next("file")?, next("action")?);
+    if matches!(action, "add" | "open" | "close" | "unlink") {
+        return Ok(None);
+    }
+    let offset = whole("offset", next("offset")?)?;
+    let length = whole("length", next("length")?)?;
+    if action == "wait" {
+        if known == Version::V3 {
+            return Err("`wait` is not allowed in version 3".into());
+        }
+        *clock = nanos(offset, MILLI_NS)?.max(*clock);
+        return Ok(None);
+    }
+    let op = match action {
+        "read" => Op::Read,
+        "write" => Op::Write,
+        "trim" => Op::Discard,
+        "sync" | "datasync" | "sync_file_range" | "syncfs" => Op::Flush,
+        _ => return Err(format!("`{}` is no action", excerpt(action))),
+    };
+    let extent = match op {
+        Op::Flush => Extent::NONE,
+        _ => Extent::of_bytes(offset, length)?,
+    };
+    let level = if file.starts_with("/dev/") {
+        Level::Block
+    } else {
+        Level::Vfs
+    };
+    let mut request = Request::new(op, extent, level);
+    request.event.pdisk = Some(name(file)?);
+    Ok(Some(Record {
+        ts: ts.unwrap_or(*clock),
+        what: What::Request(request),
+    }))
+}

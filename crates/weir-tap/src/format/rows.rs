@@ -1,0 +1,116 @@
+//! Rows of a recording as events again: what writers of other formats look at.
+
+use weir_model::event::io_schema;
+use weir_model::{Batch, Column, Event, EventKind, IoEvent, Level, Op, Symbol};
+
+/// The positions of the columns of `IO`.
+#[derive(Debug)]
+pub struct Columns {
+    at: Vec<(&'static str, usize)>,
+}
+
+/// The columns that an event has, in no order.
+const NAMES: [&str; 25] = [
+    "ts",
+    "type",
+    "op",
+    "req_id",
+    "sector",
+    "sectors",
+    "vm",
+    "vdisk",
+    "pdisk",
+    "agent_ts",
+    "monitor_ts",
+    "host",
+    "level",
+    "pid",
+    "comm",
+    "cgroup",
+    "cpu",
+    "flags",
+    "error",
+    "merges",
+    "wait",
+    "service",
+    "latency",
+    "in_flight",
+    "seek",
+];
+
+impl Default for Columns {
+    fn default() -> Columns {
+        let schema = io_schema();
+        Columns {
+            at: NAMES
+                .iter()
+                .map(|name| (*name, schema.index(name)))
+                .collect(),
+        }
+    }
+}
+
+impl Columns {
+    /// The events of a batch in the schema of `IO`. A row whose type, op or level is NULL or unknown is not one, and is left out.
+    pub fn events(&self, batch: &Batch) -> Vec<IoEvent> {
+        (0..batch.len())
+            .filter_map(|row| self.event(batch, row))
+            .collect()
+    }
+
+    fn event(&self, batch: &Batch, row: usize) -> Option<IoEvent> {
+        let column = |name: &str| {
+            let found = self.at.iter().find(|(n, _)| *n == name);
+            &batch.columns[found.expect("an event has that column").1]
+        };
+        let int = |name: &str| match column(name) {
+            Column::Int(a) if !column(name).is_null(row) => Some(a.value(row)),
+            _ => None,
+        };
+        let text = |name: &str| match column(name) {
+            Column::Text(a) if !column(name).is_null(row) => Some(Symbol::from_id(a.value(row))),
+            _ => None,
+        };
+        let kind = EventKind::ALL
+            .into_iter()
+            .find(|k| Some(k.symbol()) == text("type"))?;
+        let op = Op::ALL
+            .into_iter()
+            .find(|op| Some(op.symbol()) == text("op"))?;
+        let level = Level::ALL
+            .into_iter()
+            .find(|l| Some(l.symbol()) == text("level"))?;
+        let event = Event {
+            vm: text("vm"),
+            vdisk: text("vdisk"),
+            pdisk: text("pdisk"),
+            agent_ts: int("agent_ts"),
+            monitor_ts: int("monitor_ts"),
+            host: text("host"),
+            level,
+            pid: int("pid"),
+            comm: text("comm"),
+            cgroup: text("cgroup"),
+            cpu: int("cpu"),
+            flags: text("flags"),
+            error: int("error"),
+            merges: int("merges"),
+            ..Event::new(
+                batch.ts[row],
+                kind,
+                op,
+                int("req_id")?,
+                int("sector"),
+                int("sectors")?,
+            )
+        };
+        Some(IoEvent {
+            event,
+            wait_ns: int("wait"),
+            service_ns: int("service"),
+            latency_ns: int("latency"),
+            in_flight: int("in_flight"),
+            seek_sectors: int("seek"),
+        })
+    }
+}
