@@ -19,6 +19,7 @@ pub mod engine;
 pub mod expr;
 pub mod function;
 pub mod optimize;
+pub mod place;
 pub mod plan;
 pub mod script;
 pub mod syntax;

@@ -122,3 +122,13 @@ fn scripts_are_read_as_stream_reads_them() {
         }
     });
 }
+
+#[test]
+fn explain_says_where_each_operator_runs() {
+    golden("explain", |query, catalog, options| {
+        match compile(query, catalog, options) {
+            Ok(checked) => weir_query::place::explain(&checked.plan).to_string(),
+            Err(diagnostics) => diagnostics.iter().map(|d| render(d, query, None)).collect(),
+        }
+    });
+}

@@ -82,8 +82,14 @@ fn product(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnost
     numeric(op, &right)?;
     let (l, r) = (left.expr.unit(), right.expr.unit());
     let (left, right, unit) = match (op, l, r) {
-        (BinaryOp::Multiply, Unit::None, unit) => (left, right, unit),
-        (_, unit, Unit::None) => (left, right, unit),
+        (BinaryOp::Multiply, Unit::None, unit) => {
+            let unit = converted(op, unit, left.literal());
+            (left, right, unit)
+        }
+        (_, unit, Unit::None) => {
+            let unit = converted(op, unit, right.literal());
+            (left, right, unit)
+        }
         // How many of one fit into the other: both in one unit, the result is a plain number.
         (BinaryOp::Divide, l, r) if l.dimension() == r.dimension() => {
             let (left, right) = units(op, left, right)?;
@@ -99,6 +105,34 @@ fn product(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnost
         right,
         unit,
     })
+}
+
+/// The unit of a number in `unit` times or by a plain one. Whoever divides by 1000 or 1024, or multiplies by 512, converts: the result
+/// is in the unit that comes out of it where there is such a unit, and else a plain number, since its old unit would lie.
+fn converted(op: BinaryOp, unit: Unit, by: Option<&Value>) -> Unit {
+    let factor = match by {
+        Some(Value::Int(x)) => *x,
+        Some(Value::Float(x)) if x.fract() == 0.0 && x.abs() < 1e18 => *x as i64,
+        _ => return unit,
+    };
+    match (op, unit, factor) {
+        (BinaryOp::Divide, Unit::Nanoseconds, 1_000) => return Unit::Microseconds,
+        (BinaryOp::Multiply, Unit::Microseconds, 1_000) => return Unit::Nanoseconds,
+        (BinaryOp::Multiply, Unit::Sectors, 512) => return Unit::Bytes,
+        (BinaryOp::Divide, Unit::Bytes, 512) => return Unit::Sectors,
+        _ => {}
+    }
+    let bases: &[i64] = match unit.dimension() {
+        Dimension::Time => &[1_000],
+        Dimension::Data => &[1_000, 1_024],
+        Dimension::None => &[],
+    };
+    let power = |base: &i64| (1..=4).any(|n| base.pow(n) == factor);
+    if bases.iter().any(power) {
+        Unit::None
+    } else {
+        unit
+    }
 }
 
 /// `x + y`, `x - y`, `x % y`.

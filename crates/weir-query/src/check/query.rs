@@ -67,7 +67,7 @@ impl Checker<'_> {
                 right,
             } => self.set_op(*op, *all, left, right),
             BodyKind::ToStream { kind, query, every } => {
-                self.to_stream(*kind, query, every.as_ref(), body.span)
+                self.changes(*kind, query, every.as_ref(), body.span)
             }
         }
     }
@@ -124,7 +124,7 @@ impl Checker<'_> {
             .then(|| Plan::set_op(converted(l, left_exprs), converted(r, right_exprs), op, all))
     }
 
-    fn to_stream(
+    fn changes(
         &mut self,
         kind: StreamOp,
         query: &ast::Query,

@@ -27,10 +27,9 @@ impl Checker<'_> {
             Some(window) => window,
         };
         // A registered relation with the default window spelled out is the relation, as in STREAM.
-        if as_stream && window.value == (WindowKind::Unbounded { slide: None }) {
-            if super::is_relation(&plan) {
-                return Some(plan);
-            }
+        let default = window.value == (WindowKind::Unbounded { slide: None });
+        if as_stream && default && super::is_relation(&plan) {
+            return Some(plan);
         }
         let kind = self.window(window, scope(), names)?;
         let stream = match plan.as_stream() {

@@ -105,7 +105,7 @@ impl Parser<'_> {
             BodyKind::Nested(Box::new(query))
         } else if let Some(kind) = self.stream_op() {
             self.at += 2;
-            self.to_stream(kind)?
+            self.changes(kind)?
         } else if self.is_ident() {
             let name = self.ident("a query")?;
             let window = self.window()?;
@@ -133,7 +133,7 @@ impl Parser<'_> {
         }
     }
 
-    fn to_stream(&mut self, kind: StreamOp) -> Result<BodyKind> {
+    fn changes(&mut self, kind: StreamOp) -> Result<BodyKind> {
         let query = Box::new(self.query()?);
         self.expect(Token::RightParen, "`)`")?;
         let every = match self.eat_word("every") {
@@ -159,7 +159,7 @@ impl Parser<'_> {
             having: None,
         };
         if self.eat_word("from") {
-            select.from = self.from_items();
+            select.from = self.sources();
         } else if sound {
             self.unexpected("`from`");
         }

@@ -6,10 +6,10 @@ use super::*;
 const JOINS: &[&str] = &["join", "inner", "left", "right", "full", "cross"];
 
 impl Parser<'_> {
-    pub(super) fn from_items(&mut self) -> Vec<FromItem> {
+    pub(super) fn sources(&mut self) -> Vec<FromItem> {
         let mut items = Vec::new();
         loop {
-            items.push(self.from_item());
+            items.push(self.source_and_joins());
             if !self.eat(Token::Comma) {
                 return items;
             }
@@ -17,7 +17,7 @@ impl Parser<'_> {
     }
 
     /// A source and its joins. What cannot be read becomes an error node, up to the next comma or clause.
-    fn from_item(&mut self) -> FromItem {
+    fn source_and_joins(&mut self) -> FromItem {
         let (start, first) = (self.span(), self.at);
         let mut item = FromItem {
             table: TableRef::new(Table::Error, start),

@@ -1,0 +1,342 @@
+//! `weir explain`: the plan, and where each of its operators runs and why.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use weir_model::{Declaration, Demand, Predicate, Shape, Test, Type, Unit};
+
+use super::kernel;
+use crate::expr::Expr;
+use crate::plan::{Node, Plan, Window, show};
+
+/// Where an operator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In an eBPF program, where the request is seen.
+    Kernel,
+    /// In the engine on the host.
+    Agent,
+    /// In the engine that merges what several hosts send.
+    Monitor,
+}
+
+impl Place {
+    /// `kernel`, `agent`, `monitor`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Kernel => "kernel",
+            Place::Agent => "agent",
+            Place::Monitor => "monitor",
+        }
+    }
+}
+
+/// One operator of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operator {
+    /// How deep it lies below the result.
+    pub depth: usize,
+    /// What it does, in one line.
+    pub title: String,
+    /// Names, types and units of its columns.
+    pub columns: Vec<(String, Type, Unit)>,
+    /// Stream or relation.
+    pub shape: Shape,
+    /// Where it runs.
+    pub place: Place,
+    /// Why there, and what is left to another place; full sentences without full stop.
+    pub notes: Vec<String>,
+}
+
+/// A plan with its places.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The operators, the result first, every operator before its inputs.
+    pub operators: Vec<Operator>,
+    /// What the tap is asked for.
+    pub demands: Vec<Demand>,
+    /// The sources' columns, in the order of `demands`.
+    sources: Vec<Declaration>,
+}
+
+/// Where each operator of `plan` runs on one host, live.
+pub fn explain(plan: &Plan) -> Explanation {
+    let demands = super::demands(&[plan]);
+    let sources: Vec<Declaration> = plan.sources().into_iter().cloned().collect();
+    let sources = demands.iter().filter_map(|demand| {
+        sources
+            .iter()
+            .find(|s| s.name.eq_ignore_ascii_case(&demand.stream))
+            .cloned()
+    });
+    let mut explanation = Explanation {
+        operators: Vec::new(),
+        sources: sources.collect(),
+        demands: demands.clone(),
+    };
+    operators(plan, 0, &demands, &mut explanation.operators);
+    explanation
+}
+
+fn operators(plan: &Plan, depth: usize, demands: &[Demand], out: &mut Vec<Operator>) {
+    let (place, notes) = match &plan.node {
+        Node::Source(declaration) => {
+            let demand = demands.iter().find(|d| d.stream == declaration.name);
+            let seen = kernel::is_seen(declaration);
+            (
+                if seen { Place::Kernel } else { Place::Agent },
+                demand.map_or(Vec::new(), |d| source_notes(d, declaration)),
+            )
+        }
+        Node::Select { input, predicate } => select_place(input, predicate),
+        _ => (Place::Agent, Vec::new()),
+    };
+    let columns = plan.schema.fields.iter();
+    out.push(Operator {
+        depth,
+        title: plan.title(),
+        columns: columns.map(|f| (f.name.clone(), f.ty, f.unit)).collect(),
+        shape: plan.shape,
+        place,
+        notes,
+    });
+    for input in plan.inputs() {
+        operators(input, depth + 1, demands, out);
+    }
+}
+
+/// What the source delivers.
+fn source_notes(demand: &Demand, source: &Declaration) -> Vec<String> {
+    let all = source.schema.len();
+    let names = demand
+        .columns
+        .iter()
+        .map(|i| source.schema[*i].name.as_str());
+    let columns = match demand.columns.len() {
+        0 => "delivers rows without columns".to_owned(),
+        n if n == all => "delivers all columns".to_owned(),
+        _ => format!("delivers {}", names.collect::<Vec<_>>().join(", ")),
+    };
+    let rows = match &demand.predicate {
+        p if p.is_all() => "of every row".to_owned(),
+        p if p.clauses.is_empty() => "of no row, since none can pass".to_owned(),
+        p => format!("of rows where {}", predicate_text(p)),
+    };
+    vec![format!("{columns} {rows}")]
+}
+
+/// Where a selection runs, condition by condition.
+fn select_place(input: &Plan, predicate: &Expr) -> (Place, Vec<String>) {
+    let fields = input.schema.fields.as_slice();
+    let source = match stream_source(input) {
+        Ok(source) => source,
+        Err(why) => return (Place::Agent, vec![why]),
+    };
+    let (mut kernel, mut agent) = (Vec::new(), Vec::new());
+    for condition in predicate.clone().conjuncts() {
+        let text = show(&condition, fields).to_string();
+        match kernel::superset(&condition, source).is_all() {
+            false => kernel.push(text),
+            true => agent.push((why_not(&condition, source), text)),
+        }
+    }
+    let mut notes = Vec::new();
+    if !agent.is_empty() {
+        let place = if kernel.is_empty() {
+            Place::Agent
+        } else {
+            Place::Kernel
+        };
+        for (why, text) in agent {
+            notes.push(format!("`{text}` is tested by the agent: {why}"));
+        }
+        return (place, notes);
+    }
+    (Place::Kernel, notes)
+}
+
+/// The stream on which a selection stands, or why that is none.
+fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
+    match &plan.node {
+        Node::Source(declaration) => Ok(declaration),
+        Node::Select { input, .. } => stream_source(input),
+        Node::Window {
+            input,
+            window: Window::Now | Window::Range { .. } | Window::Unbounded { .. },
+        } => stream_source(input),
+        Node::Window { .. } => {
+            Err("the window counts rows, so it must see those that do not pass as well".into())
+        }
+        Node::Aggregate { .. } => Err("it tests what the agent aggregates".into()),
+        Node::Join { .. } => Err("it tests what the agent joins".into()),
+        _ => Err("it tests what the agent computes".into()),
+    }
+}
+
+/// Why a condition is not tested in the kernel.
+fn why_not(condition: &Expr, source: &Declaration) -> String {
+    let mut unknown = Vec::new();
+    condition.visit_columns(&mut |i| {
+        let name = &source.schema[i].name;
+        let known = weir_model::KernelField::ALL
+            .iter()
+            .any(|(_, column)| column == name);
+        if !known && name != "bytes" && !unknown.contains(name) {
+            unknown.push(name.clone());
+        }
+    });
+    match unknown.as_slice() {
+        [] => "it is not a comparison of one column with constants".into(),
+        [one] => format!("`{one}` is not known in the kernel"),
+        several => format!("{} are not known in the kernel", several.join(", ")),
+    }
+}
+
+/// `(op in ('r') and latency >= 1000000) or ..`
+fn predicate_text(predicate: &Predicate) -> String {
+    let clauses = predicate.clauses.iter().map(|clause| {
+        let tests: Vec<String> = clause.tests.iter().map(test_text).collect();
+        tests.join(" and ")
+    });
+    let clauses: Vec<String> = clauses.collect();
+    match clauses.as_slice() {
+        [one] => one.clone(),
+        several => several
+            .iter()
+            .map(|c| format!("({c})"))
+            .collect::<Vec<_>>()
+            .join(" or "),
+    }
+}
+
+fn test_text(test: &Test) -> String {
+    let name = test.field().column();
+    match test {
+        Test::Between {
+            low: i64::MIN,
+            high: i64::MAX,
+            ..
+        } => format!("{name} is not null"),
+        Test::Between { low, high, .. } if low == high => format!("{name} = {low}"),
+        Test::Between {
+            low: i64::MIN,
+            high,
+            ..
+        } => format!("{name} <= {high}"),
+        Test::Between {
+            low,
+            high: i64::MAX,
+            ..
+        } => format!("{name} >= {low}"),
+        Test::Between { low, high, .. } => format!("{name} between {low} and {high}"),
+        Test::In { texts, .. } => {
+            let texts: Vec<String> = texts.iter().map(|t| format!("'{t}'")).collect();
+            format!("{name} in ({})", texts.join(", "))
+        }
+    }
+}
+
+fn column_text((name, ty, unit): &(String, Type, Unit)) -> String {
+    match unit {
+        Unit::None => format!("{name} {ty}"),
+        _ if *ty == Type::Time => format!("{name} {ty}"),
+        unit => format!("{name} {ty} {unit}"),
+    }
+}
+
+impl Display for Explanation {
+    /// The schema of the result, and then the tree with its places.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(result) = self.operators.first() {
+            let shape = match result.shape {
+                Shape::Stream => "stream",
+                Shape::Relation => "relation",
+            };
+            let columns: Vec<String> = result.columns.iter().map(column_text).collect();
+            writeln!(f, "{shape} ({})\n", columns.join(", "))?;
+        }
+        let width = |o: &Operator| 2 * o.depth + o.title.chars().count();
+        // Long lines do not push the places of all others to the right.
+        const ALIGNED_MAX: usize = 72;
+        let widths = self
+            .operators
+            .iter()
+            .map(width)
+            .filter(|w| *w <= ALIGNED_MAX);
+        let column = widths.max().unwrap_or(0) + 2;
+        for operator in &self.operators {
+            let indent = 2 * operator.depth;
+            let gap = column.saturating_sub(width(operator)).max(2);
+            let place = operator.place.name();
+            writeln!(f, "{:indent$}{}{:gap$}-> {place}", "", operator.title, "")?;
+            for note in &operator.notes {
+                writeln!(f, "{:1$}{note}", "", indent + 4)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Explanation {
+    /// The same as one JSON object: `{"operators": [..], "demands": [..]}`.
+    pub fn to_json(&self) -> String {
+        let operators = self.operators.iter().map(|o| {
+            let columns = o.columns.iter().map(|(name, ty, unit)| {
+                let unit = match unit {
+                    Unit::None => "null".into(),
+                    unit => json_text(unit.symbol()),
+                };
+                let (name, ty) = (json_text(name), json_text(ty.name()));
+                format!("{{\"name\":{name},\"type\":{ty},\"unit\":{unit}}}")
+            });
+            let shape = if o.shape == Shape::Stream { "stream" } else { "relation" };
+            format!(
+                "{{\"depth\":{},\"operator\":{},\"shape\":\"{shape}\",\"place\":\"{}\",\"columns\":[{}],\"notes\":[{}]}}",
+                o.depth,
+                json_text(&o.title),
+                o.place.name(),
+                columns.collect::<Vec<_>>().join(","),
+                o.notes.iter().map(|n| json_text(n)).collect::<Vec<_>>().join(","),
+            )
+        });
+        let demands = self
+            .demands
+            .iter()
+            .zip(&self.sources)
+            .map(|(demand, source)| {
+                let columns = demand
+                    .columns
+                    .iter()
+                    .map(|i| json_text(&source.schema[*i].name));
+                let rows = match demand.predicate.is_all() {
+                    true => "null".into(),
+                    false => json_text(&predicate_text(&demand.predicate)),
+                };
+                format!(
+                    "{{\"stream\":{},\"columns\":[{}],\"rows\":{rows}}}",
+                    json_text(&demand.stream),
+                    columns.collect::<Vec<_>>().join(","),
+                )
+            });
+        let operators = operators.collect::<Vec<_>>().join(",");
+        let demands = demands.collect::<Vec<_>>().join(",");
+        format!("{{\"operators\":[{operators}],\"demands\":[{demands}]}}")
+    }
+}
+
+/// A text as JSON writes it (RFC 8259, section 7).
+fn json_text(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if u32::from(c) < 0x20 => {
+                write!(out, "\\u{:04x}", u32::from(c)).expect("memory holds it");
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

@@ -1,0 +1,154 @@
+//! Which part of a plan runs where, and so what the tap must deliver.
+//!
+//! Selections that stand directly on a stream of I/O events and test what is known where a request is seen run in the kernel
+//! ([`kernel`]); so does the projection to the columns in use. The rest runs in the agent's engine, which also tests every selection
+//! again: the kernel may let more through than was asked. A demand never lets a row go that a query needs.
+
+mod explain;
+mod kernel;
+
+use weir_model::{Demand, Predicate};
+
+use crate::expr::Expr;
+use crate::plan::{Node, Plan, ToStream, Window};
+pub use explain::{Explanation, Operator, Place, explain};
+
+/// Largest selection that is looked at through projections, in nodes.
+const FILTER_NODES_MAX: usize = 1_000;
+
+/// What the plans need of each source: the columns in use and, as far as the kernel can test it, the rows. One demand a source, in order
+/// of first use.
+pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
+    let mut demands: Vec<Demand> = Vec::new();
+    for plan in plans {
+        let every = (0..plan.schema.len()).collect();
+        walk(plan, every, Some(Vec::new()), &mut |demand| {
+            let name = &demand.stream;
+            match demands
+                .iter_mut()
+                .find(|d| d.stream.eq_ignore_ascii_case(name))
+            {
+                Some(known) => {
+                    let both = known.clone().or(Demand {
+                        stream: known.stream.clone(),
+                        ..demand
+                    });
+                    let predicate = kernel::bounded(both.predicate);
+                    *known = Demand { predicate, ..both };
+                }
+                None => demands.push(demand),
+            }
+        });
+    }
+    demands
+}
+
+/// Goes down to the sources. `columns` are those in use of this node, ascending; `filters` are selections that every row must pass further
+/// up before it matters, over this node's columns, or `None` where rows matter whether they pass or not.
+fn walk(
+    plan: &Plan,
+    columns: Vec<usize>,
+    filters: Option<Vec<Expr>>,
+    found: &mut impl FnMut(Demand),
+) {
+    let none_yet = filters.as_ref().map(|_| Vec::new());
+    let whole = |input: &Plan| (0..input.schema.len()).collect();
+    match &plan.node {
+        Node::Source(declaration) => {
+            let filters = filters.unwrap_or_default();
+            let tests = filters.iter().map(|f| kernel::superset(f, declaration));
+            let predicate = tests.fold(Predicate::all(), kernel::both);
+            let stream = declaration.name.clone();
+            found(Demand {
+                stream,
+                columns,
+                predicate,
+            });
+        }
+        Node::Select { input, predicate } => {
+            let columns = with(columns, [predicate]);
+            let filters = filters.map(|f| [f, vec![predicate.clone()]].concat());
+            walk(input, columns, filters, found);
+        }
+        Node::Window { input, window } => {
+            // A row that does not pass must still push others out of a window that counts rows.
+            let (columns, filters) = match window {
+                Window::Now | Window::Range { .. } | Window::Unbounded { .. } => (columns, filters),
+                Window::Rows { .. } => (columns, None),
+                Window::Partition { keys, .. } => (with(columns, keys), None),
+            };
+            walk(input, columns, filters, found);
+        }
+        Node::Project { input, exprs } => {
+            let used = with(Vec::new(), columns.iter().map(|i| &exprs[*i]));
+            let filters = filters.map(|filters| {
+                let below = filters.iter().map(|f| substituted(f, exprs));
+                below.filter(|f| f.size() <= FILTER_NODES_MAX).collect()
+            });
+            walk(input, used, filters, found);
+        }
+        Node::Aggregate { input, keys, calls } => {
+            let args = calls.iter().flat_map(|call| &call.args);
+            walk(
+                input,
+                with(Vec::new(), keys.iter().chain(args)),
+                none_yet,
+                found,
+            );
+        }
+        Node::Order { input, by, .. } => {
+            let keys = by.iter().map(|key| &key.expr);
+            walk(input, with(columns, keys), none_yet, found);
+        }
+        Node::Join {
+            left,
+            right,
+            on,
+            residual,
+            ..
+        } => {
+            let middle = left.schema.len();
+            let all = with(columns, residual);
+            let (l, r): (Vec<usize>, Vec<usize>) = all.into_iter().partition(|i| *i < middle);
+            let r = r.into_iter().map(|i| i - middle).collect();
+            walk(
+                left,
+                with(l, on.iter().map(|(l, _)| l)),
+                none_yet.clone(),
+                found,
+            );
+            walk(right, with(r, on.iter().map(|(_, r)| r)), none_yet, found);
+        }
+        // It emits whenever a row arrives, also one that does not pass.
+        Node::ToStream {
+            input,
+            kind: ToStream::Rstream { every: None },
+        } => {
+            walk(input, whole(input), None, found);
+        }
+        // Whole rows are compared.
+        Node::Distinct { .. } | Node::SetOp { .. } | Node::ToStream { .. } => {
+            for input in plan.inputs() {
+                walk(input, whole(input), none_yet.clone(), found);
+            }
+        }
+    }
+}
+
+/// `columns` and those that `exprs` read.
+fn with<'a>(mut columns: Vec<usize>, exprs: impl IntoIterator<Item = &'a Expr>) -> Vec<usize> {
+    for expr in exprs {
+        expr.visit_columns(&mut |i| columns.push(i));
+    }
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+/// An expression over a projection's columns as one over its input's.
+fn substituted(expr: &Expr, exprs: &[Expr]) -> Expr {
+    expr.map(&|e| match e {
+        Expr::Column { index, .. } => exprs[index].clone(),
+        other => other,
+    })
+}
