@@ -6,8 +6,8 @@ use super::Faults;
 use super::block::Action;
 use crate::TapError;
 
-/// More sectors than any disk has: 2^54, so that lengths in bytes stay within `i64`.
-pub const SECTORS_MAX: i64 = 1 << 54;
+/// More sectors than any disk has; lengths in bytes stay within `i64`.
+pub const SECTORS_MAX: i64 = i64::MAX / SECTOR_BYTES;
 
 /// One record of a trace.
 #[derive(Clone, Debug)]

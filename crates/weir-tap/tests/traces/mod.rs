@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weir_model::event::io_schema;
@@ -38,7 +39,10 @@ pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new(test: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
+        static SCRATCHES: AtomicUsize = AtomicUsize::new(0);
+        let number = SCRATCHES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-{test}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }

@@ -1,0 +1,457 @@
+//! Traces we write: other tools read them, and so do we.
+
+mod traces;
+
+use std::path::Path;
+use std::process::Command;
+
+use proptest::prelude::*;
+use traces::{Heard, Scratch, installed, read, sample};
+use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol, Value};
+use weir_tap::format::{Header, Options, convert, for_writing};
+
+/// Converts, and expects nothing to be lost in reading.
+fn converted(from: &Path, to: &Path) -> Vec<String> {
+    let mut last = 0.0;
+    let told = convert(from, Options::default(), to, None, &mut |p| last = p).unwrap();
+    assert_eq!(told.messages, Vec::<String>::new());
+    assert!(last > 0.0 && told.rows > 0);
+    told.remarks
+}
+
+/// What a program prints on stdout.
+fn output(program: &str, arguments: &[&str], directory: &Path) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A request with its end, in ns: inserted, issued, done.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    op: Op,
+    times: [i64; 3],
+    sector: i64,
+    sectors: i64,
+    error: Option<i64>,
+    pid: Option<i64>,
+    flags: &'static str,
+    disk: &'static str,
+}
+
+/// The rows that a tap would give for requests.
+fn rows(requests: &[Made]) -> Vec<IoEvent> {
+    let mut rows = Vec::new();
+    for (i, made) in requests.iter().enumerate() {
+        let [inserted, issued, done] = made.times;
+        let sector = (made.op != Op::Flush).then_some(made.sector);
+        let sectors = if made.op == Op::Flush {
+            0
+        } else {
+            made.sectors
+        };
+        let mut event = Event::new(
+            issued,
+            EventKind::Request,
+            made.op,
+            i as i64,
+            sector,
+            sectors,
+        );
+        event.pdisk = Some(Symbol::new(made.disk));
+        event.pid = made.pid;
+        event.comm = made.pid.map(|pid| Symbol::new(&format!("proc{pid}")));
+        event.cpu = Some(0);
+        event.flags = (!made.flags.is_empty()).then(|| Symbol::new(made.flags));
+        event.merges = Some(0);
+        let row = IoEvent {
+            event,
+            wait_ns: None,
+            service_ns: None,
+            latency_ns: None,
+            in_flight: None,
+            seek_sectors: None,
+        };
+        rows.push(row);
+        let kind = made.error.map_or(EventKind::Response, |_| EventKind::Error);
+        let ended = Event {
+            ts: done,
+            kind,
+            error: made.error,
+            ..event
+        };
+        rows.push(IoEvent {
+            event: ended,
+            wait_ns: Some(issued - inserted),
+            service_ns: Some(done - issued),
+            latency_ns: Some(done - inserted),
+            ..row
+        });
+    }
+    rows.sort_by_key(|r| r.event.ts);
+    rows
+}
+
+fn write(path: &Path, rows: &[IoEvent]) -> Vec<String> {
+    let mut writer = for_writing(path, None)
+        .unwrap()
+        .writer(path, &Header::default())
+        .unwrap();
+    for part in rows.chunks(7) {
+        writer.write(&IoBatch::new(None).build(part)).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// A request each at its own sectors, of the operations that blktrace can tell.
+fn requests() -> impl Strategy<Value = Vec<Made>> {
+    let ops = [Op::Read, Op::Write, Op::Discard, Op::Flush];
+    let request = (
+        0..4usize,
+        1..10_000i64,
+        (0..5_000i64, 1..5_000i64),
+        1..4096i64,
+        proptest::option::of(1..200i64),
+        proptest::option::of(1..9i64),
+        0..4usize,
+        0..2usize,
+    );
+    proptest::collection::vec(request, 1..60).prop_map(move |made| {
+        let mut at = 1_700_000_000_000_000_000;
+        let made = made.into_iter().enumerate();
+        let made = made.map(
+            |(i, (op, gap, (wait, service), sectors, error, pid, flags, disk))| {
+                // Flushes have no sector to tell them apart by: they do not overlap.
+                at += if ops[op] == Op::Flush { 20_000 } else { gap };
+                let issued = at + wait;
+                let done = issued + service;
+                if ops[op] == Op::Flush {
+                    at = done + 20_000;
+                }
+                Made {
+                    op: ops[op],
+                    times: [issued - wait, issued, done],
+                    sector: i as i64 * 10_000,
+                    sectors,
+                    error,
+                    pid,
+                    flags: ["", "S", "FS", "AM"][flags],
+                    disk: ["8,0", "259,1"][disk],
+                }
+            },
+        );
+        made.collect()
+    })
+}
+
+/// The rows of a trace without what depends on the others.
+fn essence(heard: &Heard) -> Vec<(i64, Vec<Value>)> {
+    let columns = [
+        "type", "op", "sector", "sectors", "pdisk", "pid", "comm", "flags", "error", "wait",
+        "service", "latency",
+    ];
+    let mut rows: Vec<_> = (0..heard.recording.len())
+        .map(|row| {
+            let schema = weir_model::event::io_schema();
+            let values = columns.map(|c| heard.recording.rows[row][schema.index(c)].clone());
+            (heard.recording.ts[row], values.to_vec())
+        })
+        .collect();
+    rows.sort();
+    rows
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_blktrace_file_gives_back_what_was_written(requests in requests()) {
+        let scratch = Scratch::new("blktrace_gives_back");
+        let rows = rows(&requests);
+        let recording = scratch.path("x.parquet");
+        write(&recording, &rows);
+        let trace = scratch.path("x.blktrace.0");
+        prop_assert_eq!(write(&trace, &rows), Vec::<String>::new());
+        let mut written = essence(&read(&recording));
+        // A pid of nobody is 0 in blktrace.
+        for (_, row) in &mut written {
+            if row[5].is_null() {
+                row[5] = Value::Int(0);
+            }
+        }
+        prop_assert_eq!(essence(&read(&trace)), written);
+    }
+
+    #[test]
+    fn an_iolog_gives_back_the_requests(requests in requests()) {
+        let scratch = Scratch::new("iolog_gives_back");
+        let rows = rows(&requests);
+        let log = scratch.path("x.iolog");
+        write(&log, &rows);
+        let heard = read(&log);
+        let asked: Vec<_> = rows.iter().filter(|r| r.event.kind == EventKind::Request).collect();
+        let first = asked[0].event.ts;
+        let times: Vec<i64> = asked.iter().map(|r| (r.event.ts - first) / 1000 * 1000).collect();
+        prop_assert_eq!(&heard.iostream.ts, &times);
+        let whats = asked.iter().map(|r| Value::Text(r.event.op.symbol()));
+        prop_assert_eq!(heard.io.column("op"), whats.collect::<Vec<_>>());
+        let lengths: Vec<i64> = asked.iter().map(|r| r.event.sectors).collect();
+        prop_assert_eq!(heard.io.ints("sectors"), lengths);
+        let sectors: Vec<i64> = asked.iter().filter_map(|r| r.event.sector).collect();
+        prop_assert_eq!(heard.io.ints("sector"), sectors);
+    }
+}
+
+#[test]
+fn what_a_format_has_no_room_for_is_remarked() {
+    let scratch = Scratch::new("remarked");
+    let zeroes = Made {
+        op: Op::WriteZeroes,
+        times: [1000, 2000, 3000],
+        sector: 0,
+        sectors: 1 << 30,
+        error: None,
+        pid: None,
+        flags: "",
+        disk: "sda",
+    };
+    let remarks = write(&scratch.path("x.blktrace.0"), &rows(&[zeroes]));
+    assert!(
+        remarks
+            .iter()
+            .any(|r| r.contains("3 events of write zeroes")),
+        "{remarks:?}"
+    );
+    assert!(
+        remarks.iter().any(|r| r.contains("above 4 GiB")),
+        "{remarks:?}"
+    );
+    assert!(write(&scratch.path("x.iolog"), &rows(&[zeroes]))[0].contains("1 write zeroes"));
+    let refused = for_writing(Path::new("x.csv"), None)
+        .err()
+        .unwrap()
+        .to_string();
+    assert_eq!(
+        refused,
+        "x.csv: its name does not say in which format to write it; known are recording, blktrace, iolog"
+    );
+    assert!(
+        for_writing(Path::new("x"), Some("msr"))
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("does not write it")
+    );
+}
+
+#[test]
+fn a_request_that_was_issued_twice_is_so_in_blktrace() {
+    let scratch = Scratch::new("twice");
+    let once = Made {
+        op: Op::Read,
+        times: [1000, 2000, 9000],
+        sector: 8,
+        sectors: 8,
+        error: None,
+        pid: Some(1),
+        flags: "",
+        disk: "8,0",
+    };
+    let mut rows = rows(&[once]);
+    rows[1].wait_ns = Some(4000);
+    rows[1].service_ns = Some(4000);
+    let trace = scratch.path("x.blktrace.0");
+    write(&trace, &rows);
+    let heard = read(&trace);
+    assert_eq!(heard.iostream.ts, [2000, 9000]);
+    assert_eq!(
+        (heard.io.ints("wait"), heard.io.ints("service")),
+        (vec![4000], vec![4000])
+    );
+}
+
+#[test]
+fn a_recording_keeps_everything_of_the_trace_it_was_made_from() {
+    let scratch = Scratch::new("keeps");
+    for name in [
+        "cloudphysics/cloudPhysicsIO.vscsi",
+        "disksim/hp_c2247a.trace",
+        "blktrace-takeoverjp/sample.blktrace.0",
+    ] {
+        let Some(file) = sample("a_recording_keeps", name) else {
+            return;
+        };
+        let recording = scratch.path("x.parquet");
+        converted(&file, &recording);
+        let (trace, recorded) = (read(&file), read(&recording));
+        assert!(trace.recording == recorded.recording, "{name}");
+        assert!(trace.io == recorded.io, "{name}");
+        assert!(trace.iostream == recorded.iostream, "{name}");
+    }
+}
+
+/// The numbers that a line of btt's output holds: `D2C 0.000052471 0.000055949 0.000102460 963`.
+fn btt_line(text: &str, what: &str) -> Vec<String> {
+    let line = text
+        .lines()
+        .find(|l| l.split_whitespace().next() == Some(what));
+    let line = line.unwrap_or_else(|| panic!("{what} in {text}"));
+    line.split_whitespace().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn btt_and_blkparse_say_of_our_file_what_they_say_of_the_original() {
+    let test = "btt_and_blkparse_say";
+    let Some(file) = sample(test, "blktrace-takeoverjp/sample.blktrace.0") else {
+        return;
+    };
+    if !installed(test, "blkparse") || !installed(test, "btt") {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    // Through a recording, as a user would.
+    converted(&file, &scratch.path("x.parquet"));
+    converted(&scratch.path("x.parquet"), &scratch.path("ours.blktrace.0"));
+    let ours = output("btt", &["-i", "ours.blktrace.0"], &scratch.0);
+    let original = output("btt", &["-i", file.to_str().unwrap()], &scratch.0);
+    for what in ["Q2Q", "D2C", "Q2C"] {
+        assert_eq!(btt_line(&ours, what), btt_line(&original, what), "{what}");
+    }
+    assert_eq!(
+        btt_line(&ours, "D2C"),
+        ["0.000052471", "0.000055949", "0.000102460", "963"]
+    );
+    let text = output("blkparse", &["-i", "ours"], &scratch.0);
+    for line in [
+        "Reads Queued:         963,     3852KiB",
+        "Read Dispatches:      963,     3852KiB",
+        "Reads Completed:      963,     3852KiB",
+        "Events (ours): 2889 entries",
+        "Skips: 0 forward",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    // And what blkparse prints of it, we read as what we wrote.
+    std::fs::write(scratch.path("ours.txt"), &text).unwrap();
+    let (printed, written) = (
+        read(&scratch.path("ours.txt")),
+        read(&scratch.path("ours.blktrace.0")),
+    );
+    assert_eq!(printed.messages, Vec::<String>::new());
+    for column in [
+        "type",
+        "sector",
+        "sectors",
+        "wait",
+        "service",
+        "latency",
+        "in_flight",
+    ] {
+        assert_eq!(
+            printed.recording.column(column),
+            written.recording.column(column),
+            "{column}"
+        );
+    }
+}
+
+#[test]
+fn fio_replays_what_we_write() {
+    let test = "fio_replays";
+    if !installed(test, "fio") {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let disk: &'static str = Box::leak(scratch.path("disk").to_str().unwrap().to_owned().into());
+    std::fs::write(disk, vec![0; 1 << 20]).unwrap();
+    let request = |i: i64| Made {
+        op: if i % 4 == 0 { Op::Write } else { Op::Read },
+        times: [i * 1000, i * 1000 + 100, i * 1000 + 900],
+        sector: i * 8 % 2048,
+        sectors: 8,
+        error: None,
+        pid: Some(7),
+        flags: "",
+        disk,
+    };
+    let rows = rows(&(1..=100).map(request).collect::<Vec<_>>());
+    write(&scratch.path("x.iolog"), &rows);
+    write(&scratch.path("x.blktrace.0"), &rows);
+    for (log, redirect) in [("x.iolog", None), ("x.blktrace.0", Some(disk))] {
+        let read = format!("--read_iolog={log}");
+        let mut arguments = vec![
+            "--name=x",
+            &read,
+            "--output-format=terse",
+            "--replay_no_stall=1",
+        ];
+        let redirect = redirect.map(|to| format!("--replay_redirect={to}"));
+        arguments.extend(redirect.as_deref());
+        let text = output("fio", &arguments, &scratch.0);
+        let line = text
+            .lines()
+            .find(|l| l.starts_with("3;"))
+            .unwrap_or_else(|| panic!("{text}"));
+        let fields: Vec<&str> = line.split(';').collect();
+        // Terse version 3: field 6 is the KiB read, field 47 the KiB written.
+        assert_eq!((fields[5], fields[46]), ("300", "100"), "{log}");
+    }
+}
+
+#[test]
+fn an_iolog_that_fio_wrote_is_read() {
+    let test = "an_iolog_that_fio_wrote";
+    if !installed(test, "fio") {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let arguments = [
+        "--name=x",
+        "--rw=randrw",
+        "--size=64k",
+        "--bs=4k",
+        "--fsync=4",
+        "--filename=disk",
+        "--write_iolog=x.iolog",
+        "--output=out",
+    ];
+    output("fio", &arguments, &scratch.0);
+    let heard = read(&scratch.path("x.iolog"));
+    assert_eq!(heard.messages, Vec::<String>::new());
+    assert_eq!(heard.io.count("op", "r") + heard.io.count("op", "w"), 16);
+    assert!(heard.io.count("op", "f") > 0);
+}
+
+#[test]
+fn the_files_of_all_cpus_are_one_trace() {
+    let scratch = Scratch::new("all_cpus");
+    let request = |i: i64| Made {
+        op: Op::Read,
+        times: [i * 1000, i * 1000 + 100, i * 1000 + 900],
+        sector: i * 8,
+        sectors: 8,
+        error: None,
+        pid: Some(7),
+        flags: "",
+        disk: "8,0",
+    };
+    let all: Vec<Made> = (0..100).map(request).collect();
+    let of_cpu = |cpu: usize| all.iter().skip(cpu).step_by(3).copied().collect::<Vec<_>>();
+    for cpu in 0..3 {
+        write(
+            &scratch.path(&format!("sda.blktrace.{cpu}")),
+            &rows(&of_cpu(cpu)),
+        );
+    }
+    for name in ["sda", "sda.blktrace.0", "sda.blktrace.2"] {
+        let heard = read(&scratch.path(name));
+        assert_eq!(heard.io.len(), 100, "{name}");
+        assert_eq!(heard.io.ints("seek"), [1; 99], "{name}: in order of issue");
+        assert_eq!(heard.io.ints("cpu").iter().filter(|c| **c == 2).count(), 33);
+    }
+}
