@@ -24,10 +24,10 @@ impl Consolidate {
         }
     }
 
-    /// The same deltas without what cancels in an instant.
+    /// The same deltas without what cancels in an instant, no instant in two batches.
     pub(super) fn net(&mut self, batches: &[Batch]) -> Vec<Batch> {
         if batches.iter().all(|b| b.weights.is_none()) {
-            return batches.to_vec();
+            return whole_instants(batches);
         }
         let net = whole_instants(batches)
             .into_iter()

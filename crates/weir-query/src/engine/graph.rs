@@ -13,8 +13,9 @@ use weir_model::{Batch, Shape};
 use super::eval::may_fail;
 use super::gather::take_batch;
 use super::operator::{Operator, Span, operator};
+use super::to_stream::arrivals;
 use crate::function::EvalError;
-use crate::plan::{Node as PlanNode, Plan, Window};
+use crate::plan::{Node as PlanNode, Plan, ToStream, Window};
 
 /// An operator in its place.
 pub(super) struct Node {
@@ -131,6 +132,19 @@ fn essential(plan: &Arc<Plan>) -> &Arc<Plan> {
     }
 }
 
+/// The plans whose deltas an operator needs.
+fn inputs(plan: &Plan) -> Vec<Arc<Plan>> {
+    let mut inputs: Vec<Arc<Plan>> = plan.inputs().into_iter().cloned().collect();
+    if let PlanNode::ToStream {
+        input,
+        kind: ToStream::Rstream { every: None },
+    } = &plan.node
+    {
+        inputs.extend(arrivals(input).into_iter().map(|(source, _)| source));
+    }
+    inputs
+}
+
 impl Graph {
     /// An edge to a node that computes `plan` from `birth` on, made if need be.
     pub(super) fn connect(
@@ -158,9 +172,9 @@ impl Graph {
         let node = match self.index.get(&(plan.clone(), Some(birth.epoch))) {
             Some(&node) => node,
             None => {
-                let inputs = plan
-                    .inputs()
-                    .into_iter()
+                let inputs = inputs(plan);
+                let inputs = inputs
+                    .iter()
                     .map(|p| self.connect(p, birth, sources))
                     .collect();
                 self.insert(

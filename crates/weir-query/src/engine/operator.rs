@@ -70,8 +70,11 @@ pub(super) fn operator(plan: &Plan) -> Box<dyn Operator> {
         Node::ToStream { input, kind } => match kind {
             ToStream::Istream => Box::new(Changes::new(1, &input.schema, is_net(input))),
             ToStream::Dstream => Box::new(Changes::new(-1, &input.schema, is_net(input))),
-            ToStream::Rstream { every } => {
-                Box::new(Content::new(*every, &input.schema, is_net(input)))
+            ToStream::Rstream { every: Some(every) } => {
+                Box::new(Content::every(*every, &input.schema, is_net(input)))
+            }
+            ToStream::Rstream { every: None } => {
+                Box::new(Content::at_arrivals(input, is_net(input)))
             }
         },
         Node::Join {

@@ -98,6 +98,42 @@ fn rstream_gives_all_at_each_change() {
 }
 
 #[test]
+fn rstream_gives_all_when_a_row_comes_in_even_if_nothing_changes() {
+    let source = stream("a int");
+    let big = binary(BinaryOp::Greater, column(&source, 0), literal(1));
+    check(
+        &to_stream(
+            &select(&unbounded(&source), big.clone()),
+            ToStream::Rstream { every: None },
+        ),
+        "< 1 S 0
+         < 2 S 2
+         < 3 S 0
+         < 4 S
+         > 2 + 2
+         > 3 + 2",
+    );
+    let slide = window(
+        &source,
+        Window::Range {
+            size: 20,
+            slide: Some(10),
+        },
+    );
+    check(
+        &to_stream(&select(&slide, big), ToStream::Rstream { every: None }),
+        "< 1 S 2
+         < 2 S 2
+         < 12 S 0
+         < 35 S 0
+         > 10 + 2
+         > 10 + 2
+         > 20 + 2
+         > 20 + 2",
+    );
+}
+
+#[test]
 fn rstream_keeps_its_pace_while_nothing_comes() {
     let plan = range(&stream("a int"), 25);
     check(

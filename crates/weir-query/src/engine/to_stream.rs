@@ -1,6 +1,8 @@
 //! `Istream`, `Dstream`, `Rstream`: a relation's changes, or its content, as a stream.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use weir_model::{Batch, Schema};
 
@@ -8,7 +10,9 @@ use super::bag::Bag;
 use super::consolidate::Consolidate;
 use super::gather::{batch_bytes, take_batch, whole_instants};
 use super::operator::{Operator, Span};
+use super::window::round_up;
 use crate::function::EvalError;
+use crate::plan::{Node, Plan, Window};
 
 /// `Istream` and `Dstream`: what came, or went, at each instant in the net, as often as it did.
 pub(super) struct Changes {
@@ -72,17 +76,67 @@ impl Operator for Changes {
 pub(super) struct Content {
     consolidate: Option<Consolidate>,
     bag: Bag,
-    every: Option<i64>,
+    pace: Pace,
+}
+
+enum Pace {
+    /// At the multiples of this.
+    Every(i64),
+    /// When the relation changes, and when a row comes into it. The inputs behind the relation are the sources below it, each
+    /// with the slides of the windows on the way, inside out: it is at their multiples that its rows come in.
+    Arrivals {
+        slides: Vec<Vec<i64>>,
+        due: BTreeSet<i64>,
+    },
 }
 
 impl Content {
-    /// All of a relation of this schema; `net` says that its deltas are net already.
-    pub(super) fn new(every: Option<i64>, schema: &Schema, net: bool) -> Content {
+    /// All of a relation of this schema, at the multiples of `every`; `net` says that its deltas are net already.
+    pub(super) fn every(every: i64, schema: &Schema, net: bool) -> Content {
+        let consolidate = (!net).then(|| Consolidate::new(schema));
         Content {
-            consolidate: (!net).then(|| Consolidate::new(schema)),
+            consolidate,
             bag: Bag::new(schema),
-            every,
+            pace: Pace::Every(every),
         }
+    }
+
+    /// All of the relation `input` whenever it changes or a row comes in. The operator's inputs are the relation and then
+    /// its [`arrivals`].
+    pub(super) fn at_arrivals(input: &Arc<Plan>, net: bool) -> Content {
+        let slides = arrivals(input)
+            .into_iter()
+            .map(|(_, slides)| slides)
+            .collect();
+        Content {
+            consolidate: (!net).then(|| Consolidate::new(&input.schema)),
+            bag: Bag::new(&input.schema),
+            pace: Pace::Arrivals {
+                slides,
+                due: BTreeSet::new(),
+            },
+        }
+    }
+
+    /// Notes when the rows that arrive come in, and gives the instants of that up to `upto`.
+    fn take_due(&mut self, inputs: &[&[Batch]], upto: i64) -> Vec<i64> {
+        let Pace::Arrivals { slides, due } = &mut self.pace else {
+            return Vec::new();
+        };
+        for (batches, slides) in inputs.iter().zip(slides) {
+            let mut last = None;
+            for ts in batches.iter().flat_map(|b| b.ts.iter().copied()) {
+                if last.replace(ts) != Some(ts) {
+                    due.insert(
+                        slides
+                            .iter()
+                            .fold(ts, |ts, &slide| round_up(ts, Some(slide))),
+                    );
+                }
+            }
+        }
+        let later = due.split_off(&upto.saturating_add(1));
+        std::mem::replace(due, later).into_iter().collect()
     }
 
     /// The relation at each tick of `ticks`, during which it does not change.
@@ -117,14 +171,31 @@ struct Shown {
     bytes: usize,
 }
 
+/// The sources below a relation, each with the slides of the windows on the way, inside out.
+pub(super) fn arrivals(plan: &Arc<Plan>) -> Vec<(Arc<Plan>, Vec<i64>)> {
+    if let Node::Source(_) = &plan.node {
+        return vec![(plan.clone(), Vec::new())];
+    }
+    let mut found: Vec<(Arc<Plan>, Vec<i64>)> = Vec::new();
+    for mut arrival in plan.inputs().into_iter().flat_map(arrivals) {
+        if let Node::Window { window, .. } = &plan.node
+            && let Window::Range {
+                slide: Some(slide), ..
+            }
+            | Window::Unbounded { slide: Some(slide) } = window
+        {
+            arrival.1.push(*slide);
+        }
+        if !found.contains(&arrival) {
+            found.push(arrival);
+        }
+    }
+    found
+}
+
 /// The multiples of `every` in (after, upto], ascending.
 fn ticks(after: i64, upto: i64, every: i64) -> impl Iterator<Item = i64> {
-    let first = after
-        .checked_add(1)
-        .and_then(|ts| match ts.rem_euclid(every) {
-            0 => Some(ts),
-            rest => ts.checked_add(every - rest),
-        });
+    let first = after.checked_add(1).map(|ts| round_up(ts, Some(every)));
     std::iter::successors(first, move |tick| tick.checked_add(every))
         .take_while(move |&tick| tick <= upto)
 }
@@ -149,29 +220,45 @@ impl Operator for Content {
             batches: Vec::new(),
             bytes: 0,
         };
+        let mut due = self
+            .take_due(&inputs[1..], span.upto)
+            .into_iter()
+            .peekable();
+        // Ticks up to here are done.
         let mut done = span.after;
         for batch in &net {
             for rows in instants(batch) {
                 let at = batch.ts[rows.start];
-                // Ticks before this instant still show the relation as it was.
-                if let Some(every) = self.every {
-                    self.show(ticks(done, at - 1, every), &mut out, span.bytes_max)?;
-                    done = at - 1;
+                // Until this instant the relation is as it was.
+                match self.pace {
+                    Pace::Every(every) => {
+                        self.show(ticks(done, at - 1, every), &mut out, span.bytes_max)?
+                    }
+                    Pace::Arrivals { .. } => {
+                        let before: Vec<i64> =
+                            std::iter::from_fn(|| due.next_if(|&ts| ts < at)).collect();
+                        self.show(before.into_iter(), &mut out, span.bytes_max)?;
+                        due.next_if_eq(&at);
+                    }
                 }
+                done = at - 1;
                 self.bag.apply(&batch.slice(rows.start, rows.len()));
-                if self.every.is_none() {
+                if let Pace::Arrivals { .. } = self.pace {
                     self.show(std::iter::once(at), &mut out, span.bytes_max)?;
                 }
             }
         }
-        if let Some(every) = self.every {
-            self.show(ticks(done, span.upto, every), &mut out, span.bytes_max)?;
+        match self.pace {
+            Pace::Every(every) => {
+                self.show(ticks(done, span.upto, every), &mut out, span.bytes_max)?
+            }
+            Pace::Arrivals { .. } => self.show(due, &mut out, span.bytes_max)?,
         }
         Ok(whole_instants(&out.batches))
     }
 
     fn reach(&self, span: Span, rows_max: usize) -> i64 {
-        let (Some(every), rows @ 1..) = (self.every, self.bag.len()) else {
+        let (Pace::Every(every), rows @ 1..) = (&self.pace, self.bag.len()) else {
             return span.upto;
         };
         let count = i64::try_from((rows_max / rows).max(1)).unwrap_or(i64::MAX);

@@ -195,7 +195,8 @@ pub enum ToStream {
     Istream,
     /// What went at τ, in the net.
     Dstream,
-    /// All of it, at every instant at which an input row arrived or the relation changed; or, with `every`, at each multiple of that.
+    /// All of it, at every instant at which a row of a source came in or the relation changed; or, with `every`, at each multiple of
+    /// that. Through a window with a slide, rows come in at its multiples.
     Rstream {
         /// The pace.
         every: Option<i64>,

@@ -25,3 +25,12 @@ pub(super) fn window(window: &Window, schema: &Schema) -> Option<Box<dyn Operato
         Window::Unbounded { slide: None } => return None,
     })
 }
+
+/// `ts` rounded up to a multiple of `slide`.
+pub(super) fn round_up(ts: i64, slide: Option<i64>) -> i64 {
+    let Some(slide) = slide else { return ts };
+    match ts.rem_euclid(slide) {
+        0 => ts,
+        rest => ts.saturating_add(slide - rest),
+    }
+}

@@ -6,6 +6,7 @@
 use weir_model::Batch;
 
 use super::merge::merge;
+use super::round_up;
 use crate::engine::fifo::Fifo;
 use crate::engine::gather::{take_batch, whole_instants};
 use crate::engine::operator::{Held, Operator, Span};
@@ -64,21 +65,18 @@ impl Range {
         }
     }
 
-    fn move_to(batches: Vec<Batch>, instant: impl Fn(i64) -> i64) -> Vec<Batch> {
-        let shift = |b: Batch| Batch {
-            ts: b.ts.iter().map(|&t| instant(t)).collect::<Vec<_>>().into(),
-            ..b
+    /// The rows at other instants, which a slide may have made the same.
+    fn moved(&self, batches: Vec<Batch>, instant: impl Fn(i64) -> i64) -> Vec<Batch> {
+        let shift = |b: Batch| {
+            let ts: Vec<i64> = b.ts.iter().map(|&t| instant(t)).collect();
+            Batch { ts: ts.into(), ..b }
         };
-        batches.into_iter().map(shift).collect()
-    }
-}
-
-/// `ts` rounded up to a multiple of `slide`.
-fn round_up(ts: i64, slide: Option<i64>) -> i64 {
-    let Some(slide) = slide else { return ts };
-    match ts.rem_euclid(slide) {
-        0 => ts,
-        rest => ts.saturating_add(slide - rest),
+        let moved: Vec<Batch> = batches.into_iter().map(shift).collect();
+        if self.slide.is_some() {
+            whole_instants(&moved)
+        } else {
+            moved
+        }
     }
 }
 
@@ -96,7 +94,7 @@ impl Operator for Range {
             }
         };
         let Some(size) = self.size else {
-            return Ok(Range::move_to(coming, |t| self.enters(t)));
+            return Ok(self.moved(coming, |t| self.enters(t)));
         };
         for batch in &coming {
             self.inside.push(batch.clone());
@@ -105,10 +103,10 @@ impl Operator for Range {
             Some(oldest) => self.inside.take_until(oldest),
             None => Vec::new(),
         };
-        let going = Range::move_to(going, |t| self.leaves(t).unwrap_or(i64::MAX));
+        let going = self.moved(going, |t| self.leaves(t).unwrap_or(i64::MAX));
         let coming = match self.slide {
             None => coming,
-            Some(_) => Range::move_to(coming, |t| self.enters(t)),
+            Some(_) => self.moved(coming, |t| self.enters(t)),
         };
         Ok(merge(coming, going))
     }
