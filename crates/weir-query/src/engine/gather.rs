@@ -153,13 +153,13 @@ fn by_turns<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
     a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect()
 }
 
-fn joined<T: Copy + Default>(
+fn joined<T>(
     columns: &[&Column],
     len: usize,
     values: impl Fn(&Column) -> Option<&ScalarBuffer<T>>,
 ) -> Vec<T>
 where
-    T: arrow_buffer::ArrowNativeType,
+    T: ArrowNativeType,
 {
     let mut all = Vec::with_capacity(len);
     for column in columns {

@@ -102,7 +102,7 @@ impl Combine {
         let keys = self.packer.pack(&batch.columns, batch.len());
         let mut touched: Vec<(u32, u32)> = Vec::new();
         let (mut picks, mut out_weights) = (Vec::new(), Vec::new());
-        for row in 0..batch.len() {
+        for (row, &is_right) in is_right.iter().enumerate() {
             let (number, added) = self.table.find_or_add(&keys, row);
             if self.table.numbers() > self.rows.len() {
                 self.rows.resize(self.table.numbers(), Counts::default());
@@ -111,7 +111,7 @@ impl Combine {
             if added {
                 *counts = Counts::default();
             }
-            let side = if is_right[row] {
+            let side = if is_right {
                 &mut counts.right
             } else {
                 &mut counts.left

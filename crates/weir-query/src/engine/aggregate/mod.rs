@@ -148,7 +148,7 @@ impl Aggregate {
         let first = self.rows_ever;
         let mut instant = first;
         let mut empty: Vec<u32> = Vec::new();
-        for row in 0..len {
+        for (row, &weight) in weights.iter().enumerate() {
             if row > 0 && batch.ts[row] != batch.ts[row - 1] {
                 self.bury(&mut empty, first, &mut members);
                 instant = first + row as u64;
@@ -168,7 +168,7 @@ impl Aggregate {
             }
             members.last[row] = true;
             group.latest = first + row as u64;
-            group.count += weights[row];
+            group.count += weight;
             if group.count == 0 {
                 empty.push(number);
             }

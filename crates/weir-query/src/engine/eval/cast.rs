@@ -75,7 +75,7 @@ fn cast_value(value: Value, to: Type) -> Result<Value, EvalError> {
 fn truncated(x: f64) -> Option<i64> {
     // 2^63 is a float, the greatest i64 is not.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    (x >= -LIMIT && x < LIMIT).then_some(x as i64)
+    (-LIMIT..LIMIT).contains(&x).then_some(x as i64)
 }
 
 fn parse(text: &str, to: Type) -> Value {
