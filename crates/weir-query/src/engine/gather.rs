@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use arrow_array::{BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow_buffer::{
-    BooleanBuffer, BooleanBufferBuilder, NullBuffer, NullBufferBuilder, ScalarBuffer,
+    ArrowNativeType, BooleanBuffer, BooleanBufferBuilder, NullBuffer, NullBufferBuilder,
+    ScalarBuffer,
 };
 use weir_model::{Batch, Column, TallyArray};
 
