@@ -132,3 +132,25 @@ fn explain_says_where_each_operator_runs() {
         }
     });
 }
+
+#[test]
+fn the_optimizer_says_what_each_rule_did() {
+    golden("optimize", |query, catalog, options| {
+        let written = compile_unoptimized(query, catalog, options)
+            .unwrap_or_else(|d| panic!("{query}: {d:?}"))
+            .plan;
+        let mut plan = written.clone();
+        let mut said = plan.to_string();
+        for rule in weir_query::optimize::RULES {
+            let next = (rule.apply)(&plan);
+            if next != plan {
+                write!(said, "-- {}\n{next}", rule.name).unwrap();
+            }
+            plan = next;
+        }
+        let result = weir_query::optimize::optimize(&written);
+        assert_eq!(result.schema, written.schema, "{query}");
+        write!(said, "-- result\n{result}").unwrap();
+        said
+    });
+}

@@ -1,8 +1,11 @@
 //! Constants are computed once, before the query runs; what AND and OR decide with one side is decided.
 
+use std::sync::Arc;
+
 use weir_model::{Symbol, Type, Unit, Value};
 
 use crate::expr::{BinaryOp, Expr, UnaryOp};
+use crate::plan::{Node, Plan};
 
 /// One node whose children are folded already.
 pub fn fold_expr(expr: Expr) -> Expr {
@@ -186,5 +189,38 @@ fn case(branches: &[(Expr, Expr)], otherwise: Option<&Expr>, ty: Type, unit: Uni
         otherwise: last.map(Box::new),
         ty,
         unit,
+    })
+}
+
+/// Folds every expression of a plan, and drops selections that are always true.
+pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
+    super::bottom_up(plan, &|plan| {
+        let fold = |expr: &Expr| expr.map(&fold_expr);
+        match &plan.node {
+            Node::Select { input, predicate } => match fold(predicate) {
+                Expr::Literal {
+                    value: Value::Bool(true),
+                    ..
+                } => input.clone(),
+                predicate => Plan::select(input.clone(), predicate),
+            },
+            Node::Project { input, exprs } => {
+                let exprs = exprs.iter().map(fold).collect();
+                Plan::project(input.clone(), exprs, plan.schema.fields.clone())
+            }
+            Node::Join {
+                left,
+                right,
+                kind,
+                on,
+                residual,
+            } => {
+                let on = on.iter().map(|(l, r)| (fold(l), fold(r))).collect();
+                let residual = residual.as_ref().map(fold);
+                let residual = residual.filter(|r| *r != Expr::bool(true));
+                Plan::join(left.clone(), right.clone(), *kind, on, residual)
+            }
+            _ => plan,
+        }
     })
 }

@@ -1,13 +1,149 @@
-//! `Plan` → `Plan`, by an ordered list of pure rules.
+//! `Plan` → `Plan`, by an ordered list of pure rules. Each gives a plan with the same result at every instant, columns included.
 
+mod append;
+mod canonical;
 mod fold;
+mod join_keys;
+mod projections;
+mod prune;
+mod selections;
 
 use std::sync::Arc;
 
-use crate::plan::Plan;
+use weir_model::Schema;
+
+use crate::expr::Expr;
+use crate::plan::{Node, Plan, SetOp};
 pub(crate) use fold::fold_expr;
+
+/// A rewriting of plans.
+#[derive(Debug)]
+pub struct Rule {
+    /// What it is called in tests and in `weir explain`.
+    pub name: &'static str,
+    /// What it does.
+    pub apply: fn(&Arc<Plan>) -> Arc<Plan>,
+}
+
+/// Every rule, in the order in which they are applied.
+pub static RULES: &[Rule] = &[
+    Rule {
+        name: "fold constants",
+        apply: fold::apply,
+    },
+    Rule {
+        name: "streams of what is only added",
+        apply: append::apply,
+    },
+    Rule {
+        name: "push selections down",
+        apply: selections::apply,
+    },
+    Rule {
+        name: "join on keys",
+        apply: join_keys::apply,
+    },
+    Rule {
+        name: "merge projections",
+        apply: projections::apply,
+    },
+    Rule {
+        name: "prune columns",
+        apply: prune::apply,
+    },
+    Rule {
+        name: "canonical order",
+        apply: canonical::apply,
+    },
+];
+
+/// How often the rules are applied at most; one makes room for another, but not for ever.
+const PASSES_MAX: usize = 8;
+
+/// Largest expression that a rule makes by writing one into another, in nodes.
+const NODES_MAX: usize = 200;
 
 /// The same query, cheaper.
 pub fn optimize(plan: &Arc<Plan>) -> Arc<Plan> {
-    plan.clone()
+    let mut best = plan.clone();
+    for _ in 0..PASSES_MAX {
+        let next = RULES
+            .iter()
+            .fold(best.clone(), |plan, rule| (rule.apply)(&plan));
+        if next == best {
+            break;
+        }
+        best = next;
+    }
+    with_schema(best, &plan.schema)
+}
+
+/// The plan with each node rebuilt from the sources up.
+fn bottom_up(plan: &Arc<Plan>, rewrite: &impl Fn(Arc<Plan>) -> Arc<Plan>) -> Arc<Plan> {
+    let inputs: Vec<_> = plan
+        .inputs()
+        .into_iter()
+        .map(|i| bottom_up(i, rewrite))
+        .collect();
+    let same = plan
+        .inputs()
+        .into_iter()
+        .zip(&inputs)
+        .all(|(old, new)| Arc::ptr_eq(old, new));
+    rewrite(if same {
+        plan.clone()
+    } else {
+        plan.with_inputs(inputs)
+    })
+}
+
+/// The plan with the result's columns described as before: inside, names do not count, at the top they do.
+fn with_schema(plan: Arc<Plan>, schema: &Arc<Schema>) -> Arc<Plan> {
+    if plan.schema == *schema {
+        return plan;
+    }
+    match &plan.node {
+        Node::Project { input, exprs } => {
+            Plan::project(input.clone(), exprs.clone(), schema.fields.clone())
+        }
+        Node::ToStream { input, .. } | Node::Order { input, .. } | Node::Distinct { input } => {
+            plan.with_inputs(vec![with_schema(input.clone(), schema)])
+        }
+        Node::SetOp {
+            left,
+            right,
+            op: SetOp::Union,
+            ..
+        } => plan.with_inputs(vec![with_schema(left.clone(), schema), right.clone()]),
+        _ => {
+            let exprs = plan.columns();
+            Plan::project(plan, exprs, schema.fields.clone())
+        }
+    }
+}
+
+/// An expression over a projection's columns as one over its input's, unless it grows too large.
+fn substitute(expr: &Expr, exprs: &[Expr]) -> Option<Expr> {
+    let mut size = expr.size();
+    expr.visit_columns(&mut |i| size += exprs[i].size());
+    let substituted = || {
+        expr.map(&|e| match e {
+            Expr::Column { index, .. } => exprs[index].clone(),
+            other => fold_expr(other),
+        })
+    };
+    (size <= NODES_MAX).then(substituted)
+}
+
+/// Whether an expression reads columns below, at or above `middle`.
+fn sides(expr: &Expr, middle: usize) -> (bool, bool) {
+    let (mut left, mut right) = (false, false);
+    expr.visit_columns(&mut |i| {
+        if i < middle {
+            left = true
+        } else {
+            right = true
+        }
+    });
+    (left, right)
 }

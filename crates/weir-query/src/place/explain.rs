@@ -2,11 +2,14 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use weir_model::{Declaration, Demand, Predicate, Shape, Test, Type, Unit};
+use weir_model::{
+    Declaration, Demand, Dimension, NANOS_PER_SECOND, Predicate, Shape, Test, Type, Unit,
+};
 
 use super::kernel;
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, Window, show};
+use crate::syntax::measure::MEASURES;
 
 /// Where an operator runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +61,13 @@ pub struct Explanation {
     sources: Vec<Declaration>,
 }
 
-/// Where each operator of `plan` runs on one host, live.
+/// Where each operator of `plan` runs on one host, live, where instants are nanoseconds.
 pub fn explain(plan: &Plan) -> Explanation {
+    explain_in(plan, NANOS_PER_SECOND)
+}
+
+/// The same where a second has `second` instants: 1 in scripts.
+pub fn explain_in(plan: &Plan, second: i64) -> Explanation {
     let demands = super::demands(&[plan]);
     let sources: Vec<Declaration> = plan.sources().into_iter().cloned().collect();
     let sources = demands.iter().filter_map(|demand| {
@@ -73,11 +81,18 @@ pub fn explain(plan: &Plan) -> Explanation {
         sources: sources.collect(),
         demands: demands.clone(),
     };
-    operators(plan, 0, &demands, &mut explanation.operators);
+    let span = |instants: i64| span_text(instants, second);
+    operators(plan, 0, &demands, &span, &mut explanation.operators);
     explanation
 }
 
-fn operators(plan: &Plan, depth: usize, demands: &[Demand], out: &mut Vec<Operator>) {
+fn operators(
+    plan: &Plan,
+    depth: usize,
+    demands: &[Demand],
+    span: &dyn Fn(i64) -> String,
+    out: &mut Vec<Operator>,
+) {
     let (place, notes) = match &plan.node {
         Node::Source(declaration) => {
             let demand = demands.iter().find(|d| d.stream == declaration.name);
@@ -93,14 +108,28 @@ fn operators(plan: &Plan, depth: usize, demands: &[Demand], out: &mut Vec<Operat
     let columns = plan.schema.fields.iter();
     out.push(Operator {
         depth,
-        title: plan.title(),
+        title: plan.title_in(span),
         columns: columns.map(|f| (f.name.clone(), f.ty, f.unit)).collect(),
         shape: plan.shape,
         place,
         notes,
     });
     for input in plan.inputs() {
-        operators(input, depth + 1, demands, out);
+        operators(input, depth + 1, demands, span, out);
+    }
+}
+
+/// A span of time in the largest unit in which it is a whole number.
+fn span_text(instants: i64, second: i64) -> String {
+    let units = MEASURES
+        .iter()
+        .rev()
+        .filter(|m| m.dimension == Dimension::Time);
+    let nanos = i128::from(instants) * i128::from(NANOS_PER_SECOND) / i128::from(second);
+    let unit = units.into_iter().find(|m| nanos % i128::from(m.scale) == 0);
+    match unit {
+        Some(unit) if second > 1 => format!("{} {}", nanos / i128::from(unit.scale), unit.name),
+        _ => format!("{instants} ticks"),
     }
 }
 

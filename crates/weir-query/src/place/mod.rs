@@ -11,7 +11,7 @@ use weir_model::{Demand, Predicate};
 
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, ToStream, Window};
-pub use explain::{Explanation, Operator, Place, explain};
+pub use explain::{Explanation, Operator, Place, explain, explain_in};
 
 /// Largest selection that is looked at through projections, in nodes.
 const FILTER_NODES_MAX: usize = 1_000;

@@ -31,13 +31,20 @@ impl Plan {
         walk(self, 0, line)
     }
 
-    /// The node alone, in one line: `select latency > 1000000 ns`.
+    /// The node alone, in one line: `window [range 5000000000]`.
     pub fn title(&self) -> String {
+        self.title_in(&|instants| instants.to_string())
+    }
+
+    /// The same with spans of time as `span` writes them: `window [range 5 s]`.
+    pub fn title_in(&self, span: &dyn Fn(i64) -> String) -> String {
         let inputs = self.inputs();
         let fields = |i: usize| inputs[i].schema.fields.as_slice();
         match &self.node {
             Node::Source(declaration) => format!("source {}", declaration.name),
-            Node::Window { window, .. } => format!("window [{}]", window_text(window, fields(0))),
+            Node::Window { window, .. } => {
+                format!("window [{}]", window_text(window, fields(0), span))
+            }
             Node::Select { predicate, .. } => format!("select {}", show(predicate, fields(0))),
             Node::Project { exprs, .. } => {
                 let columns = exprs.iter().zip(&self.schema.fields);
@@ -50,7 +57,10 @@ impl Plan {
                         format!("{text} as {}", field.name)
                     }
                 });
-                format!("project {}", columns.collect::<Vec<_>>().join(", "))
+                match exprs.is_empty() {
+                    true => "project no columns".into(),
+                    false => format!("project {}", columns.collect::<Vec<_>>().join(", ")),
+                }
             }
             Node::Join {
                 kind, on, residual, ..
@@ -89,7 +99,9 @@ impl Plan {
                 ToStream::Istream => "istream".into(),
                 ToStream::Dstream => "dstream".into(),
                 ToStream::Rstream { every: None } => "rstream".into(),
-                ToStream::Rstream { every: Some(every) } => format!("rstream every {every}"),
+                ToStream::Rstream { every: Some(every) } => {
+                    format!("rstream every {}", span(*every))
+                }
             },
         }
     }
@@ -107,11 +119,13 @@ fn join_name(kind: JoinKind) -> &'static str {
     }
 }
 
-fn window_text(window: &Window, fields: &[Field]) -> String {
-    let sliding = |slide: &Option<i64>| slide.map_or(String::new(), |s| format!(" slide {s}"));
+fn window_text(window: &Window, fields: &[Field], span: &dyn Fn(i64) -> String) -> String {
+    let sliding = |slide: &Option<i64>| {
+        slide.map_or(String::new(), |slide| format!(" slide {}", span(slide)))
+    };
     match window {
         Window::Now => "now".into(),
-        Window::Range { size, slide } => format!("range {size}{}", sliding(slide)),
+        Window::Range { size, slide } => format!("range {}{}", span(*size), sliding(slide)),
         Window::Rows { rows } => format!("rows {rows}"),
         Window::Partition { keys, rows } => {
             let keys = keys.iter().map(|key| show(key, fields).to_string());

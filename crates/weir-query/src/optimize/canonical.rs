@@ -1,0 +1,96 @@
+//! What can be said in several ways is said in one, so that queries that mean the same share their work: selections on selections are
+//! one, conditions stand in a fixed order, cheap ones first, and a comparison has its constant on the right.
+
+use std::sync::Arc;
+
+use super::fold_expr;
+use crate::expr::{BinaryOp, Expr};
+use crate::plan::{Node, Plan};
+
+/// Applies the rule everywhere.
+pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
+    super::bottom_up(plan, &|plan| match &plan.node {
+        Node::Select { input, predicate } => {
+            let mut conditions = predicate.clone().conjuncts();
+            let mut below = input;
+            while let Node::Select { input, predicate } = &below.node {
+                conditions.extend(predicate.clone().conjuncts());
+                below = input;
+            }
+            match ordered(conditions) {
+                Some(all) => Plan::select(below.clone(), all),
+                None => below.clone(),
+            }
+        }
+        Node::Join {
+            left,
+            right,
+            kind,
+            on,
+            residual,
+        } => {
+            let mut on = on.clone();
+            on.sort_by_cached_key(|(l, r)| (key(l), key(r)));
+            on.dedup();
+            let residual = residual.clone().and_then(|r| ordered(r.conjuncts()));
+            Plan::join(left.clone(), right.clone(), *kind, on, residual)
+        }
+        Node::Project { input, exprs } => {
+            let exprs = exprs.iter().map(|e| e.map(&turned)).collect();
+            Plan::project(input.clone(), exprs, plan.schema.fields.clone())
+        }
+        _ => plan,
+    })
+}
+
+/// Conditions joined by AND, each once and in order.
+fn ordered(conditions: Vec<Expr>) -> Option<Expr> {
+    let mut conditions: Vec<Expr> = conditions.iter().map(|c| c.map(&turned)).collect();
+    conditions.sort_by_cached_key(key);
+    conditions.dedup();
+    let all = Expr::balanced(BinaryOp::And, conditions)?;
+    Some(all.map(&fold_expr))
+}
+
+/// What expressions are ordered by: their cost, as far as their size tells it, and then how they are written.
+fn key(expr: &Expr) -> (usize, String) {
+    (expr.size(), format!("{expr:?}"))
+}
+
+/// `x > 5` for `5 < x`.
+fn turned(expr: Expr) -> Expr {
+    use BinaryOp::*;
+    let Expr::Binary {
+        op,
+        left,
+        right,
+        unit,
+    } = expr
+    else {
+        return expr;
+    };
+    let constant = |e: &Expr| matches!(e, Expr::Literal { .. });
+    let turned = match op {
+        _ if !constant(&left) || constant(&right) => None,
+        Equal | NotEqual => Some(op),
+        Less => Some(Greater),
+        LessEqual => Some(GreaterEqual),
+        Greater => Some(Less),
+        GreaterEqual => Some(LessEqual),
+        _ => None,
+    };
+    match turned {
+        Some(op) => Expr::Binary {
+            op,
+            left: right,
+            right: left,
+            unit,
+        },
+        None => Expr::Binary {
+            op,
+            left,
+            right,
+            unit,
+        },
+    }
+}

@@ -1,0 +1,58 @@
+//! Equalities between the two sides of a join become its keys, by which partners are found without looking at every pair.
+
+use std::sync::Arc;
+
+use crate::expr::{BinaryOp, Expr};
+use crate::plan::{JoinKind, Node, Plan};
+
+use super::sides;
+
+/// Applies the rule everywhere.
+pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
+    super::bottom_up(plan, &|plan| {
+        let Node::Join {
+            left,
+            right,
+            kind,
+            on,
+            residual: Some(residual),
+        } = &plan.node
+        else {
+            return plan;
+        };
+        // NOT IN asks one question of its key and of nothing else.
+        if *kind == JoinKind::NotIn {
+            return plan;
+        }
+        let middle = left.schema.len();
+        let (mut on, mut rest) = (on.clone(), Vec::new());
+        for condition in residual.clone().conjuncts() {
+            match key_pair(&condition, middle) {
+                Some(pair) if on.contains(&pair) => {}
+                Some(pair) => on.push(pair),
+                None => rest.push(condition),
+            }
+        }
+        let residual = Expr::balanced(BinaryOp::And, rest);
+        Plan::join(left.clone(), right.clone(), *kind, on, residual)
+    })
+}
+
+/// The two sides of an equality, the left input's first.
+fn key_pair(condition: &Expr, middle: usize) -> Option<(Expr, Expr)> {
+    let Expr::Binary {
+        op: BinaryOp::Equal,
+        left,
+        right,
+        ..
+    } = condition
+    else {
+        return None;
+    };
+    let shifted = |expr: &Expr| expr.map_columns(&|i| i - middle);
+    match (sides(left, middle), sides(right, middle)) {
+        ((true, false), (false, true)) => Some(((**left).clone(), shifted(right))),
+        ((false, true), (true, false)) => Some(((**right).clone(), shifted(left))),
+        _ => None,
+    }
+}

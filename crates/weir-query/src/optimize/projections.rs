@@ -1,0 +1,47 @@
+//! Projections on projections become one, and those that change nothing go.
+
+use std::sync::Arc;
+
+use crate::expr::Expr;
+use crate::plan::{Node, Plan};
+
+use super::substitute;
+
+/// Applies the rule everywhere.
+pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
+    super::bottom_up(plan, &|plan| {
+        let Node::Project { input, exprs } = &plan.node else {
+            return plan;
+        };
+        if *exprs == input.columns() {
+            return input.clone();
+        }
+        let Node::Project {
+            input: below,
+            exprs: inner,
+        } = &input.node
+        else {
+            return plan;
+        };
+        // What is used several times is better computed once.
+        let simple = |e: &Expr| matches!(e, Expr::Column { .. } | Expr::Literal { .. });
+        let mut uses = vec![0; inner.len()];
+        for expr in exprs {
+            expr.visit_columns(&mut |i| uses[i] += 1);
+        }
+        let once = inner
+            .iter()
+            .zip(uses)
+            .all(|(expr, uses)| uses <= 1 || simple(expr));
+        let merged = exprs
+            .iter()
+            .map(|expr| substitute(expr, inner))
+            .collect::<Option<Vec<_>>>();
+        match merged {
+            Some(merged) if once => {
+                Plan::project(below.clone(), merged, plan.schema.fields.clone())
+            }
+            _ => plan,
+        }
+    })
+}

@@ -1,0 +1,178 @@
+//! Selections go down: what is dropped early need not be kept, joined or counted.
+//!
+//! Conditions joined by AND go their own ways. They pass projections, windows of time (a row's being in such a window does not depend on
+//! other rows), the side of a join that they read, the keys of groups and windows by key, and set operations. They stop at windows that count
+//! rows, at LIMIT and at Rstream without a pace, which emits when something changes.
+
+use std::sync::Arc;
+
+use crate::expr::{BinaryOp, Expr};
+use crate::plan::{JoinKind, Node, Plan, ToStream, Window};
+
+use super::{sides, substitute};
+
+/// Applies the rule everywhere.
+pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
+    super::bottom_up(plan, &|plan| match &plan.node {
+        Node::Select { input, predicate } => push(input, predicate.clone().conjuncts()),
+        Node::Join { .. } => join(&plan, Vec::new()),
+        _ => plan,
+    })
+}
+
+/// The rows of `input` that pass all of `conditions`, tested as far down as possible.
+fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
+    match &input.node {
+        Node::Select { input, predicate } => {
+            push(input, [predicate.clone().conjuncts(), conditions].concat())
+        }
+        Node::Project {
+            input: below,
+            exprs,
+        } => {
+            let (mut down, mut here) = (Vec::new(), Vec::new());
+            for condition in conditions {
+                match substitute(&condition, exprs) {
+                    Some(substituted) => down.extend(substituted.conjuncts()),
+                    None => here.push(condition),
+                }
+            }
+            select(through(input, &[below], down), here)
+        }
+        Node::Window {
+            input: below,
+            window,
+        } => {
+            let passes = |condition: &Expr| match window {
+                Window::Now | Window::Range { .. } | Window::Unbounded { .. } => true,
+                Window::Rows { .. } => false,
+                Window::Partition { keys, .. } => reads_keys_only(condition, keys),
+            };
+            let (down, here) = conditions.into_iter().partition(passes);
+            select(through(input, &[below], down), here)
+        }
+        Node::Join { .. } => join(input, conditions),
+        Node::Aggregate {
+            input: below, keys, ..
+        } if !keys.is_empty() => {
+            let on_keys = |condition: &Expr| {
+                let mut only = true;
+                condition.visit_columns(&mut |i| only &= i < keys.len());
+                only
+            };
+            let (on_keys, mut here): (Vec<_>, Vec<_>) = conditions.into_iter().partition(on_keys);
+            let mut down = Vec::new();
+            for condition in on_keys {
+                match substitute(&condition, keys) {
+                    Some(substituted) => down.push(substituted),
+                    None => here.push(condition),
+                }
+            }
+            select(through(input, &[below], down), here)
+        }
+        Node::Distinct { input: below }
+        | Node::Order {
+            input: below,
+            limit: None,
+            offset: 0,
+            ..
+        }
+        | Node::ToStream {
+            input: below,
+            kind: ToStream::Istream | ToStream::Dstream,
+        } => through(input, &[below], conditions),
+        Node::SetOp { left, right, .. } => through(input, &[left, right], conditions),
+        Node::Source(_) | Node::Aggregate { .. } | Node::Order { .. } | Node::ToStream { .. } => {
+            select(input.clone(), conditions)
+        }
+    }
+}
+
+/// `plan` with `conditions` tested below it, on each of its inputs `below`.
+fn through(plan: &Arc<Plan>, below: &[&Arc<Plan>], conditions: Vec<Expr>) -> Arc<Plan> {
+    if conditions.is_empty() {
+        return plan.clone();
+    }
+    plan.with_inputs(
+        below
+            .iter()
+            .map(|input| push(input, conditions.clone()))
+            .collect(),
+    )
+}
+
+fn select(input: Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
+    match Expr::balanced(BinaryOp::And, conditions) {
+        Some(all) => Plan::select(input, all),
+        None => input,
+    }
+}
+
+/// True when a condition reads nothing but columns that are keys themselves.
+fn reads_keys_only(condition: &Expr, keys: &[Expr]) -> bool {
+    let is_key = |i: usize| {
+        keys.iter()
+            .any(|key| matches!(key, Expr::Column { index, .. } if *index == i))
+    };
+    let mut only = true;
+    condition.visit_columns(&mut |i| only &= is_key(i));
+    only
+}
+
+/// A join below `conditions`; its own conditions move as well.
+fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
+    let Node::Join {
+        left,
+        right,
+        kind,
+        on,
+        residual,
+    } = &plan.node
+    else {
+        unreachable!("only joins come here");
+    };
+    let middle = left.schema.len();
+    let (mut to_left, mut to_right) = (Vec::new(), Vec::new());
+    let (mut here, mut above) = (Vec::new(), Vec::new());
+    // What a row of the result must pass can be asked of the side that it reads, unless that side may be missing.
+    let semi = matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn);
+    let (keeps_left, keeps_right) = match kind {
+        JoinKind::Inner => (true, true),
+        JoinKind::Right => (false, true),
+        JoinKind::Full => (false, false),
+        _ => (true, false),
+    };
+    for condition in conditions {
+        match sides(&condition, middle) {
+            (true, false) if keeps_left || semi => to_left.push(condition),
+            (false, true) if keeps_right => to_right.push(condition),
+            (true, true) if *kind == JoinKind::Inner => here.push(condition),
+            _ => above.push(condition),
+        }
+    }
+    // What a pair must pass can be asked of a side whose rows without partner are dropped.
+    let (drops_left, drops_right) = match kind {
+        JoinKind::Inner | JoinKind::Semi => (true, true),
+        JoinKind::Left | JoinKind::Anti => (false, true),
+        JoinKind::Right => (true, false),
+        JoinKind::Full | JoinKind::NotIn => (false, false),
+    };
+    for condition in residual.clone().map_or(Vec::new(), Expr::conjuncts) {
+        match sides(&condition, middle) {
+            (true, false) if drops_left => to_left.push(condition),
+            (false, true) if drops_right => to_right.push(condition),
+            _ => here.push(condition),
+        }
+    }
+    let to_right: Vec<Expr> = to_right
+        .iter()
+        .map(|c| c.map_columns(&|i| i - middle))
+        .collect();
+    let side = |input: &Arc<Plan>, conditions: Vec<Expr>| match conditions.is_empty() {
+        true => input.clone(),
+        false => push(input, conditions),
+    };
+    let (left, right) = (side(left, to_left), side(right, to_right));
+    let residual = Expr::balanced(BinaryOp::And, here);
+    select(Plan::join(left, right, *kind, on.clone(), residual), above)
+}
