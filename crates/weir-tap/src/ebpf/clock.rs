@@ -10,7 +10,7 @@ fn read(clock: libc::clockid_t) -> Nanos {
     };
     // SAFETY: `now` is a timespec of ours that outlives the call.
     let done = unsafe { libc::clock_gettime(clock, &mut now) };
-    assert_eq!(done, 0, "both clocks exist on every Linux");
+    assert_eq!(done, 0, "the clocks exist on every Linux");
     now.tv_sec * NANOS_PER_SECOND + now.tv_nsec
 }
 
@@ -31,4 +31,9 @@ pub fn epoch_offset_ns() -> Nanos {
     };
     let (_, offset) = (0..16).map(attempt).min().expect("there are 16 attempts");
     offset
+}
+
+/// Processor time of the calling thread.
+pub fn thread_ns() -> Nanos {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
 }

@@ -1,4 +1,4 @@
-//! [`Census`]: the self-check against the kernel's own counters (`/sys/block/X/stat`), which counts what no probe could see.
+//! [`Census`]: the self-check against the kernel's own counters (`/proc/diskstats`), which counts what no probe could see.
 //!
 //! The kernel adds to its counters after the tracepoint of the completion, so that what the programs have seen is ahead of them, never
 //! behind, unless a completion was not seen.
@@ -31,8 +31,8 @@ pub struct Completeness {
 #[derive(Debug)]
 struct Disk {
     path: Symbol,
-    /// The kernel's count less ours when the check began.
-    ahead: i64,
+    kernel_first: i64,
+    kernel: i64,
     seen_first: i64,
     seen: i64,
     unseen: i64,
@@ -43,27 +43,50 @@ impl Census {
     ///
     /// A disk whose statistics are switched off (`queue/iostats`) cannot be checked and is left out until they are on again.
     pub fn take(&mut self, disks: &[&Device], seen: &dyn Fn(&Device) -> i64) {
-        for disk in disks.iter().filter(|d| !d.bio_based && d.index != 0) {
-            let sysfs = Path::new(&disk.sysfs);
-            if !counts_io(sysfs) {
-                self.disks.remove(&disk.number);
-                continue;
+        let disks: Vec<&&Device> = disks
+            .iter()
+            .filter(|d| !d.bio_based && d.index != 0)
+            .collect();
+        // Ours first: then a request that ends in between is missing on our side of the first comparison only.
+        let before: Vec<i64> = disks.iter().map(|d| seen(d)).collect();
+        let Ok(text) = fs::read_to_string("/proc/diskstats") else {
+            self.disks.clear();
+            return;
+        };
+        let kernel = finished(&text);
+        for (disk, before) in disks.into_iter().zip(before) {
+            match kernel.get(&disk.number) {
+                Some(kernel) => self.compare(disk, *kernel, before, seen(disk)),
+                None => {
+                    self.disks.remove(&disk.number);
+                }
             }
-            let before = seen(disk);
-            let Some(kernel) = finished(sysfs) else {
-                self.disks.remove(&disk.number);
-                continue;
-            };
-            let known = self.disks.entry(disk.number).or_insert_with(|| Disk {
+        }
+    }
+
+    fn compare(&mut self, disk: &Device, kernel: i64, before: i64, after: i64) {
+        if let Some(known) = self.disks.get_mut(&disk.number) {
+            let idle = kernel == known.kernel && after != known.seen;
+            if !idle || counts_io(disk) {
+                known.kernel = kernel;
+                known.seen = after;
+                // Read after the kernel's count, ours can only be too high and what is missing too low.
+                let missing = (kernel - known.kernel_first) - (after - known.seen_first);
+                known.unseen = known.unseen.max(missing);
+                return;
+            }
+        }
+        self.disks.remove(&disk.number);
+        if counts_io(disk) {
+            let known = Disk {
                 path: disk.path,
-                ahead: kernel - before,
+                kernel_first: kernel,
+                kernel,
                 seen_first: before,
-                seen: before,
+                seen: after,
                 unseen: 0,
-            });
-            // Read after the kernel's count, ours can only be too high and what is missing too low.
-            known.seen = seen(disk);
-            known.unseen = known.unseen.max(kernel - known.seen - known.ahead);
+            };
+            self.disks.insert(disk.number, known);
         }
     }
 
@@ -82,17 +105,55 @@ impl Census {
 }
 
 /// Whether the disk's queue counts at all.
-pub fn counts_io(sysfs: &Path) -> bool {
-    read_text(&sysfs.join("queue/iostats")).is_none_or(|text| text != "0")
+pub fn counts_io(disk: &Device) -> bool {
+    let setting = Path::new(&disk.sysfs).join("queue/iostats");
+    read_text(&setting).is_none_or(|text| text != "0")
 }
 
-/// Requests that the kernel counted as finished: reads, writes and discards (Documentation/block/stat.rst).
-fn finished(sysfs: &Path) -> Option<i64> {
-    const READS: usize = 0;
-    const WRITES: usize = 4;
-    const DISCARDS: usize = 11;
-    let text = fs::read_to_string(sysfs.join("stat")).ok()?;
-    let fields: Vec<i64> = text.split_whitespace().flat_map(str::parse).collect();
-    let field = |i: usize| fields.get(i).copied();
-    Some(field(READS)? + field(WRITES)? + field(DISCARDS).unwrap_or(0))
+/// Requests that the kernel counted as finished, by device: reads, writes and discards (Documentation/admin-guide/iostats.rst).
+fn finished(diskstats: &str) -> HashMap<u32, i64> {
+    const READS: usize = 3;
+    const WRITES: usize = 7;
+    const DISCARDS: usize = 14;
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let field = |i: usize| words.get(i)?.parse::<i64>().ok();
+        let (major, minor) = (words.first()?.parse().ok()?, words.get(1)?.parse().ok()?);
+        let ios = field(READS)? + field(WRITES)? + field(DISCARDS).unwrap_or(0);
+        Some((super::devices::number(major, minor), ios))
+    };
+    diskstats.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_writes_and_discards_count_as_finished() {
+        let line = " 254       1 vda1 8 1 64 3 40 2 320 9 0 10 12 2 0 16 1 5 6\n";
+        let counts = finished(line);
+        assert_eq!(counts.get(&(254 << 20 | 1)), Some(&(8 + 40 + 2)));
+    }
+
+    #[test]
+    fn a_kernel_count_that_runs_ahead_is_unseen() {
+        let disk = Device {
+            number: 7,
+            path: Symbol::new("/dev/loop0"),
+            disk: 7,
+            sysfs: "/nowhere".into(),
+            leaf: true,
+            bio_based: false,
+            present: true,
+            index: 1,
+            demands: 1,
+        };
+        let mut census = Census::default();
+        census.compare(&disk, 100, 0, 0);
+        census.compare(&disk, 110, 8, 8);
+        census.compare(&disk, 120, 19, 19);
+        let found = census.disks()[0];
+        assert_eq!((found.seen, found.unseen), (19, 2));
+    }
 }

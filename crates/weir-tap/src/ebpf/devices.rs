@@ -11,6 +11,7 @@ use std::path::Path;
 use weir_model::Symbol;
 
 use super::filesystem;
+use super::rows::Place;
 use super::selection::Clause;
 
 /// Which devices a demand gets that names none.
@@ -40,6 +41,8 @@ pub struct Device {
     pub leaf: bool,
     /// Whether it has no requests, only bios.
     pub bio_based: bool,
+    /// Whether there is a medium: an idle loop device has none.
+    pub present: bool,
     /// Row of the disk in the counters; 0 if there are more disks than rows.
     pub index: u32,
     /// The demands that want it, a bit each.
@@ -53,6 +56,8 @@ pub struct Devices {
     clauses: Vec<Clause>,
     demand_count: usize,
     by_number: HashMap<u32, Device>,
+    /// The text of `/proc/partitions` when sysfs was read.
+    partitions: String,
     rows: u32,
     rows_max: u32,
 }
@@ -70,6 +75,7 @@ impl Devices {
             clauses,
             demand_count,
             by_number: HashMap::new(),
+            partitions: String::new(),
             rows: 1,
             rows_max,
         };
@@ -77,9 +83,14 @@ impl Devices {
         devices
     }
 
-    /// Reads sysfs again; the devices that are new or have changed.
+    /// Reads sysfs again if a disk, a partition or a size has changed; the devices that are new or have changed.
     pub fn refresh(&mut self) -> Vec<Device> {
         let mut changed = Vec::new();
+        let partitions = fs::read_to_string("/proc/partitions").unwrap_or_default();
+        if !partitions.is_empty() && partitions == self.partitions {
+            return changed;
+        }
+        self.partitions = partitions;
         for mut device in read_sysfs() {
             let known = self.by_number.get(&device.number);
             device.index = match known.or_else(|| self.by_number.get(&device.disk)) {
@@ -109,10 +120,12 @@ impl Devices {
         self.by_number.values()
     }
 
-    /// The whole disks that some demand wants, by their paths.
+    /// The whole disks with a medium that some demand wants, by their paths.
     pub fn wanted_disks(&self) -> Vec<&Device> {
         let wanted = |d: &&Device| {
-            d.number == d.disk && self.iter().any(|p| p.disk == d.number && p.demands != 0)
+            d.number == d.disk
+                && d.present
+                && self.iter().any(|p| p.disk == d.number && p.demands != 0)
         };
         let mut disks: Vec<&Device> = self.iter().filter(wanted).collect();
         disks.sort_by_key(|d| d.path.as_str());
@@ -131,8 +144,22 @@ impl Devices {
         bits | u32::from(bits != 0)
     }
 
+    /// The device with this number as rows name it.
+    pub fn place(&self, number: u32) -> Place {
+        match self.get(number) {
+            Some(device) => Place {
+                path: Some(device.path),
+                demands: device.demands,
+            },
+            None => Place {
+                path: None,
+                demands: self.demands_for_unknown(),
+            },
+        }
+    }
+
     /// The demands that get the I/O of a device that sysfs does not tell of.
-    pub fn demands_for_unknown(&self) -> u64 {
+    fn demands_for_unknown(&self) -> u64 {
         match self.choice {
             DeviceChoice::Named(_) => 0,
             DeviceChoice::Leaves | DeviceChoice::All => {
@@ -189,6 +216,7 @@ fn read_sysfs() -> Vec<Device> {
             sysfs: sysfs_text.clone(),
             leaf,
             bio_based: !sysfs.join("mq").exists(),
+            present: read_text(&sysfs.join("size")).is_some_and(|size| size != "0"),
             index: 0,
             demands: 0,
         };
@@ -232,8 +260,12 @@ fn is_leaf(sysfs: &Path) -> bool {
 fn read_number(dir: &Path) -> Option<u32> {
     let text = read_text(&dir.join("dev"))?;
     let (major, minor) = text.split_once(':')?;
-    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
-    Some(major << 20 | minor)
+    Some(self::number(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// A device number as the kernel keeps it (`MKDEV` of include/linux/kdev_t.h).
+pub fn number(major: u32, minor: u32) -> u32 {
+    major << 20 | minor
 }
 
 /// A file's first line.

@@ -102,7 +102,6 @@ struct request {
 	__u32 __data_len;
 	__u64 __sector;
 	struct bio *bio;
-	struct bio *biotail;
 	int state;
 };
 

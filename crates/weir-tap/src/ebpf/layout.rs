@@ -42,9 +42,6 @@ pub const COMMS: usize = 4;
 /// A time, sector or the like that is not known.
 pub const UNKNOWN: u64 = u64::MAX;
 
-/// Bit of a record's status: the rest is an errno (kernels before 5.18), not a `blk_status_t`.
-pub const ERRNO: u16 = 0x8000;
-
 /// `enum kind`.
 pub mod kind {
     /// Issued; a flush without data: inserted.
@@ -189,10 +186,12 @@ pub struct Config {
     pub pid: u8,
     /// Count the bios.
     pub merges: u8,
+    /// Read the flags.
+    pub flags: u8,
     /// Plain stores become visible in order.
     pub ordered: u8,
     /// Nothing.
-    pub spare: [u8; 3],
+    pub spare: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Clause>() == 152, "struct clause of tap.h");
@@ -264,8 +263,9 @@ impl Config {
             comm: (columns.comm || needs.tests(test::COMM)).into(),
             pid: (columns.pid || needs.tests(test::PID)).into(),
             merges: columns.merges.into(),
+            flags: columns.flags.into(),
             ordered: cfg!(any(target_arch = "x86", target_arch = "x86_64")).into(),
-            spare: [0; 3],
+            spare: [0; 2],
         }
     }
 
@@ -297,6 +297,7 @@ impl Config {
             self.comm,
             self.pid,
             self.merges,
+            self.flags,
             self.ordered,
         ]);
         out.extend(self.spare);
@@ -305,7 +306,7 @@ impl Config {
     }
 }
 
-/// One event as a kernel program told it: `struct wide_record` without its mark.
+/// One event as a kernel program told it: `struct record` without its mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// `CLOCK_MONOTONIC`.
@@ -328,25 +329,30 @@ pub struct Record {
     pub op: u8,
     /// Of [`flag`].
     pub flags: u8,
-    /// `blk_status_t`, or an errno with [`ERRNO`].
+    /// `blk_status_t`; of kernels before 5.18 a negative errno.
     pub status: u16,
     /// Bios beyond the first.
     pub merges: u16,
     /// Processor that issued it.
     pub cpu: u16,
-    /// Thread group of the submitter, 0 if unknown.
-    pub pid: u32,
-    /// Id of the cgroup that owns the first bio, 0 if unknown.
+}
+
+/// Who submitted a request: what `struct wide_record` has beyond a record. 0 is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Submitter {
+    /// Id of the cgroup that owns the first bio.
     pub cgroup: u64,
-    /// Command name, 0 if unknown.
+    /// Command name.
     pub comm: [u64; 2],
+    /// Thread group.
+    pub pid: u32,
 }
 
 impl Record {
-    /// The record in these words; those of a narrow record are 8, of a wide one 12.
-    pub fn decode(mut word: impl FnMut(usize) -> u64, wide: bool) -> Record {
+    /// The record in these words.
+    pub fn decode(word: impl Fn(usize) -> u64) -> Record {
         let (sizes, rest) = (word(6), word(7));
-        let mut record = Record {
+        Record {
             ts_ns: word(1),
             request: word(2),
             sector: word(3),
@@ -360,13 +366,17 @@ impl Record {
             status: (rest >> 16) as u16,
             merges: (rest >> 32) as u16,
             cpu: (rest >> 48) as u16,
-            ..Record::default()
-        };
-        if wide {
-            record.cgroup = word(8);
-            record.comm = [word(9), word(10)];
-            record.pid = word(11) as u32;
         }
-        record
+    }
+}
+
+impl Submitter {
+    /// The submitter in the words of a wide record.
+    pub fn decode(word: impl Fn(usize) -> u64) -> Submitter {
+        Submitter {
+            cgroup: word(8),
+            comm: [word(9), word(10)],
+            pid: word(11) as u32,
+        }
     }
 }

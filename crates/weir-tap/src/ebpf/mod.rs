@@ -12,6 +12,7 @@
 mod cgroups;
 mod clock;
 mod completeness;
+pub mod cost;
 mod devices;
 mod explain;
 mod filesystem;

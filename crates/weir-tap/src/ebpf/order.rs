@@ -7,11 +7,11 @@
 use std::sync::atomic::Ordering;
 
 use super::clock;
-use super::layout::{self, Record};
+use super::layout::{self, Record, Submitter};
 use super::programs::{Programs, Sizes, record_bytes};
 
 /// A program takes less time than this from its stamp to its record, unless the processor is taken away from it just then.
-pub const SETTLE_NS: u64 = 100_000;
+const SETTLE_NS: u64 = 100_000;
 
 /// The rings of all processors, as far as they were read.
 #[derive(Debug)]
@@ -20,9 +20,12 @@ pub struct Lanes {
     slots: u64,
     words: usize,
     wide: bool,
-    held: Vec<Record>,
-    ready: Vec<Record>,
-    keys: Vec<(u64, u32)>,
+    /// What was read and not yet forgotten, in the order of reading.
+    records: Vec<Record>,
+    submitters: Vec<Submitter>,
+    /// Stamp and position of each record, in order of time.
+    order: Vec<(u64, u32)>,
+    settled: usize,
     watermark_ns: u64,
     late: u64,
     fill_max: u64,
@@ -36,23 +39,25 @@ impl Lanes {
             slots: u64::from(sizes.lane_slots),
             words: record_bytes(wide) / 8,
             wide,
-            held: Vec::new(),
-            ready: Vec::new(),
-            keys: Vec::new(),
+            records: Vec::new(),
+            submitters: Vec::new(),
+            order: Vec::new(),
+            settled: 0,
             watermark_ns: 0,
             late: 0,
             fill_max: 0,
         }
     }
 
-    /// Reads what is there. Afterwards [`Lanes::ready`] has, in order of time, every record up to [`Lanes::watermark_ns`] that was not
-    /// there before.
+    /// Reads what is there and forgets what was settled before. Afterwards [`Lanes::settled`] has, in order of time, every record up to
+    /// [`Lanes::watermark_ns`] that it did not have before.
     pub fn drain(&mut self, programs: &Programs) {
         let mut watermark = clock::monotonic_ns().saturating_sub(SETTLE_NS);
+        self.forget();
         self.fill_max = 0;
         for lane in 0..self.tails.len() {
             if !self.drain_lane(programs, lane) {
-                // What the open slot says may be as old as the last drain.
+                // What the open slot will say may be as old as the last drain.
                 watermark = self.watermark_ns;
             }
         }
@@ -61,9 +66,19 @@ impl Lanes {
         self.watermark_ns = watermark;
     }
 
-    /// The records of the last drain, in order of time.
-    pub fn ready(&self) -> &[Record] {
-        &self.ready
+    /// The positions of the records to be told, in order of time.
+    pub fn settled(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.order[..self.settled].iter().map(|(_, at)| *at)
+    }
+
+    /// The record at a position.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// The submitter at a position; empty if nobody asked for submitters.
+    pub fn submitters(&self) -> &[Submitter] {
+        &self.submitters
     }
 
     /// No record at or before this time of the monotonic clock will come.
@@ -83,7 +98,7 @@ impl Lanes {
 
     /// Whether records are held back for the next drain.
     pub fn holds_back(&self) -> bool {
-        !self.held.is_empty()
+        self.settled < self.order.len()
     }
 
     /// Reads one ring up to its head; false if a slot on the way is not whole yet.
@@ -91,51 +106,61 @@ impl Lanes {
         let head_at = lane * layout::LANE_BYTES / 8;
         let lanes = programs.lanes.words();
         let head = lanes[head_at].load(Ordering::Acquire);
-        let mut tail = self.tails[lane];
-        self.fill_max = self.fill_max.max(head - tail);
+        let first = self.tails[lane];
+        self.fill_max = self.fill_max.max(head - first);
         let records = programs.records.words();
-        let first = lane as u64 * self.slots;
-        let mut whole = true;
+        let slots = &records[lane * self.slots as usize * self.words..];
+        let mut tail = first;
         while tail < head {
-            let slot = (first + (tail & (self.slots - 1))) as usize * self.words;
-            let words = &records[slot..slot + self.words];
+            let slot = (tail & (self.slots - 1)) as usize * self.words;
+            let words = &slots[slot..slot + self.words];
             if words[0].load(Ordering::Acquire) != tail + 1 {
-                whole = false;
                 break;
             }
-            let record = Record::decode(|i| words[i].load(Ordering::Relaxed), self.wide);
-            self.held.push(record);
+            let word = |i: usize| words[i].load(Ordering::Relaxed);
+            self.records.push(Record::decode(word));
+            if self.wide {
+                self.submitters.push(Submitter::decode(word));
+            }
             tail += 1;
         }
-        if tail != self.tails[lane] {
+        if tail != first {
             self.tails[lane] = tail;
             lanes[head_at + layout::LANE_TAIL_WORD].store(tail, Ordering::Release);
         }
-        whole
+        tail == head
     }
 
+    /// Orders what was read, and finds how much of it is settled.
     fn sort(&mut self, watermark: u64) {
-        self.ready.clear();
-        if self.held.is_empty() {
-            return;
-        }
-        for record in &mut self.held {
+        let mut sorted = true;
+        let mut before = 0;
+        for (at, record) in self.records.iter_mut().enumerate() {
             if record.ts_ns <= self.watermark_ns {
                 record.ts_ns = self.watermark_ns + 1;
                 self.late += 1;
             }
+            sorted &= before <= record.ts_ns;
+            before = record.ts_ns;
+            self.order.push((before, at as u32));
         }
-        // Each lane is nearly in order already, and a stable sort finds such runs and merges them.
-        self.keys.clear();
-        let keys = self.held.iter().zip(0..).map(|(r, i)| (r.ts_ns, i));
-        self.keys.extend(keys);
-        self.keys.sort_by_key(|key| key.0);
-        let settled = self.keys.partition_point(|key| key.0 <= watermark);
-        let held = &self.held;
-        let of = |key: &(u64, u32)| held[key.1 as usize];
-        self.ready.extend(self.keys[..settled].iter().map(of));
-        let kept: Vec<Record> = self.keys[settled..].iter().map(of).collect();
-        self.held.clear();
-        self.held.extend(kept);
+        if !sorted {
+            // Each lane is nearly in order already; a stable sort finds such runs and merges them.
+            self.order.sort_by_key(|key| key.0);
+        }
+        self.settled = self.order.partition_point(|key| key.0 <= watermark);
+    }
+
+    /// Keeps only what is not settled.
+    fn forget(&mut self) {
+        let kept = &self.order[self.settled..];
+        let records = kept.iter().map(|(_, at)| self.records[*at as usize]);
+        self.records = records.collect();
+        if self.wide {
+            let submitters = kept.iter().map(|(_, at)| self.submitters[*at as usize]);
+            self.submitters = submitters.collect();
+        }
+        self.order.clear();
+        self.settled = 0;
     }
 }

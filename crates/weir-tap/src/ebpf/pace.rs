@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const IDLE: Duration = Duration::from_millis(40);
 
 /// A busy one at least this often.
-const BUSY: Duration = Duration::from_millis(10);
+const BUSY: Duration = Duration::from_millis(20);
 
 /// And at most this often.
 const SHORTEST: Duration = Duration::from_millis(1);

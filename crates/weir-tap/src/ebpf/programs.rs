@@ -9,11 +9,11 @@ use std::sync::Mutex;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
-use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{
     Link, MapCore, Object, ObjectBuilder, OpenObject, OpenProgramMut, PrintLevel, ProgramMut,
 };
 
+use super::cost::{self, RunTime};
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::shared::Shared;
@@ -224,17 +224,13 @@ impl Programs {
         Ok(())
     }
 
-    /// How often a program was passed over because it was already running on that processor (`recursion_misses`).
-    pub fn recursion_misses(&self) -> u64 {
-        let ids: Vec<u32> = self.ids();
-        let programs = ProgInfoIter::default().filter(|p| ids.contains(&p.id));
-        programs.map(|p| p.recursion_misses).sum()
-    }
-
-    fn ids(&self) -> Vec<u32> {
-        let loaded = self.object.progs_mut();
-        let ids = loaded.filter_map(|p| libbpf_rs::Program::id_from_fd(p.as_fd()).ok());
-        ids.collect()
+    /// What the kernel says of each program's runs.
+    pub fn run_times(&self) -> Vec<RunTime> {
+        let of = |probe: &Probe| {
+            let program = self.object.progs_mut().find(|p| p.name() == probe.program);
+            program.map(|p| cost::run_time(probe.tracepoint, p.as_fd()))
+        };
+        self.probes.iter().filter_map(of).collect()
     }
 }
 

@@ -3,25 +3,45 @@
 use std::collections::HashMap;
 
 use arrow_array::{Int64Array, UInt32Array};
-use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_buffer::{ArrowNativeType, NullBuffer, NullBufferBuilder, ScalarBuffer};
 use weir_model::{Batch, Column, EventKind, Level, Nanos, Op, SECTOR_BYTES, Symbol};
 
 use super::cgroups::Cgroups;
 use super::flow::Flow;
-use super::layout::{ERRNO, Record, UNKNOWN, flag, kind};
+use super::layout::{Record, Submitter, UNKNOWN, flag, kind};
 use super::needs::Stream;
 
-/// A record with what this side adds.
+/// What a drain has found, ready to be made rows of.
+#[derive(Clone, Copy, Debug)]
+pub struct Drained<'a> {
+    /// The records, in the order of reading.
+    pub records: &'a [Record],
+    /// Who submitted each; empty if nobody asked.
+    pub submitters: &'a [Submitter],
+    /// What is to be told, in order of time.
+    pub told: &'a [Told],
+    /// How each of `told` lies among its disk's requests; empty if nobody asked.
+    pub flows: &'a [Flow],
+    /// The devices that `told` points to.
+    pub places: &'a [Place],
+}
+
+/// A record to be told.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
-    /// What the kernel program said.
-    pub record: Record,
-    /// The device.
-    pub pdisk: Option<Symbol>,
-    /// The demands that get it, a bit each.
+    /// Its position among the records.
+    pub at: u32,
+    /// The position of its device among the places.
+    pub place: u32,
+}
+
+/// A device as rows name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its path.
+    pub path: Option<Symbol>,
+    /// The demands that want it, a bit each.
     pub demands: u64,
-    /// How it lies among the disk's other requests.
-    pub flow: Flow,
 }
 
 /// Builds the batches of one demand.
@@ -32,7 +52,7 @@ pub struct Rows {
     columns: Vec<Option<Source>>,
 }
 
-/// Names that come as numbers, and when we took the records in.
+/// What turns the numbers of records into names and times.
 #[derive(Debug)]
 pub struct Names {
     /// Paths of cgroups.
@@ -115,62 +135,147 @@ impl Rows {
         }
     }
 
-    /// The demand's rows among `told`, which is in order of time.
-    pub fn build(&self, told: &[Told], names: &mut Names) -> Option<Batch> {
-        let wanted = |t: &&Told| {
-            t.demands & self.bit != 0 && !(self.finished_only && t.record.kind == kind::REQUEST)
+    /// The demand's rows of `drained`, if there are any.
+    pub fn build(&self, drained: &Drained<'_>, names: &mut Names) -> Option<Batch> {
+        let wanted = |t: &Told| {
+            let kind = drained.records[t.at as usize].kind;
+            drained.places[t.place as usize].demands & self.bit != 0
+                && !(self.finished_only && kind == kind::REQUEST)
         };
-        let rows: Vec<&Told> = told.iter().filter(wanted).collect();
+        let told = drained.told.iter().enumerate();
+        let rows: Vec<u32> = told
+            .filter(|(_, t)| wanted(t))
+            .map(|(i, _)| i as u32)
+            .collect();
         if rows.is_empty() {
             return None;
         }
+        let chosen = Chosen {
+            drained,
+            rows: &rows,
+        };
         let offset = names.epoch_offset_ns;
-        let ts: Vec<i64> = rows
-            .iter()
-            .map(|t| t.record.ts_ns as i64 + offset)
-            .collect();
+        let ts = chosen.ints(|_, r| r.ts_ns as i64 + offset);
         let columns = self.columns.iter();
         let columns = columns.map(|source| match source {
             None => Column::Nulls(rows.len()),
-            Some(Source::Ts) => Column::ints(ts.clone()),
-            Some(source) => source.column(&rows, names),
+            Some(Source::Ts) => Column::Int(Int64Array::new(ts.clone(), None)),
+            Some(source) => source.column(&chosen, names),
         });
         let columns = columns.collect();
         Some(Batch::stream(ts, columns))
     }
 }
 
+/// The rows of one batch.
+struct Chosen<'a> {
+    drained: &'a Drained<'a>,
+    /// Positions among what is told.
+    rows: &'a [u32],
+}
+
 impl Source {
-    fn column(self, rows: &[&Told], names: &mut Names) -> Column {
+    fn column(self, chosen: &Chosen<'_>, names: &mut Names) -> Column {
         let known = |value: u64| (value != UNKNOWN).then_some(value as i64);
+        let int = |values| Column::Int(Int64Array::new(values, None));
+        let drained = chosen.drained;
         match self {
-            Source::Ts | Source::Taken => ints(rows, |_| names.taken_ns),
-            Source::Kind => texts(rows, |t| kind_of(&t.record).symbol()),
-            Source::Op => texts(rows, |t| Op::ALL[usize::from(t.record.op)].symbol()),
-            Source::Request => ints(rows, |t| request_id(t.record.request)),
-            Source::Sector => maybe_ints(rows, |t| known(t.record.sector)),
-            Source::Sectors => ints(rows, |t| i64::from(t.record.bytes) / SECTOR_BYTES),
-            Source::Bytes => ints(rows, |t| i64::from(t.record.bytes)),
-            Source::Pdisk => maybe_texts(rows, |t| t.pdisk),
-            Source::Level => texts(rows, |_| Level::Block.symbol()),
-            Source::Pid => maybe_ints(rows, |t| {
-                (t.record.pid != 0).then_some(i64::from(t.record.pid))
+            Source::Ts | Source::Taken => int(chosen.ints(|_, _| names.taken_ns)),
+            Source::Kind => {
+                let ids = EventKind::ALL.map(|kind| kind.symbol().id());
+                chosen.texts(|_, r| ids[kind_of(r) as usize])
+            }
+            Source::Op => {
+                let ids = Op::ALL.map(|op| op.symbol().id());
+                chosen.texts(|_, r| ids[usize::from(r.op)])
+            }
+            Source::Request => int(chosen.ints(|_, r| request_id(r.request))),
+            Source::Sector => chosen.maybe_ints(|_, r| known(r.sector)),
+            Source::Sectors => int(chosen.ints(|_, r| i64::from(r.bytes) / SECTOR_BYTES)),
+            Source::Bytes => int(chosen.ints(|_, r| i64::from(r.bytes))),
+            Source::Pdisk => chosen.maybe_texts(|i, _| {
+                let place = drained.told[i].place;
+                drained.places[place as usize].path
             }),
-            Source::Comm => maybe_texts(rows, |t| names.comm(t.record.comm)),
-            Source::Cgroup => maybe_texts(rows, |t| names.cgroups.path(t.record.cgroup)),
-            Source::Cpu => maybe_ints(rows, |t| {
-                let seen = t.record.flags & flag::ORPHAN == 0;
-                seen.then_some(i64::from(t.record.cpu))
+            Source::Level => {
+                let id = Level::Block.symbol().id();
+                chosen.texts(|_, _| id)
+            }
+            Source::Pid => chosen.maybe_submitted(|s| (s.pid != 0).then_some(i64::from(s.pid))),
+            Source::Comm => chosen.maybe_named(|s| names.comm(s.comm)),
+            Source::Cgroup => chosen.maybe_named(|s| names.cgroups.path(s.cgroup)),
+            Source::Cpu => chosen.maybe_ints(|_, r| {
+                let seen = r.flags & flag::ORPHAN == 0;
+                seen.then_some(i64::from(r.cpu))
             }),
-            Source::Flags => texts(rows, |t| names.flags[usize::from(t.record.flags & 15)]),
-            Source::Error => maybe_ints(rows, |t| errno(t.record.status)),
-            Source::Merges => ints(rows, |t| i64::from(t.record.merges)),
-            Source::Wait => maybe_ints(rows, |t| times(&t.record).0),
-            Source::Service => maybe_ints(rows, |t| times(&t.record).1),
-            Source::Latency => maybe_ints(rows, |t| times(&t.record).2),
-            Source::InFlight => maybe_ints(rows, |t| t.flow.in_flight),
-            Source::Seek => maybe_ints(rows, |t| t.flow.seek_sectors),
+            Source::Flags => {
+                let ids = names.flags.map(Symbol::id);
+                chosen.texts(|_, r| ids[usize::from(r.flags & 15)])
+            }
+            Source::Error => chosen.maybe_ints(|_, r| errno(r.status)),
+            Source::Merges => int(chosen.ints(|_, r| i64::from(r.merges))),
+            Source::Wait => chosen.maybe_ints(|_, r| times(r).0),
+            Source::Service => chosen.maybe_ints(|_, r| times(r).1),
+            Source::Latency => chosen.maybe_ints(|_, r| times(r).2),
+            Source::InFlight => chosen.maybe_ints(|i, _| drained.flows[i].in_flight),
+            Source::Seek => chosen.maybe_ints(|i, _| drained.flows[i].seek_sectors),
         }
+    }
+}
+
+impl Chosen<'_> {
+    /// Calls `get` with the position and the record of each row.
+    fn ints(&self, get: impl Fn(usize, &Record) -> i64) -> ScalarBuffer<i64> {
+        let rows = self.rows.iter();
+        rows.map(|i| get(*i as usize, self.record(*i))).collect()
+    }
+
+    fn texts(&self, get: impl Fn(usize, &Record) -> u32) -> Column {
+        let rows = self.rows.iter();
+        let ids: ScalarBuffer<u32> = rows.map(|i| get(*i as usize, self.record(*i))).collect();
+        Column::Text(UInt32Array::new(ids, None))
+    }
+
+    fn maybe_ints(&self, mut get: impl FnMut(usize, &Record) -> Option<i64>) -> Column {
+        let (values, nulls) = self.gather(|i| get(i as usize, self.record(i)));
+        Column::Int(Int64Array::new(values, nulls))
+    }
+
+    fn maybe_texts(&self, mut get: impl FnMut(usize, &Record) -> Option<Symbol>) -> Column {
+        let (ids, nulls) = self.gather(|i| get(i as usize, self.record(i)).map(Symbol::id));
+        Column::Text(UInt32Array::new(ids, nulls))
+    }
+
+    fn maybe_submitted(&self, get: impl Fn(&Submitter) -> Option<i64>) -> Column {
+        let (values, nulls) = self.gather(|i| get(self.submitter(i)));
+        Column::Int(Int64Array::new(values, nulls))
+    }
+
+    fn maybe_named(&self, mut get: impl FnMut(&Submitter) -> Option<Symbol>) -> Column {
+        let (ids, nulls) = self.gather(|i| get(self.submitter(i)).map(Symbol::id));
+        Column::Text(UInt32Array::new(ids, nulls))
+    }
+
+    fn record(&self, row: u32) -> &Record {
+        &self.drained.records[self.drained.told[row as usize].at as usize]
+    }
+
+    fn submitter(&self, row: u32) -> &Submitter {
+        &self.drained.submitters[self.drained.told[row as usize].at as usize]
+    }
+
+    fn gather<V: ArrowNativeType>(
+        &self,
+        mut get: impl FnMut(u32) -> Option<V>,
+    ) -> (ScalarBuffer<V>, Option<NullBuffer>) {
+        let mut values = Vec::with_capacity(self.rows.len());
+        let mut nulls = NullBufferBuilder::new(self.rows.len());
+        for row in self.rows {
+            let value = get(*row);
+            nulls.append(value.is_some());
+            values.push(value.unwrap_or_default());
+        }
+        (values.into(), nulls.finish())
     }
 }
 
@@ -241,8 +346,8 @@ fn letters(bits: u8) -> String {
 
 /// `blk_errors` of block/blk-core.c. Numbers from 14 on changed their meaning between kernels and count as EIO.
 fn errno(status: u16) -> Option<i64> {
-    if status & ERRNO != 0 {
-        return Some(i64::from(status & !ERRNO));
+    if let negative @ ..0 = status as i16 {
+        return Some(-i64::from(negative));
     }
     let errno = match status {
         0 => return None,
@@ -262,43 +367,4 @@ fn errno(status: u16) -> Option<i64> {
         _ => libc::EIO,
     };
     Some(i64::from(errno))
-}
-
-fn ints(rows: &[&Told], get: impl Fn(&Told) -> i64) -> Column {
-    Column::ints(rows.iter().map(|t| get(t)).collect())
-}
-
-fn texts(rows: &[&Told], get: impl Fn(&Told) -> Symbol) -> Column {
-    let ids: Vec<u32> = rows.iter().map(|t| get(t).id()).collect();
-    Column::Text(UInt32Array::new(ids.into(), None))
-}
-
-fn maybe_ints(rows: &[&Told], get: impl FnMut(&Told) -> Option<i64>) -> Column {
-    let (values, nulls) = gather(rows, get);
-    Column::Int(Int64Array::new(values.into(), nulls))
-}
-
-fn maybe_texts(rows: &[&Told], mut get: impl FnMut(&Told) -> Option<Symbol>) -> Column {
-    let (values, nulls) = gather(rows, |t| get(t).map(Symbol::id));
-    Column::Text(UInt32Array::new(values.into(), nulls))
-}
-
-fn gather<V: Default>(
-    rows: &[&Told],
-    mut get: impl FnMut(&Told) -> Option<V>,
-) -> (Vec<V>, Option<NullBuffer>) {
-    let mut known = Vec::new();
-    let mut values = Vec::with_capacity(rows.len());
-    for (i, row) in rows.iter().enumerate() {
-        let value = get(row);
-        if value.is_none() && known.is_empty() {
-            known.resize(rows.len(), true);
-        }
-        if value.is_none() {
-            known[i] = false;
-        }
-        values.push(value.unwrap_or_default());
-    }
-    let nulls = (!known.is_empty()).then(|| NullBuffer::new(BooleanBuffer::from(known)));
-    (values, nulls)
 }

@@ -48,12 +48,11 @@ struct record {
 	__u32 device;		/* dev_t as the kernel keeps it: major << 20 | minor */
 	__u8 what;
 	__u8 flags;
-	__u16 status;		/* blk_status_t; kernels before 5.18: ERRNO | errno */
+	__u16 status;		/* blk_status_t; kernels before 5.18: a negative errno */
 	__u16 merges;		/* bios beyond the first */
 	__u16 cpu;		/* that issued it */
 };
 _Static_assert(sizeof(struct record) == 64, "struct record");
-#define ERRNO 0x8000
 
 /* A record with who submitted the request; written when a query needs to know. */
 struct wide_record {
@@ -80,6 +79,12 @@ enum state {
 	ISSUED = 2,
 };
 
+/* What happened to a request on its way. */
+enum change {
+	REQUEUED = 1,		/* will be issued again */
+	CHANGED = 2,		/* a part is done: sector and size have moved */
+};
+
 /* A request in flight. The first cache line is what nearly every query needs. */
 struct entry {
 	__u64 insert_ns;	/* 0 if not seen */
@@ -95,10 +100,11 @@ struct entry {
 	__u8 flags;
 	__u8 clauses;		/* that it may yet pass */
 	__u8 state;
-	__u8 requeued;
-	__u8 odd;		/* opened by an unusual event while nothing else is tracked */
+	__u8 changed;		/* of enum change */
+	__u8 odd;		/* opened when a part of the request was done: its beginning is unknown */
 	__u64 odd_ns;		/* when it was opened so */
-	__u64 spare;
+	__u32 way;		/* of its bucket */
+	__u32 spare;
 	__u64 cgroup;
 	__u64 comm[2];
 	__u32 pid;
@@ -187,8 +193,9 @@ struct config {
 	__u8 comm;
 	__u8 pid;
 	__u8 merges;
+	__u8 flags;
 	__u8 ordered;		/* plain stores become visible in order (x86) */
-	__u8 spare[3];
+	__u8 spare[2];
 };
 _Static_assert(sizeof(struct config) == 648, "struct config");
 

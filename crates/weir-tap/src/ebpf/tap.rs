@@ -9,15 +9,16 @@ use weir_model::{Demand, Symbol};
 use super::cgroups::{Cgroups, Root};
 use super::clock;
 use super::completeness::Census;
+use super::cost::RunTime;
 use super::devices::{DeviceChoice, Devices};
 use super::explain;
 use super::flow::{Flow, Flows};
-use super::layout::{Config, count};
+use super::layout::{Config, Record, count};
 use super::needs::Needs;
 use super::order::Lanes;
 use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
-use super::rows::{Names, Rows, Told};
+use super::rows::{Drained, Names, Place, Rows, Told};
 use super::tables::{self, Known};
 use crate::{Count, Said, Tap, TapError};
 
@@ -56,6 +57,7 @@ pub struct BlockTap {
     devices: Devices,
     said: VecDeque<Said>,
     told: Vec<Told>,
+    flows_told: Vec<Flow>,
     flows: Option<Flows>,
     census: Census,
     pace: Pace,
@@ -125,6 +127,7 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
         names: Names::new(Cgroups::new(root), clock::epoch_offset_ns()),
         said: VecDeque::new(),
         told: Vec::new(),
+        flows_told: Vec::new(),
         flows: (needs.columns.in_flight || needs.columns.seek).then(Flows::default),
         census: Census::default(),
         pace: Pace::new(now),
@@ -144,6 +147,12 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
 }
 
 impl BlockTap {
+    /// What the kernel says of the programs' runs, while [`super::cost::Statistics`] are on.
+    pub fn run_times(&self) -> Vec<RunTime> {
+        let live = self.live.as_ref();
+        live.map(|l| l.programs.run_times()).unwrap_or_default()
+    }
+
     fn go_live(
         &mut self,
         options: &LiveOptions,
@@ -152,7 +161,7 @@ impl BlockTap {
     ) -> Result<(), TapError> {
         let kernel_has = programs::tracepoints()?;
         let has = |name: &str| kernel_has(name) && !options.without.iter().any(|w| w == name);
-        let bios = self.devices.iter().any(|d| d.bio_based && d.demands != 0);
+        let bios = self.devices.wanted_disks().iter().any(|d| d.bio_based);
         let probes = programs::probes(&self.needs, &has, bios);
         let config = Config::new(
             &self.needs,
@@ -185,55 +194,85 @@ impl BlockTap {
             return;
         };
         live.lanes.drain(&live.programs);
-        let full = self.pace.drained(
-            live.lanes.ready().len(),
-            live.lanes.holds_back(),
-            live.lanes.fill(),
-        );
+        let settled = live.lanes.settled().len();
+        let full = self
+            .pace
+            .drained(settled, live.lanes.holds_back(), live.lanes.fill());
         if full {
             self.lost.add(live, self.pace.was_late());
         }
-        self.events += live.lanes.ready().len() as i64;
-        self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
-        self.tell();
-        for (demand, rows) in self.rows.iter().enumerate() {
-            if let Some(batch) = rows.build(&self.told, &mut self.names) {
-                self.said.push_back(Said::Rows { demand, batch });
-            }
+        if settled == 0 {
+            return;
         }
+        self.events += settled as i64;
+        self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
+        self.find_devices();
+        self.line_up();
     }
 
-    /// Gives each record its device, the demands that want it, and its place among the disk's requests.
-    fn tell(&mut self) {
-        self.told.clear();
+    /// Makes sure that the devices of the records are known, as far as anybody knows them.
+    fn find_devices(&mut self) {
         let Some(live) = &self.live else {
             return;
         };
-        let records = live.lanes.ready();
-        let unknown = records.iter().any(|r| self.devices.get(r.device).is_none());
+        let records = live.lanes.records();
+        let new = |r: &Record| self.devices.get(r.device).is_none();
+        // Records of one device come in droves.
+        let mut last = None;
+        let unknown = records.iter().any(|r| {
+            let same = last == Some(r.device);
+            last = Some(r.device);
+            !same && new(r)
+        });
         if unknown && self.looked.elapsed() > LOOK_AGAIN {
             self.look_at_devices();
         }
+    }
+
+    /// Makes rows of the settled records.
+    fn line_up(&mut self) {
         let Some(live) = &self.live else {
             return;
         };
-        let mut last = None;
-        for record in live.lanes.ready() {
-            let device = match last {
-                Some((number, device)) if number == record.device => device,
-                _ => self.devices.get(record.device),
-            };
-            last = Some((record.device, device));
-            let flow = match &mut self.flows {
-                Some(flows) => flows.see(record, device.map_or(record.device, |d| d.disk)),
-                None => Flow::default(),
-            };
-            self.told.push(Told {
-                record: *record,
-                pdisk: device.map(|d| d.path),
-                demands: device.map_or(self.devices.demands_for_unknown(), |d| d.demands),
-                flow,
-            });
+        let records = live.lanes.records();
+        self.told.clear();
+        self.flows_told.clear();
+        let mut places: Vec<(u32, Place)> = Vec::new();
+        let mut place = 0;
+        for at in live.lanes.settled() {
+            let record = &records[at as usize];
+            if places
+                .get(place)
+                .is_none_or(|(number, _)| *number != record.device)
+            {
+                let known = places
+                    .iter()
+                    .position(|(number, _)| *number == record.device);
+                place = known.unwrap_or(places.len());
+                if known.is_none() {
+                    places.push((record.device, self.devices.place(record.device)));
+                }
+            }
+            let place = place as u32;
+            self.told.push(Told { at, place });
+            if let Some(flows) = &mut self.flows {
+                let device = self.devices.get(record.device);
+                let disk = device.map_or(record.device, |d| d.disk);
+                self.flows_told.push(flows.see(record, disk));
+            }
+        }
+        let places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
+        let drained = Drained {
+            records,
+            submitters: live.lanes.submitters(),
+            told: &self.told,
+            flows: &self.flows_told,
+            places: &places,
+        };
+        for (demand, rows) in self.rows.iter().enumerate() {
+            if let Some(batch) = rows.build(&drained, &mut self.names) {
+                self.said.push_back(Said::Rows { demand, batch });
+            }
         }
     }
 
@@ -335,7 +374,12 @@ impl Tap for BlockTap {
         };
         counts.push(whole("events_late", None, live.lanes.late() as i64));
         counts.push(whole("requests_expired", None, self.expired));
-        let missed = live.programs.recursion_misses() as i64;
+        let missed = live
+            .programs
+            .run_times()
+            .iter()
+            .map(|p| p.missed as i64)
+            .sum();
         counts.push(whole("events_lost", Some("recursion"), missed));
         for disk in self.census.disks() {
             let of = |counter, total| Count {

@@ -1,0 +1,262 @@
+//! What the live tap costs per I/O, in each of its modes, beside no probe and beside empty programs.
+//!
+//! `cargo run --release -p weir-tap --example tap_cost -- [--rounds N] [--seconds S] [--modes a,b] [--stats]`
+//!
+//! A loop device on memory is kept busy by fio (4 KiB random reads, one in a hundred 8 KiB, 32 at a time). The modes take turns, so that
+//! a noisy neighbour hits all alike; rates are medians, costs the least of the rounds. `--stats` takes the kernel's run time of the programs instead, which slows
+//! them down by itself: the rates of such a run mean nothing, and those of a run without it are the ones to compare.
+
+#[allow(dead_code)] // the live tests use more of it
+#[path = "../tests/live/disk.rs"]
+mod disk;
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use disk::LoopDisk;
+use weir_model::event::{io_schema, iostream_schema};
+use weir_model::{Clause, Demand, KernelField, Predicate, Symbol, Test};
+use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
+use weir_tap::ebpf::{self, BlockTap, LiveOptions};
+use weir_tap::{Said, Tap};
+
+/// A mode: its name, the stream, its columns (all, if none are named) and the selection.
+type Mode = (
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    fn() -> Vec<Test>,
+);
+
+/// The columns that the thesis's queries see.
+const THESIS: &[&str] = &["ts", "type", "op", "req_id", "sector", "sectors", "pdisk"];
+
+const MODES: &[Mode] = &[
+    ("none", "", &[], Vec::new),
+    ("empty", "", &[], Vec::new),
+    ("requests and responses", "IOstream", THESIS, Vec::new),
+    ("responses", "IOstream", THESIS, || {
+        vec![text(KernelField::Kind, "R")]
+    }),
+    ("finished, count", "IO", &["op"], Vec::new),
+    ("1 % of responses", "IOstream", THESIS, || {
+        vec![
+            text(KernelField::Kind, "R"),
+            number(KernelField::Sectors, 16, 16),
+        ]
+    }),
+    ("1 % of both", "IOstream", THESIS, || {
+        vec![number(KernelField::Sectors, 16, 16)]
+    }),
+    ("finished, service", "IO", &["op", "service"], Vec::new),
+    ("finished, latency", "IO", &["op", "latency"], Vec::new),
+    ("latency over 1 s", "IO", &["op", "latency"], || {
+        vec![number(KernelField::Latency, 1_000_000_000, i64::MAX)]
+    }),
+    ("recording", "recording", &[], Vec::new),
+];
+
+fn text(field: KernelField, text: &str) -> Test {
+    let texts = vec![Symbol::new(text)];
+    Test::In { field, texts }
+}
+
+fn number(field: KernelField, low: i64, high: i64) -> Test {
+    Test::Between { field, low, high }
+}
+
+/// One round of one mode.
+#[derive(Clone, Default)]
+struct Round {
+    iops: f64,
+    ios: f64,
+    programs: Vec<RunTime>,
+    consumer_ns: f64,
+    rows: f64,
+    lost: i64,
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let after = |name: &str| {
+        let at = args.iter().position(|a| a == name)?;
+        args.get(at + 1)
+    };
+    let number = |name: &str, default: u64| {
+        after(name).map_or(default, |n| n.parse().expect("a whole number"))
+    };
+    let (rounds, seconds) = (number("--rounds", 3), number("--seconds", 2));
+    let only: Vec<&str> = after("--modes").map_or(Vec::new(), |m| m.split(',').collect());
+    let disk = LoopDisk::new(256).unwrap_or_else(|e| panic!("a loop device is needed: {e}"));
+    let statistics = args.iter().any(|a| a == "--stats").then(|| {
+        Statistics::enable().unwrap_or_else(|e| panic!("the kernel's statistics are needed: {e}"))
+    });
+    let chosen = |m: &&Mode| {
+        only.is_empty() || ["none", "empty"].contains(&m.0) || only.iter().any(|o| m.0.contains(o))
+    };
+    let modes: Vec<&Mode> = MODES.iter().filter(chosen).collect();
+    let mut results = vec![Vec::new(); modes.len()];
+    measure(&MODES[0], &disk, 1);
+    for _ in 0..rounds {
+        for (mode, results) in modes.iter().zip(&mut results) {
+            results.push(measure(mode, &disk, seconds));
+        }
+    }
+    print(&modes, &results, statistics.is_some());
+}
+
+fn print(modes: &[&Mode], results: &[Vec<Round>], with_statistics: bool) {
+    println!(
+        "{:<24} {:>9} {:>6} {:>12} {:>12} {:>9} {:>6}",
+        "mode", "IOPS", "ratio", "program ns", "consumer ns", "rows/I/O", "lost"
+    );
+    let base = median(&results[0], |r| r.iops);
+    for (mode, rounds) in modes.iter().zip(results) {
+        let iops = median(rounds, |r| r.iops);
+        let program = least(rounds, |r| above_empty(r, &results[1]));
+        println!(
+            "{:<24} {:>9.0} {:>6.3} {:>12} {:>12.1} {:>9.3} {:>6}",
+            mode.0,
+            iops,
+            iops / base,
+            if with_statistics {
+                format!("{program:.1}")
+            } else {
+                "-".into()
+            },
+            least(rounds, |r| r.consumer_ns),
+            median(rounds, |r| r.rows),
+            rounds.iter().map(|r| r.lost).sum::<i64>(),
+        );
+    }
+}
+
+/// Time in the programs for one I/O, less what as many empty ones take.
+fn above_empty(round: &Round, empty: &[Round]) -> f64 {
+    let per_run = |tracepoint: &str| {
+        let runs = |r: &Round| {
+            let found = r.programs.iter().find(|p| p.tracepoint == tracepoint);
+            found.map_or(0.0, |p| p.time_ns as f64 / p.runs.max(1) as f64)
+        };
+        least(empty, runs)
+    };
+    let above = |p: &RunTime| p.time_ns as f64 - p.runs as f64 * per_run(p.tracepoint);
+    round.programs.iter().map(above).sum::<f64>() / round.ios
+}
+
+fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    let mut values: Vec<f64> = rounds.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Neighbours only ever add to a cost.
+fn least(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    rounds.iter().map(of).fold(f64::INFINITY, f64::min)
+}
+
+fn measure(mode: &Mode, disk: &LoopDisk, seconds: u64) -> Round {
+    match mode.0 {
+        "none" => with_fio(disk, seconds, |_| ()),
+        "empty" => {
+            let programs = EmptyPrograms::attach().unwrap_or_else(|e| panic!("{e}"));
+            let round = with_fio(disk, seconds, |_| ());
+            Round {
+                programs: programs.run_times(),
+                ..round
+            }
+        }
+        _ => {
+            let mut tap = open(mode, disk);
+            let (mut rows, mut consumer) = (0, 0);
+            let round = with_fio(disk, seconds, |fio| {
+                (rows, consumer) = consume(&mut tap, fio)
+            });
+            let programs = tap.run_times();
+            let counts = tap.counts();
+            let lost = counts.iter().filter(|c| c.counter == "events_lost");
+            Round {
+                programs,
+                consumer_ns: consumer as f64 / round.ios,
+                rows: rows as f64 / round.ios,
+                lost: lost.map(|c| c.total).sum(),
+                ..round
+            }
+        }
+    }
+}
+
+fn open(mode: &Mode, disk: &LoopDisk) -> BlockTap {
+    let (_, stream, columns, tests) = mode;
+    let schema = if *stream == "IOstream" {
+        iostream_schema()
+    } else {
+        io_schema()
+    };
+    let all = 0..schema.len();
+    let columns = if columns.is_empty() {
+        all.collect()
+    } else {
+        columns.iter().map(|c| schema.index(c)).collect()
+    };
+    let demand = Demand {
+        stream: (*stream).into(),
+        columns,
+        predicate: Predicate {
+            clauses: vec![Clause { tests: tests() }],
+        },
+    };
+    let options = LiveOptions {
+        devices: ebpf::DeviceChoice::Named(vec![disk.path().into()]),
+        ..LiveOptions::default()
+    };
+    ebpf::open(&[demand], &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Takes rows until fio has ended: how many there were, and the processor time it took.
+fn consume(tap: &mut BlockTap, fio: &mut Child) -> (usize, i64) {
+    let start = thread_time_ns();
+    let mut rows = 0;
+    let mut looked = Instant::now();
+    loop {
+        if let Said::Rows { batch, .. } = tap
+            .next(Duration::from_millis(50))
+            .expect("a live tap goes on")
+        {
+            rows += batch.len();
+        }
+        if looked.elapsed() > Duration::from_millis(100) {
+            looked = Instant::now();
+            if fio.try_wait().expect("fio is ours").is_some() {
+                return (rows, thread_time_ns() - start);
+            }
+        }
+    }
+}
+
+fn with_fio(disk: &LoopDisk, seconds: u64, mut meanwhile: impl FnMut(&mut Child)) -> Round {
+    let file = format!("--filename={}", disk.path());
+    let runtime = format!("--runtime={seconds}");
+    let load = "--rw=randread --bssplit=4k/99:8k/1 --iodepth=32 --ioengine=libaio --direct=1 --time_based \
+                --norandommap --randrepeat=0 --output-format=terse --terse-version=3";
+    let mut fio = Command::new("fio")
+        .arg("--name=cost")
+        .args(load.split_whitespace())
+        .args([&file, &runtime])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("fio is needed: {e}"));
+    meanwhile(&mut fio);
+    let output = fio.wait_with_output().expect("fio is ours");
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Fields 8 and 9 of fio's terse version 3: reads per second, and how many milliseconds that lasted.
+    let field = |i: usize| text.split(';').nth(i).and_then(|f| f.parse::<f64>().ok());
+    let (Some(iops), Some(millis)) = (field(7), field(8)) else {
+        panic!("fio says no rate: {text}");
+    };
+    Round {
+        iops,
+        ios: iops * millis / 1000.0,
+        ..Round::default()
+    }
+}

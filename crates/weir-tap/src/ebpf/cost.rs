@@ -1,0 +1,109 @@
+//! What the live tap costs, by the kernel's own account: run time of each program, and empty programs to compare with.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys::{self, bpf_prog_info};
+use weir_model::Nanos;
+
+use super::layout::Config;
+use super::needs::Needs;
+use super::programs::{Probe, Programs, Sizes};
+use super::tap::LiveOptions;
+use crate::TapError;
+
+/// How often a program ran and how long, since statistics were switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunTime {
+    /// The tracepoint that it hangs on.
+    pub tracepoint: &'static str,
+    /// Runs.
+    pub runs: u64,
+    /// Time in them, all together.
+    pub time_ns: u64,
+    /// Runs that did not take place because the program was already running on that processor.
+    pub missed: u64,
+}
+
+/// While this is held, the kernel takes the time of every program; it costs each run some 50 ns.
+#[derive(Debug)]
+pub struct Statistics {
+    _fd: OwnedFd,
+}
+
+impl Statistics {
+    /// Switches them on (`BPF_ENABLE_STATS`, kernel 5.8).
+    ///
+    /// # Errors
+    /// Without CAP_SYS_ADMIN.
+    pub fn enable() -> io::Result<Statistics> {
+        // SAFETY: a system call on numbers; the descriptor it gives is nobody else's.
+        let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+        if fd < 0 {
+            return Err(io::Error::from_raw_os_error(-fd));
+        }
+        // SAFETY: the call succeeded, so this is an open descriptor, owned here only.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Statistics { _fd: fd })
+    }
+}
+
+/// The statistics of one program.
+pub(super) fn run_time(tracepoint: &'static str, program: BorrowedFd<'_>) -> RunTime {
+    let mut told = bpf_prog_info::default();
+    let mut bytes = size_of::<bpf_prog_info>() as u32;
+    // SAFETY: room for the answer and its true size, both alive during the call.
+    let failed =
+        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut told, &mut bytes) };
+    if failed != 0 {
+        return RunTime {
+            tracepoint,
+            ..RunTime::default()
+        };
+    }
+    RunTime {
+        tracepoint,
+        runs: told.run_cnt,
+        time_ns: told.run_time_ns,
+        missed: told.recursion_misses,
+    }
+}
+
+/// Processor time of the calling thread.
+pub fn thread_time_ns() -> Nanos {
+    super::clock::thread_ns()
+}
+
+/// Programs that do nothing, on the tracepoints of a request's life.
+#[derive(Debug)]
+pub struct EmptyPrograms(Programs);
+
+impl EmptyPrograms {
+    /// Attaches them.
+    ///
+    /// # Errors
+    /// As [`super::open`].
+    pub fn attach() -> Result<EmptyPrograms, TapError> {
+        let empty = |program, tracepoint| Probe {
+            program,
+            tracepoint,
+            without: "",
+        };
+        let probes = [
+            empty("empty_start", "block_io_start"),
+            empty("empty_issue", "block_rq_issue"),
+            empty("empty_complete", "block_rq_complete"),
+        ];
+        let sizes = Sizes::new(&LiveOptions::default(), false)?;
+        let config = Config::new(&Needs::of(&[])?, &sizes, true, false);
+        let mut programs = Programs::load(&probes, &config, &sizes)?;
+        programs.attach()?;
+        Ok(EmptyPrograms(programs))
+    }
+
+    /// What each took so far.
+    pub fn run_times(&self) -> Vec<RunTime> {
+        self.0.run_times()
+    }
+}

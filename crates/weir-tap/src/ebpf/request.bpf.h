@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * What is known of one request: read from the kernel's structures, kept in its entry, tested by the
+ * selections, written into a record.
+ */
+#ifndef WEIR_REQUEST_BPF_H
+#define WEIR_REQUEST_BPF_H
+
+#include "table.bpf.h"
+
+/* Lives in registers while a program runs. */
+struct io {
+	__u64 insert_ns;
+	__u64 issue_ns;
+	__u64 sector;
+	__u64 cgroup;
+	__u64 comm[2];
+	__u64 wait_ns;
+	__u64 service_ns;
+	__u64 latency_ns;
+	__u32 bytes;
+	__u32 device;
+	__u32 index;
+	__u32 marks;
+	__u32 pid;
+	__u16 merges;
+	__u16 cpu;
+	__u16 status;
+	__u8 op;
+	__u8 flags;
+	__u8 clauses;
+	__u8 state;
+};
+
+static __always_inline void keep(struct entry *e, const struct io *io, bool is_odd)
+{
+	e->insert_ns = io->insert_ns;
+	e->issue_ns = io->issue_ns;
+	e->sector = io->sector;
+	e->bytes = io->bytes;
+	e->device = io->device;
+	e->index = io->index;
+	e->merges = io->merges;
+	e->cpu = io->cpu;
+	e->status = io->status;
+	e->op = io->op;
+	e->flags = io->flags;
+	e->clauses = io->clauses;
+	e->state = io->state;
+	e->changed = 0;
+	e->odd = is_odd;
+	if (config.wide) {
+		e->cgroup = io->cgroup;
+		e->comm[0] = io->comm[0];
+		e->comm[1] = io->comm[1];
+		e->pid = io->pid;
+	}
+}
+
+static __always_inline void recall(struct io *io, const struct entry *e)
+{
+	io->insert_ns = e->insert_ns;
+	io->issue_ns = e->issue_ns;
+	io->sector = e->sector;
+	io->bytes = e->bytes;
+	io->device = e->device;
+	io->index = e->index;
+	io->merges = e->merges;
+	io->cpu = e->cpu;
+	io->status = e->status;
+	io->op = e->op;
+	io->flags = e->flags;
+	io->clauses = e->clauses;
+	io->state = e->state;
+	if (config.wide) {
+		io->cgroup = e->cgroup;
+		io->comm[0] = e->comm[0];
+		io->comm[1] = e->comm[1];
+		io->pid = e->pid;
+	}
+}
+
+/* ---- What the kernel says ------------------------------------------------------------------ */
+
+/* What each of the kernel's operations below 16 is to us, four bits each. */
+#define AS(kernel_op, op) ((__u64)(OP_OTHER ^ (op)) << (kernel_op) * 4)
+static __always_inline __u8 op_of(__u32 opf)
+{
+	__u64 table = 0x7777777777777777ULL ^ AS(REQ_OP_READ, OP_READ) ^ AS(REQ_OP_WRITE, OP_WRITE) ^
+		      AS(REQ_OP_FLUSH, OP_FLUSH) ^ AS(REQ_OP_DISCARD, OP_DISCARD) ^
+		      AS(REQ_OP_SECURE_ERASE, OP_DISCARD) ^ AS(REQ_OP_WRITE_ZEROES, OP_WRITE_ZEROES);
+	__u32 op = opf & 0xff;
+
+	if (core_enum_exists(enum req_op___append, REQ_OP_ZONE_APPEND))
+		table ^= AS(core_enum_value(enum req_op___append, REQ_OP_ZONE_APPEND), OP_WRITE);
+	else if (core_enum_exists(enum req_opf___append, REQ_OP_ZONE_APPEND___opf))
+		table ^= AS(core_enum_value(enum req_opf___append, REQ_OP_ZONE_APPEND___opf), OP_WRITE);
+	if (op > 15)
+		return OP_OTHER;
+	return table >> op * 4 & 15;
+}
+
+static __always_inline __u8 flags_of(__u32 opf)
+{
+	if (!config.flags)
+		return 0;
+	return (opf >> __REQ_FUA & 1) * FLAG_FUA | (opf >> __REQ_RAHEAD & 1) * FLAG_READ_AHEAD |
+	       (opf >> __REQ_SYNC & 1) * FLAG_SYNC | (opf >> __REQ_META & 1) * FLAG_META;
+}
+
+/*
+ * A request's fields, all read at once: the verifier searches the kernel's whole type information for
+ * each access, on each path that it follows.
+ */
+struct view {
+	struct request *rq;
+	struct bio *bio;
+	__u64 sector;
+	__u32 opf;
+	__u32 bytes;
+	__u8 op;
+	bool flush_step;	/* part of a flush sequence: not what its submitter waits for */
+};
+
+static __always_inline struct view view_of(struct request *rq)
+{
+	struct view v = {
+		.rq = rq,
+		.opf = rq->cmd_flags,
+		.bytes = rq->__data_len,
+		.sector = rq->__sector,
+		.bio = rq->bio,
+	};
+	__u32 flags = rq->rq_flags, bit = 1 << 4;
+
+	if (core_enum_exists(enum rqf_flags___seq, __RQF_FLUSH_SEQ))
+		bit = 1 << core_enum_value(enum rqf_flags___seq, __RQF_FLUSH_SEQ);
+	v.flush_step = flags & bit;
+	v.op = op_of(v.opf);
+	return v;
+}
+
+/* The device it was addressed to: a partition if one was named, else the disk. */
+static __always_inline __u32 device_of(const struct view *v)
+{
+	struct gendisk *disk;
+
+	if (v->bio)
+		return v->bio->bi_bdev->bd_dev;
+	if (core_field_exists(((struct request___disk *)v->rq)->rq_disk))
+		disk = ((struct request___disk *)v->rq)->rq_disk;
+	else
+		disk = v->rq->q->disk;
+	if (!disk)
+		return 0;
+	return (__u32)disk->major << 20 | disk->first_minor;
+}
+
+static __always_inline __u64 cgroup_of(struct bio *bio)
+{
+	struct blkcg_gq *blkg;
+
+	if (!config.cgroup || !bio || !core_field_exists(bio->bi_blkg))
+		return 0;
+	blkg = bio->bi_blkg;
+	if (!blkg)
+		return 0;
+	return blkg->blkcg->css.cgroup->kn->id;
+}
+
+/* How many bios follow the first; counting ends at a number that no request reaches with pages of 4 KiB. */
+#define BIOS_MAX 1024
+static __always_inline __u16 merges_of(const struct view *v)
+{
+	struct bio *bio = v->bio;
+	__u32 merges;
+
+	if (!config.merges || !bio)
+		return 0;
+	for (merges = 0; merges < BIOS_MAX; merges++) {
+		bio = bio->bi_next;
+		if (!bio)
+			break;
+	}
+	return merges;
+}
+
+static __always_inline void describe(struct io *io, const struct view *v)
+{
+	io->op = v->op;
+	io->bytes = v->bytes;
+	io->sector = v->sector;
+	if (v->op == OP_WRITE && !v->bytes)
+		io->op = OP_FLUSH;
+	if (io->op == OP_FLUSH)
+		io->sector = UNKNOWN;
+	io->flags = flags_of(v->opf);
+}
+
+/* Where it goes; false if that device is not wanted. */
+static __always_inline bool locate(struct io *io, __u32 device)
+{
+	struct marks marks = device_marks(device);
+
+	io->device = device;
+	io->index = marks.index;
+	io->marks = marks.bits;
+	return marks.bits & MARK_WANTED;
+}
+
+/* Who is submitting: the current task, at insertion only. */
+static __always_inline void identify(struct io *io)
+{
+	__u64 comm[2] = {};
+
+	if (config.pid)
+		io->pid = bpf_get_current_pid_tgid() >> 32;
+	if (config.comm) {
+		bpf_get_current_comm(comm, sizeof(comm));
+		io->comm[0] = comm[0];
+		io->comm[1] = comm[1];
+	}
+	/* Without the io controller the bio belongs to the root cgroup (1): the submitter says more. */
+	if (config.task_cgroup && io->cgroup <= 1)
+		io->cgroup = bpf_get_current_cgroup_id();
+}
+
+/* ---- Selections ---------------------------------------------------------------------------- */
+
+/* In the order in which they come to be known. */
+#define AT_INSERT (TEST_OP | TEST_PID | TEST_COMM)
+#define AT_ISSUE (TEST_OP | TEST_SECTORS | TEST_SECTOR)
+#define WHERE (TEST_DEVICE | TEST_CGROUP)
+#define TIMES (TEST_WAIT | TEST_SERVICE | TEST_LATENCY)
+
+#define CLAUSES_ALL ((1 << CLAUSES) - 1)
+
+static __always_inline bool within(__u64 value, const volatile __u64 *bounds)
+{
+	return value != UNKNOWN && value >= bounds[0] && value <= bounds[1];
+}
+
+static __always_inline bool passes(__u32 i, const struct io *io, __u32 tests, __u32 cgroup_marks)
+{
+	const volatile struct clause *c = &config.clauses[i];
+	__u32 sectors = io->bytes >> 9;
+	__u32 n;
+
+	tests &= c->tests;
+	if (tests & TEST_OP && !(c->ops >> io->op & 1))
+		return false;
+	if (tests & TEST_SECTORS && (sectors < c->sectors[0] || sectors > c->sectors[1]))
+		return false;
+	if (tests & TEST_SECTOR && !within(io->sector, c->sector))
+		return false;
+	if (tests & TEST_DEVICE && !(io->marks >> (1 + i) & 1))
+		return false;
+	if (tests & TEST_CGROUP && !(cgroup_marks >> (1 + i) & 1))
+		return false;
+	if (tests & TEST_PID && (!io->pid || io->pid < c->pid[0] || io->pid > c->pid[1]))
+		return false;
+	if (tests & TEST_COMM) {
+		bool found = false;
+#pragma unroll
+		for (n = 0; n < COMMS; n++)
+			if (n < c->comms && io->comm[0] == c->comm[n][0] &&
+			    io->comm[1] == c->comm[n][1])
+				found = true;
+		if (!found)
+			return false;
+	}
+	if (tests & TEST_WAIT && !within(io->wait_ns, c->wait_ns))
+		return false;
+	if (tests & TEST_SERVICE && !within(io->service_ns, c->service_ns))
+		return false;
+	if (tests & TEST_LATENCY && !within(io->latency_ns, c->latency_ns))
+		return false;
+	return true;
+}
+
+/* The clauses, a bit each, that pass those of `tests` that they make. */
+static __always_inline __u8 passing(const struct io *io, __u32 tests)
+{
+	__u32 in_use = 0, cgroup_marks = MARKS_ALL, i;
+	__u8 clauses = 0;
+
+#pragma unroll
+	for (i = 0; i < CLAUSES; i++)
+		if (i < config.clause_count)
+			in_use |= config.clauses[i].tests;
+	if (in_use & tests & TEST_CGROUP)
+		cgroup_marks = marks_in(&cgroups, config.cgroup_mask, io->cgroup).bits;
+#pragma unroll
+	for (i = 0; i < CLAUSES; i++)
+		if (i < config.clause_count && passes(i, io, tests, cgroup_marks))
+			clauses |= 1 << i;
+	return clauses;
+}
+
+/* ---- Records ------------------------------------------------------------------------------- */
+
+/* Programs that interrupt each other between looking at a ring and taking a slot of it. */
+#define NESTED_MAX 16
+
+static __always_inline struct wide_record *reserve(__u32 cpu, __u64 *position)
+{
+	struct lane *lane = bpf_map_lookup_elem(&lanes, &cpu);
+	__u32 slot;
+
+	if (!lane)
+		return NULL;
+	if (unlikely(lane->head - lane->tail >= config.lane_slots - NESTED_MAX))
+		return NULL;
+	*position = __sync_fetch_and_add(&lane->head, 1);
+	slot = cpu * config.lane_slots + (*position & (config.lane_slots - 1));
+	return bpf_map_lookup_elem(&records, &slot);
+}
+
+static __always_inline void commit(struct wide_record *record, __u64 position)
+{
+	barrier();
+	if (config.ordered)
+		*(volatile __u64 *)&record->narrow.mark = position + 1;
+	else
+		__sync_lock_test_and_set(&record->narrow.mark, position + 1);
+}
+
+static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const struct io *io,
+				 __u64 ts_ns)
+{
+	__u64 position;
+	struct wide_record *r = reserve(cpu, &position);
+
+	if (unlikely(!r)) {
+		COUNT(cpu, io->index, ring_full);
+		return;
+	}
+	r->narrow.ts_ns = ts_ns;
+	r->narrow.request = request;
+	r->narrow.sector = io->sector;
+	r->narrow.wait_ns = io->wait_ns;
+	r->narrow.service_ns = io->service_ns;
+	r->narrow.bytes = io->bytes;
+	r->narrow.device = io->device;
+	r->narrow.what = kind << 4 | io->op;
+	r->narrow.flags = io->flags;
+	r->narrow.status = io->status;
+	r->narrow.merges = io->merges;
+	r->narrow.cpu = io->cpu;
+	if (config.wide) {
+		r->cgroup = io->cgroup;
+		r->comm[0] = io->comm[0];
+		r->comm[1] = io->comm[1];
+		r->pid = io->pid;
+	}
+	commit(r, position);
+}
+
+#endif
