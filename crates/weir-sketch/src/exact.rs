@@ -58,7 +58,7 @@ impl ExactSum {
     pub fn merge(&mut self, other: &ExactSum) {
         let (negative, magnitude) = other.magnitude();
         for (i, &limb) in magnitude.iter().enumerate() {
-            self.accumulate([limb, 0, 0, 0], other.base + i as i32, negative);
+            self.accumulate(&[limb], other.base + i as i32, negative);
         }
         for (x, count) in SPECIALS
             .iter()
@@ -127,7 +127,7 @@ impl ExactSum {
         let (negative, magnitude) = other.magnitude();
         for (i, &limb) in magnitude.iter().enumerate() {
             let product = u128::from(limb) * u128::from(factor);
-            self.accumulate(low_limbs(product), other.base + i as i32, negative);
+            self.accumulate(&halves(product), other.base + i as i32, negative);
         }
     }
 
@@ -136,8 +136,8 @@ impl ExactSum {
         let (_, magnitude) = other.magnitude();
         for (i, &a) in magnitude.iter().enumerate() {
             for (j, &b) in magnitude.iter().enumerate() {
-                let product = low_limbs(u128::from(a) * u128::from(b));
-                self.accumulate(product, 2 * other.base + (i + j) as i32, true);
+                let product = halves(u128::from(a) * u128::from(b));
+                self.accumulate(&product, 2 * other.base + (i + j) as i32, true);
             }
         }
     }
@@ -224,43 +224,48 @@ impl ExactSum {
 
     /// Adds ± `mantissa` · `weight` · 2^`exponent`.
     fn add_product(&mut self, mantissa: u128, weight: i64, exponent: i32, negative: bool) {
+        let negative = negative != (weight < 0);
+        let (place, shift) = (exponent.div_euclid(64), exponent.rem_euclid(64) as u32);
+        // What is nearly always so: one row, and a number that lies in two limbs.
+        if weight.unsigned_abs() == 1 && mantissa.leading_zeros() >= shift {
+            return self.accumulate(&halves(mantissa << shift), place, negative);
+        }
         let factor = u128::from(weight.unsigned_abs());
-        let (low, high) = (mantissa & u128::from(u64::MAX), mantissa >> 64);
-        let low = low * factor;
-        let high = high * factor + (low >> 64);
+        let low = (mantissa & u128::from(u64::MAX)) * factor;
+        let high = (mantissa >> 64) * factor + (low >> 64);
         let product = [low as u64, high as u64, (high >> 64) as u64];
-        let shift = exponent.rem_euclid(64) as u32;
         let mut shifted = [0; 4];
         for (i, limb) in product.into_iter().enumerate() {
             let wide = u128::from(limb) << shift;
             shifted[i] |= wide as u64;
             shifted[i + 1] |= (wide >> 64) as u64;
         }
-        self.accumulate(shifted, exponent.div_euclid(64), negative != (weight < 0));
+        self.accumulate(&shifted, place, negative);
     }
 
     /// Adds or subtracts a magnitude whose first limb has place `place`.
-    fn accumulate(&mut self, magnitude: [u64; 4], place: i32, negative: bool) {
-        let Some(low) = magnitude.iter().position(|&limb| limb != 0) else {
+    fn accumulate(&mut self, magnitude: &[u64], place: i32, negative: bool) {
+        let Some(high) = magnitude.iter().rposition(|&limb| limb != 0) else {
             return;
         };
-        let high = magnitude
-            .iter()
-            .rposition(|&limb| limb != 0)
-            .expect("one is not 0");
-        let at = self.cover(place + low as i32, place + high as i32);
+        let magnitude = &magnitude[..=high];
+        let at = self.cover(place, magnitude.len());
         let was_negative = self.is_negative();
+        let (limbs, above) = self.limbs[at..].split_at_mut(magnitude.len());
         let mut carry = false;
-        for (i, limb) in self.limbs[at..].iter_mut().enumerate() {
-            let term = magnitude.get(low + i).copied().unwrap_or(0);
-            if low + i > high && !carry {
+        let step = if negative {
+            borrowing_sub
+        } else {
+            carrying_add
+        };
+        for (limb, &term) in limbs.iter_mut().zip(magnitude) {
+            (*limb, carry) = step(*limb, term, carry);
+        }
+        for limb in above {
+            if !carry {
                 break;
             }
-            (*limb, carry) = if negative {
-                borrowing_sub(*limb, term, carry)
-            } else {
-                carrying_add(*limb, term, carry)
-            };
+            (*limb, carry) = step(*limb, 0, carry);
         }
         if was_negative == negative && self.is_negative() != was_negative {
             self.limbs.push(sign_limb(was_negative));
@@ -271,8 +276,8 @@ impl ExactSum {
         }
     }
 
-    /// Makes room for places `low..=high` and one above for the sign; returns where `low` is.
-    fn cover(&mut self, low: i32, high: i32) -> usize {
+    /// Makes room for `len` limbs from place `low` on and one above for the sign; returns where the first is.
+    fn cover(&mut self, low: i32, len: usize) -> usize {
         if self.limbs.is_empty() {
             self.base = low;
         }
@@ -281,12 +286,12 @@ impl ExactSum {
             self.limbs.splice(0..0, std::iter::repeat_n(0, finer));
             self.base = low;
         }
-        let len = (high - self.base) as usize + 2;
-        if self.limbs.len() < len {
+        let at = (low - self.base) as usize;
+        if self.limbs.len() < at + len + 1 {
             let sign = sign_limb(self.is_negative());
-            self.limbs.resize(len, sign);
+            self.limbs.resize(at + len + 1, sign);
         }
-        (low - self.base) as usize
+        at
     }
 
     fn is_negative(&self) -> bool {
@@ -339,8 +344,8 @@ pub(crate) fn scale(x: f64, exponent: i32) -> f64 {
     }
 }
 
-fn low_limbs(x: u128) -> [u64; 4] {
-    [x as u64, (x >> 64) as u64, 0, 0]
+fn halves(x: u128) -> [u64; 2] {
+    [x as u64, (x >> 64) as u64]
 }
 
 fn sign_limb(negative: bool) -> u64 {

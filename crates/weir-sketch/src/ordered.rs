@@ -1,11 +1,11 @@
 //! [`OrderedCounts`]: distinct values in order, each with how often it is there.
 //!
-//! The entries lie in sorted chunks of at most [`CHUNK_MAX`], so that taking a value in or out is two binary searches and a short
-//! move inside the first-level cache, and 16 bytes hold an integer with its count. A balanced tree does the same in as many steps, but
-//! each step goes to another cache line.
+//! The values lie in sorted chunks of at most [`CHUNK_MAX`], so that taking one in or out is two binary searches and a short move
+//! inside the first-level cache, and a value takes its own size, 8 bytes for the count, and half of that again for room. A balanced tree
+//! needs as many steps, each to another cache line.
 
 /// Most entries of a chunk; a full one is split.
-const CHUNK_MAX: usize = 256;
+const CHUNK_MAX: usize = 128;
 
 /// A chunk below this is joined with a neighbour that has room.
 const CHUNK_MIN: usize = CHUNK_MAX / 4;
@@ -20,12 +20,14 @@ pub struct OrderedCounts<K> {
     bytes: usize,
 }
 
+/// A piece of the sorted list, never empty.
 #[derive(Clone, Debug)]
 struct Chunk<K> {
     /// The counts' sum.
     total: i64,
-    /// Sorted by value, no count 0, never empty.
-    entries: Vec<(K, i64)>,
+    keys: Vec<K>,
+    /// How often each is there, never 0.
+    counts: Vec<i64>,
 }
 
 impl<K> Default for OrderedCounts<K> {
@@ -48,33 +50,30 @@ impl<K: Copy + Ord> OrderedCounts<K> {
         self.total = self.total.wrapping_add(weight);
         let at = self.chunk_of(&key);
         let Some(chunk) = self.chunks.get_mut(at) else {
-            return self.insert_chunk(0, vec![(key, weight)]);
+            self.insert_chunk(0, Chunk::of_one(key, weight));
+            return weight;
         };
-        match chunk.entries.binary_search_by(|(k, _)| k.cmp(&key)) {
-            Ok(i) => {
-                chunk.total = chunk.total.wrapping_add(weight);
-                let count = &mut chunk.entries[i].1;
-                *count = count.wrapping_add(weight);
-                let count = *count;
-                if count == 0 {
-                    self.remove(at, i);
-                }
-                count
-            }
-            Err(i) => {
-                self.insert(at, i, key, weight);
-                weight
-            }
+        let i = chunk.place_of(&key);
+        if chunk.keys.get(i) != Some(&key) {
+            self.insert(at, i, key, weight);
+            return weight;
         }
+        chunk.total = chunk.total.wrapping_add(weight);
+        chunk.counts[i] = chunk.counts[i].wrapping_add(weight);
+        let count = chunk.counts[i];
+        if count == 0 {
+            self.remove(at, i);
+        }
+        count
     }
 
     /// How often `key` is there.
     pub fn count(&self, key: K) -> i64 {
-        let found = self.chunks.get(self.chunk_of(&key)).and_then(|chunk| {
-            let i = chunk.entries.binary_search_by(|(k, _)| k.cmp(&key)).ok()?;
-            Some(chunk.entries[i].1)
-        });
-        found.unwrap_or(0)
+        let chunk = self.chunks.get(self.chunk_of(&key));
+        let found = chunk.map(|chunk| (chunk, chunk.place_of(&key)));
+        found
+            .filter(|(chunk, i)| chunk.keys.get(*i) == Some(&key))
+            .map_or(0, |(c, i)| c.counts[i])
     }
 
     /// All counts together.
@@ -84,7 +83,7 @@ impl<K: Copy + Ord> OrderedCounts<K> {
 
     /// How many distinct values.
     pub fn distinct(&self) -> usize {
-        self.chunks.iter().map(|c| c.entries.len()).sum()
+        self.chunks.iter().map(|c| c.keys.len()).sum()
     }
 
     /// True when nothing is there.
@@ -94,31 +93,19 @@ impl<K: Copy + Ord> OrderedCounts<K> {
 
     /// The least value that is there.
     pub fn first(&self) -> Option<K> {
-        self.iter()
-            .find(|&(_, count)| count > 0)
-            .map(|(key, _)| key)
+        self.chunks.iter().find_map(|chunk| chunk.first_present(0))
     }
 
     /// The greatest value that is there.
     pub fn last(&self) -> Option<K> {
-        let mut back = self
-            .chunks
-            .iter()
-            .rev()
-            .flat_map(|c| c.entries.iter().rev());
-        back.find(|&&(_, count)| count > 0).map(|&(key, _)| key)
+        self.chunks.iter().rev().find_map(Chunk::last_present)
     }
 
     /// The least value from `key` on that is there.
     pub fn first_from(&self, key: K) -> Option<K> {
-        let at = self.chunk_of(&key);
-        let mut chunks = self.chunks.get(at..)?.iter();
-        let head = chunks.next()?;
-        let from = head.entries.partition_point(|(k, _)| *k < key);
-        let mut rest = head.entries[from..]
-            .iter()
-            .chain(chunks.flat_map(|c| c.entries.iter()));
-        rest.find(|&&(_, count)| count > 0).map(|&(key, _)| key)
+        let (head, rest) = self.chunks.get(self.chunk_of(&key)..)?.split_first()?;
+        let found = head.first_present(head.place_of(&key));
+        found.or_else(|| rest.iter().find_map(|chunk| chunk.first_present(0)))
     }
 
     /// The value at `rank` (0 is the least) in the sorted list of all copies.
@@ -131,7 +118,7 @@ impl<K: Copy + Ord> OrderedCounts<K> {
                 left -= total;
                 continue;
             }
-            for &(key, count) in &chunk.entries {
+            for (key, count) in chunk.iter() {
                 let count = count.max(0) as u64;
                 if left < count {
                     return Some(key);
@@ -151,7 +138,7 @@ impl<K: Copy + Ord> OrderedCounts<K> {
 
     /// The values in order with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (K, i64)> + '_ {
-        self.chunks.iter().flat_map(|c| c.entries.iter().copied())
+        self.chunks.iter().flat_map(Chunk::iter)
     }
 
     /// Takes everything of `other` in.
@@ -178,18 +165,17 @@ impl<K: Copy + Ord> OrderedCounts<K> {
     fn insert(&mut self, at: usize, i: usize, key: K, weight: i64) {
         let is_last = at + 1 == self.chunks.len();
         let chunk = &mut self.chunks[at];
-        if chunk.entries.len() < CHUNK_MAX {
-            let before = chunk.entries.capacity();
-            chunk.entries.insert(i, (key, weight));
-            self.bytes += (chunk.entries.capacity() - before) * size_of::<(K, i64)>();
-            chunk.total = chunk.total.wrapping_add(weight);
-            self.firsts[at] = chunk.entries[0].0;
+        let before = chunk.bytes();
+        if chunk.keys.len() < CHUNK_MAX {
+            chunk.insert(i, key, weight);
+            self.bytes = self.bytes + chunk.bytes() - before;
+            self.firsts[at] = chunk.keys[0];
         } else if is_last && i == CHUNK_MAX {
             // Ever greater values (sequence numbers, times) fill chunk after chunk instead of leaving halves behind.
-            self.insert_chunk(at + 1, vec![(key, weight)]);
+            self.insert_chunk(at + 1, Chunk::of_one(key, weight));
         } else {
-            let upper = chunk.entries.split_off(CHUNK_MAX / 2);
-            chunk.total = sum(&chunk.entries);
+            let upper = chunk.split();
+            self.bytes = self.bytes + chunk.bytes() - before;
             self.insert_chunk(at + 1, upper);
             match i.checked_sub(CHUNK_MAX / 2) {
                 Some(i) if i > 0 => self.insert(at + 1, i, key, weight),
@@ -198,26 +184,24 @@ impl<K: Copy + Ord> OrderedCounts<K> {
         }
     }
 
-    fn insert_chunk(&mut self, at: usize, entries: Vec<(K, i64)>) -> i64 {
-        let total = sum(&entries);
-        self.bytes += entries.capacity() * size_of::<(K, i64)>();
-        self.firsts.insert(at, entries[0].0);
-        self.chunks.insert(at, Chunk { total, entries });
-        total
+    fn insert_chunk(&mut self, at: usize, chunk: Chunk<K>) {
+        self.bytes += chunk.bytes();
+        self.firsts.insert(at, chunk.keys[0]);
+        self.chunks.insert(at, chunk);
     }
 
     fn remove(&mut self, at: usize, i: usize) {
         let chunk = &mut self.chunks[at];
-        chunk.entries.remove(i);
-        if let Some(&(first, _)) = chunk.entries.first() {
+        chunk.remove(i);
+        if let Some(&first) = chunk.keys.first() {
             self.firsts[at] = first;
         }
-        let len = chunk.entries.len();
+        let len = chunk.keys.len();
         if len == 0 {
             self.remove_chunk(at);
         } else if len < CHUNK_MIN {
             let room =
-                |c: Option<&Chunk<K>>| c.is_some_and(|c| c.entries.len() + len <= CHUNK_MAX / 2);
+                |c: Option<&Chunk<K>>| c.is_some_and(|c| c.keys.len() + len <= CHUNK_MAX / 2);
             if room(self.chunks.get(at + 1)) {
                 self.join(at);
             } else if at > 0 && room(self.chunks.get(at - 1)) {
@@ -226,20 +210,19 @@ impl<K: Copy + Ord> OrderedCounts<K> {
         }
     }
 
-    /// Moves the entries of the chunk after `at` into it.
+    /// Moves the values of the chunk after `at` into it.
     fn join(&mut self, at: usize) {
         let upper = self.remove_chunk(at + 1);
         let chunk = &mut self.chunks[at];
-        let before = chunk.entries.capacity();
-        chunk.entries.extend(upper.entries);
-        chunk.total = chunk.total.wrapping_add(upper.total);
-        self.bytes += (chunk.entries.capacity() - before) * size_of::<(K, i64)>();
+        let before = chunk.bytes();
+        chunk.append(upper);
+        self.bytes = self.bytes + chunk.bytes() - before;
     }
 
     fn remove_chunk(&mut self, at: usize) -> Chunk<K> {
         self.firsts.remove(at);
         let chunk = self.chunks.remove(at);
-        self.bytes -= chunk.entries.capacity() * size_of::<(K, i64)>();
+        self.bytes -= chunk.bytes();
         if self.chunks.is_empty() {
             (self.firsts, self.chunks) = (Vec::new(), Vec::new());
         }
@@ -247,6 +230,71 @@ impl<K: Copy + Ord> OrderedCounts<K> {
     }
 }
 
-fn sum<K>(entries: &[(K, i64)]) -> i64 {
-    entries.iter().fold(0, |sum, e| sum.wrapping_add(e.1))
+impl<K: Copy + Ord> Chunk<K> {
+    fn of_one(key: K, count: i64) -> Chunk<K> {
+        Chunk {
+            total: count,
+            keys: vec![key],
+            counts: vec![count],
+        }
+    }
+
+    /// Where `key` is or belongs.
+    fn place_of(&self, key: &K) -> usize {
+        self.keys.partition_point(|k| k < key)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (K, i64)> + '_ {
+        self.keys.iter().copied().zip(self.counts.iter().copied())
+    }
+
+    fn first_present(&self, from: usize) -> Option<K> {
+        (from..self.keys.len())
+            .find(|&i| self.counts[i] > 0)
+            .map(|i| self.keys[i])
+    }
+
+    fn last_present(&self) -> Option<K> {
+        (0..self.keys.len())
+            .rev()
+            .find(|&i| self.counts[i] > 0)
+            .map(|i| self.keys[i])
+    }
+
+    fn insert(&mut self, i: usize, key: K, count: i64) {
+        self.total = self.total.wrapping_add(count);
+        self.counts.insert(i, count);
+        self.keys.insert(i, key);
+    }
+
+    /// Takes out a value whose count is 0 and so no longer part of the total.
+    fn remove(&mut self, i: usize) {
+        self.keys.remove(i);
+        self.counts.remove(i);
+    }
+
+    /// Keeps the lower half and returns the upper.
+    fn split(&mut self) -> Chunk<K> {
+        let keys = self.keys.split_off(CHUNK_MAX / 2);
+        let counts = self.counts.split_off(CHUNK_MAX / 2);
+        let total = counts
+            .iter()
+            .fold(0i64, |sum, count| sum.wrapping_add(*count));
+        self.total = self.total.wrapping_sub(total);
+        Chunk {
+            total,
+            keys,
+            counts,
+        }
+    }
+
+    fn append(&mut self, upper: Chunk<K>) {
+        self.total = self.total.wrapping_add(upper.total);
+        self.keys.extend(upper.keys);
+        self.counts.extend(upper.counts);
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<K>() + self.counts.capacity() * size_of::<i64>()
+    }
 }

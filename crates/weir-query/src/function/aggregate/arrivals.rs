@@ -1,5 +1,7 @@
 //! `first` and `last`: the ends of a group's values in order of arrival.
 
+use std::collections::VecDeque;
+
 use weir_model::Type;
 use weir_sketch::{Bytes, OrderedCounts, codec};
 
@@ -41,60 +43,113 @@ pub fn state_of_growing(call: &AggregateCall, first: bool) -> Box<dyn AggregateS
 }
 
 fn of_all<K: Element>(first: bool) -> Box<dyn AggregateState> {
-    let end = move |all: &Arrivals<K>| {
-        let found = if first {
-            all.by_arrival.first()
-        } else {
-            all.by_arrival.last()
-        };
-        Ok(found.map(|(_, value)| value))
-    };
+    let end = move |all: &Arrivals<K>| Ok(if first { all.first() } else { all.last() });
     per_group(|x: K| x, end)
 }
 
+/// How far from the oldest row a value that goes is looked for before an index is made. Windows lose their oldest rows first.
+const NEAR: usize = 64;
+
 /// Values in order of arrival. A value that goes is taken where it has been longest.
 struct Arrivals<K> {
-    by_arrival: OrderedCounts<(u64, K)>,
-    /// The same by value; under arrival 0, negative, what went before it came.
-    by_value: OrderedCounts<(K, u64)>,
-    arrivals: u64,
+    /// Values and how often each is left; the first and the last are there.
+    rows: VecDeque<(K, i64)>,
+    /// The number of the first of `rows`; they are numbered as they arrive.
+    number: u64,
+    /// How many of `rows` are there.
+    present: usize,
+    /// Value and number of those that are there, from when rows first went in another order than they came.
+    index: Option<OrderedCounts<(K, u64)>>,
+    /// What went before it came, with counts below 0.
+    owed: OrderedCounts<K>,
 }
 
 impl<K> Default for Arrivals<K> {
     fn default() -> Arrivals<K> {
         Arrivals {
-            by_arrival: OrderedCounts::default(),
-            by_value: OrderedCounts::default(),
-            arrivals: 0,
+            rows: VecDeque::new(),
+            number: 0,
+            present: 0,
+            index: None,
+            owed: OrderedCounts::default(),
         }
     }
 }
 
 impl<K: Element> Arrivals<K> {
+    fn first(&self) -> Option<K> {
+        self.rows.front().map(|row| row.0)
+    }
+
+    fn last(&self) -> Option<K> {
+        self.rows.back().map(|row| row.0)
+    }
+
     fn arrive(&mut self, value: K, count: i64) {
-        let owed = self.by_value.count((value, 0)).saturating_neg().min(count);
-        self.by_value.add((value, 0), owed);
-        if count > owed {
-            self.arrivals += 1;
-            self.by_arrival.add((self.arrivals, value), count - owed);
-            self.by_value.add((value, self.arrivals), count - owed);
+        let paid = self.owed.count(value).saturating_neg().min(count);
+        self.owed.add(value, paid);
+        if count > paid {
+            let number = self.number + self.rows.len() as u64;
+            self.rows.push_back((value, count - paid));
+            self.present += 1;
+            if let Some(index) = &mut self.index {
+                index.add((value, number), 1);
+            }
         }
     }
 
     fn leave(&mut self, value: K, mut count: i64) {
         while count > 0 {
-            let oldest = self
-                .by_value
-                .first_from((value, 1))
-                .filter(|found| found.0 == value);
-            let Some((_, arrival)) = oldest else {
-                self.by_value.add((value, 0), -count);
+            let Some(i) = self.oldest(value) else {
+                self.owed.add(value, -count);
                 return;
             };
-            let gone = self.by_value.count((value, arrival)).min(count);
-            self.by_value.add((value, arrival), -gone);
-            self.by_arrival.add((arrival, value), -gone);
+            let gone = self.rows[i].1.min(count);
+            self.rows[i].1 -= gone;
             count -= gone;
+            if self.rows[i].1 == 0 {
+                self.present -= 1;
+                if let Some(index) = &mut self.index {
+                    index.add((value, self.number + i as u64), -1);
+                }
+                self.trim();
+            }
+        }
+    }
+
+    /// Where the value that goes has been longest.
+    fn oldest(&mut self, value: K) -> Option<usize> {
+        if self.index.is_none() {
+            let is_it = |row: &(K, i64)| row.1 > 0 && row.0 == value;
+            let near = self.rows.iter().take(NEAR).position(is_it);
+            if near.is_some() || self.rows.len() <= NEAR {
+                return near;
+            }
+            let mut index = OrderedCounts::default();
+            for (&(value, count), number) in self.rows.iter().zip(self.number..) {
+                index.add((value, number), i64::from(count > 0));
+            }
+            self.index = Some(index);
+        }
+        let found = self.index.as_ref()?.first_from((value, 0))?;
+        (found.0 == value).then(|| (found.1 - self.number) as usize)
+    }
+
+    /// Lets go of rows that are no longer there: at the ends at once, between them when they are most.
+    fn trim(&mut self) {
+        while self.rows.front().is_some_and(|row| row.1 == 0) {
+            self.rows.pop_front();
+            self.number += 1;
+        }
+        while self.rows.back().is_some_and(|row| row.1 == 0) {
+            self.rows.pop_back();
+        }
+        if self.rows.is_empty() {
+            (self.rows, self.number, self.index) = (VecDeque::new(), 0, None);
+        } else if self.rows.len() > 2 * self.present + NEAR {
+            self.rows.retain(|row| row.1 > 0);
+            // The numbers are no longer those of the index.
+            self.index = None;
         }
     }
 }
@@ -108,27 +163,12 @@ impl<K: Element> Summary for Arrivals<K> {
         } else {
             self.leave(value, weight.saturating_neg());
         }
-        if self.by_value.is_empty() {
-            self.arrivals = 0;
-        }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        let owed = || {
-            self.by_value
-                .iter()
-                .filter(|((_, arrival), _)| *arrival == 0)
-        };
-        let arrived = || {
-            self.by_arrival
-                .iter()
-                .map(|((_, value), count)| (value, count))
-        };
-        codec::put_u64(out, (owed().count() + self.by_arrival.distinct()) as u64);
-        for (value, count) in owed()
-            .map(|((value, _), count)| (value, count))
-            .chain(arrived())
-        {
+        codec::put_u64(out, (self.owed.distinct() + self.present) as u64);
+        let present = self.rows.iter().copied().filter(|row| row.1 > 0);
+        for (value, count) in self.owed.iter().chain(present) {
             value.encode(out);
             codec::put_i64(out, count);
         }
@@ -144,19 +184,13 @@ impl<K: Element> Summary for Arrivals<K> {
     }
 
     fn merge(&mut self, other: Arrivals<K>) {
-        let owed = other
-            .by_value
-            .iter()
-            .filter(|((_, arrival), _)| *arrival == 0);
-        for ((value, _), count) in owed {
-            self.add(value, count);
-        }
-        for ((_, value), count) in other.by_arrival.iter() {
+        for (value, count) in other.owed.iter().chain(other.rows) {
             self.add(value, count);
         }
     }
 
     fn heap_bytes(&self) -> usize {
-        self.by_arrival.bytes() + self.by_value.bytes()
+        let index = self.index.as_ref().map_or(0, OrderedCounts::bytes);
+        self.rows.capacity() * size_of::<(K, i64)>() + index + self.owed.bytes()
     }
 }
