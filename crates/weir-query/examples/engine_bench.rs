@@ -61,7 +61,7 @@ fn main() {
         if !wanted.is_empty() && !wanted.iter().any(|w| w == name) {
             continue;
         }
-        let catalog = Catalog::thesis();
+        let catalog = Catalog::builtin();
         let checked =
             compile(text, &catalog, &CheckOptions::live()).expect("the queries are sound");
         let run = run(&checked.plan, events);
@@ -120,7 +120,7 @@ fn columns_in_use() -> Vec<usize> {
     let names = [
         "ts", "type", "op", "req_id", "sector", "sectors", "vm", "vdisk", "pdisk", "agent_ts",
     ];
-    let catalog = Catalog::thesis();
+    let catalog = Catalog::builtin();
     let schema = &catalog.find("IOstream").expect("a built-in stream").schema;
     names.map(|name| schema.index(name)).to_vec()
 }

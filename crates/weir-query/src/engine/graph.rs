@@ -14,6 +14,7 @@ use super::eval::may_fail;
 use super::gather::take_batch;
 use super::operator::{Operator, Span, operator};
 use super::to_stream::arrivals;
+use crate::expr::Expr;
 use crate::function::EvalError;
 use crate::plan::{Node as PlanNode, Plan, ToStream, Window};
 
@@ -121,15 +122,25 @@ fn essential(plan: &Arc<Plan>) -> &Arc<Plan> {
         PlanNode::Window {
             input,
             window: Window::Unbounded { slide: None },
-        } => essential(input),
-        PlanNode::Order {
+        }
+        | PlanNode::Order {
             input,
             limit: None,
             offset: 0,
             ..
         } => essential(input),
+        PlanNode::Project { input, exprs } if is_identity(exprs, input.schema.len()) => {
+            essential(input)
+        }
         _ => plan,
     }
+}
+
+/// Whether these are all of `width` columns, in order.
+fn is_identity(exprs: &[Expr], width: usize) -> bool {
+    let mut each = exprs.iter().enumerate();
+    exprs.len() == width
+        && each.all(|(i, e)| matches!(e, Expr::Column { index, .. } if *index == i))
 }
 
 /// The plans whose deltas an operator needs.

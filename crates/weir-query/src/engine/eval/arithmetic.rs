@@ -3,6 +3,7 @@
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use weir_model::Value;
 
+use super::divisor::Divisor;
 use super::{Datum, Pair, Values, float_column, int_column, pair, value};
 use crate::expr::BinaryOp;
 use crate::function::EvalError;
@@ -65,6 +66,14 @@ fn int(
             nulls,
         ),
         BinaryOp::Divide => {
+            if let (Values::Each(a), Values::Constant(b)) = (left, right)
+                && b != 0
+                && b != -1
+            {
+                let divisor = Divisor::new(b);
+                let quotients = a.iter().map(|&a| divisor.divide(a)).collect();
+                return Ok(int_column(quotients, nulls));
+            }
             let nulls = not_by_zero(right, len, |b| b == 0, nulls);
             let divide = |a: i64, b: i64| {
                 if b == 0 {

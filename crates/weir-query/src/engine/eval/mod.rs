@@ -7,6 +7,7 @@ mod arithmetic;
 mod case;
 mod cast;
 mod compare;
+mod divisor;
 mod logic;
 mod membership;
 mod text;
