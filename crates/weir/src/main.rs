@@ -1,3 +1,27 @@
 //! `weir`: ask a host's block I/O anything, in CQL.
+//!
+//! This crate holds the command line ([`command`], one subcommand a file) and the loop that moves rows from taps through the engine
+//! to sinks ([`run_loop`]).
 
-fn main() {}
+mod command;
+mod failure;
+mod output;
+mod plans;
+mod quantity;
+mod question;
+mod run_loop;
+mod script_sources;
+mod source;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use command::Cli;
+
+fn main() -> ExitCode {
+    match command::run(Cli::parse()) {
+        Ok(ending) => ending.code(),
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,6 +1,6 @@
 //! [`Operator`]: what every operator of a running query can do, and how each plan node becomes one.
 
-use weir_model::{Batch, Shape};
+use weir_model::Batch;
 
 use super::aggregate::Aggregate;
 use super::consolidate::is_net;
@@ -12,7 +12,7 @@ use super::set_op::{Combine, UnionAll};
 use super::to_stream::{Changes, Content};
 use super::window::window;
 use crate::function::EvalError;
-use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
+use crate::plan::{Node, Plan, SetOp, ToStream};
 
 /// The instants a step covers, and what it may take.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ pub(super) fn operator(plan: &Plan) -> Box<dyn Operator> {
             residual,
         } => Box::new(Join::new([left, right], *kind, on, residual.as_ref())),
         Node::Aggregate { input, keys, calls } => {
-            Box::new(Aggregate::new(keys, calls, is_growing(input)))
+            Box::new(Aggregate::new(keys, calls, input.is_growing()))
         }
         Node::Distinct { input } => Box::new(Aggregate::distinct(&input.schema)),
         Node::SetOp {
@@ -100,36 +100,5 @@ pub(super) fn operator(plan: &Plan) -> Box<dyn Operator> {
             limit,
             offset,
         } => Box::new(Order::new(by, *limit, *offset, &input.schema)),
-    }
-}
-
-/// Whether rows only ever come, seen as a relation.
-fn is_growing(plan: &Plan) -> bool {
-    match &plan.node {
-        Node::Source(declaration) => declaration.shape == Shape::Stream,
-        Node::ToStream { .. } => true,
-        Node::Window { input, window } => {
-            matches!(window, Window::Unbounded { .. }) && is_growing(input)
-        }
-        Node::Select { input, .. } | Node::Project { input, .. } | Node::Distinct { input } => {
-            is_growing(input)
-        }
-        Node::Join {
-            left, right, kind, ..
-        } => {
-            matches!(kind, JoinKind::Inner | JoinKind::Semi)
-                && is_growing(left)
-                && is_growing(right)
-        }
-        Node::SetOp {
-            left, right, op, ..
-        } => *op != SetOp::Except && is_growing(left) && is_growing(right),
-        Node::Order {
-            input,
-            limit: None,
-            offset: 0,
-            ..
-        } => is_growing(input),
-        Node::Order { .. } | Node::Aggregate { .. } => false,
     }
 }

@@ -5,6 +5,7 @@
 
 mod build;
 mod print;
+mod shown;
 
 use std::sync::Arc;
 

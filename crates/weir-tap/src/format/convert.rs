@@ -31,7 +31,8 @@ pub fn everything() -> Demand {
     }
 }
 
-/// Reads the trace at `from` and writes it to `to`, whose name says in which format, or else `format` does. `progress` hears how far it has got, from 0 to 1.
+/// Reads the trace at `from` and writes it to `to`, whose name says in which format, or else `format` does. `progress` hears how far it has got, from 0 to 1, and
+/// says whether to go on; what was read by then is written and complete.
 ///
 /// # Errors
 /// When a file cannot be read or written, or a format is not known.
@@ -40,7 +41,7 @@ pub fn convert(
     options: Options,
     to: &Path,
     format: Option<&str>,
-    progress: &mut dyn FnMut(f64),
+    progress: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Converted, TapError> {
     let written = for_writing(to, format)?;
     let mut tap = open(from, &[everything()], options)?;
@@ -55,7 +56,9 @@ pub fn convert(
             Said::Rows { batch, .. } => {
                 rows += batch.len() as u64;
                 writer.write(&batch)?;
-                progress(tap.progress().unwrap_or(0.0));
+                if !progress(tap.progress().unwrap_or(0.0)) {
+                    break;
+                }
             }
             Said::Heartbeat(_) | Said::Quiet => {}
             Said::End => break,

@@ -26,6 +26,7 @@ pub mod record;
 pub mod replay;
 pub mod source;
 pub mod stream_source;
+pub mod stream_tap;
 pub mod table;
 mod wanted;
 pub mod write;

@@ -1,0 +1,101 @@
+//! What a plan's answer is like for whoever shows it: whether its rows only ever come, and in which order they are meant to stand.
+
+use weir_model::Shape;
+
+use super::{JoinKind, Node, OrderBy, Plan, SetOp, Window};
+use crate::expr::Expr;
+
+impl Plan {
+    /// Whether rows only ever come, seen as a relation.
+    pub fn is_growing(&self) -> bool {
+        match &self.node {
+            Node::Source(declaration) => declaration.shape == Shape::Stream,
+            Node::ToStream { .. } => true,
+            Node::Window { input, window } => {
+                matches!(window, Window::Unbounded { .. }) && input.is_growing()
+            }
+            Node::Select { input, .. } | Node::Project { input, .. } | Node::Distinct { input } => {
+                input.is_growing()
+            }
+            Node::Join {
+                left, right, kind, ..
+            } => {
+                matches!(kind, JoinKind::Inner | JoinKind::Semi)
+                    && left.is_growing()
+                    && right.is_growing()
+            }
+            Node::SetOp {
+                left, right, op, ..
+            } => *op != SetOp::Except && left.is_growing() && right.is_growing(),
+            Node::Order {
+                input,
+                limit: None,
+                offset: 0,
+                ..
+            } => input.is_growing(),
+            Node::Order { .. } | Node::Aggregate { .. } => false,
+        }
+    }
+
+    /// The order that ORDER BY asks for, most significant first: columns of the answer, as far as it is by columns of the answer.
+    pub fn shown_order(&self) -> Vec<(usize, &OrderBy)> {
+        match &self.node {
+            Node::Order { by, .. } => {
+                let key = |by| column(by).map(|column| (column, by));
+                by.iter().map_while(key).collect()
+            }
+            Node::Project { input, exprs } => {
+                let shown = |(below, by)| {
+                    let is_it =
+                        |e: &Expr| matches!(e, Expr::Column { index, .. } if *index == below);
+                    let column = exprs.iter().position(is_it)?;
+                    Some((column, by))
+                };
+                input.shown_order().into_iter().map_while(shown).collect()
+            }
+            Node::Select { input, .. } => input.shown_order(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn column(by: &OrderBy) -> Option<usize> {
+    match by.expr {
+        Expr::Column { index, .. } => Some(index),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{CheckOptions, Checked, compile};
+    use weir_model::Catalog;
+
+    fn checked(text: &str) -> Checked {
+        compile(text, &Catalog::builtin(), &CheckOptions::live()).unwrap()
+    }
+
+    #[test]
+    fn only_what_expires_or_is_counted_anew_shrinks() {
+        let growing = |text: &str| checked(text).plan.is_growing();
+        assert!(growing("select op from IO where latency > 1 ms"));
+        assert!(growing("select distinct op from IO"));
+        assert!(growing("istream(select op, count(*) from IO group by op)"));
+        assert!(!growing("select op from IO [rows 3]"));
+        assert!(!growing("select count(*) from IO"));
+        assert!(!growing("select op, bytes from IO order by bytes limit 1"));
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_columns_shown() {
+        let order = |text: &str| {
+            let plan = checked(text).plan;
+            let keys = plan.shown_order().into_iter();
+            keys.map(|(column, by)| (column, by.descending))
+                .collect::<Vec<_>>()
+        };
+        let query = "select op, count(*) as n from IO group by op order by n desc, op";
+        assert_eq!(order(query), [(1, true), (0, false)]);
+        assert_eq!(order("select op, count(*) from IO group by op"), []);
+    }
+}

@@ -1,0 +1,67 @@
+//! [`StreamTap`]: a STREAM source file as a tap. Its instants are the file's ticks, not nanoseconds.
+
+use std::path::Path;
+use std::time::Duration;
+
+use weir_model::Declaration;
+
+use super::source::Source;
+use super::stream_source::{self, StreamSource};
+use crate::{Count, Said, Tap, TapError};
+
+/// Rows said at a time.
+const BATCH_ROWS: usize = 1_024;
+
+/// A source file of a script as a tap with a single demand: all rows and columns of the stream or relation that the script declares.
+pub struct StreamTap {
+    source: StreamSource,
+    rows_total: i64,
+}
+
+impl StreamTap {
+    /// Opens the file at `path` for what the script declares. A `strict` one stops at the first bad line.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or its type line does not fit the declaration.
+    pub fn open(path: &Path, declared: &Declaration, strict: bool) -> Result<StreamTap, TapError> {
+        let (file, schema) = (Source::file(path), &declared.schema);
+        Ok(StreamTap {
+            source: stream_source::open_source(&file, schema, declared.shape, strict)?,
+            rows_total: 0,
+        })
+    }
+}
+
+impl Tap for StreamTap {
+    fn next(&mut self, _patience: Duration) -> Result<Said, TapError> {
+        Ok(match self.source.next_batch(BATCH_ROWS)? {
+            Some(batch) => {
+                self.rows_total += batch.len() as i64;
+                Said::Rows { demand: 0, batch }
+            }
+            None => Said::End,
+        })
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        let rows = Count {
+            counter: "events_in",
+            cause: None,
+            device: None,
+            total: self.rows_total,
+        };
+        [vec![rows], self.source.faults().counts()].concat()
+    }
+
+    fn progress(&self) -> Option<f64> {
+        Some(self.source.progress())
+    }
+
+    fn describe(&self) -> Vec<String> {
+        vec!["reads a STREAM source file, all rows and columns".into()]
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.source.faults().messages().to_vec()
+    }
+}

@@ -1,0 +1,69 @@
+//! `weir check QUERY`: what is wrong with a query, without running it.
+
+use clap::Args;
+use serde_json::json;
+use weir_model::Catalog;
+use weir_query::compile;
+use weir_query::diagnostic::{Diagnostic, Severity};
+
+use crate::failure::{Ending, Failure};
+use crate::output;
+use crate::question::{self, QuestionArgs};
+
+/// Say what is wrong with a query, all at once, without running it
+///
+/// Prints the columns that the query would give, with types and units. Exit code 2 when there are errors.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir check \"select op, avg(latency) from IO [range 5 s] group by op\"\n  \
+    weir check -f question.cql --json")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    question: QuestionArgs,
+    /// One JSON object: ok, columns, diagnostics with code, message, help and byte span
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &CheckArgs) -> Result<Ending, Failure> {
+    let question = args.question.read()?;
+    let checked = compile(
+        &question.text,
+        &Catalog::builtin(),
+        &question::options(false),
+    );
+    let columns = match &checked {
+        Ok(checked) => checked.plan.schema.fields.clone(),
+        Err(_) => Vec::new(),
+    };
+    let (Ok(diagnostics) | Err(diagnostics)) = checked.map(|c| c.warnings);
+    let bad = diagnostics.iter().any(Diagnostic::is_error);
+    if args.json {
+        let findings: Vec<_> = diagnostics.iter().map(finding).collect();
+        let columns: Vec<_> = columns.iter().map(super::streams::column_json).collect();
+        let answer = json!({ "ok": !bad, "columns": columns, "diagnostics": findings });
+        output::print(&format!("{answer}\n"))?;
+        return Ok(if bad { Ending::Refused } else { Ending::Done });
+    }
+    if bad {
+        return Err(question.failure(&diagnostics));
+    }
+    eprint!("{}", question.pictures(&diagnostics));
+    output::print(&super::streams::columns_text(&columns))?;
+    Ok(Ending::Done)
+}
+
+fn finding(diagnostic: &Diagnostic) -> serde_json::Value {
+    let severity = match diagnostic.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    json!({
+        "severity": severity,
+        "code": diagnostic.code,
+        "message": diagnostic.message,
+        "help": diagnostic.help,
+        "start": diagnostic.span.start,
+        "end": diagnostic.span.end,
+    })
+}

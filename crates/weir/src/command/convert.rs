@@ -1,0 +1,90 @@
+//! `weir convert IN OUT`: a trace of one format as a trace of another.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use weir_tap::format::{self, FORMATS, Format, convert};
+
+use crate::failure::{Ending, Failure};
+use crate::output;
+use crate::run_loop::{self, Progress, State, Stop, Telling};
+
+/// Convert a trace to another format
+///
+/// The output's format follows from its name or from --to-format. Every request and every response is kept as far as that
+/// format has room for it.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir convert trace.vscsi trace.parquet\n  \
+    weir convert recording.parquet replay.iolog --to-format fio-iolog\n  \
+    weir convert crashed.parquet whole.parquet\n\n\
+    `weir convert --formats` lists what can be read and written.")]
+pub struct ConvertArgs {
+    /// The trace to read
+    #[arg(value_name = "IN", required_unless_present = "formats")]
+    input: Option<PathBuf>,
+    /// The trace to write
+    #[arg(value_name = "OUT", required_unless_present = "formats")]
+    output: Option<PathBuf>,
+    /// The format of IN, where sniffing does not find it
+    #[arg(long, value_name = "FORMAT")]
+    from_format: Option<String>,
+    /// The format of OUT, where its name does not tell
+    #[arg(long, value_name = "FORMAT")]
+    to_format: Option<String>,
+    /// End at the first bad record instead of skipping and counting it
+    #[arg(long)]
+    strict: bool,
+    /// Overwrite OUT
+    #[arg(long)]
+    force: bool,
+    /// List the formats
+    #[arg(long)]
+    formats: bool,
+}
+
+pub fn run(args: &ConvertArgs, verbose: bool) -> Result<Ending, Failure> {
+    let (Some(input), Some(out), false) = (&args.input, &args.output, args.formats) else {
+        output::print(&list())?;
+        return Ok(Ending::Done);
+    };
+    let to_format = args.to_format.as_deref();
+    convert::for_writing(out, to_format)?;
+    output::never_overwrite(out, args.force)?;
+    let options = format::Options {
+        strict: args.strict,
+        format: args.from_format.as_deref(),
+    };
+    let stop = Stop::on_signals()?;
+    let mut progress = Progress::new(Telling::Files);
+    let converted = convert::convert(input, options, out, to_format, &mut |done| {
+        progress.show(|| State {
+            done: Some(done),
+            ..State::default()
+        });
+        stop.signal().is_none()
+    });
+    progress.clear();
+    let converted = converted?;
+    let said = run_loop::summary(&converted.counts, verbose);
+    for line in said
+        .iter()
+        .chain(&converted.messages)
+        .chain(&converted.remarks)
+    {
+        eprintln!("weir: {line}");
+    }
+    Ok(stop.signal().map_or(Ending::Done, Ending::Signal))
+}
+
+fn list() -> String {
+    let row = |f: &Format| {
+        let ability = if f.create.is_some() {
+            "read, write"
+        } else {
+            "read"
+        };
+        vec![f.name.into(), ability.into(), f.doc.into()]
+    };
+    output::aligned(&FORMATS.iter().map(row).collect::<Vec<_>>())
+}

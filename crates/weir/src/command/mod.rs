@@ -1,0 +1,93 @@
+//! The commands, one a file.
+
+mod check;
+mod completions;
+mod convert;
+mod explain;
+mod functions;
+mod man;
+mod query;
+mod record;
+mod run;
+mod streams;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::failure::{Ending, Failure};
+use crate::run_loop::{self, Report};
+
+/// The command line.
+#[derive(Parser, Debug)]
+#[command(
+    name = "weir",
+    version,
+    about = "Ask a host's block I/O anything, in CQL, live and from recordings",
+    after_help = "Begin with `weir doctor` (what works on this host) and\n  \
+        weir query \"select op, count(*), avg(latency) from IO [range 5 s slide 1 s] group by op\"\n\n\
+        Exit codes: 0 fine, 1 the world failed, 2 the words are off, 130 interrupted (after flushing)."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Say more on standard error
+    #[arg(short, long, global = true)]
+    verbose: bool,
+}
+
+/// Every command, in the order the help lists them.
+#[derive(Subcommand, Debug)]
+enum Command {
+    Query(query::QueryArgs),
+    Run(run::RunArgs),
+    Explain(explain::ExplainArgs),
+    Check(check::CheckArgs),
+    Streams(streams::StreamsArgs),
+    Functions(functions::FunctionsArgs),
+    Record(record::RecordArgs),
+    Convert(convert::ConvertArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// As the command says.
+pub fn run(cli: Cli) -> Result<Ending, Failure> {
+    let Some(command) = cli.command else {
+        Cli::command().print_help()?;
+        return Ok(Ending::Done);
+    };
+    match command {
+        Command::Query(args) => query::run(&args, cli.verbose),
+        Command::Run(args) => run::run(&args, cli.verbose),
+        Command::Explain(args) => explain::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Streams(args) => streams::run(&args),
+        Command::Functions(args) => functions::run(&args),
+        Command::Record(args) => record::run(&args, cli.verbose),
+        Command::Convert(args) => convert::run(&args, cli.verbose),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    }
+}
+
+/// Says on standard error what the sources counted and which queries failed.
+fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
+    let losses = run_loop::summary(&report.counts, verbose);
+    for line in losses.iter().chain(&report.remarks) {
+        eprintln!("weir: {line}");
+    }
+    for (_, error) in &report.failed {
+        let help = error
+            .help
+            .as_ref()
+            .map_or(String::new(), |h| format!("; {h}"));
+        eprintln!("weir: the query failed: {error}{help}");
+    }
+    Ok(match report.signal {
+        _ if !report.failed.is_empty() => Ending::Failed,
+        Some(number) => Ending::Signal(number),
+        None => Ending::Done,
+    })
+}

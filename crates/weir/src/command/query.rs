@@ -1,0 +1,75 @@
+//! `weir query`: asks once, answers as long as events come.
+
+use std::sync::Arc;
+
+use clap::Args;
+use weir_model::Catalog;
+use weir_query::engine::{Engine, EngineOptions};
+use weir_sink::Clock;
+
+use crate::failure::{Ending, Failure};
+use crate::output::OutputArgs;
+use crate::question::QuestionArgs;
+use crate::run_loop::{self, Options, Show, Stop};
+use crate::source::SourceArgs;
+use crate::{plans, quantity, source};
+
+/// Ask a query of live I/O or of a recording
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir query \"select op, count(*), avg(latency), quantile(latency, 0.99) from IO [range 5 s slide 1 s] group by op\"\n  \
+    weir query --for 10s \"select comm, sum(bytes) from IO group by comm order by 2 desc limit 10\"\n  \
+    weir query --from recording.parquet --final --format json \"select op, count(*) from IO group by op\"\n  \
+    weir query --device /dev/sda \"select * from IO where latency > 10 ms\"\n\n\
+    `weir streams` lists what can be asked about, `weir functions` with what. A relation (a query with a window or an aggregate) is drawn in\n\
+    place on a terminal; in a pipe its deltas are written as they happen, or with --final what it holds at the end.")]
+pub struct QueryArgs {
+    #[command(flatten)]
+    question: QuestionArgs,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+/// Bounds of what queries may take.
+#[derive(Args, Debug, Clone)]
+pub struct LimitArgs {
+    /// End a query that needs more memory than this
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = quantity::size)]
+    pub limit_memory: usize,
+}
+
+impl LimitArgs {
+    /// An engine with these bounds.
+    pub fn engine(&self) -> Engine {
+        Engine::new(EngineOptions {
+            query_bytes_max: self.limit_memory,
+        })
+    }
+}
+
+pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
+    let live = args.source.is_live();
+    let question = args.question.read()?;
+    let checked = question.compile(&Catalog::builtin(), live)?;
+    let plan = &*checked.plan;
+    let mut engine = args.limits.engine();
+    let id = engine.add(plan);
+    let stop = Stop::on_signals()?;
+    let answer = plans::answer(plan, Clock::Nanoseconds, args.output.raw, args.output.last);
+    let telling = args.output.telling(answer.shape);
+    let sink = args.output.open(answer, live)?;
+    let inputs = source::open(&args.source, &plans::demands(&[plan]), &stop)?;
+    let options = Options {
+        idle: args.source.idle,
+        own_stream: plans::read_own_stream(&[plan]),
+        instant_ns: 1,
+        telling,
+        counts: Arc::default(),
+    };
+    let report = run_loop::run(engine, inputs, vec![Show::new(id, sink)], options, &stop)?;
+    super::conclude(report, verbose)
+}

@@ -1,0 +1,169 @@
+//! `weir record`: events into a Parquet file, to be asked later.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use clap::Args;
+use weir_model::event::io_schema;
+use weir_model::{Batch, Catalog, Declaration, Shape};
+use weir_query::engine::{Engine, EngineOptions};
+use weir_sink::{Sink, SinkError, time};
+use weir_tap::format::{Header, Writer, recording};
+use weir_tap::{Count, RECORDING, TapError};
+
+use crate::failure::{Ending, Failure};
+use crate::question::Question;
+use crate::run_loop::{self, Options, Show, Stop, Telling, wall_clock};
+use crate::source::SourceArgs;
+use crate::{output, plans, source};
+
+/// Record events as a Parquet file
+///
+/// The file holds every request and every response, readable in DuckDB, pandas and Polars as it is, with what was lost in its footer. After
+/// a crash it can be read up to the last few seconds.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir record -o today.parquet\n  \
+    weir record --for 60s --where \"pdisk = '/dev/sda' and op <> 'f'\"\n  \
+    weir record --from trace.blktrace.0 -o trace.parquet")]
+pub struct RecordArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// The file; weir-DATE.parquet by default
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Overwrite the file
+    #[arg(long)]
+    force: bool,
+    /// Keep only events for which this is true, as behind WHERE
+    #[arg(long = "where", value_name = "PREDICATE")]
+    predicate: Option<String>,
+}
+
+pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
+    let catalog = Catalog {
+        declarations: vec![declaration()],
+    };
+    let question = question(args.predicate.as_deref());
+    let checked = question.compile(&catalog, args.source.is_live())?;
+    let path = args.output.clone().unwrap_or_else(default_path);
+    output::never_overwrite(&path, args.force)?;
+    let stop = Stop::on_signals()?;
+    let mut engine = Engine::new(EngineOptions::default());
+    let id = engine.add(&checked.plan);
+    let inputs = source::open(&args.source, &plans::demands(&[&checked.plan]), &stop)?;
+    let header = Header {
+        source: args.source.from.join(", "),
+        responses_assumed: inputs.iter().any(|i| i.tap.responses_assumed()),
+    };
+    let counts = Arc::new(Mutex::new(Vec::new()));
+    let keeper = Keeper {
+        name: path.display().to_string(),
+        writer: Some(recording::create(&path, &header)?),
+        counts: counts.clone(),
+        remarks: Vec::new(),
+    };
+    let options = Options {
+        idle: args.source.idle,
+        own_stream: false,
+        instant_ns: 1,
+        telling: Telling::Recording(path.clone()),
+        counts,
+    };
+    let report = run_loop::run(
+        engine,
+        inputs,
+        vec![Show::new(id, Box::new(keeper))],
+        options,
+        &stop,
+    )?;
+    if verbose {
+        eprintln!("weir: {}", path.display());
+    }
+    super::conclude(report, verbose)
+}
+
+/// What a recording holds, as a stream that predicates can speak of.
+fn declaration() -> Declaration {
+    Declaration {
+        name: RECORDING.into(),
+        shape: Shape::Stream,
+        schema: Arc::new(io_schema()),
+        star: None,
+        doc: "every request and every response".into(),
+    }
+}
+
+fn question(predicate: Option<&str>) -> Question {
+    let condition = predicate.map_or(String::new(), |p| format!(" where {p}"));
+    Question {
+        text: format!("select * from {RECORDING}{condition}"),
+        file: None,
+    }
+}
+
+/// `weir-2026-10-19T12-00-01Z.parquet`: colons are no good in names of files.
+fn default_path() -> PathBuf {
+    let now = time::timestamp(wall_clock());
+    let seconds = now.split('.').next().expect("a timestamp has a fraction");
+    Path::new(&format!("weir-{}Z.parquet", seconds.replace(':', "-"))).into()
+}
+
+/// A recording as a sink.
+struct Keeper {
+    name: String,
+    writer: Option<Box<dyn Writer>>,
+    counts: Arc<Mutex<Vec<Count>>>,
+    remarks: Vec<String>,
+}
+
+impl Keeper {
+    fn writer(&mut self) -> &mut dyn Writer {
+        self.writer
+            .as_deref_mut()
+            .expect("nothing is written after the end")
+    }
+
+    fn count(&mut self) {
+        let counts = self
+            .counts
+            .lock()
+            .expect("nobody panics while counting")
+            .clone();
+        self.writer().count(counts);
+    }
+
+    fn failed(&self, error: TapError) -> SinkError {
+        let name = self.name.clone();
+        let error = match error {
+            TapError::File { error, .. } => error,
+            other => std::io::Error::other(other),
+        };
+        SinkError::Io { name, error }
+    }
+}
+
+impl Sink for Keeper {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        let written = self.writer().write(batch);
+        written.map_err(|e| self.failed(e))
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.count();
+        let columns = io_schema().len();
+        let looked = self.writer().write(&Batch::empty(columns));
+        looked.map_err(|e| self.failed(e))
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.count();
+        let writer = self.writer.take().expect("a sink is finished once");
+        self.remarks = writer.finish().map_err(|e| self.failed(e))?;
+        Ok(())
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.remarks.clone()
+    }
+}

@@ -1,0 +1,91 @@
+//! [`Failure`]: why a command ends badly, and the exit code that says so.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use weir_sink::SinkError;
+use weir_tap::TapError;
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The user's words are off (exit code 2). The text is complete, pictures of a query included.
+    Words(String),
+    /// The world failed (exit code 1).
+    World(anyhow::Error),
+}
+
+/// How a command that did its work came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself.
+    Done,
+    /// By a signal, after everything was flushed.
+    Signal(i32),
+    /// By itself, with a failure that was reported already.
+    Failed,
+    /// With the answer that the user's words are off.
+    Refused,
+}
+
+impl Failure {
+    /// Words that are off: the text names them and the remedy.
+    pub fn words(text: impl Display) -> Failure {
+        Failure::Words(format!("weir: {text}"))
+    }
+
+    /// A failure of the world: the text names the thing and the remedy.
+    pub fn world(text: impl Display) -> Failure {
+        Failure::World(anyhow::anyhow!("{text}"))
+    }
+
+    /// Says it on standard error.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            Failure::Words(text) => {
+                eprintln!("{}", text.trim_end());
+                ExitCode::from(2)
+            }
+            Failure::World(error) => {
+                eprintln!("weir: {error:#}");
+                ExitCode::from(1)
+            }
+        }
+    }
+}
+
+impl Ending {
+    /// What the shell is told: 128 and the signal's number, as it does itself.
+    pub fn code(self) -> ExitCode {
+        match self {
+            Ending::Done => ExitCode::SUCCESS,
+            Ending::Failed => ExitCode::from(1),
+            Ending::Refused => ExitCode::from(2),
+            Ending::Signal(number) => ExitCode::from(128 + number as u8),
+        }
+    }
+}
+
+impl From<TapError> for Failure {
+    fn from(error: TapError) -> Failure {
+        match error {
+            TapError::NoSuchFormat { .. } => Failure::words(error),
+            error => Failure::World(error.into()),
+        }
+    }
+}
+
+impl From<SinkError> for Failure {
+    fn from(error: SinkError) -> Failure {
+        match error {
+            SinkError::Unsuited { .. } => Failure::words(error),
+            error => Failure::World(error.into()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::World(error.into())
+    }
+}

@@ -1,0 +1,147 @@
+//! Where answers go: `--format`, `-o`, and what goes with them.
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use weir_model::Shape;
+use weir_sink::last::Last;
+use weir_sink::{Answer, SINKS, Screen, Sink, Target};
+
+use crate::failure::Failure;
+use crate::run_loop::Telling;
+
+/// Options of every command that shows answers.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// How answers are shown: on a terminal as table, otherwise as delta, unless the file's name ends in a format
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    pub format: Option<String>,
+    /// Write to this file
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Show what the relation holds at the end only, without instants of coming and going
+    #[arg(long = "final")]
+    pub last: bool,
+    /// Show plain numbers in tables, not 1.2 ms or 4.0 KiB
+    #[arg(long)]
+    pub raw: bool,
+}
+
+fn formats() -> PossibleValuesParser {
+    let value = |f: &&weir_sink::Format| clap::builder::PossibleValue::new(f.name).help(f.doc);
+    PossibleValuesParser::new(SINKS.iter().map(value))
+}
+
+impl OutputArgs {
+    /// Opens the sink for an answer. `live`: it changes while it is looked at.
+    ///
+    /// # Errors
+    /// When the file cannot be made, or the format does not suit it.
+    pub fn open(&self, answer: Answer, live: bool) -> Result<Box<dyn Sink>, Failure> {
+        let format = weir_sink::format(self.format_name()).expect("clap knows the formats");
+        let target = match &self.output {
+            Some(path) => file(path)?,
+            None => standard_output(live),
+        };
+        Ok(match self.last && format.name != "table" {
+            true => Box::new(Last::open(format, answer, target)?),
+            false => (format.open)(answer, target)?,
+        })
+    }
+
+    /// What may be told on standard error: nothing where rows come on the same terminal.
+    pub fn telling(&self, shape: Shape) -> Telling {
+        let to_terminal = self.output.is_none() && std::io::stdout().is_terminal();
+        let once = shape == Shape::Relation && (self.last || self.format_name() == "table");
+        match to_terminal && !once {
+            true => Telling::Nothing,
+            false => Telling::Files,
+        }
+    }
+
+    fn format_name(&self) -> &str {
+        let extension = self.output.as_deref().and_then(Path::extension);
+        let extension = extension.and_then(|e| e.to_str()).unwrap_or_default();
+        match &self.format {
+            Some(name) => name,
+            None if weir_sink::format(extension).is_some() => extension,
+            None if self.output.is_none() && std::io::stdout().is_terminal() => "table",
+            None if self.last => "table",
+            None => "delta",
+        }
+    }
+}
+
+/// A file as a target.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn file(path: &Path) -> Result<Target, Failure> {
+    let name = path.display().to_string();
+    match File::create(path) {
+        Ok(file) => Ok(Target::new(name, Box::new(file), None)),
+        Err(error) => Err(Failure::world(format!("{name}: {error}"))),
+    }
+}
+
+/// Refuses a file that is there already, unless `force`.
+///
+/// # Errors
+/// When it is.
+pub fn never_overwrite(path: &Path, force: bool) -> Result<(), Failure> {
+    let regular = std::fs::metadata(path).is_ok_and(|m| m.is_file());
+    match regular && !force {
+        true => Err(Failure::world(format!(
+            "{}: is there already; --force overwrites it",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Standard output as a target.
+pub fn standard_output(live: bool) -> Target {
+    let size = || {
+        let size = terminal_size::terminal_size();
+        size.map_or((0, 0), |(w, h)| (w.0.into(), h.0.into()))
+    };
+    let screen = std::io::stdout()
+        .is_terminal()
+        .then_some(Screen { size, live });
+    Target::new("standard output", Box::new(std::io::stdout()), screen)
+}
+
+/// Writes `text` to standard output; a reader that went away is no failure.
+///
+/// # Errors
+/// When it cannot be written for another reason.
+pub fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::world(format!("standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows of cells as aligned columns, two spaces between them, all the way to the right what is left of the line.
+pub fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().map(|row| weir_sink::text::width(&row[c])).max();
+    let widths: Vec<usize> = (0..columns).map(|c| width(c).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let padding = width - weir_sink::text::width(cell);
+            line += &format!("{cell}{:padding$}  ", "");
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,96 @@
+//! Amounts on the command line: `10s`, `250 ms`, `64MiB`.
+
+use std::time::Duration;
+
+/// Units of time, with nanoseconds.
+const SPANS: &[(&str, f64)] = &[
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+    ("", 1e9),
+    ("m", 60e9),
+    ("min", 60e9),
+    ("h", 3_600e9),
+    ("d", 86_400e9),
+];
+
+/// Units of data, with bytes.
+const SIZES: &[(&str, f64)] = &[
+    ("", 1.0),
+    ("b", 1.0),
+    ("k", 1024.0),
+    ("kib", 1024.0),
+    ("kb", 1e3),
+    ("m", 1048576.0),
+    ("mib", 1048576.0),
+    ("mb", 1e6),
+    ("g", 1073741824.0),
+    ("gib", 1073741824.0),
+    ("gb", 1e9),
+];
+
+/// A span of time: a number with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`; without unit it is seconds.
+///
+/// # Errors
+/// A text for the user when it is none, or not above zero.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let nanos = amount(text, SPANS).ok_or_else(|| {
+        "expected a number with ns, us, ms, s, m, h or d, as in 10s or 250ms".to_owned()
+    })?;
+    // Instants are 64-bit nanoseconds; a century is as good as for ever.
+    let century = 100.0 * 365.0 * 86_400e9;
+    match nanos >= 1.0 {
+        true => Ok(Duration::from_nanos(nanos.min(century) as u64)),
+        false => Err("a span must be at least 1 ns".to_owned()),
+    }
+}
+
+/// An amount of data in bytes: a number with `B`, `KiB`, `MiB`, `GiB` (or `k`, `M`, `G`), `kB`, `MB`, `GB`.
+///
+/// # Errors
+/// A text for the user when it is none, or not above zero.
+pub fn size(text: &str) -> Result<usize, String> {
+    let bytes = amount(text, SIZES)
+        .ok_or_else(|| "expected a number with KiB, MiB or GiB, as in 512MiB".to_owned())?;
+    match (1.0..9e18).contains(&bytes) {
+        true => Ok(bytes as usize),
+        false => Err("a size must be at least 1 byte and at most 8 EiB".to_owned()),
+    }
+}
+
+fn amount(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = unit.trim().to_ascii_lowercase();
+    let factor = units.iter().find(|(name, _)| *name == unit)?.1;
+    Some(number.parse::<f64>().ok()? * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_units() {
+        assert_eq!(span("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(span("1.5"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(span("250 ms"), Ok(Duration::from_millis(250)));
+        for bad in ["", "s", "-1s", "0", "5 parsecs", "1e3s", "1..2"] {
+            assert!(span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("512MiB"), Ok(512 << 20));
+        assert_eq!(size("1g"), Ok(1 << 30));
+        assert_eq!(size("10 kB"), Ok(10_000));
+        for bad in ["", "MiB", "0", "99999999999999999999 GiB", "1 KiBB"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+}

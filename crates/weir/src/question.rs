@@ -1,0 +1,113 @@
+//! The text of a query or script: from the command line, a file or standard input; and what is said about it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use weir_model::{Catalog, NANOS_PER_SECOND};
+use weir_query::diagnostic::{Diagnostic, render};
+use weir_query::{CheckOptions, Checked, Dialect, compile};
+
+use crate::failure::Failure;
+
+/// More than the parser takes, so that it is the parser that says so.
+const TEXT_BYTES_MAX: u64 = 2 << 20;
+
+/// A query on the command line.
+#[derive(Args, Debug, Clone)]
+pub struct QuestionArgs {
+    /// The query; `-` reads it from standard input
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    pub query: Option<String>,
+    /// Read the query from this file
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// The text of a query or script and where it came from.
+pub struct Question {
+    /// The text.
+    pub text: String,
+    /// The file, to be named in diagnostics.
+    pub file: Option<String>,
+}
+
+impl QuestionArgs {
+    /// The query's text.
+    ///
+    /// # Errors
+    /// When the file or standard input cannot be read or is not UTF-8.
+    pub fn read(&self) -> Result<Question, Failure> {
+        match (&self.query, &self.file) {
+            (Some(text), _) if text != "-" => Ok(Question {
+                text: text.clone(),
+                file: None,
+            }),
+            (_, Some(path)) => Question::read(path),
+            _ => Question::read(Path::new("-")),
+        }
+    }
+}
+
+impl Question {
+    /// The text in a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not UTF-8.
+    pub fn read(path: &Path) -> Result<Question, Failure> {
+        let (name, bytes) = if path == Path::new("-") {
+            (
+                "standard input".to_owned(),
+                bounded(std::io::stdin().lock()),
+            )
+        } else {
+            let file = std::fs::File::open(path);
+            (path.display().to_string(), file.and_then(bounded))
+        };
+        let bytes = bytes.map_err(|e| Failure::world(format!("{name}: {e}")))?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let at = e.utf8_error().valid_up_to();
+            Failure::words(format!("{name}: not UTF-8 at byte {at}"))
+        })?;
+        Ok(Question {
+            text,
+            file: Some(name),
+        })
+    }
+
+    /// The checked query; warnings are said on standard error.
+    ///
+    /// # Errors
+    /// The pictures of all that is wrong.
+    pub fn compile(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
+        let checked = compile(&self.text, catalog, &options(live)).map_err(|d| self.failure(&d))?;
+        eprint!("{}", self.pictures(&checked.warnings));
+        Ok(checked)
+    }
+
+    /// All diagnostics as one failure.
+    pub fn failure(&self, diagnostics: &[Diagnostic]) -> Failure {
+        Failure::Words(self.pictures(diagnostics))
+    }
+
+    /// All diagnostics as pictures.
+    pub fn pictures(&self, diagnostics: &[Diagnostic]) -> String {
+        let picture = |d: &Diagnostic| render(d, &self.text, self.file.as_deref());
+        diagnostics.iter().map(picture).collect()
+    }
+}
+
+/// How a query on the command line is checked.
+pub fn options(live: bool) -> CheckOptions {
+    CheckOptions {
+        second: NANOS_PER_SECOND,
+        dialect: Dialect::Cql,
+        live,
+    }
+}
+
+fn bounded(input: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.take(TEXT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,58 @@
+//! [`Adoption`]: a tap's columns as a script's `register stream` names and counts them.
+
+use arrow_array::{Array, Int64Array};
+use weir_model::{Batch, Column};
+
+/// One column of the script's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// Position among the tap's columns.
+    pub index: usize,
+    /// How many of the tap's units make one of the script's: 1,000 for microseconds from nanoseconds.
+    pub divisor: i64,
+}
+
+/// Which of a tap's columns make up a stream that a script declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adoption(pub Vec<Adopted>);
+
+impl Adoption {
+    /// The columns of the script's stream.
+    pub fn apply(&self, batch: &Batch) -> Batch {
+        let columns = self.0.iter().map(|adopted| {
+            let column = &batch.columns[adopted.index];
+            match column {
+                Column::Int(values) if adopted.divisor != 1 => {
+                    Column::Int(divided(values, adopted.divisor))
+                }
+                column => column.clone(),
+            }
+        });
+        Batch {
+            ts: batch.ts.clone(),
+            weights: batch.weights.clone(),
+            columns: columns.collect(),
+        }
+    }
+}
+
+fn divided(values: &Int64Array, divisor: i64) -> Int64Array {
+    let rounded_down = values.values().iter().map(|v| v.div_euclid(divisor));
+    Int64Array::new(rounded_down.collect(), values.nulls().cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::{Type, Value};
+
+    #[test]
+    fn columns_are_picked_and_counted_in_the_scripts_unit() {
+        let ts = Column::from_values(Type::Time, [Value::Int(21_295_029_999), Value::Null]);
+        let batch = Batch::stream(vec![1, 2], vec![Column::ints(vec![7, 8]), ts]);
+        let adopted = |index, divisor| Adopted { index, divisor };
+        let out = Adoption(vec![adopted(1, 1_000), adopted(0, 1)]).apply(&batch);
+        assert_eq!(out.row(0), [Value::Int(21_295_029), Value::Int(7)]);
+        assert_eq!(out.row(1), [Value::Null, Value::Int(8)]);
+    }
+}

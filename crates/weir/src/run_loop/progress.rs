@@ -1,0 +1,151 @@
+//! [`Progress`]: how far the work is, on standard error, when it is long and somebody looks.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use weir_model::Unit;
+use weir_sink::number::scaled;
+
+/// Work shorter than this shows nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often the line is written anew.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// What is told while the work goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// Nothing: the answers themselves are on the terminal.
+    Nothing,
+    /// How far through the files; nothing of live sources, which have no end.
+    Files,
+    /// What a recording holds by now.
+    Recording(PathBuf),
+}
+
+/// How far the work is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct State {
+    /// How much of 1 of the files is read; `None` for live sources.
+    pub done: Option<f64>,
+    /// Rows read so far.
+    pub rows: u64,
+    /// Events lost or unseen so far.
+    pub missed: i64,
+}
+
+/// A line that tells how far the work is.
+pub struct Progress {
+    telling: Telling,
+    started: Instant,
+    shown: Option<Instant>,
+}
+
+impl Progress {
+    /// Begins now; shows nothing unless standard error is a terminal.
+    pub fn new(telling: Telling) -> Progress {
+        Progress {
+            telling: match std::io::stderr().is_terminal() {
+                true => telling,
+                false => Telling::Nothing,
+            },
+            started: Instant::now(),
+            shown: None,
+        }
+    }
+
+    /// Shows the line, if it is time for one.
+    pub fn show(&mut self, state: impl FnOnce() -> State) {
+        let elapsed = self.started.elapsed();
+        let fresh = self.shown.is_some_and(|at| at.elapsed() < EVERY);
+        if self.telling == Telling::Nothing || elapsed < PATIENCE || fresh {
+            return;
+        }
+        let state = state();
+        let text = match (&self.telling, state.done) {
+            (Telling::Recording(path), _) => {
+                let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
+                Some(recorded(&state, bytes, elapsed))
+            }
+            (_, Some(done)) => Some(read(&state, done, elapsed)),
+            _ => None,
+        };
+        if let Some(text) = text {
+            self.shown = Some(Instant::now());
+            // A line that cannot be written is no reason to stop the work.
+            let _ = write!(std::io::stderr(), "\r\x1b[2Kweir: {text}");
+        }
+    }
+
+    /// Takes the line away.
+    pub fn clear(&mut self) {
+        if self.shown.take().is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+    }
+}
+
+fn read(state: &State, done: f64, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    let rate = magnitude(state.rows as f64 / seconds);
+    let rest = clock(seconds * (1.0 - done) / done.max(1e-6));
+    let percent = 100.0 * done;
+    format!(
+        "{percent:3.0} %  {} rows  {rate} rows/s  {rest} left",
+        state.rows
+    )
+}
+
+fn recorded(state: &State, bytes: u64, elapsed: Duration) -> String {
+    let size = scaled(bytes as f64, Unit::Bytes).expect("bytes have greater units");
+    let State { rows, missed, .. } = state;
+    format!(
+        "{}  {rows} events  {size}  {missed} missed",
+        clock(elapsed.as_secs_f64())
+    )
+}
+
+fn magnitude(rate: f64) -> String {
+    match rate {
+        r if r >= 1e6 => format!("{:.1} M", r / 1e6),
+        r if r >= 1e3 => format!("{:.0} k", r / 1e3),
+        r => format!("{r:.0}"),
+    }
+}
+
+fn clock(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_tells_rate_and_rest() {
+        let state = State {
+            rows: 5_000_000,
+            ..State::default()
+        };
+        let text = read(&state, 0.25, Duration::from_secs(2));
+        assert_eq!(text, " 25 %  5000000 rows  2.5 M rows/s  0:06 left");
+        assert!(read(&state, 0.5, Duration::from_secs(3_700)).ends_with("1:01:40 left"));
+    }
+
+    #[test]
+    fn a_recording_tells_what_it_holds() {
+        let state = State {
+            rows: 12,
+            missed: 3,
+            done: None,
+        };
+        let text = recorded(&state, 4096, Duration::from_secs(61));
+        assert_eq!(text, "1:01  12 events  4.0 KiB  3 missed");
+    }
+}

@@ -1,0 +1,454 @@
+//! [`Pump`]: moves rows from the taps through the engine to the sinks, and time with them.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use arrow_buffer::ScalarBuffer;
+use weir_model::{Batch, Nanos};
+use weir_query::engine::{Engine, Output, QueryId};
+use weir_query::function::EvalError;
+use weir_sink::SinkError;
+use weir_tap::TapError;
+
+use super::counters::{Counters, Reading};
+use super::feed::{Account, Word};
+use super::merge::Merge;
+use super::progress::{Progress, State};
+use super::shows::Shows;
+use super::stop::{Stop, wall_clock};
+use super::summary::MISSED;
+use super::{OWN_STREAM, Options, Outlet, Report, Show};
+use crate::failure::Failure;
+
+/// How long the loop sleeps when nobody has anything to say.
+const NAP: Duration = Duration::from_millis(20);
+
+/// How often stream `weir` tells what changed.
+const OWN_EVERY: Duration = Duration::from_secs(1);
+
+/// Batches of a tap that is ahead of the others wait in lines of so many; then it is not listened to.
+const WAITING_MAX: usize = 16;
+
+/// Words heard from one tap before the next one has its turn.
+const TURN: usize = 16;
+
+/// The state of the loop.
+pub struct Pump<'a> {
+    engine: Engine,
+    queries: Vec<Query>,
+    shows: Shows,
+    options: Options,
+    stop: &'a Stop,
+    ears: Vec<Ear>,
+    sources: Vec<Source>,
+    counters: Counters,
+    own_told: Instant,
+    /// The latest instant that any input has told of, in the engine's unit.
+    latest: i64,
+    /// The latest instant that any input has told to be over.
+    latest_over: i64,
+    progress: Progress,
+    rows_in: u64,
+    failed: Vec<(QueryId, EvalError)>,
+    tap_error: Option<TapError>,
+    /// The sinks take no more.
+    closed: bool,
+}
+
+/// A query of the engine, in the order of the sinks.
+pub struct Query {
+    id: QueryId,
+    last_instant_open: bool,
+}
+
+/// What the loop knows of one tap.
+struct Ear {
+    arrivals: Receiver<Word>,
+    live: bool,
+    lanes: Vec<Lane>,
+    account: Account,
+    heard: Instant,
+    ended: bool,
+}
+
+/// One demand of a tap on its way into a source.
+struct Lane {
+    outlet: Outlet,
+    source: usize,
+    number: usize,
+}
+
+/// One source of the engine.
+struct Source {
+    name: String,
+    taps: usize,
+    merge: Merge,
+}
+
+impl Query {
+    /// What the loop must know of a show.
+    pub fn of(show: &Show) -> Query {
+        Query {
+            id: show.id,
+            last_instant_open: show.last_instant_open,
+        }
+    }
+}
+
+impl<'a> Pump<'a> {
+    pub fn new(
+        engine: Engine,
+        queries: Vec<Query>,
+        shows: Shows,
+        options: Options,
+        stop: &'a Stop,
+    ) -> Pump<'a> {
+        Pump {
+            engine,
+            queries,
+            shows,
+            progress: Progress::new(options.telling.clone()),
+            options,
+            stop,
+            ears: Vec::new(),
+            sources: Vec::new(),
+            counters: Counters::default(),
+            own_told: Instant::now(),
+            latest: i64::MIN,
+            latest_over: i64::MIN,
+            rows_in: 0,
+            failed: Vec::new(),
+            tap_error: None,
+            closed: false,
+        }
+    }
+
+    /// Adds a tap, before [`Pump::run`].
+    pub fn listen_to(&mut self, arrivals: Receiver<Word>, live: bool, outlets: Vec<Outlet>) {
+        let lanes = outlets
+            .into_iter()
+            .map(|outlet| self.lane(outlet))
+            .collect();
+        self.ears.push(Ear {
+            arrivals,
+            live,
+            lanes,
+            account: Account::default(),
+            heard: Instant::now(),
+            ended: false,
+        });
+    }
+
+    fn lane(&mut self, outlet: Outlet) -> Lane {
+        let known = self.sources.iter().position(|s| s.name == outlet.source);
+        let source = known.unwrap_or_else(|| {
+            self.sources.push(Source {
+                name: outlet.source.clone(),
+                taps: 0,
+                merge: Merge::new(0),
+            });
+            self.sources.len() - 1
+        });
+        let entry = &mut self.sources[source];
+        entry.taps += 1;
+        entry.merge = Merge::new(entry.taps);
+        Lane {
+            number: entry.taps - 1,
+            source,
+            outlet,
+        }
+    }
+
+    /// Runs until the taps have ended or the sinks take no more, and then to the end of what was told.
+    pub fn run(&mut self) {
+        loop {
+            if self.stop.signal().is_some() {
+                self.stop.live_until(wall_clock());
+            }
+            let heard = self.listen();
+            self.overtake_idle();
+            self.move_on();
+            self.tell_own(false);
+            self.step(Engine::step);
+            self.show_progress();
+            if self.closed || self.is_over() {
+                break;
+            }
+            if !heard {
+                std::thread::park_timeout(NAP);
+            }
+        }
+        if !self.closed {
+            self.tell_own(true);
+            self.step(Engine::finish);
+        }
+        self.progress.clear();
+    }
+
+    /// True when no tap has more to say; without taps there is stream `weir` until it is no longer wanted.
+    fn is_over(&self) -> bool {
+        match self.ears.is_empty() && self.options.own_stream {
+            true => wall_clock() > self.stop.live_end(),
+            false => self.ears.iter().all(|e| e.ended),
+        }
+    }
+
+    /// Completes all output and says what happened.
+    pub fn report(self) -> Result<Report, Failure> {
+        let remarks = match self.shows.finish() {
+            Ok(remarks) => remarks,
+            Err(SinkError::Closed { .. }) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(error) = self.tap_error {
+            return Err(error.into());
+        }
+        let mut remarks = remarks;
+        remarks.extend(self.ears.into_iter().flat_map(|e| e.account.messages));
+        let counts = self
+            .options
+            .counts
+            .lock()
+            .expect("no panic while held")
+            .clone();
+        Ok(Report {
+            counts,
+            failed: self.failed,
+            remarks,
+            signal: self.stop.signal(),
+        })
+    }
+
+    /// Takes what the taps have said; false when that was nothing.
+    fn listen(&mut self) -> bool {
+        let mut heard = false;
+        let slowest = self
+            .ears
+            .iter()
+            .filter(|e| !e.ended)
+            .map(|e| self.reached(e))
+            .min();
+        for i in 0..self.ears.len() {
+            for _ in 0..TURN {
+                let ear = &self.ears[i];
+                let ahead = Some(self.reached(ear)) > slowest && self.waiting(ear) >= WAITING_MAX;
+                if ear.ended || ahead {
+                    break;
+                }
+                match ear.arrivals.try_recv() {
+                    Ok(word) => self.take(i, word),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => self.end(i),
+                }
+                heard = true;
+            }
+        }
+        heard
+    }
+
+    fn reached(&self, ear: &Ear) -> i64 {
+        let lanes = ear.lanes.iter();
+        let reached = lanes.map(|l| self.sources[l.source].merge.lane_reached(l.number));
+        reached.min().unwrap_or(i64::MAX)
+    }
+
+    fn waiting(&self, ear: &Ear) -> usize {
+        let lanes = ear.lanes.iter();
+        let waiting = lanes.map(|l| self.sources[l.source].merge.waiting(l.number));
+        waiting.max().unwrap_or(0)
+    }
+
+    fn take(&mut self, ear: usize, word: Word) {
+        self.ears[ear].heard = Instant::now();
+        match word {
+            Word::Rows { demand, batch } => self.take_rows(ear, demand, &batch),
+            Word::Reached(at_ns) => {
+                for lane in &self.ears[ear].lanes {
+                    let at = last_instant(at_ns, lane.outlet.instant_ns);
+                    self.sources[lane.source].merge.reach(lane.number, at);
+                    if at < i64::MAX {
+                        self.latest = self.latest.max(at);
+                        self.latest_over = self.latest_over.max(at);
+                    }
+                }
+            }
+            Word::Counted(account) => {
+                self.ears[ear].account = account;
+                let counts = self
+                    .ears
+                    .iter()
+                    .flat_map(|e| e.account.counts.iter().copied());
+                let mut shared = self.options.counts.lock().expect("no panic while held");
+                *shared = counts.collect();
+            }
+            Word::Failed(error) => {
+                self.tap_error = self.tap_error.take().or(Some(error));
+                self.stop.abandon();
+                self.end(ear);
+            }
+            Word::End => self.end(ear),
+        }
+    }
+
+    fn take_rows(&mut self, ear: usize, demand: usize, batch: &Batch) {
+        self.rows_in += batch.len() as u64;
+        for lane in &self.ears[ear].lanes {
+            let outlet = &lane.outlet;
+            if outlet.demand != demand {
+                continue;
+            }
+            let mut rows = match &outlet.adoption {
+                Some(adoption) => adoption.apply(batch),
+                None => batch.clone(),
+            };
+            if outlet.instant_ns != 1 {
+                let instants = rows.ts.iter().map(|ts| ts.div_euclid(outlet.instant_ns));
+                rows.ts = ScalarBuffer::from(instants.collect::<Vec<i64>>());
+            }
+            self.latest = self.latest.max(rows.ts.last().copied().unwrap_or(i64::MIN));
+            self.sources[lane.source].merge.push(lane.number, rows);
+        }
+    }
+
+    fn end(&mut self, ear: usize) {
+        self.ears[ear].ended = true;
+        for lane in &self.ears[ear].lanes {
+            self.sources[lane.source].merge.reach(lane.number, i64::MAX);
+        }
+    }
+
+    /// Live sources that have been silent for too long hold nobody back; what they say later about this time is late, and counted.
+    fn overtake_idle(&mut self) {
+        let idle = |e: &Ear| e.live && !e.ended && e.heard.elapsed() >= self.options.idle;
+        if self.ears.len() < 2 || !self.ears.iter().any(idle) {
+            return;
+        }
+        let awake = self.ears.iter().filter(|e| !idle(e) && !e.ended);
+        let Some(reached) = awake.map(|e| self.reached(e)).min() else {
+            return;
+        };
+        let idle: Vec<usize> = (0..self.ears.len())
+            .filter(|&i| idle(&self.ears[i]))
+            .collect();
+        for lane in idle.into_iter().flat_map(|i| &self.ears[i].lanes) {
+            self.sources[lane.source].merge.reach(lane.number, reached);
+        }
+    }
+
+    /// Hands rows and time to the engine.
+    fn move_on(&mut self) {
+        for source in &mut self.sources {
+            let (name, engine) = (&source.name, &mut self.engine);
+            source.merge.drain(|batch| engine.push(name, batch));
+            match source.merge.reached() {
+                i64::MAX => engine.close(name),
+                i64::MIN => {}
+                at => engine.heartbeat(name, at),
+            }
+        }
+    }
+
+    fn step(&mut self, go: fn(&mut Engine, &mut dyn FnMut(Output))) {
+        let open_from = self.open_from();
+        let (queries, shows, failed) = (&self.queries, &mut self.shows, &mut self.failed);
+        let mut open = true;
+        go(&mut self.engine, &mut |output| match output {
+            Output::Rows { query, batch } => {
+                let at = queries.iter().position(|q| q.id == query);
+                let sink = at.expect("the loop knows the engine's queries");
+                let batch = match queries[sink].last_instant_open {
+                    true => batch.slice(0, batch.ts.partition_point(|&ts| ts < open_from)),
+                    false => batch,
+                };
+                open &= batch.is_empty() || shows.rows(sink, batch);
+            }
+            Output::Failed { query, error } => failed.push((query, error)),
+        });
+        open &= shows.whole();
+        self.closed |= !open || self.failed.len() == self.queries.len();
+    }
+
+    /// The last instant of all sources, once they have ended without saying that it is over; before, the end of time.
+    fn open_from(&self) -> i64 {
+        match self.is_over() && self.latest_over < self.latest {
+            true => self.latest,
+            false => i64::MAX,
+        }
+    }
+
+    /// Rows of stream `weir`, once a second and at the end.
+    fn tell_own(&mut self, end: bool) {
+        if !self.options.own_stream {
+            return;
+        }
+        let now = self.own_instant();
+        if end || self.own_told.elapsed() >= OWN_EVERY {
+            self.own_told = Instant::now();
+            let readings = self.readings();
+            let rows = self.counters.changes(now, readings);
+            self.engine.push(OWN_STREAM, rows);
+        } else if now > i64::MIN {
+            // The next rows may come at this very instant.
+            self.engine.heartbeat(OWN_STREAM, now - 1);
+        }
+    }
+
+    /// The present instant of stream `weir`: the wall clock beside a live tap, otherwise how far the recordings have come.
+    fn own_instant(&self) -> Nanos {
+        let wall = wall_clock().div_euclid(self.options.instant_ns);
+        match self.ears.iter().all(|e| e.live) {
+            true => wall.max(self.latest),
+            false => self.latest,
+        }
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let taps = self
+            .ears
+            .iter()
+            .flat_map(|e| &e.account.counts)
+            .map(Reading::of_tap);
+        let mut readings: Vec<Reading> = taps.collect();
+        readings.extend(super::counters::engine_readings(&self.engine));
+        readings.extend(super::counters::process_readings());
+        let shown = self.shows.counts().sum();
+        readings.push(Reading::new("sink", "events_out", shown));
+        readings
+    }
+
+    fn show_progress(&mut self) {
+        let (ears, rows) = (&self.ears, self.rows_in);
+        self.progress.show(|| {
+            let done: Vec<f64> = ears.iter().filter_map(|e| e.account.done).collect();
+            let counts = ears.iter().flat_map(|e| &e.account.counts);
+            let missed = counts.filter(|c| MISSED.contains(&c.counter));
+            State {
+                done: (!done.is_empty()).then(|| done.iter().sum::<f64>() / done.len() as f64),
+                rows,
+                missed: missed.map(|c| c.total).sum(),
+            }
+        });
+    }
+}
+
+/// The last of the engine's instants that is over when the tap has told everything up to `at_ns`.
+fn last_instant(at_ns: Nanos, instant_ns: i64) -> i64 {
+    match at_ns.checked_add(1) {
+        Some(next) => next.div_euclid(instant_ns) - 1,
+        None => i64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_over_when_its_last_nanosecond_is() {
+        assert_eq!(last_instant(1_998, 1_000), 0);
+        assert_eq!(last_instant(1_999, 1_000), 1);
+        assert_eq!(last_instant(-1, 1_000), -1);
+        assert_eq!(last_instant(7, 1), 7);
+        assert_eq!(last_instant(Nanos::MAX, 1_000), i64::MAX);
+    }
+}

@@ -1,0 +1,104 @@
+//! The thread of the sinks: shows answers while the engine works on the next ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_model::Batch;
+use weir_sink::{Sink, SinkError};
+
+/// How often what was written is brought to the eye, at most.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a sink without news may look at the clock.
+const FLUSH_IDLE_EVERY: Duration = Duration::from_secs(1);
+
+/// Batches on their way to the sinks, at most; then the engine waits.
+const SHEETS_MAX: usize = 64;
+
+enum Sheet {
+    /// Rows for sink number `sink`.
+    Rows { sink: usize, batch: Batch },
+    /// What was sent is whole: no instant is torn.
+    Whole,
+}
+
+/// The sinks, at work in a thread of their own.
+pub struct Shows {
+    sheets: SyncSender<Sheet>,
+    thread: JoinHandle<Result<Vec<String>, SinkError>>,
+    rows: Arc<[AtomicI64]>,
+    /// Rows were sent since the last [`Shows::whole`].
+    torn: bool,
+}
+
+impl Shows {
+    /// Starts the thread.
+    pub fn start(sinks: Vec<Box<dyn Sink>>) -> Shows {
+        let (sheets, arrivals) = sync_channel(SHEETS_MAX);
+        let rows: Arc<[AtomicI64]> = sinks.iter().map(|_| AtomicI64::new(0)).collect();
+        let counted = rows.clone();
+        Shows {
+            sheets,
+            thread: std::thread::spawn(move || show(sinks, &arrivals, &counted)),
+            rows,
+            torn: false,
+        }
+    }
+
+    /// Sends rows to sink number `sink`; false when the sinks have failed, and [`Shows::finish`] will say why.
+    pub fn rows(&mut self, sink: usize, batch: Batch) -> bool {
+        self.torn = true;
+        self.sheets.send(Sheet::Rows { sink, batch }).is_ok()
+    }
+
+    /// Says that no instant is torn by what was sent; false as in [`Shows::rows`].
+    pub fn whole(&mut self) -> bool {
+        !std::mem::take(&mut self.torn) || self.sheets.send(Sheet::Whole).is_ok()
+    }
+
+    /// Rows that each sink has taken.
+    pub fn counts(&self) -> impl Iterator<Item = i64> {
+        self.rows.iter().map(|n| n.load(Ordering::Relaxed))
+    }
+
+    /// Completes all output and gives the sinks' remarks.
+    ///
+    /// # Errors
+    /// The first one that a sink met.
+    pub fn finish(self) -> Result<Vec<String>, SinkError> {
+        drop(self.sheets);
+        self.thread.join().expect("a sink does not panic")
+    }
+}
+
+fn show(
+    mut sinks: Vec<Box<dyn Sink>>,
+    arrivals: &Receiver<Sheet>,
+    rows: &[AtomicI64],
+) -> Result<Vec<String>, SinkError> {
+    let mut flushed = Instant::now() - FLUSH_EVERY;
+    let (mut torn, mut news) = (false, false);
+    loop {
+        match arrivals.recv_timeout(FLUSH_EVERY) {
+            Ok(Sheet::Rows { sink, batch }) => {
+                sinks[sink].write(&batch)?;
+                rows[sink].fetch_add(batch.len() as i64, Ordering::Relaxed);
+                (torn, news) = (true, true);
+            }
+            Ok(Sheet::Whole) => torn = false,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let due = if news { FLUSH_EVERY } else { FLUSH_IDLE_EVERY };
+        if !torn && flushed.elapsed() >= due {
+            sinks.iter_mut().try_for_each(|s| s.flush())?;
+            flushed = Instant::now();
+            news = false;
+        }
+    }
+    sinks.iter_mut().try_for_each(|s| s.finish())?;
+    Ok(sinks.iter().flat_map(|s| s.remarks()).collect())
+}

@@ -1,0 +1,71 @@
+//! [`Stop`]: when the taps are to end, and the signals that say so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use weir_model::Nanos;
+
+/// When the taps are to end. All who hold it see the same.
+#[derive(Clone)]
+pub struct Stop {
+    abandoned: Arc<AtomicBool>,
+    until_ns: Arc<AtomicI64>,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Stop {
+    /// Not yet; and from now on SIGINT and SIGTERM are heard. A second one ends the process at once.
+    ///
+    /// # Errors
+    /// When the signals cannot be caught.
+    pub fn on_signals() -> std::io::Result<Stop> {
+        let signal = Arc::new(AtomicUsize::new(0));
+        for number in [SIGINT, SIGTERM] {
+            let again = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register_conditional_shutdown(number, 128 + number, again.clone())?;
+            signal_hook::flag::register(number, again)?;
+            signal_hook::flag::register_usize(number, signal.clone(), number as usize)?;
+        }
+        Ok(Stop {
+            abandoned: Arc::default(),
+            until_ns: Arc::new(AtomicI64::new(Nanos::MAX)),
+            signal,
+        })
+    }
+
+    /// The signal that was caught, if any.
+    pub fn signal(&self) -> Option<i32> {
+        match self.signal.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(number as i32),
+        }
+    }
+
+    /// Nothing more is wanted: taps end at the next occasion.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// True once nothing more is wanted.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// What happens after `at` is no longer wanted of a live tap; what happened before and is still on its way is.
+    pub fn live_until(&self, at: Nanos) {
+        self.until_ns.fetch_min(at, Ordering::Relaxed);
+    }
+
+    /// The last instant wanted of a live tap.
+    pub fn live_end(&self) -> Nanos {
+        self.until_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// The wall clock, in nanoseconds since the Unix epoch.
+pub fn wall_clock() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| Nanos::try_from(d.as_nanos()).unwrap_or(Nanos::MAX))
+}

@@ -1,0 +1,210 @@
+//! Where a script's streams come from: STREAM source files, traces, the live tap.
+//!
+//! A stream that a script declares over a trace gets the columns of `IOstream` by their names, the thesis's or the plain ones.
+
+use std::path::Path;
+
+use weir_model::event::iostream_schema;
+use weir_model::{Alias, Declaration, Demand, Field, NANOS_PER_MICRO, Predicate, Shape, Type};
+use weir_query::Script;
+use weir_query::diagnostic::{Diagnostic, codes, suggest};
+use weir_query::script::ScriptTable;
+use weir_tap::TapError;
+use weir_tap::format::stream_tap::StreamTap;
+use weir_tap::format::{self, SNIFF_BYTES, stream_source};
+
+use crate::failure::Failure;
+use crate::question::Question;
+use crate::run_loop::{Adopted, Adoption, Input, Outlet, Stop};
+use crate::source::{self, Source, SourceArgs};
+
+/// The live source as scripts write it.
+const LIVE_TAP: &str = "tap:live";
+
+/// Rows of a trace or of the live tap that one source of the engine needs.
+struct Wanted {
+    source: Source,
+    demand: Demand,
+    outlet: Outlet,
+}
+
+/// Opens what a script's queries need.
+///
+/// # Errors
+/// When a file cannot be read, the host cannot be watched, or a declaration does not fit its source.
+pub fn open(
+    script: &Script,
+    question: &Question,
+    demands: &[Demand],
+    args: &SourceArgs,
+    stop: &Stop,
+) -> Result<Vec<Input>, Failure> {
+    let (mut inputs, mut wanted, mut off) = (Vec::new(), Vec::new(), Vec::new());
+    for demand in demands {
+        let is_it = |t: &&ScriptTable| t.declaration.name.eq_ignore_ascii_case(&demand.stream);
+        let Some(table) = script.tables.iter().find(is_it) else {
+            wanted.extend(predefined(script, demand, args));
+            continue;
+        };
+        let source = named(&table.source);
+        match &source {
+            Source::File(path) if holds_ticks(path, args)? => {
+                inputs.push(ticks(path, &table.declaration, args)?);
+            }
+            _ => match adopted(table, demand) {
+                Ok((demand, adoption)) => wanted.push(Wanted {
+                    source,
+                    outlet: outlet(&table.declaration.name, Some(adoption)),
+                    demand,
+                }),
+                Err(diagnostic) => off.push(diagnostic),
+            },
+        }
+    }
+    if !off.is_empty() {
+        return Err(question.failure(&off));
+    }
+    inputs.extend(events(wanted, args, stop)?);
+    Ok(inputs)
+}
+
+/// The source that a script names.
+fn named(text: &str) -> Source {
+    match text {
+        LIVE_TAP => Source::Live,
+        path => Source::File(path.into()),
+    }
+}
+
+/// `IOstream` and `IO` are there without being declared.
+fn predefined(script: &Script, demand: &Demand, args: &SourceArgs) -> Vec<Wanted> {
+    let sources = match &script.iostream_source {
+        Some(text) => vec![named(text)],
+        None => args.sources(),
+    };
+    let wanted = |source| Wanted {
+        source,
+        demand: demand.clone(),
+        outlet: outlet(&demand.stream, None),
+    };
+    sources.into_iter().map(wanted).collect()
+}
+
+/// In a trace, the thesis's ticks are microseconds.
+fn outlet(source: &str, adoption: Option<Adoption>) -> Outlet {
+    Outlet {
+        demand: 0,
+        source: source.into(),
+        instant_ns: NANOS_PER_MICRO,
+        adoption,
+    }
+}
+
+/// Whether a file is a STREAM source file and no trace.
+fn holds_ticks(path: &Path, args: &SourceArgs) -> Result<bool, TapError> {
+    let head = format::Source::file(path).head(SNIFF_BYTES)?;
+    // An empty file is a source file without its type line, which its reader says.
+    let empty = head.is_empty() && args.from_format.is_none();
+    Ok(empty || (stream_source::sniff(&head) && format::sniff(&head).is_none()))
+}
+
+fn ticks(path: &Path, declared: &Declaration, args: &SourceArgs) -> Result<Input, TapError> {
+    Ok(Input {
+        tap: Box::new(StreamTap::open(path, declared, args.strict)?),
+        live: false,
+        span_ns: args.span_ns().map(|ns| (ns / NANOS_PER_MICRO).max(1)),
+        outlets: vec![Outlet {
+            instant_ns: 1,
+            ..outlet(&declared.name, None)
+        }],
+    })
+}
+
+/// The demand for what a table declares over `IOstream`, and how its columns are made of those.
+fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), Diagnostic> {
+    if table.declaration.shape == Shape::Relation {
+        let message = format!(
+            "`{}` is a relation, a trace is a stream",
+            table.declaration.name
+        );
+        let found = codes::SCRIPT_SHAPE.at(table.span, message);
+        return Err(found.help("write `register stream`, or name a STREAM source file"));
+    }
+    let fields = &table.declaration.schema.fields;
+    let adoption: Result<Vec<Adopted>, Diagnostic> =
+        fields.iter().map(|field| column(field, table)).collect();
+    let adoption = Adoption(adoption?);
+    let mut columns: Vec<usize> = demand
+        .columns
+        .iter()
+        .map(|i| adoption.0[*i].index)
+        .collect();
+    columns.sort_unstable();
+    columns.dedup();
+    let demand = Demand {
+        stream: "IOstream".into(),
+        columns,
+        predicate: Predicate::all(),
+    };
+    Ok((demand, adoption))
+}
+
+fn column(field: &Field, table: &ScriptTable) -> Result<Adopted, Diagnostic> {
+    let schema = iostream_schema();
+    let Some((index, alias)) = schema.find(&field.name) else {
+        let message = format!("`{}` is no column of IOstream", field.name);
+        let found = codes::UNKNOWN_COLUMN.at(table.span, message);
+        let names = schema.fields.iter().flat_map(|f| {
+            let aliases = f.aliases.iter().map(|a: &Alias| a.name);
+            std::iter::once(f.name.as_str()).chain(aliases)
+        });
+        return Err(match suggest::nearest(&field.name, names) {
+            Some(near) => found.help(format!("did you mean `{near}`?")),
+            None => found.help("`weir streams IOstream` lists them"),
+        });
+    };
+    let given = &schema[index];
+    let fits = field.ty == given.ty || (field.ty, given.ty) == (Type::Int, Type::Time);
+    if !fits {
+        let message = format!(
+            "`{}` is declared as {}, in IOstream it is {}",
+            field.name, field.ty, given.ty
+        );
+        return Err(codes::TYPE_MISMATCH.at(table.span, message));
+    }
+    let unit = alias.and_then(|a| a.converted).unwrap_or(given.unit);
+    Ok(Adopted {
+        index,
+        divisor: unit.scale() / given.unit.scale(),
+    })
+}
+
+/// One tap for each trace and one for the host, each with all that is wanted of it.
+fn events(wanted: Vec<Wanted>, args: &SourceArgs, stop: &Stop) -> Result<Vec<Input>, Failure> {
+    let mut groups: Vec<(Source, Vec<Demand>, Vec<Outlet>)> = Vec::new();
+    for Wanted {
+        source,
+        demand,
+        outlet,
+    } in wanted
+    {
+        let group = match groups.iter().position(|g| g.0 == source) {
+            Some(known) => &mut groups[known],
+            None => {
+                groups.push((source, Vec::new(), Vec::new()));
+                groups.last_mut().expect("just pushed")
+            }
+        };
+        group.2.push(Outlet {
+            demand: group.1.len(),
+            ..outlet
+        });
+        group.1.push(demand);
+    }
+    let opened = groups
+        .into_iter()
+        .map(|(source, demands, outlets)| source::input(&source, args, &demands, outlets));
+    let inputs: Result<Vec<Input>, Failure> = opened.collect();
+    source::begin(args, stop);
+    inputs
+}

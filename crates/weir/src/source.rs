@@ -1,0 +1,198 @@
+//! Where events come from: `--from`, and what goes with it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use weir_model::{Demand, Nanos};
+use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
+use weir_tap::{Tap, TapError, format};
+
+use crate::failure::Failure;
+use crate::quantity;
+use crate::run_loop::{Input, Outlet, Stop, wall_clock};
+
+/// The name of the live source.
+pub const LIVE: &str = "live";
+
+/// Options of every command that reads events.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Source")]
+pub struct SourceArgs {
+    /// Where events come from: `live`, or a file in any trace format that weir knows; several are merged by time
+    #[arg(long, value_name = "SOURCE", default_value = LIVE)]
+    pub from: Vec<String>,
+    /// The format of the files, where sniffing does not find it
+    #[arg(long, value_name = "FORMAT")]
+    pub from_format: Option<String>,
+    /// Watch this device only, as /dev/sda; may be repeated (live)
+    #[arg(long, value_name = "DEV")]
+    pub device: Vec<String>,
+    /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O twice (live)
+    #[arg(long, conflicts_with = "device")]
+    pub stacked: bool,
+    /// Keep root's privileges after the probes are attached (live)
+    #[arg(long)]
+    pub keep_privileges: bool,
+    /// End at the first bad record instead of skipping and counting it (files)
+    #[arg(long)]
+    pub strict: bool,
+    /// How long a silent live source may hold the others back
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = quantity::span)]
+    pub idle: Duration,
+    /// How long to watch; of a file, how much of it from its first event on
+    #[arg(long = "for", value_name = "TIME", value_parser = quantity::span)]
+    pub span: Option<Duration>,
+}
+
+/// One source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// This host, now.
+    Live,
+    /// A file.
+    File(PathBuf),
+}
+
+impl SourceArgs {
+    /// The sources, in the order given.
+    pub fn sources(&self) -> Vec<Source> {
+        self.from.iter().map(|text| Source::new(text)).collect()
+    }
+
+    /// How much is wanted.
+    pub fn span_ns(&self) -> Option<Nanos> {
+        let nanos = |span: Duration| Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX);
+        self.span.map(nanos)
+    }
+
+    /// True when any source is live.
+    pub fn is_live(&self) -> bool {
+        self.sources().contains(&Source::Live)
+    }
+}
+
+impl Source {
+    /// The source that `text` names.
+    pub fn new(text: &str) -> Source {
+        match text {
+            LIVE => Source::Live,
+            path => Source::File(PathBuf::from(path)),
+        }
+    }
+}
+
+/// Opens the sources for `demands`; the rows of each go to the engine's source of that name. Without demands nothing is opened.
+///
+/// # Errors
+/// When a file cannot be read or its format is unknown, or the host does not let us watch it.
+pub fn open(args: &SourceArgs, demands: &[Demand], stop: &Stop) -> Result<Vec<Input>, Failure> {
+    let sources = match demands.is_empty() {
+        true => Vec::new(),
+        false => args.sources(),
+    };
+    let open = |source: &Source| {
+        let outlets = demands.iter().enumerate().map(outlet).collect();
+        input(source, args, demands, outlets)
+    };
+    let inputs = sources.iter().map(open).collect();
+    begin(args, stop);
+    inputs
+}
+
+/// Opens one source for `demands`, whose rows go through `outlets`.
+///
+/// # Errors
+/// As [`open`].
+pub fn input(
+    source: &Source,
+    args: &SourceArgs,
+    demands: &[Demand],
+    outlets: Vec<Outlet>,
+) -> Result<Input, Failure> {
+    Ok(Input {
+        tap: tap(source, args, demands)?,
+        live: *source == Source::Live,
+        span_ns: args.span_ns(),
+        outlets,
+    })
+}
+
+/// Begins to count the time for which live I/O is wanted.
+pub fn begin(args: &SourceArgs, stop: &Stop) {
+    if let Some(span_ns) = args.span_ns() {
+        stop.live_until(wall_clock().saturating_add(span_ns));
+    }
+}
+
+fn outlet((demand, wanted): (usize, &Demand)) -> Outlet {
+    Outlet {
+        demand,
+        source: wanted.stream.clone(),
+        instant_ns: 1,
+        adoption: None,
+    }
+}
+
+/// The tap of one source.
+///
+/// # Errors
+/// As [`open`].
+pub fn tap(
+    source: &Source,
+    args: &SourceArgs,
+    demands: &[Demand],
+) -> Result<Box<dyn Tap>, TapError> {
+    match source {
+        Source::Live => live(args, demands),
+        Source::File(path) => file(path, args, demands),
+    }
+}
+
+/// The tap of a trace file.
+///
+/// # Errors
+/// When it cannot be read or its format is unknown.
+pub fn file(path: &Path, args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
+    let options = format::Options {
+        strict: args.strict,
+        format: args.from_format.as_deref(),
+    };
+    format::open(path, demands, options)
+}
+
+/// The live tap.
+///
+/// # Errors
+/// When the host does not let us watch it.
+pub fn live(args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
+    let devices = match (args.device.is_empty(), args.stacked) {
+        (false, _) => DeviceChoice::Named(args.device.clone()),
+        (true, true) => DeviceChoice::All,
+        (true, false) => DeviceChoice::Leaves,
+    };
+    let options = LiveOptions {
+        devices,
+        ..LiveOptions::default()
+    };
+    let tap = ebpf::open(demands, &options).map_err(|error| match error {
+        TapError::Unavailable { what, remedy } => TapError::Unavailable {
+            what: format!("live I/O cannot be watched: {what}"),
+            remedy: format!("{remedy}; `weir doctor` says more, and --from reads a recording"),
+        },
+        other => other,
+    })?;
+    Ok(Box::new(tap))
+}
+
+/// What the sources do in place of the engine, one line each; of a source that cannot be opened, why.
+pub fn describe(args: &SourceArgs, demands: &[Demand]) -> Vec<String> {
+    if demands.is_empty() {
+        return Vec::new();
+    }
+    let describe = |source: &Source| match tap(source, args, demands) {
+        Ok(tap) => tap.describe(),
+        Err(error) => vec![error.to_string()],
+    };
+    args.sources().iter().flat_map(describe).collect()
+}

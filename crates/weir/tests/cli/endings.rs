@@ -1,0 +1,90 @@
+//! How the work ends: by a signal, by time, by a reader that went away. The output is valid each time.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use crate::support::{Scratch, interrupt, requests, run, weir};
+
+/// Stream `weir` needs no rights and never ends.
+const ENDLESS: &str = "select * from weir";
+
+#[test]
+fn json_is_valid_after_an_interrupt() {
+    let mut command = weir(&["query", "--format", "json", ENDLESS]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    out.read_line(&mut text).unwrap();
+    interrupt(&child);
+    out.read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(text.ends_with('\n'));
+    for line in text.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(row["counter"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn time_ends_it_well() {
+    let said = run(&["query", "--for", "1500ms", "--format", "csv", ENDLESS]);
+    assert!(said.fine().lines().count() > 1);
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_failure() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(50_000));
+    for format in ["json", "csv", "delta", "table", "stream"] {
+        let args = [
+            "query",
+            "--from",
+            &trace,
+            "--format",
+            format,
+            "select * from IO",
+        ];
+        let mut command = weir(&args);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = [0; 1];
+        let mut out = child.stdout.take().unwrap();
+        out.read_exact(&mut first).unwrap();
+        drop(out);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{format}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{format}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_is_a_failure() {
+    let full = "/dev/full";
+    if !std::path::Path::new(full).exists() {
+        eprintln!("skipped: a_disk_that_is_full_is_a_failure: no {full}");
+        return;
+    }
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(100));
+    for format in ["json", "csv", "parquet"] {
+        let said = run(&[
+            "query",
+            "--from",
+            &trace,
+            "--format",
+            format,
+            "-o",
+            full,
+            "select op from IO",
+        ]);
+        assert_eq!(said.code, 1, "{format}");
+        assert!(
+            said.err.starts_with("weir: /dev/full: "),
+            "{format}: {}",
+            said.err
+        );
+    }
+}

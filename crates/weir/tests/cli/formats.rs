@@ -1,0 +1,80 @@
+//! `weir record` and `weir convert`: what goes in comes out again.
+
+use crate::support::{Scratch, requests, run};
+
+#[test]
+fn a_recording_answers_as_the_trace_does() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(500));
+    let recording = scratch.path().join("r.parquet");
+    let recording = recording.to_str().unwrap();
+    run(&["record", "--from", &trace, "-o", recording]).fine();
+    for query in [
+        "select * from IO",
+        "select type, op, count(*), avg(sectors) from IOstream [rows 10] group by type, op",
+    ] {
+        let of = |from: &str| run(&["query", "--from", from, query]).fine();
+        assert_eq!(of(recording), of(&trace), "{query}");
+    }
+}
+
+#[test]
+fn a_recording_is_never_overwritten_unasked() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(5));
+    let there = scratch.file("r.parquet", "precious");
+    let said = run(&["record", "--from", &trace, "-o", &there]);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("--force"), "{}", said.err);
+    assert_eq!(scratch.read("r.parquet"), "precious");
+    run(&["record", "--from", &trace, "-o", &there, "--force"]).fine();
+    assert!(std::fs::read(&there).unwrap().starts_with(b"PAR1"));
+}
+
+#[test]
+fn a_recording_can_keep_a_part() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(100));
+    let recording = scratch.path().join("w.parquet");
+    let recording = recording.to_str().unwrap();
+    run(&[
+        "record", "--from", &trace, "-o", recording, "--where", "op = 'w'",
+    ])
+    .fine();
+    let query = "select op, count(*) as n from IO group by op";
+    let args = [
+        "query", "--from", recording, "--final", "--format", "csv", query,
+    ];
+    let out = run(&args).fine();
+    assert!(
+        out.ends_with(",w,25\n") && out.lines().count() == 2,
+        "{out}"
+    );
+
+    let said = run(&[
+        "record",
+        "--from",
+        &trace,
+        "-o",
+        recording,
+        "--force",
+        "--where",
+        "colour = 1",
+    ]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("`colour`"), "{}", said.err);
+}
+
+#[test]
+fn traces_are_converted() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(200));
+    let query = "select op, count(*) as n, sum(bytes) as b, avg(latency) as l from IO group by op";
+    let answer = |from: &str| run(&["query", "--from", from, "--format", "table", query]).fine();
+    for name in ["t.parquet", "t.blktrace.0"] {
+        let out = scratch.path().join(name);
+        let out = out.to_str().unwrap();
+        run(&["convert", &trace, out]).fine();
+        assert_eq!(answer(out), answer(&trace), "{name}");
+    }
+}

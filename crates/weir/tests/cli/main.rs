@@ -1,0 +1,10 @@
+//! The command line as a user meets it: the built binary, its output, its exit codes.
+
+mod endings;
+mod formats;
+mod query;
+mod reference;
+mod script;
+mod support;
+mod terminal;
+mod words;

@@ -1,0 +1,194 @@
+//! `weir query` over files.
+
+use crate::support::{Scratch, requests, run};
+
+/// A trace of so many requests, in a directory that lives as long.
+fn trace(count: usize) -> (Scratch, String) {
+    let scratch = Scratch::new();
+    let path = scratch.file("trace.csv", &requests(count));
+    (scratch, path)
+}
+
+#[test]
+fn a_pipe_gets_the_deltas_of_a_relation() {
+    let (_scratch, trace) = trace(3);
+    let out = run(&["query", "--from", &trace, "select count(*) from IO"]).fine();
+    let lines: Vec<&str> = out.lines().collect();
+    let last = &lines[lines.len() - 2..];
+    assert_eq!(
+        last,
+        [
+            "[2007-02-22T17:00:03.002500000Z]:-:2",
+            "[2007-02-22T17:00:03.002500000Z]:+:3"
+        ],
+        "{out}"
+    );
+}
+
+#[test]
+fn the_final_state_is_shown_once_and_in_order() {
+    let (_scratch, trace) = trace(100);
+    let query = "select op, count(*) as n, avg(latency) as mean, sum(bytes) as b from IO group by op order by n desc";
+    let args = [
+        "query", "--from", &trace, "--final", "--format", "csv", query,
+    ];
+    let out = run(&args).fine();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0], "instant,op,n,mean,b");
+    assert!(lines[1].ends_with(",r,75,500000.0,307200"), "{out}");
+    assert!(lines[2].ends_with(",w,25,500000.0,204800"), "{out}");
+    assert_eq!(lines.len(), 3);
+
+    let out = run(&["query", "--from", &trace, "--format", "table", query]).fine();
+    let table = "op   n      mean          b\n\
+                 r   75  500.0 us  300.0 KiB\n\
+                 w   25  500.0 us  200.0 KiB\n";
+    assert_eq!(out, table);
+
+    let raw = [
+        "query", "--from", &trace, "--format", "table", "--raw", query,
+    ];
+    assert!(run(&raw).fine().contains("500000.0  307200"));
+}
+
+#[test]
+fn a_stream_gives_its_rows_with_their_times() {
+    let (_scratch, trace) = trace(8);
+    let query = "select op, sector from IO where bytes > 4 KiB";
+    let out = run(&["query", "--from", &trace, "--format", "json", query]).fine();
+    let rows: Vec<serde_json::Value> = out
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[0]["instant"], "2007-02-22T17:00:03.003500000Z");
+    assert_eq!(
+        (&rows[0]["op"], &rows[0]["sector"]),
+        (&"w".into(), &24.into())
+    );
+}
+
+#[test]
+fn files_are_merged_by_time() {
+    let scratch = Scratch::new();
+    let all = requests(200);
+    let (mut even, mut odd) = (String::new(), String::new());
+    for (i, line) in all.lines().enumerate() {
+        let part = if i % 2 == 0 { &mut even } else { &mut odd };
+        part.push_str(line);
+        part.push('\n');
+    }
+    let (even, odd) = (
+        scratch.file("even.csv", &even),
+        scratch.file("odd.csv", &odd),
+    );
+    let whole = scratch.file("whole.csv", &all);
+    let query = "select ts, sector, count(*) as n from IO [rows 3] group by ts, sector";
+    let merged = run(&["query", "--from", &even, "--from", &odd, query]).fine();
+    assert_eq!(merged, run(&["query", "--from", &whole, query]).fine());
+    assert!(merged.lines().count() > 390);
+}
+
+#[test]
+fn for_takes_the_first_part_of_a_file() {
+    let (_scratch, trace) = trace(100);
+    let query = "select count(*) from IOstream where type = 'Q'";
+    let args = [
+        "query", "--from", &trace, "--for", "10ms", "--final", "--format", "csv", query,
+    ];
+    let out = run(&args).fine();
+    assert!(out.ends_with(",10\n"), "{out}");
+}
+
+#[test]
+fn answers_go_to_a_file_in_the_format_of_its_name() {
+    let (scratch, trace) = trace(4);
+    let file = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    for name in ["a.csv", "a.json", "a.parquet"] {
+        run(&[
+            "query",
+            "--from",
+            &trace,
+            "-o",
+            &file(name),
+            "select op from IO",
+        ])
+        .fine();
+    }
+    assert!(scratch.read("a.csv").starts_with("instant,op\n"));
+    assert!(scratch.read("a.json").starts_with("{\"instant\":"));
+    let parquet = std::fs::read(scratch.path().join("a.parquet")).unwrap();
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+}
+
+#[test]
+fn bad_records_are_told_and_strict_stops_at_them() {
+    let scratch = Scratch::new();
+    let mut lines = requests(5);
+    lines.insert_str(0, &requests(1));
+    lines.push_str("128166372040000000,vm1,0,Read,x,4096,5000\n");
+    let trace = scratch.file("bad.csv", &lines);
+    let query = [
+        "query",
+        "--from",
+        &trace,
+        "--final",
+        "--format",
+        "csv",
+        "select count(*) from IO",
+    ];
+    let said = run(&query);
+    assert!(said.err.contains("1 bad records"), "{}", said.err);
+    assert!(
+        said.err.contains(&format!("{trace}: offset ")),
+        "{}",
+        said.err
+    );
+    assert!(said.fine().ends_with(",6\n"));
+
+    let said = run(&[&query[..], &["--strict"]].concat());
+    assert_eq!(said.code, 1);
+    assert!(
+        said.err.contains(&format!("{trace}: offset ")),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn a_query_that_fails_says_so_and_keeps_what_it_had() {
+    let (_scratch, trace) = trace(10);
+    let query = "select sector * 1000000000000 * 1000000 as x from IO";
+    let said = run(&["query", "--from", &trace, "--format", "csv", query]);
+    assert_eq!(said.code, 1);
+    assert!(
+        said.err.contains("weir: the query failed: "),
+        "{}",
+        said.err
+    );
+    assert!(said.out.starts_with("instant,x\n"), "{}", said.out);
+}
+
+#[test]
+fn a_query_over_its_memory_ends_with_a_diagnostic() {
+    let (_scratch, trace) = trace(2_000);
+    let query = "select ts, sector, count(*) from IO group by ts, sector";
+    let said = run(&["query", "--from", &trace, "--limit-memory", "20k", query]);
+    assert_eq!(said.code, 1);
+    assert!(
+        said.err.contains("weir: the query failed: "),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn weir_tells_about_itself() {
+    let (_scratch, trace) = trace(50);
+    let query = "select w.counter, w.total, count(*) as n from weir as w, IO [rows 1] as i where w.place = 'tap' group by w.counter, w.total";
+    let args = [
+        "query", "--from", &trace, "--final", "--format", "csv", query,
+    ];
+    let out = run(&args).fine();
+    assert!(out.lines().any(|l| l.contains(",events_in,100,")), "{out}");
+}

@@ -1,0 +1,117 @@
+//! Running the binary, and small inputs for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory of its own for a test, gone when the test is over.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-cli-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file; its path as the command line takes it.
+    pub fn file(&self, name: &str, content: &str) -> String {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The binary with these arguments.
+pub fn weir(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// What the binary said, and its exit code.
+pub struct Said {
+    pub out: String,
+    pub err: String,
+    pub code: i32,
+}
+
+impl Said {
+    fn of(output: Output) -> Said {
+        Said {
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+            code: output.status.code().expect("not killed by a signal"),
+        }
+    }
+
+    /// Standard output, after nothing went wrong.
+    pub fn fine(self) -> String {
+        assert_eq!(self.code, 0, "{}", self.err);
+        self.out
+    }
+}
+
+/// Runs the binary to its end.
+pub fn run(args: &[&str]) -> Said {
+    Said::of(weir(args).output().unwrap())
+}
+
+/// Runs the binary to its end in `directory`.
+pub fn run_in(directory: &Path, args: &[&str]) -> Said {
+    Said::of(weir(args).current_dir(directory).output().unwrap())
+}
+
+/// `count` requests to one disk as an MSR Cambridge trace: 1 ms apart from 2007-02-22 17:00:03 on, reads of 4 KiB and every fourth a
+/// write of 8 KiB, each taking 0.5 ms.
+pub fn requests(count: usize) -> String {
+    let line = |i: usize| {
+        let ts = 128_166_372_030_000_000 + 10_000 * i as u64;
+        let (op, size) = if i % 4 == 3 {
+            ("Write", 8192)
+        } else {
+            ("Read", 4096)
+        };
+        format!("{ts},vm1,0,{op},{},{size},5000\n", 4096 * i)
+    };
+    (0..count).map(line).collect()
+}
+
+/// Sends SIGINT.
+pub fn interrupt(child: &Child) {
+    let status = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// The folder of sample data beside the project, or a loud line saying that `test` is skipped.
+pub fn shared(test: &str, folder: &str) -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let shared = std::env::var_os("WEIR_SHARED").map_or_else(beside, PathBuf::from);
+    let path = shared.join("data").join(folder);
+    if path.is_dir() {
+        return Some(path.canonicalize().unwrap());
+    }
+    eprintln!("skipped: {test}: no sample data at {}", path.display());
+    None
+}

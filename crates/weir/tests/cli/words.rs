@@ -1,0 +1,103 @@
+//! Words that are off: pictures, remedies and exit code 2.
+
+use crate::support::{Scratch, run, weir};
+
+#[test]
+fn a_bad_query_is_pictured_and_everything_wrong_is_said_at_once() {
+    let said = run(&["query", "select avrg(latency), colour from IO"]);
+    assert_eq!((said.code, said.out.as_str()), (2, ""));
+    assert!(said.err.contains("error[W0103]"), "{}", said.err);
+    assert!(said.err.contains("did you mean `avg`?"), "{}", said.err);
+    assert!(said.err.contains("^^^^"), "{}", said.err);
+    assert!(said.err.contains("`colour`"), "{}", said.err);
+}
+
+#[test]
+fn check_tells_errors_without_running() {
+    let said = run(&["check", "select count(*) from IO where latency > 4 KiB"]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("error[W0301]"), "{}", said.err);
+
+    let said = run(&["check", "--json", "select nope from IO"]);
+    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &answer["ok"]), (2, &false.into()));
+    assert_eq!(answer["diagnostics"][0]["code"], "W0102");
+    assert_eq!(answer["diagnostics"][0]["start"], 7);
+
+    let out = run(&[
+        "check",
+        "select op, avg(latency) as mean from IO group by op",
+    ])
+    .fine();
+    assert!(
+        out.contains("mean") && out.contains("float") && out.contains("ns"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_query_can_come_from_a_file_or_standard_input() {
+    let scratch = Scratch::new();
+    let file = scratch.file("q.cql", "select count(*)\nfrom IOO");
+    let said = run(&["check", "-f", &file]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains(&format!("{file}:2:")), "{}", said.err);
+
+    let input = std::fs::File::open(&file).unwrap();
+    let output = weir(&["check", "-"]).stdin(input).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn text_that_is_not_utf8_is_refused() {
+    let scratch = Scratch::new();
+    let file = scratch.file("q.cql", "");
+    std::fs::write(&file, b"select \xff").unwrap();
+    let said = run(&["check", "-f", &file]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("not UTF-8 at byte 7"), "{}", said.err);
+}
+
+#[test]
+fn a_missing_file_is_the_worlds_fault() {
+    for args in [
+        &["query", "--from", "/no/such/trace", "select * from IO"][..],
+        &["query", "-f", "/no/such/query"],
+        &["run", "/no/such/script"],
+        &["convert", "/no/such/trace", "/tmp/x.parquet"],
+    ] {
+        let said = run(args);
+        assert_eq!(said.code, 1, "{args:?} {}", said.err);
+        assert!(said.err.starts_with("weir: /no/such/"), "{}", said.err);
+    }
+}
+
+#[test]
+fn options_that_do_not_exist_are_refused() {
+    for args in [
+        &["query", "--format", "xml", "select * from IO"][..],
+        &["query", "--for", "soon", "select * from IO"],
+        &["query", "--limit-memory", "much", "select * from IO"],
+        &["frobnicate"],
+    ] {
+        assert_eq!(run(args).code, 2, "{args:?}");
+    }
+}
+
+#[test]
+fn a_stream_has_no_final_state() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &crate::support::requests(3));
+    let args = [
+        "query",
+        "--from",
+        &trace,
+        "--final",
+        "--format",
+        "csv",
+        "istream(select op from IO)",
+    ];
+    let said = run(&args);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("--final"), "{}", said.err);
+}
