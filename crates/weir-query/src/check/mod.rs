@@ -14,7 +14,7 @@ mod query;
 mod scope;
 mod select;
 mod subquery;
-mod timestamp;
+pub(crate) mod timestamp;
 mod window;
 
 use std::sync::Arc;

@@ -31,8 +31,8 @@ pub fn read(operand: &Operand) -> Result<Expr, Diagnostic> {
     })
 }
 
-/// Nanoseconds since the Unix epoch.
-fn nanos(text: &str) -> Option<i64> {
+/// Nanoseconds since the Unix epoch; `None` of a text that says no point in time, or one before 1677 or after 2262.
+pub(crate) fn nanos(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches(['Z', 'z']);
     let (date, time) = match text.split_once([' ', 'T', 't']) {
         Some((date, time)) => (date, time),

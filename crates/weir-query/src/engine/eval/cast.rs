@@ -6,6 +6,7 @@ use weir_model::{Column, Symbol, Type, Value};
 
 use super::text::symbol;
 use super::{Datum, float_column};
+use crate::check::timestamp;
 use crate::function::EvalError;
 
 /// `x`, of type `from`, as a `to`.
@@ -80,7 +81,12 @@ fn truncated(x: f64) -> Option<i64> {
 
 fn parse(text: &str, to: Type) -> Value {
     match to {
-        Type::Int | Type::Time => text.parse().map_or(Value::Null, Value::Int),
+        Type::Int => text.parse().map_or(Value::Null, Value::Int),
+        // A recording may hold times as numbers, people write them as dates.
+        Type::Time => {
+            let time = text.parse().ok().or_else(|| timestamp::nanos(text));
+            time.map_or(Value::Null, Value::Int)
+        }
         Type::Float => text.parse().map_or(Value::Null, Value::Float),
         Type::Bool if text.eq_ignore_ascii_case("true") => Value::Bool(true),
         Type::Bool if text.eq_ignore_ascii_case("false") => Value::Bool(false),
