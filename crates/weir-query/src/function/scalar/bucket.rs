@@ -42,12 +42,12 @@ static DOC: FunctionDoc = FunctionDoc {
         Example {
             call: "bucket(13 sectors, 4 KiB)",
             rows: "",
-            result: "8",
+            result: "4096",
         },
         Example {
-            call: "bucket(1700000000123456789 @, 1 s)",
+            call: "bucket(cast('2026-01-31 12:34:56' as timestamp), 1 min)",
             rows: "",
-            result: "1700000000000000000",
+            result: "1769862840000000000",
         },
     ],
 };

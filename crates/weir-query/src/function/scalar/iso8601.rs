@@ -19,17 +19,17 @@ static DOC: FunctionDoc = FunctionDoc {
     details: "As in `2009-02-13T23:31:30.000000001Z`. A text for each instant is much to keep: use it on results, not on every request.",
     examples: &[
         Example {
-            call: "iso8601(0 @)",
+            call: "iso8601(cast('2024-02-29' as timestamp))",
             rows: "",
-            result: "1970-01-01T00:00:00.000000000Z",
+            result: "2024-02-29T00:00:00.000000000Z",
         },
         Example {
-            call: "iso8601(1234567890000000001 @)",
+            call: "iso8601(cast('2009-02-13 23:31:30.000000001' as timestamp))",
             rows: "",
             result: "2009-02-13T23:31:30.000000001Z",
         },
         Example {
-            call: "iso8601(-1 @)",
+            call: "iso8601(cast('1969-12-31 23:59:59.999999999' as timestamp))",
             rows: "",
             result: "1969-12-31T23:59:59.999999999Z",
         },
