@@ -21,6 +21,7 @@ pub mod function;
 pub mod optimize;
 pub mod place;
 pub mod plan;
+pub mod reference;
 pub mod script;
 pub mod syntax;
 

@@ -17,6 +17,7 @@ mod subquery;
 pub(crate) mod timestamp;
 mod window;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Shape};
@@ -112,7 +113,7 @@ pub fn compile_unoptimized(
     let mut checker = Checker::new(catalog, *options);
     let sound = parsed.diagnostics.is_empty();
     let plan = checker.statements(text, parsed.tree, sound);
-    let diagnostics = merged(parsed.diagnostics, checker.diagnostics);
+    let diagnostics = in_order(merged(parsed.diagnostics, checker.diagnostics));
     match plan {
         Some(plan) if !diagnostics.iter().any(Diagnostic::is_error) => Ok(Checked {
             plan,
@@ -122,15 +123,28 @@ pub fn compile_unoptimized(
     }
 }
 
-/// What was found in reading and in checking, in the order of the text. A word that could not be read in its place is not doubted
-/// a second time.
+/// Most findings that are shown of one text.
+const DIAGNOSTICS_MAX: usize = 100;
+
+/// What was found in reading and in checking. A word that could not be read in its place is not doubted a second time.
 pub(crate) fn merged(read: Vec<Diagnostic>, checked: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let spans: HashSet<Span> = read.iter().map(|d| d.span).collect();
+    let new = checked.into_iter().filter(|d| !spans.contains(&d.span));
     let mut all = read;
-    let syntax = all.len();
-    for diagnostic in checked {
-        if all[..syntax].iter().all(|d| d.span != diagnostic.span) {
-            all.push(diagnostic);
-        }
+    all.extend(new);
+    all
+}
+
+/// Findings in the order of the text, and not more than anybody reads.
+pub(crate) fn in_order(mut all: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    // Errors come first where there are too many, so that none is lost behind warnings.
+    if all.len() > DIAGNOSTICS_MAX {
+        let more = all.len() - DIAGNOSTICS_MAX;
+        all.sort_by_key(|d| (!d.is_error(), d.span.start));
+        all.truncate(DIAGNOSTICS_MAX);
+        let last = all[DIAGNOSTICS_MAX - 1].span;
+        let message = format!("{} not shown", counted(more, "more mistake"));
+        all.push(codes::TOO_MANY.at(last, message));
     }
     all.sort_by_key(|d| d.span.start);
     all

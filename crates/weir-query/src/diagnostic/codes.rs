@@ -63,7 +63,7 @@ UNTERMINATED_TEXT = Error "W0003" "text without closing quote":
 BAD_NUMBER = Error "W0004" "number out of range":
     "Integers have 64 bits with a sign, floats 64 bits. The number does not fit.";
 TOO_DEEP = Error "W0005" "query too deep":
-    "Expressions and subqueries may be nested 128 deep, and a text may have 256 query blocks and 256 sources. A long chain of OR over one column is better written with IN.";
+    "Expressions may be nested 128 deep, queries 32 deep, and a text may have 256 query blocks and 256 sources. A long chain of OR over one column is better written with IN.";
 TOO_LONG = Error "W0006" "query too long":
     "The text of a query or script may have 1 MiB.";
 UNKNOWN_UNIT = Error "W0007" "unknown unit":
@@ -74,6 +74,8 @@ NO_QUERY = Error "W0009" "nothing to run":
     "The text holds no query. Several statements are separated by `;`; the last one is the query, those before it are CREATE VIEW.";
 NOT_A_STATEMENT = Error "W0010" "statement out of place":
     "A text is any number of CREATE VIEW statements and then one query. REGISTER belongs in scripts, behind `table :` or `vtable :`.";
+TOO_MANY = Error "W0011" "too many mistakes":
+    "Only the first hundred mistakes of a text are shown.";
 UNKNOWN_SOURCE = Error "W0101" "unknown stream or relation":
     "Nothing of this name is in the catalog, in WITH or in CREATE VIEW. `weir streams` lists what there is.";
 UNKNOWN_COLUMN = Error "W0102" "unknown column":

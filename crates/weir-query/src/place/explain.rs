@@ -369,3 +369,28 @@ fn json_text(text: &str) -> String {
     out.push('"');
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CheckOptions, compile};
+    use weir_model::Catalog;
+
+    #[test]
+    fn the_json_form_says_the_same() {
+        let query = "select op, latency as \"a\\b\" from IO [range 1 s] where latency > 1 ms";
+        let query = query.replace("\"a\\b\"", "`a\"b`");
+        let checked = compile(&query, &Catalog::builtin(), &CheckOptions::live());
+        let explanation = explain(&checked.expect("the query is right").plan);
+        let json = explanation.to_json();
+        assert!(
+            json.contains(r#"{"name":"a\"b","type":"integer","unit":"ns"}"#),
+            "{json}"
+        );
+        let demands =
+            r#""demands":[{"stream":"IO","columns":["op","latency"],"rows":"latency >= 1000001"}]"#;
+        assert!(json.contains(demands), "{json}");
+        let operators = explanation.operators.len();
+        assert_eq!(json.matches("\"place\":").count(), operators);
+    }
+}

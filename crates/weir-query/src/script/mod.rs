@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape};
 
-use crate::check::{CheckOptions, Checker, NamedQuery, describe_type, merged};
+use crate::check::{CheckOptions, Checker, NamedQuery, describe_type, in_order, merged};
 use crate::diagnostic::{Diagnostic, Span, codes, counted};
 use crate::expr::Expr;
 use crate::optimize::optimize;
@@ -93,7 +93,7 @@ pub fn compile_script(text: &str) -> Result<Script, Vec<Diagnostic>> {
     }
     let queries = reader.queries(&catalog);
     diagnostics.append(&mut reader.diagnostics);
-    diagnostics.sort_by_key(|d| d.span.start);
+    let mut diagnostics = in_order(diagnostics);
     if queries.is_empty() && diagnostics.is_empty() {
         let end = Span::new(text.len(), text.len());
         diagnostics.push(codes::NO_QUERY.at(end, "the script has no `query :`"));

@@ -3,6 +3,7 @@
 //! Printing a tree gives a text that parses to the same tree again.
 
 pub mod ast;
+mod level;
 pub mod measure;
 mod parser;
 mod print;
@@ -16,6 +17,9 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Highest tree that is built: how deep expressions, and queries, may be nested.
 pub const HEIGHT_MAX: u16 = 128;
+
+/// How many levels of that a query counts for: walks down go through more calls in a query than in an expression.
+pub const QUERY_LEVELS: u16 = 4;
 
 /// Most query blocks and most sources in one text.
 pub const BLOCKS_MAX: usize = 256;

@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use weir_model::Shape;
 
 use super::ast::*;
+use super::level;
 use super::parser::is_reserved;
-use crate::expr::BinaryOp;
 
 /// `a, b, c`
 struct Commas<'a, T>(&'a [T]);
@@ -339,22 +339,9 @@ impl Display for Literal {
     }
 }
 
-/// How tightly an expression binds; the parser's ladder, loosest first.
-mod level {
-    pub const OR: u8 = 1;
-    pub const AND: u8 = 2;
-    pub const NOT: u8 = 3;
-    pub const COMPARISON: u8 = 4;
-    pub const CONCAT: u8 = 5;
-    pub const SUM: u8 = 6;
-    pub const PRODUCT: u8 = 7;
-    pub const SIGN: u8 = 8;
-    pub const PRIMARY: u8 = 9;
-}
-
 fn precedence(kind: &ExprKind) -> u8 {
     match kind {
-        ExprKind::Binary { op, .. } => binary_precedence(*op),
+        ExprKind::Binary { op, .. } => level::of(*op),
         ExprKind::Unary {
             op: UnaryOp::Not, ..
         } => level::NOT,
@@ -379,17 +366,6 @@ fn is_negative(number: Number) -> bool {
     match number {
         Number::Int(x) => x < 0,
         Number::Float(x) => x.is_sign_negative(),
-    }
-}
-
-fn binary_precedence(op: BinaryOp) -> u8 {
-    match op {
-        BinaryOp::Or => level::OR,
-        BinaryOp::And => level::AND,
-        BinaryOp::Concat => level::CONCAT,
-        BinaryOp::Add | BinaryOp::Subtract => level::SUM,
-        BinaryOp::Multiply | BinaryOp::Divide | BinaryOp::Modulo => level::PRODUCT,
-        _ => level::COMPARISON,
     }
 }
 
@@ -429,7 +405,7 @@ impl Display for Expr {
                 _ => write!(f, "-{}", At(expr, level::PRIMARY)),
             },
             ExprKind::Binary { op, left, right } => {
-                let own = binary_precedence(*op);
+                let own = level::of(*op);
                 // Comparisons do not chain, all others group to the left.
                 let left = At(
                     left,

@@ -1,12 +1,13 @@
-//! Expressions, by a ladder of precedence: OR, AND, NOT, comparison, `||`, sum, product, sign, primary.
+//! Expressions, by precedence climbing: an operator takes what binds tighter than itself.
 
 use super::*;
 use crate::expr::BinaryOp;
+use crate::syntax::level;
 
 impl Parser<'_> {
     /// An expression.
     pub(super) fn expr(&mut self) -> Result<Expr> {
-        self.deeper(Self::disjunction)
+        self.deeper(|p| p.operators(level::OR))
     }
 
     /// The node `kind` from `start` up to what was read last, if it is not too high.
@@ -30,53 +31,64 @@ impl Parser<'_> {
         self.node(ExprKind::Binary { op, left, right }, start)
     }
 
-    fn disjunction(&mut self) -> Result<Expr> {
-        let mut left = self.conjunction()?;
-        while self.eat_word("or") {
-            let right = self.conjunction()?;
-            left = self.binary(BinaryOp::Or, left, right)?;
+    /// Operands and the operators between them that bind at least as tightly as `least`.
+    fn operators(&mut self, least: u8) -> Result<Expr> {
+        let mut left = match least <= level::NOT && self.is_word("not") {
+            true => self.negation()?,
+            false => self.sign()?,
+        };
+        let mut most = u8::MAX;
+        while let Some(infix) = self.infix() {
+            let own = infix.map_or(level::COMPARISON, level::of);
+            if own < least || own > most {
+                break;
+            }
+            left = match infix {
+                None => self.predicate(left)?,
+                Some(op) => {
+                    self.at += 1;
+                    let right = self.operators(own + 1)?;
+                    self.binary(op, left, right)?
+                }
+            };
+            // Comparisons do not chain; all else groups to the left.
+            if own == level::COMPARISON {
+                most = own - 1;
+            }
         }
         Ok(left)
     }
 
-    fn conjunction(&mut self) -> Result<Expr> {
-        let mut left = self.negation()?;
-        while self.eat_word("and") {
-            let right = self.negation()?;
-            left = self.binary(BinaryOp::And, left, right)?;
-        }
-        Ok(left)
-    }
-
-    fn negation(&mut self) -> Result<Expr> {
-        let start = self.span();
-        if !self.eat_word("not") {
-            return self.comparison();
-        }
-        let expr = Box::new(self.deeper(Self::negation)?);
-        self.node(
-            ExprKind::Unary {
-                op: UnaryOp::Not,
-                expr,
-            },
-            start,
-        )
-    }
-
-    fn comparison(&mut self) -> Result<Expr> {
-        let left = self.concatenation()?;
-        let op = match self.lexeme(0).token {
+    /// The operator that stands here between operands; `Some(None)` for IS, IN, BETWEEN and LIKE.
+    fn infix(&self) -> Option<Option<BinaryOp>> {
+        Some(Some(match self.lexeme(0).token {
             Token::Equal => BinaryOp::Equal,
             Token::NotEqual => BinaryOp::NotEqual,
             Token::Less => BinaryOp::Less,
             Token::LessEqual => BinaryOp::LessEqual,
             Token::Greater => BinaryOp::Greater,
             Token::GreaterEqual => BinaryOp::GreaterEqual,
-            _ => return self.predicate(left),
-        };
+            Token::Concat => BinaryOp::Concat,
+            Token::Plus => BinaryOp::Add,
+            Token::Minus => BinaryOp::Subtract,
+            Token::Star => BinaryOp::Multiply,
+            Token::Slash => BinaryOp::Divide,
+            Token::Percent => BinaryOp::Modulo,
+            Token::Word if self.is_word("or") => BinaryOp::Or,
+            Token::Word if self.is_word("and") => BinaryOp::And,
+            Token::Word if self.is_any_word(&["is", "not", "in", "between", "like", "ilike"]) => {
+                return Some(None);
+            }
+            _ => return None,
+        }))
+    }
+
+    fn negation(&mut self) -> Result<Expr> {
+        let start = self.span();
         self.at += 1;
-        let right = self.concatenation()?;
-        self.binary(op, left, right)
+        let expr = Box::new(self.deeper(|p| p.operators(level::NOT))?);
+        let op = UnaryOp::Not;
+        self.node(ExprKind::Unary { op, expr }, start)
     }
 
     /// `IS NULL`, `BETWEEN`, `IN`, `LIKE` after their first operand.
@@ -90,9 +102,9 @@ impl Parser<'_> {
         }
         let negated = self.eat_word("not");
         if self.eat_word("between") {
-            let low = Box::new(self.concatenation()?);
+            let low = Box::new(self.operand()?);
             self.expect_word("and")?;
-            let high = Box::new(self.concatenation()?);
+            let high = Box::new(self.operand()?);
             return self.node(
                 ExprKind::Between {
                     expr,
@@ -105,7 +117,7 @@ impl Parser<'_> {
         }
         let ignore_case = self.is_word("ilike");
         if self.eat_word("like") || self.eat_word("ilike") {
-            let pattern = Box::new(self.concatenation()?);
+            let pattern = Box::new(self.operand()?);
             let kind = ExprKind::Like {
                 expr,
                 pattern,
@@ -154,42 +166,9 @@ impl Parser<'_> {
             || self.is_any_word(&streams) && self.lexeme(1).token == Token::LeftParen
     }
 
-    fn concatenation(&mut self) -> Result<Expr> {
-        let mut left = self.sum()?;
-        while self.eat(Token::Concat) {
-            let right = self.sum()?;
-            left = self.binary(BinaryOp::Concat, left, right)?;
-        }
-        Ok(left)
-    }
-
-    fn sum(&mut self) -> Result<Expr> {
-        let mut left = self.product()?;
-        loop {
-            let op = match self.lexeme(0).token {
-                Token::Plus => BinaryOp::Add,
-                Token::Minus => BinaryOp::Subtract,
-                _ => return Ok(left),
-            };
-            self.at += 1;
-            let right = self.product()?;
-            left = self.binary(op, left, right)?;
-        }
-    }
-
-    fn product(&mut self) -> Result<Expr> {
-        let mut left = self.sign()?;
-        loop {
-            let op = match self.lexeme(0).token {
-                Token::Star => BinaryOp::Multiply,
-                Token::Slash => BinaryOp::Divide,
-                Token::Percent => BinaryOp::Modulo,
-                _ => return Ok(left),
-            };
-            self.at += 1;
-            let right = self.sign()?;
-            left = self.binary(op, left, right)?;
-        }
+    /// An operand of a comparison.
+    fn operand(&mut self) -> Result<Expr> {
+        self.operators(level::COMPARISON + 1)
     }
 
     fn sign(&mut self) -> Result<Expr> {
@@ -223,27 +202,29 @@ impl Parser<'_> {
                 let text = unquote(self.text_of(span));
                 self.node(ExprKind::Literal(Literal::Text(text)), span)
             }
-            Token::LeftParen => {
-                self.at += 1;
-                if self.begins_query() {
-                    let (query, below) = self.measured_query()?;
-                    self.expect(Token::RightParen, "`)`")?;
-                    let kind = ExprKind::Scalar {
-                        query: Box::new(query),
-                    };
-                    return self.node_over(kind, span, below);
-                }
-                let inner = self.expr()?;
-                self.expect(Token::RightParen, "`)`")?;
-                Ok(Expr {
-                    span: span.to(self.before()),
-                    ..inner
-                })
-            }
+            Token::LeftParen => self.parenthesized(span),
             Token::Word => self.word_primary(span),
             Token::QuotedWord => self.column_or_call(span),
             _ => Err(self.unexpected("an expression")),
         }
+    }
+
+    fn parenthesized(&mut self, span: Span) -> Result<Expr> {
+        self.at += 1;
+        if self.begins_query() {
+            let (query, below) = self.measured_query()?;
+            self.expect(Token::RightParen, "`)`")?;
+            let kind = ExprKind::Scalar {
+                query: Box::new(query),
+            };
+            return self.node_over(kind, span, below);
+        }
+        let inner = self.expr()?;
+        self.expect(Token::RightParen, "`)`")?;
+        Ok(Expr {
+            span: span.to(self.before()),
+            ..inner
+        })
     }
 
     /// A number and perhaps its unit.

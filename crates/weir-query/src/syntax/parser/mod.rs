@@ -10,7 +10,7 @@ use weir_model::{Shape, Type};
 use super::ast::*;
 use super::measure::{MEASURES, Measure, find as find_measure};
 use super::token::{Lexeme, Token, tokens, unquote};
-use super::{BLOCKS_MAX, HEIGHT_MAX};
+use super::{BLOCKS_MAX, HEIGHT_MAX, QUERY_LEVELS};
 use crate::diagnostic::{Diagnostic, Span, codes, suggest::nearest};
 
 /// Words that cannot be names unless they stand between backticks.
@@ -482,12 +482,21 @@ impl<'a> Parser<'a> {
 
     /// Runs `parse` one level deeper, if the bound allows it.
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.depth >= HEIGHT_MAX {
+        self.deeper_by(1, parse)
+    }
+
+    /// Runs `parse` some levels deeper, if the bound allows it.
+    fn deeper_by<T>(
+        &mut self,
+        levels: u16,
+        parse: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        if self.depth + levels > HEIGHT_MAX {
             return Err(self.too_deep(self.span()));
         }
-        self.depth += 1;
+        self.depth += levels;
         let result = parse(self);
-        self.depth -= 1;
+        self.depth -= levels;
         result
     }
 

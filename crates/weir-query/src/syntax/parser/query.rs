@@ -12,7 +12,7 @@ impl Parser<'_> {
     pub(super) fn measured_query(&mut self) -> Result<(Query, u16)> {
         let start = self.span();
         let around = std::mem::take(&mut self.highest);
-        let query = self.deeper(Self::query_here);
+        let query = self.deeper_by(QUERY_LEVELS, Self::query_here);
         let height = self.highest + 1;
         self.highest = around.max(height);
         match height > HEIGHT_MAX {

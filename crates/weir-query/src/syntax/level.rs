@@ -1,0 +1,28 @@
+//! How tightly operators bind, loosest first: what the parser climbs and the printer sets parentheses by.
+
+use crate::expr::BinaryOp;
+
+pub(super) const OR: u8 = 1;
+pub(super) const AND: u8 = 2;
+pub(super) const NOT: u8 = 3;
+/// `=`, `<` and their kin, IS, IN, BETWEEN, LIKE.
+pub(super) const COMPARISON: u8 = 4;
+pub(super) const CONCAT: u8 = 5;
+pub(super) const SUM: u8 = 6;
+pub(super) const PRODUCT: u8 = 7;
+/// `-x`
+pub(super) const SIGN: u8 = 8;
+/// What needs no parentheses anywhere.
+pub(super) const PRIMARY: u8 = 9;
+
+/// How tightly an operator between operands binds.
+pub(super) fn of(op: BinaryOp) -> u8 {
+    match op {
+        BinaryOp::Or => OR,
+        BinaryOp::And => AND,
+        BinaryOp::Concat => CONCAT,
+        BinaryOp::Add | BinaryOp::Subtract => SUM,
+        BinaryOp::Multiply | BinaryOp::Divide | BinaryOp::Modulo => PRODUCT,
+        _ => COMPARISON,
+    }
+}

@@ -1,0 +1,645 @@
+//! The laws of the front end: printing a tree and parsing it gives the tree again, and no text, however wrong, does anything but give
+//! a tree and diagnostics that can be shown.
+
+use proptest::prelude::*;
+use weir_model::{Catalog, Shape, Type};
+use weir_query::expr::BinaryOp;
+use weir_query::syntax::ast::*;
+use weir_query::syntax::measure::MEASURES;
+use weir_query::syntax::parse;
+use weir_query::{CheckOptions, Span, compile, compile_script, render};
+
+fn at<T>(value: T) -> Spanned<T> {
+    Spanned::new(value, Span::default())
+}
+
+fn ident() -> BoxedStrategy<Ident> {
+    let plain = prop::sample::select(vec![
+        "a", "op", "IO", "range", "rows", "every", "s", "count", "größe", "_x1", "desc",
+    ]);
+    // Names that are reserved or no words stand between backticks.
+    let quoted = prop::sample::select(vec!["select", "count(*)", "a`b", "1", "", "x y"]);
+    prop_oneof![6 => plain, 1 => quoted]
+        .prop_map(|name| at(name.to_owned()))
+        .boxed()
+}
+
+fn number() -> impl Strategy<Value = Number> {
+    let float = any::<f64>()
+        .prop_filter("finite", |x| x.is_finite())
+        .prop_map(f64::abs);
+    prop_oneof![
+        3 => (0_i64..100).prop_map(Number::Int),
+        1 => (0..=i64::MAX).prop_map(Number::Int),
+        1 => float.prop_map(Number::Float),
+    ]
+}
+
+fn signed() -> impl Strategy<Value = Number> {
+    (number(), any::<bool>()).prop_map(|(number, negative)| match number {
+        Number::Int(x) if negative => Number::Int(-x - i64::from(x == i64::MAX)),
+        Number::Float(x) if negative => Number::Float(-x),
+        number => number,
+    })
+}
+
+fn measure() -> impl Strategy<Value = &'static weir_query::syntax::measure::Measure> {
+    prop::sample::select(MEASURES.iter().collect::<Vec<_>>())
+}
+
+fn literal() -> BoxedStrategy<Literal> {
+    prop_oneof![
+        Just(Literal::Null),
+        any::<bool>().prop_map(Literal::Bool),
+        // `-0` is the integer 0 again; -0.0 keeps its sign.
+        signed().prop_map(Literal::Number),
+        "[ -~äß日]{0,8}".prop_map(Literal::Text),
+        (signed(), measure()).prop_map(|(n, m)| Literal::Quantity(n, m)),
+    ]
+    .boxed()
+}
+
+fn ty() -> impl Strategy<Value = Spanned<Type>> {
+    let types = vec![Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
+    prop::sample::select(types).prop_map(at)
+}
+
+fn node(kind: ExprKind) -> Expr {
+    Expr::new(kind, Span::default())
+}
+
+fn binary_op() -> impl Strategy<Value = BinaryOp> {
+    use BinaryOp::*;
+    prop::sample::select(vec![
+        Add,
+        Subtract,
+        Multiply,
+        Divide,
+        Modulo,
+        Equal,
+        NotEqual,
+        Less,
+        LessEqual,
+        Greater,
+        GreaterEqual,
+        And,
+        Or,
+        Concat,
+    ])
+}
+
+fn expr() -> BoxedStrategy<Expr> {
+    let column = (prop::option::of(ident()), ident())
+        .prop_map(|(table, name)| node(ExprKind::Column { table, name }));
+    let leaf = prop_oneof![column, literal().prop_map(|l| node(ExprKind::Literal(l)))];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let boxed = inner.clone().prop_map(Box::new);
+        let list = prop::collection::vec(inner.clone(), 1..4);
+        let unary = (
+            prop_oneof![Just(UnaryOp::Negate), Just(UnaryOp::Not)],
+            boxed.clone(),
+        )
+            .prop_map(|(op, expr)| ExprKind::Unary { op, expr });
+        let binary = (binary_op(), boxed.clone(), boxed.clone())
+            .prop_map(|(op, left, right)| ExprKind::Binary { op, left, right });
+        let is_null = (boxed.clone(), any::<bool>())
+            .prop_map(|(expr, negated)| ExprKind::IsNull { expr, negated });
+        let between = (boxed.clone(), boxed.clone(), boxed.clone(), any::<bool>()).prop_map(
+            |(expr, low, high, negated)| ExprKind::Between {
+                expr,
+                low,
+                high,
+                negated,
+            },
+        );
+        let in_list =
+            (boxed.clone(), list.clone(), any::<bool>()).prop_map(|(expr, list, negated)| {
+                ExprKind::InList {
+                    expr,
+                    list,
+                    negated,
+                }
+            });
+        let like = (boxed.clone(), boxed.clone(), any::<bool>(), any::<bool>()).prop_map(
+            |(expr, pattern, ignore_case, negated)| ExprKind::Like {
+                expr,
+                pattern,
+                ignore_case,
+                negated,
+            },
+        );
+        let branches = prop::collection::vec((inner.clone(), inner.clone()), 1..3);
+        let optional = prop::option::of(boxed.clone());
+        let case =
+            (optional.clone(), branches, optional).prop_map(|(operand, branches, otherwise)| {
+                ExprKind::Case {
+                    operand,
+                    branches,
+                    otherwise,
+                }
+            });
+        let cast = (boxed, ty()).prop_map(|(expr, ty)| ExprKind::Cast { expr, ty });
+        let call = (
+            function(),
+            any::<bool>(),
+            prop::collection::vec(inner, 0..3),
+            any::<bool>(),
+        )
+            .prop_map(|(name, distinct, args, star)| {
+                let args = if star { Vec::new() } else { args };
+                ExprKind::Call {
+                    name,
+                    distinct: distinct && (star || !args.is_empty()),
+                    args,
+                    star,
+                }
+            });
+        prop_oneof![
+            unary, binary, is_null, between, in_list, like, case, cast, call
+        ]
+        .prop_map(node)
+    })
+    .boxed()
+}
+
+fn function() -> impl Strategy<Value = Ident> {
+    prop::sample::select(vec!["count", "sum", "quantile", "nosuch", "select"])
+        .prop_map(|name| at(name.to_owned()))
+}
+
+fn duration() -> BoxedStrategy<Spanned<Duration>> {
+    (number(), prop::option::of(measure()))
+        .prop_map(|(count, measure)| at(Duration { count, measure }))
+        .boxed()
+}
+
+fn window() -> BoxedStrategy<Window> {
+    let slide = || prop::option::of(duration());
+    let keys = prop::collection::vec(expr(), 1..3);
+    prop_oneof![
+        Just(WindowKind::Now),
+        any::<u64>().prop_map(|n| WindowKind::Rows(at(n))),
+        (duration(), slide()).prop_map(|(size, slide)| WindowKind::Range { size, slide }),
+        slide().prop_map(|slide| WindowKind::Unbounded { slide }),
+        (keys, any::<u64>()).prop_map(|(keys, n)| WindowKind::Partition { keys, rows: at(n) }),
+    ]
+    .prop_map(at)
+    .boxed()
+}
+
+fn named() -> BoxedStrategy<Named> {
+    (
+        ident(),
+        prop::option::of(window()),
+        prop::option::of(ident()),
+    )
+        .prop_map(|(name, window, alias)| Named {
+            name,
+            window,
+            alias,
+        })
+        .boxed()
+}
+
+/// A query, in which `inner` queries may stand.
+fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
+    let boxed = inner.clone().prop_map(Box::new);
+    let derived = (
+        boxed.clone(),
+        prop::option::of(window()),
+        prop::option::of(ident()),
+    )
+        .prop_map(|(query, window, alias)| Table::Derived {
+            query,
+            window,
+            alias,
+        });
+    let table = prop_oneof![3 => named().prop_map(Table::Named), 1 => derived].prop_map(at);
+    let condition = prop_oneof![
+        Just(Condition::None),
+        expr().prop_map(Condition::On),
+        prop::collection::vec(ident(), 1..3).prop_map(Condition::Using),
+    ];
+    let kind = prop::sample::select(vec![
+        JoinOp::Inner,
+        JoinOp::Left,
+        JoinOp::Right,
+        JoinOp::Full,
+        JoinOp::Cross,
+    ]);
+    let join = (kind, table.clone(), condition).prop_map(|(kind, table, condition)| Join {
+        kind: at(kind),
+        table,
+        condition,
+    });
+    let from = (table, prop::collection::vec(join, 0..2))
+        .prop_map(|(table, joins)| FromItem { table, joins });
+    let item = prop_oneof![
+        Just(Item::Star),
+        ident().prop_map(Item::TableStar),
+        (expr(), prop::option::of(ident())).prop_map(|(expr, alias)| Item::Expr { expr, alias }),
+    ]
+    .prop_map(at);
+    let in_query = (expr().prop_map(Box::new), boxed.clone(), any::<bool>()).prop_map(
+        |(expr, query, negated)| {
+            node(ExprKind::InQuery {
+                expr,
+                query,
+                negated,
+            })
+        },
+    );
+    let exists = boxed
+        .clone()
+        .prop_map(|query| node(ExprKind::Exists { query }));
+    let scalar = select_query(inner.clone()).prop_map(|query| node(ExprKind::Scalar { query }));
+    let filter =
+        prop_oneof![3 => expr(), 1 => in_query_of(in_query.boxed()), 1 => exists, 1 => scalar];
+    let select = (
+        any::<bool>(),
+        prop::collection::vec(item, 1..4),
+        prop::collection::vec(from, 1..3),
+        prop::option::of(filter),
+        prop::collection::vec(expr(), 0..3),
+        prop::option::of(expr()),
+    )
+        .prop_map(|(distinct, items, from, filter, group_by, having)| {
+            BodyKind::Select(Box::new(Select {
+                distinct,
+                items,
+                from,
+                filter,
+                group_by,
+                having,
+            }))
+        })
+        .boxed();
+    let alone = (ident(), prop::option::of(window())).prop_map(|(name, window)| {
+        BodyKind::Named(Box::new(Named {
+            name,
+            window,
+            alias: None,
+        }))
+    });
+    let nested = boxed.clone().prop_map(BodyKind::Nested);
+    let kind = prop::sample::select(vec![
+        StreamOp::Istream,
+        StreamOp::Dstream,
+        StreamOp::Rstream,
+    ]);
+    let stream = (kind, boxed, prop::option::of(duration()))
+        .prop_map(|(kind, query, every)| BodyKind::ToStream { kind, query, every });
+    let single = prop_oneof![4 => select, 1 => alone, 1 => nested, 1 => stream].boxed();
+    // INTERSECT binds tighter than UNION and EXCEPT, and all group to the left.
+    let chain = |operand: BoxedStrategy<BodyKind>, ops: Vec<SetOp>| {
+        let step = (prop::sample::select(ops), any::<bool>(), operand.clone());
+        (operand, prop::collection::vec(step, 0..2)).prop_map(|(first, steps)| {
+            steps.into_iter().fold(first, |left, (op, all, right)| {
+                let (left, right) = (Box::new(at(left)), Box::new(at(right)));
+                BodyKind::SetOp {
+                    op,
+                    all,
+                    left,
+                    right,
+                }
+            })
+        })
+    };
+    let tight = chain(single, vec![SetOp::Intersect]).boxed();
+    let body = chain(tight, vec![SetOp::Union, SetOp::Except]).prop_map(at);
+    let order = (expr(), any::<bool>(), prop::option::of(any::<bool>())).prop_map(
+        |(expr, descending, nulls_first)| OrderItem {
+            expr,
+            descending,
+            nulls_first,
+        },
+    );
+    let view = (ident(), prop::collection::vec(ident(), 0..3), inner).prop_map(
+        |(name, columns, query)| View {
+            name,
+            columns,
+            query,
+        },
+    );
+    (
+        prop::collection::vec(view, 0..2),
+        body,
+        prop::collection::vec(order, 0..3),
+        prop::option::of(any::<u64>()),
+        prop::option::of(any::<u64>()),
+    )
+        .prop_map(|(views, body, order_by, limit, offset)| Query {
+            views,
+            body,
+            order_by,
+            limit: limit.map(at),
+            offset: offset.map(at),
+        })
+        .boxed()
+}
+
+/// Behind IN stands SELECT, WITH or a stream; a name alone would be an expression.
+fn in_query_of(strategy: BoxedStrategy<Expr>) -> impl Strategy<Value = Expr> {
+    strategy.prop_filter("IN takes a subquery", |expr| match &expr.kind {
+        ExprKind::InQuery { query, .. } => begins_with_word(query),
+        _ => true,
+    })
+}
+
+fn select_query(inner: BoxedStrategy<Query>) -> impl Strategy<Value = Box<Query>> {
+    inner
+        .clone()
+        .prop_filter("a subquery as a value", begins_with_word)
+        .prop_map(Box::new)
+}
+
+fn begins_with_word(query: &Query) -> bool {
+    fn first(body: &Body) -> bool {
+        match &body.value {
+            BodyKind::Select(_) | BodyKind::ToStream { .. } => true,
+            BodyKind::SetOp { left, .. } => first(left),
+            _ => false,
+        }
+    }
+    !query.views.is_empty() || first(&query.body)
+}
+
+fn query() -> BoxedStrategy<Query> {
+    let star = Select {
+        distinct: false,
+        items: vec![at(Item::Star)],
+        from: vec![FromItem {
+            table: at(Table::Named(Named {
+                name: at("S".into()),
+                window: None,
+                alias: None,
+            })),
+            joins: Vec::new(),
+        }],
+        filter: None,
+        group_by: Vec::new(),
+        having: None,
+    };
+    let least = Query {
+        views: Vec::new(),
+        body: at(BodyKind::Select(Box::new(star))),
+        order_by: Vec::new(),
+        limit: None,
+        offset: None,
+    };
+    query_over(query_over(Just(least).boxed()))
+}
+
+fn statement() -> impl Strategy<Value = Statement> {
+    let columns = prop::collection::vec((ident(), ty()), 1..4);
+    let shape = prop_oneof![Just(Shape::Stream), Just(Shape::Relation)];
+    let register = (shape, ident(), columns).prop_map(|(shape, name, columns)| {
+        Statement::Register(Registration {
+            shape,
+            name,
+            columns,
+        })
+    });
+    let view = (ident(), prop::collection::vec(ident(), 0..3), query()).prop_map(
+        |(name, columns, query)| {
+            Statement::View(View {
+                name,
+                columns,
+                query,
+            })
+        },
+    );
+    prop_oneof![6 => query().prop_map(Statement::Query), 1 => view, 1 => register]
+}
+
+/// Words and signs of CQL in any order, and strangers among them.
+fn soup() -> impl Strategy<Value = String> {
+    let token = prop::sample::select(vec![
+        "select",
+        "from",
+        "where",
+        "group",
+        "by",
+        "having",
+        "order",
+        "limit",
+        "union",
+        "all",
+        "except",
+        "intersect",
+        "with",
+        "as",
+        "create",
+        "view",
+        "register",
+        "stream",
+        "relation",
+        "istream(",
+        "rstream(",
+        "every",
+        "case",
+        "when",
+        "then",
+        "else",
+        "end",
+        "cast(",
+        "in",
+        "exists",
+        "not",
+        "and",
+        "or",
+        "is",
+        "null",
+        "between",
+        "like",
+        "join",
+        "left",
+        "full",
+        "on",
+        "using",
+        "[",
+        "]",
+        "now",
+        "range",
+        "rows",
+        "partition",
+        "slide",
+        "unbounded",
+        "IO",
+        "op",
+        "latency",
+        "count(*)",
+        "max(",
+        "(",
+        ")",
+        ",",
+        ";",
+        ".",
+        "*",
+        "+",
+        "-",
+        "/",
+        "=",
+        "<",
+        ">=",
+        "||",
+        "1",
+        "5 s",
+        "0.5",
+        "4 KiB",
+        "'x'",
+        "\"y",
+        "`z`",
+        "#",
+        "\n",
+        "--",
+        "table :",
+        "source :",
+        "vquery :",
+        "vtable :",
+        "query :",
+        "dest :",
+        "é",
+        "?",
+        "\u{0}",
+        "99999999999999999999",
+        "distinct",
+        "desc",
+        "nulls",
+        "first",
+    ]);
+    prop::collection::vec(token, 0..60).prop_map(|tokens| tokens.join(" "))
+}
+
+fn survives(text: &str) {
+    let options = CheckOptions::live();
+    if let Err(diagnostics) = compile(text, &Catalog::builtin(), &options) {
+        assert!(!diagnostics.is_empty(), "a refusal without reason: {text}");
+        for diagnostic in diagnostics {
+            let shown = render(&diagnostic, text, Some("q.cql"));
+            assert!(shown.lines().count() >= 3, "{shown}");
+        }
+    }
+    if let Err(diagnostics) = compile_script(text) {
+        assert!(!diagnostics.is_empty(), "a refusal without reason: {text}");
+        diagnostics.iter().for_each(|d| drop(render(d, text, None)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_printed_parses_to_the_same(statement in statement()) {
+        let text = statement.to_string();
+        let parsed = parse(&text);
+        prop_assert!(parsed.diagnostics.is_empty(), "{text}\n{:?}", parsed.diagnostics);
+        prop_assert_eq!(&parsed.tree, &vec![statement], "{}", text);
+    }
+
+    #[test]
+    fn no_soup_of_words_does_harm(text in soup()) {
+        survives(&text);
+    }
+
+    #[test]
+    fn no_text_does_harm(text in "\\PC{0,80}") {
+        survives(&text);
+    }
+
+    #[test]
+    fn a_query_cut_anywhere_is_survived(at in 0_usize..260, extra in any::<char>()) {
+        let query = "with b as (select comm, bytes from IO [range 5 s slide 1 s] where bytes > 64 KiB) select b.comm, case when \
+                     count(*) > 10 then 'x' else \"y\" end from b left join IO [rows 5] as o on b.comm = o.comm where exists (select * from \
+                     IO) group by b.comm order by 1 desc nulls last limit 5";
+        let cut: String = query.chars().take(at).collect();
+        survives(&cut);
+        survives(&format!("{cut}{extra}{}", &query[cut.len()..]));
+    }
+}
+
+#[test]
+fn gigantic_texts_are_refused_in_time() {
+    let deep = |open: &str, close: &str, n: usize| {
+        format!("select {}1{} from IO", open.repeat(n), close.repeat(n))
+    };
+    let chain =
+        |link: &str, n: usize| format!("select op from IO where op = 'r'{}", link.repeat(n));
+    let mut doubling = String::from("with v0 as (select op from IO [now])");
+    for i in 1..60 {
+        doubling += &format!(", v{i} as (select a.op from v{} a, v{} b)", i - 1, i - 1);
+    }
+    let mut nested = String::from("op = 'r'");
+    for _ in 0..60 {
+        nested = format!("(case {nested} when true then 1 when false then 2 end) = 1");
+    }
+    let texts = [
+        deep("(", ")", 100_000),
+        deep("-", "", 100_000),
+        deep("not ", "", 100_000),
+        deep("case when true then ", " end", 50_000),
+        deep("(select ", " from IO)", 50_000),
+        deep("abs(", ")", 50_000),
+        chain(" or op = 'w'", 50_000),
+        chain(" union select op from IO", 20_000),
+        chain(" and op in (select op from IO where op = 'r'", 5_000),
+        format!("select op from IO{}", " join IO on true".repeat(20_000)),
+        format!(
+            "select op from {}IO{}",
+            "(select op from ".repeat(20_000),
+            ")".repeat(20_000)
+        ),
+        format!("select op from IO where {nested}"),
+        format!("{doubling} select op from v59"),
+        "(".repeat(1 << 20),
+        "x".repeat(2 << 20),
+    ];
+    for (i, text) in texts.iter().enumerate() {
+        eprintln!("text {i}");
+        let refused = compile(text, &Catalog::builtin(), &CheckOptions::live());
+        let diagnostics = refused.expect_err(&text[..text.len().min(80)]);
+        for diagnostic in diagnostics.iter().take(3) {
+            assert!(render(diagnostic, text, None).len() < 2_000);
+        }
+    }
+}
+
+#[test]
+fn large_queries_within_the_bounds_run() {
+    let joins: String = (1..200)
+        .map(|i| format!(" join IO [now] t{i} on t{i}.pid = t0.pid"))
+        .collect();
+    let mut views = String::from("with v0 as (select op from IO [now])");
+    for i in 1..100 {
+        views += &format!(
+            ", v{i} as (select distinct op from v{} where op <> 'x{i}')",
+            i - 1
+        );
+    }
+    let texts = [
+        format!("select t0.op from IO [now] t0{joins}"),
+        format!(
+            "select op from IO where op = 'r'{}",
+            " or op = 'w'".repeat(120)
+        ),
+        format!(
+            "select op from IO{}",
+            " union all select op from IO".repeat(100)
+        ),
+        format!("select op from IO where pid in ({}0)", "1, ".repeat(50_000)),
+        format!("{views} select op from v99"),
+        format!("select {}1{} from IO", "(".repeat(90), ")".repeat(90)),
+        format!(
+            "select op from {}IO{}",
+            "(select op from ".repeat(25),
+            ")".repeat(25)
+        ),
+    ];
+    for text in &texts {
+        let compiled = compile(text, &Catalog::builtin(), &CheckOptions::live());
+        let plan = compiled
+            .unwrap_or_else(|d| panic!("{}", render(&d[0], text, None)))
+            .plan;
+        assert!(!weir_query::place::explain(&plan).to_string().is_empty());
+    }
+}
