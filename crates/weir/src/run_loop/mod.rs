@@ -16,6 +16,8 @@ mod pump;
 mod shows;
 mod stop;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};

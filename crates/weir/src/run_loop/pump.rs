@@ -8,7 +8,7 @@ use weir_model::{Batch, Nanos};
 use weir_query::engine::{Engine, Output, QueryId};
 use weir_query::function::EvalError;
 use weir_sink::SinkError;
-use weir_tap::TapError;
+use weir_tap::{Count, TapError};
 
 use super::counters::{Counters, Reading};
 use super::feed::{Account, Word};
@@ -195,7 +195,7 @@ impl<'a> Pump<'a> {
 
     /// Completes all output and says what happened.
     pub fn report(self) -> Result<Report, Failure> {
-        let remarks = match self.shows.finish() {
+        let mut remarks = match self.shows.finish() {
             Ok(remarks) => remarks,
             Err(SinkError::Closed { .. }) => Vec::new(),
             Err(error) => return Err(error.into()),
@@ -203,14 +203,15 @@ impl<'a> Pump<'a> {
         if let Some(error) = self.tap_error {
             return Err(error.into());
         }
-        let mut remarks = remarks;
         remarks.extend(self.ears.into_iter().flat_map(|e| e.account.messages));
-        let counts = self
-            .options
-            .counts
-            .lock()
-            .expect("no panic while held")
-            .clone();
+        let shared = self.options.counts.lock().expect("no panic while held");
+        let mut counts = shared.clone();
+        counts.extend(self.engine.counts().sources.iter().map(|source| Count {
+            counter: "events_lost",
+            cause: Some("late"),
+            device: None,
+            total: source.rows_late as i64,
+        }));
         Ok(Report {
             counts,
             failed: self.failed,
@@ -323,8 +324,11 @@ impl<'a> Pump<'a> {
         if self.ears.len() < 2 || !self.ears.iter().any(idle) {
             return;
         }
+        let reached = |e: &Ear| self.reached(e);
         let awake = self.ears.iter().filter(|e| !idle(e) && !e.ended);
-        let Some(reached) = awake.map(|e| self.reached(e)).min() else {
+        // Where all are silent, the others follow the one that has come farthest.
+        let farthest = self.ears.iter().filter(|e| !e.ended).map(reached).max();
+        let Some(reached) = awake.map(reached).min().or(farthest) else {
             return;
         };
         let idle: Vec<usize> = (0..self.ears.len())

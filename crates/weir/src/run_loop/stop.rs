@@ -16,23 +16,28 @@ pub struct Stop {
 }
 
 impl Stop {
+    /// Not yet.
+    pub fn new() -> Stop {
+        Stop {
+            abandoned: Arc::default(),
+            until_ns: Arc::new(AtomicI64::new(Nanos::MAX)),
+            signal: Arc::default(),
+        }
+    }
+
     /// Not yet; and from now on SIGINT and SIGTERM are heard. A second one ends the process at once.
     ///
     /// # Errors
     /// When the signals cannot be caught.
     pub fn on_signals() -> std::io::Result<Stop> {
-        let signal = Arc::new(AtomicUsize::new(0));
+        let stop = Stop::new();
         for number in [SIGINT, SIGTERM] {
             let again = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register_conditional_shutdown(number, 128 + number, again.clone())?;
             signal_hook::flag::register(number, again)?;
-            signal_hook::flag::register_usize(number, signal.clone(), number as usize)?;
+            signal_hook::flag::register_usize(number, stop.signal.clone(), number as usize)?;
         }
-        Ok(Stop {
-            abandoned: Arc::default(),
-            until_ns: Arc::new(AtomicI64::new(Nanos::MAX)),
-            signal,
-        })
+        Ok(stop)
     }
 
     /// The signal that was caught, if any.

@@ -4,49 +4,61 @@ use std::collections::BTreeMap;
 
 use weir_tap::Count;
 
-/// Counters of what happened but was not seen or could not be kept.
-pub const MISSED: [&str; 2] = ["events_lost", "unseen"];
-
 /// Counter of records that could not be read.
 const BAD: &str = "bad_records";
 
-/// One line about what the taps saw, and one for each loss. Losses are told whenever there are any; the rest with `verbose` only.
+/// Counter of requests whose begin or end is not known, so that their times are missing.
+const UNTRACKED: &str = "requests_untracked";
+
+/// Counters of what happened but was not seen or could not be kept.
+pub const MISSED: [&str; 2] = ["events_lost", "unseen"];
+
+/// One line about what the taps saw and how complete it is, and one for each loss, as soon as there is any. With `verbose`, all that was counted.
 pub fn summary(counts: &[Count], verbose: bool) -> Vec<String> {
     let total = |names: &[&str]| -> i64 {
         let named = counts.iter().filter(|c| names.contains(&c.counter));
         named.map(|c| c.total).sum()
     };
-    let (seen, missed) = (total(&["events_in"]), total(&MISSED));
-    let bad = total(&[BAD]);
+    let (events, missed) = (total(&["events_in"]), total(&MISSED));
+    let mut said: BTreeMap<String, i64> = BTreeMap::new();
+    for count in counts.iter().filter(|c| c.total > 0) {
+        if is_loss(count) || verbose && count.counter != "events_in" {
+            *said.entry(text(count)).or_default() += count.total;
+        }
+    }
     let mut lines = Vec::new();
-    if verbose || missed > 0 || bad > 0 {
-        let completeness = match seen + missed {
-            0 => 100.0,
-            all => 100.0 * seen as f64 / all as f64,
+    if verbose || !said.is_empty() {
+        // A tap that selects sees more than it tells.
+        let seen = match total(&["seen"]) {
+            0 => events,
+            seen => seen,
         };
-        // Rounded down: only what is complete reads 100 %.
-        let completeness = (completeness * 1_000.0).floor() / 1_000.0;
+        let complete = completeness(seen, missed);
         lines.push(format!(
-            "{seen} events, {missed} missed, {completeness} % complete"
+            "{events} events, {missed} missed, {complete} % complete"
         ));
     }
-    let mut losses: BTreeMap<String, i64> = BTreeMap::new();
-    for count in counts.iter().filter(|c| c.total > 0 && is_loss(c)) {
-        *losses.entry(loss(count)).or_default() += count.total;
-    }
     lines.extend(
-        losses
-            .into_iter()
+        said.into_iter()
             .map(|(what, total)| format!("{total} {what}")),
     );
     lines
 }
 
-fn is_loss(count: &Count) -> bool {
-    count.counter == BAD || MISSED.contains(&count.counter)
+/// In percent, rounded down to three digits: only what is complete reads 100.
+fn completeness(seen: i64, missed: i64) -> f64 {
+    match seen + missed {
+        0 => 100.0,
+        all => (100_000.0 * seen as f64 / all as f64).floor() / 1_000.0,
+    }
 }
 
-fn loss(count: &Count) -> String {
+fn is_loss(count: &Count) -> bool {
+    let untracked = count.counter == UNTRACKED && count.cause == Some("table_full");
+    count.counter == BAD || MISSED.contains(&count.counter) || untracked
+}
+
+fn text(count: &Count) -> String {
     let mut text = count.counter.replace('_', " ");
     if let Some(cause) = count.cause {
         text += &format!(" ({})", cause.replace('_', " "));
@@ -83,6 +95,19 @@ mod tests {
                 "999999 events, 1 missed, 99.999 % complete",
                 "1 events lost (ring full) of /dev/sda"
             ]
+        );
+    }
+
+    #[test]
+    fn completeness_is_about_all_that_was_seen_not_about_what_was_selected() {
+        let counts = [
+            count("events_in", None, 1),
+            count("seen", None, 99),
+            count("unseen", None, 1),
+        ];
+        assert_eq!(
+            summary(&counts, false)[0],
+            "1 events, 1 missed, 99 % complete"
         );
     }
 

@@ -1,0 +1,184 @@
+//! The loop with taps and sinks that a test drives.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use weir_model::{Batch, Catalog, Event, EventKind, IoBatch, IoEvent, Nanos, Op};
+use weir_query::engine::{Engine, EngineOptions};
+use weir_query::{CheckOptions, compile};
+use weir_sink::{Sink, SinkError};
+use weir_tap::{Count, Said, Tap, TapError};
+
+use super::*;
+
+/// A tap that says what it was told to say.
+struct Parrot {
+    words: VecDeque<Word>,
+}
+
+enum Word {
+    /// A finished request at this instant.
+    Row(Nanos),
+    Heartbeat(Nanos),
+    /// Quiet until the flag is up, five seconds at most.
+    Await(Arc<AtomicBool>),
+    Fail,
+}
+
+impl Parrot {
+    fn input(words: impl IntoIterator<Item = Word>) -> Input {
+        let words = words.into_iter().collect();
+        Input {
+            tap: Box::new(Parrot { words }),
+            live: true,
+            span_ns: None,
+            outlets: vec![Outlet {
+                demand: 0,
+                source: "IO".into(),
+                instant_ns: 1,
+                adoption: None,
+            }],
+        }
+    }
+}
+
+impl Tap for Parrot {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        Ok(match self.words.pop_front() {
+            None => Said::End,
+            Some(Word::Row(ts)) => Said::Rows {
+                demand: 0,
+                batch: finished(ts),
+            },
+            Some(Word::Heartbeat(at)) => Said::Heartbeat(at),
+            Some(Word::Await(flag)) => {
+                let begun = Instant::now();
+                while !flag.load(Ordering::SeqCst) && begun.elapsed() < Duration::from_secs(5) {
+                    std::thread::sleep(patience.min(Duration::from_millis(5)));
+                }
+                Said::Quiet
+            }
+            Some(Word::Fail) => {
+                return Err(TapError::Unavailable {
+                    what: "the disk fell out".into(),
+                    remedy: "put it back".into(),
+                });
+            }
+        })
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        Vec::new()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+fn finished(ts: Nanos) -> Batch {
+    let event = Event::new(ts, EventKind::Response, Op::Read, ts, Some(8), 8);
+    IoBatch::new(None).build(&[IoEvent {
+        event,
+        wait_ns: Some(1),
+        service_ns: Some(2),
+        latency_ns: Some(3),
+        in_flight: None,
+        seek_sectors: None,
+    }])
+}
+
+/// A sink that keeps the instants of what it is shown, and raises a flag at the first.
+#[derive(Clone, Default)]
+struct Notes {
+    instants: Arc<Mutex<Vec<i64>>>,
+    shown: Arc<AtomicBool>,
+}
+
+impl Sink for Notes {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        self.instants.lock().unwrap().extend(batch.ts.iter());
+        self.shown.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+fn run_with(inputs: Vec<Input>, notes: &Notes) -> Result<Report, Failure> {
+    let text = "select req_id from IO";
+    let plan = compile(text, &Catalog::builtin(), &CheckOptions::live())
+        .unwrap()
+        .plan;
+    let mut engine = Engine::new(EngineOptions::default());
+    let id = engine.add(&plan);
+    let options = Options {
+        idle: Duration::from_millis(50),
+        own_stream: false,
+        instant_ns: 1,
+        telling: Telling::Nothing,
+        counts: Arc::default(),
+    };
+    let shows = vec![Show::new(id, Box::new(notes.clone()))];
+    run(engine, inputs, shows, options, &Stop::new())
+}
+
+fn late(report: &Report) -> i64 {
+    let late = report.counts.iter().filter(|c| c.cause == Some("late"));
+    late.map(|c| c.total).sum()
+}
+
+#[test]
+fn an_idle_source_is_overtaken_and_what_it_says_late_is_counted() {
+    let notes = Notes::default();
+    let ahead = [
+        Word::Row(10),
+        Word::Row(20),
+        Word::Heartbeat(30),
+        Word::Await(notes.shown.clone()),
+    ];
+    let idle = [
+        Word::Row(5),
+        Word::Await(notes.shown.clone()),
+        Word::Row(7),
+        Word::Row(40),
+    ];
+    let inputs = vec![Parrot::input(ahead), Parrot::input(idle)];
+    let report = run_with(inputs, &notes).unwrap();
+    assert_eq!(*notes.instants.lock().unwrap(), [5, 10, 20, 40]);
+    assert_eq!(late(&report), 1);
+}
+
+#[test]
+fn sources_that_keep_telling_the_time_are_waited_for() {
+    let notes = Notes::default();
+    let flag = Arc::new(AtomicBool::new(true));
+    let ahead = [Word::Row(10), Word::Row(20)];
+    let behind = [
+        Word::Heartbeat(3),
+        Word::Await(flag),
+        Word::Row(4),
+        Word::Row(15),
+    ];
+    let inputs = vec![Parrot::input(ahead), Parrot::input(behind)];
+    let report = run_with(inputs, &notes).unwrap();
+    assert_eq!(*notes.instants.lock().unwrap(), [4, 10, 15, 20]);
+    assert_eq!(late(&report), 0);
+}
+
+#[test]
+fn a_tap_that_fails_ends_the_work_after_what_it_said() {
+    let notes = Notes::default();
+    let inputs = vec![Parrot::input([Word::Row(1), Word::Row(2), Word::Fail])];
+    let failure = run_with(inputs, &notes).err().unwrap();
+    assert!(matches!(failure, Failure::World(e) if e.to_string().contains("the disk fell out")));
+    assert_eq!(*notes.instants.lock().unwrap(), [1, 2]);
+}
