@@ -1,0 +1,241 @@
+//! Runs the golden cases under `tests/cases`, each in several ways that must agree with the case and so with each other.
+//!
+//! `WEIR_BLESS=1` writes what came out into the cases instead. `WEIR_CASE=part` runs only the cases whose path has that part.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_model::Shape;
+use weir_query::engine::{Engine, EngineOptions};
+use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
+
+use crate::support::case::{Case, Expected};
+use crate::support::changes::Changes;
+use crate::support::feed::{self, Action, Random};
+use crate::support::oracle::{self, Outcome};
+use crate::support::run::Run;
+
+/// The ways in which each case runs.
+static EXECUTIONS: &[(&str, Execution)] = &[
+    ("recomputed from scratch", recomputed),
+    ("one engine, whole batches", in_whole_batches),
+    ("one engine, random cuts", in_random_cuts),
+];
+
+/// A way to run a case; what came out of each run.
+type Execution = fn(&Prepared) -> Result<Vec<Outcome>, String>;
+
+/// How many different random cuts each case is run with.
+const CUTS: u64 = 5;
+
+/// A case whose query passed the checker.
+struct Prepared {
+    case: Case,
+    seed: u64,
+    plan: Arc<Plan>,
+    unoptimized: Arc<Plan>,
+}
+
+#[test]
+fn every_case_gives_what_it_says_however_it_is_run() {
+    let folder = repository().join("tests/cases");
+    let mut files = Vec::new();
+    collect(&folder, &mut files);
+    let wanted = std::env::var("WEIR_CASE").unwrap_or_default();
+    files.retain(|f| f.to_string_lossy().contains(&wanted));
+    files.sort();
+    assert!(!files.is_empty(), "there are cases in {}", folder.display());
+
+    let bless = std::env::var("WEIR_BLESS").is_ok_and(|v| v == "1");
+    let mut failures = Vec::new();
+    for file in &files {
+        let checked = match check(file, false) {
+            Err(_) if bless => check(file, true),
+            checked => checked,
+        };
+        if let Err(why) = checked {
+            let name = file.strip_prefix(&folder).unwrap_or(file).display();
+            failures.push(format!("{name}\n{}\n", why.trim_end()));
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {} cases fail\n\n{}",
+        failures.len(),
+        files.len(),
+        failures.join("\n")
+    );
+}
+
+fn repository() -> PathBuf {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_folder.join("../..")
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder of cases can be read") {
+        let path = entry.expect("the folder of cases can be read").path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|e| e == "test") {
+            files.push(path);
+        }
+    }
+}
+
+fn check(file: &Path, bless: bool) -> Result<(), String> {
+    let text = fs::read_to_string(file).map_err(|e| e.to_string())?;
+    let case = Case::parse(&text)?;
+    let actual = match prepare(case.clone(), file) {
+        Err(diagnostics) => Expected {
+            diagnostics,
+            ..Expected::default()
+        },
+        Ok(prepared) => run(&prepared, bless)?,
+    };
+    if bless {
+        let blessed = case.with_outcome(&actual);
+        if blessed != text {
+            fs::write(file, blessed).map_err(|e| e.to_string())?;
+        }
+        return Ok(());
+    }
+    if actual.diagnostics != case.expected.diagnostics {
+        let [expected, actual] = [&case.expected, &actual].map(|e| e.diagnostics.join("\n  "));
+        return Err(format!(
+            "expected\n  {expected}\nbut the checker says\n  {actual}"
+        ));
+    }
+    if actual.failure != case.expected.failure {
+        let [expected, actual] = [&case.expected, &actual].map(|e| e.failure.as_deref());
+        return Err(format!("expected failure {expected:?}, got {actual:?}"));
+    }
+    Ok(())
+}
+
+/// The case's plans, or the lines of its diagnostics.
+fn prepare(case: Case, file: &Path) -> Result<Prepared, Vec<String>> {
+    let options = CheckOptions {
+        second: case.second,
+        dialect: Dialect::Cql,
+        live: false,
+    };
+    let lines = |diagnostics: Vec<weir_query::Diagnostic>| {
+        let pictures = diagnostics.iter().map(|d| render(d, &case.query, None));
+        let text = pictures.collect::<Vec<_>>().join("\n");
+        text.lines()
+            .map(|l| l.trim_end().to_string())
+            .collect::<Vec<_>>()
+    };
+    let plan = compile(&case.query, &case.catalog(), &options)
+        .map_err(lines)?
+        .plan;
+    let unoptimized = compile_unoptimized(&case.query, &case.catalog(), &options)
+        .map_err(lines)?
+        .plan;
+    let mut hasher = DefaultHasher::new();
+    file.file_name().hash(&mut hasher);
+    Ok(Prepared {
+        seed: hasher.finish(),
+        plan,
+        unoptimized,
+        case,
+    })
+}
+
+/// Runs a case in every way and holds what comes out against what it says (when blessing: against the first way).
+fn run(prepared: &Prepared, bless: bool) -> Result<Expected, String> {
+    let Prepared { case, plan, .. } = prepared;
+    let mut expected = match bless {
+        true => None,
+        false => Some(case.expected_changes(&plan.schema, plan.shape)?),
+    };
+    let mut failure = None;
+    for (name, execution) in EXECUTIONS {
+        for outcome in execution(prepared).map_err(|why| format!("{name}: {why}"))? {
+            let expected = expected.get_or_insert_with(|| outcome.changes.clone());
+            // A query that fails gives nothing from that step on, which may begin before the instant that makes it fail.
+            let told = outcome.changes.instants.last_key_value();
+            let upto = told.map_or(i64::MIN, |(ts, _)| ts + 1);
+            let before = outcome.failure.as_ref().map(|_| expected.before(upto));
+            before
+                .as_ref()
+                .unwrap_or(expected)
+                .agree(&outcome.changes, ["case", "outcome"])
+                .map_err(|difference| {
+                    let all = listing(case, &outcome.changes, plan.shape);
+                    format!("{name}:\n{difference}{all}")
+                })?;
+            let failed = outcome.failure.map(|(_, message)| message);
+            if failed.is_some() != case.expected.failure.is_some() && !bless {
+                return Err(format!("{name}: failure is {failed:?}"));
+            }
+            failure = failed;
+        }
+    }
+    let changes = expected.expect("there is a first way");
+    Ok(Expected {
+        diagnostics: vec![],
+        lines: changes.lines(plan.shape),
+        failure,
+    })
+}
+
+fn listing(case: &Case, changes: &Changes, shape: Shape) -> String {
+    let lines = changes.lines(shape);
+    let lines = lines
+        .iter()
+        .map(|(ts, row)| format!("    > {} {row}\n", case.write_time(*ts)));
+    format!("  all that came out:\n{}", lines.collect::<String>())
+}
+
+fn recomputed(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
+    let case = &prepared.case;
+    let plan = &prepared.unoptimized;
+    let history = feed::history(&case.feed(), &case.source_names(), plan);
+    Ok(vec![oracle::evaluate(plan, &history)])
+}
+
+fn in_whole_batches(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
+    let case = &prepared.case;
+    let actions = feed::whole(&case.feed(), case.sources.len());
+    Ok(vec![engine(prepared, &actions)?])
+}
+
+fn in_random_cuts(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
+    let case = &prepared.case;
+    let mut random = Random(prepared.seed);
+    let mut cut = || feed::cut(&case.feed(), case.sources.len(), &mut random);
+    (0..CUTS).map(|_| engine(prepared, &cut())).collect()
+}
+
+fn engine(prepared: &Prepared, actions: &[Action]) -> Result<Outcome, String> {
+    let case = &prepared.case;
+    let mut options = EngineOptions::default();
+    if let Some(bytes) = case.bytes_max {
+        options.query_bytes_max = bytes;
+    }
+    let declarations = case.sources.iter().map(|s| s.declaration.clone());
+    let mut run = Run::new(Engine::new(options), declarations.collect());
+    let query = run.add(&prepared.plan);
+    run.act(actions);
+    run.finish();
+    let late: u64 = run
+        .engine
+        .counts()
+        .sources
+        .iter()
+        .map(|s| s.rows_late)
+        .sum();
+    if late != case.late {
+        return Err(format!("{late} rows were late, not {}", case.late));
+    }
+    let query = run.query(query);
+    Ok(Outcome {
+        changes: query.changes.clone(),
+        failure: query.failure.clone().map(|message| (i64::MAX, message)),
+    })
+}

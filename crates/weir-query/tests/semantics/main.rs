@@ -1,0 +1,8 @@
+//! What CQL means: golden cases, the thesis's queries, and random queries against the brute-force oracle.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod functions;
+mod golden;
+mod oracle;

@@ -1,0 +1,12 @@
+//! What the tests of CQL's semantics share: recorded input, a brute-force oracle, and ways to run the engine.
+
+pub mod case;
+pub mod changes;
+pub mod feed;
+pub mod history;
+pub mod oracle;
+pub mod run;
+pub mod words;
+
+/// One row.
+pub type Row = Vec<weir_model::Value>;

@@ -1,0 +1,94 @@
+//! The instants at which anything in a query could change.
+
+use std::collections::BTreeSet;
+
+use weir_query::plan::{Node, Plan, ToStream, Window};
+
+use crate::support::history::History;
+
+/// Every instant up to the end of `history` at which the outcome of `plan` could change, ascending.
+pub fn of(plan: &Plan, history: &History) -> Vec<i64> {
+    let mut instants = changes(plan, history);
+    instants.retain(|ts| *ts <= history.end);
+    instants.into_iter().collect()
+}
+
+/// The instants at which a row comes in from a source: when it arrives, or through a window with a slide at the next multiple.
+pub fn arrivals(plan: &Plan, history: &History) -> BTreeSet<i64> {
+    let inputs = plan.inputs();
+    let below = inputs.iter().flat_map(|p| arrivals(p, history));
+    match &plan.node {
+        Node::Source(source) => {
+            let elements = history.source(&source.name);
+            elements.iter().map(|e| e.ts).collect()
+        }
+        Node::Window {
+            window:
+                Window::Range {
+                    slide: Some(slide), ..
+                }
+                | Window::Unbounded { slide: Some(slide) },
+            ..
+        } => below.map(|ts| round_up(ts, *slide)).collect(),
+        _ => below.collect(),
+    }
+}
+
+fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
+    let mut below: BTreeSet<i64> = plan
+        .inputs()
+        .iter()
+        .flat_map(|p| changes(p, history))
+        .collect();
+    match &plan.node {
+        Node::Source(_) => arrivals(plan, history),
+        Node::Window { window, .. } => {
+            let more: Vec<i64> = below.iter().flat_map(|ts| due(window, *ts)).collect();
+            below.extend(more);
+            below
+        }
+        Node::ToStream {
+            kind: ToStream::Rstream { every: Some(every) },
+            ..
+        } => {
+            if let Some(first) = below.first() {
+                let mut tick = round_up(*first, *every);
+                while tick <= history.end {
+                    below.insert(tick);
+                    tick += every;
+                }
+            }
+            below
+        }
+        _ => below,
+    }
+}
+
+/// When a row of instant `ts` comes into a window and when it goes.
+fn due(window: &Window, ts: i64) -> Vec<i64> {
+    match window {
+        Window::Now => vec![ts, ts.saturating_add(1)],
+        Window::Range { size, slide: None } => vec![ts, ts.saturating_add(*size)],
+        Window::Range {
+            size,
+            slide: Some(slide),
+        } => vec![
+            round_up(ts, *slide),
+            round_up(ts.saturating_add(*size), *slide),
+        ],
+        Window::Unbounded { slide: Some(slide) } => vec![round_up(ts, *slide)],
+        Window::Unbounded { slide: None } | Window::Rows { .. } | Window::Partition { .. } => {
+            vec![ts]
+        }
+    }
+}
+
+/// The first multiple of `step` at or after `ts`.
+fn round_up(ts: i64, step: i64) -> i64 {
+    let rest = ts.rem_euclid(step);
+    if rest == 0 {
+        ts
+    } else {
+        ts.saturating_add(step - rest)
+    }
+}

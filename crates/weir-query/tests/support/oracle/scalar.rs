@@ -1,0 +1,225 @@
+//! Scalar functions, by their definitions.
+
+use weir_model::{Type, Unit, Value};
+use weir_query::function::ScalarCall;
+
+use super::aggregate::power_of_two;
+
+/// The value of a call for these arguments.
+pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
+    let name = call.function.doc().name;
+    // These look at NULLs themselves.
+    match name {
+        "coalesce" | "greatest" | "least" => {
+            let same = args.iter().zip(&call.args);
+            let mut found: Vec<Value> = same
+                .filter(|(x, _)| !x.is_null())
+                .map(|(x, arg)| alike(x, arg.unit(), call))
+                .collect();
+            if name != "coalesce" {
+                found.sort();
+            }
+            let found = if name == "greatest" {
+                found.pop()
+            } else {
+                found.into_iter().next()
+            };
+            return Ok(found.unwrap_or_default());
+        }
+        "nullif" => {
+            let [x, y] = [0, 1].map(|i| alike(&args[i], call.args[i].unit(), call));
+            return Ok(if x == y { Value::Null } else { x });
+        }
+        "concat" => {
+            let there = args.iter().filter(|x| !x.is_null());
+            let texts: Vec<String> = there.map(Value::to_string).collect();
+            return Ok(Value::text(&texts.concat()));
+        }
+        _ => {}
+    }
+    if args.iter().any(Value::is_null) {
+        return Ok(Value::Null);
+    }
+    match &args[0] {
+        Value::Text(_) => Ok(of_text(name, args)),
+        _ => of_number(call, args),
+    }
+}
+
+fn of_text(name: &str, args: &[Value]) -> Value {
+    let text = |i: usize| match &args[i] {
+        Value::Text(t) => t.as_str(),
+        other => panic!("{other:?} is a text"),
+    };
+    let t = text(0);
+    match name {
+        "lower" => Value::text(&t.to_lowercase()),
+        "upper" => Value::text(&t.to_uppercase()),
+        "length" => Value::Int(t.chars().count() as i64),
+        "starts_with" => Value::Bool(t.starts_with(text(1))),
+        "replace" if text(1).is_empty() => args[0].clone(),
+        "replace" => Value::text(&t.replace(text(1), text(2))),
+        "substr" => {
+            let from = i128::from(int(&args[1]));
+            let upto = args.get(2).map_or(i128::MAX, |n| from + i128::from(int(n)));
+            let places = (1i128..).zip(t.chars());
+            let kept = places.filter(|(place, _)| *place >= from && *place < upto);
+            Value::text(&kept.map(|(_, c)| c).collect::<String>())
+        }
+        name => panic!("the oracle knows the function {name}"),
+    }
+}
+
+fn of_number(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
+    let name = call.function.doc().name;
+    let x = float(&args[0]);
+    let scaled = |size: f64| Value::Float(x * call.args[0].unit().scale() as f64 / size);
+    Ok(match (name, &args[0]) {
+        ("abs", Value::Int(x)) => Value::Int(x.checked_abs().ok_or("integer overflow in abs")?),
+        ("abs", _) => Value::Float(x.abs()),
+        ("sign", _) if x.is_nan() => Value::Null,
+        ("sign", _) => Value::Int(i64::from(x > 0.0) - i64::from(x < 0.0)),
+        ("sqrt", _) => real(x.sqrt()),
+        ("exp", _) => Value::Float(x.exp()),
+        ("ln", _) => logarithm(x, f64::ln),
+        ("log2", _) => logarithm(x, f64::log2),
+        ("log10", _) => logarithm(x, f64::log10),
+        ("pow", _) => real(x.powf(float(&args[1]))),
+        ("floor" | "ceil", Value::Int(_)) => args[0].clone(),
+        ("floor", _) => Value::Float(x.floor()),
+        ("ceil", _) => Value::Float(x.ceil()),
+        ("round", Value::Int(x)) => round(*x, args.get(1).map_or(0, int))?,
+        ("round", _) => {
+            let power = 10f64.powi(args.get(1).map_or(0, int) as i32);
+            Value::Float((x * power).round() / power)
+        }
+        ("bucket", _) => bucket(call, args)?,
+        ("pow2_bucket", _) => power_of_two(&args[0]),
+        ("seconds", _) => scaled(1e9),
+        ("millis", _) => scaled(1e6),
+        ("micros", _) => scaled(1e3),
+        ("kib", _) => scaled(1024.0),
+        ("mib", _) => scaled(1024.0 * 1024.0),
+        ("gib", _) => scaled(1024.0 * 1024.0 * 1024.0),
+        ("iso8601", Value::Int(ts)) => Value::text(&iso8601(*ts)),
+        (name, _) => panic!("the oracle knows the function {name}"),
+    })
+}
+
+/// To tens, hundreds and so on; halves away from zero.
+fn round(x: i64, decimals: i64) -> Result<Value, String> {
+    if decimals >= 0 {
+        return Ok(Value::Int(x));
+    }
+    let unit = 10i128.pow(-decimals as u32);
+    let size = i128::from(x).abs();
+    let rounded = (size + unit / 2) / unit * unit * i128::from(x.signum());
+    fit(rounded, "round")
+}
+
+/// Down to a multiple of a width, which may be in another unit.
+fn bucket(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
+    let [own, other] = [0, 1].map(|i| match (call.args[i].ty(), call.args[i].unit()) {
+        (Type::Time, _) => Unit::Nanoseconds,
+        (_, unit) => unit,
+    });
+    let ratio = match other {
+        Unit::None => 1.0,
+        other => other.scale() as f64 / own.scale() as f64,
+    };
+    match &args[0] {
+        Value::Int(x) => {
+            let width = (float(&args[1]) * ratio) as i128;
+            fit(i128::from(*x).div_euclid(width) * width, "bucket")
+        }
+        x => {
+            let width = float(&args[1]) * ratio;
+            Ok(Value::Float((float(x) / width).floor() * width))
+        }
+    }
+}
+
+/// A point in time in words, from the days since 0000-03-01 (a year then ends with its leap day).
+fn iso8601(ts: i64) -> String {
+    let (seconds, nanos) = (ts.div_euclid(1_000_000_000), ts.rem_euclid(1_000_000_000));
+    let (mut days, second) = (
+        seconds.div_euclid(86_400) + 719_468,
+        seconds.rem_euclid(86_400),
+    );
+    let mut year = 0;
+    let length = |year: i64| {
+        let next = year + 1;
+        365 + i64::from(next % 4 == 0 && (next % 100 != 0 || next % 400 == 0))
+    };
+    while days >= length(year) {
+        days -= length(year);
+        year += 1;
+    }
+    let mut months = (3..=12)
+        .chain(1..=2)
+        .zip([31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 29]);
+    let month = loop {
+        let (month, length) = months.next().expect("a year has twelve months");
+        if days < length {
+            break month;
+        }
+        days -= length;
+    };
+    let year = year + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!(
+        "{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z",
+        days + 1
+    )
+}
+
+fn logarithm(x: f64, log: fn(f64) -> f64) -> Value {
+    if x > 0.0 {
+        Value::Float(log(x))
+    } else {
+        Value::Null
+    }
+}
+
+/// NULL where there is no real number.
+fn real(x: f64) -> Value {
+    if x.is_nan() {
+        Value::Null
+    } else {
+        Value::Float(x)
+    }
+}
+
+/// An argument in the type and unit of the result.
+fn alike(value: &Value, unit: Unit, call: &ScalarCall) -> Value {
+    let ratio = match unit {
+        Unit::None => 1,
+        unit => unit.scale() / call.unit.scale().min(unit.scale()),
+    };
+    match value {
+        Value::Int(x) if call.ty == Type::Float => Value::Float(*x as f64 * ratio as f64),
+        Value::Int(x) => Value::Int(x * ratio),
+        Value::Float(x) => Value::Float(x * ratio as f64),
+        other => other.clone(),
+    }
+}
+
+fn fit(x: i128, name: &str) -> Result<Value, String> {
+    let fitting = i64::try_from(x).map_err(|_| format!("integer overflow in {name}"));
+    fitting.map(Value::Int)
+}
+
+fn int(value: &Value) -> i64 {
+    match value {
+        Value::Int(x) => *x,
+        other => panic!("{other:?} is an integer"),
+    }
+}
+
+fn float(value: &Value) -> f64 {
+    match value {
+        Value::Int(x) => *x as f64,
+        Value::Float(x) => *x,
+        other => panic!("{other:?} is a number"),
+    }
+}

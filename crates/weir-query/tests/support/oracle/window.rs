@@ -1,0 +1,56 @@
+//! Windows, as filters over everything that ever came.
+
+use std::collections::BTreeMap;
+
+use weir_query::plan::Window;
+
+use super::expr;
+use crate::support::Row;
+
+/// What `window` holds at the last of `instants`; `rows[i]` came at `instants[i]`.
+pub fn content(window: &Window, instants: &[i64], rows: &[Vec<Row>]) -> Result<Vec<Row>, String> {
+    let now = *instants.last().expect("there is an instant to look at");
+    let seen_from = |slide: &Option<i64>| match slide {
+        None => now,
+        Some(slide) => now - now.rem_euclid(*slide),
+    };
+    let all = || {
+        instants
+            .iter()
+            .zip(rows)
+            .flat_map(|(ts, rows)| rows.iter().map(move |r| (*ts, r)))
+    };
+    let between = |above: Option<i64>, upto: i64| -> Vec<Row> {
+        all()
+            .filter(|(ts, _)| *ts <= upto && above.is_none_or(|above| *ts > above))
+            .map(|(_, row)| row.clone())
+            .collect()
+    };
+    Ok(match window {
+        Window::Now => between(Some(now - 1), now),
+        Window::Range { size, slide } => {
+            let upto = seen_from(slide);
+            between(upto.checked_sub(*size), upto)
+        }
+        Window::Unbounded { slide } => between(None, seen_from(slide)),
+        Window::Rows { rows } => {
+            let everything = between(None, now);
+            let keep = usize::try_from(*rows).unwrap_or(usize::MAX);
+            everything[everything.len().saturating_sub(keep)..].to_vec()
+        }
+        Window::Partition { keys, rows } => {
+            let everything = between(None, now);
+            let mut later: BTreeMap<Row, u64> = BTreeMap::new();
+            let mut kept = Vec::new();
+            for row in everything.into_iter().rev() {
+                let count = later.entry(expr::all(keys, &row)?).or_default();
+                *count += 1;
+                if *count <= *rows {
+                    kept.push(row);
+                }
+            }
+            kept.reverse();
+            kept
+        }
+    })
+}

@@ -1,0 +1,170 @@
+//! Runs an engine over a feed and collects what comes out, with the promises that hold for every query checked on the way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_model::{Batch, Column, Declaration, Shape};
+use weir_query::Plan;
+use weir_query::engine::{Engine, Output, QueryId};
+
+use super::Row;
+use super::changes::Changes;
+use super::feed::Action;
+use super::history::Element;
+
+/// An engine under test and what came out of it.
+pub struct Run {
+    /// The engine itself.
+    pub engine: Engine,
+    sources: Vec<Declaration>,
+    queries: Vec<Watched>,
+}
+
+/// A query and what came out of it.
+pub struct Watched {
+    id: QueryId,
+    shape: Shape,
+    /// What came out so far.
+    pub changes: Changes,
+    /// With what message it failed.
+    pub failure: Option<String>,
+    /// The last instant that an earlier step told about.
+    told: i64,
+    content: BTreeMap<Row, i64>,
+}
+
+impl Run {
+    /// An engine that reads these sources.
+    pub fn new(engine: Engine, sources: Vec<Declaration>) -> Run {
+        Run {
+            engine,
+            sources,
+            queries: vec![],
+        }
+    }
+
+    /// Adds a query, and gives its position.
+    pub fn add(&mut self, plan: &Arc<Plan>) -> usize {
+        let id = self.engine.add(plan);
+        self.queries.push(Watched {
+            id,
+            shape: plan.shape,
+            changes: Changes::default(),
+            failure: None,
+            told: i64::MIN,
+            content: BTreeMap::new(),
+        });
+        self.queries.len() - 1
+    }
+
+    /// Removes a query; what came out of it stays.
+    pub fn remove(&mut self, query: usize) {
+        self.engine.remove(self.queries[query].id);
+    }
+
+    /// A query and what came out of it.
+    pub fn query(&self, query: usize) -> &Watched {
+        &self.queries[query]
+    }
+
+    /// Does all of `actions`.
+    pub fn act(&mut self, actions: &[Action]) {
+        for action in actions {
+            match action {
+                Action::Push(source, rows) => {
+                    let source = &self.sources[*source];
+                    self.engine.push(&source.name, batch(source, rows));
+                }
+                Action::Heartbeat(source, ts) => {
+                    self.engine.heartbeat(&self.sources[*source].name, *ts);
+                }
+                Action::Step => {
+                    let mut outputs = Vec::new();
+                    self.engine.step(&mut |output| outputs.push(output));
+                    self.collect(outputs);
+                }
+            }
+        }
+    }
+
+    /// Ends all sources.
+    pub fn finish(&mut self) {
+        let mut outputs = Vec::new();
+        self.engine.finish(&mut |output| outputs.push(output));
+        self.collect(outputs);
+    }
+
+    /// Takes the outputs of one step.
+    fn collect(&mut self, outputs: Vec<Output>) {
+        let now = self.engine.now();
+        let told: Vec<i64> = self.queries.iter().map(|q| q.told).collect();
+        for output in outputs {
+            let of = |id: QueryId| {
+                let found = self.queries.iter().position(|q| q.id == id);
+                found.expect("output comes from queries that were added")
+            };
+            match output {
+                Output::Rows { query, batch } => {
+                    let query = of(query);
+                    self.queries[query].take(&batch, told[query], now);
+                }
+                Output::Failed { query, error } => {
+                    let query = of(query);
+                    assert_eq!(self.queries[query].failure, None, "a query fails once");
+                    self.queries[query].failure = Some(error.to_string());
+                }
+            }
+        }
+        self.queries.iter().for_each(Watched::check_content);
+    }
+}
+
+impl Watched {
+    fn take(&mut self, batch: &Batch, told: i64, now: i64) {
+        assert_eq!(self.failure, None, "nothing comes out of a failed query");
+        for i in 0..batch.len() {
+            let (ts, weight, row) = (batch.ts[i], batch.weight(i), batch.row(i));
+            assert_ne!(weight, 0, "a delta changes something");
+            assert!(ts > told, "results for {ts} come out once, all together");
+            assert!(ts >= self.told, "results come out in time order");
+            assert!(ts <= now, "nothing comes out of the future");
+            self.told = ts;
+            if self.shape == Shape::Stream {
+                assert!(weight > 0, "nothing goes from a stream");
+            } else {
+                let opposite = self
+                    .changes
+                    .instants
+                    .get(&ts)
+                    .and_then(|rows| rows.get(&row));
+                let cancels = opposite.is_some_and(|w| w.signum() != weight.signum());
+                assert!(!cancels, "what cancels at {ts} is not printed: {row:?}");
+                *self.content.entry(row.clone()).or_default() += weight;
+            }
+            self.changes.add(ts, row, weight);
+        }
+    }
+
+    /// A relation holds no row less than never.
+    fn check_content(&self) {
+        for (row, count) in &self.content {
+            assert!(*count >= 0, "{row:?} went more often than it came");
+        }
+    }
+}
+
+fn batch(source: &Declaration, rows: &[Element]) -> Batch {
+    let column = |i: usize| {
+        let values = rows.iter().map(|e| e.row[i].clone());
+        Column::from_values(source.schema[i].ty, values)
+    };
+    let columns = (0..source.schema.len()).map(column).collect();
+    let ts: Vec<i64> = rows.iter().map(|e| e.ts).collect();
+    match source.shape {
+        Shape::Stream => Batch::stream(ts, columns),
+        Shape::Relation => {
+            let weights: Vec<i64> = rows.iter().map(|e| e.weight).collect();
+            Batch::deltas(ts, weights, columns)
+        }
+    }
+}
