@@ -6,3 +6,4 @@ mod support;
 mod functions;
 mod golden;
 mod oracle;
+mod scripts;

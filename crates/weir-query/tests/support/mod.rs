@@ -6,6 +6,7 @@ pub mod feed;
 pub mod history;
 pub mod oracle;
 pub mod run;
+pub mod stream_file;
 pub mod words;
 
 /// One row.
