@@ -6,4 +6,5 @@ mod support;
 mod functions;
 mod golden;
 mod oracle;
+mod random;
 mod scripts;

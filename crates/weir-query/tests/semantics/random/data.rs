@@ -1,0 +1,89 @@
+//! Random input: few values, so that ties, duplicates, NULLs and cancellations happen all the time.
+
+use std::sync::Arc;
+
+use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
+
+use super::choices::Choices;
+use crate::support::Row;
+use crate::support::feed::Event;
+use crate::support::history::Element;
+
+/// The sources that random queries read: two streams and a relation, with the same columns.
+pub fn catalog() -> Catalog {
+    let source = |name: &str, shape| {
+        let fields = [
+            ("a", Type::Int),
+            ("b", Type::Int),
+            ("t", Type::Text),
+            ("f", Type::Float),
+        ];
+        let fields = fields.map(|(name, ty)| Field::new(name, ty).nullable());
+        Declaration {
+            name: name.into(),
+            shape,
+            schema: Arc::new(Schema::new(fields.to_vec())),
+            star: None,
+            doc: String::new(),
+        }
+    };
+    Catalog {
+        declarations: vec![
+            source("s", Shape::Stream),
+            source("u", Shape::Stream),
+            source("r", Shape::Relation),
+        ],
+    }
+}
+
+/// A few rows and now and then a heartbeat, in time order.
+pub fn feed(choices: &mut Choices<'_>) -> Vec<Event> {
+    let mut feed = Vec::new();
+    let mut ts = 0;
+    let mut relation: Vec<Row> = Vec::new();
+    while choices.any_left() {
+        ts += choices.one(&[0, 1, 0, 2, 1, 3, 7]);
+        let source = choices.one(&[0, 1, 2, 0, 1]);
+        let row = row(choices);
+        let weight = if source != 2 {
+            1
+        } else if choices.once_in(3) && !relation.is_empty() {
+            let gone = relation.swap_remove(choices.pick(relation.len()));
+            feed.push(Event::Row(
+                2,
+                Element {
+                    ts,
+                    weight: -1,
+                    row: gone,
+                },
+            ));
+            continue;
+        } else {
+            relation.push(row.clone());
+            1
+        };
+        feed.push(Event::Row(source, Element { ts, weight, row }));
+        if choices.once_in(7) {
+            // Nothing more may come at this instant then.
+            feed.push(Event::Heartbeat(None, ts));
+            ts += 1;
+        }
+    }
+    if ts % 2 == 0 {
+        feed.push(Event::Heartbeat(None, ts + 11));
+    }
+    feed
+}
+
+fn row(choices: &mut Choices<'_>) -> Row {
+    let int = |x: Option<i64>| x.map_or(Value::Null, Value::Int);
+    let text = |x: Option<&str>| x.map_or(Value::Null, Value::text);
+    let float = |x: Option<f64>| x.map_or(Value::Null, Value::Float);
+    vec![
+        int(choices.one(&[Some(1), Some(0), Some(2), None])),
+        int(choices.one(&[Some(1), Some(0), Some(2), Some(3), Some(-1), Some(10), None])),
+        text(choices.one(&[Some("x"), Some("y"), None])),
+        // Halves add up without rounding, so that equal sums are equal to the last bit.
+        float(choices.one(&[Some(1.0), Some(0.5), Some(-2.0), None])),
+    ]
+}

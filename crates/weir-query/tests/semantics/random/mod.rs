@@ -1,0 +1,212 @@
+//! Random queries on random input: the engine agrees with the oracle at each instant.
+//!
+//! `PROPTEST_CASES` sets how many are tried. What a failure prints is enough to write a golden case from it.
+
+mod choices;
+mod data;
+mod grammar;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use weir_query::engine::{Engine, EngineOptions};
+use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
+
+use crate::support::changes::Changes;
+use crate::support::feed::{self, Action, Event, Frontier, Random};
+use crate::support::history::History;
+use crate::support::oracle;
+use crate::support::run::Run;
+use choices::Choices;
+use grammar::Grammar;
+
+/// How many are tried unless `PROPTEST_CASES` says otherwise; a debug build does this in a few seconds.
+const CASES: u32 = 250;
+
+fn config() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok());
+    ProptestConfig {
+        cases: asked.unwrap_or(CASES),
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    }
+}
+
+fn numbers(most: usize) -> impl Strategy<Value = Vec<u32>> {
+    vec(any::<u32>(), 0..most)
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_random_query_gives_what_the_oracle_gives(
+        query in numbers(80),
+        data in numbers(90),
+        seed in any::<u64>(),
+    ) {
+        let query = Query::write(&query, true);
+        let feed = data::feed(&mut Choices::new(&data));
+        let history = feed::history(&feed, &names(), &query.unoptimized);
+        let expected = query.expected(&history);
+        for actions in [feed::whole(&feed, 3), feed::cut(&feed, 3, &mut Random(seed))] {
+            let mut run = Run::new(Engine::new(EngineOptions::default()), data::catalog().declarations);
+            let id = run.add(&query.plan);
+            run.act(&actions);
+            run.finish();
+            let result = agree(&expected, run.query(id));
+            prop_assert!(result.is_ok(), "{}\n{}{}", query.text, result.unwrap_err(), listing(&feed));
+        }
+    }
+
+    #[test]
+    fn queries_that_come_and_go_do_not_disturb_each_other(
+        texts in vec(numbers(50), 2..5),
+        data in numbers(90),
+        seed in any::<u64>(),
+    ) {
+        let feed = data::feed(&mut Choices::new(&data));
+        let mut random = Random(seed);
+        let actions = feed::cut(&feed, 3, &mut random);
+        let mut run = Run::new(Engine::new(EngineOptions::default()), data::catalog().declarations);
+        // Each query lives for a random part of the run; the first for all of it.
+        let mut lives: Vec<Life> = Vec::new();
+        for (i, numbers) in texts.iter().enumerate() {
+            let begin = if i == 0 { 0 } else { random.below(actions.len() as u64 + 1) as usize };
+            let length = if i == 0 { actions.len() + 1 } else { random.below(actions.len() as u64 + 2) as usize };
+            // A query that comes later has not seen the rows of a relation that came before it.
+            let query = Query::write(numbers, begin == 0);
+            lives.push(Life { query, begin, end: begin + length, id: None, after: vec![], upto: None });
+        }
+        let mut frontier = Frontier::new(3);
+        for i in 0..=actions.len() {
+            for life in &mut lives {
+                if life.begin == i {
+                    life.after = (0..3).map(|s| frontier.of(s).max(run.engine.now())).collect();
+                    life.id = Some(run.add(&life.query.plan));
+                }
+                if let Some(id) = life.id && life.end == i {
+                    life.upto = Some(run.engine.now());
+                    run.remove(id);
+                }
+            }
+            match actions.get(i) {
+                Some(Action::Push(source, rows)) => {
+                    rows.iter().for_each(|row| _ = frontier.row(*source, row.ts));
+                }
+                Some(Action::Heartbeat(source, ts)) => frontier.heartbeat(*source, *ts),
+                Some(Action::Step) | None => {}
+            }
+            run.act(&actions[i..actions.len().min(i + 1)]);
+        }
+        run.finish();
+        for life in &lives {
+            let history = feed::history(&feed, &names(), &life.query.unoptimized);
+            let mut history = history.after(|name| {
+                let source = names().iter().position(|n| n == name);
+                life.after[source.expect("it is one of the three")]
+            });
+            // Other queries may read sources that go on for longer.
+            history.end = life.upto.unwrap_or(run.engine.now());
+            let expected = life.query.expected(&history);
+            let id = life.id.expect("every life begins");
+            let result = agree(&expected, run.query(id));
+            prop_assert!(
+                result.is_ok(),
+                "{} (after {:?}, up to {:?})\n{}{}\n{actions:?}",
+                life.query.text, life.after, life.upto, result.unwrap_err(), listing(&feed)
+            );
+        }
+    }
+}
+
+/// A query of the second law: when it comes and when it goes, in actions and in instants.
+struct Life {
+    query: Query,
+    begin: usize,
+    end: usize,
+    id: Option<usize>,
+    /// For each source, up to where its rows were too old.
+    after: Vec<i64>,
+    upto: Option<i64>,
+}
+
+struct Query {
+    text: String,
+    plan: Arc<Plan>,
+    unoptimized: Arc<Plan>,
+}
+
+impl Query {
+    fn write(numbers: &[u32], relations: bool) -> Query {
+        let text = Grammar::new(&mut Choices::new(numbers), relations).query();
+        let options = CheckOptions {
+            second: 1,
+            dialect: Dialect::Cql,
+            live: false,
+        };
+        let catalog = data::catalog();
+        let checked = compile(&text, &catalog, &options).unwrap_or_else(|diagnostics| {
+            let pictures = diagnostics.iter().map(|d| render(d, &text, None));
+            panic!("{text}\n{}", pictures.collect::<Vec<_>>().join("\n"))
+        });
+        let unoptimized = compile_unoptimized(&text, &catalog, &options);
+        Query {
+            plan: checked.plan,
+            unoptimized: unoptimized.expect("it passed the checker before").plan,
+            text,
+        }
+    }
+
+    fn expected(&self, history: &History) -> Changes {
+        let outcome = oracle::evaluate(&self.unoptimized, history);
+        assert_eq!(outcome.failure, None, "small values do not overflow");
+        outcome.changes
+    }
+}
+
+fn agree(expected: &Changes, query: &crate::support::run::Watched) -> Result<(), String> {
+    if let Some(failure) = &query.failure {
+        return Err(format!("the query failed: {failure}"));
+    }
+    expected.agree(&query.changes, ["oracle", "engine"])
+}
+
+fn names() -> Vec<String> {
+    let declarations = data::catalog().declarations;
+    declarations.iter().map(|d| d.name.clone()).collect()
+}
+
+/// The input as a golden case writes it.
+fn listing(feed: &[Event]) -> String {
+    let names = names();
+    let mut text = String::from(
+        "stream s (a int, b int, t text, f float)\nrelation r (a int, b int, t text, f float)\n",
+    );
+    for event in feed {
+        let _ = match event {
+            Event::Row(source, e) => {
+                let values: Vec<String> = e.row.iter().map(|v| v.to_string()).collect();
+                let sign = match (source, e.weight < 0) {
+                    (2, false) => "+ ",
+                    (2, true) => "- ",
+                    _ => "",
+                };
+                writeln!(
+                    text,
+                    "< {} {} {sign}{}",
+                    e.ts,
+                    names[*source],
+                    values.join(" ")
+                )
+            }
+            Event::Heartbeat(_, ts) => writeln!(text, "< {ts}"),
+        };
+    }
+    text
+}
