@@ -96,11 +96,8 @@ fn run(example: &Example, is_aggregate: bool) -> String {
     let mut last = None;
     engine.finish(&mut |output| match output {
         Output::Rows { batch, .. } => {
-            let came = (0..batch.len()).filter(|&row| batch.weight(row) > 0);
-            last = came
-                .last()
-                .map(|row| batch.columns[0].value(row))
-                .or(last.take());
+            let came = (0..batch.len()).rev().find(|&row| batch.weight(row) > 0);
+            last = came.map(|row| batch.columns[0].value(row)).or(last.take());
         }
         Output::Failed { error, .. } => panic!("{text}: {error}"),
     });

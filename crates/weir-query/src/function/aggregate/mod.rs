@@ -6,6 +6,8 @@
 mod arrivals;
 pub mod avg;
 pub mod count;
+#[cfg(test)]
+mod definitions;
 mod end;
 mod extreme;
 pub mod first;

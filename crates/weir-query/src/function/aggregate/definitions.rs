@@ -1,0 +1,189 @@
+//! The definitions of the aggregates, written out on a plain list of rows. The laws hold the real ones against them.
+
+use weir_model::{Tally, Type, Value};
+
+use super::AggregateCall;
+use crate::expr::Expr;
+
+/// The rows of a group in order of arrival; of equal values the oldest goes first.
+#[derive(Clone, Default)]
+pub struct Naive(pub Vec<Value>);
+
+impl Naive {
+    /// Takes copies in, or out when negative.
+    pub fn apply(&mut self, value: &Value, weight: i64) {
+        for _ in 0..weight.abs() {
+            if weight > 0 {
+                self.0.push(value.clone());
+            } else {
+                let oldest = self
+                    .0
+                    .iter()
+                    .position(|v| v == value)
+                    .expect("what goes has come");
+                self.0.remove(oldest);
+            }
+        }
+    }
+}
+
+/// What an answer must be.
+pub enum Expected {
+    Exactly(Value),
+    Within(f64, f64),
+    Overflow,
+    /// The definition itself cannot be followed in 128 bits.
+    Unknown,
+}
+
+/// What the call must give on the rows.
+pub fn expected(call: &AggregateCall, rows: &Naive) -> Expected {
+    use Expected::*;
+    let values: Vec<Value> = rows.0.iter().filter(|v| !v.is_null()).cloned().collect();
+    let name = call.function.doc().name;
+    if values.is_empty() && name != "count" {
+        return Exactly(Value::Null);
+    }
+    let mut sorted = values.clone();
+    sorted.sort();
+    let n = values.len();
+    let floats = call.args[0].ty() == Type::Float;
+    let int_sum: i128 = values.iter().map(|v| i128::from(int(v))).sum();
+    let float_sum: f64 = values.iter().map(float).sum();
+    match name {
+        "count" => Exactly(Value::Int(n as i64)),
+        "sum" if floats => Exactly(Value::Float(float_sum)),
+        "sum" => i64::try_from(int_sum).map_or(Overflow, |sum| Exactly(Value::Int(sum))),
+        "avg" if floats => Exactly(Value::Float(float_sum / n as f64)),
+        "avg" if call.ty == Type::Time => Exactly(Value::Int(int_sum.div_euclid(n as i128) as i64)),
+        "avg" => Exactly(Value::Float(int_sum as f64 / n as f64)),
+        "min" => Exactly(sorted[0].clone()),
+        "max" => Exactly(sorted[n - 1].clone()),
+        "first" => Exactly(values[0].clone()),
+        "last" => Exactly(values[n - 1].clone()),
+        "median" => {
+            let (low, high) = (&sorted[(n - 1) / 2], &sorted[n / 2]);
+            let sum = i128::from(int(low)) + i128::from(int(high));
+            match call.ty {
+                Type::Time => Exactly(Value::Int(sum.div_euclid(2) as i64)),
+                _ if floats => Exactly(Value::Float((float(low) + float(high)) / 2.0)),
+                _ => Exactly(Value::Float(sum as f64 / 2.0)),
+            }
+        }
+        "quantile" => {
+            let Expr::Literal {
+                value: Value::Float(q),
+                ..
+            } = call.args[1]
+            else {
+                // q as an integer is 0 here.
+                return Unknown;
+            };
+            let rank = ((q * 100.0) as usize * n).div_ceil(100).max(1) - 1;
+            let exact = float(&sorted[rank]);
+            if exact.is_finite() {
+                Within(exact, 1.0 / 127.0)
+            } else {
+                Exactly(sorted[rank].clone())
+            }
+        }
+        "histogram" => Exactly(histogram(call, &sorted)),
+        "top" => Exactly(top(&sorted, 2)),
+        "var" | "stddev" if n == 1 => Exactly(Value::Null),
+        "var" | "stddev" | "var_pop" | "stddev_pop" => {
+            let wild = |v: &Value| float(v).abs() > 1e12 || !float(v).is_finite();
+            if values.iter().any(wild) {
+                return Unknown;
+            }
+            let mean = values.iter().map(float).sum::<f64>() / n as f64;
+            let squares: f64 = values.iter().map(|v| (float(v) - mean).powi(2)).sum();
+            let divisor = if name.ends_with("_pop") { n } else { n - 1 };
+            let variance = squares / divisor as f64;
+            Within(
+                if name.starts_with("var") {
+                    variance
+                } else {
+                    variance.sqrt()
+                },
+                1e-9,
+            )
+        }
+        other => panic!("{other} has no definition here"),
+    }
+}
+
+fn int(value: &Value) -> i64 {
+    if let Value::Int(x) = value { *x } else { 0 }
+}
+
+fn float(value: &Value) -> f64 {
+    match value {
+        Value::Int(x) => *x as f64,
+        Value::Float(x) => *x,
+        _ => 0.0,
+    }
+}
+
+fn histogram(call: &AggregateCall, sorted: &[Value]) -> Value {
+    let limits: Vec<f64> = call.args[1..]
+        .iter()
+        .map(|limit| match limit {
+            Expr::Literal { value, .. } => float(value),
+            other => panic!("{other:?} is a constant"),
+        })
+        .collect();
+    let limit = |value: &Value| -> Value {
+        let x = float(value);
+        let in_type = |limit: f64| match value {
+            Value::Int(_) => Value::Int(limit as i64),
+            _ => Value::Float(limit),
+        };
+        if !limits.is_empty() {
+            return limits
+                .iter()
+                .find(|&&l| x <= l)
+                .map_or(Value::Null, |&l| in_type(l));
+        }
+        let powers = (-1074..=1024).map(|k| 2f64.powi(k));
+        match x {
+            _ if x.is_nan() => Value::Null,
+            0.0 => in_type(0.0),
+            _ if x > 0.0 => in_type(powers.clone().find(|&p| x <= p).unwrap()),
+            _ => in_type(-powers.rev().find(|&p| x <= -p).unwrap()),
+        }
+    };
+    let mut buckets: Vec<(Value, i64)> = Vec::new();
+    for value in sorted {
+        let limit = limit(value);
+        match buckets.last_mut() {
+            Some((last, count)) if *last == limit => *count += 1,
+            _ => buckets.push((limit, 1)),
+        }
+    }
+    Value::Tally(Tally(buckets).into())
+}
+
+fn top(sorted: &[Value], k: usize) -> Value {
+    let mut counts: Vec<(Value, i64)> = Vec::new();
+    for value in sorted {
+        match counts.last_mut() {
+            Some((last, count)) if last == value => *count += 1,
+            _ => counts.push((value.clone(), 1)),
+        }
+    }
+    counts.sort_by_key(|(_, count)| -count);
+    counts.truncate(k);
+    Value::Tally(Tally(counts).into())
+}
+
+/// True when a result (`None`: a failure) is what it must be.
+pub fn agrees(found: Option<&Value>, expected: &Expected) -> bool {
+    match (found, expected) {
+        (_, Expected::Unknown) | (None, Expected::Overflow) => true,
+        (Some(value), Expected::Exactly(exact)) => value == exact,
+        (Some(value), Expected::Within(exact, error)) => {
+            (float(value) - exact).abs() <= exact.abs() * error
+        }
+        _ => false,
+    }
+}
