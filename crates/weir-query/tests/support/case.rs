@@ -15,9 +15,9 @@
 //!
 //! | line | means |
 //! | --- | --- |
-//! | `stream NAME (column type [unit], ..)` | a stream; types are `int`, `float`, `text`, `bool`, `time`; units `ns`, `us`, `sectors`, `bytes` |
+//! | `stream NAME (column type [unit], ..)` | a stream of `int`, `float`, `text`, `bool`, `time`, in `ns`, `us`, `sectors`, `bytes` |
 //! | `relation NAME (..)` | a relation |
-//! | `builtin NAME (column, ..)` | a stream of the catalog, of which the input gives these columns; the others are NULL, but `ts` is the time |
+//! | `builtin NAME (column, ..)` | a stream of the catalog; the input gives these columns, `ts` is the time, the others are NULL |
 //! | `ticks` | time is an integer tick and "second" means one, as in scripts; else it is in nanoseconds |
 //! | `late N` | how many rows come too late, and are dropped and counted |
 //! | `memory BYTES` | what the query may hold |
@@ -30,9 +30,9 @@
 //! | `> TIME + VALUE..`, `-` | a row comes into the resulting relation, or goes |
 //! | `> fails MESSAGE` | the query fails; what is above may have come out before, from the first line on |
 //!
-//! Times are `3s`, `1.5s`, `250ms`, `10us`, `7ns`, or with `ticks` plain numbers. A value is `NULL` or what its column's type says, in double quotes if it is a text
-//! with spaces. Within an instant the order of output rows means nothing. Input lines are pushed in the order in which they stand;
-//! output lines may stand anywhere, and `WEIR_BLESS=1` puts each behind the input of its time.
+//! Times are `3s`, `1.5s`, `250ms`, `10us`, `7ns`, or with `ticks` plain numbers. A value is `NULL` or what its column's type says; a text with
+//! spaces stands in double quotes, a tally in braces. Within an instant the order of output rows means nothing. Input lines are
+//! pushed in the order in which they stand; output lines may stand anywhere, and `WEIR_BLESS=1` puts each behind the input of its time.
 
 use std::sync::Arc;
 

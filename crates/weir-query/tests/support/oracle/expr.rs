@@ -4,7 +4,7 @@ use weir_model::{Type, Value};
 use weir_query::Expr;
 use weir_query::expr::{BinaryOp, UnaryOp};
 
-use super::scalar;
+use super::{calendar, scalar};
 
 /// The values of `exprs` for a row.
 pub fn all(exprs: &[Expr], row: &[Value]) -> Result<Vec<Value>, String> {
@@ -171,8 +171,11 @@ fn cast(value: Value, ty: Type) -> Value {
                 Value::Null
             }
         }
-        (Type::Int | Type::Time, Value::Text(x)) => {
-            x.as_str().trim().parse().map_or(Value::Null, Value::Int)
+        (Type::Int, Value::Text(x)) => x.as_str().trim().parse().map_or(Value::Null, Value::Int),
+        (Type::Time, Value::Text(x)) => {
+            let text = x.as_str().trim();
+            let number = text.parse().ok().or_else(|| calendar::read(text));
+            number.map_or(Value::Null, Value::Int)
         }
         (Type::Float, Value::Int(x)) => Value::Float(x as f64),
         (Type::Float, Value::Float(x)) => Value::Float(x),

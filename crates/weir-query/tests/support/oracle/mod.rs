@@ -6,6 +6,7 @@
 //! each instant with the one before.
 
 mod aggregate;
+mod calendar;
 mod expr;
 mod instants;
 mod relation;

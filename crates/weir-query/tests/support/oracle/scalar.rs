@@ -4,6 +4,7 @@ use weir_model::{Type, Unit, Value};
 use weir_query::function::ScalarCall;
 
 use super::aggregate::power_of_two;
+use super::calendar;
 
 /// The value of a call for these arguments.
 pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
@@ -101,7 +102,7 @@ fn of_number(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
         ("kib", _) => scaled(1024.0),
         ("mib", _) => scaled(1024.0 * 1024.0),
         ("gib", _) => scaled(1024.0 * 1024.0 * 1024.0),
-        ("iso8601", Value::Int(ts)) => Value::text(&iso8601(*ts)),
+        ("iso8601", Value::Int(ts)) => Value::text(&calendar::write(*ts)),
         (name, _) => panic!("the oracle knows the function {name}"),
     })
 }
@@ -137,40 +138,6 @@ fn bucket(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
             Ok(Value::Float((float(x) / width).floor() * width))
         }
     }
-}
-
-/// A point in time in words, from the days since 0000-03-01 (a year then ends with its leap day).
-fn iso8601(ts: i64) -> String {
-    let (seconds, nanos) = (ts.div_euclid(1_000_000_000), ts.rem_euclid(1_000_000_000));
-    let (mut days, second) = (
-        seconds.div_euclid(86_400) + 719_468,
-        seconds.rem_euclid(86_400),
-    );
-    let mut year = 0;
-    let length = |year: i64| {
-        let next = year + 1;
-        365 + i64::from(next % 4 == 0 && (next % 100 != 0 || next % 400 == 0))
-    };
-    while days >= length(year) {
-        days -= length(year);
-        year += 1;
-    }
-    let mut months = (3..=12)
-        .chain(1..=2)
-        .zip([31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 29]);
-    let month = loop {
-        let (month, length) = months.next().expect("a year has twelve months");
-        if days < length {
-            break month;
-        }
-        days -= length;
-    };
-    let year = year + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!(
-        "{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z",
-        days + 1
-    )
 }
 
 fn logarithm(x: f64, log: fn(f64) -> f64) -> Value {
