@@ -42,7 +42,7 @@ fn write_groups(path: &Path, groups: i64, rows: i64, close: bool) -> Vec<u64> {
     let mut ends = vec![length()];
     for group in 0..groups {
         let kinds = [EventKind::Request, EventKind::Response];
-        let events = (0..rows).map(|i| io(START + group * 1000 + i, kinds[(i % 2) as usize], i));
+        let events = (0..rows).map(|i| io(START + group * rows + i, kinds[(i % 2) as usize], i));
         writer
             .write(&IoBatch::new(None).build(&events.collect::<Vec<_>>()))
             .unwrap();
@@ -337,4 +337,83 @@ fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
             }
         }
     }
+}
+
+#[test]
+fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
+    let scratch = Scratch::new("rewritten");
+    let (path, again) = (scratch.path("x.parquet"), scratch.path("again.parquet"));
+    write_groups(&path, 2, 50, true);
+    let ours = read(&path);
+    for (tool, lines) in [
+        (
+            "polars",
+            "import polars as p\np.read_parquet('FROM').write_parquet('TO')",
+        ),
+        (
+            "pandas",
+            "import pandas as p\np.read_parquet('FROM').to_parquet('TO')",
+        ),
+        (
+            "duckdb",
+            "import duckdb\nduckdb.sql(\"copy 'FROM' to 'TO' (format parquet)\")",
+        ),
+    ] {
+        let lines = lines.replace("FROM", path.to_str().unwrap());
+        if python(&lines.replace("TO", again.to_str().unwrap())).is_none() {
+            eprintln!("skipped: a_recording_rewritten: python has no {tool}");
+            continue;
+        }
+        let heard = read(&again);
+        assert_eq!(heard.messages, Vec::<String>::new(), "{tool}");
+        assert_eq!(heard.io.len(), ours.io.len());
+        for column in ["type", "vm", "pid", "sector", "latency", "seek"] {
+            assert_eq!(
+                heard.io.column(column),
+                ours.io.column(column),
+                "{tool}: {column}"
+            );
+        }
+    }
+}
+
+/// Set for the copy of this test that is killed.
+const VICTIM: &str = "WEIR_TEST_RECORDING";
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_readable_file() {
+    const ROWS: i64 = 5000;
+    if let Some(path) = std::env::var_os(VICTIM) {
+        write_groups(Path::new(&path), 100_000, ROWS, false);
+        return;
+    }
+    let scratch = Scratch::new("killed");
+    let path = scratch.path("x.parquet");
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_recorder_that_is_killed_leaves_a_readable_file",
+        ])
+        .env(VICTIM, &path)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let length = || std::fs::metadata(&path).map_or(0, |m| m.len());
+    while length() < 1 << 20 {
+        assert!(
+            victim.try_wait().unwrap().is_none(),
+            "it writes until it is killed"
+        );
+        std::thread::yield_now();
+    }
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let heard = read(&path);
+    assert_eq!(heard.messages, Vec::<String>::new());
+    assert!(heard.recording.len() > 0);
+    assert_eq!(
+        heard.recording.len() as i64 % ROWS,
+        0,
+        "complete row groups"
+    );
 }

@@ -10,10 +10,11 @@
 //! A [`recording`] skips steps 2 to 4: it holds rows already. [`write`] is the other direction. Nothing here allocates by a length that a file claims.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use weir_model::Demand;
 
-use crate::{Tap, TapError};
+use crate::{RECORDING, Said, Tap, TapError};
 
 pub mod block;
 pub mod convert;
@@ -315,4 +316,18 @@ pub fn sniff(head: &[u8]) -> Option<&'static Format> {
 pub fn known() -> String {
     let names: Vec<_> = FORMATS.iter().map(|f| f.name).collect();
     names.join(", ")
+}
+
+/// Reads `bytes` in a format to their end, for everything that a tap can be asked: what fuzzing starts.
+///
+/// # Errors
+/// When they are refused.
+pub fn read_all(format: &Format, bytes: &[u8]) -> Result<(), TapError> {
+    let demands = ["IO", "IOstream", RECORDING].map(|stream| Demand {
+        stream: stream.into(),
+        ..everything()
+    });
+    let mut tap = format.tap(&Source::bytes(bytes), &demands, false)?;
+    while !matches!(tap.next(Duration::MAX)?, Said::End) {}
+    Ok(())
 }

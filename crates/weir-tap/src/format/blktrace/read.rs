@@ -424,3 +424,128 @@ pub fn error(field: u16) -> Option<i64> {
     let error = i64::from((field as i16).unsigned_abs());
     (error != 0).then_some(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both versions in both byte orders.
+    fn layouts() -> Vec<Layout> {
+        let word = |version: u32| super::super::layout::MAGIC | version;
+        let magics = [7, 8].map(word).into_iter();
+        let magics = magics.flat_map(|magic| [magic.to_le_bytes(), magic.to_be_bytes()]);
+        magics.filter_map(Layout::of).collect()
+    }
+
+    fn event(sequence: u32, time: u64, action: u64) -> Header {
+        Header {
+            sequence,
+            time,
+            sector: 64,
+            bytes: 4096,
+            action,
+            pid: 42,
+            device: 8 << 20 | 1,
+            cpu: 3,
+            ..Header::default()
+        }
+    }
+
+    fn note(kind: u64, time: u64) -> Header {
+        event(0, time, kind | category::NOTIFY << CATEGORY_SHIFT)
+    }
+
+    fn read(layout: Layout, events: &[(Header, Vec<u8>)]) -> (Vec<(Nanos, Action)>, Faults) {
+        let mut bytes = Vec::new();
+        for (header, payload) in events {
+            let payload_bytes = payload.len() as u16;
+            bytes.extend(layout.encode(&Header {
+                payload_bytes,
+                ..*header
+            }));
+            bytes.extend(payload);
+        }
+        let source = Source::bytes(bytes);
+        let mut faults = Faults::new(source.path(), false);
+        let mut records = Vec::new();
+        open(&source)
+            .unwrap()
+            .read(&mut records, &mut faults)
+            .unwrap();
+        let actions = records.into_iter().map(|record| match record.what {
+            What::Action(action) => (record.ts, action),
+            What::Request(request) => panic!("{request:?}"),
+        });
+        (actions.collect(), faults)
+    }
+
+    #[test]
+    fn every_layout_says_the_same() {
+        assert_eq!(layouts().len(), 4);
+        for layout in layouts() {
+            let write = (category::WRITE | category::SYNC | category::FUA) << CATEGORY_SHIFT;
+            let clock = |value: u32| match layout.u32(&[1, 0, 0, 0], 0) {
+                1 => value.to_le_bytes(),
+                _ => value.to_be_bytes(),
+            };
+            let name = b"fio\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+            let split = [[9; 8].to_vec(), 72u64.to_be_bytes().to_vec()].concat();
+            let (actions, faults) = read(
+                layout,
+                &[
+                    (note(note::TIMESTAMP, 1000), [clock(5), clock(7)].concat()),
+                    (note(note::PROCESS, 1000), name),
+                    (event(1, 1010, act::QUEUE | write), vec![]),
+                    (event(2, 1020, act::SPLIT | act::CGROUP | write), split),
+                    (event(3, 1030, act::ISSUE | write), vec![]),
+                    (
+                        event(
+                            4,
+                            1040,
+                            act::ISSUE | category::PASSTHROUGH << CATEGORY_SHIFT,
+                        ),
+                        vec![1; 16],
+                    ),
+                ],
+            );
+            let times: Vec<Nanos> = actions.iter().map(|(ts, _)| ts - 5_000_000_007).collect();
+            assert_eq!(times, [10, 20, 30], "the wall clock's");
+            let steps: Vec<Step> = actions.iter().map(|(_, a)| a.step).collect();
+            assert_eq!(steps, [Step::Queue, Step::Split(72), Step::Issue]);
+            let (_, action) = actions[0];
+            assert_eq!(
+                (action.op, action.sector, action.sectors),
+                (Op::Write, 64, 8)
+            );
+            assert_eq!(action.device, Symbol::new("8,1"));
+            assert_eq!((action.pid, action.cpu), (Some(42), Some(3)));
+            assert_eq!(action.comm, Some(Symbol::new("fio")));
+            assert_eq!(action.flags, Some(Symbol::new("FS")));
+            let skipped = faults
+                .counts()
+                .iter()
+                .map(|c| (c.cause, c.total))
+                .collect::<Vec<_>>();
+            assert_eq!(skipped, [(Some("passthrough"), 1)]);
+        }
+    }
+
+    #[test]
+    fn events_that_were_not_recorded_are_missed() {
+        let queue = act::QUEUE | category::READ << CATEGORY_SHIFT;
+        let lost = |sequences: &[u32]| {
+            let events = sequences.iter().enumerate();
+            let events = events.map(|(i, &s)| (event(s, i as u64, queue), vec![]));
+            let (_, faults) = read(Layout::WRITTEN, &events.collect::<Vec<_>>());
+            faults.counts().iter().map(|c| c.total).sum::<i64>()
+        };
+        assert_eq!(lost(&[1, 2, 3]), 0);
+        assert_eq!(lost(&[1, 2, 7, 8]), 4);
+        assert_eq!(lost(&[1, 3, 2, 4]), 0, "out of order is not lost");
+        assert_eq!(
+            lost(&[1, 0x8000_0000, 0x8000_0001]),
+            0,
+            "nonsense is not lost"
+        );
+    }
+}

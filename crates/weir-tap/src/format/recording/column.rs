@@ -1,15 +1,19 @@
 //! Arrow columns of a recording as weir's columns, whichever of the equivalent types a rewriting tool has left them in.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Int32Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
-    TimestampSecondType,
+    Float64Type, Int32Type, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType,
 };
 use arrow_array::{Array, ArrayRef, Int64Array, UInt32Array};
 use arrow_schema::{DataType, TimeUnit};
 use weir_model::{Column, Symbol, Type};
+
+/// Up to this, a float holds every whole number exactly.
+const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The values of `array` as a column of type `ty`.
 ///
@@ -28,6 +32,17 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
         (Type::Int, DataType::Int32) => {
             let values = array.as_primitive::<Int32Type>().values();
             Ok(ints(values.iter().map(|&x| i64::from(x)).collect()))
+        }
+        (Type::Int, DataType::Float64) => {
+            // What pandas makes of integers with gaps.
+            let floats = array.as_primitive::<Float64Type>().iter();
+            let whole = floats.map(|x| match x.filter(|x| !x.is_nan()) {
+                Some(x) if x.fract() != 0.0 || x.abs() > FLOAT_EXACT_MAX => {
+                    Err(format!("{x} is not a whole number"))
+                }
+                x => Ok(x.map(|x| x as i64)),
+            });
+            Ok(Column::Int(whole.collect::<Result<_, _>>()?))
         }
         (Type::Time, DataType::Timestamp(unit, _)) => {
             let scaled = |values: &[i64], ns: i64| -> Result<Column, String> {
@@ -66,38 +81,35 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
     }
 }
 
+/// The symbol of each text. Texts that repeat share their view, so that each is looked up once in a batch.
 fn texts(array: &ArrayRef) -> Result<Column, String> {
-    if let Some(dictionary) = array.as_any_dictionary_opt() {
-        let symbols = symbols(dictionary.values())?;
-        if symbols.is_empty() {
-            return Ok(Column::Nulls(array.len()));
-        }
-        let keys = dictionary.normalized_keys();
-        let ids: Vec<u32> = keys
-            .iter()
-            .map(|&key| symbols.get(key).map_or(0, |s| s.id()))
-            .collect();
-        return Ok(Column::Text(UInt32Array::new(
-            ids.into(),
-            array.nulls().cloned(),
-        )));
+    let Some(texts) = array.as_string_view_opt() else {
+        return Err(format!(
+            "it holds {}, where text is expected",
+            array.data_type()
+        ));
+    };
+    let mut known: HashMap<u128, u32> = HashMap::new();
+    let mut last = None;
+    let mut ids = Vec::with_capacity(texts.len());
+    for (row, &view) in texts.views().iter().enumerate() {
+        let id = match last {
+            _ if texts.is_null(row) => 0,
+            Some((last_view, id)) if last_view == view => id,
+            _ => match known.entry(view) {
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => {
+                    let symbol =
+                        Symbol::try_new(texts.value(row)).map_err(|full| full.to_string())?;
+                    *entry.insert(symbol.id())
+                }
+            },
+        };
+        last = Some((view, id)).filter(|_| !texts.is_null(row));
+        ids.push(id);
     }
-    let ids: Vec<u32> = symbols(array)?.iter().map(|s| s.id()).collect();
     Ok(Column::Text(UInt32Array::new(
         ids.into(),
-        array.nulls().cloned(),
+        texts.nulls().cloned(),
     )))
-}
-
-/// The symbol of each text; the empty one for NULL.
-fn symbols(array: &Arc<dyn Array>) -> Result<Vec<Symbol>, String> {
-    let intern = |text: Option<&str>| {
-        Symbol::try_new(text.unwrap_or_default()).map_err(|full| full.to_string())
-    };
-    match array.data_type() {
-        DataType::Utf8 => array.as_string::<i32>().iter().map(intern).collect(),
-        DataType::LargeUtf8 => array.as_string::<i64>().iter().map(intern).collect(),
-        DataType::Utf8View => array.as_string_view().iter().map(intern).collect(),
-        other => Err(format!("it holds {other}, where text is expected")),
-    }
 }
