@@ -13,7 +13,11 @@ use weir_tap::format::{Header, Options, convert, for_writing};
 /// Converts, and expects nothing to be lost in reading.
 fn converted(from: &Path, to: &Path) -> Vec<String> {
     let mut last = 0.0;
-    let told = convert(from, Options::default(), to, None, &mut |p| last = p).unwrap();
+    let told = convert(from, Options::default(), to, None, &mut |p| {
+        last = p;
+        true
+    })
+    .unwrap();
     assert_eq!(told.messages, Vec::<String>::new());
     assert!(last > 0.0 && told.rows > 0);
     told.remarks

@@ -9,9 +9,10 @@
 //! | latency | Q2C | Q | C |
 //!
 //! A row `Q` of `IOstream` is a D here: a request starts to count when the device gets it. A merged request is one request: its
-//! wait starts with the bio that made it, `merges` counts the others. A requeued one is one request too: it has one row `Q`, at its first D,
-//! and its service starts at the last. A request that completes in parts ends with the last part. Bio-based devices (dm, md) complete
-//! what they never issued: such requests have a row `R` with a latency, without wait and service, and no row `Q`.
+//! wait starts with the bio that made it, `merges` counts the others. A requeued one is one request too: it has one row `Q`, at
+//! its first D, and its service starts at the last. A request that completes in parts ends with the last part. Bio-based
+//! devices (dm, md) complete what they never issued: such requests have a row `R` with a latency, without wait and service, and
+//! no row `Q`.
 
 use weir_model::{Event, EventKind, IoEvent, Nanos, Op, Symbol};
 

@@ -31,8 +31,8 @@ pub fn everything() -> Demand {
     }
 }
 
-/// Reads the trace at `from` and writes it to `to`, whose name says in which format, or else `format` does. `progress` hears how far it has got, from 0 to 1, and
-/// says whether to go on; what was read by then is written and complete.
+/// Reads the trace at `from` and writes it to `to`, whose name says in which format, or else `format` does. `progress` hears
+/// how far it has got, from 0 to 1, and says whether to go on; what was read by then is written and complete.
 ///
 /// # Errors
 /// When a file cannot be read or written, or a format is not known.

@@ -7,7 +7,8 @@
 //! 3. [`order`] undoes small disorder. 4. [`pairing`] makes rows: a `Q` at issue, an `R` or `E` at completion.
 //! 5. [`replay`] gives each demand the rows and columns it wants.
 //!
-//! A [`recording`] skips steps 2 to 4: it holds rows already. [`write`] is the other direction. Nothing here allocates by a length that a file claims.
+//! A [`recording`] skips steps 2 to 4: it holds rows already. [`write`] is the other direction. Nothing here allocates by a
+//! length that a file claims.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -208,8 +209,8 @@ pub struct Options<'a> {
     pub format: Option<&'a str>,
 }
 
-/// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`. `X` stands for `X.blktrace.0`, `X.blktrace.1`, ..
-/// where there is no file of that name.
+/// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`. `X` stands for
+/// `X.blktrace.0`, `X.blktrace.1`, .. where there is no file of that name.
 ///
 /// # Errors
 /// When the file cannot be read, or no format knows it.

@@ -1,4 +1,4 @@
-//! SCSI opcodes: which operation a command is (SBC-4, table 32).
+//! SCSI opcodes: which operation a command is (T10, SCSI Block Commands).
 
 use weir_model::Op;
 

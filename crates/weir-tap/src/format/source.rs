@@ -62,8 +62,8 @@ impl Source {
     }
 }
 
-/// The bytes of a trace in order, through a window of [`WINDOW_BYTES`]. A source in gzip's format is unpacked on the way; offsets are then those
-/// of the unpacked bytes.
+/// The bytes of a trace in order, through a window of [`WINDOW_BYTES`]. A source in gzip's format is unpacked on the way;
+/// offsets are then those of the unpacked bytes.
 pub struct Input {
     path: PathBuf,
     reader: Box<dyn Read + Send>,

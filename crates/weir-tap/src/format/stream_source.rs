@@ -8,7 +8,7 @@
 //!
 //! The first field is the timestamp, an integer tick; a relation has `+` or `-` as its second. The type line gives the timestamp's type,
 //! then one per column: `i` integer, `f` float, `b` a single character, `c<n>` text. A relation's may give the sign's, `b`, as well
-//! (Arasu et al., STREAM prototype 0.6, the source files of its test suite; user guide, "Running the server in offline mode").
+//! (Stanford STREAM prototype 0.6, as the source files of its tests are).
 
 use std::path::{Path, PathBuf};
 

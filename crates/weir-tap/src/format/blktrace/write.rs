@@ -1,9 +1,9 @@
 //! Writes blktrace version 7, as one CPU's file that blkparse, btt and fio read: a Q, D and C for each request.
 //!
-//! A recording shows a request at its issue, and tells how long it had waited only at its end. So a request is written when it has
-//! ended, and what is written is put in order in a bounded buffer: Q = end - latency, D = end - service, C = end. A request whose latency is
-//! unknown is written with a Q at its issue, without waiting, since fio replays Qs only. A request that was issued twice gets an R
-//! and a second D. Requests that never ended get a Q and a D.
+//! A recording shows a request at its issue, and tells how long it had waited only at its end. So a request is written when it
+//! has ended, and what is written is put in order in a bounded buffer: Q = end - latency, D = end - service, C = end. A request
+//! whose latency is unknown is written with a Q at its issue, without waiting, since fio replays Qs only. A request that was
+//! issued twice gets an R and a second D. Requests that never ended get a Q and a D.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};

@@ -9,12 +9,13 @@
 //! - The footer's key-value metadata has [`VERSION_KEY`], [`SOURCE_KEY`], [`RESPONSES_KEY`], [`CLOSED_KEY`], and a count for each
 //!   counter under [`COUNT_PREFIX`].
 //!
-//! **After a crash.** A Parquet file is unreadable without its footer, which comes last. So the writer puts a footer behind every
-//! row group, and goes on behind that: offsets in a footer are absolute, the footers in between are gaps that no reader looks at. As long
-//! as footers of the whole file cost little (less than 1/8 of the data) they are just that, and a file cut off right behind one is readable by anyone.
-//! Later ones only have the row groups since the footer before, where they find that one by [`PREVIOUS_KEY`]; they end with `WEIR` instead of
-//! `PAR1`, so that no reader takes such a part for the whole. Our reader looks for the last footer of either kind ([`recover`]), so a
-//! crash loses at most the row group that was being filled. `weir convert` makes of such a file one that everyone reads.
+//! **After a crash.** A Parquet file is unreadable without its footer, which comes last. So the writer puts a footer behind
+//! every row group, and goes on behind that: offsets in a footer are absolute, the footers in between are gaps that no reader
+//! looks at. As long as footers of the whole file cost little (less than 1/8 of the data) they are just that, and a file cut
+//! off right behind one is readable by anyone. Later ones only have the row groups since the footer before, where they find
+//! that one by [`PREVIOUS_KEY`]; they end with `WEIR` instead of `PAR1`, so that no reader takes such a part for the whole. Our
+//! reader looks for the last footer of either kind (`recover.rs`), so a crash loses at most the row group that was being filled.
+//! `weir convert` makes of such a file one that everyone reads.
 
 mod column;
 mod read;
