@@ -7,7 +7,10 @@
 //!
 //! All errors are found in one go. What could not be understood is `None`, and nobody complains about it again.
 
+mod call;
 mod coerce;
+mod column;
+mod condition;
 mod expr;
 mod from;
 mod query;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use weir_model::Field;
 
 use super::Checker;
-use super::expr::{AGGREGATES, Aggregates, Names, has_aggregate};
+use super::call::has_aggregate;
+use super::expr::{AGGREGATES, Aggregates, Names};
 use super::query::{limited, no_column_at, order_by, ordinal};
 use super::scope::{Found, Scope};
 use crate::diagnostic::{Span, codes};

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use super::Checker;
+use super::call::has_aggregate;
 use super::coerce::{self, Operand};
-use super::expr::{Names, OUTER, has_aggregate};
+use super::expr::{Names, OUTER};
 use super::scope::Scope;
 use crate::diagnostic::{Span, codes};
 use crate::expr::{BinaryOp, Expr, UnaryOp};

@@ -1,8 +1,8 @@
 //! Selections go down: what is dropped early need not be kept, joined or counted.
 //!
-//! Conditions joined by AND go their own ways. They pass projections, windows of time (a row's being in such a window does not depend on
-//! other rows), the side of a join that they read, the keys of groups and windows by key, and set operations. They stop at windows that count
-//! rows, at LIMIT and at Rstream without a pace, which emits when something changes.
+//! Conditions joined by AND go their own ways. They pass projections, windows of time (a row's being in such a window
+//! does not depend on other rows), the side of a join that they read, the keys of groups and of windows by key, and set
+//! operations. They stop at windows that count rows, at LIMIT and at Rstream, which emits when something changes.
 
 use std::sync::Arc;
 

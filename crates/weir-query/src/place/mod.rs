@@ -6,6 +6,8 @@
 
 mod explain;
 mod kernel;
+#[cfg(test)]
+mod kernel_law;
 
 use weir_model::{Demand, Predicate};
 

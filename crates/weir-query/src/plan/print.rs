@@ -1,5 +1,6 @@
 //! Plans and expressions as texts, for `weir explain` and for tests.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
 use weir_model::{Field, Type, Unit, Value};
@@ -50,11 +51,11 @@ impl Plan {
                 let columns = exprs.iter().zip(&self.schema.fields);
                 let columns = columns.map(|(expr, field)| {
                     let text = show(expr, fields(0)).to_string();
-                    let same = text == field.name;
-                    if same {
+                    let name = quoted(&field.name);
+                    if text == name {
                         text
                     } else {
-                        format!("{text} as {}", field.name)
+                        format!("{text} as {name}")
                     }
                 });
                 match exprs.is_empty() {
@@ -217,7 +218,7 @@ impl Display for Show<'_> {
         let not = |negated: &bool| if *negated { " not" } else { "" };
         match self.expr {
             Expr::Column { index, .. } => match self.fields.get(*index) {
-                Some(field) => f.write_str(&field.name),
+                Some(field) => f.write_str(&quoted(&field.name)),
                 None => write!(f, "column {index}"),
             },
             Expr::Literal { value, ty, unit } => literal(f, value, *ty, *unit),
@@ -302,6 +303,15 @@ impl Display for Show<'_> {
                 f.write_str(")")
             }
         }
+    }
+}
+
+/// A column's name, between backticks where it is not a plain word.
+fn quoted(name: &str) -> Cow<'_, str> {
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    match plain {
+        true => name.into(),
+        false => format!("`{name}`").into(),
     }
 }
 

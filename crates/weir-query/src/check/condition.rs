@@ -1,0 +1,181 @@
+//! BETWEEN, IN, LIKE and CASE: what compares one expression with several others.
+
+use weir_model::{Type, Value};
+
+use super::Checker;
+use super::coerce::{self, Operand};
+use super::expr::Names;
+use crate::diagnostic::codes;
+use crate::expr::{BinaryOp, Expr, UnaryOp};
+use crate::syntax::ast;
+
+/// Most nodes that one expression compared with several others may become.
+const REPEATED_NODES_MAX: usize = 10_000;
+
+impl Checker<'_> {
+    /// Refuses an expression that would be written out so often that the query outgrows all bounds: it is doubled at every level
+    /// of nesting.
+    pub(super) fn repeatable(&mut self, x: &Operand, times: usize) -> Option<()> {
+        if x.expr.size() == 1 || x.expr.size().saturating_mul(times) <= REPEATED_NODES_MAX {
+            return Some(());
+        }
+        let message = "the expression is too large to be compared this often";
+        let found = codes::TOO_DEEP.at(x.span, message);
+        self.diagnostics
+            .push(found.help("compute it in a subquery in FROM"));
+        None
+    }
+
+    pub(super) fn between(
+        &mut self,
+        x: &ast::Expr,
+        low: &ast::Expr,
+        high: &ast::Expr,
+        negated: bool,
+        names: &mut Names,
+    ) -> Option<Expr> {
+        let (x, low, high) = (
+            self.operand(x, names),
+            self.operand(low, names),
+            self.operand(high, names),
+        );
+        let x = x?;
+        self.repeatable(&x, 2)?;
+        let from = self.or_report(coerce::binary(BinaryOp::GreaterEqual, x.clone(), low?));
+        let to = self.or_report(coerce::binary(BinaryOp::LessEqual, x, high?));
+        Some(negate_if(negated, Expr::boolean(BinaryOp::And, from?, to?)))
+    }
+
+    pub(super) fn in_list(
+        &mut self,
+        x: &ast::Expr,
+        list: &[ast::Expr],
+        negated: bool,
+        names: &mut Names,
+    ) -> Option<Expr> {
+        let x = self.operand(x, names);
+        let items = self.operands(list, names);
+        let (x, items) = (x?, items?);
+        self.repeatable(&x, items.len())?;
+        let mut values = Vec::new();
+        let mut has_null = false;
+        let mut others = Vec::new();
+        for item in items {
+            let (left, right) = self.or_report(coerce::pair(BinaryOp::Equal, x.clone(), item))?;
+            match right {
+                Expr::Literal {
+                    value: Value::Null, ..
+                } => has_null = true,
+                Expr::Literal { value, .. } if left == x.expr => values.push(value),
+                right => others.push(Expr::boolean(BinaryOp::Equal, left, right)),
+            }
+        }
+        values.sort();
+        values.dedup();
+        if others.is_empty() {
+            let expr = Box::new(x.expr);
+            return Some(Expr::InList {
+                expr,
+                list: values,
+                has_null,
+                negated,
+            });
+        }
+        // Items that are no constants, or not of x's own unit, are compared one by one.
+        if !values.is_empty() || has_null {
+            let expr = Box::new(x.expr);
+            others.push(Expr::InList {
+                expr,
+                list: values,
+                has_null,
+                negated: false,
+            });
+        }
+        Expr::balanced(BinaryOp::Or, others).map(|any| negate_if(negated, any))
+    }
+
+    pub(super) fn like(
+        &mut self,
+        x: &ast::Expr,
+        pattern: &ast::Expr,
+        ignore_case: bool,
+        negated: bool,
+        names: &mut Names,
+    ) -> Option<Expr> {
+        let (x, pattern) = (self.operand(x, names), self.operand(pattern, names));
+        let (x, pattern) = (x?, pattern?);
+        let Expr::Literal {
+            value: Value::Text(text),
+            ..
+        } = pattern.expr
+        else {
+            let message = "the pattern is not a text literal";
+            self.diagnostics
+                .push(codes::BAD_PATTERN.at(pattern.span, message));
+            return None;
+        };
+        if x.expr.ty() != Type::Text {
+            let message = format!("LIKE takes a text, not {}", coerce::describe(&x.expr));
+            let found = codes::TYPE_MISMATCH.at(x.span, message);
+            self.diagnostics
+                .push(found.help("CAST(x AS text) writes a value as a text"));
+            return None;
+        }
+        let (expr, pattern) = (Box::new(x.expr), text.as_str().to_owned());
+        Some(Expr::Like {
+            expr,
+            pattern,
+            ignore_case,
+            negated,
+        })
+    }
+
+    pub(super) fn case(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        branches: &[(ast::Expr, ast::Expr)],
+        otherwise: Option<&ast::Expr>,
+        names: &mut Names,
+    ) -> Option<Expr> {
+        let operand = operand.map(|x| {
+            let x = self.operand(x, names)?;
+            self.repeatable(&x, branches.len()).map(|()| x)
+        });
+        let mut conditions = Vec::new();
+        for (when, _) in branches {
+            conditions.push(match &operand {
+                None => self.condition_in(when, names),
+                Some(x) => {
+                    let when = self.operand(when, names);
+                    let pair = x.clone().zip(when);
+                    pair.and_then(|(x, when)| {
+                        self.or_report(coerce::binary(BinaryOp::Equal, x, when))
+                    })
+                }
+            });
+        }
+        let results = branches.iter().map(|(_, then)| then).chain(otherwise);
+        let results = self.operands(results, names);
+        let conditions = conditions.into_iter().collect::<Option<Vec<_>>>();
+        let (mut results, ty, unit) = self.or_report(coerce::common(results?))?;
+        let otherwise = otherwise.and_then(|_| results.pop()).map(Box::new);
+        let branches = conditions?.into_iter().zip(results).collect();
+        Some(Expr::Case {
+            branches,
+            otherwise,
+            ty,
+            unit,
+        })
+    }
+}
+
+/// `NOT x`, or x.
+fn negate_if(negated: bool, expr: Expr) -> Expr {
+    match negated {
+        true => Expr::Unary {
+            op: UnaryOp::Not,
+            expr: Box::new(expr),
+        },
+        false => expr,
+    }
+}

@@ -1,0 +1,198 @@
+//! The law of kernel selections, on random selections and rows: whatever is wanted passes.
+
+use super::kernel::*;
+use crate::expr::{BinaryOp, Expr, UnaryOp};
+use crate::optimize::fold_expr;
+use proptest::prelude::*;
+use weir_model::{
+    Catalog, Declaration, KernelField, Predicate, SECTOR_BYTES, Test, Type, Unit, Value,
+};
+
+fn io() -> Declaration {
+    Catalog::builtin()
+        .find("IO")
+        .expect("it is built in")
+        .clone()
+}
+
+/// A value of each of the columns that the selections below use.
+fn row() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
+    let number = prop_oneof![Just(Value::Null), (-3_i64..6).prop_map(Value::Int)];
+    let op = prop_oneof![Just("r"), Just("w"), Just("f")].prop_map(Value::from);
+    let comm = prop_oneof![
+        Just(Value::Null),
+        Just(Value::from("a")),
+        Just(Value::from("b"))
+    ];
+    (number.clone(), number, 0_i64..4, op, comm).prop_map(|(pid, latency, sectors, op, comm)| {
+        vec![
+            ("pid", pid),
+            ("latency", latency),
+            ("sectors", Value::Int(sectors)),
+            ("bytes", Value::Int(sectors * SECTOR_BYTES)),
+            ("op", op),
+            ("comm", comm),
+            // Not known in the kernel.
+            ("cpu", Value::Int(sectors)),
+        ]
+    })
+}
+
+fn column(name: &str) -> Expr {
+    let io = io();
+    let index = io.schema.index(name);
+    Expr::column(index, io.schema[index].ty, io.schema[index].unit)
+}
+
+fn literal(value: Value, ty: Type) -> Expr {
+    Expr::Literal {
+        value,
+        ty,
+        unit: Unit::None,
+    }
+}
+
+fn condition() -> impl Strategy<Value = Expr> {
+    use BinaryOp::*;
+    let compare = || {
+        prop::sample::select(vec![
+            Equal,
+            NotEqual,
+            Less,
+            LessEqual,
+            Greater,
+            GreaterEqual,
+        ])
+    };
+    let number = (
+        prop::sample::select(vec!["pid", "latency", "sectors", "cpu"]),
+        compare(),
+        -4_i64..7,
+        any::<bool>(),
+        1_i64..3,
+    );
+    let numbers = number.prop_map(|(name, op, bound, swapped, factor)| {
+        let scaled = Expr::Binary {
+            op: Multiply,
+            left: Box::new(column(name)),
+            right: Box::new(Expr::int(factor)),
+            unit: Unit::None,
+        };
+        let x = if factor == 1 { column(name) } else { scaled };
+        let bound = Expr::int(bound);
+        if swapped {
+            Expr::boolean(op, bound, x)
+        } else {
+            Expr::boolean(op, x, bound)
+        }
+    });
+    let bytes = (compare(), -2_i64..9).prop_map(|(op, quarters)| {
+        Expr::boolean(op, column("bytes"), Expr::int(quarters * SECTOR_BYTES / 4))
+    });
+    let floats = (compare(), -9_i64..9).prop_map(|(op, halves)| {
+        let x = Expr::Cast {
+            expr: Box::new(column("pid")),
+            ty: Type::Float,
+            unit: Unit::None,
+        };
+        let bound = literal(Value::Float(halves as f64 / 2.0), Type::Float);
+        Expr::boolean(op, x, bound)
+    });
+    let texts = (
+        prop::sample::select(vec!["op", "comm"]),
+        prop_oneof![Just(Equal), Just(NotEqual)],
+        prop::sample::select(vec!["r", "w", "a"]),
+    )
+        .prop_map(|(name, op, text)| {
+            Expr::boolean(op, column(name), literal(text.into(), Type::Text))
+        });
+    let list = (
+        prop::collection::vec(-3_i64..9, 1..7),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(mut list, has_null, negated)| {
+            list.sort_unstable();
+            let list = list.into_iter().map(Value::Int).collect();
+            Expr::InList {
+                expr: Box::new(column("pid")),
+                list,
+                has_null,
+                negated,
+            }
+        });
+    let null = any::<bool>().prop_map(|negated| Expr::IsNull {
+        expr: Box::new(column("latency")),
+        negated,
+    });
+    let leaf = prop_oneof![numbers, bytes, floats, texts, list, null];
+    leaf.prop_recursive(4, 24, 2, |inner| {
+        prop_oneof![
+            inner.clone().prop_map(|x| Expr::Unary {
+                op: UnaryOp::Not,
+                expr: Box::new(x)
+            }),
+            (inner.clone(), inner.clone()).prop_map(|(x, y)| Expr::boolean(And, x, y)),
+            (inner.clone(), inner).prop_map(|(x, y)| Expr::boolean(Or, x, y)),
+        ]
+    })
+}
+
+/// The expression in a row, computed by folding constants.
+fn value(expr: &Expr, row: &[(&str, Value)]) -> Value {
+    let io = io();
+    let folded = expr.map(&|e| match e {
+        Expr::Column { index, ty, .. } => {
+            let named = row.iter().find(|(name, _)| *name == io.schema[index].name);
+            literal(named.expect("the row has the column").1.clone(), ty)
+        }
+        other => fold_expr(other),
+    });
+    match folded {
+        Expr::Literal { value, .. } => value,
+        other => panic!("{other:?} is no constant"),
+    }
+}
+
+fn passes(predicate: &Predicate, row: &[(&str, Value)]) -> bool {
+    let of = |field: KernelField| {
+        &row.iter()
+            .find(|(name, _)| *name == field.column())
+            .expect("the row has the field")
+            .1
+    };
+    predicate.clauses.iter().any(|clause| {
+        clause.tests.iter().all(|test| match test {
+            Test::Between { field, low, high } => {
+                matches!(of(*field), Value::Int(x) if low <= x && x <= high)
+            }
+            Test::In { field, texts } => {
+                matches!(of(*field), Value::Text(text) if texts.contains(text))
+            }
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn the_kernel_lets_every_row_through_that_is_wanted(filter in condition(), row in row()) {
+        let predicate = superset(&filter, &io());
+        prop_assert!(predicate.clauses.len() <= CLAUSES_MAX);
+        if value(&filter, &row) == Value::Bool(true) {
+            prop_assert!(passes(&predicate, &row), "{predicate:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_in_the_kernel_is_tested_exactly(op in prop::sample::select(vec![
+        BinaryOp::Equal, BinaryOp::Less, BinaryOp::LessEqual, BinaryOp::Greater, BinaryOp::GreaterEqual, BinaryOp::NotEqual,
+    ]), bound in -4_i64..9, row in row()) {
+        for name in ["latency", "sectors"] {
+            let filter = Expr::boolean(op, column(name), Expr::int(bound));
+            let wanted = value(&filter, &row) == Value::Bool(true);
+            prop_assert_eq!(passes(&superset(&filter, &io()), &row), wanted);
+        }
+    }
+}
