@@ -235,7 +235,7 @@ fn stream_s_source_files_fit_their_declarations() {
     let schema = Schema::new(fields);
     let mut source = weir_tap::format::stream_source::open(&file, &schema, Shape::Stream).unwrap();
     let batch = source.next_batch(1024).unwrap().unwrap();
-    assert_eq!(batch.ts.to_vec(), [1, 2, 3, 4]);
+    assert_eq!(batch.ts.to_vec(), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     let last = [
         Value::Int(4),
         Value::Float(4.4),
