@@ -24,6 +24,18 @@ pub(super) fn minus(len: usize) -> ScalarBuffer<i64> {
     repeated(&READY, -1, len)
 }
 
+/// Weights of -1 and +1 by turns, `pairs` of each.
+pub(super) fn minus_plus(pairs: usize) -> ScalarBuffer<i64> {
+    static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
+    let make = |pairs| by_turns(&vec![-1; pairs], &vec![1; pairs]).into();
+    if pairs > WEIGHTS_READY {
+        return make(pairs);
+    }
+    READY
+        .get_or_init(|| make(WEIGHTS_READY))
+        .slice(0, pairs * 2)
+}
+
 fn repeated(ready: &OnceLock<ScalarBuffer<i64>>, weight: i64, len: usize) -> ScalarBuffer<i64> {
     if len > WEIGHTS_READY {
         return vec![weight; len].into();
@@ -60,6 +72,39 @@ pub(super) fn take(column: &Column, rows: &[u32]) -> Column {
             Column::Tally(TallyArray::new(picked))
         }
     }
+}
+
+/// [`take`] of the rows of `a` and, counted on from there, of `b`.
+pub(super) fn take_of_two(a: &Column, b: &Column, rows: &[u32]) -> Column {
+    if a.nulls().is_none() && b.nulls().is_none() {
+        match (a, b) {
+            (Column::Int(a), Column::Int(b)) => {
+                return Column::ints(pick_of_two(a.values(), b.values(), rows));
+            }
+            (Column::Float(a), Column::Float(b)) => {
+                return Column::floats(pick_of_two(a.values(), b.values(), rows));
+            }
+            (Column::Text(a), Column::Text(b)) => {
+                let ids = pick_of_two(a.values(), b.values(), rows);
+                return Column::Text(UInt32Array::new(ids.into(), None));
+            }
+            _ => {}
+        }
+    }
+    take(&concat(&[a, b]), rows)
+}
+
+fn pick_of_two<T: Copy>(a: &[T], b: &[T], rows: &[u32]) -> Vec<T> {
+    let value = |&row: &u32| {
+        let row = row as usize;
+        let (values, row) = if row < a.len() {
+            (a, row)
+        } else {
+            (b, row - a.len())
+        };
+        values[row]
+    };
+    rows.iter().map(value).collect()
 }
 
 /// `values` at `rows`.
@@ -142,6 +187,10 @@ pub(super) fn interleave(a: &Column, b: &Column) -> Column {
             (Column::Float(a), Column::Float(b)) => {
                 return Column::floats(by_turns(a.values(), b.values()));
             }
+            (Column::Text(a), Column::Text(b)) => {
+                let ids = by_turns(a.values(), b.values());
+                return Column::Text(UInt32Array::new(ids.into(), None));
+            }
             _ => {}
         }
     }
@@ -150,7 +199,8 @@ pub(super) fn interleave(a: &Column, b: &Column) -> Column {
     take(&concat(&[a, b]), &picks)
 }
 
-fn by_turns<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
+/// The values of two slices of the same length by turns.
+pub(super) fn by_turns<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
     a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect()
 }
 

@@ -38,6 +38,11 @@ pub(super) struct Keys {
 }
 
 impl Keys {
+    /// All words.
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// Row `row`'s words.
     pub(super) fn row(&self, row: usize) -> &[u64] {
         &self.words[row * self.width..(row + 1) * self.width]

@@ -82,13 +82,64 @@ impl KeyTable {
             }
             at = (at + 1) & mask;
         }
+        (self.add_at(at, key, hash), true)
+    }
+
+    /// [`KeyTable::find_or_add`] for every row: the numbers, and the rows whose keys were added.
+    pub(super) fn find_or_add_all(&mut self, keys: &Keys) -> (Vec<u32>, Vec<u32>) {
+        match self.width {
+            1 => self.all::<1>(keys),
+            2 => self.all::<2>(keys),
+            3 => self.all::<3>(keys),
+            4 => self.all::<4>(keys),
+            _ => {
+                let mut added = Vec::new();
+                let number = |row| {
+                    let (number, is_new) = self.find_or_add(keys, row);
+                    if is_new {
+                        added.push(row as u32);
+                    }
+                    number
+                };
+                ((0..keys.hashes.len()).map(number).collect(), added)
+            }
+        }
+    }
+
+    /// With the width known to the compiler, so that comparing keys is a few instructions.
+    fn all<const WIDTH: usize>(&mut self, keys: &Keys) -> (Vec<u32>, Vec<u32>) {
+        let mut added = Vec::new();
+        let number = |(row, (key, &hash)): (usize, (&[u64; WIDTH], &u32))| {
+            let mask = self.cells.len() - 1;
+            let mut at = hash as usize & mask;
+            let known = self.keys.as_chunks::<WIDTH>().0;
+            loop {
+                let cell = self.cells[at];
+                let number = (cell as u32).wrapping_sub(1);
+                if (cell >> 32) as u32 == hash && known.get(number as usize) == Some(key) {
+                    return number;
+                }
+                if cell == 0 {
+                    added.push(row as u32);
+                    return self.add_at(at, key, hash);
+                }
+                at = (at + 1) & mask;
+            }
+        };
+        let rows = keys.words().as_chunks::<WIDTH>().0.iter().zip(&keys.hashes);
+        (rows.enumerate().map(number).collect(), added)
+    }
+
+    /// Gives a key that is not there the free cell where the search for it ended.
+    #[inline(never)]
+    fn add_at(&mut self, at: usize, key: &[u64], hash: u32) -> u32 {
         let number = self.number(key, hash);
         self.cells[at] = cell_of(hash, number);
         self.live += 1;
         if self.live * 4 > self.cells.len() * 3 {
             self.grow();
         }
-        (number, true)
+        number
     }
 
     fn is_key(&self, number: u32, key: &[u64]) -> bool {

@@ -76,6 +76,7 @@ pub struct Present;
 impl Input for Present {
     type Values<'a> = ();
     fn values(_: &Column) {}
+    #[inline]
     fn read(_: &(), _: usize) -> Present {
         Present
     }
@@ -114,6 +115,7 @@ impl Input for i64 {
         };
         values.values()
     }
+    #[inline]
     fn read(values: &&[i64], row: usize) -> i64 {
         values[row]
     }
@@ -127,6 +129,7 @@ impl Output for i64 {
         };
         (values, nulls)
     }
+    #[inline]
     fn write((values, nulls): &mut Self::Sink<'_>, value: Option<i64>) {
         values.push(value.unwrap_or_default());
         nulls.append(value.is_some());
@@ -153,6 +156,7 @@ impl Input for f64 {
         };
         values.values()
     }
+    #[inline]
     fn read(values: &&[f64], row: usize) -> f64 {
         values[row]
     }
@@ -166,6 +170,7 @@ impl Output for f64 {
         };
         (values, nulls)
     }
+    #[inline]
     fn write((values, nulls): &mut Self::Sink<'_>, value: Option<f64>) {
         values.push(value.unwrap_or_default());
         nulls.append(value.is_some());
@@ -210,6 +215,7 @@ impl Input for Real {
     fn values(column: &Column) -> &[f64] {
         f64::values(column)
     }
+    #[inline]
     fn read(values: &&[f64], row: usize) -> Real {
         Real::new(values[row])
     }
@@ -245,6 +251,7 @@ impl Input for bool {
         };
         values
     }
+    #[inline]
     fn read(values: &&BooleanArray, row: usize) -> bool {
         values.value(row)
     }
@@ -258,6 +265,7 @@ impl Output for bool {
         };
         (values, nulls)
     }
+    #[inline]
     fn write((values, nulls): &mut Self::Sink<'_>, value: Option<bool>) {
         values.append(value.unwrap_or_default());
         nulls.append(value.is_some());
@@ -331,6 +339,7 @@ impl Input for Text {
         };
         values.values()
     }
+    #[inline]
     fn read(values: &&[u32], row: usize) -> Text {
         Text::new(Symbol::from_id(values[row]))
     }
@@ -344,6 +353,7 @@ impl Output for Text {
         };
         (values, nulls)
     }
+    #[inline]
     fn write((values, nulls): &mut Self::Sink<'_>, value: Option<Text>) {
         values.push(value.map_or(0, |x| x.symbol.id()));
         nulls.append(value.is_some());

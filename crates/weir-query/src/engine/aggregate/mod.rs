@@ -12,8 +12,10 @@ use weir_model::{Batch, Column, Schema, Type};
 
 use self::call::Call;
 use super::eval::{Rows, eval};
-use super::gather::{concat, interleave, pick, take, take_columns, weights, whole_instants};
-use super::keys::{KeyPacker, Keys};
+use super::gather::{
+    by_turns, interleave, minus_plus, pick, take, take_batch, take_columns, weights, whole_instants,
+};
+use super::keys::KeyPacker;
 use super::lane::Slots;
 use super::operator::{Operator, Span};
 use super::table::KeyTable;
@@ -31,8 +33,6 @@ pub(super) struct Aggregate {
     values: Slots,
     /// Rows seen so far; tells the rows of one instant from those before.
     rows_ever: u64,
-    /// Without keys: whether its one row is there.
-    begun: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -43,8 +43,6 @@ struct Group {
     latest: u64,
     /// Whether its row is in the result.
     shown: bool,
-    /// Whether it has become empty, so that its number is to be given back.
-    dead: bool,
 }
 
 /// The rows of a batch among the groups.
@@ -54,9 +52,13 @@ struct Membership {
     /// Which rows are the last of their group in their instant.
     last: Vec<bool>,
     /// Of those, which leave the group empty.
-    empties: Vec<bool>,
-    /// Groups that became empty.
-    dead: Vec<u32>,
+    empty: Vec<bool>,
+}
+
+/// The rows that are the last of their group in their instant, in order.
+struct Touched {
+    rows: Vec<u32>,
+    groups: Vec<u32>,
 }
 
 impl Aggregate {
@@ -73,7 +75,6 @@ impl Aggregate {
             values: Slots::of_types(types.into_iter()),
             // Groups start with their latest row at 0, which is before all.
             rows_ever: 1,
-            begun: false,
         }
     }
 
@@ -94,158 +95,197 @@ impl Aggregate {
             .keys
             .iter()
             .map(|k| eval(k, rows))
-            .collect::<Result<Vec<Column>, _>>()?;
-        let packed = self.packer.pack(&keys, len);
+            .collect::<Result<Vec<_>, _>>()?;
         let weights = weights(batch);
-        let members = self.assign(batch, &packed, &weights, &keys);
-
-        let last: Vec<u32> = (0..len as u32)
-            .filter(|&row| members.last[row as usize])
-            .collect();
-        let groups = pick(&members.groups, &last);
-        // The one row of an aggregation without keys stays the same row when its group is made anew.
-        let places = if self.keys.is_empty() {
-            vec![0; groups.len()]
-        } else {
-            groups.clone()
-        };
-        let mut same = vec![true; last.len()];
+        let members = self.assign(&batch.ts, &keys, &weights);
+        let touched = members.touched();
+        let mut same = vec![true; touched.rows.len()];
         let mut results = Vec::with_capacity(self.calls.len());
         for call in &mut self.calls {
+            let groups_max = self.groups.len();
             results.push(call.update(
-                self.groups.len(),
+                groups_max,
                 rows,
                 &weights,
                 &members,
-                &places,
+                &touched.groups,
                 &mut same,
             )?);
         }
-        let out = self.changes(batch, &members, &last, &groups, &same, &results);
-        for &group in &members.dead {
-            self.calls.iter_mut().for_each(|c| c.clear(group));
-        }
-        self.table.recycle();
+        let emptied = self.emptied(&members, &touched);
+        let out = self.changes(&batch.ts, &members, touched, &same, results);
+        self.bury(&emptied);
         Ok(out)
     }
 
-    /// Finds each row's group, and what becomes of the groups.
-    fn assign(
-        &mut self,
-        batch: &Batch,
-        packed: &Keys,
-        weights: &[i64],
-        keys: &[Column],
-    ) -> Membership {
-        let len = batch.len();
-        let mut members = Membership {
-            groups: Vec::with_capacity(len),
-            last: vec![false; len],
-            empties: vec![false; len],
-            dead: Vec::new(),
+    /// Finds each row's group, and which rows are the last to touch it in their instant.
+    fn assign(&mut self, ts: &[i64], keys: &[Column], weights: &[i64]) -> Membership {
+        let len = ts.len();
+        let (numbers, added) = match self.keys.len() {
+            0 => (vec![0; len], Vec::new()),
+            _ => self.table.find_or_add_all(&self.packer.pack(keys, len)),
         };
-        let (mut new_rows, mut new_groups) = (Vec::new(), Vec::new());
+        let groups = if self.keys.is_empty() {
+            1
+        } else {
+            self.table.numbers()
+        };
+        self.groups.resize(groups, Group::default());
+        self.values.grow_to(groups);
+        self.values
+            .write(&pick(&numbers, &added), &take_columns(keys, &added));
+        let mut last = vec![true; len];
+        let mut empty = vec![false; len];
         let first = self.rows_ever;
         let mut instant = first;
-        let mut empty: Vec<u32> = Vec::new();
-        for (row, &weight) in weights.iter().enumerate() {
-            if row > 0 && batch.ts[row] != batch.ts[row - 1] {
-                self.bury(&mut empty, first, &mut members);
-                instant = first + row as u64;
-            }
-            let (number, added) = self.table.find_or_add(packed, row);
-            if added {
-                if self.groups.len() < self.table.numbers() {
-                    self.groups.resize(self.table.numbers(), Group::default());
-                }
-                self.groups[number as usize] = Group::default();
-                new_rows.push(row as u32);
-                new_groups.push(number);
+        let mut before = None;
+        let rows = numbers.iter().zip(weights).zip(ts).zip(&mut empty);
+        for (at, (((&number, &weight), &ts), empty)) in (first..).zip(rows) {
+            if before.replace(ts) != Some(ts) {
+                instant = at;
             }
             let group = &mut self.groups[number as usize];
             if group.latest >= instant {
-                members.last[(group.latest - first) as usize] = false;
+                last[(group.latest - first) as usize] = false;
             }
-            members.last[row] = true;
-            group.latest = first + row as u64;
+            group.latest = at;
             group.count += weight;
-            if group.count == 0 {
-                empty.push(number);
-            }
-            members.groups.push(number);
+            *empty = group.count == 0;
         }
-        self.bury(&mut empty, first, &mut members);
         self.rows_ever += len as u64;
-        self.values.grow_to(self.groups.len());
-        self.values
-            .write(&new_groups, &take_columns(keys, &new_rows));
-        members
-    }
-
-    /// Takes out the groups among `empty` that are so at the end of their instant. Rows that come later make a new group.
-    fn bury(&mut self, empty: &mut Vec<u32>, first: u64, members: &mut Membership) {
-        for number in empty.drain(..) {
-            let group = &mut self.groups[number as usize];
-            if group.count == 0 && !group.dead {
-                group.dead = true;
-                members.empties[(group.latest - first) as usize] = true;
-                members.dead.push(number);
-                self.table.remove(number);
-            }
+        Membership {
+            groups: numbers,
+            last,
+            empty,
         }
     }
 
     /// The old rows that go and the new ones that come. `same` says where all results are as before.
     fn changes(
         &mut self,
-        batch: &Batch,
+        ts: &[i64],
         members: &Membership,
-        last: &[u32],
-        groups: &[u32],
+        touched: Touched,
         same: &[bool],
-        results: &[(Column, Column)],
+        results: Vec<(Column, Column)>,
     ) -> Batch {
-        let count = last.len() as u32;
-        // Rows 0..count of the picks are old results, the others new ones.
-        let mut picks: Vec<u32> = Vec::with_capacity(last.len() * 2);
-        let mut weights = Vec::with_capacity(last.len() * 2);
-        for (i, (&row, &group)) in last.iter().zip(groups).enumerate() {
-            let (was, is) = self.shown(group, members.empties[row as usize]);
-            if was && !(is && same[i]) {
-                picks.push(i as u32);
-                weights.push(-1);
+        let count = touched.rows.len();
+        let mut was = Vec::with_capacity(count);
+        let mut is = Vec::with_capacity(count);
+        let mut changed = Vec::with_capacity(count);
+        // In the usual case every old row goes and a new one comes.
+        let mut usual = true;
+        for (i, (&row, &group)) in touched.rows.iter().zip(&touched.groups).enumerate() {
+            let group = &mut self.groups[group as usize];
+            // The one row of an aggregation without keys stays once it is there.
+            let shown = !members.empty[row as usize] || self.keys.is_empty() && group.shown;
+            if !(group.shown == shown && (same[i] || !shown)) {
+                was.push(group.shown);
+                is.push(shown);
+                changed.push(i as u32);
+                usual &= group.shown && shown;
             }
-            if is && !(was && same[i]) {
-                picks.push(i as u32 + count);
-                weights.push(1);
-            }
+            group.shown = shown;
         }
-        let from = |pick: u32| if pick >= count { pick - count } else { pick };
-        let rows: Vec<u32> = picks.iter().map(|&p| last[from(p) as usize]).collect();
-        let mut columns = self.values.gather(&pick(&members.groups, &rows));
-        // In the usual case every old row goes and every new one comes, by turns.
-        let by_turns = picks.len() == last.len() * 2;
-        columns.extend(results.iter().map(|(old, new)| match by_turns {
-            true => interleave(old, new),
-            false => take(&concat(&[old, new]), &picks),
-        }));
-        Batch {
-            ts: pick(&batch.ts, &rows).into(),
-            weights: Some(weights.into()),
-            columns,
+        let (touched, results) = match changed.len() == count {
+            true => (touched, results),
+            false => {
+                let picked =
+                    |(old, new): &(Column, Column)| (take(old, &changed), take(new, &changed));
+                (touched.pick(&changed), results.iter().map(picked).collect())
+            }
+        };
+        match usual {
+            true => self.replacements(ts, &touched, &results),
+            false => self.replacements_and_others(ts, &touched, &results, &was, &is),
         }
     }
 
-    /// Whether a group's row was in the result before, and whether it is from now on.
-    fn shown(&mut self, group: u32, empty: bool) -> (bool, bool) {
-        if self.keys.is_empty() {
-            // The one row of an aggregation without keys stays once it is there.
-            let was = self.begun;
-            self.begun |= !empty;
-            return (was, self.begun);
+    /// Every old row goes and a new one comes.
+    fn replacements(&self, ts: &[i64], touched: &Touched, results: &[(Column, Column)]) -> Batch {
+        let ts = pick(ts, &touched.rows);
+        let keys = self.values.gather(&touched.groups);
+        let keys = keys.iter().map(|key| interleave(key, key));
+        let results = results.iter().map(|(old, new)| interleave(old, new));
+        Batch {
+            ts: by_turns(&ts, &ts).into(),
+            weights: Some(minus_plus(ts.len())),
+            columns: keys.chain(results).collect(),
         }
-        let group = &mut self.groups[group as usize];
-        (std::mem::replace(&mut group.shown, !empty), !empty)
+    }
+
+    /// The old row goes where there `was` one, the new one comes where there `is` one.
+    fn replacements_and_others(
+        &self,
+        ts: &[i64],
+        touched: &Touched,
+        results: &[(Column, Column)],
+        was: &[bool],
+        is: &[bool],
+    ) -> Batch {
+        // Every row twice, the old and the new; then those that are there.
+        let all = self.replacements(ts, touched, results);
+        let there = was.iter().zip(is).flat_map(|(&was, &is)| [was, is]);
+        let picks: Vec<u32> = (0..)
+            .zip(there)
+            .filter_map(|(row, there)| there.then_some(row))
+            .collect();
+        take_batch(&all, &picks)
+    }
+
+    /// The groups that are empty at the end of the batch.
+    fn emptied(&self, members: &Membership, touched: &Touched) -> Vec<u32> {
+        if !members.empty.contains(&true) {
+            return Vec::new();
+        }
+        let first = self.rows_ever - members.groups.len() as u64;
+        let is_emptied = |&(&row, &number): &(&u32, &u32)| {
+            let group = &self.groups[number as usize];
+            group.count == 0 && group.latest == first + u64::from(row)
+        };
+        let last = touched.rows.iter().zip(&touched.groups);
+        last.filter(is_emptied).map(|(_, &number)| number).collect()
+    }
+
+    /// Forgets groups; their numbers are free.
+    fn bury(&mut self, groups: &[u32]) {
+        for &number in groups {
+            self.calls.iter_mut().for_each(|c| c.clear(number));
+            if !self.keys.is_empty() {
+                self.groups[number as usize] = Group::default();
+                self.table.remove(number);
+            }
+        }
+        self.table.recycle();
+    }
+}
+
+impl Touched {
+    /// Those at these positions.
+    fn pick(&self, positions: &[u32]) -> Touched {
+        Touched {
+            rows: pick(&self.rows, positions),
+            groups: pick(&self.groups, positions),
+        }
+    }
+}
+
+impl Membership {
+    fn touched(&self) -> Touched {
+        let len = self.groups.len();
+        if !self.last.contains(&false) {
+            return Touched {
+                rows: (0..len as u32).collect(),
+                groups: self.groups.clone(),
+            };
+        }
+        let rows: Vec<u32> = (0..len as u32)
+            .filter(|&row| self.last[row as usize])
+            .collect();
+        Touched {
+            groups: pick(&self.groups, &rows),
+            rows,
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use weir_model::Batch;
 
-use crate::engine::gather::{concat_batches, minus, plus, take_columns};
+use crate::engine::by_time;
+use crate::engine::gather::{concat_batches, minus, take_of_two};
 
 /// Rows that come and rows that go, each in time order, as deltas in time order. In one instant, what comes is first.
 pub(super) fn merge(coming: Vec<Batch>, going: Vec<Batch>) -> Vec<Batch> {
@@ -17,38 +18,18 @@ pub(super) fn merge(coming: Vec<Batch>, going: Vec<Batch>) -> Vec<Batch> {
         };
         return going.into_iter().map(leave).collect();
     }
-    let all = concat_batches(&[coming, going].concat());
-    if all.ts[come - 1] <= all.ts[come] {
-        let weights = [&plus(come)[..], &minus(go)[..]].concat();
-        return vec![Batch {
-            weights: Some(weights.into()),
-            ..all
-        }];
-    }
-    let (plus_ts, minus_ts) = all.ts.split_at(come);
-    let mut ts = Vec::with_capacity(come + go);
-    let mut weights = Vec::with_capacity(come + go);
-    let mut picks: Vec<u32> = Vec::with_capacity(come + go);
-    let (mut p, mut m) = (0, 0);
-    while p < come || m < go {
-        let first = m == go || (p < come && plus_ts[p] <= minus_ts[m]);
-        if first {
-            ts.push(plus_ts[p]);
-            weights.push(1);
-            picks.push(p as u32);
-            p += 1;
-        } else {
-            ts.push(minus_ts[m]);
-            weights.push(-1);
-            picks.push((come + m) as u32);
-            m += 1;
-        }
-    }
-    let columns = take_columns(&all.columns, &picks);
+    let (coming, going) = (concat_batches(&coming), concat_batches(&going));
+    let picks = by_time::merge(&coming.ts, &going.ts);
+    let weight = |&pick: &u32| if (pick as usize) < come { 1 } else { -1 };
+    let ts = |&pick: &u32| match (pick as usize).checked_sub(come) {
+        None => coming.ts[pick as usize],
+        Some(pick) => going.ts[pick],
+    };
+    let columns = coming.columns.iter().zip(&going.columns);
     vec![Batch {
-        ts: ts.into(),
-        weights: Some(weights.into()),
-        columns,
+        ts: picks.iter().map(ts).collect::<Vec<i64>>().into(),
+        weights: Some(picks.iter().map(weight).collect::<Vec<i64>>().into()),
+        columns: columns.map(|(c, g)| take_of_two(c, g, &picks)).collect(),
     }]
 }
 

@@ -66,9 +66,18 @@ impl Aggregate for Avg {
 }
 
 fn int_mean(total: &IntTotal) -> Result<Option<f64>, EvalError> {
-    // Of 64 bits the processor converts at once; of 128 it takes a routine.
-    let sum = i64::try_from(total.sum).map_or_else(|_| total.sum as f64, |sum| sum as f64);
+    // Of 64 bits the processor converts at once; of 128 it takes a routine, which is kept out of the way of the usual case.
+    let sum = match i64::try_from(total.sum) {
+        Ok(sum) => sum as f64,
+        Err(_) => wide(total.sum),
+    };
     Ok((total.count != 0).then(|| sum / total.count as f64))
+}
+
+#[cold]
+#[inline(never)]
+fn wide(sum: i128) -> f64 {
+    sum as f64
 }
 
 fn float_mean(total: &FloatTotal) -> Result<Option<f64>, EvalError> {
