@@ -1,15 +1,18 @@
-//! [`Flows`]: how a disk's requests lie among each other: how many are in flight, how far one is from the one before.
+//! [`Flows`]: how a disk's requests lie among each other: their numbers, how many are in flight, how far one is from the one before.
 
 use std::collections::HashMap;
 
 use super::layout::{Record, UNKNOWN, kind};
 
-/// Most requests in flight that are remembered; beyond, in_flight and seek stay unknown.
+/// Most requests in flight that are remembered; beyond, in_flight and seek stay unknown and a response does not find its number.
 const FLYING_MAX: usize = 1 << 17;
 
 /// How one request lies among the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
+    /// The request's number on its disk, counted from 1 in order of issue; in order of completion if its issue was not told. The
+    /// thesis's queries need this order: they take the greatest for the latest, and one more for the next.
+    pub number: i64,
     /// Requests of its disk outstanding when it was issued, itself included.
     pub in_flight: Option<i64>,
     /// First sector minus last sector of the disk's previous request; sequential is 1.
@@ -18,6 +21,7 @@ pub struct Flow {
 
 #[derive(Debug, Default)]
 struct Disk {
+    numbers: i64,
     in_flight: i64,
     last_sector: Option<i64>,
 }
@@ -39,19 +43,23 @@ pub struct Flows {
 impl Flows {
     /// What is to say of `record`'s request, of whole disk `disk`; records come in order of time.
     pub fn see(&mut self, record: &Record, disk: u32) -> Flow {
-        if record.kind != kind::REQUEST {
-            return self
-                .land(record.request)
-                .map_or(Flow::default(), |f| f.flow);
+        // A request that is found here when it is issued is in use again: the response was lost.
+        let landed = self.land(record.request);
+        let requested = record.kind == kind::REQUEST;
+        if let (Some(landed), false) = (landed, requested) {
+            return landed.flow;
         }
-        if self.flying.len() >= FLYING_MAX {
-            return Flow::default();
-        }
-        // In use again: the response was lost.
-        self.land(record.request);
         let known = self.disks.entry(disk).or_default();
+        known.numbers += 1;
+        if !requested || self.flying.len() >= FLYING_MAX {
+            return Flow {
+                number: known.numbers,
+                ..Flow::default()
+            };
+        }
         known.in_flight += 1;
         let mut flow = Flow {
+            number: known.numbers,
             in_flight: Some(known.in_flight),
             seek_sectors: None,
         };
@@ -114,6 +122,25 @@ mod tests {
             flows.see(&record(kind::REQUEST, 3, 0, 512), 8).in_flight,
             Some(2)
         );
+    }
+
+    #[test]
+    fn numbers_follow_the_issue_and_are_never_used_again() {
+        let mut flows = Flows::default();
+        let mut number =
+            |kind, request, disk| flows.see(&record(kind, request, 0, 512), disk).number;
+        assert_eq!(number(kind::REQUEST, 7, 8), 1);
+        assert_eq!(number(kind::REQUEST, 9, 8), 2);
+        assert_eq!(number(kind::REQUEST, 5, 16), 1, "each disk counts its own");
+        assert_eq!(number(kind::RESPONSE, 9, 8), 2);
+        assert_eq!(
+            number(kind::REQUEST, 9, 8),
+            3,
+            "the kernel reuses the request, we not its number"
+        );
+        assert_eq!(number(kind::RESPONSE, 7, 8), 1);
+        assert_eq!(number(kind::RESPONSE, 9, 8), 3);
+        assert_eq!(number(kind::RESPONSE, 4, 8), 4, "its issue was not told");
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub struct Columns {
     pub flags: bool,
     /// Bios beyond the first.
     pub merges: bool,
+    /// The request's number on its disk.
+    pub req_id: bool,
     /// Requests outstanding.
     pub in_flight: bool,
     /// Distance from the request before.
@@ -107,6 +109,7 @@ impl Columns {
             "cpu" => &mut self.cpu,
             "flags" => &mut self.flags,
             "merges" => &mut self.merges,
+            "req_id" => &mut self.req_id,
             "in_flight" => &mut self.in_flight,
             "seek" => &mut self.seek,
             _ => return,
@@ -182,6 +185,12 @@ impl Needs {
             columns,
             clauses,
         }
+    }
+
+    /// Whether requests must be seen among each other.
+    pub fn flows(&self) -> bool {
+        let c = &self.columns;
+        c.req_id || c.in_flight || c.seek
     }
 
     /// Whether records must say who submitted.

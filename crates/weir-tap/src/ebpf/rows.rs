@@ -20,7 +20,7 @@ pub struct Drained<'a> {
     pub submitters: &'a [Submitter],
     /// What is to be told, in order of time.
     pub told: &'a [Told],
-    /// How each of `told` lies among its disk's requests; empty if nobody asked.
+    /// How each of `told` lies among its disk's requests, its number included; empty if nobody asked.
     pub flows: &'a [Flow],
     /// The devices that `told` points to.
     pub places: &'a [Place],
@@ -189,7 +189,7 @@ impl Source {
                 let ids = Op::ALL.map(|op| op.symbol().id());
                 chosen.texts(|_, r| ids[usize::from(r.op)])
             }
-            Source::Request => int(chosen.ints(|_, r| request_id(r.request))),
+            Source::Request => int(chosen.ints(|i, _| drained.flows[i].number)),
             Source::Sector => chosen.maybe_ints(|_, r| known(r.sector)),
             Source::Sectors => int(chosen.ints(|_, r| i64::from(r.bytes) / SECTOR_BYTES)),
             Source::Bytes => int(chosen.ints(|_, r| i64::from(r.bytes))),
@@ -323,13 +323,6 @@ fn kind_of(record: &Record) -> EventKind {
         _ if errno(record.status) == Some(i64::from(libc::EOPNOTSUPP)) => EventKind::Unsupported,
         _ => EventKind::Error,
     }
-}
-
-/// The kernel side names a request by how far it lies below a table of ours, in steps of 8 bytes; modulo the address space that is a
-/// positive number.
-fn request_id(name: u64) -> i64 {
-    const ADDRESS_BITS: u32 = 57;
-    ((name.wrapping_neg() & ((1 << ADDRESS_BITS) - 1)) >> 3) as i64
 }
 
 /// blktrace's letters in blktrace's order.

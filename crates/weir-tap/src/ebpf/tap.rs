@@ -128,7 +128,7 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
         said: VecDeque::new(),
         told: Vec::new(),
         flows_told: Vec::new(),
-        flows: (needs.columns.in_flight || needs.columns.seek).then(Flows::default),
+        flows: needs.flows().then(Flows::default),
         census: Census::default(),
         pace: Pace::new(now),
         chores_done: now,
