@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use weir_sink::SinkError;
 use weir_tap::TapError;
 
+use crate::output;
+
 /// Why a command did not do what was asked.
 #[derive(Debug)]
 pub enum Failure {
@@ -43,11 +45,11 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         match self {
             Failure::Words(text) => {
-                eprintln!("{}", text.trim_end());
+                output::say(text.trim_end());
                 ExitCode::from(2)
             }
             Failure::World(error) => {
-                eprintln!("weir: {error:#}");
+                output::say(format_args!("weir: {error:#}"));
                 ExitCode::from(1)
             }
         }

@@ -1,5 +1,6 @@
 //! Where answers go: `--format`, `-o`, and what goes with them.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -113,6 +114,11 @@ pub fn standard_output(live: bool) -> Target {
         .is_terminal()
         .then_some(Screen { size, live });
     Target::new("standard output", Box::new(std::io::stdout()), screen)
+}
+
+/// Says a line on standard error. Where nobody can hear it, the work goes on.
+pub fn say(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Writes `text` to standard output; a reader that went away is no failure.

@@ -9,6 +9,7 @@ use weir_query::diagnostic::{Diagnostic, render};
 use weir_query::{CheckOptions, Checked, Dialect, compile};
 
 use crate::failure::Failure;
+use crate::output;
 
 /// More than the parser takes, so that it is the parser that says so.
 const TEXT_BYTES_MAX: u64 = 2 << 20;
@@ -81,8 +82,15 @@ impl Question {
     /// The pictures of all that is wrong.
     pub fn compile(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
         let checked = compile(&self.text, catalog, &options(live)).map_err(|d| self.failure(&d))?;
-        eprint!("{}", self.pictures(&checked.warnings));
+        self.warn(&checked.warnings);
         Ok(checked)
+    }
+
+    /// Says on standard error what may not be as meant.
+    pub fn warn(&self, warnings: &[Diagnostic]) {
+        if !warnings.is_empty() {
+            output::say(self.pictures(warnings).trim_end());
+        }
     }
 
     /// All diagnostics as one failure.
@@ -91,7 +99,7 @@ impl Question {
     }
 
     /// All diagnostics as pictures.
-    pub fn pictures(&self, diagnostics: &[Diagnostic]) -> String {
+    fn pictures(&self, diagnostics: &[Diagnostic]) -> String {
         let picture = |d: &Diagnostic| render(d, &self.text, self.file.as_deref());
         diagnostics.iter().map(picture).collect()
     }

@@ -1,5 +1,6 @@
 //! Where events come from: `--from`, and what goes with it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::{Tap, TapError, format};
 
 use crate::failure::Failure;
-use crate::quantity;
 use crate::run_loop::{Input, Outlet, Stop, wall_clock};
+use crate::{output, quantity};
 
 /// The name of the live source.
 pub const LIVE: &str = "live";
@@ -72,6 +73,15 @@ impl SourceArgs {
     }
 }
 
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Live => f.write_str(LIVE),
+            Source::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
 impl Source {
     /// The source that `text` names.
     pub fn new(text: &str) -> Source {
@@ -110,8 +120,18 @@ pub fn input(
     demands: &[Demand],
     outlets: Vec<Outlet>,
 ) -> Result<Input, Failure> {
+    let tap = tap(source, args, demands)?;
+    if tap.responses_assumed()
+        && demands
+            .iter()
+            .any(|d| !d.stream.eq_ignore_ascii_case("IOstream"))
+    {
+        output::say(format_args!(
+            "weir: {source}: the trace has no responses; each request counts as finished when it was issued, without latency"
+        ));
+    }
     Ok(Input {
-        tap: tap(source, args, demands)?,
+        tap,
         live: *source == Source::Live,
         span_ns: args.span_ns(),
         outlets,
@@ -178,7 +198,7 @@ pub fn live(args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, TapEr
     let tap = ebpf::open(demands, &options).map_err(|error| match error {
         TapError::Unavailable { what, remedy } => TapError::Unavailable {
             what: format!("live I/O cannot be watched: {what}"),
-            remedy: format!("{remedy}; `weir doctor` says more, and --from reads a recording"),
+            remedy: format!("{remedy}; --from FILE asks a recording"),
         },
         other => other,
     })?;

@@ -48,7 +48,7 @@ pub fn run(args: &CheckArgs) -> Result<Ending, Failure> {
     if bad {
         return Err(question.failure(&diagnostics));
     }
-    eprint!("{}", question.pictures(&diagnostics));
+    question.warn(&diagnostics);
     output::print(&super::streams::columns_text(&columns))?;
     Ok(Ending::Done)
 }

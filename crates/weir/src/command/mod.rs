@@ -14,6 +14,7 @@ mod streams;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::{Ending, Failure};
+use crate::output;
 use crate::run_loop::{self, Report};
 
 /// The command line.
@@ -76,14 +77,14 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
 fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
     let losses = run_loop::summary(&report.counts, verbose);
     for line in losses.iter().chain(&report.remarks) {
-        eprintln!("weir: {line}");
+        output::say(format_args!("weir: {line}"));
     }
     for (_, error) in &report.failed {
         let help = error
             .help
             .as_ref()
             .map_or(String::new(), |h| format!("; {h}"));
-        eprintln!("weir: the query failed: {error}{help}");
+        output::say(format_args!("weir: the query failed: {error}{help}"));
     }
     Ok(match report.signal {
         _ if !report.failed.is_empty() => Ending::Failed,

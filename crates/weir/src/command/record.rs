@@ -78,7 +78,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         &stop,
     )?;
     if verbose {
-        eprintln!("weir: {}", path.display());
+        output::say(format_args!("weir: {}", path.display()));
     }
     super::conclude(report, verbose)
 }

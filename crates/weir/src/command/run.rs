@@ -42,7 +42,7 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     let question = Question::read(&args.script)?;
     let script = compile_script(&question.text).map_err(|d| question.failure(&d))?;
-    eprint!("{}", question.pictures(&script.warnings));
+    question.warn(&script.warnings);
     let plans: Vec<&Plan> = script.queries.iter().map(|q| &*q.plan).collect();
     let mut engine = args.limits.engine();
     let ids: Vec<_> = plans.iter().map(|plan| engine.add(plan)).collect();

@@ -2,6 +2,7 @@
 
 mod endings;
 mod formats;
+mod live;
 mod query;
 mod reference;
 mod script;

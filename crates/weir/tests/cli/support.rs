@@ -56,7 +56,8 @@ pub struct Said {
 }
 
 impl Said {
-    fn of(output: Output) -> Said {
+    /// What a finished run said.
+    pub fn of(output: Output) -> Said {
         Said {
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),

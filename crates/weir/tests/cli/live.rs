@@ -1,0 +1,183 @@
+//! Live I/O, on a host that lets us watch it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::{Said, Scratch, interrupt, run, weir};
+
+/// True when this host can be watched; otherwise a loud line that `test` is skipped.
+fn watchable(test: &str) -> bool {
+    let said = run(&["query", "--for", "10ms", "select op from IO"]);
+    if said.code == 1 && said.err.contains("live I/O cannot be watched") {
+        eprintln!("skipped: {test}: {}", said.err.trim_end());
+        return false;
+    }
+    said.fine();
+    true
+}
+
+/// True when writing below `directory` reaches a disk.
+fn on_disk(test: &str, directory: &Path) -> bool {
+    let kind = Command::new("stat")
+        .args(["-f", "-c", "%T"])
+        .arg(directory)
+        .output()
+        .unwrap();
+    let kind = String::from_utf8(kind.stdout).unwrap();
+    let disk = !["tmpfs", "ramfs"].contains(&kind.trim());
+    if !disk {
+        eprintln!(
+            "skipped: {test}: {} is on {}",
+            directory.display(),
+            kind.trim()
+        );
+    }
+    disk
+}
+
+/// Writes `count` times 1 MiB to the disk.
+fn write_to_disk(path: &Path, count: usize) {
+    let mut file = File::create(path).unwrap();
+    for i in 0..count {
+        file.write_all(&vec![i as u8 + 1; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+/// Runs `weir ARGS`, which end by themselves, with such writes going on.
+fn run_under_writes(args: &[&str], scratch: &Scratch) -> Said {
+    let mut command = weir(args);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Long enough for the probes to be attached, and well before the end.
+    std::thread::sleep(std::time::Duration::from_millis(1_200));
+    write_to_disk(&scratch.path().join("data"), 8);
+    Said::of(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn what_is_written_is_seen_and_the_recording_agrees_with_the_answer() {
+    let test = "what_is_written_is_seen_and_the_recording_agrees_with_the_answer";
+    let scratch = Scratch::new();
+    if !watchable(test) || !on_disk(test, scratch.path()) {
+        return;
+    }
+    let path = scratch.path().join("live.parquet");
+    let path = path.to_str().unwrap();
+    run_under_writes(&["record", "--for", "6s", "-o", path], &scratch).fine();
+    let query = "select op, count(*) as n, sum(bytes) as b from IO where op = 'w' group by op";
+    let args = [
+        "query", "--from", path, "--final", "--format", "json", query,
+    ];
+    let row: serde_json::Value = serde_json::from_str(&run(&args).fine()).unwrap();
+    assert!(row["b"].as_i64().unwrap() >= 8 << 20, "{row}");
+
+    let query = "select count(*) as n from IOstream where type = 'R'";
+    let args = ["query", "--from", path, "--final", "--format", "csv", query];
+    let events = run(&args).fine();
+    let finished: i64 = events
+        .trim_end()
+        .rsplit(',')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(finished >= row["n"].as_i64().unwrap(), "{events} {row}");
+}
+
+#[test]
+fn a_live_answer_is_complete_after_an_interrupt() {
+    let test = "a_live_answer_is_complete_after_an_interrupt";
+    let scratch = Scratch::new();
+    if !watchable(test) || !on_disk(test, scratch.path()) {
+        return;
+    }
+    let query = "select ts, op, bytes, latency from IO where op = 'w'";
+    let mut command = weir(&["query", "--format", "json", query]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let file = scratch.path().join("data");
+    // Until the first row shows that the probes are attached.
+    let (done, stop) = std::sync::mpsc::channel::<()>();
+    let writer = std::thread::spawn(move || {
+        while stop.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            write_to_disk(&file, 1);
+        }
+    });
+    let mut text = String::new();
+    out.read_line(&mut text).unwrap();
+    interrupt(&child);
+    out.read_to_string(&mut text).unwrap();
+    drop(done);
+    writer.join().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    for line in text.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(row["op"], "w");
+        assert!(row["latency"].as_i64().unwrap() > 0, "{line}");
+    }
+}
+
+#[test]
+fn a_thesis_query_runs_live() {
+    let test = "a_thesis_query_runs_live";
+    let scratch = Scratch::new();
+    if !watchable(test) || !on_disk(test, scratch.path()) {
+        return;
+    }
+    let script = "source : tap:live\nquery :\nselect IOresp.BlktapTS - IOreq.BlktapTS\n\
+        from IOstream [range 3000000 second] as IOreq, IOstream [range 3000000 second] as IOresp\n\
+        where IOreq.Type = \"Q\" and IOresp.Type = \"R\" and IOreq.ReqId = IOresp.ReqId;\ndest : out/q4\n";
+    let script = scratch.file("q4", script);
+    let out_dir = scratch.path().to_str().unwrap();
+    run_under_writes(
+        &["run", "--for", "6s", "--out-dir", out_dir, &script],
+        &scratch,
+    )
+    .fine();
+    let text = scratch.read("out/q4");
+    let plus = text.lines().filter(|l| l.contains("]:+:"));
+    let times: Vec<i64> = plus
+        .map(|l| l.rsplit(':').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(times.len() >= 8, "{} times", times.len());
+    let odd = times.iter().find(|us| !(0..3_000_000).contains(*us));
+    assert_eq!(odd, None, "of {} times", times.len());
+}
+
+#[test]
+fn nobody_is_told_what_is_missing() {
+    let test = "nobody_is_told_what_is_missing";
+    // Without rights of its own the process must say so, whatever the host can do.
+    let binary = env!("CARGO_BIN_EXE_weir");
+    let command = format!("{binary} query 'select op from IO'");
+    let run = Command::new("setpriv")
+        .args([
+            "--reuid",
+            "65534",
+            "--clear-groups",
+            "--inh-caps=-all",
+            "sh",
+            "-c",
+            &command,
+        ])
+        .output();
+    let output = match run {
+        Ok(output) if output.status.code() == Some(1) => output,
+        other => {
+            eprintln!("skipped: {test}: privileges cannot be dropped here: {other:?}");
+            return;
+        }
+    };
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains("live I/O cannot be watched"), "{err}");
+    assert!(
+        err.contains("weir doctor") && err.contains("--from"),
+        "{err}"
+    );
+}
