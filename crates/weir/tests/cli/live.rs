@@ -119,7 +119,8 @@ fn a_live_answer_is_complete_after_an_interrupt() {
     for line in text.lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(row["op"], "w");
-        assert!(row["latency"].as_i64().unwrap() > 0, "{line}");
+        // A request that was under way when the probes came has no known beginning.
+        assert!(row["latency"].as_i64().is_none_or(|ns| ns > 0), "{line}");
     }
 }
 
