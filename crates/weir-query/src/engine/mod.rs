@@ -49,21 +49,21 @@ use self::source::Source;
 use crate::function::EvalError;
 use crate::plan::Plan;
 
-/// About how many rows the operators take in one span. Bounds what lies between them.
-const SPAN_ROWS_MAX: usize = 1 << 16;
-
 /// What an engine may use.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Most bytes of state that one query may hold, shared state included.
     pub query_bytes_max: usize,
+    /// About how many rows the operators take at once, at least 1. Bounds what lies between them; results do not depend on it.
+    pub span_rows_max: usize,
 }
 
 impl Default for EngineOptions {
-    /// One GiB for each query.
+    /// One GiB for each query, 65,536 rows at once.
     fn default() -> EngineOptions {
         EngineOptions {
             query_bytes_max: 1 << 30,
+            span_rows_max: 1 << 16,
         }
     }
 }
@@ -152,6 +152,7 @@ struct Query {
 impl Engine {
     /// An engine without queries, before all time.
     pub fn new(options: EngineOptions) -> Engine {
+        assert!(options.span_rows_max > 0, "a span has room for a row");
         Engine {
             options,
             sources: Vec::new(),
@@ -325,15 +326,16 @@ impl Engine {
             upto: target,
             bytes_max: self.options.query_bytes_max,
         };
+        let rows_max = self.options.span_rows_max;
         for source in self.sources.iter().filter(|s| s.used) {
-            if let (Some(at), Some(first)) = (source.queue.ts(SPAN_ROWS_MAX), source.queue.ts(0)) {
+            if let (Some(at), Some(first)) = (source.queue.ts(rows_max), source.queue.ts(0)) {
                 // An instant is never cut, however many rows it has.
                 span.upto = span.upto.min((at - 1).max(first));
             }
         }
         span.upto = self
             .graph
-            .reach(span, SPAN_ROWS_MAX, self.queries.iter().map(|q| &q.edge));
+            .reach(span, rows_max, self.queries.iter().map(|q| &q.edge));
         span
     }
 

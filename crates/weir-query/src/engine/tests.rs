@@ -346,6 +346,7 @@ fn a_query_that_holds_too_much_ends_and_the_others_go_on() {
     let source = stream("a int");
     let mut engine = Engine::new(EngineOptions {
         query_bytes_max: 100_000,
+        ..EngineOptions::default()
     });
     let big = engine.add(&range(&source, 1_000_000));
     let small = engine.add(&range(&source, 10));

@@ -29,7 +29,7 @@ static EXECUTIONS: &[(&str, Execution)] = &[
 type Execution = fn(&Prepared) -> Result<Vec<Outcome>, String>;
 
 /// How many different random cuts each case is run with.
-const CUTS: u64 = 5;
+const CUTS: usize = 5;
 
 /// A case whose query passed the checker.
 struct Prepared {
@@ -202,19 +202,30 @@ fn recomputed(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
 fn in_whole_batches(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
     let case = &prepared.case;
     let actions = feed::whole(&case.feed(), case.sources.len());
-    Ok(vec![engine(prepared, &actions)?])
+    let rows = EngineOptions::default().span_rows_max;
+    Ok(vec![engine(prepared, &actions, rows)?])
 }
 
 fn in_random_cuts(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
     let case = &prepared.case;
     let mut random = Random(prepared.seed);
     let mut cut = || feed::cut(&case.feed(), case.sources.len(), &mut random);
-    (0..CUTS).map(|_| engine(prepared, &cut())).collect()
+    // Few rows at once, so that steps are cut as well.
+    (1..=CUTS)
+        .map(|rows| engine(prepared, &cut(), rows))
+        .collect()
 }
 
-fn engine(prepared: &Prepared, actions: &[Action]) -> Result<Outcome, String> {
+fn engine(
+    prepared: &Prepared,
+    actions: &[Action],
+    span_rows_max: usize,
+) -> Result<Outcome, String> {
     let case = &prepared.case;
-    let mut options = EngineOptions::default();
+    let mut options = EngineOptions {
+        span_rows_max,
+        ..EngineOptions::default()
+    };
     if let Some(bytes) = case.bytes_max {
         options.query_bytes_max = bytes;
     }

@@ -47,6 +47,7 @@ impl LimitArgs {
     pub fn engine(&self) -> Engine {
         Engine::new(EngineOptions {
             query_bytes_max: self.limit_memory,
+            ..EngineOptions::default()
         })
     }
 }

@@ -7,6 +7,7 @@ mod data;
 mod grammar;
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 
 use proptest::collection::vec;
@@ -37,8 +38,8 @@ fn config() -> ProptestConfig {
     }
 }
 
-fn numbers(most: usize) -> impl Strategy<Value = Vec<u32>> {
-    vec(any::<u32>(), 0..most)
+fn numbers(count: Range<usize>) -> impl Strategy<Value = Vec<u32>> {
+    vec(any::<u32>(), count)
 }
 
 proptest! {
@@ -46,16 +47,17 @@ proptest! {
 
     #[test]
     fn a_random_query_gives_what_the_oracle_gives(
-        query in numbers(80),
-        data in numbers(90),
+        query in numbers(0..80),
+        data in numbers(20..220),
         seed in any::<u64>(),
     ) {
         let query = Query::write(&query, true);
         let feed = data::feed(&mut Choices::new(&data));
         let history = feed::history(&feed, &names(), &query.unoptimized);
         let expected = query.expected(&history);
-        for actions in [feed::whole(&feed, 3), feed::cut(&feed, 3, &mut Random(seed))] {
-            let mut run = Run::new(Engine::new(EngineOptions::default()), data::catalog().declarations);
+        let mut random = Random(seed);
+        for actions in [feed::whole(&feed, 3), feed::cut(&feed, 3, &mut random)] {
+            let mut run = engine(&mut random);
             let id = run.add(&query.plan);
             run.act(&actions);
             run.finish();
@@ -66,14 +68,14 @@ proptest! {
 
     #[test]
     fn queries_that_come_and_go_do_not_disturb_each_other(
-        texts in vec(numbers(50), 2..5),
-        data in numbers(90),
+        texts in vec(numbers(0..60), 2..5),
+        data in numbers(20..220),
         seed in any::<u64>(),
     ) {
         let feed = data::feed(&mut Choices::new(&data));
         let mut random = Random(seed);
         let actions = feed::cut(&feed, 3, &mut random);
-        let mut run = Run::new(Engine::new(EngineOptions::default()), data::catalog().declarations);
+        let mut run = engine(&mut random);
         // Each query lives for a random part of the run; the first for all of it.
         let mut lives: Vec<Life> = Vec::new();
         for (i, numbers) in texts.iter().enumerate() {
@@ -123,6 +125,15 @@ proptest! {
             );
         }
     }
+}
+
+/// An engine that takes few or many rows at once.
+fn engine(random: &mut Random) -> Run {
+    let options = EngineOptions {
+        span_rows_max: [1, 2, 3, 10, 1 << 16][random.below(5) as usize],
+        ..EngineOptions::default()
+    };
+    Run::new(Engine::new(options), data::catalog().declarations)
 }
 
 /// A query of the second law: when it comes and when it goes, in actions and in instants.

@@ -60,8 +60,8 @@ impl<'a, 'b> Grammar<'a, 'b> {
         if depth == 0 || kinds.contains(&Kind::Opaque) {
             return (first, kinds);
         }
-        match self.choices.pick(10) {
-            8 => {
+        match self.choices.pick(7) {
+            5 => {
                 let op = self.choices.one(&[
                     "UNION ALL",
                     "UNION",
@@ -73,7 +73,7 @@ impl<'a, 'b> Grammar<'a, 'b> {
                 let (second, _) = self.block(depth - 1, Some(&kinds));
                 (format!("{first} {op} {second}"), kinds)
             }
-            9 => {
+            6 => {
                 let key = self.choices.pick(kinds.len());
                 let order = self.choices.one(&[
                     "",
@@ -97,7 +97,7 @@ impl<'a, 'b> Grammar<'a, 'b> {
     /// SELECT .. FROM .. WHERE .. GROUP BY .. HAVING
     fn block(&mut self, depth: usize, kinds: Option<&[Kind]>) -> (String, Vec<Kind>) {
         let (from, columns, mut ordered, mut conditions) = self.from(depth);
-        while conditions.len() < 3 && self.choices.once_in(3) {
+        while conditions.len() < 2 && self.choices.once_in(4) {
             let condition = self.condition(&columns, 1);
             conditions.push(condition);
         }
@@ -293,7 +293,8 @@ impl<'a, 'b> Grammar<'a, 'b> {
             columns: columns
                 .map(|(column, kind)| (format!("{name}.{column}"), kind))
                 .to_vec(),
-            ordered: source != "r",
+            // From a partitioned window equal values may leave in another order than they came.
+            ordered: source != "r" && !window.contains("Partition"),
         }
     }
 
