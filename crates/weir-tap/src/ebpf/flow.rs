@@ -1,4 +1,4 @@
-//! [`Flows`]: how a disk's requests lie among each other: their numbers, how many are in flight, how far one is from the one before.
+//! [`Flows`]: how a disk's requests lie among each other: which number each has, how many are in flight, how far one is from the one before.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ const FLYING_MAX: usize = 1 << 17;
 /// How one request lies among the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// The request's number on its disk, counted from 1 in order of issue; in order of completion if its issue was not told. The
-    /// thesis's queries need this order: they take the greatest for the latest, and one more for the next.
+    /// The request's number, counted from 1 over all disks in order of issue; in order of completion if its issue was not told.
+    /// The thesis's queries pair by it alone, take the greatest for the latest, and one more for the next.
     pub number: i64,
     /// Requests of its disk outstanding when it was issued, itself included.
     pub in_flight: Option<i64>,
@@ -21,7 +21,6 @@ pub struct Flow {
 
 #[derive(Debug, Default)]
 struct Disk {
-    numbers: i64,
     in_flight: i64,
     last_sector: Option<i64>,
 }
@@ -36,6 +35,7 @@ struct Flying {
 /// The disks and what is in flight on them.
 #[derive(Debug, Default)]
 pub struct Flows {
+    numbers: i64,
     disks: HashMap<u32, Disk>,
     flying: HashMap<u64, Flying>,
 }
@@ -49,17 +49,17 @@ impl Flows {
         if let (Some(landed), false) = (landed, requested) {
             return landed.flow;
         }
-        let known = self.disks.entry(disk).or_default();
-        known.numbers += 1;
+        self.numbers += 1;
         if !requested || self.flying.len() >= FLYING_MAX {
             return Flow {
-                number: known.numbers,
+                number: self.numbers,
                 ..Flow::default()
             };
         }
+        let known = self.disks.entry(disk).or_default();
         known.in_flight += 1;
         let mut flow = Flow {
-            number: known.numbers,
+            number: self.numbers,
             in_flight: Some(known.in_flight),
             seek_sectors: None,
         };
@@ -130,17 +130,14 @@ mod tests {
         let mut number =
             |kind, request, disk| flows.see(&record(kind, request, 0, 512), disk).number;
         assert_eq!(number(kind::REQUEST, 7, 8), 1);
-        assert_eq!(number(kind::REQUEST, 9, 8), 2);
-        assert_eq!(number(kind::REQUEST, 5, 16), 1, "each disk counts its own");
-        assert_eq!(number(kind::RESPONSE, 9, 8), 2);
-        assert_eq!(
-            number(kind::REQUEST, 9, 8),
-            3,
-            "the kernel reuses the request, we not its number"
-        );
+        assert_eq!(number(kind::REQUEST, 9, 16), 2);
+        assert_eq!(number(kind::RESPONSE, 9, 16), 2);
+        // The kernel uses the request again, we not its number.
+        assert_eq!(number(kind::REQUEST, 9, 16), 3);
         assert_eq!(number(kind::RESPONSE, 7, 8), 1);
-        assert_eq!(number(kind::RESPONSE, 9, 8), 3);
-        assert_eq!(number(kind::RESPONSE, 4, 8), 4, "its issue was not told");
+        assert_eq!(number(kind::RESPONSE, 9, 16), 3);
+        // Its issue was not told.
+        assert_eq!(number(kind::RESPONSE, 4, 8), 4);
     }
 
     #[test]

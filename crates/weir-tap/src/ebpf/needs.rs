@@ -60,7 +60,7 @@ pub struct Columns {
     pub flags: bool,
     /// Bios beyond the first.
     pub merges: bool,
-    /// The request's number on its disk.
+    /// The request's number.
     pub req_id: bool,
     /// Requests outstanding.
     pub in_flight: bool,
