@@ -1,6 +1,6 @@
 //! `weir record` and `weir convert`: what goes in comes out again.
 
-use crate::support::{Scratch, requests, run};
+use crate::support::{Scratch, requests, run, shared};
 
 #[test]
 fn a_recording_answers_as_the_trace_does() {
@@ -77,4 +77,34 @@ fn traces_are_converted() {
         run(&["convert", &trace, out]).fine();
         assert_eq!(answer(out), answer(&trace), "{name}");
     }
+}
+
+#[test]
+fn a_real_trace_gives_the_numbers_that_its_authors_counted() {
+    let name = "a_real_trace_gives_the_numbers_that_its_authors_counted";
+    let Some(folder) = shared(name, "cloudphysics") else {
+        return;
+    };
+    let mut files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|f| f.unwrap().path());
+    let trace = files.find(|f| f.extension().is_some_and(|e| e == "vscsi"));
+    let trace = trace.expect("the folder holds a .vscsi trace");
+    let query =
+        "select op, count(*) as n, sum(bytes) as b from IOstream where type = 'Q' group by op";
+    let from = ["query", "--from", trace.to_str().unwrap()];
+    let args = [&from[..], &["--final", "--format", "json", query]].concat();
+    let out = run(&args).fine();
+    let rows = out
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
+    let rows: Vec<_> = rows.collect();
+    let count = |op: &str| {
+        rows.iter().find(|r| r["op"] == op).unwrap()["n"]
+            .as_i64()
+            .unwrap()
+    };
+    assert_eq!((count("r"), count("w"), rows.len()), (46_974, 66_898, 2));
+    let bytes: i64 = rows.iter().map(|r| r["b"].as_i64().unwrap()).sum();
+    assert_eq!(bytes, 4_205_978_112);
 }
