@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
+use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
 
 use super::choices::Choices;
 use crate::support::Row;
@@ -17,8 +17,17 @@ pub fn catalog() -> Catalog {
             ("b", Type::Int),
             ("t", Type::Text),
             ("f", Type::Float),
+            ("g", Type::Bool),
+            ("w", Type::Time),
         ];
-        let fields = fields.map(|(name, ty)| Field::new(name, ty).nullable());
+        let unit = |ty| {
+            if ty == Type::Time {
+                Unit::Nanoseconds
+            } else {
+                Unit::None
+            }
+        };
+        let fields = fields.map(|(name, ty)| Field::new(name, ty).unit(unit(ty)).nullable());
         Declaration {
             name: name.into(),
             shape,
@@ -78,6 +87,7 @@ pub fn feed(choices: &mut Choices<'_>) -> Vec<Event> {
 fn row(choices: &mut Choices<'_>) -> Row {
     let int = |x: Option<i64>| x.map_or(Value::Null, Value::Int);
     let text = |x: Option<&str>| x.map_or(Value::Null, Value::text);
+    let bool = |x: Option<bool>| x.map_or(Value::Null, Value::Bool);
     let float = |x: Option<f64>| x.map_or(Value::Null, Value::Float);
     vec![
         int(choices.one(&[Some(1), Some(0), Some(2), None])),
@@ -85,5 +95,7 @@ fn row(choices: &mut Choices<'_>) -> Row {
         text(choices.one(&[Some("x"), Some("y"), None])),
         // Halves add up without rounding, so that equal sums are equal to the last bit.
         float(choices.one(&[Some(1.0), Some(0.5), Some(-2.0), None])),
+        bool(choices.one(&[Some(true), Some(false), None])),
+        int(choices.one(&[Some(5), Some(6), Some(8), None])),
     ]
 }

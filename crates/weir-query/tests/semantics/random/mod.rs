@@ -197,7 +197,7 @@ fn names() -> Vec<String> {
 fn listing(feed: &[Event]) -> String {
     let names = names();
     let mut text = String::from(
-        "stream s (a int, b int, t text, f float)\nrelation r (a int, b int, t text, f float)\n",
+        "ticks\nstream s (a int, b int, t text, f float, g bool, w time)\nstream u (a int, b int, t text, f float, g bool, w time)\nrelation r (a int, b int, t text, f float, g bool, w time)\n",
     );
     for event in feed {
         let _ = match event {

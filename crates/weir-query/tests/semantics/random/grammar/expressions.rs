@@ -16,39 +16,65 @@ impl Grammar<'_, '_> {
             return fitting[self.choices.pick(fitting.len())].clone();
         }
         let depth = depth - 1;
-        match (kind, self.choices.pick(6)) {
-            (_, 0) => self.literal(kind),
-            (_, 1) => format!(
-                "CASE WHEN {} THEN {} ELSE {} END",
-                self.condition(columns, depth),
-                self.value(columns, kind, depth),
-                self.value(columns, kind, depth)
-            ),
-            (_, 2) => format!(
-                "coalesce({}, {})",
-                self.value(columns, kind, depth),
-                self.value(columns, kind, depth)
-            ),
-            (Kind::Int, 3) => format!("-({})", self.value(columns, kind, depth)),
-            (Kind::Int, _) | (Kind::Float, 3 | 4) => {
-                let ops: &[&str] = match kind {
-                    Kind::Int => &["+", "-", "*", "/", "%"],
-                    _ => &["+", "-", "*"],
-                };
-                let op = self.choices.one(ops);
-                format!(
-                    "({} {op} {})",
-                    self.value(columns, kind, depth),
-                    self.value(columns, kind, depth)
-                )
+        let mut one = |kind| self.value(columns, kind, depth);
+        let (x, y) = (one(kind), one(kind));
+        let common = self.choices.pick(10);
+        match common {
+            0 => return self.literal(kind),
+            1 => {
+                let condition = self.condition(columns, depth);
+                return format!("CASE WHEN {condition} THEN {x} ELSE {y} END");
             }
-            (Kind::Text, _) => format!(
-                "{} || {}",
-                self.value(columns, kind, depth),
-                self.value(columns, kind, depth)
+            2 => return format!("coalesce({x}, {y})"),
+            3 => return format!("nullif({x}, {y})"),
+            4 if kind != Kind::Bool => {
+                let name = self.choices.one(&["greatest", "least"]);
+                return format!("{name}({x}, {y})");
+            }
+            _ => {}
+        }
+        match kind {
+            Kind::Int => self.integer(columns, &x, &y, depth),
+            Kind::Float => match self.choices.pick(5) {
+                0 => format!("CAST({} AS float)", self.value(columns, Kind::Int, depth)),
+                1 => format!("{}({x})", self.choices.one(&["abs", "floor", "round"])),
+                _ => format!("({x} {} {y})", self.choices.one(&["+", "-", "*"])),
+            },
+            Kind::Text => match self.choices.pick(5) {
+                0 => format!("upper({x})"),
+                1 => format!("substr({x}, 1, 1)"),
+                2 => format!("CAST({} AS text)", self.value(columns, Kind::Int, depth)),
+                3 => format!("concat({x}, {y})"),
+                _ => format!("{x} || {y}"),
+            },
+            Kind::Bool => format!("({})", self.condition(columns, depth)),
+            Kind::Time => format!(
+                "CAST({} AS timestamp)",
+                self.value(columns, Kind::Int, depth)
             ),
-            (Kind::Float, _) => format!("CAST({} AS float)", self.value(columns, Kind::Int, depth)),
-            (Kind::Opaque, _) => unreachable!("nothing is computed with it"),
+            Kind::Opaque => unreachable!("nothing is computed with it"),
+        }
+    }
+
+    fn integer(&mut self, columns: &[(String, Kind)], x: &str, y: &str, depth: usize) -> String {
+        match self.choices.pick(10) {
+            0 => format!("-({x})"),
+            1 => format!("{}({x})", self.choices.one(&["abs", "sign"])),
+            2 => format!("length({})", self.value(columns, Kind::Text, depth)),
+            3 => format!(
+                "CAST({} AS integer)",
+                self.value(columns, Kind::Text, depth)
+            ),
+            4 => format!(
+                "CAST({} AS integer)",
+                self.value(columns, Kind::Float, depth)
+            ),
+            5 => format!(
+                "CAST({} - {} AS integer)",
+                self.value(columns, Kind::Time, depth),
+                self.value(columns, Kind::Time, depth)
+            ),
+            _ => format!("({x} {} {y})", self.choices.one(&["+", "-", "*", "/", "%"])),
         }
     }
 
@@ -57,6 +83,8 @@ impl Grammar<'_, '_> {
             Kind::Int => self.choices.one(&["1", "0", "2"]).into(),
             Kind::Text => self.choices.one(&["'x'", "'y'", "''"]).into(),
             Kind::Float | Kind::Opaque => self.choices.one(&["0.5", "1.0"]).into(),
+            Kind::Bool => self.choices.one(&["true", "false"]).into(),
+            Kind::Time => format!("CAST({} AS timestamp)", self.choices.one(&[6, 5])),
         }
     }
 
@@ -70,18 +98,30 @@ impl Grammar<'_, '_> {
                 _ => format!("NOT ({left})"),
             };
         }
-        let kind = self
-            .choices
-            .one(&[Kind::Int, Kind::Int, Kind::Text, Kind::Float]);
+        let kind = self.any_kind();
         let x = self.value(columns, kind, depth);
+        if kind == Kind::Bool && self.choices.once_in(2) {
+            return x;
+        }
         match (kind, self.choices.pick(8)) {
             (_, 0..=2) => {
-                let op = self.choices.one(&["=", "<", ">=", "<>", ">", "<="]);
+                let ops = match kind {
+                    Kind::Bool => &["=", "<>"][..],
+                    _ => &["=", "<", ">=", "<>", ">", "<="],
+                };
+                let op = self.choices.one(ops);
                 format!("{x} {op} {}", self.value(columns, kind, depth))
             }
             (_, 3) => format!("{x} IS NULL"),
             (_, 4) => format!("{x} IS NOT NULL"),
-            (Kind::Text, 5) => format!("{x} LIKE {}", self.choices.one(&["'x%'", "'%y'", "'_'"])),
+            (Kind::Text, 5) => {
+                let not = self.choices.one(&["", "NOT "]);
+                format!(
+                    "{x} {not}LIKE {}",
+                    self.choices.one(&["'x%'", "'%y'", "'_'"])
+                )
+            }
+            (Kind::Bool, _) => format!("NOT {x}"),
             (_, 5) => {
                 let not = self.choices.one(&["", "NOT "]);
                 format!(
@@ -108,12 +148,13 @@ impl Grammar<'_, '_> {
         ordered: bool,
     ) -> (String, Kind) {
         let kind = self.choices.one(&[Kind::Int, Kind::Float]);
+        let any = self.any_kind();
         match self.choices.pick(12) {
-            0..=4 => (self.aggregate_of(columns, kind), kind),
-            5 => (self.aggregate_of(columns, Kind::Text), Kind::Text),
+            0..=3 => (self.aggregate_of(columns, kind), kind),
+            4 | 5 if any != Kind::Bool => (self.aggregate_of(columns, any), any),
             6 if ordered => {
                 let name = self.choices.one(&["first", "last"]);
-                (format!("{name}({})", self.value(columns, kind, 0)), kind)
+                (format!("{name}({})", self.value(columns, any, 0)), any)
             }
             7 => {
                 let x = self.value(columns, Kind::Int, 0);
@@ -127,7 +168,7 @@ impl Grammar<'_, '_> {
                 (format!("median({x})"), Kind::Opaque)
             }
             9 => {
-                let x = self.value(columns, Kind::Text, 0);
+                let x = self.value(columns, any, 0);
                 (format!("top({x}, 2)"), Kind::Opaque)
             }
             10 => {
@@ -150,9 +191,11 @@ impl Grammar<'_, '_> {
         let distinct = self.choices.one(&["", "", "DISTINCT "]);
         let which = self.choices.pick(5);
         match (kind, which) {
+            // Truth has no least and no greatest.
+            (Kind::Bool, _) => format!("count(*) > {}", which),
             (Kind::Int, 0) => "count(*)".into(),
             (Kind::Int, 1) => {
-                let of = self.choices.one(&[Kind::Int, Kind::Text, Kind::Float]);
+                let of = self.any_kind();
                 format!("count({distinct}{})", self.value(columns, of, 1))
             }
             (Kind::Int | Kind::Float, 2) => {

@@ -1,8 +1,10 @@
 //! Random queries: text from a grammar of what CQL offers, well typed by construction.
 
 mod expressions;
+mod tables;
 
 use super::choices::Choices;
+use tables::From;
 
 /// What a column holds, as far as the grammar cares.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,16 +12,27 @@ pub enum Kind {
     Int,
     Text,
     Float,
+    Bool,
+    Time,
     /// What is passed on but not computed with: means (which are rounded) and tallies.
     Opaque,
 }
 
-/// A table in FROM: its name there, and its columns.
-struct Table {
-    text: String,
-    columns: Vec<(String, Kind)>,
-    /// Whether the rows have an order that is defined, so that there is a first and a last.
-    ordered: bool,
+/// The columns of every source.
+const COLUMNS: [(&str, Kind); 6] = [
+    ("a", Kind::Int),
+    ("b", Kind::Int),
+    ("t", Kind::Text),
+    ("f", Kind::Float),
+    ("g", Kind::Bool),
+    ("w", Kind::Time),
+];
+
+/// A query with a name.
+struct View {
+    name: String,
+    kinds: Vec<Kind>,
+    is_stream: bool,
 }
 
 /// Writes queries by `choices`.
@@ -28,6 +41,7 @@ pub struct Grammar<'a, 'b> {
     names: usize,
     /// Whether the relation `r` may be read.
     relations: bool,
+    views: Vec<View>,
 }
 
 impl<'a, 'b> Grammar<'a, 'b> {
@@ -37,12 +51,22 @@ impl<'a, 'b> Grammar<'a, 'b> {
             choices,
             names: 0,
             relations,
+            views: Vec::new(),
         }
     }
 
     /// A whole query.
     pub fn query(&mut self) -> String {
+        let mut views = Vec::new();
+        while views.len() < 2 && self.choices.once_in(4) {
+            views.push(self.view());
+        }
+        let with = match views.is_empty() {
+            true => String::new(),
+            false => format!("WITH {} ", views.join(", ")),
+        };
         let (body, _) = self.relation(2, None);
+        let body = format!("{with}{body}");
         match self.choices.pick(8) {
             5 => format!("Istream({body})"),
             6 => format!("Dstream({body})"),
@@ -52,6 +76,35 @@ impl<'a, 'b> Grammar<'a, 'b> {
             ),
             _ => body,
         }
+    }
+
+    /// `name AS (query)`: a relation, or a selection of a source that stays a stream.
+    fn view(&mut self) -> String {
+        let name = format!("v{}", self.views.len());
+        let is_stream = self.choices.once_in(2);
+        let (query, kinds) = if is_stream {
+            let source = self.choices.one(&["s", "u"]);
+            let columns = COLUMNS.map(|(column, kind)| (column.to_string(), kind));
+            let condition = self.condition(&columns, 1);
+            let kinds = self.kinds(&columns);
+            let values = kinds.iter().map(|kind| self.value(&columns, *kind, 1));
+            let items = values
+                .enumerate()
+                .map(|(i, value)| format!("{value} AS c{i}"));
+            let items = items.collect::<Vec<_>>().join(", ");
+            (
+                format!("SELECT {items} FROM {source} WHERE {condition}"),
+                kinds,
+            )
+        } else {
+            self.relation(1, None)
+        };
+        self.views.push(View {
+            name: name.clone(),
+            kinds,
+            is_stream,
+        });
+        format!("{name} AS ({query})")
     }
 
     /// A query that gives a relation, with columns of these kinds if any are asked for.
@@ -74,19 +127,24 @@ impl<'a, 'b> Grammar<'a, 'b> {
                 (format!("{first} {op} {second}"), kinds)
             }
             6 => {
-                let key = self.choices.pick(kinds.len());
-                let order = self.choices.one(&[
-                    "",
-                    " DESC",
-                    " NULLS FIRST",
-                    " NULLS LAST",
-                    " DESC NULLS FIRST",
-                    " DESC NULLS LAST",
-                ]);
-                let limit = self.choices.one(&[1, 2, 3]);
+                let mut keys = Vec::new();
+                for _ in 0..self.choices.one(&[1, 2]) {
+                    let key = self.choices.pick(kinds.len());
+                    let order = self.choices.one(&[
+                        "",
+                        " DESC",
+                        " NULLS FIRST",
+                        " NULLS LAST",
+                        " DESC NULLS FIRST",
+                        " DESC NULLS LAST",
+                    ]);
+                    keys.push(format!("c{key}{order}"));
+                }
+                let limit = self.choices.one(&[1, 2, 3, 5]);
                 let offset = self.choices.one(&["", " OFFSET 1"]);
+                let keys = keys.join(", ");
                 (
-                    format!("{first} ORDER BY c{key}{order} LIMIT {limit}{offset}"),
+                    format!("{first} ORDER BY {keys} LIMIT {limit}{offset}"),
                     kinds,
                 )
             }
@@ -96,7 +154,12 @@ impl<'a, 'b> Grammar<'a, 'b> {
 
     /// SELECT .. FROM .. WHERE .. GROUP BY .. HAVING
     fn block(&mut self, depth: usize, kinds: Option<&[Kind]>) -> (String, Vec<Kind>) {
-        let (from, columns, mut ordered, mut conditions) = self.from(depth);
+        let From {
+            text: from,
+            columns,
+            mut ordered,
+            mut conditions,
+        } = self.from(depth);
         while conditions.len() < 2 && self.choices.once_in(4) {
             let condition = self.condition(&columns, 1);
             conditions.push(condition);
@@ -201,135 +264,42 @@ impl<'a, 'b> Grammar<'a, 'b> {
     fn kinds(&mut self, columns: &[(String, Kind)]) -> Vec<Kind> {
         let count = self.choices.one(&[1, 2, 3]);
         let opaque = columns.iter().any(|(_, k)| *k == Kind::Opaque);
-        let kinds = [Kind::Int, Kind::Text, Kind::Float, Kind::Int, Kind::Opaque];
-        let kinds = if opaque { &kinds[..] } else { &kinds[..4] };
-        (0..count).map(|_| self.choices.one(kinds)).collect()
-    }
-
-    /// Tables, their columns, whether they are in order, and conditions that tie them together.
-    fn from(&mut self, depth: usize) -> (String, Vec<(String, Kind)>, bool, Vec<String>) {
-        let first = self.table(depth);
-        let (mut text, mut columns, mut ordered) = (first.text, first.columns, first.ordered);
-        // ON sees what is joined since the last comma, WHERE sees all.
-        let mut joined = columns.clone();
-        let mut conditions = Vec::new();
-        for _ in 0..self.choices.one(&[0, 0, 1, 0, 1, 2]) {
-            let next = self.table(depth.saturating_sub(1));
-            ordered = false;
-            let kind = self
-                .choices
-                .one(&[Kind::Int, Kind::Int, Kind::Text, Kind::Float]);
-            let join = self.choices.pick(7);
-            let seen = if join < 2 { &columns } else { &joined };
-            let mut tie = format!(
-                "{} {} {}",
-                self.value(seen, kind, 0),
-                self.choices.one(&["=", "=", "=", "<", "<>"]),
-                self.value(&next.columns, kind, 0)
-            );
-            if self.choices.once_in(4) {
-                let both = [&seen[..], &next.columns[..]].concat();
-                tie = format!("{tie} AND {}", self.condition(&both, 1));
-            }
-            match join {
-                0 | 1 => {
-                    text = format!("{text}, {}", next.text);
-                    conditions.push(tie);
-                    joined.clear();
-                }
-                2 => text = format!("{text} CROSS JOIN {}", next.text),
-                _ => {
-                    let kind = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"][join - 3];
-                    text = format!("{text} {kind} {} ON {tie}", next.text);
-                }
-            }
-            joined.extend(next.columns.clone());
-            columns.extend(next.columns);
-        }
-        (text, columns, ordered, conditions)
-    }
-
-    fn table(&mut self, depth: usize) -> Table {
-        let name = format!("x{}", self.names);
-        self.names += 1;
-        let source = match self.choices.pick(10) {
-            0..=3 => "s",
-            4..=6 => "u",
-            7 if self.relations => "r",
-            8 if depth > 0 => {
-                let (query, kinds) = self.relation(depth - 1, None);
-                return Table {
-                    text: format!("({query}) AS {name}"),
-                    columns: derived(&name, &kinds),
-                    ordered: false,
-                };
-            }
-            9 if depth > 0 => {
-                let (query, kinds) = self.relation(depth - 1, None);
-                let stream = self.choices.one(&["Istream", "Dstream", "Rstream"]);
-                // Rows of one instant have no order here, so that no window may count them.
-                let window = self.time_window();
-                return Table {
-                    text: format!("({stream}({query})){window} AS {name}"),
-                    columns: derived(&name, &kinds),
-                    ordered: false,
-                };
-            }
-            _ => "s",
+        let any = |grammar: &mut Self| match opaque && grammar.choices.once_in(4) {
+            true => Kind::Opaque,
+            false => grammar.any_kind(),
         };
-        let window = if source == "r" {
-            String::new()
-        } else {
-            self.window()
-        };
-        let columns = [
-            ("a", Kind::Int),
-            ("b", Kind::Int),
-            ("t", Kind::Text),
-            ("f", Kind::Float),
-        ];
-        Table {
-            text: format!("{source}{window} AS {name}"),
-            columns: columns
-                .map(|(column, kind)| (format!("{name}.{column}"), kind))
-                .to_vec(),
-            // From a partitioned window equal values may leave in another order than they came.
-            ordered: source != "r" && !window.contains("Partition"),
-        }
+        (0..count).map(|_| any(self)).collect()
     }
 
-    fn window(&mut self) -> String {
-        match self.choices.pick(8) {
-            6 => format!(" [Rows {}]", self.choices.one(&[1, 2, 3])),
-            7 => format!(
-                " [Partition By {} Rows {}]",
-                self.choices.one(&["a", "t", "a, t"]),
-                self.choices.one(&[1, 2])
-            ),
-            _ => self.time_window(),
-        }
-    }
-
-    fn time_window(&mut self) -> String {
-        let slide = self
-            .choices
-            .one(&["", "", " Slide 2 s", " Slide 3 s", " Slide 5 s"]);
-        match self.choices.pick(5) {
-            0 => String::new(),
-            1 | 2 => format!(" [Range {} s{slide}]", self.choices.one(&[3, 1, 2, 5])),
-            3 => " [Now]".into(),
-            _ => format!(" [Range Unbounded{slide}]"),
-        }
+    /// A kind that can be computed with.
+    fn any_kind(&mut self) -> Kind {
+        use Kind::{Bool, Float, Int, Text, Time};
+        self.choices
+            .one(&[Int, Int, Text, Float, Int, Text, Time, Bool])
     }
 
     fn subquery_condition(&mut self, depth: usize, columns: &[(String, Kind)]) -> String {
         let kind = self.choices.one(&[Kind::Int, Kind::Text]);
         let not = self.choices.one(&["", "NOT "]);
-        match self.choices.pick(3) {
+        match self.choices.pick(4) {
             0 => {
                 let x = self.value(columns, kind, 0);
                 let (query, _) = self.relation(depth, Some(&[kind]));
                 format!("{x} {not}IN ({query})")
+            }
+            3 => {
+                let x = self.value(columns, kind, 0);
+                let inner = self.table(0);
+                let y = self.value(&inner.columns, kind, 0);
+                let (left, right) = (
+                    self.value(&inner.columns, Kind::Int, 0),
+                    self.value(columns, Kind::Int, 0),
+                );
+                let op = self.choices.one(&["=", "=", "<"]);
+                format!(
+                    "{x} {not}IN (SELECT {y} FROM {} WHERE {left} {op} {right})",
+                    inner.text
+                )
             }
             1 => {
                 let (query, _) = self.relation(depth, None);
@@ -349,11 +319,4 @@ impl<'a, 'b> Grammar<'a, 'b> {
             }
         }
     }
-}
-
-fn derived(name: &str, kinds: &[Kind]) -> Vec<(String, Kind)> {
-    let columns = kinds.iter().enumerate();
-    columns
-        .map(|(i, kind)| (format!("{name}.c{i}"), *kind))
-        .collect()
 }

@@ -1,0 +1,172 @@
+//! Random tables in FROM: sources and views under windows, subqueries, joins.
+
+use super::{COLUMNS, Grammar, Kind};
+
+/// A table in FROM, and its columns.
+pub(super) struct Table {
+    pub text: String,
+    pub columns: Vec<(String, Kind)>,
+    /// Whether it is a source, with the columns of all sources.
+    is_source: bool,
+    /// Whether the rows have an order that is defined, so that there is a first and a last.
+    ordered: bool,
+}
+
+/// What stands in FROM.
+pub(super) struct From {
+    pub text: String,
+    pub columns: Vec<(String, Kind)>,
+    /// Whether the rows have an order that is defined.
+    pub ordered: bool,
+    /// What ties the tables together, for WHERE.
+    pub conditions: Vec<String>,
+}
+
+impl Grammar<'_, '_> {
+    /// One to three tables.
+    pub(super) fn from(&mut self, depth: usize) -> From {
+        let first = self.table(depth);
+        let mut from = From {
+            text: first.text,
+            columns: first.columns.clone(),
+            ordered: first.ordered,
+            conditions: Vec::new(),
+        };
+        // ON sees what is joined since the last comma, WHERE sees all.
+        let mut joined = first.columns;
+        let mut alone_since_comma = first.is_source;
+        for _ in 0..self.choices.one(&[0, 0, 1, 0, 1, 2]) {
+            let next = self.table(depth.saturating_sub(1));
+            from.ordered = false;
+            let join = self.choices.pick(8);
+            let using = join == 7 && alone_since_comma && next.is_source;
+            let seen = if join < 2 { &from.columns } else { &joined };
+            let tie = self.tie(seen, &next.columns);
+            let kinds = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"];
+            match join {
+                0 | 1 => {
+                    from.text += &format!(", {}", next.text);
+                    from.conditions.push(tie);
+                    joined.clear();
+                }
+                2 => from.text += &format!(" CROSS JOIN {}", next.text),
+                7 if using => {
+                    let kind = self.choices.one(&kinds[..3]);
+                    let columns = self.choices.one(&["a", "t", "a, t"]);
+                    from.text += &format!(" {kind} {} USING ({columns})", next.text);
+                }
+                _ => {
+                    let kind = kinds[(join - 3) % 4];
+                    from.text += &format!(" {kind} {} ON {tie}", next.text);
+                }
+            }
+            alone_since_comma = join < 2 && next.is_source;
+            joined.extend(next.columns.clone());
+            from.columns.extend(next.columns);
+        }
+        from
+    }
+
+    /// A condition over columns of two sides.
+    fn tie(&mut self, left: &[(String, Kind)], right: &[(String, Kind)]) -> String {
+        let kind = self.any_kind();
+        let ops = match kind {
+            Kind::Bool => &["=", "=", "<>"][..],
+            _ => &["=", "=", "=", "<", "<>"],
+        };
+        let tie = format!(
+            "{} {} {}",
+            self.value(left, kind, 0),
+            self.choices.one(ops),
+            self.value(right, kind, 0)
+        );
+        if self.choices.once_in(4) {
+            let both = [left, right].concat();
+            return format!("{tie} AND {}", self.condition(&both, 1));
+        }
+        tie
+    }
+
+    /// A source, a view or a subquery, with its window.
+    pub(super) fn table(&mut self, depth: usize) -> Table {
+        let name = format!("x{}", self.names);
+        self.names += 1;
+        match self.choices.pick(11) {
+            1 | 4..=6 => self.source("u", &name),
+            7 if self.relations => self.source("r", &name),
+            8 if depth > 0 => {
+                let (query, kinds) = self.relation(depth - 1, None);
+                derived(&name, format!("({query})"), &kinds)
+            }
+            9 if depth > 0 => {
+                let (query, kinds) = self.relation(depth - 1, None);
+                let stream = self.choices.one(&["Istream", "Dstream", "Rstream"]);
+                // Rows of one instant have no order here, so that no window may count them.
+                let window = self.time_window();
+                derived(&name, format!("({stream}({query})){window}"), &kinds)
+            }
+            10 if !self.views.is_empty() => {
+                let view = self.choices.pick(self.views.len());
+                let window = match self.views[view].is_stream {
+                    true => self.window("c0"),
+                    false => String::new(),
+                };
+                let view = &self.views[view];
+                derived(&name, format!("{}{window}", view.name), &view.kinds)
+            }
+            _ => self.source("s", &name),
+        }
+    }
+
+    fn source(&mut self, source: &str, name: &str) -> Table {
+        let window = match source {
+            "r" => String::new(),
+            _ => {
+                let keys = self.choices.one(&["a", "t", "a, t", "g"]);
+                self.window(keys)
+            }
+        };
+        let column = |(column, kind)| (format!("{name}.{column}"), kind);
+        Table {
+            text: format!("{source}{window} AS {name}"),
+            columns: COLUMNS.map(column).to_vec(),
+            is_source: true,
+            // From a partitioned window equal values may leave in another order than they came.
+            ordered: source != "r" && !window.contains("Partition"),
+        }
+    }
+
+    fn window(&mut self, keys: &str) -> String {
+        match self.choices.pick(8) {
+            6 => format!(" [Rows {}]", self.choices.one(&[1, 2, 3])),
+            7 => {
+                let rows = self.choices.one(&[1, 2]);
+                format!(" [Partition By {keys} Rows {rows}]")
+            }
+            _ => self.time_window(),
+        }
+    }
+
+    fn time_window(&mut self) -> String {
+        let slides = ["", "", " Slide 2 s", " Slide 3 s", " Slide 5 s"];
+        let slide = self.choices.one(&slides);
+        match self.choices.pick(5) {
+            0 => String::new(),
+            1 | 2 => format!(" [Range {} s{slide}]", self.choices.one(&[3, 1, 2, 5])),
+            3 => " [Now]".into(),
+            _ => format!(" [Range Unbounded{slide}]"),
+        }
+    }
+}
+
+fn derived(name: &str, text: String, kinds: &[Kind]) -> Table {
+    let columns = kinds.iter().enumerate();
+    Table {
+        text: format!("{text} AS {name}"),
+        columns: columns
+            .map(|(i, kind)| (format!("{name}.c{i}"), *kind))
+            .collect(),
+        is_source: false,
+        ordered: false,
+    }
+}
