@@ -22,6 +22,8 @@ pub(super) struct KeyPacker {
 struct Field {
     word: usize,
     shift: u32,
+    /// Whether it needs all 64 bits.
+    whole: bool,
     /// The bit that says NULL, for values that need all 64 bits of their word; the others use 0.
     null: Option<(usize, u64)>,
 }
@@ -86,28 +88,40 @@ impl KeyPacker {
     pub(super) fn new(types: &[Type]) -> KeyPacker {
         let mut layout = Layout::default();
         let mut flags: Option<(usize, u32, u32)> = None;
-        let mut field = |ty: &Type| {
-            if !matches!(ty, Type::Int | Type::Time | Type::Float) {
-                let (word, shift) = layout.half();
-                return Field {
-                    word,
-                    shift,
-                    null: None,
-                };
-            }
-            let word = layout.whole();
-            let (flag_word, shift, used) = match flags {
+        let mut packer = KeyPacker::without_nulls(types, &mut layout);
+        for field in packer.fields.iter_mut().filter(|f| f.whole) {
+            let (word, shift, used) = match flags {
                 Some((word, shift, used)) if used < 32 => (word, shift, used),
                 _ => {
                     let (word, shift) = layout.half();
                     (word, shift, 0)
                 }
             };
-            flags = Some((flag_word, shift, used + 1));
+            flags = Some((word, shift, used + 1));
+            field.null = Some((word, 1 << (shift + used)));
+        }
+        packer.width = layout.words;
+        packer
+    }
+
+    /// For keys of these types of which none with a NULL in it is looked at.
+    pub(super) fn of_known(types: &[Type]) -> KeyPacker {
+        KeyPacker::without_nulls(types, &mut Layout::default())
+    }
+
+    fn without_nulls(types: &[Type], layout: &mut Layout) -> KeyPacker {
+        let mut field = |ty: &Type| {
+            let whole = matches!(ty, Type::Int | Type::Time | Type::Float);
+            let (word, shift) = if whole {
+                (layout.whole(), 0)
+            } else {
+                layout.half()
+            };
             Field {
                 word,
-                shift: 0,
-                null: Some((flag_word, 1 << (shift + used))),
+                shift,
+                whole,
+                null: None,
             }
         };
         let fields = types.iter().map(&mut field).collect();
@@ -206,6 +220,7 @@ fn mark_nulls(words: &mut [u64], width: usize, field: &Field, column: &Column, l
                 row[field.word] = 0;
                 row[word] |= flag;
             }
+            None if field.whole => row[field.word] = 0,
             None => row[field.word] &= !(u64::from(u32::MAX) << field.shift),
         }
     }

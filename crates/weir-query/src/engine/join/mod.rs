@@ -5,26 +5,31 @@
 //! 2. The residual condition is evaluated for all candidate pairs of a step at once.
 //! 3. For an inner join these are the result. For the others [`settle`] goes through them in order and sees to rows without partner.
 
+mod arrivals;
 mod settle;
 mod side;
 #[cfg(test)]
 mod tests;
 
-use arrow_buffer::{BooleanBuffer, ScalarBuffer};
+use arrow_buffer::BooleanBuffer;
 use weir_model::{Batch, Column, Type, Value};
 
+use self::arrivals::Arrivals;
 use self::settle::{Event, settle};
 use self::side::{Chain, NONE, Side};
 use super::by_time;
 use super::describe::result_too_big;
-use super::eval::{self, eval, true_rows};
-use super::gather::{concat_batches, take_batch, take_columns, weights};
-use super::keys::{KeyPacker, Keys};
+use super::eval::{self, true_rows};
+use super::gather::{concat_batches, take_batch};
+use super::keys::KeyPacker;
 use super::operator::{Operator, Span};
 use super::table::KeyTable;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::EvalError;
-use crate::plan::{JoinKind, Plan};
+use crate::plan::{JoinKind, Node, Plan, Window};
+
+/// How many rows are looked ahead.
+const BLOCK_ROWS: usize = 128;
 
 /// A join with the rows of both sides.
 pub(super) struct Join {
@@ -42,18 +47,6 @@ pub(super) struct Join {
     sides: [Side; 2],
 }
 
-/// Rows of one side that take part in a step.
-struct Arrivals {
-    keys: Keys,
-    /// Which have a NULL in their key.
-    is_null: Option<Vec<bool>>,
-    weights: ScalarBuffer<i64>,
-    /// Where those that come are stored; [`NONE`] for those that go.
-    slots: Vec<u32>,
-    /// The rows' keys in the side's index, if it has one.
-    row_keys: Option<Keys>,
-}
-
 /// Candidate pairs, in order.
 #[derive(Default)]
 pub(super) struct Pairs {
@@ -62,6 +55,9 @@ pub(super) struct Pairs {
     /// The slots on the left and on the right.
     slots: [Vec<u32>; 2],
 }
+
+/// Candidate pairs, and what came and went.
+type Found = (Pairs, Vec<Event>);
 
 impl Join {
     /// `left` joined with `right`.
@@ -76,7 +72,7 @@ impl Join {
             _ => residual.cloned(),
         };
         let types: Vec<Type> = on.iter().map(|(l, _)| l.ty()).collect();
-        let packer = KeyPacker::new(&types);
+        let packer = KeyPacker::of_known(&types);
         let (left_on, right_on) = on.iter().cloned().unzip();
         Join {
             kind,
@@ -86,211 +82,200 @@ impl Join {
             packer,
             chains: Vec::new(),
             unknown: Default::default(),
-            sides: [Side::new(&left.schema), Side::new(&right.schema)],
+            sides: [left, right].map(|p| Side::new(&p.schema, goes_in_order(p))),
         }
     }
 
     /// Takes both sides' rows in and finds the candidate pairs.
-    fn meet(&mut self, inputs: [&Batch; 2], span: Span) -> Result<(Pairs, Vec<Event>), EvalError> {
+    fn meet(&mut self, inputs: [&Batch; 2], span: Span) -> Result<Found, EvalError> {
         let rows = [self.arrive(0, inputs[0])?, self.arrive(1, inputs[1])?];
         let pairs_max = span.bytes_max / 64;
-        let mut pairs = Pairs::default();
-        let mut events = Vec::new();
+        let mut found = (Pairs::default(), Vec::new());
         let split = inputs[0].len();
-        for at in by_time::merge(&inputs[0].ts, &inputs[1].ts) {
-            let side = usize::from(at as usize >= split);
-            let row = at as usize - side * split;
-            let ts = inputs[side].ts[row];
-            if rows[side].is_null.as_ref().is_some_and(|n| n[row]) && self.kind != JoinKind::NotIn {
-                // It meets nobody and is not kept, but it may be shown.
-                let (slot, weight) = (rows[side].slots[row], rows[side].weights[row]);
-                self.sides[side].slots.retire(slot);
-                events.push(Event {
-                    ts,
-                    side,
-                    slot,
-                    weight,
-                    is_new: true,
-                    pairs_end: pairs.ts.len(),
-                });
-            } else if rows[side].weights[row] > 0 {
-                self.come(side, &rows[side], row, ts, &mut pairs, &mut events);
-            } else {
-                self.go(
-                    side,
-                    &rows[side],
-                    row,
-                    inputs[side],
-                    &mut pairs,
-                    &mut events,
+        for block in by_time::merge(&inputs[0].ts, &inputs[1].ts).chunks(BLOCK_ROWS) {
+            let place = |&at: &u32| match (at as usize).checked_sub(split) {
+                None => (0, at as usize),
+                Some(row) => (1, row),
+            };
+            for side in [0, 1] {
+                let own = block.iter().map(place).filter(|(s, _)| *s == side);
+                self.table.foresee(
+                    &rows[side].keys,
+                    own.filter_map(|(_, row)| rows[side].at(row)),
                 );
             }
-            if pairs.ts.len() > pairs_max {
-                return Err(result_too_big("the join", span.bytes_max));
-            }
-        }
-        Ok((pairs, events))
-    }
-
-    /// Packs the keys of a side's rows, and stores the rows that come.
-    fn arrive(&mut self, side: usize, batch: &Batch) -> Result<Arrivals, EvalError> {
-        let len = batch.len();
-        let view = eval::Rows {
-            columns: &batch.columns,
-            len,
-        };
-        let keys = self.on[side]
-            .iter()
-            .map(|k| eval(k, view))
-            .collect::<Result<Vec<Column>, _>>()?;
-        let is_null = any_null(&keys, len);
-        let weights = weights(batch);
-        let fleeting = self.kind != JoinKind::NotIn;
-        let is_stored = |&row: &u32| {
-            let row = row as usize;
-            weights[row] > 0 || fleeting && is_null.as_ref().is_some_and(|n| n[row])
-        };
-        let stored: Vec<u32> = (0..len as u32).filter(is_stored).collect();
-        let slots = match stored.len() == len {
-            true => self.sides[side].store(&batch.columns, len),
-            false => {
-                let columns = take_columns(&batch.columns, &stored);
-                let mut slots = vec![NONE; len];
-                for (&row, slot) in stored
-                    .iter()
-                    .zip(self.sides[side].store(&columns, stored.len()))
-                {
-                    slots[row as usize] = slot;
+            for (side, row) in block.iter().map(place) {
+                let ts = inputs[side].ts[row];
+                let weight = rows[side].weights[row];
+                match rows[side].at(row) {
+                    None => self.leave(side, ts, -weight, &mut found),
+                    Some(at) if weight > 0 => {
+                        self.come(side, &rows[side], at, ts, weight, &mut found)
+                    }
+                    Some(at) => self.go(side, &rows[side], at, ts, -weight, &mut found),
                 }
-                slots
+                if found.0.ts.len() > pairs_max {
+                    return Err(result_too_big("the join", span.bytes_max));
+                }
             }
-        };
-        let row_keys = self.sides[side].row_keys(batch);
-        Ok(Arrivals {
-            keys: self.packer.pack(&keys, len),
-            is_null,
-            weights,
-            slots,
-            row_keys,
-        })
+        }
+        Ok(found)
     }
 
-    /// Where the rows with a row's key are, as a number of the table; `None` for a NULL in the key.
-    fn number(&mut self, rows: &Arrivals, row: usize) -> Option<u32> {
-        if rows.is_null.as_ref().is_some_and(|n| n[row]) {
-            return None;
+    /// Where the rows with a row's key are, as a number of the table; [`NONE`] for a NULL in the key.
+    fn number(&mut self, rows: &Arrivals, at: usize) -> u32 {
+        if rows.is_null(at) {
+            return NONE;
         }
-        let (number, added) = self.table.find_or_add(&rows.keys, row);
+        let (number, added) = self.table.find_or_add(&rows.keys, at);
         if added {
             if self.chains.len() < self.table.numbers() {
                 self.chains.resize(self.table.numbers(), Default::default());
             }
             self.chains[number as usize] = Default::default();
         }
-        Some(number)
+        number
     }
 
+    /// Whether rows with a NULL in their key are in a chain: only NOT IN looks at them beside others.
+    fn chains_unknown(&self) -> bool {
+        self.kind == JoinKind::NotIn
+    }
+
+    fn chains(&mut self, number: u32) -> &mut [Chain; 2] {
+        match number {
+            NONE => &mut self.unknown,
+            number => &mut self.chains[number as usize],
+        }
+    }
+
+    /// A row comes.
     fn come(
         &mut self,
         side: usize,
         rows: &Arrivals,
-        row: usize,
+        at: usize,
         ts: i64,
-        pairs: &mut Pairs,
-        events: &mut Vec<Event>,
+        weight: i64,
+        found: &mut Found,
     ) {
-        let number = self.number(rows, row);
-        let chains = match number {
-            Some(number) => &mut self.chains[number as usize],
-            None => &mut self.unknown,
-        };
-        let (slot, weight) = (rows.slots[row], rows.weights[row]);
-        self.sides[side].append(&mut chains[side], slot, weight);
-        self.sides[side].note(rows.row_keys.as_ref(), row, slot);
-        self.pair(side, number, ts, slot, weight, pairs);
-        if self.kind != JoinKind::Inner {
-            events.push(Event {
-                ts,
-                side,
-                slot,
-                weight,
-                is_new: true,
-                pairs_end: pairs.ts.len(),
-            });
+        let number = self.number(rows, at);
+        let slot = rows.slots[at];
+        if number != NONE || self.chains_unknown() {
+            self.sides[side].remember(slot, number, weight);
+            let mut chain = self.chains(number)[side];
+            self.sides[side].append(&mut chain, slot);
+            self.chains(number)[side] = chain;
+            self.sides[side].note(rows.row_keys.as_ref(), at, slot);
+            self.pair(side, number, ts, slot, weight, found);
+        } else if self.sides[side].goes_in_order {
+            self.sides[side].remember(slot, number, weight);
+        } else {
+            // It meets nobody, so it is kept only for as long as it takes to show it.
+            self.sides[side].slots.retire(slot);
+        }
+        self.event(side, ts, slot, weight, true, found);
+    }
+
+    /// The oldest row of a side goes.
+    fn leave(&mut self, side: usize, ts: i64, weight: i64, found: &mut Found) {
+        for _ in 0..weight {
+            let (slot, number) = self.sides[side].oldest();
+            self.take_away(side, number, slot, 1, ts, found);
         }
     }
 
+    /// A row goes that is found by its values.
     fn go(
         &mut self,
         side: usize,
         rows: &Arrivals,
-        row: usize,
-        batch: &Batch,
-        pairs: &mut Pairs,
-        events: &mut Vec<Event>,
+        at: usize,
+        ts: i64,
+        weight: i64,
+        found: &mut Found,
     ) {
-        let ts = batch.ts[row];
-        let number = self.number(rows, row);
-        let mut left = -rows.weights[row];
+        let number = self.number(rows, at);
+        if number == NONE && !self.chains_unknown() {
+            // It was not kept; it has a slot again for as long as it takes to show that it goes.
+            let slot = rows.slots[at];
+            self.sides[side].slots.retire(slot);
+            self.event(side, ts, slot, -weight, true, found);
+            return;
+        }
+        let mut left = weight;
         while left > 0 {
-            let chains = match number {
-                Some(number) => &mut self.chains[number as usize],
-                None => &mut self.unknown,
-            };
-            let own = &mut self.sides[side];
-            let slot = own.find(chains[side], rows.row_keys.as_ref(), &batch.columns, row);
-            let gone = own.take_away(&mut chains[side], slot, left);
-            own.unnote(rows.row_keys.as_ref(), row, slot);
+            let chain = self.chains(number)[side];
+            let slot = self.sides[side].find(chain, rows.row_keys.as_ref(), &rows.columns, at);
+            let gone = left.min(self.sides[side].weight(slot));
             left -= gone;
-            self.pair(side, number, ts, slot, -gone, pairs);
-            if self.kind != JoinKind::Inner {
-                events.push(Event {
-                    ts,
-                    side,
-                    slot,
-                    weight: -gone,
-                    is_new: false,
-                    pairs_end: pairs.ts.len(),
-                });
+            if gone == self.sides[side].weight(slot) {
+                self.sides[side].unnote(rows.row_keys.as_ref(), at, slot);
+            }
+            self.take_away(side, number, slot, gone, ts, found);
+        }
+    }
+
+    /// A row goes `times` times.
+    fn take_away(
+        &mut self,
+        side: usize,
+        number: u32,
+        slot: u32,
+        times: i64,
+        ts: i64,
+        found: &mut Found,
+    ) {
+        if self.sides[side].lessen(slot, times) && (number != NONE || self.chains_unknown()) {
+            let mut chains = *self.chains(number);
+            self.sides[side].unlink(&mut chains[side], slot);
+            *self.chains(number) = chains;
+            if number != NONE && chains.iter().all(|c| c.is_empty()) {
+                self.table.remove(number);
             }
         }
-        if let Some(number) = number
-            && self.chains[number as usize].iter().all(|c| c.is_empty())
-        {
-            self.table.remove(number);
+        if number != NONE || self.chains_unknown() {
+            self.pair(side, number, ts, slot, -times, found);
+        }
+        self.event(side, ts, slot, -times, false, found);
+    }
+
+    /// Notes that a row came or went, where that alone may matter.
+    fn event(&self, side: usize, ts: i64, slot: u32, weight: i64, is_new: bool, found: &mut Found) {
+        if self.kind != JoinKind::Inner {
+            let pairs_end = found.0.ts.len();
+            found.1.push(Event {
+                ts,
+                side,
+                slot,
+                weight,
+                is_new,
+                pairs_end,
+            });
         }
     }
 
     /// The pairs that a row makes with those that the other side has now.
-    fn pair(
-        &self,
-        side: usize,
-        number: Option<u32>,
-        ts: i64,
-        slot: u32,
-        weight: i64,
-        pairs: &mut Pairs,
-    ) {
+    fn pair(&self, side: usize, number: u32, ts: i64, slot: u32, weight: i64, found: &mut Found) {
         let other = &self.sides[1 - side];
+        let pairs = &mut found.0;
         let mut add = |(partner, times): (u32, i64)| {
             pairs.ts.push(ts);
             pairs.weights.push(weight * times);
             pairs.slots[side].push(slot);
             pairs.slots[1 - side].push(partner);
         };
-        match number {
-            Some(number) => {
-                other
-                    .chain(self.chains[number as usize][1 - side])
-                    .for_each(&mut add);
-                other.chain(self.unknown[1 - side]).for_each(&mut add);
-            }
-            // Only NOT IN asks: an unknown key may equal any.
-            None => other
+        // An unknown key may equal any.
+        if number == NONE {
+            return other
                 .live()
                 .map(|slot| (slot, other.weight(slot)))
-                .for_each(&mut add),
+                .for_each(&mut add);
         }
+        other
+            .chain(self.chains[number as usize][1 - side])
+            .for_each(&mut add);
+        other.chain(self.unknown[1 - side]).for_each(&mut add);
     }
 
     /// Which candidate pairs fulfil the residual condition; `None` when all do.
@@ -346,15 +331,18 @@ impl Join {
     }
 }
 
-/// Which of `len` rows have a NULL among these columns; `None` when none has.
-fn any_null(columns: &[Column], len: usize) -> Option<Vec<bool>> {
-    let may = |c: &&Column| {
-        matches!(c, Column::Nulls(_) | Column::Tally(_))
-            || c.nulls().is_some_and(|n| n.null_count() > 0)
-    };
-    let columns: Vec<&Column> = columns.iter().filter(may).collect();
-    let is_null = |row| columns.iter().any(|c| c.is_null(row));
-    (!columns.is_empty()).then(|| (0..len).map(is_null).collect())
+/// Whether a relation's rows go in the order in which they came: those of most windows do.
+fn goes_in_order(plan: &Plan) -> bool {
+    match &plan.node {
+        Node::Window { window, .. } => {
+            matches!(
+                window,
+                Window::Now | Window::Range { .. } | Window::Rows { .. }
+            )
+        }
+        Node::Select { input, .. } | Node::Project { input, .. } => goes_in_order(input),
+        _ => false,
+    }
 }
 
 /// For `NOT IN`: that the keys of a pair are not known to differ, and `residual`.

@@ -1,5 +1,7 @@
 //! The rows of one side of a join, each in the chain of its key.
 
+use std::collections::VecDeque;
+
 use weir_model::{Batch, Column, Schema, Type};
 
 use crate::engine::keys::{KeyPacker, Keys};
@@ -40,7 +42,14 @@ pub(super) struct Side {
     /// Their values.
     pub slots: Slots,
     links: Vec<Link>,
+    /// How many rows of the other side a row is paired with, by slot, where that matters.
+    partners: Vec<i64>,
     types: Vec<Type>,
+    /// Whether rows go in the order in which they came.
+    pub goes_in_order: bool,
+    /// Where that is so: the slots in that order, and the number of each slot's key.
+    queue: VecDeque<u32>,
+    numbers: Vec<u32>,
     index: Option<Index>,
     index_wanted: bool,
 }
@@ -52,15 +61,12 @@ struct Link {
     prev: u32,
     /// How often the row is there; 0 in a free slot.
     weight: i64,
-    /// How many rows of the other side it is paired with, where that matters.
-    partners: i64,
 }
 
 const UNLINKED: Link = Link {
     next: NONE,
     prev: NONE,
     weight: 0,
-    partners: 0,
 };
 
 /// Rows by all their values, for sides where many rows share a key and do not go in the order in which they came.
@@ -75,11 +81,15 @@ struct Index {
 
 impl Side {
     /// No rows, of this schema.
-    pub(super) fn new(schema: &Schema) -> Side {
+    pub(super) fn new(schema: &Schema, goes_in_order: bool) -> Side {
         Side {
             slots: Slots::new(schema),
             links: Vec::new(),
+            partners: Vec::new(),
             types: schema.fields.iter().map(|f| f.ty).collect(),
+            goes_in_order,
+            queue: VecDeque::new(),
+            numbers: Vec::new(),
             index: None,
             index_wanted: false,
         }
@@ -114,13 +124,30 @@ impl Side {
         Some(index.packer.pack(&batch.columns, batch.len()))
     }
 
+    /// Notes a row that has come: how often, and the number of its key.
+    pub(super) fn remember(&mut self, slot: u32, number: u32, weight: i64) {
+        self.links[slot as usize] = Link { weight, ..UNLINKED };
+        if self.goes_in_order {
+            if self.numbers.len() < self.links.len() {
+                self.numbers.resize(self.links.len(), NONE);
+            }
+            self.numbers[slot as usize] = number;
+            self.queue.push_back(slot);
+        }
+    }
+
+    /// Takes out of the queue the row that came first of all, where rows go in that order; its slot and the number of its key.
+    pub(super) fn oldest(&mut self) -> (u32, u32) {
+        let slot = self
+            .queue
+            .pop_front()
+            .expect("a row that goes has come before");
+        (slot, self.numbers[slot as usize])
+    }
+
     /// Puts a row at the end of a chain.
-    pub(super) fn append(&mut self, chain: &mut Chain, slot: u32, weight: i64) {
-        self.links[slot as usize] = Link {
-            prev: chain.last,
-            weight,
-            ..UNLINKED
-        };
+    pub(super) fn append(&mut self, chain: &mut Chain, slot: u32) {
+        self.links[slot as usize].prev = chain.last;
         match chain.last {
             NONE => chain.first = slot,
             last => self.links[last as usize].next = slot,
@@ -163,13 +190,20 @@ impl Side {
         slot
     }
 
-    /// Takes a row out of a chain `times` times, or as often as it is there, and says how often.
-    pub(super) fn take_away(&mut self, chain: &mut Chain, slot: u32, times: i64) -> i64 {
-        let link = self.links[slot as usize];
-        if link.weight > times {
-            self.links[slot as usize].weight -= times;
-            return times;
+    /// A row is there `times` times less. True when it is gone; its slot is given back, but still holds its values.
+    pub(super) fn lessen(&mut self, slot: u32, times: i64) -> bool {
+        let weight = &mut self.links[slot as usize].weight;
+        *weight -= times;
+        let gone = *weight == 0;
+        if gone {
+            self.slots.retire(slot);
         }
+        gone
+    }
+
+    /// Takes a row out of a chain.
+    pub(super) fn unlink(&mut self, chain: &mut Chain, slot: u32) {
+        let link = self.links[slot as usize];
         match link.prev {
             NONE => chain.first = link.next,
             prev => self.links[prev as usize].next = link.next,
@@ -178,16 +212,11 @@ impl Side {
             NONE => chain.last = link.prev,
             next => self.links[next as usize].prev = link.prev,
         }
-        self.links[slot as usize].weight = 0;
-        self.slots.retire(slot);
-        link.weight
     }
 
-    /// Drops a row from the index, if there is one and the row is gone.
+    /// Drops a row from the index, if there is one.
     pub(super) fn unnote(&mut self, keys: Option<&Keys>, row: usize, slot: u32) {
-        if self.links[slot as usize].weight == 0
-            && let (Some(index), Some(keys)) = (&mut self.index, keys)
-        {
+        if let (Some(index), Some(keys)) = (&mut self.index, keys) {
             index.remove(keys, row, slot);
         }
     }
@@ -216,13 +245,18 @@ impl Side {
 
     /// How many rows of the other side a row is paired with.
     pub(super) fn partners(&mut self, slot: u32) -> &mut i64 {
-        &mut self.links[slot as usize].partners
+        if self.partners.len() < self.links.len() {
+            self.partners.resize(self.links.len(), 0);
+        }
+        &mut self.partners[slot as usize]
     }
 
     /// About how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         self.slots.bytes()
             + self.links.capacity() * size_of::<Link>()
+            + self.partners.capacity() * 8
+            + (self.queue.capacity() + self.numbers.capacity()) * 4
             + self.index.as_ref().map_or(0, |i| {
                 i.packer.bytes()
                     + i.table.bytes()
