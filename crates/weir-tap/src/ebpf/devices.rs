@@ -120,12 +120,21 @@ impl Devices {
         self.by_number.values()
     }
 
-    /// The whole disks with a medium that some demand wants, by their paths.
+    /// The whole disks of which every request is wanted, partitions and all: those that the kernel's counts can be held against.
+    pub fn whole_disks(&self) -> Vec<&Device> {
+        let mut disks = self.wanted_disks();
+        disks.retain(|disk| {
+            let mut parts = self.iter().filter(|p| p.disk == disk.number);
+            parts.all(|p| self.marks(p) != 0)
+        });
+        disks
+    }
+
+    /// The disks with a medium that are wanted, or a partition of which is, by their paths.
     pub fn wanted_disks(&self) -> Vec<&Device> {
         let wanted = |d: &&Device| {
-            d.number == d.disk
-                && d.present
-                && self.iter().any(|p| p.disk == d.number && p.demands != 0)
+            let mut parts = self.iter().filter(|p| p.disk == d.number);
+            d.number == d.disk && d.present && parts.any(|p| self.marks(p) != 0)
         };
         let mut disks: Vec<&Device> = self.iter().filter(wanted).collect();
         disks.sort_by_key(|d| d.path.as_str());

@@ -30,6 +30,12 @@ pub const KNOWN_BYTES: usize = 64;
 /// Devices or cgroups in one `struct known`.
 pub const SIBLINGS: usize = 4;
 
+/// Bytes of `struct state`.
+pub const STATE_BYTES: usize = 16;
+
+/// Position of `live` in `struct state`, in words of 8 bytes.
+pub const STATE_LIVE_WORD: usize = 0;
+
 /// Bytes of `struct counts`.
 pub const COUNTS_BYTES: usize = 64;
 

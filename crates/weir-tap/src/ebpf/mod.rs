@@ -21,6 +21,7 @@ mod layout;
 mod needs;
 mod order;
 mod pace;
+mod privileges;
 mod programs;
 mod rows;
 mod selection;
@@ -29,4 +30,5 @@ mod tables;
 mod tap;
 
 pub use devices::DeviceChoice;
+pub use privileges::drop_privileges;
 pub use tap::{BlockTap, LiveOptions, open};

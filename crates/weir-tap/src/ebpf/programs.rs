@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
@@ -157,6 +158,8 @@ pub struct Programs {
     pub cgroups: Shared,
     /// Counts per processor and device.
     pub counters: Shared,
+    /// Whether the programs do anything yet.
+    state: Shared,
     /// What is attached.
     pub probes: Vec<Probe>,
     // Order matters: links go before the object they hang on.
@@ -190,7 +193,9 @@ impl Programs {
         let counters = (sizes.processors * sizes.device_rows) as usize;
         let buckets = sizes.buckets as usize;
         let map = |name: &str, bytes: usize, values: usize| {
-            let table = object.maps().find(|m| m.name() == name);
+            let table = object
+                .maps()
+                .find(|m| m.name().to_string_lossy().ends_with(name));
             let table = table.expect("the object has the tables of tap.bpf.c");
             Shared::map(table.as_fd(), bytes, values).map_err(|e| no_memory(name, &e))
         };
@@ -202,25 +207,26 @@ impl Programs {
             devices: map("devices", layout::KNOWN_BYTES, known)?,
             cgroups: map("cgroups", layout::KNOWN_BYTES, known)?,
             counters: map("counters", layout::COUNTS_BYTES, counters)?,
+            state: map(".bss", layout::STATE_BYTES, 1)?,
             probes: probes.to_vec(),
             links: Vec::new(),
             object,
         })
     }
 
-    /// Attaches them: last what begins a request's life, so that whatever is begun is also finished.
+    /// Attaches them, and then lets all of them begin at once: what is begun before their eyes is finished before them too.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn attach(&mut self) -> Result<(), TapError> {
-        for probe in self.probes.iter().rev() {
+        for probe in &self.probes {
             let program = self.object.progs_mut().find(|p| p.name() == probe.program);
             let program: ProgramMut<'_> = program.expect("the object has every probe's program");
-            let link = program
-                .attach()
-                .map_err(|e| refused(probe.tracepoint, &e))?;
+            let attached = program.attach();
+            let link = attached.map_err(|e| refused(probe.tracepoint, &e))?;
             self.links.push(link);
         }
+        self.state.words()[layout::STATE_LIVE_WORD].store(1, Ordering::Release);
         Ok(())
     }
 

@@ -13,8 +13,7 @@
 
 const volatile struct config config = {};
 
-/* Entries that were opened by an unusual event while `track` is off; 0 nearly always. */
-__u64 odd = 0;
+struct state state = {};
 
 #define TABLE(name, size)                                                                          \
 	struct {                                                                                   \
@@ -40,7 +39,7 @@ TABLE(counters, sizeof(struct counts));
 static __always_inline __u64 name_of(void *pointer)
 {
 	__u64 name = (__u64)pointer;
-	void *base = &odd;
+	void *base = &state;
 
 	asm volatile("%0 -= %1" : "+r"(name) : "r"(base));
 	return name;
@@ -105,7 +104,7 @@ static __always_inline void release(__u64 request, struct entry *e)
 	if (!b)
 		return;
 	if (!config.track && e->odd)
-		__sync_fetch_and_add(&odd, -1);
+		__sync_fetch_and_add(&state.odd, -1);
 	barrier();
 	if (config.ordered)
 		*(volatile __u64 *)&b->request[way] = 0;

@@ -30,7 +30,7 @@ static __always_inline int start(struct view v)
 	struct io io = {};
 	__u64 request;
 
-	if (v.op == OP_OTHER || v.op == OP_FLUSH)
+	if (!state.live || v.op == OP_OTHER || v.op == OP_FLUSH)
 		return 0;
 	/* A flush without data is never issued: its submission is all there is to tell. */
 	if (!config.start && (v.op != OP_WRITE || v.bytes))
@@ -145,12 +145,12 @@ int on_issue(__u64 *ctx)
 	struct io io = {};
 	__u64 request;
 
-	if (v.op == OP_OTHER || (v.op == OP_FLUSH && v.flush_step))
+	if (!state.live || v.op == OP_OTHER || (v.op == OP_FLUSH && v.flush_step))
 		return 0;
 	request = name_of(v.rq);
 	if (!config.start && !select_at_issue(&io, &v))
 		return 0;
-	if (config.track || unlikely(odd))
+	if (config.track || unlikely(state.odd))
 		e = find(request);
 	if (e && issued_again(e, &v, request))
 		return 0;
@@ -216,7 +216,7 @@ static __always_inline void keep_odd(__u64 request, struct io *io)
 	e->changed = CHANGED;
 	e->odd_ns = bpf_ktime_get_ns();
 	if (!config.track)
-		__sync_fetch_and_add(&odd, 1);
+		__sync_fetch_and_add(&state.odd, 1);
 }
 
 SEC("tp_btf/block_rq_requeue")
@@ -227,9 +227,9 @@ int on_requeue(__u64 *ctx)
 	struct entry *e = NULL;
 	struct io io = {};
 
-	if (v.op == OP_OTHER || (v.op == OP_FLUSH && v.flush_step))
+	if (!state.live || v.op == OP_OTHER || (v.op == OP_FLUSH && v.flush_step))
 		return 0;
-	if (config.track || odd)
+	if (config.track || state.odd)
 		e = find(request);
 	if (e) {
 		e->changed |= REQUEUED;
@@ -338,12 +338,14 @@ int on_complete(__u64 *ctx)
 	__u64 request;
 	__u16 status = ctx[1]; /* blk_status_t, before 5.18 a negative errno */
 
+	if (!state.live)
+		return 0;
 	if (unlikely(v.op == OP_OTHER || (v.op == OP_FLUSH && v.flush_step))) {
 		count_command(&v);
 		return 0;
 	}
 	request = name_of(v.rq);
-	if (config.track || unlikely(odd) || !v.bytes)
+	if (config.track || unlikely(state.odd) || !v.bytes)
 		e = find(request);
 	/*
 	 * An entry of another request that used the same structure before: its end was not seen. After
@@ -388,7 +390,7 @@ int on_bio_queue(__u64 *ctx)
 	struct io io = {};
 	__u64 request;
 
-	if (bdev->bd_disk->queue->mq_ops)
+	if (!state.live || bdev->bd_disk->queue->mq_ops)
 		return 0;
 	io.op = op_of(bio->bi_opf);
 	if (io.op == OP_OTHER || !locate(&io, bdev->bd_dev))

@@ -74,7 +74,7 @@ struct lane {
 _Static_assert(sizeof(struct lane) == 128, "struct lane");
 
 /* How far a request has come. */
-enum state {
+enum stage {
 	STARTED = 1,
 	ISSUED = 2,
 };
@@ -141,6 +141,13 @@ struct counts {
 	__u64 requeues;
 };
 _Static_assert(sizeof(struct counts) == 64, "struct counts");
+
+/* What changes while the programs run: their `.bss`. */
+struct state {
+	__u64 live;		/* set once all are attached; before, none does anything */
+	__u64 odd;		/* entries opened by an unusual event while `track` is off; nearly always 0 */
+};
+_Static_assert(sizeof(struct state) == 16, "struct state");
 
 /* Tests of one clause that are in use. */
 enum test {

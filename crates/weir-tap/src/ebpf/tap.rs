@@ -312,7 +312,7 @@ impl BlockTap {
         };
         if live.programs.probes.contains(&programs::COMPLETE) {
             let seen = |d: &super::devices::Device| live.count(d.index, count::SEEN);
-            self.census.take(&self.devices.wanted_disks(), &seen);
+            self.census.take(&self.devices.whole_disks(), &seen);
         }
     }
 

@@ -1,5 +1,6 @@
 //! [`LoopDisk`]: a loop device on a file in memory, made for one test and taken away at its end, also when the test fails.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,6 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct LoopDisk {
     folder: PathBuf,
     path: String,
+    /// Settings as they were, which outlive the device's file.
+    settings: RefCell<Vec<(PathBuf, String)>>,
 }
 
 static MADE: AtomicU32 = AtomicU32::new(0);
@@ -26,6 +29,7 @@ impl LoopDisk {
         let mut disk = LoopDisk {
             folder,
             path: String::new(),
+            settings: RefCell::default(),
         };
         run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &target])?;
         let image = disk.image();
@@ -56,17 +60,31 @@ impl LoopDisk {
         Path::new("/sys/block").join(self.name())
     }
 
-    /// Writes a setting of its queue, as `scheduler`.
+    /// Writes a setting of its queue, as `scheduler`; it is taken back at the end.
     pub fn set(&self, setting: &str, value: &str) -> Result<(), String> {
         let path = self.sysfs().join("queue").join(setting);
-        fs::write(&path, value).map_err(|e| format!("{}: {e}", path.display()))
+        let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+        let old = fs::read_to_string(&path).map_err(failed)?;
+        fs::write(&path, value).map_err(failed)?;
+        // Of a choice, the chosen one stands in brackets.
+        let chosen = old
+            .split(['[', ']'])
+            .nth(1)
+            .unwrap_or(&old)
+            .trim()
+            .to_owned();
+        self.settings.borrow_mut().push((path, chosen));
+        Ok(())
     }
 }
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
         let folder = self.folder.to_string_lossy().into_owned();
-        // What cannot be taken away stays visible in the output.
+        // What cannot be taken back stays visible in the output.
+        for (path, value) in self.settings.take().into_iter().rev() {
+            report(fs::write(&path, value).map_err(|e| format!("{}: {e}", path.display())));
+        }
         if !self.path.is_empty() {
             report(run("losetup", &["-d", &self.path]));
         }

@@ -1,0 +1,332 @@
+//! The life of a tap: nothing stays behind when it is killed, it runs without root, and it needs no rights once it is attached.
+//!
+//! The tests start this very program again as a child that does nothing but hold a tap.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+use weir_tap::{Said, Tap, ebpf};
+
+use crate::disk::run;
+use crate::load::fio;
+use crate::watch::{Watch, demand, only};
+use crate::{bench, skip};
+
+/// Set in a child: the device to look at.
+const DEVICE: &str = "WEIR_TEST_TAP_DEVICE";
+
+/// What the child's test is called.
+const CHILD: &str = "life::holds_a_tap_until_it_is_killed";
+
+/// In a child: opens a tap, gives up all rights, counts reads, and says so. Elsewhere: nothing.
+#[test]
+fn holds_a_tap_until_it_is_killed() {
+    let Ok(device) = std::env::var(DEVICE) else {
+        return;
+    };
+    let demand = demand("IO", "op pdisk pid comm cgroup latency", Vec::new());
+    let mut tap = ebpf::open(&[demand], &only(&device)).unwrap_or_else(|e| panic!("{e}"));
+    ebpf::drop_privileges().unwrap_or_else(|e| panic!("{e}"));
+    println!("\nopen {}", rights());
+    loop {
+        if let Said::Rows { batch, .. } = tap.next(Duration::from_millis(100)).expect("it goes on")
+        {
+            println!("rows {}", batch.len());
+        }
+    }
+}
+
+/// The capabilities that this thread has and could have.
+fn rights() -> String {
+    let status = fs::read_to_string("/proc/thread-self/status").expect("there is a status");
+    let sets = status
+        .lines()
+        .filter(|l| l.starts_with("Cap") && !l.starts_with("CapBnd"));
+    let sets: BTreeSet<&str> = sets.filter_map(|l| l.split_whitespace().nth(1)).collect();
+    sets.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// A child that holds a tap, with its first line.
+struct Holder {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Holder {
+    /// Starts it with `before` in front of the command; its first word is `open` and then come its rights.
+    fn start(device: &str, before: &[&str]) -> Result<(Holder, String), String> {
+        let own = std::env::current_exe().expect("we are a program");
+        let own = own.to_string_lossy().into_owned();
+        let mut words: Vec<&str> = before.to_vec();
+        words.extend([&own, "--exact", CHILD, "--nocapture", "--test-threads=1"]);
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .env(DEVICE, device)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("cannot start {}: {e}", words[0]))?;
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut holder = Holder { child, lines };
+        match holder.line("open") {
+            Some(rights) => Ok((holder, rights)),
+            None => {
+                let said = holder.child.stderr.take().map(std::io::read_to_string);
+                Err(said.and_then(Result::ok).unwrap_or_default())
+            }
+        }
+    }
+
+    /// The rest of the next line that begins with `word`.
+    fn line(&mut self, word: &str) -> Option<String> {
+        let lines = self.lines.by_ref().map_while(Result::ok);
+        let mut rest = lines.filter_map(|l| l.strip_prefix(word).map(|r| r.trim().to_owned()));
+        rest.next()
+    }
+
+    /// The ids that the kernel gave to its programs, maps and links.
+    fn ids(&self) -> BTreeSet<(String, u32)> {
+        let folder = format!("/proc/{}/fdinfo", self.child.id());
+        let files = fs::read_dir(folder).expect("it is alive").flatten();
+        let texts = files.filter_map(|f| fs::read_to_string(f.path()).ok());
+        let ids = texts.flat_map(|text| {
+            let id = |line: &str| {
+                let (name, value) = line.split_once(':')?;
+                let known = ["prog_id", "map_id", "link_id"].contains(&name);
+                known.then_some((name.to_owned(), value.trim().parse().ok()?))
+            };
+            text.lines().filter_map(id).collect::<Vec<_>>()
+        });
+        ids.collect()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It may be dead already, which is no failure.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// All ids that the kernel knows.
+fn existing() -> BTreeSet<(String, u32)> {
+    let named = |name: &'static str| move |id: u32| (name.to_owned(), id);
+    let programs = ProgInfoIter::default().map(|p| p.id).map(named("prog_id"));
+    let maps = MapInfoIter::default().map(|m| m.id).map(named("map_id"));
+    let links = LinkInfoIter::default().map(|l| l.id).map(named("link_id"));
+    programs.chain(maps).chain(links).collect()
+}
+
+#[test]
+fn a_killed_tap_leaves_nothing_behind() {
+    let Some(bench) = bench("a_killed_tap_leaves_nothing_behind", 64) else {
+        return;
+    };
+    let (mut holder, _) = Holder::start(bench.disk.path(), &[]).unwrap();
+    let held = holder.ids();
+    let kinds: BTreeSet<&str> = held.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds.len(), 3, "programs, maps and links: {held:?}");
+    assert!(held.is_subset(&existing()));
+    holder.child.kill().unwrap();
+    holder.child.wait().unwrap();
+    // The kernel frees them when all processors have passed a quiet point.
+    let mut left = held;
+    for _ in 0..100 {
+        left = left.intersection(&existing()).cloned().collect();
+        if left.is_empty() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("still there: {left:?}");
+}
+
+#[test]
+fn an_attached_tap_needs_no_rights() {
+    let Some(bench) = bench("an_attached_tap_needs_no_rights", 64) else {
+        return;
+    };
+    let (mut holder, rights) = Holder::start(bench.disk.path(), &[]).unwrap();
+    assert_eq!(rights, "0000000000000000");
+    fio(
+        &bench.disk,
+        "--direct=1 --ioengine=psync --rw=randread --bs=4k --io_size=4m --size=64m",
+    );
+    assert!(holder.line("rows").is_some(), "rows come without any right");
+}
+
+#[test]
+fn a_user_with_two_capabilities_can_open_a_tap() {
+    const TEST: &str = "a_user_with_two_capabilities_can_open_a_tap";
+    let Some(bench) = bench(TEST, 64) else {
+        return;
+    };
+    // CAP_PERFMON is 38, CAP_BPF 39.
+    let nobody = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=-all,+cap_38,+cap_39",
+        "--ambient-caps=+cap_38,+cap_39",
+    ];
+    let own = std::env::current_exe().expect("we are a program");
+    let readable = run(
+        nobody[0],
+        &[&nobody[1..4], &["test", "-x", &own.to_string_lossy()]].concat(),
+    );
+    if let Err(why) = readable {
+        skip::<()>(TEST, &why);
+        return;
+    }
+    let (mut holder, rights) = Holder::start(bench.disk.path(), &nobody).unwrap();
+    assert_eq!(rights, "0000000000000000");
+    fio(
+        &bench.disk,
+        "--direct=1 --ioengine=psync --rw=randread --bs=4k --io_size=4m --size=64m",
+    );
+    assert!(holder.line("rows").is_some(), "rows come to a user");
+}
+
+#[test]
+fn what_nobody_wants_is_not_attached() {
+    let Some(bench) = bench("what_nobody_wants_is_not_attached", 64) else {
+        return;
+    };
+    let mut nothing = demand("IO", "op latency", Vec::new());
+    nothing.predicate.clauses.clear();
+    let before = existing();
+    let watch = Watch::start(vec![nothing], &only(bench.disk.path()));
+    let during = existing();
+    fio(
+        &bench.disk,
+        "--direct=1 --ioengine=psync --rw=randread --bs=4k --io_size=1m --size=64m",
+    );
+    let seen = watch.stop();
+    assert_eq!(seen.rows[0].len(), 0);
+    let more: Vec<_> = during.difference(&before).collect();
+    assert!(more.is_empty(), "{more:?}");
+}
+
+#[test]
+fn what_a_slow_consumer_loses_is_counted_as_such() {
+    let Some(bench) = bench("what_a_slow_consumer_loses_is_counted_as_such", 64) else {
+        return;
+    };
+    let demands = [demand("IO", "op", Vec::new())];
+    let options = ebpf::LiveOptions {
+        ring_bytes: 0,
+        ..only(bench.disk.path())
+    };
+    let mut tap = ebpf::open(&demands, &options).unwrap_or_else(|e| panic!("{e}"));
+    assert!(matches!(tap.next(Duration::ZERO), Ok(Said::Heartbeat(_))));
+    // Nobody reads while far more happens than the smallest ring holds.
+    let said = fio(
+        &bench.disk,
+        "--direct=1 --ioengine=io_uring --iodepth=32 --rw=randread --bs=4k --io_size=256m --size=64m",
+    );
+    let seen = Watch::read(tap, &demands).stop();
+    let (rows, lost) = (
+        seen.rows[0].len() as i64,
+        seen.count("events_lost", None, None),
+    );
+    let unseen = seen.count("unseen", None, None);
+    let merged = 256;
+    assert!(lost > 0, "{:?}", seen.counts);
+    assert_eq!(
+        seen.count(
+            "events_lost",
+            Some("slow_consumer"),
+            Some(bench.disk.path())
+        ),
+        lost
+    );
+    let sum = rows + lost + unseen;
+    assert!(
+        (said.read.ios - merged..=said.read.ios).contains(&sum),
+        "{sum} of {}",
+        said.read.ios
+    );
+}
+
+#[test]
+fn what_a_small_table_cannot_hold_is_told_without_times_and_counted() {
+    let Some(bench) = bench(
+        "what_a_small_table_cannot_hold_is_told_without_times_and_counted",
+        64,
+    ) else {
+        return;
+    };
+    let demands = vec![demand("IO", "op service", Vec::new())];
+    let options = ebpf::LiveOptions {
+        requests_max: 8,
+        ..only(bench.disk.path())
+    };
+    let watch = Watch::start(demands, &options);
+    let said = fio(
+        &bench.disk,
+        "--direct=1 --ioengine=io_uring --iodepth=64 --rw=randread --bs=64k --io_size=64m --size=64m",
+    );
+    let seen = watch.stop();
+    let rows = seen.all();
+    let full = seen.count("requests_untracked", Some("table_full"), None);
+    let timeless = rows.len() - rows.ints("service").len();
+    assert!(full > 0, "{:?}", seen.counts);
+    assert!(
+        timeless > 0 && timeless as i64 <= full + 64,
+        "{timeless}: {:?}",
+        seen.counts
+    );
+    let unseen = seen.count("unseen", None, None);
+    assert!(rows.len() as i64 + unseen <= said.read.ios && rows.len() as i64 + 64 >= said.read.ios);
+}
+
+#[test]
+fn a_kernel_without_block_io_start_still_tells_requests_and_times() {
+    let Some(bench) = bench(
+        "a_kernel_without_block_io_start_still_tells_requests_and_times",
+        64,
+    ) else {
+        return;
+    };
+    for scheduler in ["none", "mq-deadline"] {
+        bench.disk.set("scheduler", scheduler).unwrap();
+        let options = ebpf::LiveOptions {
+            without: vec!["block_io_start".into()],
+            ..only(bench.disk.path())
+        };
+        let demands = vec![demand(
+            "recording",
+            "type op pid comm wait service latency",
+            Vec::new(),
+        )];
+        let watch = Watch::start(demands, &options);
+        let said = fio(
+            &bench.disk,
+            "--direct=1 --ioengine=libaio --iodepth=8 --rw=randread --bs=4k --io_size=16m --size=64m",
+        );
+        let seen = watch.stop();
+        assert!(
+            seen.described[0].contains("block_rq_insert"),
+            "{:?}",
+            seen.described
+        );
+        let rows = seen.all().with("op", "r");
+        let (asked, done) = (rows.with("type", "Q"), rows.with("type", "R"));
+        let few = 64;
+        assert!(asked.len() as i64 + few >= said.read.ios && asked.len() as i64 <= said.read.ios);
+        assert!(done.len() <= asked.len() && done.len() + 64 >= asked.len());
+        assert_eq!(done.ints("latency").len(), done.len(), "{scheduler}");
+        assert!(
+            done.texts("comm").contains(&"fio".to_string()),
+            "{:?}",
+            done.texts("comm")
+        );
+    }
+}

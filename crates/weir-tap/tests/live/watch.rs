@@ -1,0 +1,208 @@
+//! [`Watch`]: a live tap read by a thread of its own while a test makes load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use weir_model::event::{io_schema, iostream_schema};
+use weir_model::{Batch, Demand, Predicate, Schema, Test, Value};
+use weir_tap::ebpf::{self, BlockTap, LiveOptions};
+use weir_tap::{Count, Said, Tap};
+
+/// A tap that is being read.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    reader: JoinHandle<Seen>,
+}
+
+/// What the tap has said.
+pub struct Seen {
+    /// The rows of each demand.
+    pub rows: Vec<Rows>,
+    /// The counts at the end.
+    pub counts: Vec<Count>,
+    /// What it said of itself.
+    pub described: Vec<String>,
+}
+
+/// Rows of one stream.
+pub struct Rows {
+    schema: Schema,
+    rows: Vec<Vec<Value>>,
+}
+
+/// A demand for these columns (all, if none are named) of the rows that pass the tests.
+pub fn demand(stream: &str, columns: &str, tests: Vec<Test>) -> Demand {
+    let schema = schema(stream);
+    let named: Vec<usize> = columns
+        .split_whitespace()
+        .map(|c| schema.index(c))
+        .collect();
+    let columns = if named.is_empty() {
+        (0..schema.len()).collect()
+    } else {
+        named
+    };
+    let clauses = vec![weir_model::Clause { tests }];
+    Demand {
+        stream: stream.into(),
+        columns,
+        predicate: Predicate { clauses },
+    }
+}
+
+fn schema(stream: &str) -> Schema {
+    if stream == "IOstream" {
+        iostream_schema()
+    } else {
+        io_schema()
+    }
+}
+
+/// Options for one device only.
+pub fn only(device: &str) -> LiveOptions {
+    LiveOptions {
+        devices: ebpf::DeviceChoice::Named(vec![device.into()]),
+        ..LiveOptions::default()
+    }
+}
+
+impl Watch {
+    /// Opens a tap and reads it from now on.
+    pub fn start(demands: Vec<Demand>, options: &LiveOptions) -> Watch {
+        let tap = ebpf::open(&demands, options).unwrap_or_else(|e| panic!("{e}"));
+        Watch::read(tap, &demands)
+    }
+
+    /// Reads an open tap from now on.
+    pub fn read(tap: BlockTap, demands: &[Demand]) -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let schemas = demands.iter().map(|d| schema(&d.stream)).collect();
+        Watch {
+            stop,
+            reader: thread::spawn(move || read(tap, schemas, &stopped)),
+        }
+    }
+
+    /// Reads on until the tap has told all that happened so far.
+    pub fn stop(self) -> Seen {
+        self.stop.store(true, Ordering::Release);
+        self.reader.join().expect("reading does not fail")
+    }
+}
+
+fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> Seen {
+    let empty = |schema| Rows {
+        schema,
+        rows: Vec::new(),
+    };
+    let mut rows: Vec<Rows> = schemas.into_iter().map(empty).collect();
+    let mut batches: Vec<(usize, Batch)> = Vec::new();
+    let mut until = None;
+    let mut told = i64::MIN;
+    loop {
+        match tap
+            .next(Duration::from_millis(20))
+            .expect("a live tap goes on")
+        {
+            Said::Rows { demand, batch } => {
+                assert!(batch.ts.is_sorted(), "rows are in order of time");
+                assert!(batch.ts[0] > told, "no row is older than what was passed");
+                batches.push((demand, batch));
+            }
+            Said::Heartbeat(at) => {
+                assert!(at >= told, "time does not go back");
+                told = at;
+                if until.is_some_and(|until| at > until) {
+                    break;
+                }
+            }
+            other => panic!("a live tap does not say {other:?}"),
+        }
+        if until.is_none() && stop.load(Ordering::Acquire) {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            until = Some(now.expect("after 1970").as_nanos() as i64);
+        }
+    }
+    for (demand, batch) in batches {
+        let more = (0..batch.len()).map(|row| batch.row(row));
+        rows[demand].rows.extend(more);
+    }
+    Seen {
+        rows,
+        counts: tap.counts(),
+        described: tap.describe(),
+    }
+}
+
+impl Seen {
+    /// A count; of all causes and devices that are not named.
+    pub fn count(&self, counter: &str, cause: Option<&str>, device: Option<&str>) -> i64 {
+        let of = |c: &&Count| {
+            c.counter == counter
+                && (cause.is_none() || c.cause == cause)
+                && (device.is_none() || c.device.map(|d| d.as_str()) == device)
+        };
+        self.counts.iter().filter(of).map(|c| c.total).sum()
+    }
+
+    /// The rows of the only demand, after nothing was lost on the way.
+    pub fn all(&self) -> &Rows {
+        assert_eq!(
+            self.count("events_lost", None, None),
+            0,
+            "{:?}",
+            self.counts
+        );
+        assert_eq!(self.rows.len(), 1, "there is one demand");
+        &self.rows[0]
+    }
+}
+
+impl Rows {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Those where a column has this text.
+    pub fn with(&self, column: &str, text: &str) -> Rows {
+        let at = self.schema.index(column);
+        let rows = self.rows.iter().filter(|r| r[at] == Value::text(text));
+        Rows {
+            schema: self.schema.clone(),
+            rows: rows.cloned().collect(),
+        }
+    }
+
+    /// The values of a column.
+    pub fn column(&self, column: &str) -> Vec<Value> {
+        let at = self.schema.index(column);
+        self.rows.iter().map(|r| r[at].clone()).collect()
+    }
+
+    /// The integers of a column that are not NULL.
+    pub fn ints(&self, column: &str) -> Vec<i64> {
+        let values = self.column(column).into_iter();
+        let ints = values.filter_map(|v| match v {
+            Value::Int(x) => Some(x),
+            _ => None,
+        });
+        ints.collect()
+    }
+
+    /// The different texts of a column, in order.
+    pub fn texts(&self, column: &str) -> Vec<String> {
+        let mut texts: Vec<String> = self.column(column).iter().map(Value::to_string).collect();
+        texts.sort();
+        texts.dedup();
+        texts
+    }
+
+    /// The sum of a column.
+    pub fn sum(&self, column: &str) -> i64 {
+        self.ints(column).into_iter().sum()
+    }
+}
