@@ -32,7 +32,7 @@ pub struct SourceArgs {
     /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O twice (live)
     #[arg(long, conflicts_with = "device")]
     pub stacked: bool,
-    /// Keep root's privileges after the probes are attached (live)
+    /// Keep all capabilities after the probes are attached; otherwise they are given up (live)
     #[arg(long)]
     pub keep_privileges: bool,
     /// End at the first bad record instead of skipping and counting it (files)
@@ -136,6 +136,18 @@ pub fn input(
         span_ns: args.span_ns(),
         outlets,
     })
+}
+
+/// Gives up all rights once everything is open and before any thread starts, if there was live I/O to open.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn drop_privileges(args: &SourceArgs, inputs: &[Input]) -> Result<(), Failure> {
+    let live = inputs.iter().any(|input| input.live);
+    match live && !args.keep_privileges {
+        true => Ok(ebpf::drop_privileges()?),
+        false => Ok(()),
+    }
 }
 
 /// Begins to count the time for which live I/O is wanted.

@@ -71,6 +71,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
         telling,
         counts: Arc::default(),
     };
+    source::drop_privileges(&args.source, &inputs)?;
     let report = run_loop::run(engine, inputs, vec![Show::new(id, sink)], options, &stop)?;
     super::conclude(report, verbose)
 }

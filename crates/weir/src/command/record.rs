@@ -70,6 +70,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         telling: Telling::Recording(path.clone()),
         counts,
     };
+    source::drop_privileges(&args.source, &inputs)?;
     let report = run_loop::run(
         engine,
         inputs,

@@ -15,7 +15,7 @@ use crate::failure::{Ending, Failure};
 use crate::question::Question;
 use crate::run_loop::{self, Options, Show, Stop, Telling};
 use crate::source::SourceArgs;
-use crate::{output, plans, script_sources};
+use crate::{output, plans, script_sources, source};
 
 /// Run a script in the format of the Stanford STREAM prototype
 ///
@@ -67,6 +67,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
         },
         counts: Arc::default(),
     };
+    source::drop_privileges(&args.source, &inputs)?;
     let report = run_loop::run(engine, inputs, shows, options, &stop)?;
     super::conclude(report, verbose)
 }

@@ -152,6 +152,38 @@ fn a_thesis_query_runs_live() {
 }
 
 #[test]
+fn capabilities_are_given_up_once_the_probes_are_attached() {
+    let test = "capabilities_are_given_up_once_the_probes_are_attached";
+    if !watchable(test) {
+        return;
+    }
+    let effective = |more: &[&str]| {
+        let query = "select count(*) from IO where op = 'f'";
+        let args = [&["query", "--for", "20s"][..], more, &[query]].concat();
+        let mut child = weir(&args).stdout(Stdio::piped()).spawn().unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        // The work has begun when there is a thread for the sinks and one for the tap.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
+        let field = |name: &str| {
+            let text = std::fs::read_to_string(&status).unwrap();
+            let line = text
+                .lines()
+                .find_map(|l| l.strip_prefix(name).map(str::trim));
+            line.unwrap().to_owned()
+        };
+        while field("Threads:") != "3" && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let capabilities = field("CapEff:");
+        interrupt(&child);
+        child.wait().unwrap();
+        capabilities
+    };
+    assert_eq!(effective(&[]), "0000000000000000");
+    assert_ne!(effective(&["--keep-privileges"]), "0000000000000000");
+}
+
+#[test]
 fn nobody_is_told_what_is_missing() {
     let test = "nobody_is_told_what_is_missing";
     // Without rights of its own the process must say so, whatever the host can do.
