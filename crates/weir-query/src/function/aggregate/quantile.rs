@@ -16,9 +16,10 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["percentile"],
     signature: "quantile(x, q)",
     summary: "the least value that a share `q` of all values does not exceed, within 1/128 of it",
-    details: "`q` is a constant from 0 to 1: 0.99 is the 99th percentile. Keeps the type and the unit of `x`. The values are counted in buckets, 64 to \
-              each power of two as in fio, and the result is the middle of one: less than 0.8 % off, and exact for integers up to 128. A group takes some \
-              hundred bytes to a few kB, however many values it has. `median` is exact.",
+    details: "`q` is a constant from 0 to 1: 0.99 is the 99th percentile. Keeps the type and the unit of `x`. The values are counted in buckets, 128 to \
+              each power of two, and the result is the mean of one: less than 0.8 % off, between the least and the greatest value, and exact for \
+              integers up to 256 and where a bucket holds one value only, as of sizes. A group takes some kB, however many values it has. \
+              `median` is exact.",
     examples: &[
         Example {
             call: "quantile(x, 0.5)",
@@ -28,12 +29,12 @@ static DOC: FunctionDoc = FunctionDoc {
         Example {
             call: "quantile(x, 0.99)",
             rows: "1\n2\n1000000",
-            result: "1003519",
+            result: "1000000",
         },
         Example {
             call: "quantile(x, 1)",
             rows: "0.5\n0.25",
-            result: "0.50390625",
+            result: "0.5",
         },
         Example {
             call: "quantile(x, 0.9)",

@@ -143,24 +143,41 @@ fn root(x: Value) -> Value {
     }
 }
 
-/// The least value that a share of all does not exceed, and of that the middle of its bucket: 64 buckets of equal width make
-/// a power of two, and integers up to 128 have each their own.
+/// The least value that a share of all does not exceed, and in its place the mean of the values in its bucket: 128 buckets of equal
+/// width make a power of two, none narrower than 1 for integers. A place in a bucket is told in 2^32 steps, or in ones where they are wider.
 fn quantile(mut values: Vec<Value>, share: &Value) -> Value {
     values.sort();
     let share = floats(std::slice::from_ref(share))[0];
     let reached = |i: &usize| (i + 1) as f64 >= share * values.len() as f64;
     let rank = (0..values.len()).find(reached).unwrap_or(values.len() - 1);
+    let mean = |steps: Vec<u128>| steps.iter().sum::<u128>() / steps.len() as u128;
     match values[rank] {
-        Value::Int(x) if x.unsigned_abs() < 128 => Value::Int(x),
         Value::Int(x) => {
-            let size = x.unsigned_abs();
-            let width = 1u64 << (size.ilog2() - 6);
-            Value::Int((size - size % width + (width - 1) / 2) as i64 * x.signum())
+            let bucket = |x: i64| {
+                let width = 1u64 << (x.unsigned_abs() | 1).ilog2().saturating_sub(7);
+                (x < 0, x.unsigned_abs() / width * width, width)
+            };
+            let (negative, low, width) = bucket(x);
+            let step = (width >> 32).max(1);
+            let alike = values.iter().map(int).filter(|y| bucket(*y) == bucket(x));
+            let steps = alike.map(|y| u128::from((y.unsigned_abs() - low) / step));
+            let size = i128::from(low) + (mean(steps.collect()) * u128::from(step)) as i128;
+            Value::Int(if negative { -size } else { size } as i64)
         }
         Value::Float(x) if x != 0.0 && x.is_finite() => {
-            let width = 2f64.powi(x.abs().log2().floor() as i32 - 6);
-            let low = (x.abs() / width).floor() * width;
-            Value::Float((low + width / 2.0) * x.signum())
+            let bucket = |x: f64| {
+                let width = 2f64.powi(x.abs().log2().floor() as i32 - 7);
+                (x < 0.0, (x.abs() / width).floor() * width, width)
+            };
+            let (_, low, width) = bucket(x);
+            let per_width = 2f64.powi(32);
+            let all = floats(&values);
+            let alike = all
+                .iter()
+                .filter(|y| **y != 0.0 && bucket(**y) == bucket(x));
+            let steps = alike.map(|y| ((y.abs() - low) / width * per_width).floor() as u128);
+            let size = low + mean(steps.collect()) as f64 / per_width * width;
+            Value::Float(size.copysign(x))
         }
         ref other => other.clone(),
     }
