@@ -14,6 +14,7 @@ mod clock;
 mod completeness;
 pub mod cost;
 mod devices;
+mod doctor;
 mod explain;
 mod filesystem;
 mod flow;
@@ -30,5 +31,6 @@ mod tables;
 mod tap;
 
 pub use devices::DeviceChoice;
+pub use doctor::{Fact, Status, doctor};
 pub use privileges::drop_privileges;
 pub use tap::{BlockTap, LiveOptions, open};

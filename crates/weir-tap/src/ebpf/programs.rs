@@ -35,6 +35,18 @@ pub struct Probe {
     pub without: &'static str,
 }
 
+/// Every program, in the order of a request's life.
+pub const PROBES: &[Probe] = &[
+    START,
+    INSERT,
+    ISSUE,
+    REQUEUE,
+    MERGE,
+    COMPLETE,
+    BIO_QUEUE,
+    BIO_COMPLETE,
+];
+
 /// Who submits, and when.
 pub const START: Probe = Probe {
     program: "on_start",
@@ -138,6 +150,16 @@ impl Sizes {
             device_rows: DEVICE_ROWS,
             known: KNOWN,
         })
+    }
+
+    /// Bytes of all tables.
+    pub fn bytes(&self, wide: bool) -> u64 {
+        let lane = self.lane_slots as usize * record_bytes(wide) + layout::LANE_BYTES;
+        let counters = self.device_rows as usize * layout::COUNTS_BYTES;
+        let bucket = layout::BUCKET_BYTES + layout::WAYS * layout::ENTRY_BYTES;
+        let known = 2 * self.known as usize * layout::KNOWN_BYTES;
+        let processors = self.processors as usize;
+        (processors * (lane + counters) + self.buckets as usize * bucket + known) as u64
     }
 }
 

@@ -330,3 +330,41 @@ fn a_kernel_without_block_io_start_still_tells_requests_and_times() {
         );
     }
 }
+
+#[test]
+fn the_doctor_finds_a_host_where_the_other_tests_run_well() {
+    let Some(bench) = bench("the_doctor_finds_a_host_where_the_other_tests_run_well", 16) else {
+        return;
+    };
+    bench.disk.set("iostats", "0").unwrap();
+    let facts = ebpf::doctor(&ebpf::LiveOptions::default());
+    let status = |name: &str| facts.iter().find(|f| f.name == name).map(|f| f.status);
+    for name in [
+        "kernel",
+        "type information (BTF)",
+        "capabilities",
+        "programs and tables",
+    ] {
+        assert_eq!(status(name), Some(ebpf::Status::Ok), "{facts:?}");
+    }
+    assert_eq!(
+        status("disk statistics"),
+        Some(ebpf::Status::Degraded),
+        "{facts:?}"
+    );
+    let silent = |f: &&ebpf::Fact| f.status != ebpf::Status::Ok && f.remedy.is_empty();
+    assert_eq!(
+        facts.iter().find(silent),
+        None,
+        "what is missing has a remedy"
+    );
+    let without = ebpf::LiveOptions {
+        without: vec!["block_rq_complete".into()],
+        ..ebpf::LiveOptions::default()
+    };
+    let facts = ebpf::doctor(&without);
+    let missing = facts
+        .iter()
+        .find(|f| f.name == "tracepoint block_rq_complete");
+    assert_eq!(missing.map(|f| f.status), Some(ebpf::Status::Missing));
+}
