@@ -5,6 +5,7 @@ mod support;
 
 mod functions;
 mod golden;
+mod laws;
 mod oracle;
 mod random;
 mod scripts;

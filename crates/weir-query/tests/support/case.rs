@@ -30,9 +30,10 @@
 //! | `> TIME + VALUE..`, `-` | a row comes into the resulting relation, or goes |
 //! | `> fails MESSAGE` | the query fails; what is above may have come out before, from the first line on |
 //!
-//! Times are `3s`, `1.5s`, `250ms`, `10us`, `7ns`, or with `ticks` plain numbers. A value is `NULL` or what its column's type says; a text with
-//! spaces stands in double quotes, a tally in braces. Within an instant the order of output rows means nothing. Input lines are
-//! pushed in the order in which they stand; output lines may stand anywhere, and `WEIR_BLESS=1` puts each behind the input of its time.
+//! Times are `3s`, `1.5s`, `250ms`, `10us`, `7ns`, or with `ticks` plain numbers. A value is `NULL` or what its column's type
+//! says; a text with spaces stands in double quotes, a tally in braces. Within an instant the order of output rows means nothing.
+//! Input lines are pushed in the order in which they stand; output lines may stand anywhere, and `WEIR_BLESS=1` puts each
+//! behind the input of its time.
 
 use std::sync::Arc;
 
