@@ -146,7 +146,11 @@ fn capabilities() -> Fact {
 
 fn lockdown() -> Fact {
     let text = read_text(Path::new("/sys/kernel/security/lockdown")).unwrap_or_default();
-    let chosen = text.split(['[', ']']).nth(1).unwrap_or("not told").to_owned();
+    let chosen = text
+        .split(['[', ']'])
+        .nth(1)
+        .unwrap_or("not told")
+        .to_owned();
     let confidential = chosen == "confidentiality";
     let fact = ok("lockdown", chosen);
     if confidential {

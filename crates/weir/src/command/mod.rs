@@ -3,6 +3,7 @@
 mod check;
 mod completions;
 mod convert;
+mod doctor;
 mod explain;
 mod functions;
 mod man;
@@ -46,6 +47,7 @@ enum Command {
     Functions(functions::FunctionsArgs),
     Record(record::RecordArgs),
     Convert(convert::ConvertArgs),
+    Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }
@@ -68,6 +70,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Functions(args) => functions::run(&args),
         Command::Record(args) => record::run(&args, cli.verbose),
         Command::Convert(args) => convert::run(&args, cli.verbose),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

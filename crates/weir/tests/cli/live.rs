@@ -184,6 +184,26 @@ fn capabilities_are_given_up_once_the_probes_are_attached() {
 }
 
 #[test]
+fn the_doctor_agrees_with_what_works() {
+    let said = run(&["doctor", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let query = run(&["query", "--for", "10ms", "select op from IO"]);
+    assert_eq!(said.code, query.code, "{}", said.out);
+    assert_eq!(answer["live"], (said.code == 0), "{}", said.out);
+    let facts = answer["facts"].as_array().unwrap();
+    assert!(
+        facts.len() > 5 && facts.iter().all(|f| f["found"].is_string()),
+        "{}",
+        said.out
+    );
+    let page = run(&["doctor"]).out;
+    assert!(
+        page.contains("\nok ") && page.contains("live I/O can"),
+        "{page}"
+    );
+}
+
+#[test]
 fn nobody_is_told_what_is_missing() {
     let test = "nobody_is_told_what_is_missing";
     // Without rights of its own the process must say so, whatever the host can do.

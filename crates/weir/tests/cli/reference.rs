@@ -2,7 +2,7 @@
 
 use crate::support::{Scratch, run};
 
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 9] = [
     "query",
     "run",
     "explain",
@@ -11,6 +11,7 @@ const COMMANDS: [&str; 8] = [
     "functions",
     "record",
     "convert",
+    "doctor",
 ];
 
 #[test]

@@ -1,0 +1,81 @@
+//! `weir doctor`: what of the live tap works on this host, what is lost without the rest, and what to do about it.
+
+use clap::Args;
+use serde_json::json;
+use weir_tap::ebpf::{self, Fact, LiveOptions, Status};
+
+use crate::failure::{Ending, Failure};
+use crate::output;
+
+/// Tell what works on this host, and why not
+///
+/// Attaches the probes for a moment and takes them away again. Exit code 0 when live I/O can be watched, 1 when not.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor")]
+pub struct DoctorArgs {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
+    let facts = ebpf::doctor(&LiveOptions::default());
+    let works = facts.iter().all(|fact| fact.status != Status::Missing);
+    let text = match args.json {
+        true => {
+            let facts: Vec<_> = facts.iter().map(fact_json).collect();
+            format!("{}\n", json!({ "live": works, "facts": facts }))
+        }
+        false => format!("{}\n{}\n", page(&facts), verdict(works)),
+    };
+    output::print(&text)?;
+    Ok(if works { Ending::Done } else { Ending::Failed })
+}
+
+fn page(facts: &[Fact]) -> String {
+    let row = |fact: &Fact| {
+        vec![
+            status(fact.status).to_owned(),
+            fact.name.clone(),
+            fact.found.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = facts.iter().map(row).collect();
+    let lines = output::aligned(&rows);
+    let indent = " ".repeat(status(Status::Degraded).len() + 2);
+    let mut page = String::new();
+    for (line, fact) in lines.lines().zip(facts) {
+        page += &format!("{line}\n");
+        for (what, text) in [("costs", &fact.costs), ("remedy", &fact.remedy)] {
+            if !text.is_empty() {
+                page += &format!("{indent}{what}: {text}\n");
+            }
+        }
+    }
+    page
+}
+
+fn verdict(works: bool) -> &'static str {
+    match works {
+        true => "live I/O can be watched",
+        false => "live I/O cannot be watched; recordings can: weir query --from FILE ..",
+    }
+}
+
+fn status(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "ok",
+        Status::Degraded => "degraded",
+        Status::Missing => "missing",
+    }
+}
+
+fn fact_json(fact: &Fact) -> serde_json::Value {
+    json!({
+        "name": fact.name,
+        "status": status(fact.status),
+        "found": fact.found,
+        "costs": fact.costs,
+        "remedy": fact.remedy,
+    })
+}
