@@ -38,7 +38,7 @@ pub trait Bucketed: Copy {
 }
 
 /// Counts by bucket, 16 bytes each. Integers take up to 260 kB, floats that span their whole range 9 MB; latencies of one disk some
-/// 20 kB.
+/// 30 kB.
 #[derive(Clone, Debug)]
 pub struct LogLinear<V, const BITS: u32 = SUB_BUCKET_BITS> {
     total: i64,

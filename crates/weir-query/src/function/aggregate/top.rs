@@ -88,6 +88,7 @@ fn most_frequent<K: Element>(k: usize) -> Box<dyn AggregateState> {
 /// How often each value is there, by value and by count.
 struct Ranking<K> {
     counts: OrderedCounts<K>,
+    /// The values that are there more than once: of many different ones, most are not.
     ranks: OrderedCounts<(Reverse<i64>, K)>,
 }
 
@@ -102,10 +103,14 @@ impl<K> Default for Ranking<K> {
 
 impl<K: Element> Ranking<K> {
     fn top(&self, k: usize) -> Option<Arc<Tally>> {
-        let ranks = self.ranks.iter().take(k);
-        let entries: Vec<(Value, i64)> = ranks
-            .map(|((Reverse(count), value), _)| (value.value(), count))
-            .collect();
+        let several = self
+            .ranks
+            .iter()
+            .map(|((Reverse(count), value), _)| (value.value(), count));
+        let mut entries: Vec<(Value, i64)> = several.take(k).collect();
+        let once = self.counts.iter().filter(|&(_, count)| count == 1);
+        let once = once.map(|(value, count)| (value.value(), count));
+        entries.extend(once.take(k - entries.len()));
         (!entries.is_empty()).then(|| Arc::new(Tally(entries)))
     }
 }
@@ -116,10 +121,10 @@ impl<K: Element> Summary for Ranking<K> {
     fn add(&mut self, value: K, weight: i64) {
         let count = self.counts.add(value, weight);
         let before = count.wrapping_sub(weight);
-        if before > 0 {
+        if before > 1 {
             self.ranks.add((Reverse(before), value), -1);
         }
-        if count > 0 {
+        if count > 1 {
             self.ranks.add((Reverse(count), value), 1);
         }
     }
