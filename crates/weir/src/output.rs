@@ -104,6 +104,28 @@ pub fn never_overwrite(path: &Path, force: bool) -> Result<(), Failure> {
     }
 }
 
+/// Refuses to write over a file that is read.
+///
+/// # Errors
+/// When `output` is one of the `inputs`.
+pub fn never_over<'p>(
+    output: &Path,
+    inputs: impl IntoIterator<Item = &'p Path>,
+) -> Result<(), Failure> {
+    // A file that is not there yet is none of those that are read.
+    let Ok(written) = output.canonicalize() else {
+        return Ok(());
+    };
+    let mut inputs = inputs.into_iter();
+    match inputs.any(|input| input.canonicalize().is_ok_and(|read| read == written)) {
+        true => Err(Failure::words(format!(
+            "{}: is read and cannot be written at the same time; name another file",
+            output.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// Standard output as a target.
 pub fn standard_output(live: bool) -> Target {
     let size = || {

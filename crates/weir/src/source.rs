@@ -61,6 +61,12 @@ impl SourceArgs {
         self.from.iter().map(|text| Source::new(text)).collect()
     }
 
+    /// The files among them.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let files = self.from.iter().filter(|text| *text != LIVE);
+        files.map(Path::new)
+    }
+
     /// How much is wanted.
     pub fn span_ns(&self) -> Option<Nanos> {
         let nanos = |span: Duration| Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX);

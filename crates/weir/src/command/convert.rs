@@ -51,6 +51,7 @@ pub fn run(args: &ConvertArgs, verbose: bool) -> Result<Ending, Failure> {
     let to_format = args.to_format.as_deref();
     convert::for_writing(out, to_format)?;
     output::never_overwrite(out, args.force)?;
+    output::never_over(out, [&**input])?;
     let options = format::Options {
         strict: args.strict,
         format: args.from_format.as_deref(),

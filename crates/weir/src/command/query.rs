@@ -12,7 +12,7 @@ use crate::output::OutputArgs;
 use crate::question::QuestionArgs;
 use crate::run_loop::{self, Options, Show, Stop};
 use crate::source::SourceArgs;
-use crate::{plans, quantity, source};
+use crate::{output, plans, quantity, source};
 
 /// Ask a query of live I/O or of a recording
 #[derive(Args, Debug)]
@@ -62,6 +62,9 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
     let answer = plans::answer(plan, Clock::Nanoseconds, args.output.raw, args.output.last);
     let telling = args.output.telling(answer.shape);
+    if let Some(path) = &args.output.output {
+        output::never_over(path, args.source.files())?;
+    }
     let sink = args.output.open(answer, live)?;
     let inputs = source::open(&args.source, &plans::demands(&[plan]), &stop)?;
     let options = Options {

@@ -48,6 +48,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let checked = question.compile(&catalog, args.source.is_live())?;
     let path = args.output.clone().unwrap_or_else(default_path);
     output::never_overwrite(&path, args.force)?;
+    output::never_over(&path, args.source.files())?;
     let stop = Stop::on_signals()?;
     let mut engine = Engine::new(EngineOptions::default());
     let id = engine.add(&checked.plan);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use weir_model::NANOS_PER_MICRO;
 use weir_query::plan::{Node, ToStream};
-use weir_query::{Plan, compile_script};
+use weir_query::{Plan, Script, compile_script};
 use weir_sink::{Clock, Sink, stream};
 
 use crate::command::query::LimitArgs;
@@ -43,6 +43,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     let question = Question::read(&args.script)?;
     let script = compile_script(&question.text).map_err(|d| question.failure(&d))?;
     question.warn(&script.warnings);
+    each_dest_once(&script)?;
     let plans: Vec<&Plan> = script.queries.iter().map(|q| &*q.plan).collect();
     let mut engine = args.limits.engine();
     let ids: Vec<_> = plans.iter().map(|plan| engine.add(plan)).collect();
@@ -53,7 +54,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     for (query, id) in script.queries.iter().zip(ids) {
         shows.push(Show {
             id,
-            sink: sink(&query.plan, query.dest.as_deref(), args)?,
+            sink: sink(&query.plan, query.dest.as_deref(), &script, args)?,
             last_instant_open: is_rstream(&query.plan),
         });
     }
@@ -72,6 +73,23 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     super::conclude(report, verbose)
 }
 
+/// Two results in one file would write over each other.
+fn each_dest_once(script: &Script) -> Result<(), Failure> {
+    let dests: Vec<&String> = script
+        .queries
+        .iter()
+        .filter_map(|q| q.dest.as_ref())
+        .collect();
+    let twice = (1..dests.len()).find(|&i| dests[..i].contains(&dests[i]));
+    match twice {
+        Some(i) => Err(Failure::words(format!(
+            "dest : {}: is the dest of two queries; give each its own",
+            dests[i]
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// STREAM's Rstream tells what an instant held when the next one begins, so that of the last instant of its sources it tells nothing.
 fn is_rstream(plan: &Plan) -> bool {
     let kind = ToStream::Rstream { every: None };
@@ -79,7 +97,12 @@ fn is_rstream(plan: &Plan) -> bool {
 }
 
 /// Where a query's result goes.
-fn sink(plan: &Plan, dest: Option<&str>, args: &RunArgs) -> Result<Box<dyn Sink>, Failure> {
+fn sink(
+    plan: &Plan,
+    dest: Option<&str>,
+    script: &Script,
+    args: &RunArgs,
+) -> Result<Box<dyn Sink>, Failure> {
     let target = match dest {
         None => output::standard_output(false),
         Some(dest) => {
@@ -88,6 +111,12 @@ fn sink(plan: &Plan, dest: Option<&str>, args: &RunArgs) -> Result<Box<dyn Sink>
                 fs::create_dir_all(directory)
                     .map_err(|e| Failure::world(format!("{}: {e}", directory.display())))?;
             }
+            let named = script.tables.iter().map(|t| &t.source);
+            let named = named.chain(&script.iostream_source).map(Path::new);
+            output::never_over(
+                &path,
+                named.chain(args.source.files()).chain([&*args.script]),
+            )?;
             output::file(&path)?
         }
     };

@@ -32,6 +32,32 @@ fn a_recording_is_never_overwritten_unasked() {
 }
 
 #[test]
+fn what_is_read_is_never_written_over() {
+    let scratch = Scratch::new();
+    let content = requests(5);
+    let trace = scratch.file("t.csv", &content);
+    let recording = scratch.path().join("r.parquet");
+    let recording = recording.to_str().unwrap();
+    run(&["record", "--from", &trace, "-o", recording]).fine();
+    let script = scratch.file(
+        "q",
+        &format!("query : select * from IOstream;\ndest : {trace}\n"),
+    );
+    for args in [
+        &["query", "--from", &trace, "-o", &trace, "select op from IO"][..],
+        &["record", "--from", recording, "-o", recording, "--force"],
+        &["convert", recording, recording, "--force"],
+        &["run", "--from", &trace, &script],
+    ] {
+        let said = run(args);
+        assert_eq!(said.code, 2, "{args:?} {}", said.err);
+        assert!(said.err.contains("name another file"), "{}", said.err);
+    }
+    assert_eq!(scratch.read("t.csv"), content);
+    run(&["query", "--from", recording, "select op from IO"]).fine();
+}
+
+#[test]
 fn a_recording_can_keep_a_part() {
     let scratch = Scratch::new();
     let trace = scratch.file("t.csv", &requests(100));

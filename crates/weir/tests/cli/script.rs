@@ -243,6 +243,16 @@ fn a_bad_script_is_pictured() {
 }
 
 #[test]
+fn two_queries_do_not_share_a_dest() {
+    let query = "query : select * from IOstream;\ndest : x\n";
+    let scratch = Scratch::new();
+    let script = scratch.file("q", &query.repeat(2));
+    let said = run_in(scratch.path(), &["run", &script]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("two queries"), "{}", said.err);
+}
+
+#[test]
 fn out_dir_moves_the_outputs() {
     let scratch = Scratch::new();
     scratch.file("s.dat", "i,i\n1,1\n");
