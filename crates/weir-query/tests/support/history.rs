@@ -44,16 +44,4 @@ impl History {
             .get(&name.to_ascii_lowercase())
             .map_or(&[], Vec::as_slice)
     }
-
-    /// The same without what happened at or before the instant that `after` gives for each source.
-    pub fn after(&self, after: impl Fn(&str) -> i64) -> History {
-        let later = |name: &String, elements: &Vec<Element>| {
-            let later = elements.iter().filter(|e| e.ts > after(name));
-            (name.clone(), later.cloned().collect::<Vec<_>>())
-        };
-        History {
-            sources: self.sources.iter().map(|(n, e)| later(n, e)).collect(),
-            end: self.end,
-        }
-    }
 }

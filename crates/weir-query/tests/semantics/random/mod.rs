@@ -5,6 +5,7 @@
 mod choices;
 mod data;
 mod grammar;
+mod lives;
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use weir_query::engine::{Engine, EngineOptions};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
 
 use crate::support::changes::Changes;
-use crate::support::feed::{self, Action, Event, Frontier, Random};
+use crate::support::feed::{self, Event, Random};
 use crate::support::history::History;
 use crate::support::oracle;
 use crate::support::run::Run;
@@ -65,66 +66,6 @@ proptest! {
             prop_assert!(result.is_ok(), "{}\n{}{}", query.text, result.unwrap_err(), listing(&feed));
         }
     }
-
-    #[test]
-    fn queries_that_come_and_go_do_not_disturb_each_other(
-        texts in vec(numbers(0..60), 2..5),
-        data in numbers(20..220),
-        seed in any::<u64>(),
-    ) {
-        let feed = data::feed(&mut Choices::new(&data));
-        let mut random = Random(seed);
-        let actions = feed::cut(&feed, 3, &mut random);
-        let mut run = engine(&mut random);
-        // Each query lives for a random part of the run; the first for all of it.
-        let mut lives: Vec<Life> = Vec::new();
-        for (i, numbers) in texts.iter().enumerate() {
-            let begin = if i == 0 { 0 } else { random.below(actions.len() as u64 + 1) as usize };
-            let length = if i == 0 { actions.len() + 1 } else { random.below(actions.len() as u64 + 2) as usize };
-            // A query that comes later has not seen the rows of a relation that came before it.
-            let query = Query::write(numbers, begin == 0);
-            lives.push(Life { query, begin, end: begin + length, id: None, after: vec![], upto: None });
-        }
-        let mut frontier = Frontier::new(3);
-        for i in 0..=actions.len() {
-            for life in &mut lives {
-                if life.begin == i {
-                    life.after = (0..3).map(|s| frontier.of(s).max(run.engine.now())).collect();
-                    life.id = Some(run.add(&life.query.plan));
-                }
-                if let Some(id) = life.id && life.end == i {
-                    life.upto = Some(run.engine.now());
-                    run.remove(id);
-                }
-            }
-            match actions.get(i) {
-                Some(Action::Push(source, rows)) => {
-                    rows.iter().for_each(|row| _ = frontier.row(*source, row.ts));
-                }
-                Some(Action::Heartbeat(source, ts)) => frontier.heartbeat(*source, *ts),
-                Some(Action::Step) | None => {}
-            }
-            run.act(&actions[i..actions.len().min(i + 1)]);
-        }
-        run.finish();
-        for life in &lives {
-            let history = feed::history(&feed, &names(), &life.query.unoptimized);
-            let mut history = history.after(|name| {
-                let source = names().iter().position(|n| n == name);
-                life.after[source.expect("it is one of the three")]
-            });
-            // Other queries may read sources that go on for longer.
-            history.end = life.upto.unwrap_or(run.engine.now());
-            let expected = life.query.expected(&history);
-            let id = life.id.expect("every life begins");
-            let result = agree(&expected, run.query(id));
-            prop_assert!(
-                result.is_ok(),
-                "{} (after {:?}, up to {:?})\n{}{}\n{actions:?}",
-                life.query.text, life.after, life.upto, result.unwrap_err(), listing(&feed)
-            );
-        }
-    }
 }
 
 /// An engine that takes few or many rows at once.
@@ -134,17 +75,6 @@ fn engine(random: &mut Random) -> Run {
         ..EngineOptions::default()
     };
     Run::new(Engine::new(options), data::catalog().declarations)
-}
-
-/// A query of the second law: when it comes and when it goes, in actions and in instants.
-struct Life {
-    query: Query,
-    begin: usize,
-    end: usize,
-    id: Option<usize>,
-    /// For each source, up to where its rows were too old.
-    after: Vec<i64>,
-    upto: Option<i64>,
 }
 
 struct Query {
