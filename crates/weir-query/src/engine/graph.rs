@@ -5,7 +5,7 @@
 //!   windows over that which are first in, first out. A [`Gate`] on the edge hides what came before its birth.
 //! - All other operators are made anew, so that no result depends on what else runs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use weir_model::{Batch, Shape};
@@ -24,6 +24,8 @@ pub(super) struct Node {
     pub plan: Arc<Plan>,
     /// Since when; `None` where that makes no difference.
     born: Option<u64>,
+    /// The columns that are looked at, where it may leave the others out.
+    wanted: Option<Vec<usize>>,
     kind: Kind,
     inputs: Vec<Edge>,
     /// Its deltas of the present step.
@@ -89,8 +91,12 @@ pub(super) struct Birth {
 pub(super) struct Graph {
     /// The operators.
     pub nodes: Vec<Node>,
-    index: HashMap<(Arc<Plan>, Option<u64>), usize>,
+    index: HashMap<Key, usize>,
 }
+
+/// What makes two nodes the same: the plan, when it was born where that makes a difference, and the columns that anyone looks at
+/// where it may leave the others out.
+type Key = (Arc<Plan>, Option<u64>, Option<Vec<usize>>);
 
 /// How a plan's node can be shared by queries born at different times.
 fn is_timeless(plan: &Plan) -> bool {
@@ -156,11 +162,41 @@ fn inputs(plan: &Plan) -> Vec<Arc<Plan>> {
     inputs
 }
 
+/// The columns of its input that an operator looks at; `None` for all.
+fn columns_used(plan: &Plan) -> Option<Vec<usize>> {
+    let exprs: Vec<&Expr> = match &plan.node {
+        PlanNode::Project { exprs, .. } => exprs.iter().collect(),
+        PlanNode::Aggregate { keys, calls, .. } => keys
+            .iter()
+            .chain(calls.iter().flat_map(|c| &c.args))
+            .collect(),
+        _ => return None,
+    };
+    let mut used = BTreeSet::new();
+    for expr in exprs {
+        expr.visit_columns(&mut |i| {
+            used.insert(i);
+        });
+    }
+    Some(used.into_iter().collect())
+}
+
 impl Graph {
     /// An edge to a node that computes `plan` from `birth` on, made if need be.
     pub(super) fn connect(
         &mut self,
         plan: &Arc<Plan>,
+        birth: Birth,
+        sources: &mut dyn Sources,
+    ) -> Edge {
+        self.connect_columns(plan, None, birth, sources)
+    }
+
+    /// The same, where of the plan's columns only those in `wanted` are looked at.
+    fn connect_columns(
+        &mut self,
+        plan: &Arc<Plan>,
+        wanted: Option<Vec<usize>>,
         birth: Birth,
         sources: &mut dyn Sources,
     ) -> Edge {
@@ -180,20 +216,20 @@ impl Graph {
             };
             return Edge { node, gate };
         }
-        let node = match self.index.get(&(plan.clone(), Some(birth.epoch))) {
+        // A join is the one operator that may leave columns out.
+        let wanted = wanted.filter(|_| matches!(&plan.node, PlanNode::Join { .. }));
+        let key = (plan.clone(), Some(birth.epoch), wanted);
+        let node = match self.index.get(&key) {
             Some(&node) => node,
             None => {
+                let used = columns_used(plan);
                 let inputs = inputs(plan);
                 let inputs = inputs
                     .iter()
-                    .map(|p| self.connect(p, birth, sources))
+                    .map(|p| self.connect_columns(p, used.clone(), birth, sources))
                     .collect();
-                self.insert(
-                    plan,
-                    Some(birth.epoch),
-                    Kind::Operator(operator(plan)),
-                    inputs,
-                )
+                let kind = Kind::Operator(operator(plan, key.2.as_deref()));
+                self.insert(key, kind, inputs)
             }
         };
         self.nodes[node].users += 1;
@@ -215,14 +251,14 @@ impl Graph {
         if let PlanNode::Source(declaration) = &plan.node {
             let (source, complete) = sources.read(declaration);
             *from = complete.max(birth.now);
-            let known = self.index.get(&(plan.clone(), None)).copied();
+            let known = self.index.get(&(plan.clone(), None, None)).copied();
             return known.unwrap_or_else(|| {
                 *fresh = true;
-                self.insert(plan, None, Kind::Source(source), Vec::new())
+                self.insert((plan.clone(), None, None), Kind::Source(source), Vec::new())
             });
         }
         let input = self.shared(essential(plan.inputs()[0]), birth, sources, from, fresh);
-        match self.index.get(&(plan.clone(), None)) {
+        match self.index.get(&(plan.clone(), None, None)) {
             Some(&node) => {
                 *fresh = false;
                 node
@@ -234,24 +270,20 @@ impl Graph {
                     node: input,
                     gate: Gate::Open,
                 };
-                self.insert(plan, None, Kind::Operator(operator(plan)), vec![input])
+                let kind = Kind::Operator(operator(plan, None));
+                self.insert((plan.clone(), None, None), kind, vec![input])
             }
         }
     }
 
-    fn insert(
-        &mut self,
-        plan: &Arc<Plan>,
-        born: Option<u64>,
-        kind: Kind,
-        inputs: Vec<Edge>,
-    ) -> usize {
+    fn insert(&mut self, key: Key, kind: Kind, inputs: Vec<Edge>) -> usize {
         let node = self.nodes.len();
-        let plan = plan.clone();
-        self.index.insert((plan.clone(), born), node);
+        self.index.insert(key.clone(), node);
+        let (plan, born, wanted) = key;
         self.nodes.push(Node {
             plan,
             born,
+            wanted,
             kind,
             inputs,
             out: Vec::new(),
@@ -310,7 +342,7 @@ impl Graph {
         }
         let positions = self.nodes.iter().enumerate();
         self.index = positions
-            .map(|(i, n)| ((n.plan.clone(), n.born), i))
+            .map(|(i, n)| ((n.plan.clone(), n.born, n.wanted.clone()), i))
             .collect();
     }
 

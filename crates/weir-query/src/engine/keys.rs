@@ -227,7 +227,8 @@ fn mark_nulls(words: &mut [u64], width: usize, field: &Field, column: &Column, l
 }
 
 /// A hash of a key: words folded in one after the other by the two halves of a 128-bit product.
-fn hash(words: &[u64]) -> u32 {
+#[inline]
+pub(super) fn hash(words: &[u64]) -> u32 {
     let mut h = 0x9E37_79B9_7F4A_7C15u64;
     for &word in words {
         let product = u128::from(h ^ word) * 0xA076_1D64_78BD_642Fu128;

@@ -314,18 +314,17 @@ impl Slots {
         }
     }
 
-    /// How many columns a row has.
-    pub(super) fn width(&self) -> usize {
-        self.lanes.len()
-    }
-
     /// How many slots there are, free ones included.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Writes row `i` of the columns to slot `slots[i]`.
-    pub(super) fn write(&mut self, slots: &[u32], columns: &[Column]) {
+    pub(super) fn write<'a>(
+        &mut self,
+        slots: &[u32],
+        columns: impl IntoIterator<Item = &'a Column>,
+    ) {
         for (lane, column) in self.lanes.iter_mut().zip(columns) {
             lane.write(slots, column);
         }
@@ -334,6 +333,11 @@ impl Slots {
     /// The rows in these slots.
     pub(super) fn gather(&self, slots: &[u32]) -> Vec<Column> {
         self.lanes.iter().map(|l| l.gather(slots)).collect()
+    }
+
+    /// Column `lane` of the rows in these slots.
+    pub(super) fn gather_one(&self, lane: usize, slots: &[u32]) -> Column {
+        self.lanes[lane].gather(slots)
     }
 
     /// Whether the row in `slot` is row `row` of the columns, NULLs being equal.

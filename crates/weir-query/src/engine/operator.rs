@@ -58,7 +58,9 @@ pub(super) trait Operator: Send {
 }
 
 /// The operator of a plan node that is neither a source nor without effect.
-pub(super) fn operator(plan: &Plan) -> Box<dyn Operator> {
+///
+/// `wanted` are the columns of its result that anyone looks at, ascending; the others may be NULL. Without, all are.
+pub(super) fn operator(plan: &Plan, wanted: Option<&[usize]>) -> Box<dyn Operator> {
     match &plan.node {
         Node::Source(_) => unreachable!("a source is read, not computed"),
         Node::Window {
@@ -83,7 +85,13 @@ pub(super) fn operator(plan: &Plan) -> Box<dyn Operator> {
             kind,
             on,
             residual,
-        } => Box::new(Join::new([left, right], *kind, on, residual.as_ref())),
+        } => Box::new(Join::new(
+            [left, right],
+            *kind,
+            on,
+            residual.as_ref(),
+            wanted,
+        )),
         Node::Aggregate { input, keys, calls } => {
             Box::new(Aggregate::new(keys, calls, input.is_growing()))
         }

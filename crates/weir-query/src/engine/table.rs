@@ -1,17 +1,21 @@
 //! [`KeyTable`]: a hash table from keys to small numbers, which index whatever is kept for each key.
 
-use super::keys::Keys;
+use super::keys::{Keys, hash};
 
 /// Numbers keys from 0; the number of a removed key is used again after [`KeyTable::recycle`].
 ///
 /// Open addressing with linear probing. A cell holds the key's hash and its number plus one; the keys themselves lie in
-/// one array by number. Removal shifts later cells back, so there are no tombstones.
+/// one array by number, each with some words of payload behind it, so that both are fetched at once. Removal shifts later
+/// cells back, so there are no tombstones.
 #[derive(Debug)]
 pub(super) struct KeyTable {
+    /// Words of a key.
     width: usize,
+    /// Words of a key and its payload.
+    stride: usize,
     cells: Vec<u64>,
-    keys: Vec<u64>,
-    hashes: Vec<u32>,
+    entries: Vec<u64>,
+    numbers: usize,
     live: usize,
     free: Vec<u32>,
     retired: Vec<u32>,
@@ -22,11 +26,17 @@ const CELLS_MIN: usize = 16;
 impl KeyTable {
     /// An empty table for keys of `width` words.
     pub(super) fn new(width: usize) -> KeyTable {
+        KeyTable::with_payload(width, 0)
+    }
+
+    /// An empty table for keys of `width` words with `payload` words each.
+    pub(super) fn with_payload(width: usize, payload: usize) -> KeyTable {
         KeyTable {
             width,
+            stride: width + payload,
             cells: vec![0; CELLS_MIN],
-            keys: Vec::new(),
-            hashes: Vec::new(),
+            entries: Vec::new(),
+            numbers: 0,
             live: 0,
             free: Vec::new(),
             retired: Vec::new(),
@@ -35,7 +45,24 @@ impl KeyTable {
 
     /// One more than the greatest number in use.
     pub(super) fn numbers(&self) -> usize {
-        self.hashes.len()
+        self.numbers
+    }
+
+    /// What is kept with a key; it means nothing before it is written.
+    pub(super) fn payload(&self, number: u32) -> &[u64] {
+        let at = number as usize * self.stride;
+        &self.entries[at + self.width..at + self.stride]
+    }
+
+    /// The same to be written.
+    pub(super) fn payload_mut(&mut self, number: u32) -> &mut [u64] {
+        let at = number as usize * self.stride;
+        &mut self.entries[at + self.width..at + self.stride]
+    }
+
+    fn key(&self, number: u32) -> &[u64] {
+        let at = number as usize * self.stride;
+        &self.entries[at..at + self.width]
     }
 
     /// How many keys there are.
@@ -87,11 +114,11 @@ impl KeyTable {
 
     /// [`KeyTable::find_or_add`] for every row: the numbers, and the rows whose keys were added.
     pub(super) fn find_or_add_all(&mut self, keys: &Keys) -> (Vec<u32>, Vec<u32>) {
-        match self.width {
-            1 => self.all::<1>(keys),
-            2 => self.all::<2>(keys),
-            3 => self.all::<3>(keys),
-            4 => self.all::<4>(keys),
+        match (self.width, self.stride) {
+            (1, 1) => self.all::<1>(keys),
+            (2, 2) => self.all::<2>(keys),
+            (3, 3) => self.all::<3>(keys),
+            (4, 4) => self.all::<4>(keys),
             _ => {
                 let mut added = Vec::new();
                 let number = |row| {
@@ -112,7 +139,7 @@ impl KeyTable {
         let number = |(row, (key, &hash)): (usize, (&[u64; WIDTH], &u32))| {
             let mask = self.cells.len() - 1;
             let mut at = hash as usize & mask;
-            let known = self.keys.as_chunks::<WIDTH>().0;
+            let known = self.entries.as_chunks::<WIDTH>().0;
             loop {
                 let cell = self.cells[at];
                 let number = (cell as u32).wrapping_sub(1);
@@ -133,7 +160,7 @@ impl KeyTable {
     /// Gives a key that is not there the free cell where the search for it ended.
     #[inline(never)]
     fn add_at(&mut self, at: usize, key: &[u64], hash: u32) -> u32 {
-        let number = self.number(key, hash);
+        let number = self.number(key);
         self.cells[at] = cell_of(hash, number);
         self.live += 1;
         if self.live * 4 > self.cells.len() * 3 {
@@ -149,9 +176,15 @@ impl KeyTable {
         std::hint::black_box(cells.fold(0, |a, b| a ^ b));
     }
 
+    /// Reads the cells that removing these keys will begin with.
+    pub(super) fn foresee_removal(&self, numbers: impl Iterator<Item = u32>) {
+        let mask = self.cells.len() - 1;
+        let cells = numbers.map(|number| self.cells[hash(self.key(number)) as usize & mask]);
+        std::hint::black_box(cells.fold(0, |a, b| a ^ b));
+    }
+
     fn is_key(&self, number: u32, key: &[u64]) -> bool {
-        let at = number as usize * self.width;
-        match (key, &self.keys[at..at + self.width]) {
+        match (key, self.key(number)) {
             ([], _) => true,
             ([a], [x]) => a == x,
             ([a, b], [x, y]) => a == x && b == y,
@@ -159,20 +192,15 @@ impl KeyTable {
         }
     }
 
-    fn number(&mut self, key: &[u64], hash: u32) -> u32 {
-        match self.free.pop() {
-            Some(number) => {
-                let at = number as usize * self.width;
-                self.keys[at..at + self.width].copy_from_slice(key);
-                self.hashes[number as usize] = hash;
-                number
-            }
-            None => {
-                self.keys.extend_from_slice(key);
-                self.hashes.push(hash);
-                self.hashes.len() as u32 - 1
-            }
-        }
+    fn number(&mut self, key: &[u64]) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.numbers += 1;
+            self.entries.resize(self.numbers * self.stride, 0);
+            self.numbers as u32 - 1
+        });
+        let at = number as usize * self.stride;
+        self.entries[at..at + self.width].copy_from_slice(key);
+        number
     }
 
     fn grow(&mut self) {
@@ -189,7 +217,7 @@ impl KeyTable {
 
     /// Removes the key with this number. The number is not used again before [`KeyTable::recycle`].
     pub(super) fn remove(&mut self, number: u32) {
-        let hash = self.hashes[number as usize];
+        let hash = hash(self.key(number));
         let mask = self.cells.len() - 1;
         let mut at = hash as usize & mask;
         while self.cells[at] != cell_of(hash, number) {
@@ -222,8 +250,8 @@ impl KeyTable {
 
     /// About how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
-        (self.cells.capacity() + self.keys.capacity()) * 8
-            + (self.hashes.capacity() + self.free.capacity() + self.retired.capacity()) * 4
+        (self.cells.capacity() + self.entries.capacity()) * 8
+            + (self.free.capacity() + self.retired.capacity()) * 4
     }
 }
 

@@ -15,7 +15,7 @@ use arrow_buffer::BooleanBuffer;
 use weir_model::{Batch, Column, Type, Value};
 
 use self::arrivals::Arrivals;
-use self::settle::{Event, settle};
+use self::settle::{Event, is_left_only, settle};
 use self::side::{Chain, NONE, Side};
 use super::by_time;
 use super::describe::result_too_big;
@@ -39,9 +39,8 @@ pub(super) struct Join {
     /// What a candidate pair must fulfil; over the left columns followed by the right ones.
     residual: Option<Expr>,
     packer: KeyPacker,
+    /// The keys of both sides, each with its chain of rows on either.
     table: KeyTable,
-    /// The rows of each key on both sides, by the number that the table gives.
-    chains: Vec<[Chain; 2]>,
     /// For `NOT IN`: the rows with a NULL in their key.
     unknown: [Chain; 2],
     sides: [Side; 2],
@@ -60,17 +59,34 @@ pub(super) struct Pairs {
 type Found = (Pairs, Vec<Event>);
 
 impl Join {
-    /// `left` joined with `right`.
+    /// `left` joined with `right`. `wanted` are the columns that anyone looks at, ascending; without, all are.
     pub(super) fn new(
         [left, right]: [&Plan; 2],
         kind: JoinKind,
         on: &[(Expr, Expr)],
         residual: Option<&Expr>,
+        wanted: Option<&[usize]>,
     ) -> Join {
         let residual = match kind {
             JoinKind::NotIn => Some(not_unequal(on, left.schema.len(), residual)),
             _ => residual.cloned(),
         };
+        let columns = left.schema.len() + right.schema.len();
+        let given = if is_left_only(kind) {
+            left.schema.len()
+        } else {
+            columns
+        };
+        let mut shown: Vec<bool> = (0..columns)
+            .map(|i| wanted.is_none() && i < given)
+            .collect();
+        wanted.into_iter().flatten().for_each(|&i| shown[i] = true);
+        if let Some(residual) = &residual {
+            residual.visit_columns(&mut |i| shown[i] = true);
+        }
+        let (left_shown, right_shown) = shown.split_at(left.schema.len());
+        let side =
+            |plan: &Plan, shown: &[bool]| Side::new(&plan.schema, shown, goes_in_order(plan));
         let types: Vec<Type> = on.iter().map(|(l, _)| l.ty()).collect();
         let packer = KeyPacker::of_known(&types);
         let (left_on, right_on) = on.iter().cloned().unzip();
@@ -78,11 +94,10 @@ impl Join {
             kind,
             on: [left_on, right_on],
             residual,
-            table: KeyTable::new(packer.width()),
+            table: KeyTable::with_payload(packer.width(), 2),
             packer,
-            chains: Vec::new(),
             unknown: Default::default(),
-            sides: [left, right].map(|p| Side::new(&p.schema, goes_in_order(p))),
+            sides: [side(left, left_shown), side(right, right_shown)],
         }
     }
 
@@ -99,10 +114,7 @@ impl Join {
             };
             for side in [0, 1] {
                 let own = block.iter().map(place).filter(|(s, _)| *s == side);
-                self.table.foresee(
-                    &rows[side].keys,
-                    own.filter_map(|(_, row)| rows[side].at(row)),
-                );
+                self.foresee(side, &rows[side], own.map(|(_, row)| row));
             }
             for (side, row) in block.iter().map(place) {
                 let ts = inputs[side].ts[row];
@@ -122,6 +134,20 @@ impl Join {
         Ok(found)
     }
 
+    /// Reads what the next rows of a side will need, which may long have left the processor's caches. Row by row, each would wait
+    /// for memory several times; so the processor fetches for all of them at once.
+    fn foresee(&self, side: usize, rows: &Arrivals, block: impl Iterator<Item = usize> + Clone) {
+        self.table
+            .foresee(&rows.keys, block.clone().filter_map(|row| rows.at(row)));
+        let leaving = block.filter(|&row| rows.at(row).is_none()).count();
+        let numbers = self.sides[side].foresee_oldest(leaving);
+        let chains = numbers
+            .iter()
+            .map(|&n| Chain::from_word(self.table.payload(n)[1 - side]));
+        self.sides[1 - side].foresee_chains(chains);
+        self.table.foresee_removal(numbers.iter().copied());
+    }
+
     /// Where the rows with a row's key are, as a number of the table; [`NONE`] for a NULL in the key.
     fn number(&mut self, rows: &Arrivals, at: usize) -> u32 {
         if rows.is_null(at) {
@@ -129,10 +155,7 @@ impl Join {
         }
         let (number, added) = self.table.find_or_add(&rows.keys, at);
         if added {
-            if self.chains.len() < self.table.numbers() {
-                self.chains.resize(self.table.numbers(), Default::default());
-            }
-            self.chains[number as usize] = Default::default();
+            self.table.payload_mut(number).fill(Chain::default().word());
         }
         number
     }
@@ -142,10 +165,17 @@ impl Join {
         self.kind == JoinKind::NotIn
     }
 
-    fn chains(&mut self, number: u32) -> &mut [Chain; 2] {
+    fn chain(&self, number: u32, side: usize) -> Chain {
         match number {
-            NONE => &mut self.unknown,
-            number => &mut self.chains[number as usize],
+            NONE => self.unknown[side],
+            number => Chain::from_word(self.table.payload(number)[side]),
+        }
+    }
+
+    fn set_chain(&mut self, number: u32, side: usize, chain: Chain) {
+        match number {
+            NONE => self.unknown[side] = chain,
+            number => self.table.payload_mut(number)[side] = chain.word(),
         }
     }
 
@@ -163,9 +193,9 @@ impl Join {
         let slot = rows.slots[at];
         if number != NONE || self.chains_unknown() {
             self.sides[side].remember(slot, number, weight);
-            let mut chain = self.chains(number)[side];
+            let mut chain = self.chain(number, side);
             self.sides[side].append(&mut chain, slot);
-            self.chains(number)[side] = chain;
+            self.set_chain(number, side, chain);
             self.sides[side].note(rows.row_keys.as_ref(), at, slot);
             self.pair(side, number, ts, slot, weight, found);
         } else if self.sides[side].goes_in_order {
@@ -205,7 +235,7 @@ impl Join {
         }
         let mut left = weight;
         while left > 0 {
-            let chain = self.chains(number)[side];
+            let chain = self.chain(number, side);
             let slot = self.sides[side].find(chain, rows.row_keys.as_ref(), &rows.columns, at);
             let gone = left.min(self.sides[side].weight(slot));
             left -= gone;
@@ -227,10 +257,10 @@ impl Join {
         found: &mut Found,
     ) {
         if self.sides[side].lessen(slot, times) && (number != NONE || self.chains_unknown()) {
-            let mut chains = *self.chains(number);
-            self.sides[side].unlink(&mut chains[side], slot);
-            *self.chains(number) = chains;
-            if number != NONE && chains.iter().all(|c| c.is_empty()) {
+            let mut chain = self.chain(number, side);
+            self.sides[side].unlink(&mut chain, slot);
+            self.set_chain(number, side, chain);
+            if number != NONE && chain.is_empty() && self.chain(number, 1 - side).is_empty() {
                 self.table.remove(number);
             }
         }
@@ -272,9 +302,7 @@ impl Join {
                 .map(|slot| (slot, other.weight(slot)))
                 .for_each(&mut add);
         }
-        other
-            .chain(self.chains[number as usize][1 - side])
-            .for_each(&mut add);
+        other.chain(self.chain(number, 1 - side)).for_each(&mut add);
         other.chain(self.unknown[1 - side]).for_each(&mut add);
     }
 
@@ -295,8 +323,8 @@ impl Join {
 
     /// The columns of pairs of slots.
     fn columns(&self, slots: &[Vec<u32>; 2]) -> Vec<Column> {
-        let mut columns = self.sides[0].slots.gather(&slots[0]);
-        columns.extend(self.sides[1].slots.gather(&slots[1]));
+        let mut columns = self.sides[0].gather(&slots[0]);
+        columns.extend(self.sides[1].gather(&slots[1]));
         columns
     }
 
@@ -404,17 +432,14 @@ impl Operator for Join {
     }
 
     fn bytes(&self) -> usize {
-        self.packer.bytes()
-            + self.table.bytes()
-            + self.chains.capacity() * size_of::<[Chain; 2]>()
-            + self.sides.iter().map(Side::bytes).sum::<usize>()
+        self.packer.bytes() + self.table.bytes() + self.sides.iter().map(Side::bytes).sum::<usize>()
     }
 }
 
 impl Join {
     fn whole(&self, side: usize, batches: &[Batch]) -> Batch {
         match batches {
-            [] => Batch::empty(self.sides[side].slots.width()),
+            [] => Batch::empty(self.sides[side].width()),
             batches => concat_batches(batches),
         }
     }

@@ -6,7 +6,6 @@ use weir_model::{Batch, Column, TallyArray};
 
 use super::Pairs;
 use super::side::{NONE, Side};
-use crate::engine::lane::Slots;
 use crate::plan::JoinKind;
 
 /// A row that comes or goes.
@@ -49,7 +48,7 @@ fn alone(kind: JoinKind) -> [Alone; 2] {
 }
 
 /// Whether the result has the left columns only.
-fn is_left_only(kind: JoinKind) -> bool {
+pub(super) fn is_left_only(kind: JoinKind) -> bool {
     matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn)
 }
 
@@ -81,9 +80,9 @@ impl Shown {
 
     /// With the values of the rows.
     pub(super) fn into_batch(self, kind: JoinKind, sides: &[Side; 2]) -> Batch {
-        let mut columns = padded(&sides[0].slots, &self.0.slots[0]);
+        let mut columns = padded(&sides[0], &self.0.slots[0]);
         if !is_left_only(kind) {
-            columns.extend(padded(&sides[1].slots, &self.0.slots[1]));
+            columns.extend(padded(&sides[1], &self.0.slots[1]));
         }
         Batch {
             ts: self.0.ts.into(),
@@ -144,7 +143,7 @@ pub(super) fn settle(
 }
 
 /// The rows in these slots, NULL throughout for [`NONE`].
-fn padded(rows: &Slots, slots: &[u32]) -> Vec<Column> {
+fn padded(rows: &Side, slots: &[u32]) -> Vec<Column> {
     if !slots.contains(&NONE) {
         return rows.gather(slots);
     }

@@ -31,6 +31,19 @@ impl Default for Chain {
 }
 
 impl Chain {
+    /// As one word, to lie beside the key.
+    pub(super) fn word(self) -> u64 {
+        u64::from(self.first) | u64::from(self.last) << 32
+    }
+
+    /// What [`Chain::word`] gave.
+    pub(super) fn from_word(word: u64) -> Chain {
+        Chain {
+            first: word as u32,
+            last: (word >> 32) as u32,
+        }
+    }
+
     /// True without rows.
     pub(super) fn is_empty(self) -> bool {
         self.first == NONE
@@ -39,17 +52,18 @@ impl Chain {
 
 /// The rows of one side.
 pub(super) struct Side {
-    /// Their values.
+    /// The values of the columns that are kept.
     pub slots: Slots,
+    /// The columns that are kept, and whether each is part of the result.
+    kept: Vec<(usize, bool)>,
     links: Vec<Link>,
     /// How many rows of the other side a row is paired with, by slot, where that matters.
     partners: Vec<i64>,
     types: Vec<Type>,
     /// Whether rows go in the order in which they came.
     pub goes_in_order: bool,
-    /// Where that is so: the slots in that order, and the number of each slot's key.
+    /// Where that is so: the slots in that order.
     queue: VecDeque<u32>,
-    numbers: Vec<u32>,
     index: Option<Index>,
     index_wanted: bool,
 }
@@ -59,6 +73,8 @@ pub(super) struct Side {
 struct Link {
     next: u32,
     prev: u32,
+    /// The number of its key.
+    number: u32,
     /// How often the row is there; 0 in a free slot.
     weight: i64,
 }
@@ -66,6 +82,7 @@ struct Link {
 const UNLINKED: Link = Link {
     next: NONE,
     prev: NONE,
+    number: NONE,
     weight: 0,
 };
 
@@ -80,16 +97,19 @@ struct Index {
 }
 
 impl Side {
-    /// No rows, of this schema.
-    pub(super) fn new(schema: &Schema, goes_in_order: bool) -> Side {
+    /// No rows, of this schema. Of each column `shown` says whether the result needs it. To find a row by its values, which is not
+    /// necessary where rows go in order, all columns are kept.
+    pub(super) fn new(schema: &Schema, shown: &[bool], goes_in_order: bool) -> Side {
+        let kept = shown.iter().copied().enumerate();
+        let kept: Vec<(usize, bool)> = kept.filter(|&(_, shown)| shown || !goes_in_order).collect();
         Side {
-            slots: Slots::new(schema),
+            slots: Slots::of_types(kept.iter().map(|&(i, _)| schema[i].ty)),
+            kept,
             links: Vec::new(),
             partners: Vec::new(),
             types: schema.fields.iter().map(|f| f.ty).collect(),
             goes_in_order,
             queue: VecDeque::new(),
-            numbers: Vec::new(),
             index: None,
             index_wanted: false,
         }
@@ -98,9 +118,26 @@ impl Side {
     /// Stores rows, in no chain yet.
     pub(super) fn store(&mut self, columns: &[Column], rows: usize) -> Vec<u32> {
         let slots = self.slots.reserve(rows);
-        self.slots.write(&slots, columns);
+        self.slots
+            .write(&slots, self.kept.iter().map(|&(i, _)| &columns[i]));
         self.links.resize(self.slots.len(), UNLINKED);
         slots
+    }
+
+    /// The columns of the rows in these slots; those that the result does not need are NULL.
+    pub(super) fn gather(&self, slots: &[u32]) -> Vec<Column> {
+        let mut columns = vec![Column::Nulls(slots.len()); self.types.len()];
+        for (lane, &(i, shown)) in self.kept.iter().enumerate() {
+            if shown {
+                columns[i] = self.slots.gather_one(lane, slots);
+            }
+        }
+        columns
+    }
+
+    /// How many columns a row has.
+    pub(super) fn width(&self) -> usize {
+        self.types.len()
     }
 
     /// Makes the index if searches have become long. Gives the keys of a batch in it.
@@ -126,12 +163,13 @@ impl Side {
 
     /// Notes a row that has come: how often, and the number of its key.
     pub(super) fn remember(&mut self, slot: u32, number: u32, weight: i64) {
-        self.links[slot as usize] = Link { weight, ..UNLINKED };
+        self.links[slot as usize] = Link {
+            weight,
+            number,
+            ..UNLINKED
+        };
         if self.goes_in_order {
-            if self.numbers.len() < self.links.len() {
-                self.numbers.resize(self.links.len(), NONE);
-            }
-            self.numbers[slot as usize] = number;
+            debug_assert_eq!(weight, 1, "a window's rows come one by one");
             self.queue.push_back(slot);
         }
     }
@@ -142,7 +180,24 @@ impl Side {
             .queue
             .pop_front()
             .expect("a row that goes has come before");
-        (slot, self.numbers[slot as usize])
+        (slot, self.links[slot as usize].number)
+    }
+
+    /// Reads what taking the `rows` oldest out will read, all at once; gives the numbers of their keys.
+    pub(super) fn foresee_oldest(&self, rows: usize) -> Vec<u32> {
+        let number = |&slot: &u32| self.links[slot as usize].number;
+        self.queue
+            .iter()
+            .take(rows)
+            .map(number)
+            .filter(|&n| n != NONE)
+            .collect()
+    }
+
+    /// Reads what walking these chains will begin with.
+    pub(super) fn foresee_chains(&self, chains: impl Iterator<Item = Chain>) {
+        let next = |chain: Chain| self.links.get(chain.first as usize).map_or(0, |l| l.next);
+        std::hint::black_box(chains.map(next).fold(0, |a, b| a ^ b));
     }
 
     /// Puts a row at the end of a chain.
@@ -256,7 +311,7 @@ impl Side {
         self.slots.bytes()
             + self.links.capacity() * size_of::<Link>()
             + self.partners.capacity() * 8
-            + (self.queue.capacity() + self.numbers.capacity()) * 4
+            + self.queue.capacity() * 4
             + self.index.as_ref().map_or(0, |i| {
                 i.packer.bytes()
                     + i.table.bytes()
