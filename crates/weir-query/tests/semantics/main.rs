@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod documentation;
 mod functions;
 mod golden;
 mod laws;

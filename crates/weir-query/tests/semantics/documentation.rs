@@ -1,0 +1,99 @@
+//! The queries of `docs/cql.md`, on random rows of the built-in streams: engine and oracle agree there too.
+
+use std::fs;
+use std::path::Path;
+
+use weir_model::{Catalog, Declaration, Field, NANOS_PER_SECOND, Shape, Type, Value};
+use weir_query::engine::{Engine, EngineOptions};
+use weir_query::{CheckOptions, compile, compile_unoptimized};
+
+use crate::support::feed::{self, Event, Random};
+use crate::support::history::Element;
+use crate::support::oracle;
+use crate::support::run::Run;
+
+/// How many rows each query reads.
+const ROWS: usize = 80;
+
+#[test]
+fn documented_queries_agree_with_the_oracle() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cql.md");
+    let page = fs::read_to_string(page).expect("the page can be read");
+    let blocks: Vec<&str> = page.split("```cql\n").skip(1).collect();
+    assert!(blocks.len() > 10, "the page has queries");
+    let catalog = Catalog::builtin();
+    let names: Vec<String> = catalog
+        .declarations
+        .iter()
+        .map(|d| d.name.clone())
+        .collect();
+    let mut random = Random(17);
+    let feed = rows(&catalog, &mut random);
+    let mut silent = 0;
+    for block in blocks {
+        let (text, _) = block.split_once("```").expect("a block ends");
+        let options = CheckOptions::live();
+        let plan = compile(text, &catalog, &options).expect(text).plan;
+        let unoptimized = compile_unoptimized(text, &catalog, &options)
+            .expect(text)
+            .plan;
+        let history = feed::history(&feed, &names, &unoptimized);
+        let expected = oracle::evaluate(&unoptimized, &history);
+        assert_eq!(expected.failure, None, "{text}");
+        silent += usize::from(expected.changes.instants.is_empty());
+        let options = EngineOptions {
+            span_rows_max: 7,
+            ..EngineOptions::default()
+        };
+        let mut run = Run::new(Engine::new(options), catalog.declarations.clone());
+        let query = run.add(&plan);
+        run.act(&feed::cut(&feed, names.len(), &mut random));
+        run.finish();
+        let result = expected
+            .changes
+            .agree(&run.query(query).changes, ["oracle", "engine"]);
+        assert_eq!(result, Ok(()), "{text}");
+    }
+    assert!(
+        silent < 4,
+        "{silent} queries of the page have nothing to say"
+    );
+}
+
+/// Rows of all built-in streams, in time order.
+fn rows(catalog: &Catalog, random: &mut Random) -> Vec<Event> {
+    let mut ts = 1_700_000_000 * NANOS_PER_SECOND;
+    let mut row = || {
+        ts += [0, 1, 1_000_000, 150_000_000, 600_000_000][random.below(5) as usize];
+        let source = random.below(catalog.declarations.len() as u64) as usize;
+        let declaration = &catalog.declarations[source];
+        assert_eq!(declaration.shape, Shape::Stream);
+        let row = values(declaration, ts, random);
+        Event::Row(source, Element { ts, weight: 1, row })
+    };
+    (0..ROWS).map(|_| row()).collect()
+}
+
+fn values(declaration: &Declaration, ts: i64, random: &mut Random) -> Vec<Value> {
+    let mut value = |field: &Field| match field.ty {
+        _ if field.nullable && random.once_in(8) => Value::Null,
+        Type::Time => Value::Int(ts),
+        Type::Text => Value::text(texts(&field.name)[random.below(2) as usize]),
+        // Some of each dimension lie on either side of the limits that the page asks about.
+        _ => Value::Int(match field.name.as_str() {
+            "wait" | "service" | "latency" => 400_000 * random.below(8) as i64,
+            "bytes" => 4096 << random.below(6),
+            "sectors" => 8 << random.below(6),
+            _ => random.below(4) as i64,
+        }),
+    };
+    declaration.schema.fields.iter().map(&mut value).collect()
+}
+
+fn texts(column: &str) -> [&'static str; 2] {
+    match column {
+        "type" => ["Q", "R"],
+        "op" => ["r", "w"],
+        _ => ["one", "two"],
+    }
+}
