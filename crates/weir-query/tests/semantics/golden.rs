@@ -109,7 +109,20 @@ fn check(file: &Path, bless: bool) -> Result<(), String> {
             "expected\n  {expected}\nbut the checker says\n  {actual}"
         ));
     }
-    if actual.failure != case.expected.failure {
+    // A message may end in `..`, where it tells what depends on the cut.
+    let as_expected = match case
+        .expected
+        .failure
+        .as_deref()
+        .and_then(|m| m.strip_suffix(".."))
+    {
+        Some(begin) => actual
+            .failure
+            .as_ref()
+            .is_some_and(|m| m.starts_with(begin)),
+        None => actual.failure == case.expected.failure,
+    };
+    if !as_expected {
         let [expected, actual] = [&case.expected, &actual].map(|e| e.failure.as_deref());
         return Err(format!("expected failure {expected:?}, got {actual:?}"));
     }
@@ -170,7 +183,9 @@ fn run(prepared: &Prepared, bless: bool) -> Result<Expected, String> {
                     format!("{name}:\n{difference}{all}")
                 })?;
             let failed = outcome.failure.map(|(_, message)| message);
-            if failed.is_some() != case.expected.failure.is_some() && !bless {
+            // Memory is no concern of the oracle.
+            let bounded = case.bytes_max.is_some() && *name == EXECUTIONS[0].0;
+            if failed.is_some() != case.expected.failure.is_some() && !bless && !bounded {
                 return Err(format!("{name}: failure is {failed:?}"));
             }
             failure = failed;

@@ -28,7 +28,7 @@
 //! | `< TIME [SOURCE]` | no more rows at or before that time will come from this source, or from any |
 //! | `> TIME VALUE..` | a row comes out of a stream |
 //! | `> TIME + VALUE..`, `-` | a row comes into the resulting relation, or goes |
-//! | `> fails MESSAGE` | the query fails; what is above may have come out before, from the first line on |
+//! | `> fails MESSAGE` | the query fails; what is above may have come out before, from the first line on; `..` is any end |
 //!
 //! Times are `3s`, `1.5s`, `250ms`, `10us`, `7ns`, or with `ticks` plain numbers. A value is `NULL` or what its column's type
 //! says; a text with spaces stands in double quotes, a tally in braces. Within an instant the order of output rows means nothing.
