@@ -8,6 +8,13 @@ use super::{Query, agree, config, data, engine, listing, names, numbers};
 use crate::support::feed::{self, Action, Frontier, Random};
 use crate::support::history::{Element, History};
 
+/// Queries that fail once a row makes them.
+const POISON: [&str; 3] = [
+    "SELECT 9223372036854775807 + b FROM s",
+    "SELECT sum(b * 4611686018427387904) FROM s [Range 3 s] GROUP BY a",
+    "SELECT x.b FROM s [Range 2 s] AS x, u AS y WHERE x.a = y.a AND x.b * 9223372036854775807 > 0",
+];
+
 /// The position of the relation among the sources.
 const RELATION: usize = 2;
 
@@ -27,6 +34,9 @@ proptest! {
 
         let mut run = engine(&mut random);
         data::catalog().declarations.iter().for_each(|d| run.engine.declare(d));
+        // A query that fails sooner or later, and shares what it can with the others until then.
+        let poison = Query::compile(POISON[random.below(POISON.len() as u64) as usize]);
+        let sip = random.below(2 * actions.len() as u64 + 1) as usize;
         let mut input = Input::default();
         for i in 0..=actions.len() {
             for life in &mut lives {
@@ -39,6 +49,10 @@ proptest! {
                     life.upto = Some(run.engine.now());
                     run.remove(id);
                 }
+            }
+            if sip == i {
+                input.birth(&poison, run.engine.now());
+                run.add(&poison.plan);
             }
             if let Some(action) = actions.get(i) {
                 input.act(action);
@@ -94,7 +108,7 @@ fn lives(texts: &[Vec<u32>], actions: u64, random: &mut Random) -> Vec<Life> {
             _ => (random.below(actions + 1), random.below(actions + 2)),
         };
         Life {
-            query: Query::write(numbers, true),
+            query: Query::write(numbers),
             begin: begin as usize,
             end: (begin + length) as usize,
             id: None,

@@ -52,7 +52,7 @@ proptest! {
         data in numbers(20..220),
         seed in any::<u64>(),
     ) {
-        let query = Query::write(&query, true);
+        let query = Query::write(&query);
         let feed = data::feed(&mut Choices::new(&data));
         let history = feed::history(&feed, &names(), &query.unoptimized);
         let expected = query.expected(&history);
@@ -84,23 +84,26 @@ struct Query {
 }
 
 impl Query {
-    fn write(numbers: &[u32], relations: bool) -> Query {
-        let text = Grammar::new(&mut Choices::new(numbers), relations).query();
+    fn write(numbers: &[u32]) -> Query {
+        Query::compile(&Grammar::new(&mut Choices::new(numbers)).query())
+    }
+
+    fn compile(text: &str) -> Query {
         let options = CheckOptions {
             second: 1,
             dialect: Dialect::Cql,
             live: false,
         };
         let catalog = data::catalog();
-        let checked = compile(&text, &catalog, &options).unwrap_or_else(|diagnostics| {
-            let pictures = diagnostics.iter().map(|d| render(d, &text, None));
+        let checked = compile(text, &catalog, &options).unwrap_or_else(|diagnostics| {
+            let pictures = diagnostics.iter().map(|d| render(d, text, None));
             panic!("{text}\n{}", pictures.collect::<Vec<_>>().join("\n"))
         });
-        let unoptimized = compile_unoptimized(&text, &catalog, &options);
+        let unoptimized = compile_unoptimized(text, &catalog, &options);
         Query {
             plan: checked.plan,
             unoptimized: unoptimized.expect("it passed the checker before").plan,
-            text,
+            text: text.to_string(),
         }
     }
 

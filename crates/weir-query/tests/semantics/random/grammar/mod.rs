@@ -39,18 +39,15 @@ struct View {
 pub struct Grammar<'a, 'b> {
     choices: &'a mut Choices<'b>,
     names: usize,
-    /// Whether the relation `r` may be read.
-    relations: bool,
     views: Vec<View>,
 }
 
 impl<'a, 'b> Grammar<'a, 'b> {
-    /// A grammar; without `relations` queries read streams only.
-    pub fn new(choices: &'a mut Choices<'b>, relations: bool) -> Grammar<'a, 'b> {
+    /// A grammar without views yet.
+    pub fn new(choices: &'a mut Choices<'b>) -> Grammar<'a, 'b> {
         Grammar {
             choices,
             names: 0,
-            relations,
             views: Vec::new(),
         }
     }

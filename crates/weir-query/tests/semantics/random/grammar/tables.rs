@@ -93,7 +93,7 @@ impl Grammar<'_, '_> {
         self.names += 1;
         match self.choices.pick(11) {
             1 | 4..=6 => self.source("u", &name),
-            7 if self.relations => self.source("r", &name),
+            7 => self.source("r", &name),
             8 if depth > 0 => {
                 let (query, kinds) = self.relation(depth - 1, None);
                 derived(&name, format!("({query})"), &kinds)
