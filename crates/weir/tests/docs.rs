@@ -1,0 +1,148 @@
+//! The documentation tells the truth: every query block of `docs/` runs, and so does every command of the README.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// The recording that comes with the project.
+const RECORDING: &str = "samples/fio-loop.parquet";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository exists")
+}
+
+/// A fenced block of a Markdown page.
+struct Block {
+    page: String,
+    line: usize,
+    /// What stands behind the fence: `cql`, `cql-error W0103`, `sh`.
+    label: String,
+    text: String,
+}
+
+fn blocks(page: &Path) -> Vec<Block> {
+    let text = fs::read_to_string(page).expect("a readable page");
+    let mut found = Vec::new();
+    let mut open: Option<Block> = None;
+    for (number, line) in text.lines().enumerate() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(label)) => {
+                open = Some(Block {
+                    page: page.display().to_string(),
+                    line: number + 1,
+                    label: label.trim().to_string(),
+                    text: String::new(),
+                });
+            }
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (Some(block), None) => block.text.push_str(&format!("{line}\n")),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "{}: a block is not closed", page.display());
+    found
+}
+
+fn pages() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).expect("docs exist").map(|e| e.expect("an entry").path());
+    let mut pages: Vec<PathBuf> = docs.filter(|p| p.extension().is_some_and(|e| e == "md")).collect();
+    pages.push(root().join("README.md"));
+    pages.sort();
+    pages
+}
+
+/// Every failure at once, each with the place of its block.
+fn none(failures: Vec<String>) {
+    assert!(failures.is_empty(), "{} blocks fail:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn failure(block: &Block, why: &str, output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    format!("{}:{}: {why}\n{}{stderr}", block.page, block.line, block.text)
+}
+
+#[test]
+fn every_query_of_the_docs_runs() {
+    let mut failures = Vec::new();
+    let mut ran = 0;
+    for block in pages().iter().flat_map(|p| blocks(p)).filter(|b| b.label == "cql") {
+        let output = Command::new(WEIR)
+            .args(["query", "--from", RECORDING, "--format", "json", &block.text])
+            .current_dir(root())
+            .output()
+            .expect("weir runs");
+        ran += 1;
+        if !output.status.success() {
+            failures.push(failure(&block, "the query fails", &output));
+        } else if output.stdout.is_empty() {
+            failures.push(failure(&block, "the query says nothing", &output));
+        }
+    }
+    assert!(ran > 10, "the docs have query blocks");
+    none(failures);
+}
+
+#[test]
+fn every_error_of_the_docs_is_diagnosed() {
+    let mut failures = Vec::new();
+    for block in pages().iter().flat_map(|p| blocks(p)) {
+        let Some(code) = block.label.strip_prefix("cql-error ") else { continue };
+        let output = Command::new(WEIR).args(["check", &block.text]).output().expect("weir runs");
+        let said = String::from_utf8_lossy(&output.stderr).to_string() + &String::from_utf8_lossy(&output.stdout);
+        if output.status.code() != Some(2) || !said.contains(code) {
+            failures.push(failure(&block, &format!("{code} is not diagnosed"), &output));
+        }
+    }
+    none(failures);
+}
+
+/// True when this host lets weir see its block I/O.
+fn live_works() -> bool {
+    Command::new(WEIR).arg("doctor").output().expect("weir runs").status.success()
+}
+
+#[test]
+fn every_command_of_the_readme_runs() {
+    let live = live_works();
+    let scratch = std::env::temp_dir().join(format!("weir-readme-{}", std::process::id()));
+    fs::create_dir_all(&scratch).expect("a scratch folder");
+    std::os::unix::fs::symlink(root().join("samples"), scratch.join("samples")).expect("a link");
+    let bin = Path::new(WEIR).parent().expect("the binary lies in a folder").to_path_buf();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let mut failures = Vec::new();
+    for block in blocks(&root().join("README.md")).into_iter().filter(|b| b.label == "sh") {
+        for command in block.text.lines().filter(|l| l.starts_with("weir ")) {
+            let needs_live = !command.contains("--from") && command.contains("--for");
+            if needs_live && !live {
+                // Not through `eprintln!`: the harness would swallow it.
+                let _ = writeln!(std::io::stderr(), "skipped: README `{command}`: needs root and BPF");
+                continue;
+            }
+            let output = Command::new("timeout")
+                .args(["60", "sh", "-c", command])
+                .env("PATH", &path)
+                .current_dir(&scratch)
+                .output()
+                .expect("sh runs");
+            if !output.status.success() {
+                failures.push(failure(&block, &format!("`{command}` fails"), &output));
+            }
+        }
+    }
+    fs::remove_dir_all(&scratch).expect("the scratch folder goes away");
+    none(failures);
+}
+
+#[test]
+fn the_reference_pages_are_up_to_date() {
+    let output = Command::new(WEIR).args(["reference", "--check", "docs/reference"]).current_dir(root()).output();
+    let output = output.expect("weir runs");
+    assert!(
+        output.status.success(),
+        "run `cargo xtask docs`:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
