@@ -1,7 +1,8 @@
-//! What each fuzz target does with its bytes. `cargo test` does the same with every file under `corpus/`, on a plain toolchain.
+//! What each fuzz target does with its bytes. `cargo test` does the same with every file under
+//! `corpus/`, on a plain toolchain.
 //!
-//! A target panics when a promise is broken, and else returns: whatever comes from outside ends in a result, a diagnostic or a counted
-//! skip.
+//! A target panics when a promise is broken, and else returns: whatever comes from outside ends in
+//! a result, a diagnostic or a counted skip.
 
 use std::time::Duration;
 
@@ -12,10 +13,14 @@ use weir_query::{CheckOptions, Diagnostic, compile, render, syntax};
 use weir_tap::format::{self, FORMATS, Options, Source};
 use weir_tap::{RECORDING, Said};
 
-/// Every target: its name, which is also that of its folder under `corpus/`, and what it does.
-pub static TARGETS: &[(&str, fn(&[u8]))] = &[("cql", cql), ("script", script), ("trace", trace)];
+/// A target: its name, and what it does with the input.
+pub type Target = (&'static str, fn(&[u8]));
 
-/// A query, as live and as in a script: it is read, printed and read again, and checked. Diagnostics lie within the text.
+/// Every target: its name, which is also that of its folder under `corpus/`, and what it does.
+pub static TARGETS: &[Target] = &[("cql", cql), ("script", script), ("trace", trace)];
+
+/// A query, as live and as in a script: it is read, printed and read again, and checked.
+/// Diagnostics lie within the text.
 pub fn cql(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let parsed = syntax::parse(&text);
@@ -68,7 +73,8 @@ pub fn script(data: &[u8]) {
     }
 }
 
-/// A trace: the name of a format or nothing, a line end, and then the file. It is read to its end, as every stream at once.
+/// A trace: the name of a format or nothing, a line end, and then the file. It is read to its end,
+/// as every stream at once.
 pub fn trace(data: &[u8]) {
     let end = data.iter().position(|b| *b == b'\n').unwrap_or(data.len());
     let (name, file) = (&data[..end], data.get(end + 1..).unwrap_or(&[]));

@@ -1,6 +1,8 @@
-//! `cargo xtask bpf`: compiles the kernel programs of the live tap into the object that the repository holds.
+//! `cargo xtask bpf`: compiles the kernel programs of the live tap into the object that the
+//! repository holds.
 //!
-//! With `--check` it compares instead of writing, byte by byte: two compilations by the same clang are equal. Needs clang and llvm.
+//! With `--check` it compares instead of writing, byte by byte: two compilations by the same clang
+//! are equal. Needs clang and llvm.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +56,8 @@ fn compile(folder: &Path, object: &Path) -> Result<()> {
     if let Some(target) = object.parent() {
         fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
     }
-    // The map of names keeps the folder out of the object, so that it is the same wherever it is built.
+    // The map of names keeps the folder out of the object, so that it is the same wherever it is
+    // built.
     let map = format!("-ffile-prefix-map={}=.", folder.display());
     let warnings = ["-Wall", "-Wextra", "-Werror"];
     let target = ["-target", "bpf", "-mcpu=v3", "-O2", "-g"];

@@ -1,7 +1,8 @@
 //! `cargo xtask demo`: weir's main job on real I/O, from nothing: installs, builds, asks.
 //!
-//! With root and BPF the question goes to this host's block devices while a file is written and read back, so that there is something
-//! to see on an idle machine. Without, it goes to the recording that comes with the project.
+//! With root and BPF the question goes to this host's block devices while a file is written and
+//! read back, so that there is something to see on an idle machine. Without, it goes to the
+//! recording that comes with the project.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -63,7 +64,8 @@ fn live_works(weir: &Path) -> bool {
     doctor.is_ok_and(|status| status.success())
 }
 
-/// A thread that writes a file and reads it back, past the page cache on both ways where the file system allows.
+/// A thread that writes a file and reads it back, past the page cache on both ways where the file
+/// system allows.
 struct Work {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<Result<()>>,
@@ -124,8 +126,9 @@ fn work(path: &Path, stop: &AtomicBool) -> Result<()> {
 /// `O_DSYNC` of Linux on every architecture weir builds for (`include/uapi/asm-generic/fcntl.h`).
 const O_DSYNC: i32 = 0o10000;
 
-/// Asks the kernel to forget the file's pages, with coreutils' `dd`, which needs no code of ours. Reading then reaches the disk;
-/// where it fails, reads come from memory and the demonstration shows writes only.
+/// Asks the kernel to forget the file's pages, with coreutils' `dd`, which needs no code of ours.
+/// Reading then reaches the disk; where it fails, reads come from memory and the demonstration
+/// shows writes only.
 fn drop_cache(path: &Path) {
     let of = format!("of={}", path.display());
     let _ = Command::new("dd")

@@ -1,4 +1,5 @@
-//! Repository chores: set-up, tests, the demonstration, benchmarks, the BPF object and the reference pages.
+//! Repository chores: set-up, tests, the demonstration, benchmarks, the BPF object and the
+//! reference pages.
 //!
 //! `cargo xtask` lists them. Each is a file beside this one and a line in [`CHORES`].
 

@@ -9,7 +9,8 @@ use crate::{execute, is_root};
 /// What linking libbpf needs.
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
 
-/// What the live tests and the comparisons with other tools need: load generators and the tools to compare with.
+/// What the live tests and the comparisons with other tools need: load generators and the tools to
+/// compare with.
 pub const TEST: &[&str] = &["fio", "blktrace", "clang", "llvm", "bpftool"];
 
 /// The chore: all of them.
@@ -18,8 +19,8 @@ pub fn run(_args: &[String]) -> Result<()> {
     ensure(TEST)
 }
 
-/// Installs those of `packages` that are missing. Without root or apt it only says what it would have installed:
-/// the build or the tests then tell for themselves what they miss.
+/// Installs those of `packages` that are missing. Without root or apt it only says what it would
+/// have installed: the build or the tests then tell for themselves what they miss.
 pub fn ensure(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> = packages.iter().copied().filter(|p| !installed(p)).collect();
     if missing.is_empty() {

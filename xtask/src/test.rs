@@ -1,7 +1,9 @@
-//! `cargo xtask test`: installs what the tests need and runs them all; says at the end what was skipped.
+//! `cargo xtask test`: installs what the tests need and runs them all; says at the end what was
+//! skipped.
 //!
-//! Tests that need root, BPF, a tool or the sample data skip with a line that begins with `skipped:` where they cannot
-//! have it. The lines are collected and printed once more at the end, so that nobody takes a skip for a pass.
+//! Tests that need root, BPF, a tool or the sample data skip with a line that begins with
+//! `skipped:` where they cannot have it. The lines are collected and printed once more at the end,
+//! so that nobody takes a skip for a pass.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

@@ -1,7 +1,8 @@
 //! Columns and fields as Arrow's own, for where rows leave the process: Parquet files and the wire.
 //!
-//! Numbers are shared, not copied. Texts become dictionaries of the texts that the batch holds, points in time become
-//! timestamps in UTC, tallies become lists of (value, count) with the value as text.
+//! Numbers are shared, not copied. Texts become dictionaries of the texts that the batch holds,
+//! points in time become timestamps in UTC, tallies become lists of (value, count) with the value
+//! as text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,8 +43,8 @@ fn tally_fields() -> Fields {
     ])
 }
 
-/// A column's description under the name `name`, with its unit and meaning as metadata `unit` and `doc`.
-/// Every column may be NULL there, since one that nobody asked for is.
+/// A column's description under the name `name`, with its unit and meaning as metadata `unit` and
+/// `doc`. Every column may be NULL there, since one that nobody asked for is.
 pub fn arrow_field(name: &str, field: &Field) -> arrow_schema::Field {
     let mut metadata = HashMap::new();
     if field.unit != Unit::None {

@@ -1,7 +1,8 @@
 //! [`Batch`]: rows of a stream or deltas of a relation, column by column, in time order.
 //!
-//! The columns are Arrow arrays, so that a batch turns into an Arrow `RecordBatch` without copying numbers. Text columns hold
-//! [`Symbol`] ids; they become dictionaries only where a batch leaves the process.
+//! The columns are Arrow arrays, so that a batch turns into an Arrow `RecordBatch` without copying
+//! numbers. Text columns hold [`Symbol`] ids; they become dictionaries only where a batch leaves
+//! the process.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 
 use crate::{Symbol, Tally, Type, Value};
 
-/// Rows in time order. Row `i` happened at `ts[i]`; in a relation it came (`weights[i]` > 0) or went (< 0) then.
+/// Rows in time order. Row `i` happened at `ts[i]`; in a relation it came (`weights[i]` > 0) or
+/// went (< 0) then.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The instant of each row, never decreasing.
@@ -207,8 +209,8 @@ impl Column {
         }
     }
 
-    /// Which values are NULL, where any may be; `None` for [`Column::Nulls`] and [`Column::Tally`] as well, which
-    /// have no bitmap.
+    /// Which values are NULL, where any may be; `None` for [`Column::Nulls`] and [`Column::Tally`]
+    /// as well, which have no bitmap.
     pub fn nulls(&self) -> Option<&NullBuffer> {
         match self {
             Column::Bool(a) => a.nulls(),

@@ -23,7 +23,8 @@ pub struct Declaration {
     pub shape: Shape,
     /// Its columns.
     pub schema: Arc<Schema>,
-    /// What `*` means, by name; `None` means every column by its plain name. The thesis's scripts expect its ten columns.
+    /// What `*` means, by name; `None` means every column by its plain name. The thesis's scripts
+    /// expect its ten columns.
     pub star: Option<Vec<String>>,
     /// What it is, in a sentence.
     pub doc: String,
@@ -72,7 +73,8 @@ impl Catalog {
         }
     }
 
-    /// The built-in sources as a script in STREAM's format sees them: `IOstream` has the thesis's ten columns.
+    /// The built-in sources as a script in STREAM's format sees them: `IOstream` has the thesis's
+    /// ten columns.
     pub fn thesis() -> Catalog {
         let mut catalog = Catalog::builtin();
         for declaration in &mut catalog.declarations {

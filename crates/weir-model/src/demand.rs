@@ -1,4 +1,5 @@
-//! [`Demand`]: what the running queries need of a source, so that nobody makes what nobody asked for.
+//! [`Demand`]: what the running queries need of a source, so that nobody makes what nobody asked
+//! for.
 //!
 //! The planner derives it (`weir-query`), the tap acts on it (`weir-tap`); neither knows the other.
 
@@ -11,11 +12,13 @@ pub struct Demand {
     pub stream: String,
     /// Positions of the columns in use, ascending.
     pub columns: Vec<usize>,
-    /// The rows wanted. The tap may deliver more: the engine tests again whatever was not promised to be exact.
+    /// The rows wanted. The tap may deliver more: the engine tests again whatever was not promised
+    /// to be exact.
     pub predicate: Predicate,
 }
 
-/// A selection that a kernel program can test: any of the clauses holds. Without clauses nothing is wanted.
+/// A selection that a kernel program can test: any of the clauses holds. Without clauses nothing is
+/// wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Predicate {
     /// The alternatives; a clause without tests is always true.

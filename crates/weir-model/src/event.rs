@@ -1,4 +1,5 @@
-//! I/O events as taps and trace readers see them, and the builders that turn them into batches of `IOstream` and `IO`.
+//! I/O events as taps and trace readers see them, and the builders that turn them into batches of
+//! `IOstream` and `IO`.
 
 use std::sync::OnceLock;
 
@@ -145,7 +146,8 @@ pub struct Event {
     pub cgroup: Option<Symbol>,
     /// The processor that submitted it.
     pub cpu: Option<i64>,
-    /// How it was asked for, in blktrace's letters: `F` force unit access, `S` sync, `M` metadata, `A` read-ahead.
+    /// How it was asked for, in blktrace's letters: `F` force unit access, `S` sync, `M` metadata,
+    /// `A` read-ahead.
     pub flags: Option<Symbol>,
     /// The error as a positive errno; `None` without one.
     pub error: Option<i64>,
@@ -386,12 +388,14 @@ pub fn io_schema() -> Schema {
     schema
 }
 
-/// Turns events into batches of `IOstream`; columns that nobody asked for stay NULL and cost nothing.
+/// Turns events into batches of `IOstream`; columns that nobody asked for stay NULL and cost
+/// nothing.
 pub struct EventBatch {
     columns: Vec<Option<Get<Event>>>,
 }
 
-/// Turns finished requests into batches of `IO`; columns that nobody asked for stay NULL and cost nothing.
+/// Turns finished requests into batches of `IO`; columns that nobody asked for stay NULL and cost
+/// nothing.
 pub struct IoBatch {
     event: Vec<Option<Get<Event>>>,
     own: Vec<Option<Get<IoEvent>>>,

@@ -4,14 +4,14 @@ use crate::{Type, Unit};
 
 /// Another name of a column, perhaps in another unit.
 ///
-/// The thesis counts `BlktapTS` in microseconds where the plain column `ts` is a timestamp in nanoseconds; both work
-/// in one query, and the checker converts.
+/// The thesis counts `BlktapTS` in microseconds where the plain column `ts` is a timestamp in
+/// nanoseconds; both work in one query, and the checker converts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Alias {
     /// The other name.
     pub name: &'static str,
-    /// The type and unit under that name, where they differ from the column's own. Only an integer in a unit of the
-    /// same dimension is possible (`Time` counts as nanoseconds).
+    /// The type and unit under that name, where they differ from the column's own. Only an integer
+    /// in a unit of the same dimension is possible (`Time` counts as nanoseconds).
     pub converted: Option<Unit>,
 }
 
@@ -116,8 +116,8 @@ impl Schema {
         self.fields.is_empty()
     }
 
-    /// The position of the column called `name`, by its own name or else by an alias, without regard to case.
-    /// With an alias in another unit, the alias as well.
+    /// The position of the column called `name`, by its own name or else by an alias, without
+    /// regard to case. With an alias in another unit, the alias as well.
     pub fn find(&self, name: &str) -> Option<(usize, Option<&Alias>)> {
         let own = self
             .fields

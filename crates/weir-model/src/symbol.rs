@@ -1,8 +1,9 @@
-//! Text, interned once for the whole process: a [`Symbol`] is 4 bytes and equal texts have equal symbols.
+//! Text, interned once for the whole process: a [`Symbol`] is 4 bytes and equal texts have equal
+//! symbols.
 //!
-//! Names of VMs, disks and commands repeat millions of times in a stream of I/O events. A tap interns each
-//! name once; from there on events, hash tables and comparisons for equality carry the number only.
-//! Symbols are never freed, so the table is bounded in entries and in bytes.
+//! Names of VMs, disks and commands repeat millions of times in a stream of I/O events. A tap
+//! interns each name once; from there on events, hash tables and comparisons for equality carry the
+//! number only. Symbols are never freed, so the table is bounded in entries and in bytes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -55,7 +56,8 @@ impl Symbol {
     /// The symbol of `text`, made now if this is the first time it is seen.
     ///
     /// # Errors
-    /// [`TableFull`] when `text` is new and the table holds [`SYMBOLS_MAX`] texts or [`SYMBOL_BYTES_MAX`] bytes.
+    /// [`TableFull`] when `text` is new and the table holds [`SYMBOLS_MAX`] texts or
+    /// [`SYMBOL_BYTES_MAX`] bytes.
     pub fn try_new(text: &str) -> Result<Symbol, TableFull> {
         if let Some(&id) = table().read().expect("no panic while held").ids.get(text) {
             return Ok(Symbol(id));
@@ -75,8 +77,9 @@ impl Symbol {
         Ok(Symbol(id))
     }
 
-    /// The symbol of a text that a query computes. Such texts can be as many as rows, and what is interned stays: they get
-    /// half of the table at most, so that a query that makes too many ends alone and taps still have room for names.
+    /// The symbol of a text that a query computes. Such texts can be as many as rows, and what is
+    /// interned stays: they get half of the table at most, so that a query that makes too many ends
+    /// alone and taps still have room for names.
     ///
     /// # Errors
     /// [`TableFull`] when `text` is new and the table is half full.
@@ -127,7 +130,8 @@ impl Symbol {
     }
 }
 
-/// True when a table of so many texts may take one more, and so many bytes, within 1/`share` of its limits.
+/// True when a table of so many texts may take one more, and so many bytes, within 1/`share` of its
+/// limits.
 fn has_room(texts: usize, bytes: usize, share: usize) -> bool {
     texts < SYMBOLS_MAX / share && bytes <= SYMBOL_BYTES_MAX / share
 }

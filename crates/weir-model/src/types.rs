@@ -113,7 +113,8 @@ impl fmt::Display for Unit {
     }
 }
 
-/// A list of (value, count), in the order its maker chose: a histogram's buckets by upper limit, a ranking by count.
+/// A list of (value, count), in the order its maker chose: a histogram's buckets by upper limit, a
+/// ranking by count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tally(pub Vec<(Value, i64)>);
 
@@ -129,7 +130,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// One value. Columns hold values of one type side by side; this is the form for literals, rows of a table and tests.
+/// One value. Columns hold values of one type side by side; this is the form for literals, rows of
+/// a table and tests.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// SQL's NULL.

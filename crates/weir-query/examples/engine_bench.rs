@@ -1,9 +1,11 @@
 //! The engine's benchmark: rows per second on one core for five queries over generated events.
 //!
-//! 5,000,000 events of 10 VMs with 2 disks each, 200,000 of them a second of stream time (every event has an instant of its own),
-//! requests and responses with lognormal latencies, in batches of 1,024. Generating them is not measured.
+//! 5,000,000 events of 10 VMs with 2 disks each, 200,000 of them a second of stream time (every
+//! event has an instant of its own), requests and responses with lognormal latencies, in batches of
+//! 1,024. Generating them is not measured.
 //!
-//! `cargo run --release -p weir-query --example engine_bench [F|f|S|G|J|M ..]`; `EVENTS=500000` makes it shorter.
+//! `cargo run --release -p weir-query --example engine_bench [F|f|S|G|J|M ..]`; `EVENTS=500000`
+//! makes it shorter.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +21,8 @@ const EVENT_GAP_NS: i64 = 5_000;
 const VMS: usize = 10;
 const DISKS: usize = 2;
 
-/// The queries, with what the design holds us to and what it aims at, in millions of rows per second.
+/// The queries, with what the design holds us to and what it aims at, in millions of rows per
+/// second.
 const QUERIES: [(&str, &str, f64, f64, &str); 6] = [
     ("F", "filter, half pass", 50.0, 100.0, "select * from IOstream where type = 'Q'"),
     ("f", "filter, a tenth pass", 50.0, 100.0, "select * from IOstream where vm = 'vm3'"),

@@ -1,13 +1,14 @@
 //! [`Expr`]: a checked expression over the columns of one row.
 //!
-//! Types are settled by the checker: both sides of an arithmetic or comparison operator have the same type (casts are explicit),
-//! and literals are already in the unit of what they meet.
+//! Types are settled by the checker: both sides of an arithmetic or comparison operator have the
+//! same type (casts are explicit), and literals are already in the unit of what they meet.
 
 use weir_model::{Type, Unit, Value};
 
 use crate::function::ScalarCall;
 
-/// An expression. NULL follows SQL: it spreads through operators, and `AND` / `OR` use three-valued logic.
+/// An expression. NULL follows SQL: it spreads through operators, and `AND` / `OR` use three-valued
+/// logic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expr {
     /// Column `index` of the input.
@@ -35,8 +36,8 @@ pub enum Expr {
         /// x
         expr: Box<Expr>,
     },
-    /// `x + y`, `x = y`, `x AND y`. Both sides have the same type, except `Time ± Int`, `Int + Time`
-    /// and `Time - Time`, where `Time` counts as an integer.
+    /// `x + y`, `x = y`, `x AND y`. Both sides have the same type, except `Time ± Int`,
+    /// `Int + Time` and `Time - Time`, where `Time` counts as an integer.
     Binary {
         /// Which.
         op: BinaryOp,
@@ -87,7 +88,8 @@ pub enum Expr {
         /// Its unit.
         unit: Unit,
     },
-    /// `CAST(x AS ty)`. What cannot be cast is NULL (a text that is no number, a float outside 64 bits).
+    /// `CAST(x AS ty)`. What cannot be cast is NULL (a text that is no number, a float outside 64
+    /// bits).
     Cast {
         /// x
         expr: Box<Expr>,

@@ -8,8 +8,8 @@
 //! 4. [`place`]: which part of a plan runs where, and so what the tap must deliver.
 //! 5. [`engine`]: the plan as operators; batches go in, deltas come out.
 //!
-//! [`function`] describes every scalar function and aggregate once: the checker, the engine, the help and the
-//! reference page read the same description. [`script`] reads STREAM's script format.
+//! [`function`] describes every scalar function and aggregate once: the checker, the engine, the
+//! help and the reference page read the same description. [`script`] reads STREAM's script format.
 //!
 //! The crate does no I/O, reads no clock, starts no thread and logs nothing.
 

@@ -1,4 +1,5 @@
-//! The reference pages, in Markdown: functions, streams and diagnostics, from the descriptions by which queries are checked.
+//! The reference pages, in Markdown: functions, streams and diagnostics, from the descriptions by
+//! which queries are checked.
 
 use std::fmt::Write;
 

@@ -1,8 +1,10 @@
 //! What a user reads when a query is wrong, and what a plan looks like when it is right.
 //!
-//! Every file in `tests/diagnostics` and `tests/plans` holds cases. A case is a query, a line `---`, and what weir says to it; cases
-//! are separated by a line `===`. Lines before the first query that begin with `#` say what the file shows; `#! script` makes the queries
-//! STREAM's, `#! replay` takes them as ones over a recording. `WEIR_BLESS=1` writes what weir says into the files.
+//! Every file in `tests/diagnostics` and `tests/plans` holds cases. A case is a query, a line
+//! `---`, and what weir says to it; cases are separated by a line `===`. Lines before the first
+//! query that begin with `#` say what the file shows; `#! script` makes the queries STREAM's,
+//! `#! replay` takes them as ones over a recording. `WEIR_BLESS=1` writes what weir says into the
+//! files.
 
 use std::fmt::Write;
 use std::fs;

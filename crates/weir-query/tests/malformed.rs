@@ -1,4 +1,5 @@
-//! No text, however wrong or large, does anything but give diagnostics that can be shown; and what keeps within the bounds runs.
+//! No text, however wrong or large, does anything but give diagnostics that can be shown; and what
+//! keeps within the bounds runs.
 
 use proptest::prelude::*;
 use weir_model::Catalog;

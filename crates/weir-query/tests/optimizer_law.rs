@@ -1,4 +1,5 @@
-//! The optimizer's law: whatever the rows, an optimized query gives what the query as written gives, instant by instant.
+//! The optimizer's law: whatever the rows, an optimized query gives what the query as written
+//! gives, instant by instant.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -34,14 +34,16 @@ pub struct Answer {
     pub shape: Shape,
     /// What their instants count.
     pub clock: Clock,
-    /// The order in which a relation is shown; what it leaves open is settled by the values from left to right.
+    /// The order in which a relation is shown; what it leaves open is settled by the values from
+    /// left to right.
     pub order: Vec<SortKey>,
     /// Numbers as they are, without units chosen for the reader.
     pub raw: bool,
 }
 
 impl Answer {
-    /// The columns' names, each different from the others and from the names in `reserved`: a repeated one gets a number.
+    /// The columns' names, each different from the others and from the names in `reserved`: a
+    /// repeated one gets a number.
     pub fn unique_names(&self, reserved: &[&str]) -> Vec<String> {
         let mut taken: Vec<String> = reserved.iter().map(|r| r.to_string()).collect();
         for field in &self.schema.fields {
@@ -56,7 +58,8 @@ impl Answer {
         taken.split_off(reserved.len())
     }
 
-    /// How many lines a row of weight `weight` takes: a stream's row as many as it came times, a delta one.
+    /// How many lines a row of weight `weight` takes: a stream's row as many as it came times, a
+    /// delta one.
     pub(crate) fn lines(&self, weight: i64) -> i64 {
         match self.shape {
             Shape::Stream => weight,

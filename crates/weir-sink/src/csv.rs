@@ -1,7 +1,9 @@
-//! `--format csv`: comma-separated values with a header, quoted as in RFC 4180, lines ended by a line feed.
+//! `--format csv`: comma-separated values with a header, quoted as in RFC 4180, lines ended by a
+//! line feed.
 //!
-//! The first column is `instant` (RFC 3339 in UTC, or a script's tick); deltas of a relation have `weight` next. NULL is an empty field, an
-//! empty text is `""`. Numbers are in the column's own unit.
+//! The first column is `instant` (RFC 3339 in UTC, or a script's tick); deltas of a relation have
+//! `weight` next. NULL is an empty field, an empty text is `""`. Numbers are in the column's own
+//! unit.
 
 use weir_model::{Batch, Shape, Type, Value};
 

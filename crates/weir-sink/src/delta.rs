@@ -5,8 +5,8 @@
 //! [2026-10-19T12:00:02.000000000Z]:-:r, 1523, 81230.5
 //! ```
 //!
-//! `+` came, `-` went, `+3` came three times. Numbers are in the column's own unit; a text is in quotes where it could be mistaken
-//! for something else.
+//! `+` came, `-` went, `+3` came three times. Numbers are in the column's own unit; a text is in
+//! quotes where it could be mistaken for something else.
 
 use weir_model::{Batch, Type, Value};
 

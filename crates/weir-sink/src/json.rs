@@ -4,9 +4,11 @@
 //! {"instant":"2026-10-19T12:00:01.000000000Z","weight":1,"op":"r","avg(latency)":81230.5}
 //! ```
 //!
-//! `instant` is when the row came or went (RFC 3339 in UTC, nanoseconds; in a script the tick, a number); deltas of a relation have
-//! `weight`, how often the row came (> 0) or went (< 0). Then the columns, numbers as numbers in the column's own unit,
-//! points in time as texts like `instant`, tallies as lists of `[value, count]`. A float that JSON cannot hold (NaN, infinite) is null.
+//! `instant` is when the row came or went (RFC 3339 in UTC, nanoseconds; in a script the tick, a
+//! number); deltas of a relation have `weight`, how often the row came (> 0) or went (< 0). Then
+//! the columns, numbers as numbers in the column's own unit, points in time as texts like
+//! `instant`, tallies as lists of `[value, count]`. A float that JSON cannot hold (NaN, infinite)
+//! is null.
 
 use std::fmt::Write;
 
@@ -109,7 +111,8 @@ fn push_value(line: &mut String, value: &Value, ty: Type) {
     }
 }
 
-/// Appends `text` as a JSON string (RFC 8259, section 7), with all that could steer a terminal escaped as well.
+/// Appends `text` as a JSON string (RFC 8259, section 7), with all that could steer a terminal
+/// escaped as well.
 pub(crate) fn push_text(line: &mut String, text: &str) {
     line.push('"');
     for c in text.chars() {

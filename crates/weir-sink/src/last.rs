@@ -8,7 +8,8 @@ use crate::{Answer, Format, Sink, SinkError, Target};
 /// Rows handed on at a time.
 const CHUNK: usize = 4_096;
 
-/// Keeps a relation and writes its rows, in their order, when it is finished. They carry the instant of the last change and no weight.
+/// Keeps a relation and writes its rows, in their order, when it is finished. They carry the
+/// instant of the last change and no weight.
 pub struct Last {
     answer: Answer,
     relation: Relation,

@@ -10,7 +10,8 @@
 //! | [`parquet`] | a Parquet file |
 //! | [`last`] | any of these, of what a relation holds at the end |
 //!
-//! A sink knows its answer's columns ([`Answer`]) before the first row comes. It knows nothing of taps and queries.
+//! A sink knows its answer's columns ([`Answer`]) before the first row comes. It knows nothing of
+//! taps and queries.
 
 pub mod answer;
 pub mod csv;

@@ -33,7 +33,8 @@ fn scale(x: f64, step: f64, symbols: &[&str]) -> String {
     }
 }
 
-/// `x` as C's `%g` prints it: 6 significant digits, no trailing zeros (ISO/IEC 9899:2018, 7.21.6.1).
+/// `x` as C's `%g` prints it: 6 significant digits, no trailing zeros (ISO/IEC 9899:2018,
+/// 7.21.6.1).
 pub fn general(x: f64) -> String {
     const DIGITS: i32 = 6;
     if x.is_nan() {

@@ -1,7 +1,8 @@
 //! `--format parquet`: the answer as a Parquet file, complete once it is finished.
 //!
-//! Columns: `instant` (timestamp in UTC; in a script the tick, an integer), `weight` (how often a relation's row came or went; not of a
-//! stream), then the answer's, texts as dictionaries. Units and meanings are in the metadata of each column.
+//! Columns: `instant` (timestamp in UTC; in a script the tick, an integer), `weight` (how often a
+//! relation's row came or went; not of a stream), then the answer's, texts as dictionaries. Units
+//! and meanings are in the metadata of each column.
 
 use std::sync::Arc;
 

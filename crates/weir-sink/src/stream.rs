@@ -5,7 +5,8 @@
 //! [3]:-:1, 1.1, abd
 //! ```
 //!
-//! The instant as an integer, one line for each time a row came or went, integers in decimal, floats as C's `%g`, texts as they are.
+//! The instant as an integer, one line for each time a row came or went, integers in decimal,
+//! floats as C's `%g`, texts as they are.
 
 use std::fmt::Write;
 

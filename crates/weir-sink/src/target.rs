@@ -16,7 +16,8 @@ pub struct Target {
 pub struct Screen {
     /// Columns and lines, as they are now.
     pub size: fn() -> (usize, usize),
-    /// The answer changes while it is looked at, so that a relation is drawn again and again in one place.
+    /// The answer changes while it is looked at, so that a relation is drawn again and again in one
+    /// place.
     pub live: bool,
 }
 

@@ -1,12 +1,13 @@
-//! Text that is safe to show: control characters written out, so that a process's name cannot steer the terminal.
+//! Text that is safe to show: control characters written out, so that a process's name cannot steer
+//! the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use unicode_width::UnicodeWidthChar;
 
-/// True for characters that act instead of showing: C0 and C1 controls, line and paragraph separators, and the marks that turn
-/// the direction of writing (Unicode Standard Annex 9).
+/// True for characters that act instead of showing: C0 and C1 controls, line and paragraph
+/// separators, and the marks that turn the direction of writing (Unicode Standard Annex 9).
 pub fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}')

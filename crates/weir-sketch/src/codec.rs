@@ -1,7 +1,8 @@
-//! Compact bytes for a summary: integers as LEB128 (signed ones zigzag first), floats as 8 bytes, little endian.
+//! Compact bytes for a summary: integers as LEB128 (signed ones zigzag first), floats as 8 bytes,
+//! little endian.
 //!
-//! LEB128 is the variable-length form of DWARF (version 5, section 7.6) and protocol buffers: seven bits a byte, least
-//! significant first, the high bit set on all but the last.
+//! LEB128 is the variable-length form of DWARF (version 5, section 7.6) and protocol buffers: seven
+//! bits a byte, least significant first, the high bit set on all but the last.
 
 use std::fmt;
 
@@ -108,8 +109,8 @@ impl<'a> Bytes<'a> {
         Ok(head)
     }
 
-    /// A number of items to follow, each at least `item_bytes` long: never more than what is left can hold, so that
-    /// it is safe to allocate for.
+    /// A number of items to follow, each at least `item_bytes` long: never more than what is left
+    /// can hold, so that it is safe to allocate for.
     ///
     /// # Errors
     /// When it is more.

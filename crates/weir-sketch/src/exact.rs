@@ -1,9 +1,10 @@
 //! [`ExactSum`]: a sum of numbers without rounding, so that what was added can be taken away again.
 //!
-//! A running sum of floats drifts: each addition rounds, and a large value that came and went leaves its rounding behind. Here the sum is
-//! one fixed-point integer wide enough for what it has seen, from the finest bit to the coarsest (Kulisch and Miranker 1986, "The
-//! arithmetic of the digital computer", SIAM Review 28: the long accumulator). Integers and floats share it; it grows by 64 bits at a
-//! time, and numbers of like size, as latencies are, need two or three such limbs.
+//! A running sum of floats drifts: each addition rounds, and a large value that came and went
+//! leaves its rounding behind. Here the sum is one fixed-point integer wide enough for what it has
+//! seen, from the finest bit to the coarsest (Kulisch and Miranker 1986, "The arithmetic of the
+//! digital computer", SIAM Review 28: the long accumulator). Integers and floats share it; it grows
+//! by 64 bits at a time, and numbers of like size, as latencies are, need two or three such limbs.
 
 use crate::codec::{self, Bytes, Malformed};
 
@@ -14,7 +15,8 @@ const LIMB_MAX: i32 = 36;
 /// The exact sum of numbers, each with a weight.
 #[derive(Clone, Debug, Default)]
 pub struct ExactSum {
-    /// Two's complement, least significant first: the sum is Σ `limbs[i]` · 2^(64 · (`base` + i)). Empty is 0.
+    /// Two's complement, least significant first: the sum is Σ `limbs[i]` · 2^(64 · (`base` + i)).
+    /// Empty is 0.
     limbs: Vec<u64>,
     base: i32,
     /// How often NaN, +∞ and -∞ are in it.
@@ -68,8 +70,8 @@ impl ExactSum {
         }
     }
 
-    /// The sum, rounded once to the nearest float (ties to even); ±∞ beyond the range of floats. With infinities or NaN in it,
-    /// what IEEE 754 addition gives.
+    /// The sum, rounded once to the nearest float (ties to even); ±∞ beyond the range of floats.
+    /// With infinities or NaN in it, what IEEE 754 addition gives.
     pub fn to_f64(&self) -> f64 {
         let (x, exponent) = self.to_scaled();
         scale(x, exponent)
@@ -81,7 +83,8 @@ impl ExactSum {
         scale(x / count as f64, exponent)
     }
 
-    /// The sum as (x, e), meaning x · 2^e, for further arithmetic where the sum itself may be out of range. x is rounded once.
+    /// The sum as (x, e), meaning x · 2^e, for further arithmetic where the sum itself may be out
+    /// of range. x is rounded once.
     pub fn to_scaled(&self) -> (f64, i32) {
         if let Some(specials) = &self.specials {
             let present = specials
@@ -96,7 +99,8 @@ impl ExactSum {
         };
         let below = |n: usize| top.checked_sub(n).map_or(0, |i| u128::from(magnitude[i]));
         let zeros = magnitude[top].leading_zeros();
-        // The 128 bits from the leading one on, and in the last place whether anything follows: rounding needs no more.
+        // The 128 bits from the leading one on, and in the last place whether anything follows:
+        // rounding needs no more.
         let mut window = (below(0) << 64 | below(1)) << zeros;
         window |= (below(2) << zeros) >> 64;
         let lost = below(2) << zeros & u128::from(u64::MAX) != 0;
@@ -276,7 +280,8 @@ impl ExactSum {
         }
     }
 
-    /// Makes room for `len` limbs from place `low` on and one above for the sign; returns where the first is.
+    /// Makes room for `len` limbs from place `low` on and one above for the sign; returns where the
+    /// first is.
     fn cover(&mut self, low: i32, len: usize) -> usize {
         if self.limbs.is_empty() {
             self.base = low;
@@ -333,7 +338,8 @@ pub(crate) fn scale(x: f64, exponent: i32) -> f64 {
         return x;
     }
     let power = |e: i32| f64::from_bits(((e + 1023) as u64) << 52);
-    // First to [1, 2), exactly; then by a power that keeps clear of the subnormals until the last step.
+    // First to [1, 2), exactly; then by a power that keeps clear of the subnormals until the last
+    // step.
     let (mantissa, own) = decompose(x);
     let zeros = mantissa.leading_zeros() as i32 - 11;
     let unit = ((mantissa << zeros) as f64 * power(-52)).copysign(x);

@@ -1,7 +1,8 @@
 //! Mergeable summaries of values: what an aggregate keeps of the rows it has seen.
 //!
-//! Every summary here takes a value in with a weight and out again with the opposite weight, in any order; two summaries merge
-//! into the one that all their values would have made; and each goes to bytes and back, so that a host can send it.
+//! Every summary here takes a value in with a weight and out again with the opposite weight, in any
+//! order; two summaries merge into the one that all their values would have made; and each goes to
+//! bytes and back, so that a host can send it.
 //!
 //! | summary | keeps | answers | error |
 //! | --- | --- | --- | --- |

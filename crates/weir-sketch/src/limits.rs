@@ -1,8 +1,9 @@
 //! [`Limits`]: buckets by upper limit, for histograms that people read.
 //!
-//! A bucket holds the values up to its limit that are above the limit before, and what is above the last limit overflows. That is the rule of
-//! `vscsiStats` (Ahmad 2007, "Easy and efficient disk I/O workload characterization in VMware ESX server"), also for negative values: a
-//! seek of -215 blocks counts under the limit -128.
+//! A bucket holds the values up to its limit that are above the limit before, and what is above the
+//! last limit overflows. That is the rule of `vscsiStats` (Ahmad 2007, "Easy and efficient disk I/O
+//! workload characterization in VMware ESX server"), also for negative values: a seek of -215
+//! blocks counts under the limit -128.
 
 use std::cmp::Ordering;
 
@@ -45,7 +46,8 @@ impl<V: PowerOfTwo> Limits<V> {
     }
 }
 
-/// The number of the bucket with limit 2^k is k + 1, that of -2^k is -(k + 1). Above 2^62 the limit is the greatest integer.
+/// The number of the bucket with limit 2^k is k + 1, that of -2^k is -(k + 1). Above 2^62 the limit
+/// is the greatest integer.
 impl PowerOfTwo for i64 {
     fn power_bucket(self) -> i32 {
         match self {
@@ -76,7 +78,8 @@ const EXPONENT_BIAS: i32 = 1075;
 /// Beyond +∞, whose exponent counts as 1024.
 const NAN_BUCKET: i32 = EXPONENT_BIAS + 1025;
 
-/// Fractions have negative powers. Above 2^1023 the limit is +∞; the limit of -∞ is itself. NaN overflows.
+/// Fractions have negative powers. Above 2^1023 the limit is +∞; the limit of -∞ is itself. NaN
+/// overflows.
 impl PowerOfTwo for f64 {
     fn power_bucket(self) -> i32 {
         if self == 0.0 {

@@ -1,9 +1,12 @@
-//! [`LogLinear`]: counts in buckets of equal relative width, for quantiles of a known relative error.
+//! [`LogLinear`]: counts in buckets of equal relative width, for quantiles of a known relative
+//! error.
 //!
-//! Each power of two is cut into 2^`BITS` buckets of equal width, as in HdrHistogram (Gil Tene) and fio's completion latencies
-//! (`stat.h`, `FIO_IO_U_PLAT_BITS`, 6 there and 7 here by default). A bucket is at most 2^-`BITS` of its values wide. Beside its count it keeps
-//! the mean of its values, and is read there: so what comes out is within 2^-`BITS` of what went in, 1/128, never beyond the greatest or the
-//! least value, and exact where values repeat, as sizes and queue depths do.
+//! Each power of two is cut into 2^`BITS` buckets of equal width, as in HdrHistogram (Gil Tene) and
+//! fio's completion latencies (`stat.h`, `FIO_IO_U_PLAT_BITS`, 6 there and 7 here by default). A
+//! bucket is at most 2^-`BITS` of its values wide. Beside its count it keeps the mean of its
+//! values, and is read there: so what comes out is within 2^-`BITS` of what went in, 1/128, never
+//! beyond the greatest or the least value, and exact where values repeat, as sizes and queue depths
+//! do.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -13,8 +16,8 @@ use crate::codec::{self, Bytes, Malformed};
 /// Buckets per power of two, as a power of two: the default.
 pub const SUB_BUCKET_BITS: u32 = 7;
 
-/// Bits of a value's place in its bucket; wider buckets drop the last ones. Some 2^31 values in one bucket overflow the sum of places, and the
-/// bucket is then read somewhere else in it.
+/// Bits of a value's place in its bucket; wider buckets drop the last ones. Some 2^31 values in one
+/// bucket overflow the sum of places, and the bucket is then read somewhere else in it.
 const OFFSET_BITS: u32 = 32;
 
 /// Buckets lie in blocks of so many; a block is there once one of its buckets is.
@@ -26,8 +29,8 @@ const VERSION: u8 = 1;
 
 /// A number that has a bucket.
 pub trait Bucketed: Copy {
-    /// Its bucket among those with 2^`bits` to a power of two, and how far it lies in it, away from zero. Greater numbers have greater
-    /// buckets.
+    /// Its bucket among those with 2^`bits` to a power of two, and how far it lies in it, away from
+    /// zero. Greater numbers have greater buckets.
     fn place(self, bits: u32) -> (i32, u32);
 
     /// The number at a place.
@@ -37,8 +40,8 @@ pub trait Bucketed: Copy {
     fn buckets(bits: u32) -> (i32, i32);
 }
 
-/// Counts by bucket, 16 bytes each. Integers take up to 260 kB, floats that span their whole range 9 MB; latencies of one disk some
-/// 30 kB.
+/// Counts by bucket, 16 bytes each. Integers take up to 260 kB, floats that span their whole range
+/// 9 MB; latencies of one disk some 30 kB.
 #[derive(Clone, Debug)]
 pub struct LogLinear<V, const BITS: u32 = SUB_BUCKET_BITS> {
     total: i64,
@@ -96,8 +99,8 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
         self.total
     }
 
-    /// The `q`-quantile by nearest rank: the least value that at least a share `q` of all values does not exceed, within
-    /// 2^-`BITS` of it. `None` without values. `q` is from 0 to 1.
+    /// The `q`-quantile by nearest rank: the least value that at least a share `q` of all values
+    /// does not exceed, within 2^-`BITS` of it. `None` without values. `q` is from 0 to 1.
     pub fn quantile(&self, q: f64) -> Option<V> {
         let total = u64::try_from(self.total).ok().filter(|&n| n > 0)?;
         let mut left = rank(q, total);
@@ -143,7 +146,8 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
             + self.blocks.capacity() * size_of::<[Bucket; BLOCK]>()
     }
 
-    /// Appends its bytes: version, `BITS`, how many buckets, and of each the distance from the one before, the count and the offsets.
+    /// Appends its bytes: version, `BITS`, how many buckets, and of each the distance from the one
+    /// before, the count and the offsets.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend([VERSION, BITS as u8]);
         codec::put_u64(out, self.buckets().count() as u64);
@@ -211,8 +215,8 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
     }
 }
 
-/// The nearest rank of `q` among `total` values, counted from 0: ⌈q · total⌉ - 1. A product within rounding of a whole number is taken
-/// for that number, so that 0.07 of 100 is 7 and not 8.
+/// The nearest rank of `q` among `total` values, counted from 0: ⌈q · total⌉ - 1. A product within
+/// rounding of a whole number is taken for that number, so that 0.07 of 100 is 7 and not 8.
 fn rank(q: f64, total: u64) -> u64 {
     let product = q * total as f64;
     let whole = product.round();
@@ -221,8 +225,8 @@ fn rank(q: f64, total: u64) -> u64 {
     (rank as u64).clamp(1, total) - 1
 }
 
-/// Buckets of |x| are 0, 1, .. one value wide up to 2^(bits + 1), then twice as wide with each power of two; those of negative
-/// numbers mirror them.
+/// Buckets of |x| are 0, 1, .. one value wide up to 2^(bits + 1), then twice as wide with each
+/// power of two; those of negative numbers mirror them.
 impl Bucketed for i64 {
     fn place(self, bits: u32) -> (i32, u32) {
         let magnitude = self.unsigned_abs();
@@ -250,8 +254,8 @@ impl Bucketed for i64 {
     }
 }
 
-/// The bucket of a float is its exponent and the first bits of its fraction. Subnormals share buckets of one width; -∞, +∞ and NaN have
-/// their own, in this order at the ends.
+/// The bucket of a float is its exponent and the first bits of its fraction. Subnormals share
+/// buckets of one width; -∞, +∞ and NaN have their own, in this order at the ends.
 impl Bucketed for f64 {
     fn place(self, bits: u32) -> (i32, u32) {
         let x = if self.is_nan() { f64::NAN } else { self };

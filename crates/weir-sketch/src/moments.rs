@@ -1,8 +1,9 @@
 //! [`Moments`]: count, sum and sum of squares, kept exactly, and from them the variance.
 //!
-//! n·Σx² - (Σx)² cancels almost completely when values are large and close together (times, offsets), and is then worthless in
-//! floats. Here it is formed from exact sums and rounded once at the end (Chan, Golub and LeVeque 1983, "Algorithms for computing the sample
-//! variance", The American Statistician 37, on what goes wrong otherwise).
+//! n·Σx² - (Σx)² cancels almost completely when values are large and close together (times,
+//! offsets), and is then worthless in floats. Here it is formed from exact sums and rounded once at
+//! the end (Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance", The
+//! American Statistician 37, on what goes wrong otherwise).
 
 use crate::codec::{self, Bytes, Malformed};
 use crate::exact::{ExactSum, scale};
@@ -35,7 +36,8 @@ impl Moments {
         self.count
     }
 
-    /// The sum of squared distances from the mean, over `count - freedom`: the population's variance with freedom 0, the sample's with
+    /// The sum of squared distances from the mean, over `count - freedom`: the population's
+    /// variance with freedom 0, the sample's with
     /// 1. `None` where that is not positive. NaN with an infinity or NaN among the values.
     pub fn variance(&self, freedom: u8) -> Option<f64> {
         let (quotient, exponent) = self.spread(freedom)?;

@@ -1,8 +1,9 @@
 //! [`OrderedCounts`]: distinct values in order, each with how often it is there.
 //!
-//! The values lie in sorted chunks of at most [`CHUNK_MAX`], so that taking one in or out is two binary searches and a short move
-//! inside the first-level cache, and a value takes its own size, 8 bytes for the count, and half of that again for room. A balanced tree
-//! needs as many steps, each to another cache line.
+//! The values lie in sorted chunks of at most [`CHUNK_MAX`], so that taking one in or out is two
+//! binary searches and a short move inside the first-level cache, and a value takes its own size, 8
+//! bytes for the count, and half of that again for room. A balanced tree needs as many steps, each
+//! to another cache line.
 
 /// Most entries of a chunk; a full one is split.
 const CHUNK_MAX: usize = 128;
@@ -10,7 +11,8 @@ const CHUNK_MAX: usize = 128;
 /// A chunk below this is joined with a neighbour that has room.
 const CHUNK_MIN: usize = CHUNK_MAX / 4;
 
-/// A multiset of values in order. Counts may be negative for a while, when what goes is told before what came.
+/// A multiset of values in order. Counts may be negative for a while, when what goes is told before
+/// what came.
 #[derive(Clone, Debug)]
 pub struct OrderedCounts<K> {
     /// The first value of each chunk, apart, so that finding the chunk stays in few cache lines.
@@ -129,7 +131,8 @@ impl<K: Copy + Ord> OrderedCounts<K> {
         None
     }
 
-    /// The one or two values in the middle of the sorted list of all copies; one twice when their number is odd.
+    /// The one or two values in the middle of the sorted list of all copies; one twice when their
+    /// number is odd.
     pub fn middle(&self) -> Option<(K, K)> {
         let total = u64::try_from(self.total).ok()?;
         let low = total.checked_sub(1)? / 2;
@@ -171,7 +174,8 @@ impl<K: Copy + Ord> OrderedCounts<K> {
             self.bytes = self.bytes + chunk.bytes() - before;
             self.firsts[at] = chunk.keys[0];
         } else if is_last && i == CHUNK_MAX {
-            // Ever greater values (sequence numbers, times) fill chunk after chunk instead of leaving halves behind.
+            // Ever greater values (sequence numbers, times) fill chunk after chunk instead of
+            // leaving halves behind.
             self.insert_chunk(at + 1, Chunk::of_one(key, weight));
         } else {
             let upper = chunk.split();

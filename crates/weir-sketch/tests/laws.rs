@@ -1,5 +1,5 @@
-//! What every summary promises: order does not matter, what came can go, parts merge into the whole, bytes give it back, and wrong bytes
-//! are an error.
+//! What every summary promises: order does not matter, what came can go, parts merge into the
+//! whole, bytes give it back, and wrong bytes are an error.
 
 use proptest::prelude::*;
 use weir_sketch::{
@@ -34,7 +34,8 @@ fn decoded<T>(bytes: &[u8], decode: impl Fn(&mut Bytes<'_>) -> Result<T, Malform
     value
 }
 
-/// The sum of floats by an independent route: as integers in units of 2^-1074, in a plain big number of bits.
+/// The sum of floats by an independent route: as integers in units of 2^-1074, in a plain big
+/// number of bits.
 fn sum_by_bits(values: &[(f64, i64)]) -> f64 {
     // Digits of 32 bits, least significant first, signed, so that nothing carries until the end.
     let mut digits = vec![0i128; 80];
@@ -63,7 +64,8 @@ fn sum_by_bits(values: &[(f64, i64)]) -> f64 {
         negate(&mut digits);
         carry(&mut digits);
     }
-    // As a decimal-free hexadecimal fraction, which the standard library does not parse: round by hand, half to even.
+    // As a decimal-free hexadecimal fraction, which the standard library does not parse: round by
+    // hand, half to even.
     let bit = |i: usize| digits[i / 32] >> (i % 32) & 1 == 1;
     let Some(top) = (0..80 * 32).rev().find(|&i| bit(i)) else {
         return 0.0;
@@ -75,7 +77,8 @@ fn sum_by_bits(values: &[(f64, i64)]) -> f64 {
     if low > 0 && bit(low - 1) && (mantissa & 1 == 1 || (0..low - 1).any(bit)) {
         mantissa += 1;
     }
-    // Below 2^53 units the number is subnormal or just normal, and its bits are the units themselves.
+    // Below 2^53 units the number is subnormal or just normal, and its bits are the units
+    // themselves.
     let magnitude = if low == 0 {
         f64::from_bits(mantissa)
     } else {
@@ -146,7 +149,8 @@ proptest! {
         prop_assert_eq!(sum.to_f64(), expected as f64);
     }
 
-    /// Against the definition, on integers small enough for it in 128 bits but far from zero, where floats would cancel.
+    /// Against the definition, on integers small enough for it in 128 bits but far from zero, where
+    /// floats would cancel.
     #[test]
     fn the_variance_is_its_definition(
         offset in prop_oneof![Just(0i64), Just(1_700_000_000_000_000_000), any::<i32>().prop_map(i64::from)],

@@ -1,10 +1,13 @@
-//! What the live tap costs per I/O, in each of its modes, beside no probe and beside empty programs.
+//! What the live tap costs per I/O, in each of its modes, beside no probe and beside empty
+//! programs.
 //!
 //! `cargo run --release -p weir-tap --example tap_cost -- [--rounds N] [--seconds S] [--modes a,b] [--stats]`
 //!
-//! A loop device on memory is kept busy by fio (4 KiB random reads, one in a hundred 8 KiB, 32 at a time). The modes take turns, so that
-//! a noisy neighbour hits all alike; rates are medians, costs the least of the rounds. `--stats` takes the kernel's run time of the programs instead, which slows
-//! them down by itself: the rates of such a run mean nothing, and those of a run without it are the ones to compare.
+//! A loop device on memory is kept busy by fio (4 KiB random reads, one in a hundred 8 KiB, 32 at a
+//! time). The modes take turns, so that a noisy neighbour hits all alike; rates are medians, costs
+//! the least of the rounds. `--stats` takes the kernel's run time of the programs instead, which
+//! slows them down by itself: the rates of such a run mean nothing, and those of a run without it
+//! are the ones to compare.
 
 #[allow(dead_code)] // the live tests use more of it
 #[path = "../tests/live/disk.rs"]
@@ -249,7 +252,8 @@ fn with_fio(disk: &LoopDisk, seconds: u64, mut meanwhile: impl FnMut(&mut Child)
     meanwhile(&mut fio);
     let output = fio.wait_with_output().expect("fio is ours");
     let text = String::from_utf8_lossy(&output.stdout);
-    // Fields 8 and 9 of fio's terse version 3: reads per second, and how many milliseconds that lasted.
+    // Fields 8 and 9 of fio's terse version 3: reads per second, and how many milliseconds that
+    // lasted.
     let field = |i: usize| text.split(';').nth(i).and_then(|f| f.parse::<f64>().ok());
     let (Some(iops), Some(millis)) = (field(7), field(8)) else {
         panic!("fio says no rate: {text}");

@@ -1,7 +1,8 @@
 //! Taps: sources of I/O events, live by eBPF and from trace files.
 //!
-//! A tap is told what the queries need (a [`weir_model::Demand`] per stream) and then says what it saw, in time order. Taps know nothing of
-//! queries or sinks. The only `unsafe` code and the only C of the project live here.
+//! A tap is told what the queries need (a [`weir_model::Demand`] per stream) and then says what it
+//! saw, in time order. Taps know nothing of queries or sinks. The only `unsafe` code and the only C
+//! of the project live here.
 
 use std::time::Duration;
 
@@ -13,14 +14,16 @@ pub mod format;
 
 pub use error::TapError;
 
-/// The streams a tap can be asked for, beside those of the catalog: every row of `IOstream` (requests and responses), in the schema of
-/// `IO`, so that responses carry their times. It is what a recording holds.
+/// The streams a tap can be asked for, beside those of the catalog: every row of `IOstream`
+/// (requests and responses), in the schema of `IO`, so that responses carry their times. It is what
+/// a recording holds.
 pub const RECORDING: &str = "recording";
 
 /// What a tap says next.
 #[derive(Debug)]
 pub enum Said {
-    /// Rows of the stream of demand number `demand`, in time order, none older than what was said before.
+    /// Rows of the stream of demand number `demand`, in time order, none older than what was said
+    /// before.
     Rows {
         /// Position in the demands the tap was opened with.
         demand: usize,
@@ -64,16 +67,19 @@ pub trait Tap: Send {
         None
     }
 
-    /// What the source does in place of the engine, and what it could not do: one line each, for `weir explain`.
+    /// What the source does in place of the engine, and what it could not do: one line each, for
+    /// `weir explain`.
     fn describe(&self) -> Vec<String>;
 
-    /// The first bad records of a file, in words, for the closing summary; [`Tap::counts`] has how many there were.
+    /// The first bad records of a file, in words, for the closing summary; [`Tap::counts`] has how
+    /// many there were.
     fn messages(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// True when the source does not know when requests finished: the responses in `IO` and in a recording are then
-    /// assumed at the requests' own times, without latency, and `IOstream` has requests only.
+    /// True when the source does not know when requests finished: the responses in `IO` and in a
+    /// recording are then assumed at the requests' own times, without latency, and `IOstream` has
+    /// requests only.
     fn responses_assumed(&self) -> bool {
         false
     }

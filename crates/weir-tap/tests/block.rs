@@ -1,4 +1,5 @@
-//! Requests through the block layer, told in blkparse's lines: merges, splits, requeues, partial completions, flushes, errors.
+//! Requests through the block layer, told in blkparse's lines: merges, splits, requeues, partial
+//! completions, flushes, errors.
 
 mod traces;
 
@@ -27,7 +28,8 @@ fn follow(lines: &str) -> Heard {
     heard
 }
 
-/// Sector, sectors, wait, service, latency (in us) and merges of each finished request; -1 for NULL.
+/// Sector, sectors, wait, service, latency (in us) and merges of each finished request; -1 for
+/// NULL.
 fn finished(heard: &Heard) -> Vec<[i64; 6]> {
     let number = |row: usize, name: &str| match heard.io.column(name)[row] {
         Value::Int(x) => x,

@@ -1,4 +1,5 @@
-//! Whatever bytes a reader gets, it ends with an error or counts what it left out; it neither panics nor takes memory that the bytes claim.
+//! Whatever bytes a reader gets, it ends with an error or counts what it left out; it neither
+//! panics nor takes memory that the bytes claim.
 
 mod traces;
 

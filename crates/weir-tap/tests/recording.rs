@@ -1,4 +1,5 @@
-//! Recordings: what is written is read, in DuckDB, Polars and pandas too, and a crash loses at most the last row group.
+//! Recordings: what is written is read, in DuckDB, Polars and pandas too, and a crash loses at most
+//! the last row group.
 
 mod traces;
 
@@ -288,7 +289,8 @@ fn python(lines: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
-/// What each of the three tools says of a recording of 25 row groups with 25 requests each, a response every second row.
+/// What each of the three tools says of a recording of 25 row groups with 25 requests each, a
+/// response every second row.
 #[test]
 fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
     let scratch = Scratch::new("elsewhere");

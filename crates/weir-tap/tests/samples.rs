@@ -1,4 +1,5 @@
-//! Traces from real systems, read in place: counts, bytes and times are those that their authors or other tools give.
+//! Traces from real systems, read in place: counts, bytes and times are those that their authors or
+//! other tools give.
 
 mod traces;
 
@@ -191,7 +192,8 @@ fn blkparse_text_says_what_the_binary_says() {
     };
     let (text, binary) = (read(&text), read(&binary));
     check(&text, 963, 963, 0, 3852 * 1024);
-    // blkparse counts from the first event, and has "(null)" for the names that the trace does not have.
+    // blkparse counts from the first event, and has "(null)" for the names that the trace does not
+    // have.
     let start = binary.recording.ts[0] - text.recording.ts[0];
     let times: Vec<i64> = binary.recording.ts.iter().map(|ts| ts - start).collect();
     assert_eq!(text.recording.ts, times);

@@ -1,7 +1,7 @@
 //! `weir`: ask a host's block I/O anything, in CQL.
 //!
-//! This crate holds the command line ([`command`], one subcommand a file) and the loop that moves rows from taps through the engine
-//! to sinks ([`run_loop`]).
+//! This crate holds the command line ([`command`], one subcommand a file) and the loop that moves
+//! rows from taps through the engine to sinks ([`run_loop`]).
 
 mod command;
 mod failure;

@@ -18,7 +18,8 @@ use crate::run_loop::Telling;
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// How answers are shown: on a terminal as table, otherwise as delta, unless the file's name ends in a format
+    /// How answers are shown: on a terminal as table, otherwise as delta, unless the file's name
+    /// ends in a format
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub format: Option<String>,
     /// Write to this file
@@ -156,7 +157,8 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Rows of cells as aligned columns, two spaces between them, all the way to the right what is left of the line.
+/// Rows of cells as aligned columns, two spaces between them, all the way to the right what is left
+/// of the line.
 pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().map(|row| weir_sink::text::width(&row[c])).max();

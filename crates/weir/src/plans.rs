@@ -7,8 +7,8 @@ use weir_sink::{Answer, Clock, SortKey};
 
 use crate::run_loop::OWN_STREAM;
 
-/// What a sink is told of a plan's answer. A relation from which no row ever goes is shown as the stream of its rows, unless its rows have an
-/// order or only the `last` state is wanted.
+/// What a sink is told of a plan's answer. A relation from which no row ever goes is shown as the
+/// stream of its rows, unless its rows have an order or only the `last` state is wanted.
 pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
     let key = |(column, by): (usize, &OrderBy)| SortKey {
         column,

@@ -30,7 +30,8 @@ const SIZES: &[(&str, f64)] = &[
     ("gb", 1e9),
 ];
 
-/// A span of time: a number with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`; without unit it is seconds.
+/// A span of time: a number with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`; without unit it is
+/// seconds.
 ///
 /// # Errors
 /// A text for the user when it is none, or not above zero.
@@ -46,7 +47,8 @@ pub fn span(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// An amount of data in bytes: a number with `B`, `KiB`, `MiB`, `GiB` (or `k`, `M`, `G`), `kB`, `MB`, `GB`.
+/// An amount of data in bytes: a number with `B`, `KiB`, `MiB`, `GiB` (or `k`, `M`, `G`), `kB`,
+/// `MB`, `GB`.
 ///
 /// # Errors
 /// A text for the user when it is none, or not above zero.

@@ -1,4 +1,5 @@
-//! The text of a query or script: from the command line, a file or standard input; and what is said about it.
+//! The text of a query or script: from the command line, a file or standard input; and what is said
+//! about it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

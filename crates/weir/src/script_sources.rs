@@ -1,6 +1,7 @@
 //! Where a script's streams come from: STREAM source files, traces, the live tap.
 //!
-//! A stream that a script declares over a trace gets the columns of `IOstream` by their names, the thesis's or the plain ones.
+//! A stream that a script declares over a trace gets the columns of `IOstream` by their names, the
+//! thesis's or the plain ones.
 
 use std::path::Path;
 
@@ -31,7 +32,8 @@ struct Wanted {
 /// Opens what a script's queries need.
 ///
 /// # Errors
-/// When a file cannot be read, the host cannot be watched, or a declaration does not fit its source.
+/// When a file cannot be read, the host cannot be watched, or a declaration does not fit its
+/// source.
 pub fn open(
     script: &Script,
     question: &Question,

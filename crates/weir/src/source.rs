@@ -20,7 +20,8 @@ pub const LIVE: &str = "live";
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Source")]
 pub struct SourceArgs {
-    /// Where events come from: `live`, or a file in any trace format that weir knows; several are merged by time
+    /// Where events come from: `live`, or a file in any trace format that weir knows; several are
+    /// merged by time
     #[arg(long, value_name = "SOURCE", default_value = LIVE)]
     pub from: Vec<String>,
     /// The format of the files, where sniffing does not find it
@@ -29,7 +30,8 @@ pub struct SourceArgs {
     /// Watch this device only, as /dev/sda; may be repeated (live)
     #[arg(long, value_name = "DEV")]
     pub device: Vec<String>,
-    /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O twice (live)
+    /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O
+    /// twice (live)
     #[arg(long, conflicts_with = "device")]
     pub stacked: bool,
     /// Keep all capabilities after the probes are attached; otherwise they are given up (live)
@@ -98,7 +100,8 @@ impl Source {
     }
 }
 
-/// Opens the sources for `demands`; the rows of each go to the engine's source of that name. Without demands nothing is opened.
+/// Opens the sources for `demands`; the rows of each go to the engine's source of that name.
+/// Without demands nothing is opened.
 ///
 /// # Errors
 /// When a file cannot be read or its format is unknown, or the host does not let us watch it.
@@ -144,7 +147,8 @@ pub fn input(
     })
 }
 
-/// Gives up all rights once everything is open and before any thread starts, if there was live I/O to open.
+/// Gives up all rights once everything is open and before any thread starts, if there was live I/O
+/// to open.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -223,7 +227,8 @@ pub fn live(args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, TapEr
     Ok(Box::new(tap))
 }
 
-/// What the sources do in place of the engine, one line each; of a source that cannot be opened, why.
+/// What the sources do in place of the engine, one line each; of a source that cannot be opened,
+/// why.
 pub fn describe(args: &SourceArgs, demands: &[Demand]) -> Vec<String> {
     if demands.is_empty() {
         return Vec::new();

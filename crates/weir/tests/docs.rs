@@ -1,4 +1,5 @@
-//! The documentation tells the truth: every query block of `docs/` runs, and so does every command of the README.
+//! The documentation tells the truth: every query block of `docs/` runs, and so does every command
+//! of the README.
 
 use std::fs;
 use std::io::Write;

@@ -1,7 +1,9 @@
-//! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed beside their bounds.
+//! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed
+//! beside their bounds.
 //!
-//! `cargo xtask bench engine` and `cargo xtask bench tap` run one half. Ratios are taken within one run, from rounds in which every
-//! configuration has its turn, because machines drift. Bounds are printed for comparison and never fail the run.
+//! `cargo xtask bench engine` and `cargo xtask bench tap` run one half. Ratios are taken within one
+//! run, from rounds in which every configuration has its turn, because machines drift. Bounds are
+//! printed for comparison and never fail the run.
 
 mod disk;
 mod engine;

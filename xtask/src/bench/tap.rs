@@ -1,4 +1,5 @@
-//! The tap's half: what watching costs a disk under full load, against no watcher and against other tools.
+//! The tap's half: what watching costs a disk under full load, against no watcher and against other
+//! tools.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -107,7 +108,8 @@ const WATCHERS: &[Watcher] = &[
     },
 ];
 
-/// What biolatency of bpftrace's tools measures, on tracepoints, so that it runs on kernels without kprobes.
+/// What biolatency of bpftrace's tools measures, on tracepoints, so that it runs on kernels without
+/// kprobes.
 const BIOLATENCY: &str = "tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; } \
      tracepoint:block:block_rq_complete /@start[args->dev, args->sector]/ { \
      @usecs = hist((nsecs - @start[args->dev, args->sector]) / 1000); delete(@start[args->dev, args->sector]); }";
@@ -203,7 +205,8 @@ fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Turn> {
     })
 }
 
-/// User and system time of a process so far (`man 5 proc`, `/proc/PID/stat`, fields 14 and 15, in ticks of 10 ms).
+/// User and system time of a process so far (`man 5 proc`, `/proc/PID/stat`, fields 14 and 15, in
+/// ticks of 10 ms).
 fn processor_ns(child: &Child) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
     // The command name, field 2, may hold spaces; what follows its closing parenthesis is field 3.

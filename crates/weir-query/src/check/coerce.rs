@@ -1,5 +1,5 @@
-//! What happens when values of different types or units meet: literals are converted, columns scaled or cast, and what does not
-//! fit is refused.
+//! What happens when values of different types or units meet: literals are converted, columns
+//! scaled or cast, and what does not fit is refused.
 
 use weir_model::{Dimension, Type, Unit, Value};
 
@@ -107,8 +107,9 @@ fn product(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnost
     })
 }
 
-/// The unit of a number in `unit` times or by a plain one. Whoever divides by 1000 or 1024, or multiplies by 512, converts: the result
-/// is in the unit that comes out of it where there is such a unit, and else a plain number, since its old unit would lie.
+/// The unit of a number in `unit` times or by a plain one. Whoever divides by 1000 or 1024, or
+/// multiplies by 512, converts: the result is in the unit that comes out of it where there is such
+/// a unit, and else a plain number, since its old unit would lie.
 fn converted(op: BinaryOp, unit: Unit, by: Option<&Value>) -> Unit {
     let factor = match by {
         Some(Value::Int(x)) => *x,
@@ -226,8 +227,8 @@ pub fn pair(op: BinaryOp, left: Operand, right: Operand) -> Result<(Expr, Expr),
     types(op, left, right, span)
 }
 
-/// Both sides in one unit. A literal takes the other side's unit when that is exact; a plain number counts as one; otherwise
-/// the coarser side is scaled to the finer unit.
+/// Both sides in one unit. A literal takes the other side's unit when that is exact; a plain number
+/// counts as one; otherwise the coarser side is scaled to the finer unit.
 fn units(op: BinaryOp, left: Operand, right: Operand) -> Result<(Operand, Operand), Diagnostic> {
     let span = left.span.to(right.span);
     let (l, r) = (left.expr.unit(), right.expr.unit());
@@ -423,8 +424,8 @@ pub fn null(ty: Type, unit: Unit) -> Expr {
     }
 }
 
-/// The one type and unit in which all of `operands` can be given, and them in it: the results of CASE, the columns of
-/// UNION.
+/// The one type and unit in which all of `operands` can be given, and them in it: the results of
+/// CASE, the columns of UNION.
 pub fn common(operands: Vec<Operand>) -> Result<(Vec<Expr>, Type, Unit), Diagnostic> {
     let mut target: Option<Operand> = None;
     for operand in operands.iter().filter(|o| !o.is_null()) {

@@ -34,7 +34,8 @@ impl Checker<'_> {
             let aliases = std::mem::take(&mut names.aliases);
             let said = self.diagnostics.len();
             let checked = self.expr(expr, names);
-            // What is wrong with it has been said where it stands in SELECT, unless it is wrong only here.
+            // What is wrong with it has been said where it stands in SELECT, unless it is wrong
+            // only here.
             for diagnostic in self.diagnostics.split_off(said) {
                 if diagnostic.code == codes::AGGREGATE_MISPLACED.code {
                     self.diagnostics.push(Diagnostic {

@@ -13,8 +13,8 @@ use crate::syntax::ast;
 const REPEATED_NODES_MAX: usize = 10_000;
 
 impl Checker<'_> {
-    /// Refuses an expression that would be written out so often that the query outgrows all bounds: it is doubled at every level
-    /// of nesting.
+    /// Refuses an expression that would be written out so often that the query outgrows all bounds:
+    /// it is doubled at every level of nesting.
     pub(super) fn repeatable(&mut self, x: &Operand, times: usize) -> Option<()> {
         if x.expr.size() == 1 || x.expr.size().saturating_mul(times) <= REPEATED_NODES_MAX {
             return Some(());

@@ -1,4 +1,5 @@
-//! Expressions: names become columns, operands meet in one type and unit, calls find their functions.
+//! Expressions: names become columns, operands meet in one type and unit, calls find their
+//! functions.
 
 use weir_model::{Dimension, Symbol, Type, Unit, Value};
 

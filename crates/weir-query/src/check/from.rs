@@ -166,7 +166,8 @@ impl Checker<'_> {
         FromPlan { plan, scope }
     }
 
-    /// For each name in USING the positions of the columns on the left and on the right, and both as expressions of one type.
+    /// For each name in USING the positions of the columns on the left and on the right, and both
+    /// as expressions of one type.
     fn using(
         &mut self,
         left: &Scope,

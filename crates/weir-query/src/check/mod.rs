@@ -1,11 +1,14 @@
 //! AST and catalog → [`Plan`], with every name resolved, every type and unit known.
 //!
 //! 1. FROM becomes a [`Scope`] and a plan: sources, windows, joins ([`from`]).
-//! 2. WHERE becomes a selection; what stands in it as `IN` or `EXISTS` becomes a join ([`subquery`]).
-//! 3. GROUP BY and the aggregates become one node, SELECT a projection, HAVING a selection between them ([`select`]).
+//! 2. WHERE becomes a selection; what stands in it as `IN` or `EXISTS` becomes a join
+//!    ([`subquery`]).
+//! 3. GROUP BY and the aggregates become one node, SELECT a projection, HAVING a selection between
+//!    them ([`select`]).
 //! 4. Set operations, ORDER BY, Istream and its kin stand around the blocks ([`query`]).
 //!
-//! All errors are found in one go. What could not be understood is `None`, and nobody complains about it again.
+//! All errors are found in one go. What could not be understood is `None`, and nobody complains
+//! about it again.
 
 mod call;
 mod coerce;
@@ -87,7 +90,8 @@ impl Default for CheckOptions {
     }
 }
 
-/// Parses, checks and optimizes a text: any number of CREATE VIEW and then one query, separated by `;`.
+/// Parses, checks and optimizes a text: any number of CREATE VIEW and then one query, separated by
+/// `;`.
 ///
 /// # Errors
 /// Everything that is wrong with it, in the order of the text.
@@ -129,7 +133,8 @@ pub fn compile_unoptimized(
 /// Most findings that are shown of one text.
 const DIAGNOSTICS_MAX: usize = 100;
 
-/// What was found in reading and in checking. A word that could not be read in its place is not doubted a second time.
+/// What was found in reading and in checking. A word that could not be read in its place is not
+/// doubted a second time.
 pub(crate) fn merged(read: Vec<Diagnostic>, checked: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let spans: HashSet<Span> = read.iter().map(|d| d.span).collect();
     let new = checked.into_iter().filter(|d| !spans.contains(&d.span));
@@ -178,7 +183,8 @@ impl NamedQuery {
     }
 }
 
-/// Most sources one query may read, each counted as often as it is read; named queries double quickly.
+/// Most sources one query may read, each counted as often as it is read; named queries double
+/// quickly.
 const READS_MAX: usize = 512;
 
 /// Most operators between a query's result and its sources.
@@ -196,7 +202,8 @@ pub(crate) struct Checker<'a> {
     pub sources_missing: bool,
     /// How many sources have been read since the statement began.
     reads: usize,
-    /// The scopes of the queries around, for telling an unknown column from one that cannot be reached.
+    /// The scopes of the queries around, for telling an unknown column from one that cannot be
+    /// reached.
     around: Vec<Scope>,
 }
 

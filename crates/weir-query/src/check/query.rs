@@ -240,7 +240,8 @@ pub(super) fn ordinal(expr: &ast::Expr) -> Option<i64> {
     }
 }
 
-/// A key of ORDER BY. NULLs count as greater than everything, as in PostgreSQL, unless it is said otherwise.
+/// A key of ORDER BY. NULLs count as greater than everything, as in PostgreSQL, unless it is said
+/// otherwise.
 pub(super) fn order_by(expr: Expr, item: &ast::OrderItem) -> OrderBy {
     let nulls_first = item.nulls_first.unwrap_or(item.descending);
     OrderBy {
@@ -260,7 +261,8 @@ pub(super) fn limited(plan: Arc<Plan>, by: Vec<OrderBy>, query: &ast::Query) -> 
     }
 }
 
-/// Column `i` of a side of a set operation; a literal there is seen as one, so that `SELECT NULL` fits everywhere.
+/// Column `i` of a side of a set operation; a literal there is seen as one, so that `SELECT NULL`
+/// fits everywhere.
 fn visible(plan: &Plan, i: usize, column: Expr) -> Expr {
     match &plan.node {
         Node::Project { exprs, .. } => match &exprs[i] {
@@ -313,7 +315,8 @@ fn greatest_common_divisor(a: i64, b: i64) -> i64 {
     }
 }
 
-/// True when the relation holds rows of single instants only here or there, so that it has instants of its own.
+/// True when the relation holds rows of single instants only here or there, so that it has instants
+/// of its own.
 fn has_now(plan: &Plan) -> bool {
     matches!(
         &plan.node,

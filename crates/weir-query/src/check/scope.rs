@@ -227,7 +227,8 @@ impl Found {
         })
     }
 
-    /// The column of a result that shows this one: it keeps its other names as long as it keeps its own.
+    /// The column of a result that shows this one: it keeps its other names as long as it keeps its
+    /// own.
     pub fn field(&self) -> Field {
         let expr = self.expr();
         let own = self.name == self.field.name;

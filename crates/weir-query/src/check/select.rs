@@ -1,4 +1,5 @@
-//! One block: SELECT .. FROM .. WHERE .. GROUP BY .. HAVING, with the ORDER BY behind it, which sees its inside.
+//! One block: SELECT .. FROM .. WHERE .. GROUP BY .. HAVING, with the ORDER BY behind it, which
+//! sees its inside.
 
 use std::sync::Arc;
 
@@ -123,7 +124,8 @@ impl Checker<'_> {
         }
     }
 
-    /// An expression of SELECT, HAVING or ORDER BY, over the columns that FROM gives and the results of aggregates.
+    /// An expression of SELECT, HAVING or ORDER BY, over the columns that FROM gives and the
+    /// results of aggregates.
     fn block_expr(&mut self, expr: &ast::Expr, block: &mut Block, aliases: bool) -> Option<Expr> {
         let mut names = Names {
             scope: block.scope,
@@ -450,8 +452,8 @@ fn aggregated(input: Arc<Plan>, block: &Block) -> Arc<Plan> {
     )
 }
 
-/// An expression over the input and the results of aggregates as one over the columns of the grouping node. The error is a
-/// column of the input that is neither a key nor in one.
+/// An expression over the input and the results of aggregates as one over the columns of the
+/// grouping node. The error is a column of the input that is neither a key nor in one.
 fn over_groups(expr: &Expr, block: &Block) -> Result<Expr, usize> {
     if let Some(i) = block.keys.iter().position(|key| key == expr) {
         return Ok(Expr::column(i, expr.ty(), expr.unit()));

@@ -1,8 +1,9 @@
 //! WHERE, and the subqueries in it: `EXISTS` and `IN` become joins.
 //!
-//! A plain block below EXISTS or IN may refer to the query around in its WHERE; such conditions become conditions of the join.
-//! `x NOT IN (..)` is true only when every comparison is false, NULLs included. Where it refers to the query around it is therefore
-//! an anti join on "equal, or one of both is NULL".
+//! A plain block below EXISTS or IN may refer to the query around in its WHERE; such conditions
+//! become conditions of the join. `x NOT IN (..)` is true only when every comparison is false,
+//! NULLs included. Where it refers to the query around it is therefore an anti join on "equal, or
+//! one of both is NULL".
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Timestamps written as texts: `'2026-01-31 12:00:00.5'`, in UTC (RFC 3339 with a blank or a `T`, the zone `Z` or none).
+//! Timestamps written as texts: `'2026-01-31 12:00:00.5'`, in UTC (RFC 3339 with a blank or a `T`,
+//! the zone `Z` or none).
 
 use weir_model::{NANOS_PER_SECOND, Type, Unit, Value};
 
@@ -31,7 +32,8 @@ pub fn read(operand: &Operand) -> Result<Expr, Diagnostic> {
     })
 }
 
-/// Nanoseconds since the Unix epoch; `None` of a text that says no point in time, or one before 1677 or after 2262.
+/// Nanoseconds since the Unix epoch; `None` of a text that says no point in time, or one before
+/// 1677 or after 2262.
 pub(crate) fn nanos(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches(['Z', 'z']);
     let (date, time) = match text.split_once([' ', 'T', 't']) {

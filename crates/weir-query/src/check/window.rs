@@ -11,8 +11,9 @@ use crate::plan::{Plan, ToStream, Window};
 use crate::syntax::ast::{self, Number, Spanned, WindowKind};
 
 impl Checker<'_> {
-    /// What FROM sees of `plan`: the relation itself, or the stream through its window. `as_stream` says that a script has
-    /// registered the relation as a stream; `names` are those by which PARTITION BY may call the source.
+    /// What FROM sees of `plan`: the relation itself, or the stream through its window. `as_stream`
+    /// says that a script has registered the relation as a stream; `names` are those by which
+    /// PARTITION BY may call the source.
     pub(super) fn windowed(
         &mut self,
         plan: Arc<Plan>,
@@ -69,7 +70,8 @@ impl Checker<'_> {
                 let keys: Vec<_> = keys
                     .iter()
                     .map(|key| {
-                        // STREAM's examples say `S [Partition By S2.A Rows 1] as S2`, by the later name.
+                        // STREAM's examples say `S [Partition By S2.A Rows 1] as S2`, by the later
+                        // name.
                         let qualifier = match &key.kind {
                             ast::ExprKind::Column {
                                 table: Some(table), ..

@@ -1,7 +1,8 @@
-//! Every diagnostic code: its title and what it means. `weir explain CODE` and the reference page read this list.
+//! Every diagnostic code: its title and what it means. `weir explain CODE` and the reference page
+//! read this list.
 //!
-//! Codes are stable. W00xx is syntax, W01xx names, W02xx the shape of a query, W03xx types and units, W04xx time and windows,
-//! W05xx scripts, W06xx warnings.
+//! Codes are stable. W00xx is syntax, W01xx names, W02xx the shape of a query, W03xx types and
+//! units, W04xx time and windows, W05xx scripts, W06xx warnings.
 
 use super::{Diagnostic, Severity, Span};
 

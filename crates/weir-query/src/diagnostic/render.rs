@@ -1,4 +1,5 @@
-//! A diagnostic as a picture: the message, the line of the query it is about, and a mark under the place.
+//! A diagnostic as a picture: the message, the line of the query it is about, and a mark under the
+//! place.
 //!
 //! ```text
 //! error[W0103]: unknown aggregate `avrg`
@@ -16,9 +17,11 @@ const TAB_COLUMNS: usize = 4;
 /// Longest part of a line that is shown, in columns; of longer lines the part around the mark.
 const LINE_COLUMNS_MAX: usize = 160;
 
-/// The picture of `diagnostic` about `text`, without colours, closed by a line feed. `file` is named where there is one.
+/// The picture of `diagnostic` about `text`, without colours, closed by a line feed. `file` is
+/// named where there is one.
 ///
-/// A span outside of the text is taken to be at its end, so that any diagnostic can be shown with any text.
+/// A span outside of the text is taken to be at its end, so that any diagnostic can be shown with
+/// any text.
 pub fn render(diagnostic: &Diagnostic, text: &str, file: Option<&str>) -> String {
     let span = within(diagnostic.span, text);
     let lines = Lines::new(text);
@@ -92,8 +95,9 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The numbers, from 0, of the first and the last line that a span touches. A place after the last line feed belongs to
-    /// the last line that says something, where the reader looks for what is missing.
+    /// The numbers, from 0, of the first and the last line that a span touches. A place after the
+    /// last line feed belongs to the last line that says something, where the reader looks for what
+    /// is missing.
     fn of(&self, span: Span) -> (usize, usize) {
         let line = |at: usize| self.starts.partition_point(|s| *s <= at) - 1;
         let mut first = line(span.start);
@@ -180,8 +184,9 @@ fn cut(shown: &[(String, usize)], mark_at: usize, mark_columns: usize) -> Pictur
     }
 }
 
-/// How many columns a terminal gives a character: none to marks that combine, two to the wide ones of East Asia and to
-/// pictographs (the blocks of Unicode's EastAsianWidth.txt that are wide throughout), one to the rest.
+/// How many columns a terminal gives a character: none to marks that combine, two to the wide ones
+/// of East Asia and to pictographs (the blocks of Unicode's EastAsianWidth.txt that are wide
+/// throughout), one to the rest.
 fn width(c: char) -> usize {
     match u32::from(c) {
         0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfeff => 0,

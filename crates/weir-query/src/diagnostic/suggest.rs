@@ -1,7 +1,7 @@
 //! Did you mean ..? The known name nearest to an unknown one.
 
-/// The candidate nearest to `word` in edit distance, if it is near enough to be what was meant: a third of its letters may
-/// differ. Case does not count. Of equally near ones the first.
+/// The candidate nearest to `word` in edit distance, if it is near enough to be what was meant: a
+/// third of its letters may differ. Case does not count. Of equally near ones the first.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A longer word is no typo of a name; it would only cost time.
     const LENGTH_MAX: usize = 64;
@@ -25,7 +25,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     best.map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that make `b` of `a` (optimal string alignment).
+/// Insertions, deletions, replacements and swaps of neighbours that make `b` of `a` (optimal string
+/// alignment).
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
     for i in 0..=a.len() {

@@ -1,4 +1,5 @@
-//! [`Bag`]: the rows of a relation as they are now, each different row once with how often it is there.
+//! [`Bag`]: the rows of a relation as they are now, each different row once with how often it is
+//! there.
 
 use std::collections::HashMap;
 
@@ -39,7 +40,8 @@ impl Bag {
         usize::try_from(self.total).unwrap_or(0)
     }
 
-    /// Adds and takes away the rows of a batch, and gives the batch as it was possible: a row that is not there cannot go.
+    /// Adds and takes away the rows of a batch, and gives the batch as it was possible: a row that
+    /// is not there cannot go.
     pub(super) fn apply_possible(&mut self, batch: &Batch) -> Batch {
         let keys = self.packer.pack(&batch.columns, batch.len());
         let mut pending: HashMap<&[u64], i64> = HashMap::new();

@@ -1,4 +1,5 @@
-//! A queue of rows in time order, held as the batches they came in: what waits in a source, what is inside a window.
+//! A queue of rows in time order, held as the batches they came in: what waits in a source, what is
+//! inside a window.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! Rows of batches picked, joined end to end and measured: how operators build their results, a column at a time.
+//! Rows of batches picked, joined end to end and measured: how operators build their results, a
+//! column at a time.
 
 use std::sync::OnceLock;
 
@@ -177,7 +178,8 @@ pub(super) fn concat(columns: &[&Column]) -> Column {
     }
 }
 
-/// The values of two columns of the same length by turns: the first of `a`, the first of `b`, the second of `a`, ...
+/// The values of two columns of the same length by turns: the first of `a`, the first of `b`, the
+/// second of `a`, ...
 pub(super) fn interleave(a: &Column, b: &Column) -> Column {
     if a.nulls().is_none() && b.nulls().is_none() {
         match (a, b) {
@@ -281,8 +283,8 @@ pub(super) fn concat_batches(batches: &[Batch]) -> Batch {
 /// Fewest rows that a batch should have to be worth an operator's while.
 const ROWS_WORTHWHILE: usize = 256;
 
-/// The same rows in batches of which none is tiny beside another and none shares an instant with the next, so that an
-/// operator may treat each by itself.
+/// The same rows in batches of which none is tiny beside another and none shares an instant with
+/// the next, so that an operator may treat each by itself.
 pub(super) fn whole_instants(batches: &[Batch]) -> Vec<Batch> {
     let mut out: Vec<Batch> = Vec::with_capacity(batches.len());
     let mut open: Vec<Batch> = Vec::new();

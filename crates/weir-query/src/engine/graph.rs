@@ -1,8 +1,9 @@
 //! The running operators as a graph, and how queries share them.
 //!
 //! - Nodes with equal plans that were born at the same time are one node.
-//! - Whenever it is born, a query shares what keeps no state (a stream source, selections and projections that cannot fail) and the
-//!   windows over that which are first in, first out. A [`Gate`] on the edge hides what came before its birth.
+//! - Whenever it is born, a query shares what keeps no state (a stream source, selections and
+//!   projections that cannot fail) and the windows over that which are first in, first out. A
+//!   [`Gate`] on the edge hides what came before its birth.
 //! - All other operators are made anew, so that no result depends on what else runs.
 
 use std::collections::{BTreeSet, HashMap};
@@ -59,7 +60,8 @@ enum Gate {
     Open,
     /// Everything up to this instant.
     Closed { until: i64 },
-    /// Of a first-in-first-out window, the next rows that come and the next that go: those that arrived before.
+    /// Of a first-in-first-out window, the next rows that come and the next that go: those that
+    /// arrived before.
     Skip { plus: usize, minus: usize },
     /// Nothing; but first of all these rows come, which the relation held before.
     Content(Batch),
@@ -67,7 +69,8 @@ enum Gate {
 
 /// What the graph asks of the engine's sources.
 pub(super) trait Sources {
-    /// The position of a source that a query is about to read, and the instant up to which rows are too old for it.
+    /// The position of a source that a query is about to read, and the instant up to which rows are
+    /// too old for it.
     fn read(&mut self, declaration: &weir_model::Declaration) -> (usize, i64);
     /// The rows of the instants up to and including `upto`.
     fn take(&mut self, source: usize, upto: i64) -> Vec<Batch>;
@@ -94,8 +97,8 @@ pub(super) struct Graph {
     index: HashMap<Key, usize>,
 }
 
-/// What makes two nodes the same: the plan, when it was born where that makes a difference, and the columns that anyone looks at
-/// where it may leave the others out.
+/// What makes two nodes the same: the plan, when it was born where that makes a difference, and the
+/// columns that anyone looks at where it may leave the others out.
 type Key = (Arc<Plan>, Option<u64>, Option<Vec<usize>>);
 
 /// How a plan's node can be shared by queries born at different times.
@@ -239,7 +242,8 @@ impl Graph {
         }
     }
 
-    /// The one node for a plan that queries born at any time share. `from` becomes the instant up to which rows are too old.
+    /// The one node for a plan that queries born at any time share. `from` becomes the instant up
+    /// to which rows are too old.
     fn shared(
         &mut self,
         plan: &Arc<Plan>,
@@ -314,8 +318,8 @@ impl Graph {
         }
     }
 
-    /// Takes an edge away, and with it the nodes that nobody else uses. Positions change: every edge kept by
-    /// the caller must be in `kept`.
+    /// Takes an edge away, and with it the nodes that nobody else uses. Positions change: every
+    /// edge kept by the caller must be in `kept`.
     pub(super) fn release(&mut self, edge: Edge, kept: Vec<&mut Edge>, sources: &mut dyn Sources) {
         let mut open = vec![edge.node];
         while let Some(node) = open.pop() {
@@ -346,8 +350,8 @@ impl Graph {
             .collect();
     }
 
-    /// How far a step from `span.after` may go: not past a gate that is to open, nor past more than about `rows_max` rows that
-    /// come by time alone. `edges` are those of the queries.
+    /// How far a step from `span.after` may go: not past a gate that is to open, nor past more than
+    /// about `rows_max` rows that come by time alone. `edges` are those of the queries.
     pub(super) fn reach<'a>(
         &'a self,
         span: Span,
@@ -482,7 +486,8 @@ impl Edge {
     }
 }
 
-/// The batch without its first `plus` rows that come and its first `minus` rows that go; both are counted down.
+/// The batch without its first `plus` rows that come and its first `minus` rows that go; both are
+/// counted down.
 fn skip(batch: &Batch, plus: &mut usize, minus: &mut usize) -> Batch {
     let keep = |&row: &u32| {
         let left = if batch.weight(row as usize) > 0 {

@@ -1,6 +1,8 @@
-//! [`KeyPacker`]: rows of key columns as rows of 64-bit words, so that hashing and comparing a key touches one place in memory.
+//! [`KeyPacker`]: rows of key columns as rows of 64-bit words, so that hashing and comparing a key
+//! touches one place in memory.
 //!
-//! Equal keys have equal words. Texts are symbols of 24 bits and share words; so do booleans and the flags of NULLs.
+//! Equal keys have equal words. Texts are symbols of 24 bits and share words; so do booleans and
+//! the flags of NULLs.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! [`Lane`]: a column that can be written anywhere, and [`Slots`]: rows kept in such columns, found by slot number.
+//! [`Lane`]: a column that can be written anywhere, and [`Slots`]: rows kept in such columns, found
+//! by slot number.
 
 use std::sync::Arc;
 
@@ -143,8 +144,8 @@ impl Lane {
         }
     }
 
-    /// Puts value `i` of the column in place `places[i]`, one after the other, and returns what was there before each;
-    /// clears `same[i]` where the two differ.
+    /// Puts value `i` of the column in place `places[i]`, one after the other, and returns what was
+    /// there before each; clears `same[i]` where the two differ.
     pub(super) fn exchange(
         &mut self,
         places: &[u32],
@@ -223,7 +224,8 @@ impl Lane {
                 Values::Int(v) => v.capacity() * 8,
                 Values::Float(v) => v.capacity() * 8,
                 Values::Text(v) => v.capacity() * 4,
-                // A tally of a few dozen entries each; counting them all would cost more than it tells.
+                // A tally of a few dozen entries each; counting them all would cost more than it
+                // tells.
                 Values::Tally(v) => v.capacity() * 1024,
             }
     }
@@ -263,8 +265,9 @@ fn swap<T: Copy>(
     .collect()
 }
 
-/// Rows kept in lanes, one for each column of a schema. Slots are handed out and taken back; a slot taken back is not
-/// handed out again before [`Slots::recycle`], so that what a batch reads of it stays there until the batch is done.
+/// Rows kept in lanes, one for each column of a schema. Slots are handed out and taken back; a slot
+/// taken back is not handed out again before [`Slots::recycle`], so that what a batch reads of it
+/// stays there until the batch is done.
 #[derive(Debug)]
 pub(super) struct Slots {
     lanes: Vec<Lane>,

@@ -2,15 +2,21 @@
 //!
 //! The life of a step:
 //!
-//! 1. Rows wait in their source ([`source`]) until their instant is complete: until a later row or a heartbeat has come.
-//! 2. [`Engine::step`] looks how far all sources in use have come, and goes there from `now` in spans of bounded work.
-//! 3. In each span every operator ([`operator`]), inputs first, takes the deltas of its inputs at all of the span's instants at once and
-//!    gives its own. Windows ([`window`]) add what leaves by time alone.
-//! 4. Where a query ends, what cancels within an instant is taken out ([`consolidate`]), and the rest is handed to the caller.
-//! 5. What failed, or holds more than it may, is taken out with the queries that need it. The others do not notice.
+//! 1. Rows wait in their source ([`source`]) until their instant is complete: until a later row or
+//!    a heartbeat has come.
+//! 2. [`Engine::step`] looks how far all sources in use have come, and goes there from `now` in
+//!    spans of bounded work.
+//! 3. In each span every operator ([`operator`]), inputs first, takes the deltas of its inputs at
+//!    all of the span's instants at once and gives its own. Windows ([`window`]) add what leaves by
+//!    time alone.
+//! 4. Where a query ends, what cancels within an instant is taken out ([`consolidate`]), and the
+//!    rest is handed to the caller.
+//! 5. What failed, or holds more than it may, is taken out with the queries that need it. The
+//!    others do not notice.
 //!
-//! Invariants: operators see complete instants only, in time order, and each instant once. Within an instant, a row that goes has come
-//! before. No operator looks at a clock, and none depends on how the instants are cut into spans or the rows into batches.
+//! Invariants: operators see complete instants only, in time order, and each instant once. Within
+//! an instant, a row that goes has come before. No operator looks at a clock, and none depends on
+//! how the instants are cut into spans or the rows into batches.
 
 mod aggregate;
 mod bag;
@@ -54,7 +60,8 @@ use crate::plan::Plan;
 pub struct EngineOptions {
     /// Most bytes of state that one query may hold, shared state included.
     pub query_bytes_max: usize,
-    /// About how many rows the operators take at once, at least 1. Bounds what lies between them; results do not depend on it.
+    /// About how many rows the operators take at once, at least 1. Bounds what lies between them;
+    /// results do not depend on it.
     pub span_rows_max: usize,
 }
 
@@ -75,7 +82,8 @@ pub struct QueryId(u32);
 /// What a step gives.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Results, in time order: for a relation the net deltas of each instant, for a stream its rows, without weights.
+    /// Results, in time order: for a relation the net deltas of each instant, for a stream its
+    /// rows, without weights.
     Rows {
         /// Of which query.
         query: QueryId,
@@ -165,7 +173,8 @@ impl Engine {
         }
     }
 
-    /// Starts a query. It sees what its sources give from here on, and what its relations hold by now; what else runs makes no difference.
+    /// Starts a query. It sees what its sources give from here on, and what its relations hold by
+    /// now; what else runs makes no difference.
     pub fn add(&mut self, plan: &Plan) -> QueryId {
         let id = QueryId(self.queries_ever);
         self.queries_ever += 1;
@@ -211,12 +220,14 @@ impl Engine {
         }
     }
 
-    /// Makes a source known before a query names it, so that the content of a relation is kept from its first row on.
+    /// Makes a source known before a query names it, so that the content of a relation is kept from
+    /// its first row on.
     pub fn declare(&mut self, declaration: &Declaration) {
         self.source(&declaration.name).declare(declaration);
     }
 
-    /// Takes rows of a source in, in time order. Late ones, at or before an instant that is complete, are dropped and counted.
+    /// Takes rows of a source in, in time order. Late ones, at or before an instant that is
+    /// complete, are dropped and counted.
     pub fn push(&mut self, source: &str, batch: Batch) {
         self.moved();
         self.source(source).push(batch);
@@ -300,7 +311,8 @@ impl Engine {
         }
     }
 
-    /// How far time may go: to where all sources in use have come. When all have ended, to the last row.
+    /// How far time may go: to where all sources in use have come. When all have ended, to the last
+    /// row.
     fn target(&self) -> Option<i64> {
         let any_used = self.sources.iter().any(|s| s.used);
         let concerned = || self.sources.iter().filter(|s| s.used || !any_used);
@@ -339,7 +351,8 @@ impl Engine {
         span
     }
 
-    /// Hands out what the queries have made of a span, and says which of them have come to their end.
+    /// Hands out what the queries have made of a span, and says which of them have come to their
+    /// end.
     fn give(&mut self, span: Span, emit: &mut dyn FnMut(Output)) -> Vec<QueryId> {
         let mut ended = Vec::new();
         for query in &mut self.queries {

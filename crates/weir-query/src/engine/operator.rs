@@ -36,13 +36,15 @@ pub(super) struct Held {
 
 /// An operator with its state.
 pub(super) trait Operator: Send {
-    /// Takes the inputs' deltas at the instants of `span`, all of them and in time order, and gives its own.
+    /// Takes the inputs' deltas at the instants of `span`, all of them and in time order, and gives
+    /// its own.
     ///
     /// # Errors
     /// When a value cannot be computed; the operator is not used again.
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError>;
 
-    /// The last instant up to which `span` may go without more than about `rows_max` rows coming out by time alone.
+    /// The last instant up to which `span` may go without more than about `rows_max` rows coming
+    /// out by time alone.
     fn reach(&self, span: Span, rows_max: usize) -> i64 {
         let _ = rows_max;
         span.upto
@@ -59,7 +61,8 @@ pub(super) trait Operator: Send {
 
 /// The operator of a plan node that is neither a source nor without effect.
 ///
-/// `wanted` are the columns of its result that anyone looks at, ascending; the others may be NULL. Without, all are.
+/// `wanted` are the columns of its result that anyone looks at, ascending; the others may be NULL.
+/// Without, all are.
 pub(super) fn operator(plan: &Plan, wanted: Option<&[usize]>) -> Box<dyn Operator> {
     match &plan.node {
         Node::Source(_) => unreachable!("a source is read, not computed"),

@@ -1,5 +1,5 @@
-//! `ORDER BY .. LIMIT n OFFSET m`: the rows from m to m + n by an order, kept up to date. Rows that the order does not tell apart are
-//! ordered by all their columns.
+//! `ORDER BY .. LIMIT n OFFSET m`: the rows from m to m + n by an order, kept up to date. Rows that
+//! the order does not tell apart are ordered by all their columns.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,7 +26,8 @@ pub(super) struct Order {
     shown: Vec<(u32, u64)>,
     /// Rows that went, to be forgotten at the end of their instant, unless they come again in it.
     gone: Vec<Vec<u8>>,
-    /// The place of the last row that matters; rows behind it change nothing. `None` while there are too few rows.
+    /// The place of the last row that matters; rows behind it change nothing. `None` while there
+    /// are too few rows.
     bound: Option<Vec<u8>>,
 }
 
@@ -190,7 +191,8 @@ struct Changes {
     slots: Vec<u32>,
 }
 
-/// Appends bytes that compare as the values of one type do, and of which none is the beginning of another.
+/// Appends bytes that compare as the values of one type do, and of which none is the beginning of
+/// another.
 fn append(value: &Value, out: &mut Vec<u8>) {
     const SIGN: u64 = 1 << 63;
     match value {

@@ -27,7 +27,8 @@ impl Operator for UnionAll {
     }
 }
 
-/// The rows of both inputs in time order, those of the left first in an instant, and which of them are the right's.
+/// The rows of both inputs in time order, those of the left first in an instant, and which of them
+/// are the right's.
 fn merged(inputs: &[&[Batch]]) -> (Batch, Vec<bool>) {
     let left = concat_batches(inputs[0]);
     let right = concat_batches(inputs[1]);

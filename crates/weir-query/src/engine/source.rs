@@ -1,4 +1,5 @@
-//! A source inside the engine: the rows that wait for their instant to be complete, and how far the source has come.
+//! A source inside the engine: the rows that wait for their instant to be complete, and how far the
+//! source has come.
 
 use weir_model::{Batch, Declaration, Shape};
 

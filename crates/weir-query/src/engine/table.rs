@@ -1,12 +1,13 @@
-//! [`KeyTable`]: a hash table from keys to small numbers, which index whatever is kept for each key.
+//! [`KeyTable`]: a hash table from keys to small numbers, which index whatever is kept for each
+//! key.
 
 use super::keys::{Keys, hash};
 
 /// Numbers keys from 0; the number of a removed key is used again after [`KeyTable::recycle`].
 ///
-/// Open addressing with linear probing. A cell holds the key's hash and its number plus one; the keys themselves lie in
-/// one array by number, each with some words of payload behind it, so that both are fetched at once. Removal shifts later
-/// cells back, so there are no tombstones.
+/// Open addressing with linear probing. A cell holds the key's hash and its number plus one; the
+/// keys themselves lie in one array by number, each with some words of payload behind it, so that
+/// both are fetched at once. Removal shifts later cells back, so there are no tombstones.
 #[derive(Debug)]
 pub(super) struct KeyTable {
     /// Words of a key.
@@ -169,7 +170,8 @@ impl KeyTable {
         number
     }
 
-    /// Reads the cells that a look-up of these rows will begin with, so that the processor fetches all of them at once.
+    /// Reads the cells that a look-up of these rows will begin with, so that the processor fetches
+    /// all of them at once.
     pub(super) fn foresee(&self, keys: &Keys, rows: impl Iterator<Item = usize>) {
         let mask = self.cells.len() - 1;
         let cells = rows.map(|row| self.cells[keys.hashes[row] as usize & mask]);
@@ -224,7 +226,8 @@ impl KeyTable {
             debug_assert!(self.cells[at] != 0, "a key to be removed is in the table");
             at = (at + 1) & mask;
         }
-        // Move back each later cell of the run that may lie at the gap without being before its home.
+        // Move back each later cell of the run that may lie at the gap without being before its
+        // home.
         let mut gap = at;
         loop {
             at = (at + 1) & mask;

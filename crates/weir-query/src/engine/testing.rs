@@ -1,7 +1,9 @@
-//! For the engine's own tests: plans built by hand, and [`check`], which holds what comes out against what is written down.
+//! For the engine's own tests: plans built by hand, and [`check`], which holds what comes out
+//! against what is written down.
 //!
-//! One line a row: `< 3 S 1, a` goes in (`< 3 R - 1, a` takes a row out of a relation, `< 3 S` is a heartbeat), `> 3 + 1, a` comes
-//! out. Every case runs with all rows pushed at once, row by row, and row by row with heartbeats; the results must be the same.
+//! One line a row: `< 3 S 1, a` goes in (`< 3 R - 1, a` takes a row out of a relation, `< 3 S` is a
+//! heartbeat), `> 3 + 1, a` comes out. Every case runs with all rows pushed at once, row by row,
+//! and row by row with heartbeats; the results must be the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

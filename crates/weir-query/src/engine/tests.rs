@@ -1,4 +1,5 @@
-//! The engine as its user sees it: time, several sources, queries that come and go, limits and failures.
+//! The engine as its user sees it: time, several sources, queries that come and go, limits and
+//! failures.
 
 use weir_model::{Batch, Column, Shape};
 

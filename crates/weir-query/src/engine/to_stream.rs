@@ -82,8 +82,9 @@ pub(super) struct Content {
 enum Pace {
     /// At the multiples of this.
     Every(i64),
-    /// When the relation changes, and when a row comes into it. The inputs behind the relation are the sources below it, each
-    /// with the slides of the windows on the way, inside out: it is at their multiples that its rows come in.
+    /// When the relation changes, and when a row comes into it. The inputs behind the relation are
+    /// the sources below it, each with the slides of the windows on the way, inside out: it is at
+    /// their multiples that its rows come in.
     Arrivals {
         slides: Vec<Vec<i64>>,
         due: BTreeSet<i64>,
@@ -91,7 +92,8 @@ enum Pace {
 }
 
 impl Content {
-    /// All of a relation of this schema, at the multiples of `every`; `net` says that its deltas are net already.
+    /// All of a relation of this schema, at the multiples of `every`; `net` says that its deltas
+    /// are net already.
     pub(super) fn every(every: i64, schema: &Schema, net: bool) -> Content {
         let consolidate = (!net).then(|| Consolidate::new(schema));
         Content {
@@ -101,8 +103,8 @@ impl Content {
         }
     }
 
-    /// All of the relation `input` whenever it changes or a row comes in. The operator's inputs are the relation and then
-    /// its [`arrivals`].
+    /// All of the relation `input` whenever it changes or a row comes in. The operator's inputs are
+    /// the relation and then its [`arrivals`].
     pub(super) fn at_arrivals(input: &Arc<Plan>, net: bool) -> Content {
         let slides = arrivals(input)
             .into_iter()

@@ -64,7 +64,8 @@ pub fn constant<'a>(
     }
 }
 
-/// Refuses argument `i` unless its unit measures what `unit` measures. A plain number goes with every unit.
+/// Refuses argument `i` unless its unit measures what `unit` measures. A plain number goes with
+/// every unit.
 pub fn same_dimension(name: &str, args: &[Argument], i: usize, unit: Unit) -> Result<(), Refusal> {
     let (found, wanted) = (args[i].unit.dimension(), unit.dimension());
     if found == wanted || found == Dimension::None || wanted == Dimension::None {
@@ -74,9 +75,11 @@ pub fn same_dimension(name: &str, args: &[Argument], i: usize, unit: Unit) -> Re
     Err(refusal(i, message))
 }
 
-/// The type and unit that all of `args` can be brought to, and so what a function returns that gives one of them.
+/// The type and unit that all of `args` can be brought to, and so what a function returns that
+/// gives one of them.
 ///
-/// Integers become floats beside floats. Of several units the finest wins, so that integers stay integers.
+/// Integers become floats beside floats. Of several units the finest wins, so that integers stay
+/// integers.
 pub fn agree(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
     let first = args.iter().position(|a| !is_null(a)).unwrap_or(0);
     let mut all = Returns {
@@ -118,7 +121,8 @@ pub fn refusal(i: usize, message: impl Into<String>) -> Refusal {
     }
 }
 
-/// A number counted in `from`, counted in `to` when both measure the same. Integers stay integers when the conversion is exact.
+/// A number counted in `from`, counted in `to` when both measure the same. Integers stay integers
+/// when the conversion is exact.
 pub fn convert(value: &Value, from: Unit, to: Unit) -> Value {
     if from == to || from.dimension() != to.dimension() {
         return value.clone();

@@ -1,4 +1,5 @@
-//! Values as functions read them from columns, keep them, and append them to results: without the enum around each one.
+//! Values as functions read them from columns, keep them, and append them to results: without the
+//! enum around each one.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -97,7 +98,8 @@ pub fn nulls_of(column: &Column) -> Option<NullBuffer> {
     }
 }
 
-/// True when every value of `column` is NULL; it may then lie in another type than expected, as a literal NULL does.
+/// True when every value of `column` is NULL; it may then lie in another type than expected, as a
+/// literal NULL does.
 pub fn only_nulls(column: &Column) -> bool {
     let nulls = || {
         column
@@ -180,7 +182,8 @@ impl Output for f64 {
     }
 }
 
-/// A float in the order of ORDER BY. There is one zero and one NaN, so that what goes finds what came.
+/// A float in the order of ORDER BY. There is one zero and one NaN, so that what goes finds what
+/// came.
 #[derive(Clone, Copy, Debug)]
 pub struct Real(pub f64);
 

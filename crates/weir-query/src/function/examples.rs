@@ -1,4 +1,5 @@
-//! Runs every example of every function's description as a query, and keeps the descriptions themselves in order.
+//! Runs every example of every function's description as a query, and keeps the descriptions
+//! themselves in order.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,7 +58,8 @@ fn docs() -> impl Iterator<Item = &'static FunctionDoc> {
         .chain(SCALARS.iter().map(|s| s.doc()))
 }
 
-/// Asks for the call over a stream with the example's rows, all at instant 1, and gives the value in the last row that came.
+/// Asks for the call over a stream with the example's rows, all at instant 1, and gives the value
+/// in the last row that came.
 ///
 /// Of no rows an aggregate gives its result when all rows have left the window.
 fn run(example: &Example, is_aggregate: bool) -> String {

@@ -1,4 +1,5 @@
-//! Functions: one description each, from which the checker, the engine, `weir functions` and the reference page live.
+//! Functions: one description each, from which the checker, the engine, `weir functions` and the
+//! reference page live.
 
 pub mod aggregate;
 pub mod arguments;
@@ -34,9 +35,11 @@ pub struct FunctionDoc {
 /// A worked example of a function, run as a test.
 #[derive(Debug)]
 pub struct Example {
-    /// For a scalar function an expression without columns: `abs(-3)`. For an aggregate a call over columns `x`, `y`: `sum(x)`.
+    /// For a scalar function an expression without columns: `abs(-3)`. For an aggregate a call over
+    /// columns `x`, `y`: `sum(x)`.
     pub call: &'static str,
-    /// For an aggregate, the rows, one a line, values separated by commas, named `x`, `y`; `NULL` is NULL. Empty for a scalar function.
+    /// For an aggregate, the rows, one a line, values separated by commas, named `x`, `y`; `NULL`
+    /// is NULL. Empty for a scalar function.
     pub rows: &'static str,
     /// What comes out, as `Display` of [`weir_model::Value`] prints it.
     pub result: &'static str,
@@ -62,7 +65,8 @@ pub struct Returns {
     pub unit: Unit,
 }
 
-/// Why a call is refused: a message for the diagnostic, and which argument it concerns (`None`: their number).
+/// Why a call is refused: a message for the diagnostic, and which argument it concerns (`None`:
+/// their number).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Position of the offending argument.

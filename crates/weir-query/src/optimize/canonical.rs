@@ -1,5 +1,6 @@
-//! What can be said in several ways is said in one, so that queries that mean the same share their work: selections on selections are
-//! one, conditions stand in a fixed order, cheap ones first, and a comparison has its constant on the right.
+//! What can be said in several ways is said in one, so that queries that mean the same share their
+//! work: selections on selections are one, conditions stand in a fixed order, cheap ones first, and
+//! a comparison has its constant on the right.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ fn ordered(conditions: Vec<Expr>) -> Option<Expr> {
     Some(all.map(&fold_expr))
 }
 
-/// What expressions are ordered by: their cost, as far as their size tells it, and then how they are written.
+/// What expressions are ordered by: their cost, as far as their size tells it, and then how they
+/// are written.
 fn key(expr: &Expr) -> (usize, String) {
     (expr.size(), format!("{expr:?}"))
 }

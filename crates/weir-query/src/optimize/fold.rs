@@ -1,4 +1,5 @@
-//! Constants are computed once, before the query runs; what AND and OR decide with one side is decided.
+//! Constants are computed once, before the query runs; what AND and OR decide with one side is
+//! decided.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Equalities between the two sides of a join become its keys, by which partners are found without looking at every pair.
+//! Equalities between the two sides of a join become its keys, by which partners are found without
+//! looking at every pair.
 
 use std::sync::Arc;
 

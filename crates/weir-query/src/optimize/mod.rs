@@ -1,4 +1,5 @@
-//! `Plan` → `Plan`, by an ordered list of pure rules. Each gives a plan with the same result at every instant, columns included.
+//! `Plan` → `Plan`, by an ordered list of pure rules. Each gives a plan with the same result at
+//! every instant, columns included.
 
 mod append;
 mod canonical;
@@ -97,7 +98,8 @@ fn bottom_up(plan: &Arc<Plan>, rewrite: &impl Fn(Arc<Plan>) -> Arc<Plan>) -> Arc
     })
 }
 
-/// The plan with the result's columns described as before: inside, names do not count, at the top they do.
+/// The plan with the result's columns described as before: inside, names do not count, at the top
+/// they do.
 fn with_schema(plan: Arc<Plan>, schema: &Arc<Schema>) -> Arc<Plan> {
     if plan.schema == *schema {
         return plan;

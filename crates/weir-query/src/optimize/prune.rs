@@ -9,7 +9,8 @@ use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, Window};
 /// Columns in use, by position.
 type Columns = BTreeSet<usize>;
 
-/// A plan that lacks columns, and where each column of the old one is now. All that were asked for are there.
+/// A plan that lacks columns, and where each column of the old one is now. All that were asked for
+/// are there.
 struct Pruned {
     plan: Arc<Plan>,
     places: Vec<Option<usize>>,

@@ -1,8 +1,9 @@
 //! Selections go down: what is dropped early need not be kept, joined or counted.
 //!
-//! Conditions joined by AND go their own ways. They pass projections, windows of time (a row's being in such a window
-//! does not depend on other rows), the side of a join that they read, the keys of groups and of windows by key, and set
-//! operations. They stop at windows that count rows, at LIMIT and at Rstream, which emits when something changes.
+//! Conditions joined by AND go their own ways. They pass projections, windows of time (a row's
+//! being in such a window does not depend on other rows), the side of a join that they read, the
+//! keys of groups and of windows by key, and set operations. They stop at windows that count rows,
+//! at LIMIT and at Rstream, which emits when something changes.
 
 use std::sync::Arc;
 
@@ -134,7 +135,8 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
     let middle = left.schema.len();
     let (mut to_left, mut to_right) = (Vec::new(), Vec::new());
     let (mut here, mut above) = (Vec::new(), Vec::new());
-    // What a row of the result must pass can be asked of the side that it reads, unless that side may be missing.
+    // What a row of the result must pass can be asked of the side that it reads, unless that side
+    // may be missing.
     let semi = matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn);
     let (keeps_left, keeps_right) = match kind {
         JoinKind::Inner => (true, true),

@@ -1,6 +1,8 @@
-//! Selections as the kernel can test them: a few alternatives, each a few tests of single fields against constants.
+//! Selections as the kernel can test them: a few alternatives, each a few tests of single fields
+//! against constants.
 //!
-//! What cannot be said so is left out, so that the result lets through at least the rows that are wanted.
+//! What cannot be said so is left out, so that the result lets through at least the rows that are
+//! wanted.
 
 use weir_model::{
     Clause, Declaration, EventKind, KernelField, Op, Predicate, SECTOR_BYTES, Symbol, Test, Value,
@@ -320,13 +322,15 @@ fn compare(x: &Expr, op: BinaryOp, value: &Value, source: &Declaration) -> Predi
     }
 }
 
-/// Values of the field for which `field * factor op bound` can hold, where `low <= bound <= high` and nothing lies between.
+/// Values of the field for which `field * factor op bound` can hold, where `low <= bound <= high`
+/// and nothing lies between.
 fn ranges(Linear { field, factor }: Linear, op: BinaryOp, low: i128, high: i128) -> Predicate {
     let factor = i128::from(factor);
     let clamp = |x: i128| x.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
     let at_least = |x: i128| x.div_euclid(factor) + i128::from(x.rem_euclid(factor) != 0);
     let at_most = |x: i128| x.div_euclid(factor);
-    // With a bound between two integers, `>` begins above the lower one and `>=` at the upper one: the same.
+    // With a bound between two integers, `>` begins above the lower one and `>=` at the upper one:
+    // the same.
     let (from, to) = match op {
         BinaryOp::Equal if low != high => return Predicate::none(),
         BinaryOp::Equal => (at_least(low), at_most(low)),

@@ -1,8 +1,9 @@
 //! Which part of a plan runs where, and so what the tap must deliver.
 //!
-//! Selections that stand directly on a stream of I/O events and test what is known where a request is seen run in the kernel
-//! ([`kernel`]); so does the projection to the columns in use. The rest runs in the agent's engine, which also tests every selection
-//! again: the kernel may let more through than was asked. A demand never lets a row go that a query needs.
+//! Selections that stand directly on a stream of I/O events and test what is known where a request
+//! is seen run in the kernel ([`kernel`]); so does the projection to the columns in use. The rest
+//! runs in the agent's engine, which also tests every selection again: the kernel may let more
+//! through than was asked. A demand never lets a row go that a query needs.
 
 mod explain;
 mod kernel;
@@ -18,8 +19,8 @@ pub use explain::{Explanation, Operator, Place, explain, explain_in};
 /// Largest selection that is looked at through projections, in nodes.
 const FILTER_NODES_MAX: usize = 1_000;
 
-/// What the plans need of each source: the columns in use and, as far as the kernel can test it, the rows. One demand a source, in order
-/// of first use.
+/// What the plans need of each source: the columns in use and, as far as the kernel can test it,
+/// the rows. One demand a source, in order of first use.
 pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     for plan in plans {
@@ -45,8 +46,9 @@ pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
     demands
 }
 
-/// Goes down to the sources. `columns` are those in use of this node, ascending; `filters` are selections that every row must pass further
-/// up before it matters, over this node's columns, or `None` where rows matter whether they pass or not.
+/// Goes down to the sources. `columns` are those in use of this node, ascending; `filters` are
+/// selections that every row must pass further up before it matters, over this node's columns, or
+/// `None` where rows matter whether they pass or not.
 fn walk(
     plan: &Plan,
     columns: Vec<usize>,

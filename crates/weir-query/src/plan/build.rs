@@ -1,4 +1,5 @@
-//! Plan nodes with their schemas and shapes worked out: how the checker and the optimizer make them.
+//! Plan nodes with their schemas and shapes worked out: how the checker and the optimizer make
+//! them.
 
 use std::sync::Arc;
 
@@ -153,8 +154,8 @@ impl Plan {
         })
     }
 
-    /// The same node over other inputs, given in the order of [`Plan::inputs`]. Where the schema follows from the inputs'
-    /// it is made anew.
+    /// The same node over other inputs, given in the order of [`Plan::inputs`]. Where the schema
+    /// follows from the inputs' it is made anew.
     pub fn with_inputs(&self, inputs: Vec<Arc<Plan>>) -> Arc<Plan> {
         let mut inputs = inputs.into_iter();
         let mut next = || inputs.next().expect("as many inputs as before");
@@ -195,8 +196,8 @@ impl Plan {
         1 + below.max().unwrap_or(0)
     }
 
-    /// A relation to which rows are only ever added, one for each row of a stream, as that stream: its selections and
-    /// projections are the same on either side of an unbounded window.
+    /// A relation to which rows are only ever added, one for each row of a stream, as that stream:
+    /// its selections and projections are the same on either side of an unbounded window.
     pub fn as_stream(self: &Arc<Plan>) -> Option<Arc<Plan>> {
         match &self.node {
             Node::Window {
@@ -255,7 +256,8 @@ impl Expr {
         }
     }
 
-    /// All of `exprs` joined by AND or OR, as a balanced tree, so that a long list makes no deep one.
+    /// All of `exprs` joined by AND or OR, as a balanced tree, so that a long list makes no deep
+    /// one.
     pub fn balanced(op: BinaryOp, mut exprs: Vec<Expr>) -> Option<Expr> {
         match exprs.len() {
             0 | 1 => exprs.pop(),

@@ -1,7 +1,8 @@
 //! [`Plan`]: a checked query, as a tree of relational operators over streams and relations.
 //!
-//! A plan is plain data. Two plans that are equal compute the same thing, which is how the engine finds the work that
-//! queries share. Every node knows its schema, units included, and whether it is a stream or a relation.
+//! A plan is plain data. Two plans that are equal compute the same thing, which is how the engine
+//! finds the work that queries share. Every node knows its schema, units included, and whether it
+//! is a stream or a relation.
 
 mod build;
 mod print;
@@ -27,15 +28,17 @@ pub struct Plan {
     pub shape: Shape,
 }
 
-/// What a plan node does. Instants and spans are in the time unit of the sources (nanoseconds, or a script's ticks).
+/// What a plan node does. Instants and spans are in the time unit of the sources (nanoseconds, or a
+/// script's ticks).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
     /// A source of the catalog, all of its columns.
     Source(Declaration),
     /// A stream seen through a window: a relation.
     ///
-    /// On a relation only [`Window::Unbounded`] without slide is possible, and changes nothing: that is what STREAM does with a
-    /// relation-valued query registered as a stream. The checker puts [`ToStream::Istream`] under any other window.
+    /// On a relation only [`Window::Unbounded`] without slide is possible, and changes nothing:
+    /// that is what STREAM does with a relation-valued query registered as a stream. The checker
+    /// puts [`ToStream::Istream`] under any other window.
     Window {
         /// A stream.
         input: Arc<Plan>,
@@ -58,7 +61,8 @@ pub enum Node {
     },
     /// Pairs of rows that agree.
     ///
-    /// The schema is the left columns, then the right ones; for [`JoinKind::Semi`] and [`JoinKind::Anti`] the left ones only.
+    /// The schema is the left columns, then the right ones; for [`JoinKind::Semi`] and
+    /// [`JoinKind::Anti`] the left ones only.
     Join {
         /// A relation.
         left: Arc<Plan>,
@@ -66,12 +70,14 @@ pub enum Node {
         right: Arc<Plan>,
         /// What becomes of rows without partner.
         kind: JoinKind,
-        /// Pairs of expressions, over the left and over the right columns, that must be equal (NULL equals nothing).
+        /// Pairs of expressions, over the left and over the right columns, that must be equal (NULL
+        /// equals nothing).
         on: Vec<(Expr, Expr)>,
         /// A further condition over the left columns followed by the right ones.
         residual: Option<Expr>,
     },
-    /// One row per group: the keys, then the aggregates. Without keys there is one row always, as in SQL.
+    /// One row per group: the keys, then the aggregates. Without keys there is one row always, as
+    /// in SQL.
     Aggregate {
         /// A relation.
         input: Arc<Plan>,
@@ -96,7 +102,8 @@ pub enum Node {
         /// Bags (multiplicities count) instead of sets.
         all: bool,
     },
-    /// The first rows by an order. Without `limit` the relation is the input's; the order is for whoever shows it.
+    /// The first rows by an order. Without `limit` the relation is the input's; the order is for
+    /// whoever shows it.
     Order {
         /// A relation.
         input: Arc<Plan>,
@@ -162,8 +169,9 @@ pub enum JoinKind {
     Semi,
     /// Left rows that have none (`NOT EXISTS`).
     Anti,
-    /// `x NOT IN (...)`: left rows for which the test is true in SQL's logic. None when the right side holds a NULL in
-    /// its key, all when it is empty, and never one whose own key is NULL otherwise.
+    /// `x NOT IN (...)`: left rows for which the test is true in SQL's logic. None when the right
+    /// side holds a NULL in its key, all when it is empty, and never one whose own key is NULL
+    /// otherwise.
     NotIn,
 }
 
@@ -196,8 +204,9 @@ pub enum ToStream {
     Istream,
     /// What went at τ, in the net.
     Dstream,
-    /// All of it, at every instant at which a row of a source came in or the relation changed; or, with `every`, at each multiple of
-    /// that. Through a window with a slide, rows come in at its multiples.
+    /// All of it, at every instant at which a row of a source came in or the relation changed; or,
+    /// with `every`, at each multiple of that. Through a window with a slide, rows come in at its
+    /// multiples.
     Rstream {
         /// The pace.
         every: Option<i64>,

@@ -218,7 +218,8 @@ impl Display for Show<'_> {
         let not = |negated: &bool| if *negated { " not" } else { "" };
         match self.expr {
             Expr::Column { index, .. } => match self.fields.get(*index) {
-                // Both sides of a join may have a column of this name: its position says which is meant.
+                // Both sides of a join may have a column of this name: its position says which is
+                // meant.
                 Some(field) if self.fields.iter().filter(|f| f.name == field.name).count() > 1 => {
                     write!(f, "{}#{}", quoted(&field.name), index + 1)
                 }

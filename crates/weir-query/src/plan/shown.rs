@@ -1,4 +1,5 @@
-//! What a plan's answer is like for whoever shows it: whether its rows only ever come, and in which order they are meant to stand.
+//! What a plan's answer is like for whoever shows it: whether its rows only ever come, and in which
+//! order they are meant to stand.
 
 use weir_model::Shape;
 
@@ -37,7 +38,8 @@ impl Plan {
         }
     }
 
-    /// The order that ORDER BY asks for, most significant first: columns of the answer, as far as it is by columns of the answer.
+    /// The order that ORDER BY asks for, most significant first: columns of the answer, as far as
+    /// it is by columns of the answer.
     pub fn shown_order(&self) -> Vec<(usize, &OrderBy)> {
         match &self.node {
             Node::Order { by, .. } => {

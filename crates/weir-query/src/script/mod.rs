@@ -1,4 +1,5 @@
-//! STREAM's script format: which streams there are, which queries run over them, and where their results go.
+//! STREAM's script format: which streams there are, which queries run over them, and where their
+//! results go.
 //!
 //! ```text
 //! table  : register stream S (A integer, B float);
@@ -9,9 +10,10 @@
 //! dest   : out.txt
 //! ```
 //!
-//! (Stanford STREAM 0.6, user manual, "Scripts".) Time is an integer tick, which is also called a second. `IOstream` is there
-//! already; `source :` without a table before it says where it comes from. `#` begins a comment anywhere. The `;` may be missing
-//! before the next section and at the end.
+//! (Stanford STREAM 0.6, user manual, "Scripts".) Time is an integer tick, which is also called a
+//! second. `IOstream` is there already; `source :` without a table before it says where it comes
+//! from. `#` begins a comment anywhere. The `;` may be missing before the next section and at the
+//! end.
 
 mod section;
 

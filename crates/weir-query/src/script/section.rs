@@ -29,7 +29,8 @@ pub(super) struct Section {
     pub word: Word,
     /// Where the word stands.
     pub head: Span,
-    /// Where its content stands: for a path the rest of the line, else everything up to `;` or the next section.
+    /// Where its content stands: for a path the rest of the line, else everything up to `;` or the
+    /// next section.
     pub body: Span,
 }
 

@@ -1,6 +1,7 @@
 //! The abstract syntax tree: a query as it was written, names unresolved.
 //!
-//! Every node knows its place in the text. Two trees are equal when they say the same, wherever they stand.
+//! Every node knows its place in the text. Two trees are equal when they say the same, wherever
+//! they stand.
 
 use weir_model::{Shape, Type};
 
@@ -322,7 +323,8 @@ pub struct Expr {
     pub kind: ExprKind,
     /// Where it is.
     pub span: Span,
-    /// How many nodes lie on the longest way down. Bounded by the parser, so that walks down a tree are too.
+    /// How many nodes lie on the longest way down. Bounded by the parser, so that walks down a tree
+    /// are too.
     pub height: u16,
 }
 

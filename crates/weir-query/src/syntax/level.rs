@@ -1,4 +1,5 @@
-//! How tightly operators bind, loosest first: what the parser climbs and the printer sets parentheses by.
+//! How tightly operators bind, loosest first: what the parser climbs and the printer sets
+//! parentheses by.
 
 use crate::expr::BinaryOp;
 

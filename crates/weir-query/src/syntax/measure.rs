@@ -35,7 +35,8 @@ const fn data(name: &'static str, aliases: &'static [&'static str], scale: i64) 
     }
 }
 
-/// Every unit, small ones first. Data is counted as IEC 80000-13 has it: `KiB` is 1024 bytes, `KB` is 1000.
+/// Every unit, small ones first. Data is counted as IEC 80000-13 has it: `KiB` is 1024 bytes, `KB`
+/// is 1000.
 pub static MEASURES: &[Measure] = &[
     time("ns", &["nsec", "nanosecond", "nanoseconds"], 1),
     time(

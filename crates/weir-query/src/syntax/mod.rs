@@ -18,7 +18,8 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Highest tree that is built: how deep expressions, and queries, may be nested.
 pub const HEIGHT_MAX: u16 = 128;
 
-/// How many levels of that a query counts for: walks down go through more calls in a query than in an expression.
+/// How many levels of that a query counts for: walks down go through more calls in a query than in
+/// an expression.
 pub const QUERY_LEVELS: u16 = 4;
 
 /// Most query blocks and most sources in one text.

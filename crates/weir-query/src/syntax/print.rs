@@ -1,4 +1,5 @@
-//! AST → text. What is printed parses to the same tree: parentheses stand where they are needed and nowhere else.
+//! AST → text. What is printed parses to the same tree: parentheses stand where they are needed and
+//! nowhere else.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -165,7 +166,8 @@ impl Display for Body {
                     SetOp::Except => "EXCEPT",
                 };
                 let all = if *all { " ALL" } else { "" };
-                // The parser keeps parentheses as `Nested`, so a tree of its own never needs any here.
+                // The parser keeps parentheses as `Nested`, so a tree of its own never needs any
+                // here.
                 debug_assert!(left.value.precedence() >= self.value.precedence());
                 debug_assert!(right.value.precedence() > self.value.precedence());
                 write!(f, "{left} {word}{all} {right}")
@@ -396,7 +398,8 @@ impl Display for Expr {
                 op: UnaryOp::Not,
                 expr,
             } => write!(f, "NOT {}", At(expr, level::NOT)),
-            // A number needs parentheses here: with a bare sign in front it would be a negative number.
+            // A number needs parentheses here: with a bare sign in front it would be a negative
+            // number.
             ExprKind::Unary {
                 op: UnaryOp::Negate,
                 expr,

@@ -1,4 +1,5 @@
-//! Text → tokens. The lexer never fails: what it does not know becomes [`Token::Unknown`] and a diagnostic.
+//! Text → tokens. The lexer never fails: what it does not know becomes [`Token::Unknown`] and a
+//! diagnostic.
 
 use crate::diagnostic::{Diagnostic, Span, codes};
 
@@ -70,8 +71,8 @@ pub struct Lexeme {
     pub span: Span,
 }
 
-/// The tokens of `text` from byte `start` up to `end`, closed by [`Token::End`], and what was wrong with them.
-/// White space and comments (`#` or `--` up to the end of the line) are left out.
+/// The tokens of `text` from byte `start` up to `end`, closed by [`Token::End`], and what was wrong
+/// with them. White space and comments (`#` or `--` up to the end of the line) are left out.
 pub fn tokens(text: &str, start: usize, end: usize) -> (Vec<Lexeme>, Vec<Diagnostic>) {
     let mut lexer = Lexer {
         text: &text[..end],
@@ -234,7 +235,8 @@ pub fn unquote(quoted: &str) -> String {
     };
     let inner = &quoted[quote.len_utf8()..];
     let doubled = [quote, quote].iter().collect::<String>();
-    // An unterminated text has no closing quote to take off; one that ends in a doubled quote neither.
+    // An unterminated text has no closing quote to take off; one that ends in a doubled quote
+    // neither.
     let closing = inner.chars().rev().take_while(|c| *c == quote).count() % 2;
     inner[..inner.len() - closing].replace(&doubled, &quote.to_string())
 }

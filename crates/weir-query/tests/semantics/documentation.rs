@@ -1,4 +1,5 @@
-//! The queries of `docs/cql.md`, on random rows of the built-in streams: engine and oracle agree there too.
+//! The queries of `docs/cql.md`, on random rows of the built-in streams: engine and oracle agree
+//! there too.
 
 use std::fs;
 use std::path::Path;

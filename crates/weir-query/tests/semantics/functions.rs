@@ -1,4 +1,5 @@
-//! The examples of every function, computed by the oracle and by the engine: what the reference shows is what comes out.
+//! The examples of every function, computed by the oracle and by the engine: what the reference
+//! shows is what comes out.
 
 use std::sync::Arc;
 
@@ -40,7 +41,8 @@ fn oracle_and_engine_agree_with_the_examples() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the oracle and the engine give for an example; nothing for an aggregate of no rows, which has no result row either.
+/// What the oracle and the engine give for an example; nothing for an aggregate of no rows, which
+/// has no result row either.
 fn results(example: &Example) -> Vec<(&'static str, String)> {
     let lines: Vec<Vec<&str>> = example
         .rows

@@ -1,6 +1,8 @@
-//! Runs the golden cases under `tests/cases`, each in several ways that must agree with the case and so with each other.
+//! Runs the golden cases under `tests/cases`, each in several ways that must agree with the case
+//! and so with each other.
 //!
-//! `WEIR_BLESS=1` writes what came out into the cases instead. `WEIR_CASE=part` runs only the cases whose path has that part.
+//! `WEIR_BLESS=1` writes what came out into the cases instead. `WEIR_CASE=part` runs only the cases
+//! whose path has that part.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -159,7 +161,8 @@ fn prepare(case: Case, file: &Path) -> Result<Prepared, Vec<String>> {
     })
 }
 
-/// Runs a case in every way and holds what comes out against what it says (when blessing: against the first way).
+/// Runs a case in every way and holds what comes out against what it says (when blessing: against
+/// the first way).
 fn run(prepared: &Prepared, bless: bool) -> Result<Expected, String> {
     let Prepared { case, plan, .. } = prepared;
     let mut expected = match bless {
@@ -170,7 +173,8 @@ fn run(prepared: &Prepared, bless: bool) -> Result<Expected, String> {
     for (name, execution) in EXECUTIONS {
         for outcome in execution(prepared).map_err(|why| format!("{name}: {why}"))? {
             let expected = expected.get_or_insert_with(|| outcome.changes.clone());
-            // A query that fails gives nothing from that step on, which may begin before the instant that makes it fail.
+            // A query that fails gives nothing from that step on, which may begin before the
+            // instant that makes it fail.
             let told = outcome.changes.instants.last_key_value();
             let upto = told.map_or(i64::MIN, |(ts, _)| ts + 1);
             let before = outcome.failure.as_ref().map(|_| expected.before(upto));

@@ -1,5 +1,5 @@
-//! Laws of a running engine that small random runs do not reach: long input, many queries at once, memory, relations that were
-//! there before the query.
+//! Laws of a running engine that small random runs do not reach: long input, many queries at once,
+//! memory, relations that were there before the query.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What CQL means: golden cases, the thesis's queries, and random queries against the brute-force oracle.
+//! What CQL means: golden cases, the thesis's queries, and random queries against the brute-force
+//! oracle.
 
 #[path = "../support/mod.rs"]
 mod support;

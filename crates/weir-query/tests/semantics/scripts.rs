@@ -1,9 +1,11 @@
-//! Scripts in STREAM's format: the thesis's queries on its tables, and STREAM's own tests on its own data.
+//! Scripts in STREAM's format: the thesis's queries on its tables, and STREAM's own tests on its
+//! own data.
 //!
-//! `tests/thesis/query_*.cql` are the listings of Benke 2009, sections 3.5.1 to 3.5.4 and appendix, as written there, between a `table :`
-//! with a `source :` and a `dest :`. The sources are the rows of its Tables 3.2, 3.3, 3.5 and 3.7 with FtrTS as the timestamp, or small
-//! ones made by hand where a window must be seen to end. `expected/` holds Tables 3.4, 3.6 and 3.8, and what the others give when
-//! computed by hand.
+//! `tests/thesis/query_*.cql` are the listings of Benke 2009, sections 3.5.1 to 3.5.4 and appendix,
+//! as written there, between a `table :` with a `source :` and a `dest :`. The sources are the rows
+//! of its Tables 3.2, 3.3, 3.5 and 3.7 with FtrTS as the timestamp, or small ones made by hand
+//! where a window must be seen to end. `expected/` holds Tables 3.4, 3.6 and 3.8, and what the
+//! others give when computed by hand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,7 +52,8 @@ fn the_queries_of_the_thesis_run_on_the_predefined_stream() {
             .expect("a file has a name")
             .to_string_lossy()
             .into_owned();
-        // On the monitor node the thesis has an address as an integer, where the stream has the host's name.
+        // On the monitor node the thesis has an address as an integer, where the stream has the
+        // host's name.
         if name != "query_10M" {
             wrong.extend(check(
                 &name,
@@ -111,7 +114,8 @@ fn scripts(folder: &Path) -> Vec<PathBuf> {
     scripts
 }
 
-/// Runs a script by the oracle and by the engine, and says where a result differs from the file that its `dest :` names.
+/// Runs a script by the oracle and by the engine, and says where a result differs from the file
+/// that its `dest :` names.
 fn check(name: &str, input: &Input, expected: &Path) -> Vec<String> {
     let mut ways = vec![
         ("the oracle", input.recompute()),
@@ -169,7 +173,8 @@ impl Input {
         }
     }
 
-    /// The same script without its `table :` and `source :`, over the built-in `IOstream`, which gets the rows of the source.
+    /// The same script without its `table :` and `source :`, over the built-in `IOstream`, which
+    /// gets the rows of the source.
     fn predefined(path: &Path, folder: &Path) -> Input {
         let mut input = Input::declared(path, folder);
         let text = fs::read_to_string(path).expect("the script can be read");
@@ -229,7 +234,8 @@ fn rows(path: &Path, declaration: &Declaration) -> Vec<Element> {
     read_source(&text, declaration).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// A row of the thesis's ten columns in the schema of the built-in stream, whose times are in nanoseconds.
+/// A row of the thesis's ten columns in the schema of the built-in stream, whose times are in
+/// nanoseconds.
 fn event_row(builtin: &Declaration, thesis: &[Value]) -> Vec<Value> {
     let by_name: BTreeMap<&str, &Value> = THESIS_COLUMNS.into_iter().zip(thesis).collect();
     let mut row = vec![Value::Null; builtin.schema.len()];

@@ -1,4 +1,5 @@
-//! Golden cases: a query, what goes in, what comes out, in one text that a reader can check by hand.
+//! Golden cases: a query, what goes in, what comes out, in one text that a reader can check by
+//! hand.
 //!
 //! ```text
 //! # A row leaves [Rows 2] when two newer rows have come.
@@ -11,7 +12,8 @@
 //! > 1s  + b 1024
 //! ```
 //!
-//! The name of the file is the claim, the comment on top says it in a sentence. Then, in this order:
+//! The name of the file is the claim, the comment on top says it in a sentence. Then, in this
+//! order:
 //!
 //! | line | means |
 //! | --- | --- |
@@ -30,10 +32,11 @@
 //! | `> TIME + VALUE..`, `-` | a row comes into the resulting relation, or goes |
 //! | `> fails MESSAGE` | the query fails; what is above may have come out before, from the first line on; `..` is any end |
 //!
-//! Times are `3s`, `1.5s`, `250ms`, `10us`, `7ns`, or with `ticks` plain numbers. A value is `NULL` or what its column's type
-//! says; a text with spaces stands in double quotes, a tally in braces. Within an instant the order of output rows means nothing.
-//! Input lines are pushed in the order in which they stand; output lines may stand anywhere, and `WEIR_BLESS=1` puts each
-//! behind the input of its time.
+//! Times are `3s`, `1.5s`, `250ms`, `10us`, `7ns`, or with `ticks` plain numbers. A value is `NULL`
+//! or what its column's type says; a text with spaces stands in double quotes, a tally in braces.
+//! Within an instant the order of output rows means nothing. Input lines are pushed in the order in
+//! which they stand; output lines may stand anywhere, and `WEIR_BLESS=1` puts each behind the input
+//! of its time.
 
 use std::sync::Arc;
 

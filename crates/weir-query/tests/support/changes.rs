@@ -1,4 +1,5 @@
-//! [`Changes`]: what came out of a query, as a multiset of rows for each instant, and how two of them differ.
+//! [`Changes`]: what came out of a query, as a multiset of rows for each instant, and how two of
+//! them differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -36,7 +37,8 @@ impl Changes {
         }
     }
 
-    /// Each change by its instant and as a case file writes it, once for each time it came: first what went, then what came.
+    /// Each change by its instant and as a case file writes it, once for each time it came: first
+    /// what went, then what came.
     pub fn lines(&self, shape: Shape) -> Vec<(i64, String)> {
         let mut lines = Vec::new();
         for (ts, rows) in &self.instants {
@@ -119,7 +121,8 @@ pub fn write_value(value: &Value) -> String {
     }
 }
 
-/// Two ways to add the same floats differ in the last bits; 9 digits are enough to tell wrong from right.
+/// Two ways to add the same floats differ in the last bits; 9 digits are enough to tell wrong from
+/// right.
 fn round(value: &Value) -> String {
     match value {
         Value::Float(x) if x.is_finite() && x.fract() != 0.0 => {

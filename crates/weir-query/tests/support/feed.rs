@@ -71,8 +71,8 @@ impl Frontier {
     }
 }
 
-/// What really happened to the sources that `plan` reads: without the rows that come too late. Time ends with the last of their
-/// rows, or where heartbeats of all of them have moved it.
+/// What really happened to the sources that `plan` reads: without the rows that come too late. Time
+/// ends with the last of their rows, or where heartbeats of all of them have moved it.
 pub fn history(feed: &[Event], names: &[String], plan: &Plan) -> History {
     let reads = |name: &String| {
         let sources = plan.sources();

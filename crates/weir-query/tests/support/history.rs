@@ -7,7 +7,8 @@ use super::Row;
 /// The whole input of a run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The rows of each source, by its name in lower case, in time order and within an instant in order of arrival.
+    /// The rows of each source, by its name in lower case, in time order and within an instant in
+    /// order of arrival.
     pub sources: BTreeMap<String, Vec<Element>>,
     /// The last instant: time goes no further.
     pub end: i64,

@@ -1,4 +1,5 @@
-//! What the tests of CQL's semantics share: recorded input, a brute-force oracle, and ways to run the engine.
+//! What the tests of CQL's semantics share: recorded input, a brute-force oracle, and ways to run
+//! the engine.
 
 pub mod case;
 pub mod changes;

@@ -1,4 +1,5 @@
-//! Runs an engine over a feed and collects what comes out, with the promises that hold for every query checked on the way.
+//! Runs an engine over a feed and collects what comes out, with the promises that hold for every
+//! query checked on the way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! STREAM's files: sources (`ts,values`, or `ts,+,values` for a relation) and results (`[ts]:+:v1, v2`).
+//! STREAM's files: sources (`ts,values`, or `ts,+,values` for a relation) and results
+//! (`[ts]:+:v1, v2`).
 
 use weir_model::{Declaration, Shape, Type, Value};
 
@@ -42,7 +43,8 @@ pub fn read_source(text: &str, source: &Declaration) -> Result<Vec<Element>, Str
     Ok(elements)
 }
 
-/// The lines that STREAM would write, in order of time; within an instant sorted, since their order means nothing there.
+/// The lines that STREAM would write, in order of time; within an instant sorted, since their order
+/// means nothing there.
 pub fn write_result(changes: &Changes) -> Vec<String> {
     let mut lines = Vec::new();
     for (ts, rows) in &changes.instants {
@@ -82,7 +84,8 @@ fn write_value(value: &Value) -> String {
     }
 }
 
-/// A float as C's `%g` prints it: six significant digits, no trailing zeros, an exponent where the number is far from 1.
+/// A float as C's `%g` prints it: six significant digits, no trailing zeros, an exponent where the
+/// number is far from 1.
 fn general(x: f64) -> String {
     let scientific = format!("{x:.5e}");
     let (digits, exponent) = scientific.split_once('e').expect("it was asked for");

@@ -1,4 +1,5 @@
-//! The words of a golden case's lines: values between spaces, texts in double quotes, tallies in braces.
+//! The words of a golden case's lines: values between spaces, texts in double quotes, tallies in
+//! braces.
 
 use weir_model::{Type, Value};
 
@@ -55,7 +56,8 @@ pub fn words(line: &str) -> Result<Vec<Word>, String> {
     Ok(words)
 }
 
-/// The text between the quotes that `rest` begins with, as Rust writes it, and how many bytes it takes.
+/// The text between the quotes that `rest` begins with, as Rust writes it, and how many bytes it
+/// takes.
 fn quoted_text(rest: &str) -> Result<(String, usize), String> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1);

@@ -1,7 +1,7 @@
 //! `--format table`: aligned columns for the eye.
 //!
-//! A relation is shown as it is: on a terminal while it changes, drawn again in one place ([`snapshot`]); otherwise once, at
-//! the end. A stream's rows are shown as they come ([`rows`]).
+//! A relation is shown as it is: on a terminal while it changes, drawn again in one place
+//! ([`snapshot`]); otherwise once, at the end. A stream's rows are shown as they come ([`rows`]).
 
 mod layout;
 mod rows;

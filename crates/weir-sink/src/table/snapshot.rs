@@ -48,7 +48,8 @@ impl Snapshot {
         self.layout.line(cells.iter().map(|c| c.as_str()))
     }
 
-    /// The relation as at most `lines_max` lines, header first; the last one says how many rows had no place.
+    /// The relation as at most `lines_max` lines, header first; the last one says how many rows had
+    /// no place.
     fn lines(&mut self, lines_max: usize) -> Vec<String> {
         let total = self.relation.len();
         let cut = total >= lines_max as i64;
@@ -65,7 +66,8 @@ impl Snapshot {
         lines
     }
 
-    /// Replaces the picture on the screen by the present one, in a single write, so that it does not flicker.
+    /// Replaces the picture on the screen by the present one, in a single write, so that it does
+    /// not flicker.
     fn draw(&mut self, size: (usize, usize)) -> Result<(), SinkError> {
         let known = |n: usize, default| if n > 0 { n } else { default };
         let (width, height) = (known(size.0, WIDTH_DEFAULT), known(size.1, HEIGHT_DEFAULT));
@@ -76,7 +78,8 @@ impl Snapshot {
             write!(picture, "\x1b[{}A\r", self.drawn).expect("a String takes everything");
         }
         for line in &lines {
-            // Erased before it is written: after a full line the cursor still stands on the last character.
+            // Erased before it is written: after a full line the cursor still stands on the last
+            // character.
             picture.push_str("\x1b[2K");
             picture.push_str(text::fitting(line, width));
             picture.push('\n');

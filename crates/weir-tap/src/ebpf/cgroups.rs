@@ -1,7 +1,7 @@
 //! [`Cgroups`]: from the id that the kernel keeps of a cgroup to its path.
 //!
-//! A cgroup's id is the inode number of its directory (kernfs, 64-bit kernels since 5.5). The block layer's hierarchy is walked when an
-//! unknown id comes up, at most once in a while.
+//! A cgroup's id is the inode number of its directory (kernfs, 64-bit kernels since 5.5). The block
+//! layer's hierarchy is walked when an unknown id comes up, at most once in a while.
 
 use std::collections::HashMap;
 use std::fs;
@@ -73,7 +73,8 @@ impl Cgroups {
         }
     }
 
-    /// The path of cgroup `id` below the mount point, as `/system.slice/cron.service`; `None` if it is gone or nobody knows.
+    /// The path of cgroup `id` below the mount point, as `/system.slice/cron.service`; `None` if it
+    /// is gone or nobody knows.
     pub fn path(&mut self, id: u64) -> Option<Symbol> {
         if id == 0 {
             return None;

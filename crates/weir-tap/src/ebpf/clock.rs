@@ -1,4 +1,5 @@
-//! The kernel's monotonic clock, which kernel programs stamp records with, and its distance from the Unix epoch.
+//! The kernel's monotonic clock, which kernel programs stamp records with, and its distance from
+//! the Unix epoch.
 #![allow(unsafe_code)]
 
 use weir_model::{NANOS_PER_SECOND, Nanos};

@@ -1,7 +1,8 @@
-//! [`Census`]: the self-check against the kernel's own counters (`/proc/diskstats`), which counts what no probe could see.
+//! [`Census`]: the self-check against the kernel's own counters (`/proc/diskstats`), which counts
+//! what no probe could see.
 //!
-//! The kernel adds to its counters after the tracepoint of the completion, so that what the programs have seen is ahead of them, never
-//! behind, unless a completion was not seen.
+//! The kernel adds to its counters after the tracepoint of the completion, so that what the
+//! programs have seen is ahead of them, never behind, unless a completion was not seen.
 
 use std::collections::HashMap;
 use std::fs;
@@ -41,13 +42,15 @@ struct Disk {
 impl Census {
     /// Compares again. `seen` gives the programs' count of finished requests on a disk.
     ///
-    /// A disk whose statistics are switched off (`queue/iostats`) cannot be checked and is left out until they are on again.
+    /// A disk whose statistics are switched off (`queue/iostats`) cannot be checked and is left out
+    /// until they are on again.
     pub fn take(&mut self, disks: &[&Device], seen: &dyn Fn(&Device) -> i64) {
         let disks: Vec<&&Device> = disks
             .iter()
             .filter(|d| !d.bio_based && d.index != 0)
             .collect();
-        // Ours first: then a request that ends in between is missing on our side of the first comparison only.
+        // Ours first: then a request that ends in between is missing on our side of the first
+        // comparison only.
         let before: Vec<i64> = disks.iter().map(|d| seen(d)).collect();
         let Ok(text) = fs::read_to_string("/proc/diskstats") else {
             self.disks.clear();
@@ -70,7 +73,8 @@ impl Census {
             if !idle || counts_io(disk) {
                 known.kernel = kernel;
                 known.seen = after;
-                // Read after the kernel's count, ours can only be too high and what is missing too low.
+                // Read after the kernel's count, ours can only be too high and what is missing too
+                // low.
                 let missing = (kernel - known.kernel_first) - (after - known.seen_first);
                 known.unseen = known.unseen.max(missing);
                 return;
@@ -110,7 +114,8 @@ pub fn counts_io(disk: &Device) -> bool {
     read_text(&setting).is_none_or(|text| text != "0")
 }
 
-/// Requests that the kernel counted as finished, by device: reads, writes and discards (Documentation/admin-guide/iostats.rst).
+/// Requests that the kernel counted as finished, by device: reads, writes and discards
+/// (Documentation/admin-guide/iostats.rst).
 fn finished(diskstats: &str) -> HashMap<u32, i64> {
     const READS: usize = 3;
     const WRITES: usize = 7;

@@ -1,4 +1,5 @@
-//! What the live tap costs, by the kernel's own account: run time of each program, and empty programs to compare with.
+//! What the live tap costs, by the kernel's own account: run time of each program, and empty
+//! programs to compare with.
 #![allow(unsafe_code)]
 
 use std::io;

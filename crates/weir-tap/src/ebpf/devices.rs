@@ -1,7 +1,9 @@
-//! [`Devices`]: the block devices of the host as sysfs tells of them, and which of them the demands want.
+//! [`Devices`]: the block devices of the host as sysfs tells of them, and which of them the demands
+//! want.
 //!
-//! By default a demand gets the leaf devices, where an I/O ends, so that nothing is counted twice: a dm or md device is left out because
-//! its I/O comes again on the devices below it, and so is a loop device whose file lies on one. A device that a query names is always in.
+//! By default a demand gets the leaf devices, where an I/O ends, so that nothing is counted twice:
+//! a dm or md device is left out because its I/O comes again on the devices below it, and so is a
+//! loop device whose file lies on one. A device that a query names is always in.
 
 use std::collections::HashMap;
 use std::fs;
@@ -83,7 +85,8 @@ impl Devices {
         devices
     }
 
-    /// Reads sysfs again if a disk, a partition or a size has changed; the devices that are new or have changed.
+    /// Reads sysfs again if a disk, a partition or a size has changed; the devices that are new or
+    /// have changed.
     pub fn refresh(&mut self) -> Vec<Device> {
         let mut changed = Vec::new();
         let partitions = fs::read_to_string("/proc/partitions").unwrap_or_default();
@@ -120,7 +123,8 @@ impl Devices {
         self.by_number.values()
     }
 
-    /// The whole disks of which every request is wanted, partitions and all: those that the kernel's counts can be held against.
+    /// The whole disks of which every request is wanted, partitions and all: those that the
+    /// kernel's counts can be held against.
     pub fn whole_disks(&self) -> Vec<&Device> {
         let mut disks = self.wanted_disks();
         disks.retain(|disk| {

@@ -1,4 +1,5 @@
-//! [`doctor`]: what of the live tap works on this host, what it costs where something is missing, and what to do about it.
+//! [`doctor`]: what of the live tap works on this host, what it costs where something is missing,
+//! and what to do about it.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +46,8 @@ pub struct Fact {
 /// How long the trial looks at the host's own I/O.
 const TRIAL: Duration = Duration::from_millis(300);
 
-/// Everything that was looked at, what everything else depends on first. It attaches the programs for a moment and takes them away again.
+/// Everything that was looked at, what everything else depends on first. It attaches the programs
+/// for a moment and takes them away again.
 pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     let mut facts = vec![
         kernel(),

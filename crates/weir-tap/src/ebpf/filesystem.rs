@@ -5,11 +5,12 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// File systems on block devices whose files claim an anonymous device, by `f_type` of statfs(2): btrfs, overlay, ZFS, bcachefs.
+/// File systems on block devices whose files claim an anonymous device, by `f_type` of statfs(2):
+/// btrfs, overlay, ZFS, bcachefs.
 const ANONYMOUS: [i64; 4] = [0x9123_683e, 0x794c_7630, 0x2fc1_2fc1, 0xca45_1a4e];
 
-/// True if I/O to the file at `path`, which is on device `dev` by stat(2), comes again on a block device. Memory and network file systems
-/// have anonymous devices, of major number 0.
+/// True if I/O to the file at `path`, which is on device `dev` by stat(2), comes again on a block
+/// device. Memory and network file systems have anonymous devices, of major number 0.
 pub fn on_block_device(path: &Path, dev: u64) -> bool {
     libc::major(dev) != 0 || kind(path).is_none_or(|kind| ANONYMOUS.contains(&kind))
 }

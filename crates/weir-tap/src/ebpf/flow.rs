@@ -1,17 +1,20 @@
-//! [`Flows`]: how a disk's requests lie among each other: which number each has, how many are in flight, how far one is from the one before.
+//! [`Flows`]: how a disk's requests lie among each other: which number each has, how many are in
+//! flight, how far one is from the one before.
 
 use std::collections::HashMap;
 
 use super::layout::{Record, UNKNOWN, kind};
 
-/// Most requests in flight that are remembered; beyond, in_flight and seek stay unknown and a response does not find its number.
+/// Most requests in flight that are remembered; beyond, in_flight and seek stay unknown and a
+/// response does not find its number.
 const FLYING_MAX: usize = 1 << 17;
 
 /// How one request lies among the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// The request's number, counted from 1 over all disks in order of issue; in order of completion if its issue was not told.
-    /// The thesis's queries pair by it alone, take the greatest for the latest, and one more for the next.
+    /// The request's number, counted from 1 over all disks in order of issue; in order of
+    /// completion if its issue was not told. The thesis's queries pair by it alone, take the
+    /// greatest for the latest, and one more for the next.
     pub number: i64,
     /// Requests of its disk outstanding when it was issued, itself included.
     pub in_flight: Option<i64>,

@@ -1,4 +1,5 @@
-//! What the kernel programs and this side share, as `tap.h` lays it out: configuration, records, tables and counters.
+//! What the kernel programs and this side share, as `tap.h` lays it out: configuration, records,
+//! tables and counters.
 
 use super::needs::Needs;
 use super::programs::Sizes;
@@ -235,7 +236,8 @@ impl Clause {
 }
 
 impl Config {
-    /// What `needs` ask for. `has_start` says whether the kernel has `block_io_start`, `unified` whether it has one hierarchy of cgroups.
+    /// What `needs` ask for. `has_start` says whether the kernel has `block_io_start`, `unified`
+    /// whether it has one hierarchy of cgroups.
     pub fn new(needs: &Needs, sizes: &Sizes, has_start: bool, unified: bool) -> Config {
         let mut clauses = [Clause::ALL; CLAUSES];
         let several = needs.streams.len() > 1;

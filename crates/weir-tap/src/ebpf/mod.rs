@@ -1,13 +1,17 @@
 //! The live tap: what the host's block layer does, seen by kernel programs on its tracepoints.
 //!
 //! The life of one request:
-//! 1. It is inserted into its disk's queue. `on_start` notes when and who (only if a query asks for wait, latency or the submitter).
-//! 2. It is issued to the device. `on_issue` notes when and what, and tells it if a query asks for requests.
-//! 3. It completes. `on_complete` finds the entry, tests the selections on times, and writes one record into its processor's ring.
+//! 1. It is inserted into its disk's queue. `on_start` notes when and who (only if a query asks for
+//!    wait, latency or the submitter).
+//! 2. It is issued to the device. `on_issue` notes when and what, and tells it if a query asks for
+//!    requests.
+//! 3. It completes. `on_complete` finds the entry, tests the selections on times, and writes one
+//!    record into its processor's ring.
 //! 4. [`order::Lanes`] reads the rings at a pace of its own and puts the records in order of time.
 //! 5. [`rows::Rows`] makes of them the columns that each demand asked for.
 //!
-//! [`needs::Needs`] decides what of this happens at all; what no query needs is neither attached nor read. Kernel 5.15 and newer.
+//! [`needs::Needs`] decides what of this happens at all; what no query needs is neither attached
+//! nor read. Kernel 5.15 and newer.
 
 mod cgroups;
 mod clock;

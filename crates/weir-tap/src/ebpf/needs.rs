@@ -1,4 +1,5 @@
-//! [`Needs`]: what the demands make the kernel side do, so that nothing is attached or read that no query asked for.
+//! [`Needs`]: what the demands make the kernel side do, so that nothing is attached or read that no
+//! query asked for.
 
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Demand, Schema, Symbol};

@@ -1,8 +1,9 @@
 //! [`Lanes`]: reads the rings, one per processor, and puts what they hold into one order of time.
 //!
-//! A kernel program stamps a record before it takes a slot, so a record may appear a moment after a later one from another processor.
-//! What is younger than the watermark is held back until the next drain: the clock before the drain less [`SETTLE_NS`]. A slot that is
-//! taken but not yet whole stops its lane, and the watermark with it.
+//! A kernel program stamps a record before it takes a slot, so a record may appear a moment after a
+//! later one from another processor. What is younger than the watermark is held back until the next
+//! drain: the clock before the drain less [`SETTLE_NS`]. A slot that is taken but not yet whole
+//! stops its lane, and the watermark with it.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,8 @@ use super::clock;
 use super::layout::{self, Record, Submitter};
 use super::programs::{Programs, Sizes, record_bytes};
 
-/// A program takes less time than this from its stamp to its record, unless the processor is taken away from it just then.
+/// A program takes less time than this from its stamp to its record, unless the processor is taken
+/// away from it just then.
 const SETTLE_NS: u64 = 100_000;
 
 /// The rings of all processors, as far as they were read.
@@ -49,8 +51,8 @@ impl Lanes {
         }
     }
 
-    /// Reads what is there and forgets what was settled before. Afterwards [`Lanes::settled`] has, in order of time, every record up to
-    /// [`Lanes::watermark_ns`] that it did not have before.
+    /// Reads what is there and forgets what was settled before. Afterwards [`Lanes::settled`] has,
+    /// in order of time, every record up to [`Lanes::watermark_ns`] that it did not have before.
     pub fn drain(&mut self, programs: &Programs) {
         let mut watermark = clock::monotonic_ns().saturating_sub(SETTLE_NS);
         self.forget();
@@ -86,7 +88,8 @@ impl Lanes {
         self.watermark_ns
     }
 
-    /// Records that came after their time had passed; they were told at the first instant still open.
+    /// Records that came after their time had passed; they were told at the first instant still
+    /// open.
     pub fn late(&self) -> u64 {
         self.late
     }

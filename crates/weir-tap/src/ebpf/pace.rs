@@ -1,4 +1,5 @@
-//! [`Pace`]: when to read the rings next: seldom on an idle host, often enough on a busy one, and never because of a single event.
+//! [`Pace`]: when to read the rings next: seldom on an idle host, often enough on a busy one, and
+//! never because of a single event.
 
 use std::time::{Duration, Instant};
 
@@ -47,12 +48,14 @@ impl Pace {
         self.started = now;
     }
 
-    /// Whether the last reading began long after it was due, because whoever takes the rows was busy.
+    /// Whether the last reading began long after it was due, because whoever takes the rows was
+    /// busy.
     pub fn was_late(&self) -> bool {
         self.late
     }
 
-    /// Reading has found so many records, with the fullest ring `fill` full (0 to 1). True if records may have been lost.
+    /// Reading has found so many records, with the fullest ring `fill` full (0 to 1). True if
+    /// records may have been lost.
     pub fn drained(&mut self, records: usize, held_back: bool, fill: f64) -> bool {
         self.pause = if records == 0 && !held_back {
             (self.pause * 2).min(IDLE)

@@ -1,4 +1,5 @@
-//! [`drop_privileges`]: once attached, the tap needs no right at all: its tables are mapped and its programs held.
+//! [`drop_privileges`]: once attached, the tap needs no right at all: its tables are mapped and its
+//! programs held.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -25,11 +26,13 @@ struct Part {
     inheritable: u32,
 }
 
-/// Gives up every capability of the calling thread, for good, and forbids it and its children to gain any by running a program.
+/// Gives up every capability of the calling thread, for good, and forbids it and its children to
+/// gain any by running a program.
 ///
-/// A thread started before keeps what it has, so this is called after attaching and before starting threads. Files that only root may
-/// open have to be open already, unless root owns them: the user id does not change. What the tap reads later, `/proc/diskstats`,
-/// `/sys/block` and `/sys/fs/cgroup`, everybody may read.
+/// A thread started before keeps what it has, so this is called after attaching and before starting
+/// threads. Files that only root may open have to be open already, unless root owns them: the user
+/// id does not change. What the tap reads later, `/proc/diskstats`, `/sys/block` and
+/// `/sys/fs/cgroup`, everybody may read.
 ///
 /// # Errors
 /// When the kernel refuses, which would leave the process with rights that it was to give up.
@@ -48,7 +51,8 @@ pub fn drop_privileges() -> Result<(), TapError> {
         pid: 0,
     };
     let none = [Part::default(); 2];
-    // SAFETY: both structures have the layout of version 3 and outlive the call, which only reads them.
+    // SAFETY: both structures have the layout of version 3 and outlive the call, which only reads
+    // them.
     let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
     if done != 0 {
         return Err(refused("its capabilities", &io::Error::last_os_error()));

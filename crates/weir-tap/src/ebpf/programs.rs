@@ -1,7 +1,9 @@
-//! [`Programs`]: the kernel programs that the needs call for, loaded and attached, and the tables they share with us.
+//! [`Programs`]: the kernel programs that the needs call for, loaded and attached, and the tables
+//! they share with us.
 //!
-//! The object is compiled from `tap.bpf.c` and committed, so that users need no compiler; `cargo xtask bpf` compiles it anew. Programs and
-//! tables are held by descriptors of this process: when it ends, however it ends, the kernel takes them away.
+//! The object is compiled from `tap.bpf.c` and committed, so that users need no compiler;
+//! `cargo xtask bpf` compiles it anew. Programs and tables are held by descriptors of this process:
+//! when it ends, however it ends, the kernel takes them away.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -236,7 +238,8 @@ impl Programs {
         })
     }
 
-    /// Attaches them, and then lets all of them begin at once: what is begun before their eyes is finished before them too.
+    /// Attaches them, and then lets all of them begin at once: what is begun before their eyes is
+    /// finished before them too.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -271,7 +274,8 @@ pub fn record_bytes(wide: bool) -> usize {
     }
 }
 
-/// The probes that `needs` calls for. `has` says which tracepoints this kernel has; `bios` whether a wanted device has no requests.
+/// The probes that `needs` calls for. `has` says which tracepoints this kernel has; `bios` whether
+/// a wanted device has no requests.
 pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Probe> {
     let mut probes = Vec::new();
     let requests = needs.kinds & 1 << layout::kind::REQUEST != 0;

@@ -1,4 +1,5 @@
-//! [`Rows`]: turns records into the rows that one demand asked for, column by column; a column that nobody asked for stays NULL.
+//! [`Rows`]: turns records into the rows that one demand asked for, column by column; a column that
+//! nobody asked for stays NULL.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,8 @@ pub struct Drained<'a> {
     pub submitters: &'a [Submitter],
     /// What is to be told, in order of time.
     pub told: &'a [Told],
-    /// How each of `told` lies among its disk's requests, its number included; empty if nobody asked.
+    /// How each of `told` lies among its disk's requests, its number included; empty if nobody
+    /// asked.
     pub flows: &'a [Flow],
     /// The devices that `told` points to.
     pub places: &'a [Place],
@@ -95,7 +97,8 @@ enum Source {
     Seek,
 }
 
-/// The columns that the live tap can fill; VM, virtual disk, monitor and host are for others to say.
+/// The columns that the live tap can fill; VM, virtual disk, monitor and host are for others to
+/// say.
 const SOURCES: &[(&str, Source)] = &[
     ("ts", Source::Ts),
     ("type", Source::Kind),
@@ -122,7 +125,8 @@ const SOURCES: &[(&str, Source)] = &[
 ];
 
 impl Rows {
-    /// A builder for demand number `demand` of `stream`, with the columns whose positions `wanted` names.
+    /// A builder for demand number `demand` of `stream`, with the columns whose positions `wanted`
+    /// names.
     pub fn new(demand: usize, stream: Stream, wanted: &[usize]) -> Rows {
         let source = |name: &str| SOURCES.iter().find(|(n, _)| *n == name).map(|(_, s)| *s);
         let fields = stream.schema().fields;
@@ -337,7 +341,8 @@ fn letters(bits: u8) -> String {
     set.map(|(_, letter)| letter).collect()
 }
 
-/// `blk_errors` of block/blk-core.c. Numbers from 14 on changed their meaning between kernels and count as EIO.
+/// `blk_errors` of block/blk-core.c. Numbers from 14 on changed their meaning between kernels and
+/// count as EIO.
 fn errno(status: u16) -> Option<i64> {
     if let negative @ ..0 = status as i16 {
         return Some(-i64::from(negative));

@@ -1,6 +1,8 @@
-//! Selections in the kernel: what the demands ask for, as the few clauses that a kernel program can test.
+//! Selections in the kernel: what the demands ask for, as the few clauses that a kernel program can
+//! test.
 //!
-//! Whatever a program cannot hold is loosened: it may let more pass than was asked, never less. The engine tests again.
+//! Whatever a program cannot hold is loosened: it may let more pass than was asked, never less. The
+//! engine tests again.
 
 use std::collections::HashSet;
 
@@ -222,7 +224,8 @@ fn ops_of(texts: &[Symbol]) -> u8 {
     ops.fold(0, |all, op| all | 1 << op as u8)
 }
 
-/// Names as the kernel keeps them: 15 bytes and a zero. A longer name never matches and is left out.
+/// Names as the kernel keeps them: 15 bytes and a zero. A longer name never matches and is left
+/// out.
 fn comms_of(texts: &[Symbol]) -> Option<Vec<[u64; 2]>> {
     let fitting = texts.iter().filter(|t| t.as_str().len() < 16);
     let comms: Vec<[u64; 2]> = fitting.map(|t| comm_words(t.as_str())).collect();

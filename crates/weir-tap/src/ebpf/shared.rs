@@ -1,4 +1,5 @@
-//! [`Shared`]: a table that kernel programs write and we read, or the other way round, mapped into this process.
+//! [`Shared`]: a table that kernel programs write and we read, or the other way round, mapped into
+//! this process.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -6,9 +7,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// The values of a BPF array map, as words of 8 bytes. Both sides change them, so each word is atomic.
+/// The values of a BPF array map, as words of 8 bytes. Both sides change them, so each word is
+/// atomic.
 ///
-/// It is unmapped when dropped; the kernel frees the map when its last descriptor and mapping are gone, however the process ends.
+/// It is unmapped when dropped; the kernel frees the map when its last descriptor and mapping are
+/// gone, however the process ends.
 #[derive(Debug)]
 pub struct Shared {
     start: NonNull<AtomicU64>,
@@ -16,7 +19,8 @@ pub struct Shared {
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, stays where it is until drop and is reached through atomics only.
+// SAFETY: the mapping belongs to this value alone, stays where it is until drop and is reached
+// through atomics only.
 unsafe impl Send for Shared {}
 
 impl Shared {
@@ -51,7 +55,8 @@ impl Shared {
 
     /// All words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has `words` words, page-aligned, zeroed by the kernel, and lives as long as `self`.
+        // SAFETY: the mapping has `words` words, page-aligned, zeroed by the kernel, and lives as
+        // long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }

@@ -1,4 +1,5 @@
-//! The tables that this side writes for the kernel side, or tidies: devices and cgroups, requests in flight, counters.
+//! The tables that this side writes for the kernel side, or tidies: devices and cgroups, requests
+//! in flight, counters.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,8 @@ fn hash(key: u64) -> usize {
 }
 
 impl Known {
-    /// Tells the kernel side of a key, or what has changed about it. A key that finds no room stays unknown to it and passes every test.
+    /// Tells the kernel side of a key, or what has changed about it. A key that finds no room stays
+    /// unknown to it and passes every test.
     pub fn tell(&mut self, table: &Shared, key: u64, index: u32, marks: u32) {
         let words = table.words();
         let mask = words.len() / KNOWN_WORDS - 1;
@@ -43,7 +45,8 @@ impl Known {
     }
 }
 
-/// Writes 32-bit value number `at` of those that begin with word `first`. Only this side writes these words.
+/// Writes 32-bit value number `at` of those that begin with word `first`. Only this side writes
+/// these words.
 fn put_half(words: &[std::sync::atomic::AtomicU64], first: usize, at: usize, value: u32) {
     let word = &words[first + at / 2];
     let shift = 32 * (at % 2);

@@ -44,7 +44,8 @@ const CHORES_EVERY: Duration = Duration::from_secs(1);
 /// How soon after the last look an unknown device makes us look again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// An entry this old belongs to a request whose end was not seen: no driver lets a request wait that long.
+/// An entry this old belongs to a request whose end was not seen: no driver lets a request wait
+/// that long.
 const ENTRY_AGE_MAX_NS: u64 = 300_000_000_000;
 
 /// A source of the host's block I/O as it happens.
@@ -98,10 +99,12 @@ impl Default for LiveOptions {
     }
 }
 
-/// Opens the live tap for `demands`: loads and attaches the programs that they need, and none if they need none.
+/// Opens the live tap for `demands`: loads and attaches the programs that they need, and none if
+/// they need none.
 ///
 /// # Errors
-/// [`TapError::Unavailable`] when the kernel or the user's rights do not suffice, naming what is missing.
+/// [`TapError::Unavailable`] when the kernel or the user's rights do not suffice, naming what is
+/// missing.
 pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapError> {
     if demands.len() > DEMANDS_MAX {
         return Err(TapError::Unavailable {

@@ -1,7 +1,8 @@
 //! Alibaba block traces: `device_id,opcode,offset,length,timestamp`.
 //!
-//! The opcode is `R` or `W`, offset and length are in bytes, the timestamp in microseconds since the Unix epoch
-//! (github.com/alibaba/block-traces, README; Li et al., IISWC 2020). They know no completions.
+//! The opcode is `R` or `W`, offset and length are in bytes, the timestamp in microseconds since
+//! the Unix epoch (github.com/alibaba/block-traces, README; Li et al., IISWC 2020). They know no
+//! completions.
 
 use weir_model::{Level, Op};
 

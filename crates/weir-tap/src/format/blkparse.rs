@@ -5,9 +5,11 @@
 //! 259,0    1        7     0.000056992     0  C  RA 2348060440 + 8 [0]
 //! ```
 //!
-//! Device, CPU, sequence number, seconds since the start of the trace, process, action, the letters of the operation, extent, and
-//! in brackets the process' name, or the error of a completion (blkparse(1), "DEFAULT OUTPUT"). With `-t` a time in parentheses stands
-//! before the brackets. What the actions mean for our streams is told in [`super::block`]; the summary behind the events is not read.
+//! Device, CPU, sequence number, seconds since the start of the trace, process, action, the letters
+//! of the operation, extent, and in brackets the process' name, or the error of a completion
+//! (blkparse(1), "DEFAULT OUTPUT"). With `-t` a time in parentheses stands before the brackets.
+//! What the actions mean for our streams is told in [`super::block`]; the summary behind the events
+//! is not read.
 
 use std::collections::HashMap;
 
@@ -215,8 +217,8 @@ fn step(letter: &str, rest: &str) -> Result<Option<Step>, String> {
     }))
 }
 
-/// The extent that `rest` starts with, and what follows it. None at all is a flush's; `None` is for SCSI pass-through, which prints its
-/// command instead.
+/// The extent that `rest` starts with, and what follows it. None at all is a flush's; `None` is for
+/// SCSI pass-through, which prints its command instead.
 fn extent(rest: &str) -> Result<Option<(Extent, &str)>, String> {
     let mut tail = rest;
     let sector = word(&mut tail);
@@ -237,8 +239,8 @@ fn extent(rest: &str) -> Result<Option<(Extent, &str)>, String> {
     }
 }
 
-/// The operation and flags that blkparse's letters stand for: `F` of a preceding flush, one letter of the operation, flags.
-/// `None` for those without an operation.
+/// The operation and flags that blkparse's letters stand for: `F` of a preceding flush, one letter
+/// of the operation, flags. `None` for those without an operation.
 fn operation_of(letters: &str, sectors: i64) -> Result<Option<(Op, Option<Symbol>)>, String> {
     let (flush, rest) = match letters.strip_prefix('F') {
         Some(rest) => (true, rest),
@@ -272,7 +274,8 @@ fn bracket(tail: &str) -> Option<&str> {
     tail.trim_end().strip_suffix(']')?.get(start + 1..)
 }
 
-/// The errno of a completion, positive. blkparse prints the kernel's negative number as it is, or as one of 16 bits without a sign.
+/// The errno of a completion, positive. blkparse prints the kernel's negative number as it is, or
+/// as one of 16 bits without a sign.
 fn error(text: &str) -> Option<i64> {
     let number: i64 = text.parse().ok()?;
     let errno = if number > 0x7fff {

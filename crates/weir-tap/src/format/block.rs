@@ -1,4 +1,5 @@
-//! [`BlockLayer`]: follows requests through the block layer's own actions (blktrace's Q, G, I, M, F, X, D, R, C) to issue and completion.
+//! [`BlockLayer`]: follows requests through the block layer's own actions (blktrace's Q, G, I, M,
+//! F, X, D, R, C) to issue and completion.
 //!
 //! What our times are in btt's words (btt(1)), for a request that is neither merged nor requeued:
 //!
@@ -8,11 +9,12 @@
 //! | service | D2C | D | C |
 //! | latency | Q2C | Q | C |
 //!
-//! A row `Q` of `IOstream` is a D here: a request starts to count when the device gets it. A merged request is one request: its
-//! wait starts with the bio that made it, `merges` counts the others. A requeued one is one request too: it has one row `Q`, at
-//! its first D, and its service starts at the last. A request that completes in parts ends with the last part. Bio-based
-//! devices (dm, md) complete what they never issued: such requests have a row `R` with a latency, without wait and service, and
-//! no row `Q`.
+//! A row `Q` of `IOstream` is a D here: a request starts to count when the device gets it. A merged
+//! request is one request: its wait starts with the bio that made it, `merges` counts the others. A
+//! requeued one is one request too: it has one row `Q`, at its first D, and its service starts at
+//! the last. A request that completes in parts ends with the last part. Bio-based devices (dm, md)
+//! complete what they never issued: such requests have a row `R` with a latency, without wait and
+//! service, and no row `Q`.
 
 use weir_model::{Event, EventKind, IoEvent, Nanos, Op, Symbol};
 
@@ -126,7 +128,8 @@ impl Default for BlockLayer {
 }
 
 impl BlockLayer {
-    /// Follows one action; actions come in time order. Gives a row when a request was issued or has finished.
+    /// Follows one action; actions come in time order. Gives a row when a request was issued or has
+    /// finished.
     ///
     /// # Errors
     /// When the action completes nothing known.
@@ -148,7 +151,8 @@ impl BlockLayer {
         Ok(None)
     }
 
-    /// How many requests were forgotten, since this was last asked, because too many were outstanding.
+    /// How many requests were forgotten, since this was last asked, because too many were
+    /// outstanding.
     pub fn take_forgotten(&mut self) -> i64 {
         std::mem::take(&mut self.forgotten)
     }

@@ -31,8 +31,9 @@ pub fn everything() -> Demand {
     }
 }
 
-/// Reads the trace at `from` and writes it to `to`, whose name says in which format, or else `format` does. `progress` hears
-/// how far it has got, from 0 to 1, and says whether to go on; what was read by then is written and complete.
+/// Reads the trace at `from` and writes it to `to`, whose name says in which format, or else
+/// `format` does. `progress` hears how far it has got, from 0 to 1, and says whether to go on; what
+/// was read by then is written and complete.
 ///
 /// # Errors
 /// When a file cannot be read or written, or a format is not known.
@@ -74,7 +75,8 @@ pub fn convert(
     })
 }
 
-/// The format in which a file called `path` is written: the one called `format`, or else the one whose extension it has.
+/// The format in which a file called `path` is written: the one called `format`, or else the one
+/// whose extension it has.
 ///
 /// # Errors
 /// [`TapError::NoSuchFormat`].

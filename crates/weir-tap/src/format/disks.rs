@@ -21,8 +21,9 @@ struct Disk {
 }
 
 impl Disks {
-    /// A request was issued: how many are outstanding now, itself included, and how far its first sector lies from the last sector of
-    /// the disk's previous request (sequential is 1, as in vscsiStats). Requests without sectors, flushes, move no head.
+    /// A request was issued: how many are outstanding now, itself included, and how far its first
+    /// sector lies from the last sector of the disk's previous request (sequential is 1, as in
+    /// vscsiStats). Requests without sectors, flushes, move no head.
     pub fn issue(&mut self, event: &Event) -> (Option<i64>, Option<i64>) {
         let Some(disk) = self.disk(event) else {
             return (None, None);

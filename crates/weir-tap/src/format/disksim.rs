@@ -1,9 +1,11 @@
 //! DiskSim traces, in two forms: the ASCII request trace, and the validation traces of real drives.
 //!
-//! - ASCII: `arrival device block blocks flags`. The arrival is in milliseconds, blocks are of 512 bytes, bit 0 of the flags
-//!   (hex) means read (DiskSim's reference manual, on its default ASCII trace format). No completions.
-//! - Validation: `R|W class block blocks service think`. Captured on the SCSI bus, one request at a time: service and think time are in
-//!   microseconds, and the next request is issued when both are over. The class (`Hit`, `Miss`, ..) is the author's; it is not used.
+//! - ASCII: `arrival device block blocks flags`. The arrival is in milliseconds, blocks are of 512
+//!   bytes, bit 0 of the flags (hex) means read (DiskSim's reference manual, on its default ASCII
+//!   trace format). No completions.
+//! - Validation: `R|W class block blocks service think`. Captured on the SCSI bus, one request at a
+//!   time: service and think time are in microseconds, and the next request is issued when both are
+//!   over. The class (`Hit`, `Miss`, ..) is the author's; it is not used.
 
 use weir_model::{Level, NANOS_PER_MICRO, Op};
 

@@ -1,4 +1,5 @@
-//! [`LineReader`]: reads the formats that have a request a line; each format says how to read one line.
+//! [`LineReader`]: reads the formats that have a request a line; each format says how to read one
+//! line.
 
 use weir_model::{Level, Nanos, Op};
 
@@ -24,7 +25,8 @@ pub struct Asked<'a> {
     pub extent: Extent,
     /// The VM, where the format names one.
     pub vm: Option<&'a str>,
-    /// The disk, where the format names one; its own field decides whether it is the VM's or the host's.
+    /// The disk, where the format names one; its own field decides whether it is the VM's or the
+    /// host's.
     pub disk: Option<&'a str>,
     /// Insert to complete, where known.
     pub latency_ns: Option<Nanos>,
@@ -56,7 +58,8 @@ pub struct LineFormat {
 }
 
 impl LineFormat {
-    /// Whether `head`, the start of a file, is in this format: sure when most of its first lines are.
+    /// Whether `head`, the start of a file, is in this format: sure when most of its first lines
+    /// are.
     pub fn sniff(&self, head: &[u8]) -> Option<bool> {
         let whole = head.len() < super::SNIFF_BYTES;
         let end = match head.iter().rposition(|&b| b == b'\n') {
@@ -230,7 +233,8 @@ pub fn whole(what: &str, field: &str) -> Result<u64, String> {
         .map_err(|_| format!("the {what} `{}` is not a whole number", excerpt(field)))
 }
 
-/// A decimal number of units of `unit_ns` nanoseconds, exactly; digits below a nanosecond are cut off.
+/// A decimal number of units of `unit_ns` nanoseconds, exactly; digits below a nanosecond are cut
+/// off.
 ///
 /// # Errors
 /// When it is something else, or out of range.

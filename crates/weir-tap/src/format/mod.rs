@@ -1,14 +1,18 @@
-//! Trace formats: files of recorded I/O that replay as if it happened now, each format in a file of its own.
+//! Trace formats: files of recorded I/O that replay as if it happened now, each format in a file of
+//! its own.
 //!
-//! [`open`] finds the format, by sniffing at the first bytes, and gives a [`Tap`]. What happens in between:
+//! [`open`] finds the format, by sniffing at the first bytes, and gives a [`Tap`]. What happens in
+//! between:
 //!
 //! 1. [`source`]: bytes, through a window that never grows.
-//! 2. A format's [`Reader`] makes [`Record`]s of them. A bad record goes to [`fault`], with file and offset, and is skipped.
-//! 3. [`order`] undoes small disorder. 4. [`pairing`] makes rows: a `Q` at issue, an `R` or `E` at completion.
+//! 2. A format's [`Reader`] makes [`Record`]s of them. A bad record goes to [`fault`], with file
+//!    and offset, and is skipped.
+//! 3. [`order`] undoes small disorder. 4. [`pairing`] makes rows: a `Q` at issue, an `R` or `E` at
+//!    completion.
 //! 5. [`replay`] gives each demand the rows and columns it wants.
 //!
-//! A [`recording`] skips steps 2 to 4: it holds rows already. [`write`] is the other direction. Nothing here allocates by a
-//! length that a file claims.
+//! A [`recording`] skips steps 2 to 4: it holds rows already. [`write`] is the other direction.
+//! Nothing here allocates by a length that a file claims.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,7 +70,8 @@ pub struct Format {
     pub extensions: &'static [&'static str],
     /// What it is, in a sentence.
     pub doc: &'static str,
-    /// Whether a file that starts with these bytes (at most [`SNIFF_BYTES`]) is in this format: surely, surely not, or perhaps.
+    /// Whether a file that starts with these bytes (at most [`SNIFF_BYTES`]) is in this format:
+    /// surely, surely not, or perhaps.
     pub sniff: fn(&[u8]) -> Option<bool>,
     /// How its files are read.
     pub read: Read,
@@ -209,8 +214,8 @@ pub struct Options<'a> {
     pub format: Option<&'a str>,
 }
 
-/// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`. `X` stands for
-/// `X.blktrace.0`, `X.blktrace.1`, .. where there is no file of that name.
+/// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`.
+/// `X` stands for `X.blktrace.0`, `X.blktrace.1`, .. where there is no file of that name.
 ///
 /// # Errors
 /// When the file cannot be read, or no format knows it.
@@ -275,7 +280,8 @@ pub fn named(name: &str) -> Result<&'static Format, TapError> {
     })
 }
 
-/// The format of a source: the first that is sure, or else the only one that is not sure that it is another.
+/// The format of a source: the first that is sure, or else the only one that is not sure that it is
+/// another.
 ///
 /// # Errors
 /// When the file cannot be read, is empty, or no format knows it.
@@ -319,7 +325,8 @@ pub fn known() -> String {
     names.join(", ")
 }
 
-/// Reads `bytes` in a format to their end, for everything that a tap can be asked: what fuzzing starts.
+/// Reads `bytes` in a format to their end, for everything that a tap can be asked: what fuzzing
+/// starts.
 ///
 /// # Errors
 /// When they are refused.

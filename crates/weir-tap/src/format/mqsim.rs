@@ -1,7 +1,8 @@
 //! MQSim traces: `arrival device sector sectors type`.
 //!
-//! The arrival is in nanoseconds, sectors are of 512 bytes, the type is 0 for a write and 1 for a read (MQSim's README;
-//! Tavakkol et al., FAST 2018). They know no completions. The columns are those of DiskSim, whose arrival has a decimal point.
+//! The arrival is in nanoseconds, sectors are of 512 bytes, the type is 0 for a write and 1 for a
+//! read (MQSim's README; Tavakkol et al., FAST 2018). They know no completions. The columns are
+//! those of DiskSim, whose arrival has a decimal point.
 
 use weir_model::{Level, Op};
 

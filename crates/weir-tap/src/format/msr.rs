@@ -1,8 +1,8 @@
 //! MSR Cambridge traces: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
 //!
-//! Timestamps are Windows file times, in 100 ns since 1601; offset and size are in bytes, the response time in 100 ns
-//! (Narayanan et al., Write Off-Loading, FAST 2008; the README of the traces at iotta.snia.org). The host is the VM here, its
-//! disk number the disk.
+//! Timestamps are Windows file times, in 100 ns since 1601; offset and size are in bytes, the
+//! response time in 100 ns (Narayanan et al., Write Off-Loading, FAST 2008; the README of the
+//! traces at iotta.snia.org). The host is the VM here, its disk number the disk.
 
 use weir_model::{Level, Nanos, Op};
 

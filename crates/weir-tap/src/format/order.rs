@@ -7,8 +7,8 @@ use super::record::Record;
 /// How many records a record may lie behind its place. What lies further behind is late.
 pub const SLACK_RECORDS: usize = 16 << 10;
 
-/// A buffer that gives records in time order, as long as none lies more than [`SLACK_RECORDS`] behind its place.
-/// Records of one instant keep the order of the file.
+/// A buffer that gives records in time order, as long as none lies more than [`SLACK_RECORDS`]
+/// behind its place. Records of one instant keep the order of the file.
 #[derive(Debug)]
 pub struct Order {
     slack: usize,
@@ -37,8 +37,8 @@ impl Order {
         self.held.len() > 2 * self.slack
     }
 
-    /// Hands over the records whose place is certain, in time order, or all of them at the end. Returns how many were late: they
-    /// are not handed over.
+    /// Hands over the records whose place is certain, in time order, or all of them at the end.
+    /// Returns how many were late: they are not handed over.
     pub fn give(&mut self, at_end: bool, mut take: impl FnMut(Record)) -> usize {
         if !self.held.is_sorted_by_key(|r| r.ts) {
             self.held.sort_by_key(|r| r.ts);
@@ -71,7 +71,8 @@ mod tests {
         }
     }
 
-    /// The times given and how many were late, for a buffer that makes up for 2 records of disorder.
+    /// The times given and how many were late, for a buffer that makes up for 2 records of
+    /// disorder.
     fn ordered(times: &[Nanos]) -> (Vec<Nanos>, usize) {
         let mut order = Order::new(2);
         let (mut given, mut late) = (Vec::new(), 0);

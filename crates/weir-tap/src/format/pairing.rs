@@ -1,7 +1,9 @@
-//! [`Pairing`]: turns the records of a trace, in time order, into rows: a `Q` when a request is issued, an `R` or `E` when it is done.
+//! [`Pairing`]: turns the records of a trace, in time order, into rows: a `Q` when a request is
+//! issued, an `R` or `E` when it is done.
 //!
-//! Two kinds of record lead there. A format with a line a request gives a [`Request`] that may carry its latency: its `R` is held
-//! back until then. blktrace gives the block layer's actions, which [`BlockLayer`] follows.
+//! Two kinds of record lead there. A format with a line a request gives a [`Request`] that may
+//! carry its latency: its `R` is held back until then. blktrace gives the block layer's actions,
+//! which [`BlockLayer`] follows.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -1,4 +1,5 @@
-//! [`Record`] and [`Reader`]: what every trace reader gives, whatever its format: requests, or the block layer's own actions.
+//! [`Record`] and [`Reader`]: what every trace reader gives, whatever its format: requests, or the
+//! block layer's own actions.
 
 use weir_model::{Event, EventKind, Level, NANOS_PER_MICRO, Nanos, Op, SECTOR_BYTES, Symbol};
 
@@ -136,7 +137,8 @@ pub fn name(text: &str) -> Result<Symbol, String> {
 
 /// Reads a trace record by record.
 pub trait Reader: Send {
-    /// Reads on and appends some records to `out`, perhaps none; false once the trace has ended. Bad records go to `faults`.
+    /// Reads on and appends some records to `out`, perhaps none; false once the trace has ended.
+    /// Bad records go to `faults`.
     ///
     /// # Errors
     /// When the file cannot be read, or a record is bad and the reader strict.
@@ -145,8 +147,8 @@ pub trait Reader: Send {
     /// How far through, from 0 to 1.
     fn progress(&self) -> f64;
 
-    /// Whether the trace tells when requests finished. Where it does not, each is shown as finished at its own time, without
-    /// latency, and `IOstream` has requests only.
+    /// Whether the trace tells when requests finished. Where it does not, each is shown as finished
+    /// at its own time, without latency, and `IOstream` has requests only.
     fn knows_responses(&self) -> bool;
 }
 

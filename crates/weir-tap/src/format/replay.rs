@@ -1,4 +1,5 @@
-//! [`Replay`]: a trace file as a tap. It says what a live tap would have said, as fast as it is asked.
+//! [`Replay`]: a trace file as a tap. It says what a live tap would have said, as fast as it is
+//! asked.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -132,7 +133,8 @@ impl Served {
         }
     }
 
-    /// The rows of this demand among `rows`, if any. Responses that are only assumed are no events of `IOstream`.
+    /// The rows of this demand among `rows`, if any. Responses that are only assumed are no events
+    /// of `IOstream`.
     fn batch(&self, rows: &[IoEvent], responses_assumed: bool) -> Option<weir_model::Batch> {
         let asked = |row: &&IoEvent| row.event.kind == EventKind::Request;
         let wanted = |row: &&IoEvent| passes(&self.demand.predicate, row);

@@ -51,7 +51,8 @@ impl Default for Columns {
 }
 
 impl Columns {
-    /// The events of a batch in the schema of `IO`. A row whose type, op or level is NULL or unknown is not one, and is left out.
+    /// The events of a batch in the schema of `IO`. A row whose type, op or level is NULL or
+    /// unknown is not one, and is left out.
     pub fn events(&self, batch: &Batch) -> Vec<IoEvent> {
         (0..batch.len())
             .filter_map(|row| self.event(batch, row))

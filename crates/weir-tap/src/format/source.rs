@@ -1,4 +1,5 @@
-//! [`Source`] and [`Input`]: where the bytes of a trace come from, and a window over them that never grows.
+//! [`Source`] and [`Input`]: where the bytes of a trace come from, and a window over them that
+//! never grows.
 
 use std::fs::File;
 use std::io::{Cursor, ErrorKind, Read};
@@ -10,7 +11,8 @@ use flate2::read::MultiGzDecoder;
 
 use crate::TapError;
 
-/// Bytes of a trace held in memory at a time. The longest record of any format, a blktrace event with 65,535 bytes of payload, fits.
+/// Bytes of a trace held in memory at a time. The longest record of any format, a blktrace event
+/// with 65,535 bytes of payload, fits.
 pub const WINDOW_BYTES: usize = 256 << 10;
 
 /// Longest line of a text format. A longer one is a bad record.
@@ -62,8 +64,8 @@ impl Source {
     }
 }
 
-/// The bytes of a trace in order, through a window of [`WINDOW_BYTES`]. A source in gzip's format is unpacked on the way;
-/// offsets are then those of the unpacked bytes.
+/// The bytes of a trace in order, through a window of [`WINDOW_BYTES`]. A source in gzip's format
+/// is unpacked on the way; offsets are then those of the unpacked bytes.
 pub struct Input {
     path: PathBuf,
     reader: Box<dyn Read + Send>,

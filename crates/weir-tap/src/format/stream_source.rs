@@ -1,4 +1,5 @@
-//! STREAM source files: a type line, then a row a line, for the streams and relations that a script declares.
+//! STREAM source files: a type line, then a row a line, for the streams and relations that a script
+//! declares.
 //!
 //! ```text
 //! i,i,f,b,c4
@@ -6,9 +7,10 @@
 //! 2,2,2.2,b,bcd
 //! ```
 //!
-//! The first field is the timestamp, an integer tick; a relation has `+` or `-` as its second. The type line gives the timestamp's type,
-//! then one per column: `i` integer, `f` float, `b` a single character, `c<n>` text. A relation's may give the sign's, `b`, as well
-//! (Stanford STREAM prototype 0.6, as the source files of its tests are).
+//! The first field is the timestamp, an integer tick; a relation has `+` or `-` as its second. The
+//! type line gives the timestamp's type, then one per column: `i` integer, `f` float, `b` a single
+//! character, `c<n>` text. A relation's may give the sign's, `b`, as well (Stanford STREAM
+//! prototype 0.6, as the source files of its tests are).
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +30,8 @@ pub struct StreamSource {
     last_ts: Option<i64>,
 }
 
-/// Opens the source file at `path` for a stream or relation with the columns of `schema`, which do not include the timestamp.
+/// Opens the source file at `path` for a stream or relation with the columns of `schema`, which do
+/// not include the timestamp.
 ///
 /// # Errors
 /// When the file cannot be read, or its type line does not fit the schema.
@@ -128,7 +131,8 @@ fn check_types(line: &str, columns: &[Type], shape: Shape) -> Result<(), String>
 }
 
 impl StreamSource {
-    /// The next rows, about `rows_max` of them, or `None` at the end. For a relation the weights say which came and which went.
+    /// The next rows, about `rows_max` of them, or `None` at the end. For a relation the weights
+    /// say which came and which went.
     ///
     /// # Errors
     /// When the file cannot be read, or a line is bad and the reader strict.

@@ -1,4 +1,5 @@
-//! [`StreamTap`]: a STREAM source file as a tap. Its instants are the file's ticks, not nanoseconds.
+//! [`StreamTap`]: a STREAM source file as a tap. Its instants are the file's ticks, not
+//! nanoseconds.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,14 +13,16 @@ use crate::{Count, Said, Tap, TapError};
 /// Rows said at a time.
 const BATCH_ROWS: usize = 1_024;
 
-/// A source file of a script as a tap with a single demand: all rows and columns of the stream or relation that the script declares.
+/// A source file of a script as a tap with a single demand: all rows and columns of the stream or
+/// relation that the script declares.
 pub struct StreamTap {
     source: StreamSource,
     rows_total: i64,
 }
 
 impl StreamTap {
-    /// Opens the file at `path` for what the script declares. A `strict` one stops at the first bad line.
+    /// Opens the file at `path` for what the script declares. A `strict` one stops at the first bad
+    /// line.
     ///
     /// # Errors
     /// When the file cannot be read, or its type line does not fit the declaration.

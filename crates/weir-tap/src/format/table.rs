@@ -1,10 +1,12 @@
-//! [`Table`]: requests by device, operation and first sector; when it is full the oldest makes room.
+//! [`Table`]: requests by device, operation and first sector; when it is full the oldest makes
+//! room.
 
 use std::collections::BTreeMap;
 
 use weir_model::{Op, Symbol};
 
-/// Most requests a table holds. More than that outstanding at once means that their ends were never recorded.
+/// Most requests a table holds. More than that outstanding at once means that their ends were never
+/// recorded.
 pub const REQUESTS_MAX: usize = 1 << 18;
 
 /// Which requests a record may speak of. Several may be outstanding at one place.

@@ -1,7 +1,8 @@
 //! Tencent block storage traces: `Timestamp,Offset,Size,IOType,VolumeID`.
 //!
-//! The timestamp is in seconds since the Unix epoch, offset and size are in sectors of 512 bytes, the type is 0 for a read and 1 for a
-//! write (Zhang et al., OSCA, USENIX ATC 2020; the README of the traces at iotta.snia.org). They know no completions.
+//! The timestamp is in seconds since the Unix epoch, offset and size are in sectors of 512 bytes,
+//! the type is 0 for a read and 1 for a write (Zhang et al., OSCA, USENIX ATC 2020; the README of
+//! the traces at iotta.snia.org). They know no completions.
 
 use weir_model::{Level, NANOS_PER_SECOND, Op};
 

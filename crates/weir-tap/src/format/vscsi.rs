@@ -1,15 +1,18 @@
-//! `.vscsi`: the binary command trace of VMware's vscsiStats, versions 1 and 2, as CloudPhysics gave it out.
+//! `.vscsi`: the binary command trace of VMware's vscsiStats, versions 1 and 2, as CloudPhysics
+//! gave it out.
 //!
-//! Little-endian records without a file header (layouts as in the readers of libCacheSim; field names and the microseconds as in
-//! vscsiStats' own text form, `#Serial Number,IO Data Length,Num SG Entries,Command Type,LBN,Time Stamp (microseconds)`):
+//! Little-endian records without a file header (layouts as in the readers of libCacheSim; field
+//! names and the microseconds as in vscsiStats' own text form,
+//! `#Serial Number,IO Data Length,Num SG Entries,Command Type,LBN,Time Stamp (microseconds)`):
 //!
 //! | version | bytes | fields |
 //! | --- | --- | --- |
 //! | 1 | 32 | u32 serial, u32 length, u32 scatter-gather entries, u16 SCSI opcode, u16 version << 8, u64 lbn, u64 time |
 //! | 2 | 40 | u16 SCSI opcode, u16 version << 8, u32 serial, u32 length, u32 scatter-gather entries, u64 lbn, u64 time, u64 response time |
 //!
-//! Lengths are in bytes, the lbn in sectors of 512 bytes, times in microseconds. The serial wraps and is not in order, so requests are
-//! numbered afresh. Version 1 knows no completions. Nothing in the file names the disk: it is called as the file is.
+//! Lengths are in bytes, the lbn in sectors of 512 bytes, times in microseconds. The serial wraps
+//! and is not in order, so requests are numbered afresh. Version 1 knows no completions. Nothing in
+//! the file names the disk: it is called as the file is.
 
 use weir_model::{Level, Symbol};
 

@@ -1,7 +1,9 @@
-//! vscsiStats traces as CSV, in two forms: CloudPhysics' `version,time,op,size,lbn` and Cydonia's `time,lbn,op,size`.
+//! vscsiStats traces as CSV, in two forms: CloudPhysics' `version,time,op,size,lbn` and Cydonia's
+//! `time,lbn,op,size`.
 //!
-//! The first is what libCacheSim gives out beside the binary form: times cut to seconds, the op a SCSI opcode in hex. The second
-//! has microseconds, and `r` or `w`. Sizes are in bytes, the lbn in sectors of 512 bytes. They know no completions.
+//! The first is what libCacheSim gives out beside the binary form: times cut to seconds, the op a
+//! SCSI opcode in hex. The second has microseconds, and `r` or `w`. Sizes are in bytes, the lbn in
+//! sectors of 512 bytes. They know no completions.
 
 use weir_model::{Level, NANOS_PER_MICRO, NANOS_PER_SECOND, Op};
 

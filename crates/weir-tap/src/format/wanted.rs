@@ -1,4 +1,5 @@
-//! Whether a row passes a demand's predicate. What does not pass is not built; what passes, the engine tests again.
+//! Whether a row passes a demand's predicate. What does not pass is not built; what passes, the
+//! engine tests again.
 
 use weir_model::{Clause, IoEvent, KernelField, Predicate, Symbol, Test};
 

@@ -15,8 +15,9 @@ pub struct Header {
 
 /// Writes a trace.
 pub trait Writer: Send {
-    /// Writes rows of the stream `recording`, in the schema of `IO`. They come in time order. A batch without rows lets the
-    /// writer look at the clock: call it about once a second while nothing happens.
+    /// Writes rows of the stream `recording`, in the schema of `IO`. They come in time order. A
+    /// batch without rows lets the writer look at the clock: call it about once a second while
+    /// nothing happens.
     ///
     /// # Errors
     /// When the file cannot be written.

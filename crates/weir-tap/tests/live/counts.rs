@@ -1,4 +1,5 @@
-//! Requests and bytes per operation are what fio and the kernel say, whatever the engine, the size and the scheduler; nothing is lost.
+//! Requests and bytes per operation are what fio and the kernel say, whatever the engine, the size
+//! and the scheduler; nothing is lost.
 
 use std::fs;
 
@@ -7,8 +8,8 @@ use crate::load::{DiskStats, Fio, fio};
 use crate::watch::{Rows, Seen, Watch, demand, only};
 use crate::{bench, skip};
 
-/// Loads past the page cache: each of fio's calls is a bio of its own, but one of 1 MiB is more than the device takes at once and is
-/// split.
+/// Loads past the page cache: each of fio's calls is a bio of its own, but one of 1 MiB is more
+/// than the device takes at once and is split.
 const DIRECT: &[&str] = &[
     "--direct=1 --ioengine=libaio --iodepth=16 --rw=randread --bs=4k --io_size=64m --size=64m",
     "--direct=1 --ioengine=libaio --iodepth=8 --rw=randrw --bs=4k --io_size=32m --size=64m",
@@ -190,8 +191,9 @@ fn watched(disk: &LoopDisk, stream: &str, columns: &str, load: &str) -> (Seen, F
     (watch.stop(), said, kernel)
 }
 
-/// The most completions that may pass unseen: kernels of protected machines run some in a thread that no program may look into. They come
-/// in bursts as deep as a queue, the more the busier that thread is; on a quiet machine they are fewer than one in 5,000.
+/// The most completions that may pass unseen: kernels of protected machines run some in a thread
+/// that no program may look into. They come in bursts as deep as a queue, the more the busier that
+/// thread is; on a quiet machine they are fewer than one in 5,000.
 fn unseen_max(requests: i64) -> i64 {
     128 + requests / 1_000
 }

@@ -1,4 +1,5 @@
-//! [`LoopDisk`]: a loop device on a file in memory, made for one test and taken away at its end, also when the test fails.
+//! [`LoopDisk`]: a loop device on a file in memory, made for one test and taken away at its end,
+//! also when the test fails.
 
 use std::cell::RefCell;
 use std::fs::{self, File};

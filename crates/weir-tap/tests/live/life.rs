@@ -1,4 +1,5 @@
-//! The life of a tap: nothing stays behind when it is killed, it runs without root, and it needs no rights once it is attached.
+//! The life of a tap: nothing stays behind when it is killed, it runs without root, and it needs no
+//! rights once it is attached.
 //!
 //! The tests start this very program again as a child that does nothing but hold a tap.
 
@@ -58,7 +59,8 @@ struct Holder {
 }
 
 impl Holder {
-    /// Starts it with `before` in front of the command; its first word is `open` and then come its rights.
+    /// Starts it with `before` in front of the command; its first word is `open` and then come its
+    /// rights.
     fn start(device: &str, before: &[&str]) -> Result<(Holder, String), String> {
         let own = std::env::current_exe().expect("we are a program");
         let own = own.to_string_lossy().into_owned();

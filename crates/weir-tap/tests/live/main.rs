@@ -1,7 +1,8 @@
-//! The live tap against the truth: real probes on a loop device made here, real load by fio, counts held against fio's own and the
-//! kernel's (`/proc/diskstats`).
+//! The live tap against the truth: real probes on a loop device made here, real load by fio, counts
+//! held against fio's own and the kernel's (`/proc/diskstats`).
 //!
-//! Needs root, BPF and fio; without them each test says loudly that it was skipped. The tests run one at a time: they look at one machine.
+//! Needs root, BPF and fio; without them each test says loudly that it was skipped. The tests run
+//! one at a time: they look at one machine.
 
 mod counts;
 mod disk;
@@ -51,7 +52,8 @@ fn is_root(id: &str) -> Result<(), String> {
     }
 }
 
-/// Says that a test, or a part of it, was skipped. Not by `eprintln!`, which the test runner swallows.
+/// Says that a test, or a part of it, was skipped. Not by `eprintln!`, which the test runner
+/// swallows.
 pub fn skip<T>(test: &str, why: &str) -> Option<T> {
     let line = format!("skipped: {test}: {why}\n");
     std::io::stderr()

@@ -1,4 +1,5 @@
-//! Selections run in the kernel: what comes up is what was asked for, and nothing else was produced.
+//! Selections run in the kernel: what comes up is what was asked for, and nothing else was
+//! produced.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Devices on devices: nothing is counted twice unless asked; devices without requests are seen all the same.
+//! Devices on devices: nothing is counted twice unless asked; devices without requests are seen all
+//! the same.
 
 use std::fs;
 use std::process::Command;

@@ -1,7 +1,8 @@
 //! Wait, service and latency, held against fio's own clock; how requests lie among each other.
 //!
-//! fio's `lat` begins before the request is made and ends after the caller has been woken, so what the tap calls latency lies inside it:
-//! ours is never the longer one, and both fall into the same bucket of a histogram or neighbouring ones.
+//! fio's `lat` begins before the request is made and ends after the caller has been woken, so what
+//! the tap calls latency lies inside it: ours is never the longer one, and both fall into the same
+//! bucket of a histogram or neighbouring ones.
 
 use weir_model::Value;
 
@@ -22,7 +23,8 @@ fn latency_lies_within_what_fio_measures() {
         "--direct=1 --ioengine=libaio --iodepth=1 --rw=randread --bs=256k --io_size=128m --size=64m",
         "--direct=1 --ioengine=io_uring --iodepth=1 --rw=randread --bs=256k --io_size=128m --size=64m",
     ] {
-        // A neighbour who takes the processor before the caller wakes up adds to fio's time only: the quietest of some runs counts.
+        // A neighbour who takes the processor before the caller wakes up adds to fio's time only:
+        // the quietest of some runs counts.
         let mut furthest = Vec::new();
         for _ in 0..8 {
             furthest.push(compare(&bench.disk, load));
@@ -38,10 +40,12 @@ fn latency_lies_within_what_fio_measures() {
     }
 }
 
-/// Two values in the same or in neighbouring buckets of powers of two differ by less than this factor.
+/// Two values in the same or in neighbouring buckets of powers of two differ by less than this
+/// factor.
 const BUCKETS: f64 = 4.0;
 
-/// Runs a load and holds our times against fio's: how many times longer fio's are, at the quantile where that is the most.
+/// Runs a load and holds our times against fio's: how many times longer fio's are, at the quantile
+/// where that is the most.
 fn compare(disk: &LoopDisk, load: &str) -> f64 {
     let watch = Watch::start(
         vec![demand("IO", "op wait service latency", Vec::new())],

@@ -1,5 +1,5 @@
-//! What goes wrong in naive taps: flush sequences, parts, requeues, errors, partitions, merges, statistics switched off, what was in
-//! flight before.
+//! What goes wrong in naive taps: flush sequences, parts, requeues, errors, partitions, merges,
+//! statistics switched off, what was in flight before.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -23,7 +23,8 @@ fn a_synchronous_write_is_told_once_and_lasts_until_it_is_flushed() {
     ) else {
         return;
     };
-    // O_DSYNC makes of each write a sequence: the data, a flush command of the kernel's own, and the end.
+    // O_DSYNC makes of each write a sequence: the data, a flush command of the kernel's own, and
+    // the end.
     let load =
         "--direct=1 --ioengine=psync --sync=dsync --rw=randwrite --bs=4k --io_size=4m --size=64m";
     for columns in [
@@ -128,7 +129,8 @@ fn what_a_short_file_answers_in_parts_is_one_failed_request() {
         let Some(bench) = bench(TEST, 16) else {
             return;
         };
-        // Nothing lies behind 1 MiB and 16 KiB: a read across that end is answered in part, requeued, and fails.
+        // Nothing lies behind 1 MiB and 16 KiB: a read across that end is answered in part,
+        // requeued, and fails.
         let image = OpenOptions::new()
             .write(true)
             .open(bench.disk.image())

@@ -10,7 +10,8 @@ use weir_model::{Batch, Catalog, Demand, Predicate, Value};
 use weir_tap::format::{self, Options, Source};
 use weir_tap::{Count, RECORDING, Said, Tap};
 
-/// The sample at `path` in the folder of shared data, or `None` with a loud line where it is absent.
+/// The sample at `path` in the folder of shared data, or `None` with a loud line where it is
+/// absent.
 pub fn sample(test: &str, path: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let root = std::env::var_os("WEIR_SHARED").map_or(root, PathBuf::from);
@@ -151,7 +152,8 @@ pub fn demands() -> [Demand; 3] {
 /// Listens to a tap until it ends.
 ///
 /// # Panics
-/// When it breaks what a tap promises: rows in time order, none before a heartbeat, progress between 0 and 1.
+/// When it breaks what a tap promises: rows in time order, none before a heartbeat, progress
+/// between 0 and 1.
 pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
     let mut heard = Heard::default();
     let mut passed = i64::MIN;

@@ -12,7 +12,8 @@ use crate::question::{self, QuestionArgs};
 
 /// Say what is wrong with a query, all at once, without running it
 ///
-/// Prints the columns that the query would give, with types and units. Exit code 2 when there are errors.
+/// Prints the columns that the query would give, with types and units. Exit code 2 when there are
+/// errors.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir check \"select op, avg(latency) from IO [range 5 s] group by op\"\n  \

@@ -11,8 +11,8 @@ use crate::run_loop::{self, Progress, State, Stop, Telling};
 
 /// Convert a trace to another format
 ///
-/// The output's format follows from its name or from --to-format. Every request and every response is kept as far as that
-/// format has room for it.
+/// The output's format follows from its name or from --to-format. Every request and every response
+/// is kept as far as that format has room for it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir convert trace.vscsi trace.parquet\n  \

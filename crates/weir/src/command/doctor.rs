@@ -1,4 +1,5 @@
-//! `weir doctor`: what of the live tap works on this host, what is lost without the rest, and what to do about it.
+//! `weir doctor`: what of the live tap works on this host, what is lost without the rest, and what
+//! to do about it.
 
 use clap::Args;
 use serde_json::json;
@@ -9,7 +10,8 @@ use crate::output;
 
 /// Tell what works on this host, and why not
 ///
-/// Attaches the probes for a moment and takes them away again. Exit code 0 when live I/O can be watched, 1 when not.
+/// Attaches the probes for a moment and takes them away again. Exit code 0 when live I/O can be
+/// watched, 1 when not.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor")]
 pub struct DoctorArgs {

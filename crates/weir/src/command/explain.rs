@@ -1,4 +1,5 @@
-//! `weir explain QUERY`: the plan, and where each part of it runs. `weir explain W0103`: what a diagnostic means.
+//! `weir explain QUERY`: the plan, and where each part of it runs. `weir explain W0103`: what a
+//! diagnostic means.
 
 use clap::Args;
 use serde_json::json;

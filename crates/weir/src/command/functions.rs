@@ -1,4 +1,5 @@
-//! `weir functions`: the reference of aggregates and scalar functions, from the descriptions that the checker uses.
+//! `weir functions`: the reference of aggregates and scalar functions, from the descriptions that
+//! the checker uses.
 
 use clap::Args;
 use serde_json::json;

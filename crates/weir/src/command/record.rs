@@ -19,8 +19,8 @@ use crate::{output, plans, source};
 
 /// Record events as a Parquet file
 ///
-/// The file holds every request and every response, readable in DuckDB, pandas and Polars as it is, with what was lost in its footer. After
-/// a crash it can be read up to the last few seconds.
+/// The file holds every request and every response, readable in DuckDB, pandas and Polars as it is,
+/// with what was lost in its footer. After a crash it can be read up to the last few seconds.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir record -o today.parquet\n  \

@@ -19,9 +19,10 @@ use crate::{output, plans, script_sources, source};
 
 /// Run a script in the format of the Stanford STREAM prototype
 ///
-/// Paths in it are relative to the working directory. A `source :` is a STREAM source file, a trace in any format that weir knows, or
-/// `tap:live`; there the instants are microseconds, as in the thesis. `IOstream` is there without being declared and comes from --from.
-/// Results go where `dest :` says, or to standard output.
+/// Paths in it are relative to the working directory. A `source :` is a STREAM source file, a trace
+/// in any format that weir knows, or `tap:live`; there the instants are microseconds, as in the
+/// thesis. `IOstream` is there without being declared and comes from --from. Results go where
+/// `dest :` says, or to standard output.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir run test/scripts/test1\n  \
@@ -90,7 +91,8 @@ fn each_dest_once(script: &Script) -> Result<(), Failure> {
     }
 }
 
-/// STREAM's Rstream tells what an instant held when the next one begins, so that of the last instant of its sources it tells nothing.
+/// STREAM's Rstream tells what an instant held when the next one begins, so that of the last
+/// instant of its sources it tells nothing.
 fn is_rstream(plan: &Plan) -> bool {
     let kind = ToStream::Rstream { every: None };
     matches!(&plan.node, Node::ToStream { kind: k, .. } if *k == kind)

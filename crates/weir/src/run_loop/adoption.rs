@@ -8,7 +8,8 @@ use weir_model::{Batch, Column};
 pub struct Adopted {
     /// Position among the tap's columns.
     pub index: usize,
-    /// How many of the tap's units make one of the script's: 1,000 for microseconds from nanoseconds.
+    /// How many of the tap's units make one of the script's: 1,000 for microseconds from
+    /// nanoseconds.
     pub divisor: i64,
 }
 

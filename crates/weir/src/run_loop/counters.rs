@@ -98,7 +98,8 @@ pub fn engine_readings(engine: &Engine) -> Vec<Reading> {
     readings
 }
 
-/// What the process takes: memory in bytes and processor time in ns (proc_pid_statm(5), proc_pid_stat(5)).
+/// What the process takes: memory in bytes and processor time in ns (proc_pid_statm(5),
+/// proc_pid_stat(5)).
 pub fn process_readings() -> Vec<Reading> {
     let place = "process";
     let memory = read_fields("/proc/self/statm", 1).map(|pages| pages[0] * PAGE_BYTES);
@@ -109,7 +110,8 @@ pub fn process_readings() -> Vec<Reading> {
     memory.into_iter().chain(time).collect()
 }
 
-/// The numbers of a file in /proc from position `skip` on, behind the process's name if there is one.
+/// The numbers of a file in /proc from position `skip` on, behind the process's name if there is
+/// one.
 fn read_fields(path: &str, skip: usize) -> Option<Vec<i64>> {
     let text = std::fs::read_to_string(path).ok()?;
     let fields = text.rsplit(')').next()?.split_whitespace();

@@ -61,7 +61,8 @@ impl Merge {
             .unwrap_or(i64::MAX)
     }
 
-    /// Hands on all rows at or before [`Merge::reached`], in time order, in runs as long as possible; all rows of a tap that is alone.
+    /// Hands on all rows at or before [`Merge::reached`], in time order, in runs as long as
+    /// possible; all rows of a tap that is alone.
     pub fn drain(&mut self, mut push: impl FnMut(Batch)) {
         if let [lane] = &mut self.lanes[..] {
             return lane.waiting.drain(..).for_each(push);

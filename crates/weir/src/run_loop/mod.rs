@@ -1,11 +1,13 @@
-//! The loop that every command runs: taps say rows, the engine turns them into deltas, sinks show those.
+//! The loop that every command runs: taps say rows, the engine turns them into deltas, sinks show
+//! those.
 //!
 //! ```text
 //! tap ─(thread)─ bounded channel ─ merge by time ─ engine (this thread) ─ bounded channel ─ sinks (thread)
 //! ```
 //!
-//! Whoever is slow makes those before it wait; only a live tap cannot wait, and counts what it loses. Here are the only clocks: how
-//! long an idle source may hold the others back, when counters are read, when progress is shown.
+//! Whoever is slow makes those before it wait; only a live tap cannot wait, and counts what it
+//! loses. Here are the only clocks: how long an idle source may hold the others back, when counters
+//! are read, when progress is shown.
 
 mod adoption;
 mod counters;

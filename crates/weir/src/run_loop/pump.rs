@@ -26,7 +26,8 @@ const NAP: Duration = Duration::from_millis(20);
 /// How often stream `weir` tells what changed.
 const OWN_EVERY: Duration = Duration::from_secs(1);
 
-/// Batches of a tap that is ahead of the others wait in lines of so many; then it is not listened to.
+/// Batches of a tap that is ahead of the others wait in lines of so many; then it is not listened
+/// to.
 const WAITING_MAX: usize = 16;
 
 /// Words heard from one tap before the next one has its turn.
@@ -159,7 +160,8 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Runs until the taps have ended or the sinks take no more, and then to the end of what was told.
+    /// Runs until the taps have ended or the sinks take no more, and then to the end of what was
+    /// told.
     pub fn run(&mut self) {
         loop {
             if self.stop.signal().is_some() {
@@ -185,7 +187,8 @@ impl<'a> Pump<'a> {
         self.progress.clear();
     }
 
-    /// True when no tap has more to say; without taps there is stream `weir` until it is no longer wanted.
+    /// True when no tap has more to say; without taps there is stream `weir` until it is no longer
+    /// wanted.
     fn is_over(&self) -> bool {
         match self.ears.is_empty() && self.options.own_stream {
             true => wall_clock() > self.stop.live_end(),
@@ -318,7 +321,8 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Live sources that have been silent for too long hold nobody back; what they say later about this time is late, and counted.
+    /// Live sources that have been silent for too long hold nobody back; what they say later about
+    /// this time is late, and counted.
     fn overtake_idle(&mut self) {
         let idle = |e: &Ear| e.live && !e.ended && e.heard.elapsed() >= self.options.idle;
         if self.ears.len() < 2 || !self.ears.iter().any(idle) {
@@ -372,7 +376,8 @@ impl<'a> Pump<'a> {
         self.closed |= !open || self.failed.len() == self.queries.len();
     }
 
-    /// The last instant of all sources, once they have ended without saying that it is over; before, the end of time.
+    /// The last instant of all sources, once they have ended without saying that it is over;
+    /// before, the end of time.
     fn open_from(&self) -> i64 {
         match self.is_over() && self.latest_over < self.latest {
             true => self.latest,
@@ -397,7 +402,8 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// The present instant of stream `weir`: the wall clock beside a live tap, otherwise how far the recordings have come.
+    /// The present instant of stream `weir`: the wall clock beside a live tap, otherwise how far
+    /// the recordings have come.
     fn own_instant(&self) -> Nanos {
         let wall = wall_clock().div_euclid(self.options.instant_ns);
         match self.ears.iter().all(|e| e.live) {

@@ -48,7 +48,8 @@ impl Shows {
         }
     }
 
-    /// Sends rows to sink number `sink`; false when the sinks have failed, and [`Shows::finish`] will say why.
+    /// Sends rows to sink number `sink`; false when the sinks have failed, and [`Shows::finish`]
+    /// will say why.
     pub fn rows(&mut self, sink: usize, batch: Batch) -> bool {
         self.torn = true;
         self.sheets.send(Sheet::Rows { sink, batch }).is_ok()

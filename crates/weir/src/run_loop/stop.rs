@@ -25,7 +25,8 @@ impl Stop {
         }
     }
 
-    /// Not yet; and from now on SIGINT and SIGTERM are heard. A second one ends the process at once.
+    /// Not yet; and from now on SIGINT and SIGTERM are heard. A second one ends the process at
+    /// once.
     ///
     /// # Errors
     /// When the signals cannot be caught.
@@ -58,7 +59,8 @@ impl Stop {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// What happens after `at` is no longer wanted of a live tap; what happened before and is still on its way is.
+    /// What happens after `at` is no longer wanted of a live tap; what happened before and is still
+    /// on its way is.
     pub fn live_until(&self, at: Nanos) {
         self.until_ns.fetch_min(at, Ordering::Relaxed);
     }

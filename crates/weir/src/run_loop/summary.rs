@@ -13,7 +13,8 @@ const UNTRACKED: &str = "requests_untracked";
 /// Counters of what happened but was not seen or could not be kept.
 pub const MISSED: [&str; 2] = ["events_lost", "unseen"];
 
-/// One line about what the taps saw and how complete it is, and one for each loss, as soon as there is any. With `verbose`, all that was counted.
+/// One line about what the taps saw and how complete it is, and one for each loss, as soon as there
+/// is any. With `verbose`, all that was counted.
 pub fn summary(counts: &[Count], verbose: bool) -> Vec<String> {
     let total = |names: &[&str]| -> i64 {
         let named = counts.iter().filter(|c| names.contains(&c.counter));

@@ -1,4 +1,5 @@
-//! How the work ends: by a signal, by time, by a reader that went away. The output is valid each time.
+//! How the work ends: by a signal, by time, by a reader that went away. The output is valid each
+//! time.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;

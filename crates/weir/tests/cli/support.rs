@@ -82,8 +82,8 @@ pub fn run_in(directory: &Path, args: &[&str]) -> Said {
     Said::of(weir(args).current_dir(directory).output().unwrap())
 }
 
-/// `count` requests to one disk as an MSR Cambridge trace: 1 ms apart from 2007-02-22 17:00:03 on, reads of 4 KiB and every fourth a
-/// write of 8 KiB, each taking 0.5 ms.
+/// `count` requests to one disk as an MSR Cambridge trace: 1 ms apart from 2007-02-22 17:00:03 on,
+/// reads of 4 KiB and every fourth a write of 8 KiB, each taking 0.5 ms.
 pub fn requests(count: usize) -> String {
     let line = |i: usize| {
         let ts = 128_166_372_030_000_000 + 10_000 * i as u64;

@@ -39,8 +39,9 @@ impl Call {
         }
     }
 
-    /// Takes all rows in, for groups up to `groups_max`. Gives, for each row that is the last of its group in its instant, the result
-    /// that was shown before and the one from now on, and clears `same` where they differ. `places` is where each of those rows' results is kept.
+    /// Takes all rows in, for groups up to `groups_max`. Gives, for each row that is the last of
+    /// its group in its instant, the result that was shown before and the one from now on, and
+    /// clears `same` where they differ. `places` is where each of those rows' results is kept.
     pub(super) fn update(
         &mut self,
         groups_max: usize,

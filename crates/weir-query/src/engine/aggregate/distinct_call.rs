@@ -1,4 +1,5 @@
-//! `agg(DISTINCT x)`: how often each value is in each group, so that the aggregate is told only when the first comes and the last goes.
+//! `agg(DISTINCT x)`: how often each value is in each group, so that the aggregate is told only
+//! when the first comes and the last goes.
 
 use weir_model::{Column, Type};
 
@@ -25,8 +26,8 @@ pub(super) struct Transitions {
     pub weights: Vec<i64>,
     /// Those whose result is needed.
     pub wanted: Vec<bool>,
-    /// For each row of the batch whose group's result is needed: which of the wanted results that is, or `None` when nothing
-    /// has come or gone in its group since the batch began.
+    /// For each row of the batch whose group's result is needed: which of the wanted results that
+    /// is, or `None` when nothing has come or gone in its group since the batch began.
     pub results: Vec<Option<u32>>,
 }
 

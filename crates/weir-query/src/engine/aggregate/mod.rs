@@ -1,7 +1,9 @@
-//! `GROUP BY` and `DISTINCT`: one row for each group, its aggregates kept up to date as rows come and go.
+//! `GROUP BY` and `DISTINCT`: one row for each group, its aggregates kept up to date as rows come
+//! and go.
 //!
-//! A batch is folded in column by column: first every row finds its group, then every aggregate takes all rows at once and gives the
-//! result of each group at the end of each instant that touched it. Of a group whose result changes, the old row goes and the new one comes.
+//! A batch is folded in column by column: first every row finds its group, then every aggregate
+//! takes all rows at once and gives the result of each group at the end of each instant that
+//! touched it. Of a group whose result changes, the old row goes and the new one comes.
 
 mod call;
 mod distinct_call;
@@ -160,7 +162,8 @@ impl Aggregate {
         }
     }
 
-    /// The old rows that go and the new ones that come. `same` says where all results are as before.
+    /// The old rows that go and the new ones that come. `same` says where all results are as
+    /// before.
     fn changes(
         &mut self,
         ts: &[i64],

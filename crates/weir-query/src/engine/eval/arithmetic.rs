@@ -136,7 +136,8 @@ fn float(
     float_column(values, nulls)
 }
 
-/// `f` of each pair, and whether any of them overflowed (NULL rows included, whose values mean nothing).
+/// `f` of each pair, and whether any of them overflowed (NULL rows included, whose values mean
+/// nothing).
 fn overflowing<T: Copy>(
     left: Values<'_, T>,
     right: Values<'_, T>,

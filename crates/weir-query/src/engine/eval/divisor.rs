@@ -2,8 +2,9 @@
 
 /// A constant to divide by, not 0.
 ///
-/// Granlund and Montgomery, Division by Invariant Integers using Multiplication (PLDI 1994), figure 5.2: with l = max(ceil(log2 |d|), 1),
-/// the quotient's magnitude is the high half of n times 1 + 2^(63 + l) / |d|, shifted by l - 1, plus 1 where n is negative.
+/// Granlund and Montgomery, Division by Invariant Integers using Multiplication (PLDI 1994), figure
+/// 5.2: with l = max(ceil(log2 |d|), 1), the quotient's magnitude is the high half of n times 1 +
+/// 2^(63 + l) / |d|, shifted by l - 1, plus 1 where n is negative.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Divisor {
     factor: i64,

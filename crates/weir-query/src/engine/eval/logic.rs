@@ -51,7 +51,8 @@ fn truth(datum: &Datum, len: usize) -> Truth {
     }
 }
 
-/// `left AND right`, `left OR right`. Where the left side decides, a right side that may fail is not evaluated.
+/// `left AND right`, `left OR right`. Where the left side decides, a right side that may fail is
+/// not evaluated.
 pub(super) fn connect(
     op: BinaryOp,
     left: &Expr,

@@ -1,7 +1,9 @@
-//! Expressions evaluated over batches: a column of values for a column of rows, NULLs and overflow as SQL has them.
+//! Expressions evaluated over batches: a column of values for a column of rows, NULLs and overflow
+//! as SQL has them.
 //!
-//! What may fail (overflow, a full text table) is evaluated for those rows only that need it: behind `AND`, `OR` and in the branches of
-//! `CASE`, a guard keeps a failing expression from rows for which it does not count.
+//! What may fail (overflow, a full text table) is evaluated for those rows only that need it:
+//! behind `AND`, `OR` and in the branches of `CASE`, a guard keeps a failing expression from rows
+//! for which it does not count.
 
 mod arithmetic;
 mod case;

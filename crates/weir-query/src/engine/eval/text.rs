@@ -108,7 +108,8 @@ impl Pattern {
         Pattern { parts, ignore_case }
     }
 
-    /// Greedy matching that goes back to the last `%` only: at most text length times pattern length steps.
+    /// Greedy matching that goes back to the last `%` only: at most text length times pattern
+    /// length steps.
     fn matches(&self, text: &str) -> bool {
         let chars: Vec<char> = text.chars().map(|c| fold(c, self.ignore_case)).collect();
         let (mut at, mut part) = (0, 0);

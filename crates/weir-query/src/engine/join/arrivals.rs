@@ -1,4 +1,5 @@
-//! The rows of one side that take part in a step of a join: their keys packed, and stored where they come.
+//! The rows of one side that take part in a step of a join: their keys packed, and stored where
+//! they come.
 
 use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, Column};
@@ -10,9 +11,11 @@ use crate::engine::gather::{take_batch, weights};
 use crate::engine::keys::Keys;
 use crate::function::EvalError;
 
-/// Rows of one side. Where they go in the order in which they came, those that go are not among them: the side knows which they are.
+/// Rows of one side. Where they go in the order in which they came, those that go are not among
+/// them: the side knows which they are.
 pub(super) struct Arrivals {
-    /// The position here of each row of the batch, [`NONE`] for those that are not; without, all are.
+    /// The position here of each row of the batch, [`NONE`] for those that are not; without, all
+    /// are.
     positions: Option<Vec<u32>>,
     /// The weights of all rows of the batch.
     pub weights: ScalarBuffer<i64>,
@@ -81,8 +84,8 @@ impl Join {
         })
     }
 
-    /// Stores the rows that come. Of those that go, the ones with a NULL in their key get a slot too: they are in no chain to
-    /// be found there, and yet may have to be shown.
+    /// Stores the rows that come. Of those that go, the ones with a NULL in their key get a slot
+    /// too: they are in no chain to be found there, and yet may have to be shown.
     fn store(&mut self, side: usize, rows: &Batch, is_null: Option<&[bool]>) -> Vec<u32> {
         let fleeting = self.kind != JoinKind::NotIn;
         let is_stored = |&row: &u32| {

@@ -1,9 +1,11 @@
 //! Joins of two relations, kept up to date as rows come and go on either side.
 //!
-//! 1. Rows are taken in order of time, from whichever side. A row that comes or goes meets the rows that the other side has at
-//!    that moment with the same key: candidate pairs. One hash table holds the keys of both sides.
+//! 1. Rows are taken in order of time, from whichever side. A row that comes or goes meets the rows
+//!    that the other side has at that moment with the same key: candidate pairs. One hash table
+//!    holds the keys of both sides.
 //! 2. The residual condition is evaluated for all candidate pairs of a step at once.
-//! 3. For an inner join these are the result. For the others [`settle`] goes through them in order and sees to rows without partner.
+//! 3. For an inner join these are the result. For the others [`settle`] goes through them in order
+//!    and sees to rows without partner.
 
 mod arrivals;
 mod settle;
@@ -59,7 +61,8 @@ pub(super) struct Pairs {
 type Found = (Pairs, Vec<Event>);
 
 impl Join {
-    /// `left` joined with `right`. `wanted` are the columns that anyone looks at, ascending; without, all are.
+    /// `left` joined with `right`. `wanted` are the columns that anyone looks at, ascending;
+    /// without, all are.
     pub(super) fn new(
         [left, right]: [&Plan; 2],
         kind: JoinKind,
@@ -134,8 +137,9 @@ impl Join {
         Ok(found)
     }
 
-    /// Reads what the next rows of a side will need, which may long have left the processor's caches. Row by row, each would wait
-    /// for memory several times; so the processor fetches for all of them at once.
+    /// Reads what the next rows of a side will need, which may long have left the processor's
+    /// caches. Row by row, each would wait for memory several times; so the processor fetches for
+    /// all of them at once.
     fn foresee(&self, side: usize, rows: &Arrivals, block: impl Iterator<Item = usize> + Clone) {
         self.table
             .foresee(&rows.keys, block.clone().filter_map(|row| rows.at(row)));
@@ -148,7 +152,8 @@ impl Join {
         self.table.foresee_removal(numbers.iter().copied());
     }
 
-    /// Where the rows with a row's key are, as a number of the table; [`NONE`] for a NULL in the key.
+    /// Where the rows with a row's key are, as a number of the table; [`NONE`] for a NULL in the
+    /// key.
     fn number(&mut self, rows: &Arrivals, at: usize) -> u32 {
         if rows.is_null(at) {
             return NONE;
@@ -160,7 +165,8 @@ impl Join {
         number
     }
 
-    /// Whether rows with a NULL in their key are in a chain: only NOT IN looks at them beside others.
+    /// Whether rows with a NULL in their key are in a chain: only NOT IN looks at them beside
+    /// others.
     fn chains_unknown(&self) -> bool {
         self.kind == JoinKind::NotIn
     }

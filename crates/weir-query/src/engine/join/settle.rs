@@ -1,4 +1,5 @@
-//! What outer, semi and anti joins make of candidate pairs: rows are shown for want of a partner, or because they have one.
+//! What outer, semi and anti joins make of candidate pairs: rows are shown for want of a partner,
+//! or because they have one.
 
 use arrow_array::{BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
@@ -92,7 +93,8 @@ impl Shown {
     }
 }
 
-/// Goes through the events in order. `holds` says which candidate pairs are pairs; without, all are.
+/// Goes through the events in order. `holds` says which candidate pairs are pairs; without, all
+/// are.
 pub(super) fn settle(
     kind: JoinKind,
     sides: &mut [Side; 2],

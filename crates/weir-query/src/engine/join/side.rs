@@ -86,7 +86,8 @@ const UNLINKED: Link = Link {
     weight: 0,
 };
 
-/// Rows by all their values, for sides where many rows share a key and do not go in the order in which they came.
+/// Rows by all their values, for sides where many rows share a key and do not go in the order in
+/// which they came.
 struct Index {
     packer: KeyPacker,
     table: KeyTable,
@@ -97,8 +98,8 @@ struct Index {
 }
 
 impl Side {
-    /// No rows, of this schema. Of each column `shown` says whether the result needs it. To find a row by its values, which is not
-    /// necessary where rows go in order, all columns are kept.
+    /// No rows, of this schema. Of each column `shown` says whether the result needs it. To find a
+    /// row by its values, which is not necessary where rows go in order, all columns are kept.
     pub(super) fn new(schema: &Schema, shown: &[bool], goes_in_order: bool) -> Side {
         let kept = shown.iter().copied().enumerate();
         let kept: Vec<(usize, bool)> = kept.filter(|&(_, shown)| shown || !goes_in_order).collect();
@@ -174,7 +175,8 @@ impl Side {
         }
     }
 
-    /// Takes out of the queue the row that came first of all, where rows go in that order; its slot and the number of its key.
+    /// Takes out of the queue the row that came first of all, where rows go in that order; its slot
+    /// and the number of its key.
     pub(super) fn oldest(&mut self) -> (u32, u32) {
         let slot = self
             .queue
@@ -183,7 +185,8 @@ impl Side {
         (slot, self.links[slot as usize].number)
     }
 
-    /// Reads what taking the `rows` oldest out will read, all at once; gives the numbers of their keys.
+    /// Reads what taking the `rows` oldest out will read, all at once; gives the numbers of their
+    /// keys.
     pub(super) fn foresee_oldest(&self, rows: usize) -> Vec<u32> {
         let number = |&slot: &u32| self.links[slot as usize].number;
         self.queue
@@ -245,7 +248,8 @@ impl Side {
         slot
     }
 
-    /// A row is there `times` times less. True when it is gone; its slot is given back, but still holds its values.
+    /// A row is there `times` times less. True when it is gone; its slot is given back, but still
+    /// holds its values.
     pub(super) fn lessen(&mut self, slot: u32, times: i64) -> bool {
         let weight = &mut self.links[slot as usize].weight;
         *weight -= times;

@@ -5,7 +5,8 @@ use weir_model::Batch;
 use crate::engine::by_time;
 use crate::engine::gather::{concat_batches, minus, take_of_two};
 
-/// Rows that come and rows that go, each in time order, as deltas in time order. In one instant, what comes is first.
+/// Rows that come and rows that go, each in time order, as deltas in time order. In one instant,
+/// what comes is first.
 pub(super) fn merge(coming: Vec<Batch>, going: Vec<Batch>) -> Vec<Batch> {
     let (come, go) = (rows(&coming), rows(&going));
     if go == 0 {

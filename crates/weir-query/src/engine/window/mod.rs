@@ -1,4 +1,5 @@
-//! Windows: which rows of a stream are in a relation, each entering and leaving at its exact instant.
+//! Windows: which rows of a stream are in a relation, each entering and leaving at its exact
+//! instant.
 
 mod merge;
 mod partition;
@@ -11,7 +12,8 @@ use super::operator::Operator;
 use crate::plan::Window;
 use weir_model::Schema;
 
-/// The operator of a window over a stream of this schema; `None` where the relation's deltas are the stream's rows.
+/// The operator of a window over a stream of this schema; `None` where the relation's deltas are
+/// the stream's rows.
 pub(super) fn window(window: &Window, schema: &Schema) -> Option<Box<dyn Operator>> {
     Some(match window {
         // Instants are integers: the rows at τ are those in (τ - 1, τ].

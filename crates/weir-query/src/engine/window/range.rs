@@ -1,7 +1,7 @@
 //! `[Range N]`, `[Range N Slide S]`, `[Now]` and `[Range Unbounded Slide S]`.
 //!
-//! A row with timestamp t is in the relation from t until t + N, both rounded up to a multiple of S where there is a
-//! slide: τ rounded down to a multiple of S stands for τ, and then t <= τ < t + N.
+//! A row with timestamp t is in the relation from t until t + N, both rounded up to a multiple of S
+//! where there is a slide: τ rounded down to a multiple of S stands for τ, and then t <= τ < t + N.
 
 use weir_model::Batch;
 
@@ -23,7 +23,8 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// A window of `size` instants (without: unbounded) that moves at multiples of `slide` (without: always).
+    /// A window of `size` instants (without: unbounded) that moves at multiples of `slide`
+    /// (without: always).
     pub(super) fn new(size: Option<i64>, slide: Option<i64>) -> Range {
         Range {
             size,

@@ -47,7 +47,8 @@ fn of_all<K: Element>(first: bool) -> Box<dyn AggregateState> {
     per_group(|x: K| x, end)
 }
 
-/// How far from the oldest row a value that goes is looked for before an index is made. Windows lose their oldest rows first.
+/// How far from the oldest row a value that goes is looked for before an index is made. Windows
+/// lose their oldest rows first.
 const NEAR: usize = 64;
 
 /// Values in order of arrival. A value that goes is taken where it has been longest.
@@ -58,7 +59,8 @@ struct Arrivals<K> {
     number: u64,
     /// How many of `rows` are there.
     present: usize,
-    /// Value and number of those that are there, from when rows first went in another order than they came.
+    /// Value and number of those that are there, from when rows first went in another order than
+    /// they came.
     index: Option<OrderedCounts<(K, u64)>>,
     /// What went before it came, with counts below 0.
     owed: OrderedCounts<K>,
@@ -135,7 +137,8 @@ impl<K: Element> Arrivals<K> {
         (found.0 == value).then(|| (found.1 - self.number) as usize)
     }
 
-    /// Lets go of rows that are no longer there: at the ends at once, between them when they are most.
+    /// Lets go of rows that are no longer there: at the ends at once, between them when they are
+    /// most.
     fn trim(&mut self) {
         while self.rows.front().is_some_and(|row| row.1 == 0) {
             self.rows.pop_front();

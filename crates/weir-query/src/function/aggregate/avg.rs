@@ -66,7 +66,8 @@ impl Aggregate for Avg {
 }
 
 fn int_mean(total: &IntTotal) -> Result<Option<f64>, EvalError> {
-    // Of 64 bits the processor converts at once; of 128 it takes a routine, which is kept out of the way of the usual case.
+    // Of 64 bits the processor converts at once; of 128 it takes a routine, which is kept out of
+    // the way of the usual case.
     let sum = match i64::try_from(total.sum) {
         Ok(sum) => sum as f64,
         Err(_) => wide(total.sum),

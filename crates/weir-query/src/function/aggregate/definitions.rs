@@ -1,4 +1,5 @@
-//! The definitions of the aggregates, written out on a plain list of rows. The laws hold the real ones against them.
+//! The definitions of the aggregates, written out on a plain list of rows. The laws hold the real
+//! ones against them.
 
 use weir_model::{Tally, Type, Value};
 

@@ -1,5 +1,6 @@
-//! What holds of every aggregate in the list: it is what its definition gives on the rows that are there, whatever came and went
-//! before; split is whole; what came and went is nothing; wrong bytes are an error.
+//! What holds of every aggregate in the list: it is what its definition gives on the rows that are
+//! there, whatever came and went before; split is whole; what came and went is nothing; wrong bytes
+//! are an error.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -13,7 +14,8 @@ use crate::function::Argument;
 /// Groups in every test.
 const GROUPS: usize = 3;
 
-/// Every aggregate with every type of argument that it takes, and with constants where it wants some.
+/// Every aggregate with every type of argument that it takes, and with constants where it wants
+/// some.
 fn calls() -> Vec<AggregateCall> {
     let types = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
     let constants: [&[Value]; 7] = [
@@ -296,7 +298,8 @@ proptest! {
                 if !splits && delta.weight < 0 {
                     continue;
                 }
-                // Where order counts, the parts are one after the other; elsewhere even what goes may go in another part.
+                // Where order counts, the parts are one after the other; elsewhere even what goes
+                // may go in another part.
                 let part = if splits { dealt[i] } else { i * 3 / deltas.len() };
                 feed_unwanted(&call, &mut *whole, std::slice::from_ref(delta));
                 feed_unwanted(&call, &mut *parts[part], std::slice::from_ref(delta));

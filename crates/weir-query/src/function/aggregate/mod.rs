@@ -1,7 +1,8 @@
 //! Aggregates: one value for the rows of a group, kept up to date as rows come and go.
 //!
-//! Every aggregate has four verbs: update (a row comes, or goes again with a negative weight), result, partial and merge,
-//! so that a group split over hosts or threads gives what the whole would have given.
+//! Every aggregate has four verbs: update (a row comes, or goes again with a negative weight),
+//! result, partial and merge, so that a group split over hosts or threads gives what the whole
+//! would have given.
 
 mod arrivals;
 pub mod avg;
@@ -71,27 +72,31 @@ pub trait Aggregate: Sync {
     /// The state of `call` for a growing number of groups, none yet.
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState>;
 
-    /// The same for an input from which no row ever goes, where less state may do: the greatest value so far instead of all of them.
+    /// The same for an input from which no row ever goes, where less state may do: the greatest
+    /// value so far instead of all of them.
     fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
         self.state(call)
     }
 
-    /// True when a group's rows may be dealt over several states in any way, and their partials merged. False when the order
-    /// of arrival counts: then [`AggregateState::merge`] takes the other state's rows as later than its own.
+    /// True when a group's rows may be dealt over several states in any way, and their partials
+    /// merged. False when the order of arrival counts: then [`AggregateState::merge`] takes the
+    /// other state's rows as later than its own.
     fn splits(&self) -> bool {
         true
     }
 }
 
-/// The state of one aggregate call over all groups, side by side. Groups are numbered by the engine, from 0, and reused.
+/// The state of one aggregate call over all groups, side by side. Groups are numbered by the
+/// engine, from 0, and reused.
 pub trait AggregateState: Send {
     /// Makes room for groups up to `groups`, new ones empty.
     fn resize(&mut self, groups: usize);
 
-    /// Folds rows in, in order, and appends to `out` the group's result after each row `i` for which `wanted[i]`.
+    /// Folds rows in, in order, and appends to `out` the group's result after each row `i` for
+    /// which `wanted[i]`.
     ///
-    /// Row `i` belongs to group `groups[i]`, comes (weight > 0) or goes (weight < 0) `|weights[i]|` times, and its
-    /// arguments are `args[..]` at `i`. What goes has come before.
+    /// Row `i` belongs to group `groups[i]`, comes (weight > 0) or goes (weight < 0) `|weights[i]|`
+    /// times, and its arguments are `args[..]` at `i`. What goes has come before.
     ///
     /// # Errors
     /// When a result cannot be held (integer overflow).
@@ -131,9 +136,11 @@ pub trait AggregateState: Send {
 pub struct AggregateCall {
     /// The aggregate.
     pub function: &'static dyn Aggregate,
-    /// Its arguments over the input's columns; constants (as the q of a quantile) included. Empty for `count(*)`.
+    /// Its arguments over the input's columns; constants (as the q of a quantile) included. Empty
+    /// for `count(*)`.
     pub args: Vec<Expr>,
-    /// `agg(DISTINCT x)`: each different value counts once. The engine sees to it, the state does not know.
+    /// `agg(DISTINCT x)`: each different value counts once. The engine sees to it, the state does
+    /// not know.
     pub distinct: bool,
     /// The type of the result.
     pub ty: Type,

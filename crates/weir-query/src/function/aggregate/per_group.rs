@@ -1,7 +1,8 @@
 //! [`PerGroup`]: an aggregate's state over all groups, from what it keeps of the values of one.
 //!
-//! The loop over rows, NULLs, the wanted results, the count of bytes and the frame around partials are the same for every aggregate and
-//! stand here. They are compiled for each, so that nothing is decided per row that can be decided per batch.
+//! The loop over rows, NULLs, the wanted results, the count of bytes and the frame around partials
+//! are the same for every aggregate and stand here. They are compiled for each, so that nothing is
+//! decided per row that can be decided per batch.
 
 use std::marker::PhantomData;
 
@@ -49,7 +50,8 @@ struct PerGroup<S, I, V, R> {
     input: PhantomData<fn() -> I>,
 }
 
-/// The state of a call that takes values in as `value` sees them, and gives what `result` reads off the summary.
+/// The state of a call that takes values in as `value` sees them, and gives what `result` reads off
+/// the summary.
 pub fn per_group<S, I, O>(
     value: impl Fn(I) -> S::Value + Send + 'static,
     result: impl Fn(&S) -> Result<Option<O>, EvalError> + Send + 'static,

@@ -69,8 +69,9 @@ fn written(ns: i128) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ns:09}Z")
 }
 
-/// Year, month and day of a number of days since 1970, in the Gregorian calendar (Howard Hinnant, "chrono-compatible low-level date
-/// algorithms", civil_from_days): years begin in March, so that the leap day is their last.
+/// Year, month and day of a number of days since 1970, in the Gregorian calendar (Howard Hinnant,
+/// "chrono-compatible low-level date algorithms", civil_from_days): years begin in March, so that
+/// the leap day is their last.
 fn civil(days: i128) -> (i128, i128, i128) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

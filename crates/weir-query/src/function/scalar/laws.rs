@@ -1,5 +1,5 @@
-//! What holds of every scalar function in the list, on any values: a row's result is its own, NULL gives NULL unless the
-//! description says otherwise, and nothing panics.
+//! What holds of every scalar function in the list, on any values: a row's result is its own, NULL
+//! gives NULL unless the description says otherwise, and nothing panics.
 
 use proptest::prelude::*;
 use weir_model::{Column, Type, Unit, Value};
@@ -13,7 +13,8 @@ const PASS_OVER_NULLS: [&str; 5] = ["coalesce", "nullif", "least", "greatest", "
 
 const TYPES: [Type; 5] = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
 
-/// Every function with every combination of up to three columns, or of a column and a constant, that it takes.
+/// Every function with every combination of up to three columns, or of a column and a constant,
+/// that it takes.
 fn calls() -> Vec<ScalarCall> {
     let columns = TYPES.iter().flat_map(|&ty| {
         [Unit::None, Unit::Nanoseconds, Unit::Sectors].map(|unit| Argument {

@@ -91,8 +91,8 @@ pub trait Scalar: Sync {
     /// When it does not take them.
     fn check(&self, args: &[Argument]) -> Result<Returns, Refusal>;
 
-    /// Its values for `len` rows of arguments, which passed [`Scalar::check`]. `call` tells the arguments' types and units,
-    /// which a column of NULLs or of plain numbers does not know.
+    /// Its values for `len` rows of arguments, which passed [`Scalar::check`]. `call` tells the
+    /// arguments' types and units, which a column of NULLs or of plain numbers does not know.
     ///
     /// # Errors
     /// When a value cannot be made (overflow); a value that is merely undefined is NULL.

@@ -1,4 +1,5 @@
-//! From the columns of arguments to the column of results, row by row: the loops that scalar functions share.
+//! From the columns of arguments to the column of results, row by row: the loops that scalar
+//! functions share.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! The parser's view of the next token: looking, taking, expecting; and the small things made of one or two tokens.
+//! The parser's view of the next token: looking, taking, expecting; and the small things made of
+//! one or two tokens.
 
 use super::*;
 

@@ -4,7 +4,8 @@ use super::*;
 
 impl Parser<'_> {
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Failed {
-        // What the lexer could not read has been reported; an open text has swallowed the rest of its line.
+        // What the lexer could not read has been reported; an open text has swallowed the rest of
+        // its line.
         let swallowed = self.is(Token::End)
             && self
                 .diagnostics
@@ -49,7 +50,8 @@ impl Parser<'_> {
         self.fail(diagnostic)
     }
 
-    /// Goes on after a mistake in something that began at token `first`: at the next comma or clause that is not inside of it.
+    /// Goes on after a mistake in something that began at token `first`: at the next comma or
+    /// clause that is not inside of it.
     pub(super) fn recover(&mut self, first: usize) {
         // A clause where an expression should go on: a parenthesis was left open.
         if self.is_any_word(CLAUSES) {
@@ -64,8 +66,8 @@ impl Parser<'_> {
         self.skip(opened.saturating_sub(closed), &[Token::Comma], CLAUSES);
     }
 
-    /// Skips to one of `tokens` or `words` outside of parentheses, of which `open` are open, or to the one that closes what is
-    /// around, or to the end.
+    /// Skips to one of `tokens` or `words` outside of parentheses, of which `open` are open, or to
+    /// the one that closes what is around, or to the end.
     pub(super) fn skip(&mut self, mut open: usize, tokens: &[Token], words: &[&str]) {
         loop {
             let token = self.lexeme(0).token;

@@ -1,5 +1,6 @@
-//! Tokens → AST, by recursive descent. After an error the parser goes on at the next comma, clause or statement, so that one run
-//! finds all errors; what could not be read becomes an `Error` node, about which nobody complains again.
+//! Tokens → AST, by recursive descent. After an error the parser goes on at the next comma, clause
+//! or statement, so that one run finds all errors; what could not be read becomes an `Error` node,
+//! about which nobody complains again.
 
 mod cursor;
 mod expr;

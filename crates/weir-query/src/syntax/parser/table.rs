@@ -16,7 +16,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A source and its joins. What cannot be read becomes an error node, up to the next comma or clause.
+    /// A source and its joins. What cannot be read becomes an error node, up to the next comma or
+    /// clause.
     fn source_and_joins(&mut self) -> FromItem {
         let (start, first) = (self.span(), self.at);
         let mut item = FromItem {
@@ -32,7 +33,8 @@ impl Parser<'_> {
             match self.join() {
                 Ok(join) => item.joins.push(join),
                 Err(Failed) => {
-                    // A source that could not be read may have had any column: later names are not doubted.
+                    // A source that could not be read may have had any column: later names are not
+                    // doubted.
                     item.joins.push(Join {
                         kind: Spanned::new(JoinOp::Cross, start),
                         table: TableRef::new(Table::Error, start),

@@ -1,4 +1,5 @@
-//! [`Choices`]: decisions drawn from a list of numbers, so that a smaller list makes a simpler query.
+//! [`Choices`]: decisions drawn from a list of numbers, so that a smaller list makes a simpler
+//! query.
 
 /// A list of numbers to decide by; when it is used up every decision is the first, simplest one.
 pub struct Choices<'a> {

@@ -1,4 +1,5 @@
-//! Random queries that come and go while data flows: each gives what it would give alone, from its birth on.
+//! Random queries that come and go while data flows: each gives what it would give alone, from its
+//! birth on.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -95,7 +96,8 @@ struct Birth {
     rows: usize,
 }
 
-/// The first query lives for all of the run, the others for a random part; often they are the same query as the first.
+/// The first query lives for all of the run, the others for a random part; often they are the same
+/// query as the first.
 fn lives(texts: &[Vec<u32>], actions: u64, random: &mut Random) -> Vec<Life> {
     let mut life = |(i, numbers): (usize, &Vec<u32>)| {
         let numbers = if random.once_in(2) {
@@ -150,7 +152,8 @@ impl Input {
         }
     }
 
-    /// What a query finds that comes at `now`. From here on its sources cannot send rows for the time before.
+    /// What a query finds that comes at `now`. From here on its sources cannot send rows for the
+    /// time before.
     fn birth(&mut self, query: &Query, now: i64) -> Vec<Birth> {
         for (source, name) in names().iter().enumerate() {
             if query.plan.sources().iter().any(|d| d.name == *name) {
@@ -164,7 +167,8 @@ impl Input {
         (0..3).map(birth).collect()
     }
 
-    /// What happens in the life of a query: the rows after its birth, and first of all what the relation held then.
+    /// What happens in the life of a query: the rows after its birth, and first of all what the
+    /// relation held then.
     fn since(&self, births: &[Birth], end: i64) -> History {
         let later = |source: usize| {
             let (rows, birth) = (&self.rows[source], &births[source]);

@@ -1,6 +1,7 @@
 //! Random queries on random input: the engine agrees with the oracle at each instant.
 //!
-//! `PROPTEST_CASES` sets how many are tried. What a failure prints is enough to write a golden case from it.
+//! `PROPTEST_CASES` sets how many are tried. What a failure prints is enough to write a golden case
+//! from it.
 
 mod choices;
 mod data;
@@ -24,7 +25,8 @@ use crate::support::run::Run;
 use choices::Choices;
 use grammar::Grammar;
 
-/// How many are tried unless `PROPTEST_CASES` says otherwise; a debug build does this in a few seconds.
+/// How many are tried unless `PROPTEST_CASES` says otherwise; a debug build does this in a few
+/// seconds.
 const CASES: u32 = 250;
 
 fn config() -> ProptestConfig {

@@ -1,4 +1,5 @@
-//! GROUP BY: groups by nested loops, and each aggregate by its definition over all rows of the group.
+//! GROUP BY: groups by nested loops, and each aggregate by its definition over all rows of the
+//! group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use weir_query::function::AggregateCall;
 use super::{expr, relation};
 use crate::support::Row;
 
-/// One row per group. Without keys there is one row as soon as there was any input (`begun`), and for ever.
+/// One row per group. Without keys there is one row as soon as there was any input (`begun`), and
+/// for ever.
 pub fn content(
     rows: &[Row],
     keys: &[Expr],
@@ -98,8 +100,9 @@ fn median(ty: Type, mut values: Vec<Value>) -> Value {
     }
 }
 
-/// Squared distances from the mean over their number less `freedom`, from exact sums where the values allow it: then it does not
-/// depend on their order, and values of the same variance have the same.
+/// Squared distances from the mean over their number less `freedom`, from exact sums where the
+/// values allow it: then it does not depend on their order, and values of the same variance have
+/// the same.
 fn variance(values: &[Value], freedom: usize) -> Value {
     if values.len() <= freedom {
         return Value::Null;
@@ -143,8 +146,9 @@ fn root(x: Value) -> Value {
     }
 }
 
-/// The least value that a share of all does not exceed, and in its place the mean of the values in its bucket: 128 buckets of equal
-/// width make a power of two, none narrower than 1 for integers. A place in a bucket is told in 2^32 steps, or in ones where they are wider.
+/// The least value that a share of all does not exceed, and in its place the mean of the values in
+/// its bucket: 128 buckets of equal width make a power of two, none narrower than 1 for integers. A
+/// place in a bucket is told in 2^32 steps, or in ones where they are wider.
 fn quantile(mut values: Vec<Value>, share: &Value) -> Value {
     values.sort();
     let share = floats(std::slice::from_ref(share))[0];
@@ -183,7 +187,8 @@ fn quantile(mut values: Vec<Value>, share: &Value) -> Value {
     }
 }
 
-/// Counts by upper limit: those given and NULL for what is above, or else 0 and the powers of two of either sign.
+/// Counts by upper limit: those given and NULL for what is above, or else 0 and the powers of two
+/// of either sign.
 fn histogram(values: &[Value], limits: &[Value]) -> Value {
     let mut buckets: BTreeMap<(bool, Value), i64> = BTreeMap::new();
     for value in values {
@@ -241,8 +246,8 @@ fn mean(values: &[f64]) -> f64 {
     exact_sum(values) / values.len() as f64
 }
 
-/// The sum rounded once (Shewchuk, Adaptive Precision Floating-Point Arithmetic, 1997): a list of parts that do not overlap is kept
-/// exact, and added up from the smallest.
+/// The sum rounded once (Shewchuk, Adaptive Precision Floating-Point Arithmetic, 1997): a list of
+/// parts that do not overlap is kept exact, and added up from the smallest.
 fn exact_sum(values: &[f64]) -> f64 {
     if values.iter().any(|x| !x.is_finite()) {
         return values.iter().sum();

@@ -33,7 +33,8 @@ pub fn value(expr: &Expr, row: &[Value]) -> Result<Value, String> {
             right,
             ..
         } => {
-            // AND is false as soon as one side is, OR true as soon as one side is; the other side is not looked at.
+            // AND is false as soon as one side is, OR true as soon as one side is; the other side
+            // is not looked at.
             let decisive = *op == BinaryOp::Or;
             let left = value(left, row)?;
             if left == Value::Bool(decisive) {
@@ -121,7 +122,8 @@ fn binary(op: BinaryOp, left: &Value, right: &Value) -> Result<Value, String> {
 }
 
 fn int_arithmetic(op: BinaryOp, x: i64, y: i64) -> Result<Value, String> {
-    // 128 bits hold every result of 64-bit operands, so that an overflow is a result that does not fit.
+    // 128 bits hold every result of 64-bit operands, so that an overflow is a result that does not
+    // fit.
     let (x, y) = (i128::from(x), i128::from(y));
     let result = match op {
         BinaryOp::Add => x + y,

@@ -13,7 +13,8 @@ pub fn of(plan: &Plan, history: &History) -> Vec<i64> {
     instants.into_iter().collect()
 }
 
-/// The instants at which a row comes in from a source: when it arrives, or through a window with a slide at the next multiple.
+/// The instants at which a row comes in from a source: when it arrives, or through a window with a
+/// slide at the next multiple.
 pub fn arrivals(plan: &Plan, history: &History) -> BTreeSet<i64> {
     let inputs = plan.inputs();
     let below = inputs.iter().flat_map(|p| arrivals(p, history));

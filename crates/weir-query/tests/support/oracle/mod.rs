@@ -1,9 +1,11 @@
-//! The oracle: what a query means, computed by brute force from the definitions and without regard to cost.
+//! The oracle: what a query means, computed by brute force from the definitions and without regard
+//! to cost.
 //!
-//! At each instant at which anything could change, every operator of the plan is computed anew from all rows so far. Nothing is
-//! incremental, nothing is shared with the engine: windows are filters over the whole past, joins are nested loops, aggregates
-//! look at all rows of their group, expressions are evaluated row by row. Streams come out of relations by comparing
-//! each instant with the one before.
+//! At each instant at which anything could change, every operator of the plan is computed anew from
+//! all rows so far. Nothing is incremental, nothing is shared with the engine: windows are filters
+//! over the whole past, joins are nested loops, aggregates look at all rows of their group,
+//! expressions are evaluated row by row. Streams come out of relations by comparing each instant
+//! with the one before.
 
 mod aggregate;
 mod calendar;
@@ -33,7 +35,8 @@ pub struct Outcome {
 
 /// The rows at each instant: a relation's content, or what comes in a stream.
 ///
-/// The order of rows within one is that of arrival where rows come from a stream through a window; else it means nothing.
+/// The order of rows within one is that of arrival where rows come from a stream through a window;
+/// else it means nothing.
 type Contents = Vec<Vec<Row>>;
 
 /// What `plan` gives on `history`, from scratch.

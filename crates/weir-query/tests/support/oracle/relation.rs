@@ -62,7 +62,8 @@ pub fn combine(op: SetOp, all: bool, left: &[Row], right: &[Row]) -> Vec<Row> {
         SetOp::Union if all => [left, right].concat(),
         SetOp::Union => distinct(&[left, right].concat()),
         SetOp::Except => except_all(&left, &right),
-        // What the left has in common with the right is what is left of it without what it has alone.
+        // What the left has in common with the right is what is left of it without what it has
+        // alone.
         SetOp::Intersect => except_all(&left, &except_all(&left, &right)),
     }
 }

@@ -1,5 +1,5 @@
-//! How blktrace lays an event out (`include/uapi/linux/blktrace_api.h`: `struct blk_io_trace`, `struct blk_io_trace2`), and
-//! what its bits mean.
+//! How blktrace lays an event out (`include/uapi/linux/blktrace_api.h`: `struct blk_io_trace`,
+//! `struct blk_io_trace2`), and what its bits mean.
 //!
 //! | bytes | version 7 | version 8 |
 //! | --- | --- | --- |

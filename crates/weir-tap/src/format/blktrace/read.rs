@@ -24,7 +24,8 @@ const FILES_MAX: usize = 4096;
 /// Most processes whose names are kept.
 const PROCESSES_MAX: usize = 1 << 20;
 
-/// Latest time of an event, 146 years after the clock started: differences of times stay within `i64`.
+/// Latest time of an event, 146 years after the clock started: differences of times stay within
+/// `i64`.
 const TIME_NS_MAX: u64 = 1 << 62;
 
 /// A step in an event's sequence number beyond which it is not a loss but nonsense.
@@ -38,7 +39,8 @@ pub fn sniff(head: &[u8]) -> Option<bool> {
     )
 }
 
-/// The files of the trace that `path` stands for: `X.blktrace.3` or `X` for all `X.blktrace.N`. Empty where it stands for none.
+/// The files of the trace that `path` stands for: `X.blktrace.3` or `X` for all `X.blktrace.N`.
+/// Empty where it stands for none.
 pub fn beside(path: &Path) -> Vec<PathBuf> {
     let Some(file_name) = path.file_name().and_then(|n| n.to_str()) else {
         return Vec::new();
@@ -155,7 +157,8 @@ impl Reader for Blktrace {
     }
 }
 
-/// How many events are missing before this one. One that comes after its successor takes back what was missing then.
+/// How many events are missing before this one. One that comes after its successor takes back what
+/// was missing then.
 fn gap(sequences: &mut HashMap<(u32, u32), u32>, header: &Header) -> i64 {
     if header.action >> CATEGORY_SHIFT & category::NOTIFY != 0 || sequences.len() >= PROCESSES_MAX {
         return 0;
@@ -392,7 +395,8 @@ fn step(event: &RawEvent) -> Result<Option<Step>, String> {
     }))
 }
 
-/// The operation of these categories. A flush carries no data: what does is a write that a flush precedes.
+/// The operation of these categories. A flush carries no data: what does is a write that a flush
+/// precedes.
 fn op(categories: u64, bytes: u32) -> Option<Op> {
     let is = |bits: u64| categories & bits != 0;
     if is(category::DISCARD) {

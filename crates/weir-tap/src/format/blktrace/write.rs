@@ -1,9 +1,11 @@
-//! Writes blktrace version 7, as one CPU's file that blkparse, btt and fio read: a Q, D and C for each request.
+//! Writes blktrace version 7, as one CPU's file that blkparse, btt and fio read: a Q, D and C for
+//! each request.
 //!
-//! A recording shows a request at its issue, and tells how long it had waited only at its end. So a request is written when it
-//! has ended, and what is written is put in order in a bounded buffer: Q = end - latency, D = end - service, C = end. A request
-//! whose latency is unknown is written with a Q at its issue, without waiting, since fio replays Qs only. A request that was
-//! issued twice gets an R and a second D. Requests that never ended get a Q and a D.
+//! A recording shows a request at its issue, and tells how long it had waited only at its end. So a
+//! request is written when it has ended, and what is written is put in order in a bounded buffer: Q
+//! = end - latency, D = end - service, C = end. A request whose latency is unknown is written with
+//! a Q at its issue, without waiting, since fio replays Qs only. A request that was issued twice
+//! gets an R and a second D. Requests that never ended get a Q and a D.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
@@ -23,10 +25,12 @@ use super::super::write::{Header as FileHeader, Writer};
 use super::layout::{CATEGORY_SHIFT, Header, Layout, act, category, device_of, note};
 use crate::{Count, TapError};
 
-/// Events held back to be put in order. Those of a request that ends after so many others are written late.
+/// Events held back to be put in order. Those of a request that ends after so many others are
+/// written late.
 const EVENTS_HELD_MAX: usize = 1 << 18;
 
-/// The major number of devices whose own is not known, one of those for local use (Documentation/admin-guide/devices.txt).
+/// The major number of devices whose own is not known, one of those for local use
+/// (Documentation/admin-guide/devices.txt).
 const MAJOR_LOCAL: u32 = 240;
 
 /// Bytes of a process' name (TASK_COMM_LEN).
@@ -52,7 +56,8 @@ struct Blktrace {
 /// What tells disks apart.
 type Disk = [u32; 3];
 
-/// An event that is to be written. The first in time is the first out; those of one instant keep their order.
+/// An event that is to be written. The first in time is the first out; those of one instant keep
+/// their order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     ts: Nanos,
@@ -66,7 +71,8 @@ struct Held {
     comm: Option<u32>,
 }
 
-/// Starts a trace at `path`, over whatever is there. Its CPU is the number at the end of the name, else 0.
+/// Starts a trace at `path`, over whatever is there. Its CPU is the number at the end of the name,
+/// else 0.
 ///
 /// # Errors
 /// When the file cannot be written.

@@ -7,13 +7,15 @@
 //! 10752 /dev/null write 0 4096
 //! ```
 //!
-//! Version 3 has a time before each action, in microseconds since the start (fio's HOWTO, "Trace file format v3"; the unit is that of
-//! `log_io_u` in fio's iolog.c). Offsets and lengths are in bytes. `sync` and `datasync` are flushes here, `trim` is a discard; `add`,
-//! `open` and `close` tell of no I/O. Logs know no completions.
+//! Version 3 has a time before each action, in microseconds since the start (fio's HOWTO, "Trace
+//! file format v3"; the unit is that of `log_io_u` in fio's iolog.c). Offsets and lengths are in
+//! bytes. `sync` and `datasync` are flushes here, `trim` is a discard; `add`, `open` and `close`
+//! tell of no I/O. Logs know no completions.
 //!
-//! Version 2 has no times. Its `wait` gives one: fio's HOWTO calls it microseconds since the last `wait`, but fio sleeps until so
-//! many *milliseconds* after its start (`read_iolog_get` in iolog.c; measured with fio 3.33), so that is what it means here.
-//! Requests without a `wait` between them are at one instant.
+//! Version 2 has no times. Its `wait` gives one: fio's HOWTO calls it microseconds since the last
+//! `wait`, but fio sleeps until so many *milliseconds* after its start (`read_iolog_get` in
+//! iolog.c; measured with fio 3.33), so that is what it means here. Requests without a `wait`
+//! between them are at one instant.
 
 mod read;
 mod write;

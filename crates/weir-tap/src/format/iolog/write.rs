@@ -1,4 +1,5 @@
-//! Writes fio I/O logs of version 3: the requests of a recording, in order of issue, for `fio --read_iolog`.
+//! Writes fio I/O logs of version 3: the requests of a recording, in order of issue, for
+//! `fio --read_iolog`.
 
 use std::collections::HashMap;
 use std::fs::File;

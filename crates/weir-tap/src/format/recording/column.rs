@@ -1,4 +1,5 @@
-//! Arrow columns of a recording as weir's columns, whichever of the equivalent types a rewriting tool has left them in.
+//! Arrow columns of a recording as weir's columns, whichever of the equivalent types a rewriting
+//! tool has left them in.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -81,7 +82,8 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
     }
 }
 
-/// The symbol of each text. Texts that repeat share their view, so that each is looked up once in a batch.
+/// The symbol of each text. Texts that repeat share their view, so that each is looked up once in a
+/// batch.
 fn texts(array: &ArrayRef) -> Result<Column, String> {
     let Some(texts) = array.as_string_view_opt() else {
         return Err(format!(

@@ -111,8 +111,9 @@ fn metadata_of(input: &Chunks) -> Result<(ArrowReaderMetadata, u64), String> {
     }
 }
 
-/// For each column of the schema, where it will be in what is read; and what is to be read: what the demands name, time and type.
-/// Columns of NULLs only, as pandas writes them, are left out: the Parquet library panics at some.
+/// For each column of the schema, where it will be in what is read; and what is to be read: what
+/// the demands name, time and type. Columns of NULLs only, as pandas writes them, are left out: the
+/// Parquet library panics at some.
 fn columns_to_read(
     metadata: &ArrowReaderMetadata,
     schema: &Schema,
@@ -202,8 +203,9 @@ impl Chunks {
     }
 }
 
-/// The same columns, with texts as views. As dictionaries, which they are written from, columns without any text would be read 30 times
-/// slower (parquet 60: it sorts their NULLs into a dictionary).
+/// The same columns, with texts as views. As dictionaries, which they are written from, columns
+/// without any text would be read 30 times slower (parquet 60: it sorts their NULLs into a
+/// dictionary).
 fn with_texts_as_views(schema: &SchemaRef) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| {
         let is_text = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::LargeUtf8);
@@ -224,8 +226,8 @@ fn with_texts_as_views(schema: &SchemaRef) -> SchemaRef {
     ))
 }
 
-/// Runs the Parquet library on bytes that may be anything. It reports most of what is wrong with them as an error and panics at
-/// some; neither may end more than this file.
+/// Runs the Parquet library on bytes that may be anything. It reports most of what is wrong with
+/// them as an error and panics at some; neither may end more than this file.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => result.map_err(|error| error.to_string()),
@@ -234,7 +236,8 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Strin
 }
 
 impl RecordingTap {
-    /// The next batch of the file, or `None` at its end. A row group that cannot be read is reported and left.
+    /// The next batch of the file, or `None` at its end. A row group that cannot be read is
+    /// reported and left.
     fn read(&mut self) -> Result<Option<RecordBatch>, TapError> {
         loop {
             if self.group >= self.metadata.metadata().num_row_groups() {
@@ -311,7 +314,8 @@ impl RecordingTap {
         Ok(())
     }
 
-    /// The rows that have a time, not before the last one, and a type: time, type and position, in time order.
+    /// The rows that have a time, not before the last one, and a type: time, type and position, in
+    /// time order.
     fn usable(
         &mut self,
         ts: &Column,

@@ -1,4 +1,5 @@
-//! [`RecordingWriter`]: writes batches as a recording that is readable up to the last row group at any moment.
+//! [`RecordingWriter`]: writes batches as a recording that is readable up to the last row group at
+//! any moment.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,8 @@ const WHOLE_FOOTERS_BYTES: usize = 1 << 20;
 /// .. and this part of the file.
 const WHOLE_FOOTERS_SHARE: usize = 8;
 
-/// Numbers that seldom repeat: as differences they are written faster than by way of a dictionary, and are smaller.
+/// Numbers that seldom repeat: as differences they are written faster than by way of a dictionary,
+/// and are smaller.
 const DELTA_CODED: [&str; 8] = [
     "ts",
     "agent_ts",
@@ -123,8 +125,8 @@ impl RecordingWriter {
         Ok(recording)
     }
 
-    /// Writes the row group in hand and a footer, so that what was recorded so far survives a crash of this process. [`Writer::write`]
-    /// does so from time to time.
+    /// Writes the row group in hand and a footer, so that what was recorded so far survives a crash
+    /// of this process. [`Writer::write`] does so from time to time.
     ///
     /// # Errors
     /// When the file cannot be written.
