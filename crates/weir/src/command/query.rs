@@ -21,8 +21,8 @@ use crate::{output, plans, quantity, source};
     weir query --for 10s \"select comm, sum(bytes) from IO group by comm order by 2 desc limit 10\"\n  \
     weir query --from recording.parquet --final --format json \"select op, count(*) from IO group by op\"\n  \
     weir query --device /dev/sda \"select * from IO where latency > 10 ms\"\n\n\
-    `weir streams` lists what can be asked about, `weir functions` with what. A relation (a query with a window or an aggregate) is drawn in\n\
-    place on a terminal; in a pipe its deltas are written as they happen, or with --final what it holds at the end.")]
+    `weir streams` lists what can be asked about, `weir functions` with what. A relation (a query with a\n\
+    window or an aggregate) is drawn in place on a terminal; in a pipe its deltas are written as they happen, or with --final what it holds at the end.")]
 pub struct QueryArgs {
     #[command(flatten)]
     question: QuestionArgs,

@@ -25,8 +25,8 @@ static DOC: FunctionDoc = FunctionDoc {
     signature: "histogram(x [, limit, ..])",
     summary: "how many values each bucket holds, by upper limit; empty buckets are left out",
     details: "A bucket holds the values up to its limit and above the one before, negative ones too. Without limits these are 0 and the powers of two. \
-              With limits, ascending constants, what is above the last comes at the end under NULL; that is the rule of `vscsiStats` (Ahmad 2007), which prints \
-              the last limit twice. Limits may have units: `histogram(latency, 100 us, 1 ms, 10 ms)`. Of no values it is NULL.",
+              With limits, ascending constants, what is above the last comes at the end under NULL; that \
+              is the rule of `vscsiStats` (Ahmad 2007), which prints the last limit twice. Limits may have units: `histogram(latency, 100 us, 1 ms, 10 ms)`. Of no values it is NULL.",
     examples: &[
         Example {
             call: "histogram(x)",
