@@ -13,6 +13,7 @@ use weir_model::{Batch, Shape};
 
 use super::eval::may_fail;
 use super::gather::take_batch;
+use super::join::own_window;
 use super::operator::{Operator, Span, operator};
 use super::to_stream::arrivals;
 use crate::expr::Expr;
@@ -154,6 +155,10 @@ fn is_identity(exprs: &[Expr], width: usize) -> bool {
 
 /// The plans whose deltas an operator needs.
 fn inputs(plan: &Plan) -> Vec<Arc<Plan>> {
+    if let PlanNode::Join { left, right, .. } = &plan.node {
+        let side = |plan: &Arc<Plan>| own_window(plan).map_or(plan, |(stream, _)| stream).clone();
+        return vec![side(left), side(right)];
+    }
     let mut inputs: Vec<Arc<Plan>> = plan.inputs().into_iter().cloned().collect();
     if let PlanNode::ToStream {
         input,

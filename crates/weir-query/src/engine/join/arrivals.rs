@@ -11,15 +11,13 @@ use crate::engine::gather::{take_batch, weights};
 use crate::engine::keys::Keys;
 use crate::function::EvalError;
 
-/// Rows of one side. Where they go in the order in which they came, those that go are not among
-/// them: the side knows which they are.
+/// Rows of one side.
 pub(super) struct Arrivals {
-    /// The position here of each row of the batch, [`NONE`] for those that are not; without, all
-    /// are.
-    positions: Option<Vec<u32>>,
-    /// The weights of all rows of the batch.
+    /// When they come or go.
+    pub ts: ScalarBuffer<i64>,
+    /// How often they come (> 0) or go (< 0).
     pub weights: ScalarBuffer<i64>,
-    /// The rows' values.
+    /// Their values.
     pub columns: Vec<Column>,
     /// Their keys.
     pub keys: Keys,
@@ -32,37 +30,15 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// The position here of row `row` of the batch.
-    pub(super) fn at(&self, row: usize) -> Option<usize> {
-        match &self.positions {
-            None => Some(row),
-            Some(positions) => Some(positions[row] as usize).filter(|_| positions[row] != NONE),
-        }
-    }
-
-    /// Whether the row at a position has a NULL in its key.
-    pub(super) fn is_null(&self, at: usize) -> bool {
-        self.is_null.as_ref().is_some_and(|n| n[at])
+    /// Whether row `row` has a NULL in its key.
+    pub(super) fn is_null(&self, row: usize) -> bool {
+        self.is_null.as_ref().is_some_and(|n| n[row])
     }
 }
 
 impl Join {
     /// Packs the keys of a side's rows, and stores the rows that come.
-    pub(super) fn arrive(&mut self, side: usize, batch: &Batch) -> Result<Arrivals, EvalError> {
-        let all_weights = weights(batch);
-        let leave = self.sides[side].goes_in_order && all_weights.iter().any(|&w| w < 0);
-        let mut positions = None;
-        let mut rows = batch.clone();
-        if leave {
-            let coming = (0..batch.len() as u32).filter(|&row| all_weights[row as usize] > 0);
-            let coming: Vec<u32> = coming.collect();
-            let mut at = vec![NONE; batch.len()];
-            (0..)
-                .zip(&coming)
-                .for_each(|(position, &row)| at[row as usize] = position);
-            positions = Some(at);
-            rows = take_batch(batch, &coming);
-        }
+    pub(super) fn arrive(&mut self, side: usize, rows: Batch) -> Result<Arrivals, EvalError> {
         let view = Rows {
             columns: &rows.columns,
             len: rows.len(),
@@ -74,12 +50,12 @@ impl Join {
         let is_null = any_null(&keys, rows.len());
         let slots = self.store(side, &rows, is_null.as_deref());
         Ok(Arrivals {
-            positions,
-            weights: all_weights,
+            weights: weights(&rows),
             keys: self.packer.pack(&keys, rows.len()),
             is_null,
             slots,
             row_keys: self.sides[side].row_keys(&rows),
+            ts: rows.ts,
             columns: rows.columns,
         })
     }
@@ -91,10 +67,10 @@ impl Join {
         let is_stored = |&row: &u32| {
             rows.weight(row as usize) > 0 || fleeting && is_null.is_some_and(|n| n[row as usize])
         };
-        let stored: Vec<u32> = (0..rows.len() as u32).filter(is_stored).collect();
-        if stored.len() == rows.len() {
+        if rows.weights.is_none() {
             return self.sides[side].store(&rows.columns, rows.len());
         }
+        let stored: Vec<u32> = (0..rows.len() as u32).filter(is_stored).collect();
         let mut slots = vec![NONE; rows.len()];
         let columns = take_batch(rows, &stored).columns;
         let places = self.sides[side].store(&columns, stored.len());

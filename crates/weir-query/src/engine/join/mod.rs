@@ -13,13 +13,14 @@ mod side;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use arrow_buffer::BooleanBuffer;
 use weir_model::{Batch, Column, Type, Value};
 
 use self::arrivals::Arrivals;
 use self::settle::{Event, is_left_only, settle};
 use self::side::{Chain, NONE, Side};
-use super::by_time;
 use super::describe::result_too_big;
 use super::eval::{self, true_rows};
 use super::gather::{concat_batches, take_batch};
@@ -57,6 +58,17 @@ pub(super) struct Pairs {
     slots: [Vec<u32>; 2],
 }
 
+impl Pairs {
+    fn with_capacity(capacity: usize) -> Pairs {
+        let slots = || Vec::with_capacity(capacity);
+        Pairs {
+            ts: Vec::with_capacity(capacity),
+            weights: Vec::with_capacity(capacity),
+            slots: [slots(), slots()],
+        }
+    }
+}
+
 /// Candidate pairs, and what came and went.
 type Found = (Pairs, Vec<Event>);
 
@@ -88,8 +100,9 @@ impl Join {
             residual.visit_columns(&mut |i| shown[i] = true);
         }
         let (left_shown, right_shown) = shown.split_at(left.schema.len());
-        let side =
-            |plan: &Plan, shown: &[bool]| Side::new(&plan.schema, shown, goes_in_order(plan));
+        let side = |plan: &Plan, shown: &[bool]| {
+            Side::new(&plan.schema, shown, own_window(plan).map(|(_, size)| size))
+        };
         let types: Vec<Type> = on.iter().map(|(l, _)| l.ty()).collect();
         let packer = KeyPacker::of_known(&types);
         let (left_on, right_on) = on.iter().cloned().unzip();
@@ -105,51 +118,78 @@ impl Join {
     }
 
     /// Takes both sides' rows in and finds the candidate pairs.
-    fn meet(&mut self, inputs: [&Batch; 2], span: Span) -> Result<Found, EvalError> {
-        let rows = [self.arrive(0, inputs[0])?, self.arrive(1, inputs[1])?];
+    fn meet(&mut self, inputs: [Batch; 2], span: Span) -> Result<Found, EvalError> {
         let pairs_max = span.bytes_max / 64;
-        let mut found = (Pairs::default(), Vec::new());
-        let split = inputs[0].len();
-        for block in by_time::merge(&inputs[0].ts, &inputs[1].ts).chunks(BLOCK_ROWS) {
-            let place = |&at: &u32| match (at as usize).checked_sub(split) {
-                None => (0, at as usize),
-                Some(row) => (1, row),
-            };
-            for side in [0, 1] {
-                let own = block.iter().map(place).filter(|(s, _)| *s == side);
-                self.foresee(side, &rows[side], own.map(|(_, row)| row));
+        let mut found = (
+            Pairs::with_capacity(inputs[0].len() + inputs[1].len()),
+            Vec::new(),
+        );
+        let [left, right] = inputs;
+        let rows = [self.arrive(0, left)?, self.arrive(1, right)?];
+        let mut done = [0, 0];
+        for block in 0.. {
+            if block % BLOCK_ROWS == 0 {
+                self.foresee(&rows, done, span.upto);
             }
-            for (side, row) in block.iter().map(place) {
-                let ts = inputs[side].ts[row];
-                let weight = rows[side].weights[row];
-                match rows[side].at(row) {
-                    None => self.leave(side, ts, -weight, &mut found),
-                    Some(at) if weight > 0 => {
-                        self.come(side, &rows[side], at, ts, weight, &mut found)
-                    }
-                    Some(at) => self.go(side, &rows[side], at, ts, -weight, &mut found),
-                }
-                if found.0.ts.len() > pairs_max {
-                    return Err(result_too_big("the join", span.bytes_max));
-                }
+            let Some((ts, side, comes)) = self.next(&rows, done, span.upto) else {
+                break;
+            };
+            if !comes {
+                self.leave(side, ts, &mut found);
+                continue;
+            }
+            let row = done[side];
+            done[side] += 1;
+            match rows[side].weights[row] {
+                weight @ 1.. => self.come(side, &rows[side], row, ts, weight, &mut found),
+                weight => self.go(side, &rows[side], row, ts, -weight, &mut found),
+            }
+            if found.0.ts.len() > pairs_max {
+                return Err(result_too_big("the join", span.bytes_max));
             }
         }
         Ok(found)
     }
 
-    /// Reads what the next rows of a side will need, which may long have left the processor's
-    /// caches. Row by row, each would wait for memory several times; so the processor fetches for
-    /// all of them at once.
-    fn foresee(&self, side: usize, rows: &Arrivals, block: impl Iterator<Item = usize> + Clone) {
-        self.table
-            .foresee(&rows.keys, block.clone().filter_map(|row| rows.at(row)));
-        let leaving = block.filter(|&row| rows.at(row).is_none()).count();
-        let numbers = self.sides[side].foresee_oldest(leaving);
-        let chains = numbers
-            .iter()
-            .map(|&n| Chain::from_word(self.table.payload(n)[1 - side]));
-        self.sides[1 - side].foresee_chains(chains);
-        self.table.foresee_removal(numbers.iter().copied());
+    /// What happens next: when, on which side, and whether it is the next row or that one leaves by
+    /// itself. `done` rows of each side are done.
+    fn next(
+        &self,
+        rows: &[Arrivals; 2],
+        done: [usize; 2],
+        upto: i64,
+    ) -> Option<(i64, usize, bool)> {
+        let comes = |side: usize| rows[side].ts.get(done[side]).copied();
+        let leaves = |side: usize| self.sides[side].next_leaves().filter(|&ts| ts <= upto);
+        // In one instant what comes is first.
+        let all = [
+            (comes(0), 0, true),
+            (comes(1), 1, true),
+            (leaves(0), 0, false),
+            (leaves(1), 1, false),
+        ];
+        let at = |ts: Option<i64>| ts.map_or(i128::MAX, i128::from);
+        let mut first = all[0];
+        for other in &all[1..] {
+            if at(other.0) < at(first.0) {
+                first = *other;
+            }
+        }
+        first.0.map(|ts| (ts, first.1, first.2))
+    }
+
+    /// Reads what the next rows will need, which may long have left the processor's caches. Row by
+    /// row, each would wait for memory several times; so the processor fetches for all of them at
+    /// once.
+    fn foresee(&self, rows: &[Arrivals; 2], done: [usize; 2], upto: i64) {
+        for side in [0, 1] {
+            let next = done[side]..rows[side].ts.len().min(done[side] + BLOCK_ROWS);
+            self.table.foresee(&rows[side].keys, next);
+            let numbers = self.sides[side].foresee_leaving(BLOCK_ROWS, upto);
+            let chains = numbers.iter().map(|&n| self.chain(n, 1 - side));
+            self.sides[1 - side].foresee_chains(chains);
+            self.table.foresee_removal(numbers.iter().copied());
+        }
     }
 
     /// Where the rows with a row's key are, as a number of the table; [`NONE`] for a NULL in the
@@ -197,6 +237,7 @@ impl Join {
     ) {
         let number = self.number(rows, at);
         let slot = rows.slots[at];
+        let leaves_itself = self.sides[side].stays(slot, ts);
         if number != NONE || self.chains_unknown() {
             self.sides[side].remember(slot, number, weight);
             let mut chain = self.chain(number, side);
@@ -204,7 +245,7 @@ impl Join {
             self.set_chain(number, side, chain);
             self.sides[side].note(rows.row_keys.as_ref(), at, slot);
             self.pair(side, number, ts, slot, weight, found);
-        } else if self.sides[side].goes_in_order {
+        } else if leaves_itself {
             self.sides[side].remember(slot, number, weight);
         } else {
             // It meets nobody, so it is kept only for as long as it takes to show it.
@@ -213,12 +254,10 @@ impl Join {
         self.event(side, ts, slot, weight, true, found);
     }
 
-    /// The oldest row of a side goes.
-    fn leave(&mut self, side: usize, ts: i64, weight: i64, found: &mut Found) {
-        for _ in 0..weight {
-            let (slot, number) = self.sides[side].oldest();
-            self.take_away(side, number, slot, 1, ts, found);
-        }
+    /// The oldest row of a side leaves its window.
+    fn leave(&mut self, side: usize, ts: i64, found: &mut Found) {
+        let (slot, number) = self.sides[side].take_oldest();
+        self.take_away(side, number, slot, 1, ts, found);
     }
 
     /// A row goes that is found by its values.
@@ -334,7 +373,7 @@ impl Join {
         columns
     }
 
-    fn join(&mut self, inputs: [&Batch; 2], span: Span) -> Result<Batch, EvalError> {
+    fn join(&mut self, inputs: [Batch; 2], span: Span) -> Result<Batch, EvalError> {
         let (pairs, events) = self.meet(inputs, span)?;
         if self.kind != JoinKind::Inner {
             let holds = self.holds(&pairs)?;
@@ -365,17 +404,19 @@ impl Join {
     }
 }
 
-/// Whether a relation's rows go in the order in which they came: those of most windows do.
-fn goes_in_order(plan: &Plan) -> bool {
+/// The stream and the size of a window that a join keeps itself: a row's place in the join then
+/// tells when it leaves, and no search is needed when it does.
+pub(super) fn own_window(plan: &Plan) -> Option<(&Arc<Plan>, i64)> {
     match &plan.node {
-        Node::Window { window, .. } => {
-            matches!(
-                window,
-                Window::Now | Window::Range { .. } | Window::Rows { .. }
-            )
-        }
-        Node::Select { input, .. } | Node::Project { input, .. } => goes_in_order(input),
-        _ => false,
+        Node::Window {
+            input,
+            window: Window::Now,
+        } => Some((input, 1)),
+        Node::Window {
+            input,
+            window: Window::Range { size, slide: None },
+        } => Some((input, *size)),
+        _ => None,
     }
 }
 
@@ -420,12 +461,9 @@ fn not_unequal(on: &[(Expr, Expr)], left_columns: usize, residual: Option<&Expr>
 
 impl Operator for Join {
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
-        if inputs.iter().all(|i| i.is_empty()) {
-            return Ok(Vec::new());
-        }
         let left = self.whole(0, inputs[0]);
         let right = self.whole(1, inputs[1]);
-        let out = self.join([&left, &right], span)?;
+        let out = self.join([left, right], span)?;
         for side in &mut self.sides {
             side.slots.recycle();
         }
@@ -435,6 +473,15 @@ impl Operator for Join {
         } else {
             vec![out]
         })
+    }
+
+    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+        let bound = |side: &Side| match (side.leaves(rows_max), side.leaves(0)) {
+            // The instant of row `rows_max` may be that of rows before it: then it is done whole.
+            (Some(at), Some(first)) => (at - 1).max(first),
+            _ => i64::MAX,
+        };
+        self.sides.iter().map(bound).fold(span.upto, i64::min)
     }
 
     fn bytes(&self) -> usize {

@@ -60,10 +60,11 @@ pub(super) struct Side {
     /// How many rows of the other side a row is paired with, by slot, where that matters.
     partners: Vec<i64>,
     types: Vec<Type>,
-    /// Whether rows go in the order in which they came.
-    pub goes_in_order: bool,
-    /// Where that is so: the slots in that order.
+    /// How long rows stay, where the side is a window that the join keeps itself.
+    size: Option<i64>,
+    /// The slots of such rows in the order in which they came, and when they leave.
     queue: VecDeque<u32>,
+    leaves: VecDeque<i64>,
     index: Option<Index>,
     index_wanted: bool,
 }
@@ -98,19 +99,21 @@ struct Index {
 }
 
 impl Side {
-    /// No rows, of this schema. Of each column `shown` says whether the result needs it. To find a
-    /// row by its values, which is not necessary where rows go in order, all columns are kept.
-    pub(super) fn new(schema: &Schema, shown: &[bool], goes_in_order: bool) -> Side {
+    /// No rows, of this schema. With a `size` they are those of a stream, and each stays so long.
+    /// Of each column `shown` says whether the result needs it; to find a row by its values, which
+    /// is necessary without a size, all columns are kept.
+    pub(super) fn new(schema: &Schema, shown: &[bool], size: Option<i64>) -> Side {
         let kept = shown.iter().copied().enumerate();
-        let kept: Vec<(usize, bool)> = kept.filter(|&(_, shown)| shown || !goes_in_order).collect();
+        let kept: Vec<(usize, bool)> = kept.filter(|&(_, shown)| shown || size.is_none()).collect();
         Side {
             slots: Slots::of_types(kept.iter().map(|&(i, _)| schema[i].ty)),
             kept,
             links: Vec::new(),
             partners: Vec::new(),
             types: schema.fields.iter().map(|f| f.ty).collect(),
-            goes_in_order,
+            size,
             queue: VecDeque::new(),
+            leaves: VecDeque::new(),
             index: None,
             index_wanted: false,
         }
@@ -169,29 +172,53 @@ impl Side {
             number,
             ..UNLINKED
         };
-        if self.goes_in_order {
-            debug_assert_eq!(weight, 1, "a window's rows come one by one");
-            self.queue.push_back(slot);
-        }
     }
 
-    /// Takes out of the queue the row that came first of all, where rows go in that order; its slot
-    /// and the number of its key.
-    pub(super) fn oldest(&mut self) -> (u32, u32) {
+    /// Notes when a row that came at `ts` will leave, where the side knows; false where it does
+    /// not.
+    pub(super) fn stays(&mut self, slot: u32, ts: i64) -> bool {
+        let Some(size) = self.size else { return false };
+        // A row that would leave after the end of time never does.
+        if let Some(leaves) = ts.checked_add(size) {
+            self.queue.push_back(slot);
+            self.leaves.push_back(leaves);
+        }
+        true
+    }
+
+    /// When the row that came first of all leaves, where the side knows.
+    pub(super) fn next_leaves(&self) -> Option<i64> {
+        self.leaves.front().copied()
+    }
+
+    /// When row `index` of those that leave will do so.
+    pub(super) fn leaves(&self, index: usize) -> Option<i64> {
+        self.leaves.get(index).copied()
+    }
+
+    /// Takes that row out of the queue; its slot and the number of its key.
+    pub(super) fn take_oldest(&mut self) -> (u32, u32) {
+        self.leaves.pop_front();
         let slot = self
             .queue
             .pop_front()
-            .expect("a row that goes has come before");
+            .expect("a row that leaves has come before");
         (slot, self.links[slot as usize].number)
     }
 
-    /// Reads what taking the `rows` oldest out will read, all at once; gives the numbers of their
-    /// keys.
-    pub(super) fn foresee_oldest(&self, rows: usize) -> Vec<u32> {
+    /// Reads what taking out at most `rows` rows that leave by `upto` will read, all at once; gives
+    /// the numbers of their keys.
+    pub(super) fn foresee_leaving(&self, rows: usize, upto: i64) -> Vec<u32> {
+        let leaving = self
+            .leaves
+            .iter()
+            .take(rows)
+            .take_while(|&&ts| ts <= upto)
+            .count();
         let number = |&slot: &u32| self.links[slot as usize].number;
         self.queue
             .iter()
-            .take(rows)
+            .take(leaving)
             .map(number)
             .filter(|&n| n != NONE)
             .collect()
@@ -316,6 +343,7 @@ impl Side {
             + self.links.capacity() * size_of::<Link>()
             + self.partners.capacity() * 8
             + self.queue.capacity() * 4
+            + self.leaves.capacity() * 8
             + self.index.as_ref().map_or(0, |i| {
                 i.packer.bytes()
                     + i.table.bytes()
