@@ -18,8 +18,9 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the least value that a share `q` of all values does not exceed, within 1/128 of it",
     details: "`q` is a constant from 0 to 1: 0.99 is the 99th percentile. Keeps the type and the unit of `x`. The values are counted in buckets, \
               128 to each power of two, and the result is the mean of one: less than 0.8 % off, \
-              between the least and the greatest value, and exact for \
-              integers up to 256 and where a bucket holds one value only, as of sizes. A group of latencies takes some 30 kB, however many there are. \
+              between the least and the greatest value, and exact for integers up to 256 \
+              and where a bucket holds one value only, as of sizes. \
+              A group of latencies takes some 30 kB, however many there are. \
               `median` is exact.",
     examples: &[
         Example {
