@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use weir_model::catalog::THESIS_COLUMNS;
@@ -72,7 +73,13 @@ fn the_tests_of_stream_give_its_sample_outputs() {
     let shared = shared.unwrap_or_else(|| repository().join("../shared"));
     let folder = shared.join("data/stream-cql");
     if !folder.exists() {
-        eprintln!("skipped: {test}: {} is absent", folder.display());
+        // Not by `eprintln!`, which the harness keeps to itself.
+        writeln!(
+            std::io::stderr(),
+            "skipped: {test}: {} is absent",
+            folder.display()
+        )
+        .expect("standard error is open");
         return;
     }
     for number in [1, 2, 3, 4, 7] {
@@ -80,7 +87,12 @@ fn the_tests_of_stream_give_its_sample_outputs() {
         let expected = folder.join(format!("test/sample-out/test{number}"));
         let expected = sorted_result(&fs::read_to_string(expected).expect("there is an output"));
         let mut run = input.run(&input.whole());
-        let got = write_result(&run.remove(0));
+        let mut got = write_result(&run.remove(0));
+        if number == 4 {
+            // Test 4 ends in Rstream, and what Rstream gives of the very last instant is not part of a
+            // script's output (`docs/decisions/0006`). Leaving it out is up to whoever runs the script.
+            got.retain(|line| !line.starts_with("[9999]:"));
+        }
         let differs = expected.iter().zip(&got).position(|(a, b)| a != b);
         let at = differs.unwrap_or(expected.len().min(got.len()));
         let line = |lines: &[String]| lines.get(at).cloned().unwrap_or_default();

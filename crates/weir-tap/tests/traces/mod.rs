@@ -1,6 +1,7 @@
 //! What the tests of trace formats share: where the samples are, and everything a tap says at once.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,7 +18,13 @@ pub fn sample(test: &str, path: &str) -> Option<PathBuf> {
     let root = std::env::var_os("WEIR_SHARED").map_or(root, PathBuf::from);
     let file = root.join("data").join(path);
     if !file.exists() {
-        eprintln!("skipped: {test}: {} is absent", file.display());
+        // Not by `eprintln!`, which the harness keeps to itself.
+        writeln!(
+            std::io::stderr(),
+            "skipped: {test}: {} is absent",
+            file.display()
+        )
+        .expect("standard error is open");
         return None;
     }
     Some(file)
@@ -30,7 +37,11 @@ pub fn installed(test: &str, program: &str) -> bool {
         .output()
         .is_ok();
     if !found {
-        eprintln!("skipped: {test}: {program} is not installed");
+        writeln!(
+            std::io::stderr(),
+            "skipped: {test}: {program} is not installed"
+        )
+        .expect("standard error is open");
     }
     found
 }

@@ -11,7 +11,13 @@ use crate::support::{Said, Scratch, interrupt, run, weir};
 fn watchable(test: &str) -> bool {
     let said = run(&["query", "--for", "10ms", "select op from IO"]);
     if said.code == 1 && said.err.contains("live I/O cannot be watched") {
-        eprintln!("skipped: {test}: {}", said.err.trim_end());
+        // Not by `eprintln!`, which the harness keeps to itself.
+        writeln!(
+            std::io::stderr(),
+            "skipped: {test}: {}",
+            said.err.trim_end()
+        )
+        .expect("standard error is open");
         return false;
     }
     said.fine();
@@ -28,11 +34,13 @@ fn on_disk(test: &str, directory: &Path) -> bool {
     let kind = String::from_utf8(kind.stdout).unwrap();
     let disk = !["tmpfs", "ramfs"].contains(&kind.trim());
     if !disk {
-        eprintln!(
+        writeln!(
+            std::io::stderr(),
             "skipped: {test}: {} is on {}",
             directory.display(),
             kind.trim()
-        );
+        )
+        .expect("standard error is open");
     }
     disk
 }
@@ -223,7 +231,11 @@ fn nobody_is_told_what_is_missing() {
     let output = match run {
         Ok(output) if output.status.code() == Some(1) => output,
         other => {
-            eprintln!("skipped: {test}: privileges cannot be dropped here: {other:?}");
+            writeln!(
+                std::io::stderr(),
+                "skipped: {test}: privileges cannot be dropped here: {other:?}"
+            )
+            .expect("standard error is open");
             return;
         }
     };

@@ -1,6 +1,7 @@
 //! Running the binary, and small inputs for it.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -113,6 +114,12 @@ pub fn shared(test: &str, folder: &str) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path.canonicalize().unwrap());
     }
-    eprintln!("skipped: {test}: no sample data at {}", path.display());
+    // Not by `eprintln!`, which the harness keeps to itself.
+    writeln!(
+        std::io::stderr(),
+        "skipped: {test}: no sample data at {}",
+        path.display()
+    )
+    .expect("standard error is open");
     None
 }

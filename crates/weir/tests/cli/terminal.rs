@@ -1,5 +1,6 @@
 //! What a terminal sees, through the pseudo-terminal that script(1) makes.
 
+use std::io::Write as _;
 use std::process::Command;
 
 use crate::support::{Scratch, requests};
@@ -14,7 +15,12 @@ fn on_terminal(test: &str, args: &str) -> Option<String> {
     let output = match script {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("skipped: {test}: script(1) does not run here: {error}");
+            // Not by `eprintln!`, which the harness keeps to itself.
+            writeln!(
+                std::io::stderr(),
+                "skipped: {test}: script(1) does not run here: {error}"
+            )
+            .expect("standard error is open");
             return None;
         }
     };
