@@ -145,7 +145,7 @@ pub struct Clause {
     pub sectors: [u32; 2],
     /// Thread group.
     pub pid: [u32; 2],
-    /// The tests in use, of [`test`].
+    /// The tests in use, of `test`.
     pub tests: u32,
     /// A bit per operation.
     pub ops: u8,

@@ -11,7 +11,7 @@
 //!    completion.
 //! 5. [`replay`] gives each demand the rows and columns it wants.
 //!
-//! A [`recording`] skips steps 2 to 4: it holds rows already. [`write`] is the other direction.
+//! A [`recording`] skips steps 2 to 4: it holds rows already. [`mod@write`] is the other direction.
 //! Nothing here allocates by a length that a file claims.
 
 use std::path::{Path, PathBuf};

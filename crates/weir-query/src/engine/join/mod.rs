@@ -4,7 +4,7 @@
 //!    that the other side has at that moment with the same key: candidate pairs. One hash table
 //!    holds the keys of both sides.
 //! 2. The residual condition is evaluated for all candidate pairs of a step at once.
-//! 3. For an inner join these are the result. For the others [`settle`] goes through them in order
+//! 3. For an inner join these are the result. For the others [`mod@settle`] goes through them in order
 //!    and sees to rows without partner.
 
 mod arrivals;
