@@ -5,7 +5,8 @@
 //! wanted.
 
 use weir_model::{
-    Clause, Declaration, EventKind, KernelField, Op, Predicate, SECTOR_BYTES, Symbol, Test, Value,
+    Clause, Declaration, EventKind, KernelField, Op, Predicate, SECTOR_BYTES, Symbol, Test, Type,
+    Value,
 };
 
 use crate::expr::{BinaryOp, Expr, UnaryOp};
@@ -195,7 +196,11 @@ struct Linear {
 /// The kernel's field behind a column, or a positive multiple of it.
 fn number_field(expr: &Expr, source: &Declaration) -> Option<Linear> {
     match expr {
-        Expr::Column { index, .. } => {
+        Expr::Column {
+            index,
+            ty: Type::Int,
+            ..
+        } => {
             let name = &source.schema[*index].name;
             // Bytes are sectors times 512, always.
             let (name, factor) = match name.as_str() {
@@ -234,7 +239,7 @@ fn number_field(expr: &Expr, source: &Declaration) -> Option<Linear> {
             let factor = factor.checked_mul(constant).filter(|f| *f > 0)?;
             Some(Linear { field, factor })
         }
-        Expr::Cast { expr, ty, .. } if ty.is_numeric() && expr.ty() == weir_model::Type::Int => {
+        Expr::Cast { expr, ty, .. } if ty.is_numeric() && expr.ty() == Type::Int => {
             number_field(expr, source)
         }
         _ => None,
