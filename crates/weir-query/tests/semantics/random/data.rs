@@ -5,9 +5,26 @@ use std::sync::Arc;
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
 
 use super::choices::Choices;
+use super::grammar::{Kind, Vocabulary};
 use crate::support::Row;
 use crate::support::feed::Event;
 use crate::support::history::Element;
+
+/// The names of the sources and their columns.
+pub static VOCABULARY: Vocabulary = Vocabulary {
+    streams: ["s", "u"],
+    relation: Some("r"),
+    columns: &[
+        ("a", Kind::Int),
+        ("b", Kind::Int),
+        ("t", Kind::Text),
+        ("f", Kind::Float),
+        ("g", Kind::Bool),
+        ("w", Kind::Time),
+    ],
+    texts: ["x", "y", ""],
+    keys: ["a", "t", "a, t"],
+};
 
 /// The sources that random queries read: two streams and a relation, with the same columns.
 pub fn catalog() -> Catalog {

@@ -7,6 +7,7 @@ mod choices;
 mod data;
 mod grammar;
 mod lives;
+mod placement;
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -87,7 +88,7 @@ struct Query {
 
 impl Query {
     fn write(numbers: &[u32]) -> Query {
-        Query::compile(&Grammar::new(&mut Choices::new(numbers)).query())
+        Query::compile(&Grammar::new(&mut Choices::new(numbers), &data::VOCABULARY).query())
     }
 
     fn compile(text: &str) -> Query {

@@ -81,7 +81,7 @@ impl Grammar<'_, '_> {
     pub(super) fn literal(&mut self, kind: Kind) -> String {
         match kind {
             Kind::Int => self.choices.one(&["1", "0", "2"]).into(),
-            Kind::Text => self.choices.one(&["'x'", "'y'", "''"]).into(),
+            Kind::Text => format!("'{}'", self.choices.one(&self.words.texts)),
             Kind::Float | Kind::Opaque => self.choices.one(&["0.5", "1.0"]).into(),
             Kind::Bool => self.choices.one(&["true", "false"]).into(),
             Kind::Time => format!("CAST({} AS timestamp)", self.choices.one(&[6, 5])),

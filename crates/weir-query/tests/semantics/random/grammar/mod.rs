@@ -18,15 +18,19 @@ pub enum Kind {
     Opaque,
 }
 
-/// The columns of every source.
-const COLUMNS: [(&str, Kind); 6] = [
-    ("a", Kind::Int),
-    ("b", Kind::Int),
-    ("t", Kind::Text),
-    ("f", Kind::Float),
-    ("g", Kind::Bool),
-    ("w", Kind::Time),
-];
+/// The names that queries are made of.
+pub struct Vocabulary {
+    /// Streams with the columns below.
+    pub streams: [&'static str; 2],
+    /// A relation with the columns below.
+    pub relation: Option<&'static str>,
+    /// What each has, and perhaps more.
+    pub columns: &'static [(&'static str, Kind)],
+    /// Texts to compare with.
+    pub texts: [&'static str; 3],
+    /// Lists of columns that rows may have in common.
+    pub keys: [&'static str; 3],
+}
 
 /// A query with a name.
 struct View {
@@ -38,15 +42,17 @@ struct View {
 /// Writes queries by `choices`.
 pub struct Grammar<'a, 'b> {
     choices: &'a mut Choices<'b>,
+    words: &'static Vocabulary,
     names: usize,
     views: Vec<View>,
 }
 
 impl<'a, 'b> Grammar<'a, 'b> {
     /// A grammar without views yet.
-    pub fn new(choices: &'a mut Choices<'b>) -> Grammar<'a, 'b> {
+    pub fn new(choices: &'a mut Choices<'b>, words: &'static Vocabulary) -> Grammar<'a, 'b> {
         Grammar {
             choices,
+            words,
             names: 0,
             views: Vec::new(),
         }
@@ -80,8 +86,11 @@ impl<'a, 'b> Grammar<'a, 'b> {
         let name = format!("v{}", self.views.len());
         let is_stream = self.choices.once_in(2);
         let (query, kinds) = if is_stream {
-            let source = self.choices.one(&["s", "u"]);
-            let columns = COLUMNS.map(|(column, kind)| (column.to_string(), kind));
+            let source = self.choices.one(&self.words.streams);
+            let columns = self.words.columns.iter();
+            let columns: Vec<_> = columns
+                .map(|(column, kind)| (column.to_string(), *kind))
+                .collect();
             let condition = self.condition(&columns, 1);
             let kinds = self.kinds(&columns);
             let values = kinds.iter().map(|kind| self.value(&columns, *kind, 1));

@@ -1,6 +1,6 @@
 //! Random tables in FROM: sources and views under windows, subqueries, joins.
 
-use super::{COLUMNS, Grammar, Kind};
+use super::{Grammar, Kind};
 
 /// A table in FROM, and its columns.
 pub(super) struct Table {
@@ -52,7 +52,7 @@ impl Grammar<'_, '_> {
                 2 => from.text += &format!(" CROSS JOIN {}", next.text),
                 7 if using => {
                     let kind = self.choices.one(&kinds[..3]);
-                    let columns = self.choices.one(&["a", "t", "a, t"]);
+                    let columns = self.choices.one(&self.words.keys);
                     from.text += &format!(" {kind} {} USING ({columns})", next.text);
                 }
                 _ => {
@@ -92,8 +92,8 @@ impl Grammar<'_, '_> {
         let name = format!("x{}", self.names);
         self.names += 1;
         match self.choices.pick(11) {
-            1 | 4..=6 => self.source("u", &name),
-            7 => self.source("r", &name),
+            1 | 4..=6 => self.stream(self.words.streams[1], &name),
+            7 if self.words.relation.is_some() => self.relation_source(&name),
             8 if depth > 0 => {
                 let (query, kinds) = self.relation(depth - 1, None);
                 derived(&name, format!("({query})"), &kinds)
@@ -114,25 +114,32 @@ impl Grammar<'_, '_> {
                 let view = &self.views[view];
                 derived(&name, format!("{}{window}", view.name), &view.kinds)
             }
-            _ => self.source("s", &name),
+            _ => self.stream(self.words.streams[0], &name),
         }
     }
 
-    fn source(&mut self, source: &str, name: &str) -> Table {
-        let window = match source {
-            "r" => String::new(),
-            _ => {
-                let keys = self.choices.one(&["a", "t", "a, t", "g"]);
-                self.window(keys)
-            }
-        };
-        let column = |(column, kind)| (format!("{name}.{column}"), kind);
+    fn stream(&mut self, source: &str, name: &str) -> Table {
+        let keys = self.choices.one(&self.words.keys);
+        let window = self.window(keys);
+        // From a partitioned window equal values may leave in another order than they came.
+        let ordered = !window.contains("Partition");
+        self.source(format!("{source}{window}"), name, ordered)
+    }
+
+    fn relation_source(&mut self, name: &str) -> Table {
+        let relation = self.words.relation.expect("there is one");
+        self.source(relation.to_string(), name, false)
+    }
+
+    fn source(&self, text: String, name: &str, ordered: bool) -> Table {
+        let columns = self.words.columns.iter();
         Table {
-            text: format!("{source}{window} AS {name}"),
-            columns: COLUMNS.map(column).to_vec(),
+            text: format!("{text} AS {name}"),
+            columns: columns
+                .map(|(column, kind)| (format!("{name}.{column}"), *kind))
+                .collect(),
             is_source: true,
-            // From a partitioned window equal values may leave in another order than they came.
-            ordered: source != "r" && !window.contains("Partition"),
+            ordered,
         }
     }
 
