@@ -36,6 +36,8 @@ pub(super) struct Node {
     pub error: Option<EvalError>,
     /// How many edges and queries lead here.
     users: usize,
+    /// The position of the last operator that reads its deltas, or its own.
+    last_reader: usize,
     /// About how many bytes its state takes.
     pub bytes: usize,
 }
@@ -289,7 +291,11 @@ impl Graph {
         let node = self.nodes.len();
         self.index.insert(key.clone(), node);
         let (plan, born, wanted) = key;
+        for edge in &inputs {
+            self.nodes[edge.node].last_reader = node;
+        }
         self.nodes.push(Node {
+            last_reader: node,
             plan,
             born,
             wanted,
@@ -349,6 +355,13 @@ impl Graph {
         for edge in inputs.chain(kept) {
             edge.node = positions[edge.node];
         }
+        for i in 0..self.nodes.len() {
+            self.nodes[i].last_reader = i;
+            for input in 0..self.nodes[i].inputs.len() {
+                let read = self.nodes[i].inputs[input].node;
+                self.nodes[read].last_reader = i;
+            }
+        }
         let positions = self.nodes.iter().enumerate();
         self.index = positions
             .map(|(i, n)| ((n.plan.clone(), n.born, n.wanted.clone()), i))
@@ -400,47 +413,45 @@ impl Graph {
         }
     }
 
-    /// Moves every operator over the instants of `span`; their deltas are in [`Node::out`] then.
-    pub(super) fn step(&mut self, span: Span, sources: &mut dyn Sources) {
-        for i in 0..self.nodes.len() {
-            let (before, rest) = self.nodes.split_at_mut(i);
-            let node = &mut rest[0];
-            match &mut node.kind {
-                Kind::Source(source) => node.out = sources.take(*source, span.upto),
-                Kind::Operator(operator) => {
-                    let failed = node
-                        .inputs
-                        .iter()
-                        .find_map(|e| before[e.node].error.as_ref());
-                    if let Some(error) = failed {
-                        node.error = Some(error.clone());
-                        continue;
-                    }
-                    let seen: Vec<Option<Vec<Batch>>> = node
-                        .inputs
-                        .iter_mut()
-                        .map(|e| e.hide(&before[e.node].out))
-                        .collect();
-                    let inputs: Vec<&[Batch]> = node
-                        .inputs
-                        .iter()
-                        .zip(&seen)
-                        .map(|(e, seen)| seen.as_deref().unwrap_or(&before[e.node].out))
-                        .collect();
-                    match operator.step(&inputs, span) {
-                        Ok(out) => node.out = out,
-                        Err(error) => node.error = Some(error),
-                    }
-                    node.bytes = operator.bytes();
-                }
+    /// Moves one operator, whose inputs have been moved, over the instants of `span`; its deltas are
+    /// in [`Node::out`] then.
+    pub(super) fn step(&mut self, position: usize, span: Span, sources: &mut dyn Sources) {
+        let (before, rest) = self.nodes.split_at_mut(position);
+        let node = &mut rest[0];
+        let operator = match &mut node.kind {
+            Kind::Source(source) => {
+                node.out = sources.take(*source, span.upto);
+                return;
             }
+            Kind::Operator(operator) => operator,
+        };
+        let failed = |e: &Edge| before[e.node].error.clone();
+        if let Some(error) = node.inputs.iter().find_map(failed) {
+            node.error = Some(error);
+            return;
         }
+        let seen = node.inputs.iter_mut().map(|e| e.hide(&before[e.node].out));
+        let seen: Vec<Option<Vec<Batch>>> = seen.collect();
+        let inputs = node.inputs.iter().zip(&seen);
+        let inputs = inputs.map(|(e, seen)| seen.as_deref().unwrap_or(&before[e.node].out));
+        match operator.step(&inputs.collect::<Vec<_>>(), span) {
+            Ok(out) => node.out = out,
+            Err(error) => node.error = Some(error),
+        }
+        node.bytes = operator.bytes();
     }
 
-    /// Forgets the deltas of the step.
-    pub(super) fn clear(&mut self) {
-        for node in &mut self.nodes {
-            node.out.clear();
+    /// Forgets deltas that nobody reads after the operator at `position`, so that the next operators
+    /// find their memory still warm.
+    pub(super) fn forget(&mut self, position: usize) {
+        let (before, rest) = self.nodes.split_at_mut(position);
+        if rest[0].last_reader == position {
+            rest[0].out = Vec::new();
+        }
+        for edge in &rest[0].inputs {
+            if before[edge.node].last_reader == position {
+                before[edge.node].out = Vec::new();
+            }
         }
     }
 

@@ -49,7 +49,7 @@ use std::sync::Arc;
 use weir_model::{Batch, Declaration, Shape};
 
 use self::consolidate::{Consolidate, is_net};
-use self::graph::{Birth, Edge, Graph, Sources};
+use self::graph::{Birth, Edge, Graph, Node, Sources};
 use self::operator::Span;
 use self::source::Source;
 use crate::function::EvalError;
@@ -140,6 +140,8 @@ pub struct Engine {
     sources: Vec<Source>,
     graph: Graph,
     queries: Vec<Query>,
+    /// The positions of the queries that read each operator of the graph.
+    readers: Vec<Vec<usize>>,
     now: i64,
     queries_ever: u32,
     epoch: u64,
@@ -166,6 +168,7 @@ impl Engine {
             sources: Vec::new(),
             graph: Graph::default(),
             queries: Vec::new(),
+            readers: Vec::new(),
             now: i64::MIN,
             queries_ever: 0,
             epoch: 0,
@@ -192,6 +195,8 @@ impl Engine {
         let net = plan.shape == Shape::Stream || is_net(&plan);
         let consolidate = (!net).then(|| Consolidate::new(&plan.schema));
         let below = self.graph.below(edge.node);
+        self.readers.resize(self.graph.nodes.len(), Vec::new());
+        self.readers[edge.node].push(self.queries.len());
         self.queries.push(Query {
             id,
             edge,
@@ -215,9 +220,7 @@ impl Engine {
             now: self.now,
         };
         self.graph.release(query.edge, kept, &mut sources);
-        for query in &mut self.queries {
-            query.below = self.graph.below(query.edge.node);
-        }
+        self.find_readers();
     }
 
     /// Makes a source known before a query names it, so that the content of a relation is kept from
@@ -255,11 +258,15 @@ impl Engine {
                 sources: &mut self.sources,
                 now: self.now,
             };
-            self.graph.step(span, &mut sources);
+            for position in 0..self.graph.nodes.len() {
+                self.graph.step(position, span, &mut sources);
+                for &query in &self.readers[position] {
+                    self.queries[query].give(&self.graph.nodes[position], emit);
+                }
+                self.graph.forget(position);
+            }
             self.now = span.upto;
-            let ended = self.give(span, emit);
-            self.graph.clear();
-            for query in ended {
+            for query in self.ended(span, emit) {
                 self.remove(query);
             }
         }
@@ -351,47 +358,20 @@ impl Engine {
         span
     }
 
-    /// Hands out what the queries have made of a span, and says which of them have come to their
-    /// end.
-    fn give(&mut self, span: Span, emit: &mut dyn FnMut(Output)) -> Vec<QueryId> {
+    /// Which queries have come to their end in a span, by failing or by holding too much.
+    fn ended(&mut self, span: Span, emit: &mut dyn FnMut(Output)) -> Vec<QueryId> {
         let mut ended = Vec::new();
         for query in &mut self.queries {
-            let node = &self.graph.nodes[query.edge.node];
-            if let Some(error) = &node.error {
-                emit(Output::Failed {
-                    query: query.id,
-                    error: error.clone(),
-                });
-                ended.push(query.id);
-                continue;
-            }
-            let seen = query.edge.hide(&node.out);
-            let rows = seen.as_deref().unwrap_or(&node.out);
-            let net;
-            let rows = match &mut query.consolidate {
-                Some(consolidate) => {
-                    net = consolidate.net(rows);
-                    &net[..]
-                }
-                None => rows,
-            };
-            for batch in rows.iter().filter(|b| !b.is_empty()) {
-                query.rows_out += batch.len() as u64;
-                emit(Output::Rows {
-                    query: query.id,
-                    batch: batch.clone(),
-                });
-            }
-            let bytes: usize = query.below.iter().map(|&n| self.graph.nodes[n].bytes).sum();
+            let nodes = query.below.iter().map(|&n| &self.graph.nodes[n]);
+            let bytes: usize = nodes.clone().map(|n| n.bytes).sum();
             query.bytes = bytes + query.consolidate.as_ref().map_or(0, Consolidate::bytes);
-            if query.bytes > span.bytes_max {
-                let largest = query
-                    .below
-                    .iter()
-                    .map(|&n| &self.graph.nodes[n])
-                    .max_by_key(|n| n.bytes);
-                let largest = largest.expect("a query has at least one node");
-                let error = describe::too_big(&largest.plan, largest.bytes, span.bytes_max);
+            let failed = self.graph.nodes[query.edge.node].error.clone();
+            let error = failed.or_else(|| {
+                let largest = nodes.max_by_key(|n| n.bytes)?;
+                let too_big = query.bytes > span.bytes_max;
+                too_big.then(|| describe::too_big(&largest.plan, largest.bytes, span.bytes_max))
+            });
+            if let Some(error) = error {
                 emit(Output::Failed {
                     query: query.id,
                     error,
@@ -400,6 +380,38 @@ impl Engine {
             }
         }
         ended
+    }
+
+    /// Notes which queries read which operator, and what they need.
+    fn find_readers(&mut self) {
+        self.readers = vec![Vec::new(); self.graph.nodes.len()];
+        for (at, query) in self.queries.iter_mut().enumerate() {
+            self.readers[query.edge.node].push(at);
+            query.below = self.graph.below(query.edge.node);
+        }
+    }
+}
+
+impl Query {
+    /// Hands out what has come of a span.
+    fn give(&mut self, node: &Node, emit: &mut dyn FnMut(Output)) {
+        if node.error.is_some() {
+            return;
+        }
+        let seen = self.edge.hide(&node.out);
+        let rows = seen.as_deref().unwrap_or(&node.out);
+        let net = self
+            .consolidate
+            .as_mut()
+            .map(|consolidate| consolidate.net(rows));
+        let rows = net.as_deref().unwrap_or(rows);
+        for batch in rows.iter().filter(|b| !b.is_empty()) {
+            self.rows_out += batch.len() as u64;
+            emit(Output::Rows {
+                query: self.id,
+                batch: batch.clone(),
+            });
+        }
     }
 }
 
