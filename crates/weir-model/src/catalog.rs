@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::event::{io_schema, iostream_schema};
+use crate::inventory::{BlockDevice, Disk, Row, Vm};
 use crate::{Field, Schema, Type, Unit};
 
 /// Stream or relation.
@@ -45,13 +46,15 @@ pub const THESIS_COLUMNS: [&str; 10] = [
 impl Catalog {
     /// The sources that are always there.
     pub fn builtin() -> Catalog {
-        let stream = |name: &str, schema: Schema, doc: &str| Declaration {
+        let source = |name: &str, shape, schema: Schema, doc: &str| Declaration {
             name: name.into(),
-            shape: Shape::Stream,
+            shape,
             schema: Arc::new(schema),
             star: None,
             doc: doc.into(),
         };
+        let stream = |name, schema, doc| source(name, Shape::Stream, schema, doc);
+        let relation = |name, schema, doc| source(name, Shape::Relation, schema, doc);
         Catalog {
             declarations: vec![
                 stream(
@@ -68,6 +71,21 @@ impl Catalog {
                     "weir",
                     weir_schema(),
                     "the system about itself: events in, out and lost, by place and cause",
+                ),
+                relation(
+                    Vm::RELATION,
+                    Vm::schema(),
+                    "the host's VMs, containers, and processes declared to be VMs",
+                ),
+                relation(
+                    Disk::RELATION,
+                    Disk::schema(),
+                    "the virtual disks of the VMs, and where each lies on the host",
+                ),
+                relation(
+                    BlockDevice::RELATION,
+                    BlockDevice::schema(),
+                    "the host's block devices, each with those that it lies on",
                 ),
             ],
         }

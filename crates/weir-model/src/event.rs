@@ -153,6 +153,8 @@ pub struct Event {
     pub error: Option<i64>,
     /// How many further bios were merged into the request.
     pub merges: Option<i64>,
+    /// First sector on the virtual disk, where `sector` counts on the host's device.
+    pub vsector: Option<i64>,
 }
 
 impl Event {
@@ -186,6 +188,7 @@ impl Event {
             flags: None,
             error: None,
             merges: None,
+            vsector: None,
         }
     }
 }
@@ -337,6 +340,13 @@ fn event_columns() -> Vec<(Field, Get<Event>)> {
                 .nullable()
                 .doc("how many further bios were merged into the request"),
             Int(|e| e.merges),
+        ),
+        (
+            Field::new("vsector", T::Int)
+                .unit(Unit::Sectors)
+                .nullable()
+                .doc("first sector on the virtual disk; NULL where it is not known"),
+            Int(|e| e.vsector),
         ),
     ]
 }

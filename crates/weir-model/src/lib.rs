@@ -8,6 +8,7 @@ pub mod batch;
 pub mod catalog;
 pub mod demand;
 pub mod event;
+pub mod inventory;
 pub mod schema;
 pub mod symbol;
 pub mod types;

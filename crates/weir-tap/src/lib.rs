@@ -11,6 +11,8 @@ use weir_model::{Batch, Nanos, Symbol};
 pub mod ebpf;
 pub mod error;
 pub mod format;
+pub mod inventory;
+pub mod live;
 
 pub use error::TapError;
 

@@ -203,10 +203,10 @@ fn events(wanted: Vec<Wanted>, args: &SourceArgs, stop: &Stop) -> Result<Vec<Inp
         });
         group.1.push(demand);
     }
-    let opened = groups
-        .into_iter()
-        .map(|(source, demands, outlets)| source::input(&source, args, &demands, outlets));
-    let inputs: Result<Vec<Input>, Failure> = opened.collect();
+    let mut inputs = Vec::new();
+    for (source, demands, outlets) in groups {
+        inputs.extend(source::inputs(&source, args, &demands, outlets)?);
+    }
     source::begin(args, stop);
-    inputs
+    Ok(inputs)
 }

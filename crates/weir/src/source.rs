@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use weir_model::{Demand, Nanos};
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
+use weir_tap::live::LiveTap;
 use weir_tap::{Tap, TapError, format};
 
 use crate::failure::Failure;
@@ -106,30 +107,42 @@ impl Source {
 /// # Errors
 /// When a file cannot be read or its format is unknown, or the host does not let us watch it.
 pub fn open(args: &SourceArgs, demands: &[Demand], stop: &Stop) -> Result<Vec<Input>, Failure> {
-    let sources = match demands.is_empty() {
-        true => Vec::new(),
-        false => args.sources(),
-    };
-    let open = |source: &Source| {
-        let outlets = demands.iter().enumerate().map(outlet).collect();
-        input(source, args, demands, outlets)
-    };
-    let inputs = sources.iter().map(open).collect();
+    let mut inputs = Vec::new();
+    if !demands.is_empty() {
+        for source in args.sources() {
+            let outlets = demands.iter().enumerate().map(outlet).collect();
+            inputs.extend(self::inputs(&source, args, demands, outlets)?);
+        }
+    }
     begin(args, stop);
-    inputs
+    Ok(inputs)
 }
 
-/// Opens one source for `demands`, whose rows go through `outlets`.
+/// Opens one source for `demands`, whose rows go through `outlets`: a file is one tap, the host has
+/// one for each kind of stream.
 ///
 /// # Errors
 /// As [`open`].
-pub fn input(
+pub fn inputs(
     source: &Source,
     args: &SourceArgs,
     demands: &[Demand],
     outlets: Vec<Outlet>,
-) -> Result<Input, Failure> {
-    let tap = tap(source, args, demands)?;
+) -> Result<Vec<Input>, Failure> {
+    let input = |tap: Box<dyn Tap>, outlets| Input {
+        tap,
+        live: *source == Source::Live,
+        span_ns: args.span_ns(),
+        outlets,
+    };
+    let Source::File(path) = source else {
+        let share = |share: Share| {
+            let outlets = share.outlets(&outlets);
+            Ok(input(live(share, args)?, outlets))
+        };
+        return shares(demands)?.into_iter().map(share).collect();
+    };
+    let tap = file(path, args, demands)?;
     if tap.responses_assumed()
         && demands
             .iter()
@@ -139,12 +152,52 @@ pub fn input(
             "weir: {source}: the trace has no responses; each request counts as finished when it was issued, without latency"
         ));
     }
-    Ok(Input {
-        tap,
-        live: *source == Source::Live,
-        span_ns: args.span_ns(),
-        outlets,
-    })
+    Ok(vec![input(tap, outlets)])
+}
+
+/// What one of the host's taps has to serve.
+struct Share {
+    tap: &'static LiveTap,
+    demands: Vec<Demand>,
+    /// The positions of those demands among all.
+    positions: Vec<usize>,
+}
+
+impl Share {
+    /// The outlets for its demands, which it counts from 0.
+    fn outlets(&self, outlets: &[Outlet]) -> Vec<Outlet> {
+        let own = |outlet: &Outlet| {
+            let demand = self.positions.iter().position(|p| *p == outlet.demand)?;
+            Some(Outlet {
+                demand,
+                ..outlet.clone()
+            })
+        };
+        outlets.iter().filter_map(own).collect()
+    }
+}
+
+/// The host's taps that serve `demands`, each with its own.
+fn shares(demands: &[Demand]) -> Result<Vec<Share>, TapError> {
+    let mut shares: Vec<Share> = Vec::new();
+    for (position, demand) in demands.iter().enumerate() {
+        let tap = LiveTap::of(&demand.stream).ok_or_else(|| TapError::Unavailable {
+            what: format!("`{}` is not to be had live", demand.stream),
+            remedy: "--from FILE asks a recording".into(),
+        })?;
+        let known = shares.iter().position(|s| std::ptr::eq(s.tap, tap));
+        let at = known.unwrap_or_else(|| {
+            shares.push(Share {
+                tap,
+                demands: Vec::new(),
+                positions: Vec::new(),
+            });
+            shares.len() - 1
+        });
+        shares[at].demands.push(demand.clone());
+        shares[at].positions.push(position);
+    }
+    Ok(shares)
 }
 
 /// Gives up all rights once everything is open and before any thread starts, if there was live I/O
@@ -176,21 +229,6 @@ fn outlet((demand, wanted): (usize, &Demand)) -> Outlet {
     }
 }
 
-/// The tap of one source.
-///
-/// # Errors
-/// As [`open`].
-pub fn tap(
-    source: &Source,
-    args: &SourceArgs,
-    demands: &[Demand],
-) -> Result<Box<dyn Tap>, TapError> {
-    match source {
-        Source::Live => live(args, demands),
-        Source::File(path) => file(path, args, demands),
-    }
-}
-
 /// The tap of a trace file.
 ///
 /// # Errors
@@ -203,11 +241,8 @@ pub fn file(path: &Path, args: &SourceArgs, demands: &[Demand]) -> Result<Box<dy
     format::open(path, demands, options)
 }
 
-/// The live tap.
-///
-/// # Errors
-/// When the host does not let us watch it.
-pub fn live(args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
+/// One of the host's taps.
+fn live(share: Share, args: &SourceArgs) -> Result<Box<dyn Tap>, TapError> {
     let devices = match (args.device.is_empty(), args.stacked) {
         (false, _) => DeviceChoice::Named(args.device.clone()),
         (true, true) => DeviceChoice::All,
@@ -217,14 +252,13 @@ pub fn live(args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, TapEr
         devices,
         ..LiveOptions::default()
     };
-    let tap = ebpf::open(demands, &options).map_err(|error| match error {
+    (share.tap.open)(&share.demands, &options).map_err(|error| match error {
         TapError::Unavailable { what, remedy } => TapError::Unavailable {
             what: format!("live I/O cannot be watched: {what}"),
             remedy: format!("{remedy}; --from FILE asks a recording"),
         },
         other => other,
-    })?;
-    Ok(Box::new(tap))
+    })
 }
 
 /// What the sources do in place of the engine, one line each; of a source that cannot be opened,
@@ -233,9 +267,10 @@ pub fn describe(args: &SourceArgs, demands: &[Demand]) -> Vec<String> {
     if demands.is_empty() {
         return Vec::new();
     }
-    let describe = |source: &Source| match tap(source, args, demands) {
-        Ok(tap) => tap.describe(),
-        Err(error) => vec![error.to_string()],
+    let describe = |source: &Source| match inputs(source, args, demands, Vec::new()) {
+        Ok(inputs) => inputs.iter().flat_map(|i| i.tap.describe()).collect(),
+        Err(Failure::Words(text)) => vec![text],
+        Err(Failure::World(error)) => vec![format!("{error:#}")],
     };
     args.sources().iter().flat_map(describe).collect()
 }

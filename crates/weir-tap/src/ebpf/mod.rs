@@ -37,4 +37,4 @@ mod tap;
 pub use devices::DeviceChoice;
 pub use doctor::{Fact, Status, doctor};
 pub use privileges::drop_privileges;
-pub use tap::{BlockTap, LiveOptions, open};
+pub use tap::{BlockTap, LiveOptions, TAP, open};

@@ -20,7 +20,8 @@ use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
 use super::rows::{Drained, Names, Place, Rows, Told};
 use super::tables::{self, Known};
-use crate::{Count, Said, Tap, TapError};
+use crate::live::LiveTap;
+use crate::{Count, RECORDING, Said, Tap, TapError};
 
 /// How the live tap is set up.
 #[derive(Clone, Debug)]
@@ -34,6 +35,13 @@ pub struct LiveOptions {
     /// Tracepoints to do without, as if the kernel lacked them.
     pub without: Vec<String>,
 }
+
+/// The live tap of block I/O.
+pub static TAP: LiveTap = LiveTap {
+    name: "block",
+    streams: &["IO", "IOstream", RECORDING],
+    open: |demands, options| Ok(Box::new(open(demands, options)?)),
+};
 
 /// Most demands of one tap.
 pub const DEMANDS_MAX: usize = 64;

@@ -10,7 +10,7 @@ pub struct Columns {
 }
 
 /// The columns that an event has, in no order.
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 26] = [
     "ts",
     "type",
     "op",
@@ -31,6 +31,7 @@ const NAMES: [&str; 25] = [
     "flags",
     "error",
     "merges",
+    "vsector",
     "wait",
     "service",
     "latency",
@@ -96,6 +97,7 @@ impl Columns {
             flags: text("flags"),
             error: int("error"),
             merges: int("merges"),
+            vsector: int("vsector"),
             ..Event::new(
                 batch.ts[row],
                 kind,

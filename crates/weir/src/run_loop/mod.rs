@@ -60,6 +60,7 @@ pub struct Input {
 }
 
 /// Where the rows of one demand of a tap go.
+#[derive(Clone)]
 pub struct Outlet {
     /// Position in the tap's demands.
     pub demand: usize,

@@ -1,0 +1,439 @@
+//! What a host has: VMs, their disks and the block devices, as rows of the relations `vms`, `disks`
+//! and `devices`.
+
+use crate::{Batch, ColumnBuilder, Field, Nanos, Schema, Symbol, Type, Unit, Value};
+
+/// A VM, a container, or a process that was declared to be one: a row of relation `vms`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vm {
+    /// What column `vm` of an event says. Unique on a host.
+    pub name: Symbol,
+    /// Its UUID or container id.
+    pub uuid: Option<Symbol>,
+    /// What it is.
+    pub kind: VmKind,
+    /// Who says so: the name of the inventory.
+    pub origin: Symbol,
+    /// `running`, `paused` and the like, in the words of its inventory.
+    pub state: Option<Symbol>,
+    /// The process that is it; of a container the first one.
+    pub pid: Option<i64>,
+    /// The path of its cgroup below the root of the hierarchy that block I/O is charged to.
+    pub cgroup: Option<Symbol>,
+    /// Virtual processors.
+    pub vcpus: Option<i64>,
+    /// Memory.
+    pub memory_bytes: Option<i64>,
+    /// When its process was started.
+    pub started: Option<Nanos>,
+}
+
+/// What a row of `vms` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VmKind {
+    /// QEMU, with or without KVM.
+    Qemu,
+    /// Cloud Hypervisor.
+    CloudHypervisor,
+    /// Firecracker.
+    Firecracker,
+    /// A container, or a pod of them.
+    Container,
+    /// A process that the user declared to be a VM.
+    Process,
+}
+
+/// A virtual disk: a row of relation `disks`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The VM it belongs to.
+    pub vm: Symbol,
+    /// The disk as the VM sees it, as `/dev/vda`. Unique in a VM.
+    pub vdisk: Symbol,
+    /// The file or device that holds its data, the active layer if there are several.
+    pub image: Option<Symbol>,
+    /// The whole block device that the image lies on, or is.
+    pub pdisk: Option<Symbol>,
+    /// `raw`, `qcow2`, ...
+    pub format: Option<Symbol>,
+    /// How the VM sees it: `virtio-blk`, `virtio-scsi`, `ide`, `nvme`, ...
+    pub bus: Option<Symbol>,
+    /// The name of the device in its VM's configuration, as `disk0`.
+    pub device: Option<Symbol>,
+    /// The name of QEMU's block node.
+    pub node: Option<Symbol>,
+    /// `threads`, `native`, `io_uring`.
+    pub aio: Option<Symbol>,
+    /// Whether the host's page cache is passed by.
+    pub direct: Option<bool>,
+    /// Whether the VM may not write.
+    pub read_only: Option<bool>,
+    /// Size that the VM sees.
+    pub bytes: Option<i64>,
+    /// How an event on the host finds this disk.
+    pub found_by: FoundBy,
+    /// Who says so: the name of the inventory.
+    pub origin: Symbol,
+}
+
+/// How an event on the host is found to belong to a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FoundBy {
+    /// The image is a block device: exact, sector by sector.
+    Device,
+    /// By the extents of the image's file: exact where the file system tells them.
+    Extents,
+    /// By the process alone, since nothing tells where the image lies.
+    Process,
+    /// Not at all: its I/O does not come by on this host's block devices.
+    Nothing,
+}
+
+/// A block device and one that it lies on: a row of relation `devices`. A device on several others
+/// has several rows, a disk at the bottom one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// Its path, as `/dev/sda3`.
+    pub device: Symbol,
+    /// `disk`, `part`, `dm`, `md`, `loop`, `mpath`, `zram`, ...
+    pub kind: Symbol,
+    /// The device below, of which it is a part or on which it is built; `None` at the bottom.
+    pub below: Option<Symbol>,
+    /// The whole disk: itself, or that of which it is a partition.
+    pub disk: Symbol,
+    /// Major number.
+    pub major: i64,
+    /// Minor number.
+    pub minor: i64,
+    /// First sector on its disk.
+    pub start_sectors: Option<i64>,
+    /// Size.
+    pub bytes: i64,
+    /// A name in /dev/disk/by-id that stays when the kernel's name changes.
+    pub by_id: Option<Symbol>,
+    /// The name in /dev/mapper, of a logical volume `vg/lv`.
+    pub name: Option<Symbol>,
+    /// The file under a loop device.
+    pub file: Option<Symbol>,
+    /// Model, of a disk.
+    pub model: Option<Symbol>,
+    /// The I/O scheduler in use.
+    pub scheduler: Option<Symbol>,
+    /// Whether it turns.
+    pub rotational: Option<bool>,
+    /// Whether I/O ends here, as far as this host can see.
+    pub leaf: bool,
+}
+
+impl VmKind {
+    /// `qemu`, `container`, ...
+    pub fn as_str(self) -> &'static str {
+        match self {
+            VmKind::Qemu => "qemu",
+            VmKind::CloudHypervisor => "cloud-hypervisor",
+            VmKind::Firecracker => "firecracker",
+            VmKind::Container => "container",
+            VmKind::Process => "process",
+        }
+    }
+}
+
+impl FoundBy {
+    /// `device`, `extents`, `process`; `None` when it is not found.
+    pub fn as_str(self) -> Option<&'static str> {
+        match self {
+            FoundBy::Device => Some("device"),
+            FoundBy::Extents => Some("extents"),
+            FoundBy::Process => Some("process"),
+            FoundBy::Nothing => None,
+        }
+    }
+}
+
+/// A column of an inventory's relation and how to read it from a row.
+pub type InventoryColumn<R> = (Field, fn(&R) -> Value);
+
+/// A row of an inventory's relation.
+pub trait Row: Clone + PartialEq + Sized + 'static {
+    /// The relation's name.
+    const RELATION: &'static str;
+
+    /// The relation's columns, in order.
+    fn columns() -> Vec<InventoryColumn<Self>>;
+
+    /// The relation's schema.
+    fn schema() -> Schema {
+        Schema::new(
+            Self::columns()
+                .into_iter()
+                .map(|(field, _)| field)
+                .collect(),
+        )
+    }
+}
+
+/// The changes of a relation at instant `ts`: what goes, then what comes.
+pub fn changes<R: Row>(ts: Nanos, gone: &[R], come: &[R]) -> Batch {
+    let rows = gone.len() + come.len();
+    let column = |(field, get): InventoryColumn<R>| {
+        let mut builder = ColumnBuilder::new(field.ty, rows);
+        for row in gone.iter().chain(come) {
+            builder.push(get(row));
+        }
+        builder.finish()
+    };
+    let columns = R::columns().into_iter().map(column).collect();
+    let mut weights = vec![-1; gone.len()];
+    weights.resize(rows, 1);
+    Batch::deltas(vec![ts; rows], weights, columns)
+}
+
+fn text(value: Option<Symbol>) -> Value {
+    value.map_or(Value::Null, Value::Text)
+}
+
+fn int(value: Option<i64>) -> Value {
+    value.map_or(Value::Null, Value::Int)
+}
+
+fn flag(value: Option<bool>) -> Value {
+    value.map_or(Value::Null, Value::Bool)
+}
+
+fn column(name: &str, ty: Type, doc: &str) -> Field {
+    Field::new(name, ty).doc(doc)
+}
+
+impl Row for Vm {
+    const RELATION: &'static str = "vms";
+
+    fn columns() -> Vec<InventoryColumn<Vm>> {
+        use Type::{Int, Text, Time};
+        vec![
+            (column("vm", Text, "its name, as in column vm of IO"), |v| {
+                Value::Text(v.name)
+            }),
+            (
+                column(
+                    "kind",
+                    Text,
+                    "qemu, cloud-hypervisor, firecracker, container or process",
+                ),
+                |v| Value::text(v.kind.as_str()),
+            ),
+            (
+                column(
+                    "state",
+                    Text,
+                    "running, paused, ... in the words of its origin",
+                )
+                .nullable(),
+                |v| text(v.state),
+            ),
+            (
+                column(
+                    "pid",
+                    Int,
+                    "the process that is it; of a container the first one",
+                )
+                .nullable(),
+                |v| int(v.pid),
+            ),
+            (
+                column("uuid", Text, "its UUID, or a container's id").nullable(),
+                |v| text(v.uuid),
+            ),
+            (
+                column("cgroup", Text, "the path of its cgroup").nullable(),
+                |v| text(v.cgroup),
+            ),
+            (column("vcpus", Int, "virtual processors").nullable(), |v| {
+                int(v.vcpus)
+            }),
+            (
+                column("memory", Int, "memory").unit(Unit::Bytes).nullable(),
+                |v| int(v.memory_bytes),
+            ),
+            (
+                column("started", Time, "when its process was started")
+                    .unit(Unit::Nanoseconds)
+                    .nullable(),
+                |v| int(v.started),
+            ),
+            (
+                column(
+                    "origin",
+                    Text,
+                    "which inventory knows it: libvirt, qemu, ...",
+                ),
+                |v| Value::Text(v.origin),
+            ),
+        ]
+    }
+}
+
+impl Row for Disk {
+    const RELATION: &'static str = "disks";
+
+    fn columns() -> Vec<InventoryColumn<Disk>> {
+        use Type::{Bool, Int, Text};
+        vec![
+            (column("vm", Text, "the VM it belongs to"), |d| Value::Text(d.vm)),
+            (column("vdisk", Text, "the disk as the VM sees it, as in column vdisk of IO"), |d| {
+                Value::Text(d.vdisk)
+            }),
+            (
+                column("image", Text, "the file or device that holds its data; the active layer if there are several")
+                    .nullable(),
+                |d| text(d.image),
+            ),
+            (
+                column("pdisk", Text, "the whole device on the host that the image lies on, or is").nullable(),
+                |d| text(d.pdisk),
+            ),
+            (column("format", Text, "raw, qcow2, ...").nullable(), |d| text(d.format)),
+            (column("bus", Text, "virtio-blk, virtio-scsi, ide, nvme, ...").nullable(), |d| text(d.bus)),
+            (column("device", Text, "the name of the device in the VM's configuration").nullable(), |d| {
+                text(d.device)
+            }),
+            (column("node", Text, "the name of QEMU's block node").nullable(), |d| text(d.node)),
+            (column("aio", Text, "threads, native or io_uring").nullable(), |d| text(d.aio)),
+            (column("direct", Bool, "true when the host's page cache is passed by").nullable(), |d| {
+                flag(d.direct)
+            }),
+            (column("read_only", Bool, "true when the VM may not write").nullable(), |d| flag(d.read_only)),
+            (column("bytes", Int, "the size that the VM sees").unit(Unit::Bytes).nullable(), |d| int(d.bytes)),
+            (
+                column("found_by", Text, "how the host's I/O is found to belong to it: device, extents, process; NULL when it is not")
+                    .nullable(),
+                |d| d.found_by.as_str().map_or(Value::Null, Value::text),
+            ),
+            (column("origin", Text, "which inventory knows it: libvirt, qemu, ..."), |d| {
+                Value::Text(d.origin)
+            }),
+        ]
+    }
+}
+
+impl Row for BlockDevice {
+    const RELATION: &'static str = "devices";
+
+    fn columns() -> Vec<InventoryColumn<BlockDevice>> {
+        use Type::{Bool, Int, Text};
+        vec![
+            (
+                column("device", Text, "its path, as /dev/sda3; column pdisk of IO"),
+                |d| Value::Text(d.device),
+            ),
+            (
+                column("kind", Text, "disk, part, dm, md, loop, mpath, zram, ..."),
+                |d| Value::Text(d.kind),
+            ),
+            (
+                column(
+                    "below",
+                    Text,
+                    "the device it is a part of or built on, one row for each; NULL at the bottom",
+                )
+                .nullable(),
+                |d| text(d.below),
+            ),
+            (
+                column(
+                    "disk",
+                    Text,
+                    "the whole disk: itself, or that of which it is a partition",
+                ),
+                |d| Value::Text(d.disk),
+            ),
+            (column("major", Int, "major number"), |d| {
+                Value::Int(d.major)
+            }),
+            (column("minor", Int, "minor number"), |d| {
+                Value::Int(d.minor)
+            }),
+            (
+                column("start", Int, "first sector of a partition on its disk")
+                    .unit(Unit::Sectors)
+                    .nullable(),
+                |d| int(d.start_sectors),
+            ),
+            (column("bytes", Int, "size").unit(Unit::Bytes), |d| {
+                Value::Int(d.bytes)
+            }),
+            (
+                column(
+                    "by_id",
+                    Text,
+                    "a name in /dev/disk/by-id, which stays when the kernel's changes",
+                )
+                .nullable(),
+                |d| text(d.by_id),
+            ),
+            (
+                column(
+                    "name",
+                    Text,
+                    "the device mapper's name, of a logical volume vg/lv",
+                )
+                .nullable(),
+                |d| text(d.name),
+            ),
+            (
+                column("file", Text, "the file under a loop device").nullable(),
+                |d| text(d.file),
+            ),
+            (column("model", Text, "a disk's model").nullable(), |d| {
+                text(d.model)
+            }),
+            (
+                column("scheduler", Text, "the I/O scheduler in use").nullable(),
+                |d| text(d.scheduler),
+            ),
+            (
+                column("rotational", Bool, "whether it turns").nullable(),
+                |d| flag(d.rotational),
+            ),
+            (
+                column(
+                    "leaf",
+                    Bool,
+                    "true when I/O ends here, as far as this host can see",
+                ),
+                |d| Value::Bool(d.leaf),
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_comes_first() {
+        let disk = |bytes| BlockDevice {
+            device: Symbol::new("/dev/sda"),
+            kind: Symbol::new("disk"),
+            below: None,
+            disk: Symbol::new("/dev/sda"),
+            major: 8,
+            minor: 0,
+            start_sectors: None,
+            bytes,
+            by_id: None,
+            name: None,
+            file: None,
+            model: None,
+            scheduler: None,
+            rotational: Some(true),
+            leaf: true,
+        };
+        let batch = changes(7, &[disk(512)], &[disk(1024)]);
+        let bytes = BlockDevice::schema().index("bytes");
+        assert_eq!((batch.weight(0), batch.weight(1)), (-1, 1));
+        assert_eq!(batch.columns[bytes].value(0), Value::Int(512));
+        assert_eq!(batch.columns[bytes].value(1), Value::Int(1024));
+        assert_eq!(batch.ts[..], [7, 7]);
+    }
+}

@@ -1,0 +1,58 @@
+//! [`Snapshot`]: what the host has at one time, and what an event needs to be told whose it is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_model::Symbol;
+use weir_model::inventory::{BlockDevice, Disk, Vm};
+
+/// The inventory at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Grows with every change.
+    pub generation: u64,
+    /// The VMs.
+    pub vms: Vec<Vm>,
+    /// Their disks.
+    pub disks: Vec<LaidDisk>,
+    /// The block devices.
+    pub devices: Vec<BlockDevice>,
+    /// Which VM a process works for, as a position in `vms`: the VM's own processes, its vhost-user
+    /// back ends, its kernel threads.
+    pub pids: HashMap<u32, u32>,
+    /// Which VM a cgroup belongs to, by the path that [`Vm::cgroup`] has; cgroups below belong to it
+    /// as well. Only cgroups that hold nothing but one VM.
+    pub cgroups: HashMap<Symbol, u32>,
+}
+
+/// A virtual disk and where its data lie.
+#[derive(Clone, Debug)]
+pub struct LaidDisk {
+    /// The disk.
+    pub disk: Disk,
+    /// Its VM, as a position in [`Snapshot::vms`].
+    pub vm: u32,
+    /// Where its data lie.
+    pub layout: Arc<Layout>,
+}
+
+/// Where the data of a virtual disk lie on the host's devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The pieces, in order of device and sector, without overlap. On every device of a stack that
+    /// can be seen: a file on a loop device lies on that device and, once more, on those below.
+    pub pieces: Vec<Piece>,
+}
+
+/// Sectors of a virtual disk that lie together on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Piece {
+    /// The whole device, as the kernel keeps its number: `major << 20 | minor`.
+    pub device: u32,
+    /// The first sector, counted from the beginning of the whole device.
+    pub sector: u64,
+    /// How many.
+    pub sectors: u64,
+    /// The first sector as the VM sees it; `None` where that is not known, as in a qcow2 image.
+    pub vsector: Option<u64>,
+}

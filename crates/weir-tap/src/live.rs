@@ -1,0 +1,28 @@
+//! The taps of this host, now: which of them serves which stream.
+
+use weir_model::Demand;
+
+use crate::ebpf::{self, LiveOptions};
+use crate::{Tap, TapError};
+
+/// A tap of this host and what it can be asked for.
+#[derive(Debug)]
+pub struct LiveTap {
+    /// Its name.
+    pub name: &'static str,
+    /// The streams and relations it serves.
+    pub streams: &'static [&'static str],
+    /// Opens it for demands of those streams.
+    pub open: fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapError>,
+}
+
+/// Every live tap. A stream is served by the first one that names it.
+pub static TAPS: &[&LiveTap] = &[&ebpf::TAP];
+
+impl LiveTap {
+    /// The tap that serves `stream`.
+    pub fn of(stream: &str) -> Option<&'static LiveTap> {
+        let serves = |t: &&&LiveTap| t.streams.iter().any(|s| s.eq_ignore_ascii_case(stream));
+        TAPS.iter().find(serves).copied()
+    }
+}
