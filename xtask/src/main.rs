@@ -6,6 +6,7 @@
 mod bench;
 mod bpf;
 mod demo;
+mod guest;
 mod packages;
 mod test;
 
@@ -33,6 +34,11 @@ const CHORES: &[Chore] = &[
         "bench",
         "measure what weir costs, beside its bounds and its peers",
         bench::run,
+    ),
+    (
+        "guest",
+        "build the small Linux guest that tests run in QEMU, if it is not there yet",
+        guest::run,
     ),
     (
         "packages",

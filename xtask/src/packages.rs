@@ -13,10 +13,23 @@ pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-
 /// compare with.
 pub const TEST: &[&str] = &["fio", "blktrace", "clang", "llvm", "bpftool"];
 
+/// What the tests with real guests need: the emulator, what the guest is made of, libvirt, and the
+/// tool whose columns weir gives.
+pub const GUEST: &[&str] = &[
+    "qemu-system-x86",
+    "qemu-utils",
+    "busybox-static",
+    "cpio",
+    "libvirt-daemon",
+    "libvirt-clients",
+    "sysstat",
+];
+
 /// The chore: all of them.
 pub fn run(_args: &[String]) -> Result<()> {
     ensure(BUILD)?;
-    ensure(TEST)
+    ensure(TEST)?;
+    ensure(GUEST)
 }
 
 /// Installs those of `packages` that are missing. Without root or apt it only says what it would

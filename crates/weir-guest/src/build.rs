@@ -1,0 +1,206 @@
+//! Builds a kit: Debian's cloud kernel, a few of its modules, busybox and the load program.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::kit::{Kit, sources_hash, which};
+
+/// The package that depends on the newest kernel for virtual machines; the kernel's own name
+/// changes with each security update.
+const KERNEL: &str = "linux-image-cloud-amd64";
+
+/// What is not built into that kernel, each after those it needs.
+const MODULES: &[&str] = &[
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "scsi_common",
+    "scsi_mod",
+    "sd_mod",
+    "virtio_scsi",
+];
+
+impl Kit {
+    /// The kit at its place, built if it is not there or made of something else. Needs Debian's
+    /// apt, busybox-static and cpio, and rustc.
+    pub fn build() -> Result<Kit> {
+        if std::env::consts::ARCH != "x86_64" {
+            bail!("the guest is an x86-64 one, and its load program is built on such a host");
+        }
+        let kit = Kit::at(&Kit::place());
+        let kernel = kernel_package()?;
+        let made_of = format!("{kernel}\n{}\n", sources_hash());
+        if fs::read_to_string(kit.stamp()).is_ok_and(|stamp| stamp == made_of) {
+            return Ok(kit);
+        }
+        let folder = Kit::place();
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
+        }
+        let root = folder.join("root");
+        for part in ["bin", "dev", "proc", "sys", "tmp", "modules"] {
+            fs::create_dir_all(root.join(part))?;
+        }
+        install_kernel(&kit, &folder, &root, &kernel)?;
+        install_programs(&kit, &root)?;
+        pack(&root, &kit.initramfs())?;
+        fs::remove_dir_all(&root)?;
+        // The last thing: a kit without it is not complete.
+        fs::write(kit.stamp(), made_of)?;
+        Ok(kit)
+    }
+}
+
+/// The package that the newest cloud kernel is in, as `linux-image-6.1.0-56-cloud-amd64`.
+fn kernel_package() -> Result<String> {
+    let ask = || output(Command::new("apt-cache").args(["depends", KERNEL]));
+    let found = |said: &str| {
+        let mut names = said
+            .lines()
+            .filter_map(|l| l.trim().strip_prefix("Depends: "));
+        names.next().map(str::to_owned)
+    };
+    if let Some(name) = found(&ask().unwrap_or_default()) {
+        return Ok(name);
+    }
+    output(Command::new("apt-get").args(["update", "-qq"]))?;
+    found(&ask()?).with_context(|| format!("apt knows no package {KERNEL}"))
+}
+
+/// Puts the kernel beside the root folder and its modules into it.
+fn install_kernel(kit: &Kit, folder: &Path, root: &Path, package: &str) -> Result<()> {
+    let download = || {
+        output(
+            Command::new("apt-get")
+                .args(["download", "-qq", package])
+                .current_dir(folder),
+        )
+    };
+    // A list that is older than the last update names a file that the mirror has no longer.
+    if download().is_err() {
+        output(Command::new("apt-get").args(["update", "-qq"]))?;
+        download()?;
+    }
+    let archive = files(folder)?
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|e| e == "deb"))
+        .with_context(|| format!("apt-get download {package} left no file"))?;
+    let unpacked = folder.join("unpacked");
+    output(
+        Command::new("dpkg-deb")
+            .arg("-x")
+            .args([&archive, &unpacked]),
+    )?;
+    let images = files(&unpacked.join("boot"))?;
+    let image = images
+        .iter()
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"))
+        })
+        .with_context(|| format!("{package} has no kernel"))?;
+    fs::copy(image, kit.kernel())?;
+    let modules = all_files(&unpacked.join("lib/modules"))?;
+    for name in MODULES {
+        let file = format!("{name}.ko");
+        let module = modules
+            .iter()
+            .find(|path| path.file_name().is_some_and(|n| n == file.as_str()))
+            .with_context(|| format!("{package} has no module {file}"))?;
+        fs::copy(module, root.join("modules").join(&file))?;
+    }
+    fs::write(root.join("modules/order"), MODULES.join("\n"))?;
+    fs::remove_dir_all(unpacked)?;
+    fs::remove_file(archive)?;
+    Ok(())
+}
+
+/// Puts init, busybox and the load program into the root folder.
+fn install_programs(kit: &Kit, root: &Path) -> Result<()> {
+    let busybox = which("busybox").context("no busybox on this host: install busybox-static")?;
+    fs::copy(&busybox, root.join("bin/busybox"))?;
+    std::os::unix::fs::symlink("busybox", root.join("bin/sh"))?;
+    fs::write(root.join("init"), include_str!("init.sh"))?;
+    output(Command::new("chmod").arg("755").arg(root.join("init")))?;
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/load.rs");
+    output(
+        Command::new(rustc)
+            .args(["--edition=2024", "--crate-type=bin", "-Copt-level=2"])
+            .args([
+                "-Cpanic=abort",
+                "-Cstrip=symbols",
+                "-Ctarget-feature=+crt-static",
+            ])
+            .arg("-o")
+            .args([&kit.load_program(), &source]),
+    )?;
+    fs::copy(kit.load_program(), root.join("bin/load"))?;
+    Ok(())
+}
+
+/// Makes the archive that the kernel unpacks into memory.
+fn pack(root: &Path, archive: &Path) -> Result<()> {
+    let file = fs::File::create(archive)?;
+    let mut cpio = Command::new("cpio")
+        .args(["--quiet", "-o", "-H", "newc", "-R", "0:0"])
+        .current_dir(root)
+        .stdin(Stdio::piped())
+        .stdout(file)
+        .spawn()
+        .context("cannot start cpio: install it")?;
+    let mut names = String::new();
+    for path in all_files(root)? {
+        let name = path.strip_prefix(root).expect("it is below the root");
+        names.push_str(&format!("{}\n", name.display()));
+    }
+    let mut stdin = cpio.stdin.take().expect("it is piped");
+    stdin.write_all(names.as_bytes())?;
+    drop(stdin);
+    let status = cpio.wait()?;
+    if !status.success() {
+        bail!("cpio ended with {status}");
+    }
+    Ok(())
+}
+
+/// What is in a folder.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("{}", folder.display()))?;
+    let paths: Result<Vec<PathBuf>, _> = entries.map(|e| e.map(|e| e.path())).collect();
+    Ok(paths?)
+}
+
+/// All that is below a folder, folders before what they hold.
+fn all_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in files(folder)? {
+        let within = path.is_dir() && !path.is_symlink();
+        all.push(path.clone());
+        if within {
+            all.extend(all_files(&path)?);
+        }
+    }
+    Ok(all)
+}
+
+/// Runs a command to its end; what it wrote to stdout.
+fn output(command: &mut Command) -> Result<String> {
+    let shown = format!("{command:?}");
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {shown}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{shown} ended with {}: {}", output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

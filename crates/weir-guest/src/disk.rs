@@ -1,0 +1,100 @@
+//! A disk of a guest as QEMU's command line describes it.
+
+/// A disk: a file or device on the host, how QEMU does its I/O, and what the guest sees.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    id: String,
+    path: String,
+    format: &'static str,
+    aio: &'static str,
+    scsi: bool,
+    direct: bool,
+}
+
+impl Disk {
+    /// A raw virtio-blk disk with the id `id`, past the host's page cache, `aio=threads`. `path` is
+    /// a file, or a device when it begins with `/dev/`.
+    pub fn new(id: &str, path: &str) -> Disk {
+        Disk {
+            id: id.to_owned(),
+            path: path.to_owned(),
+            format: "raw",
+            aio: "threads",
+            scsi: false,
+            direct: true,
+        }
+    }
+
+    /// The image's format, as `qcow2`.
+    pub fn format(self, format: &'static str) -> Disk {
+        Disk { format, ..self }
+    }
+
+    /// `threads`, `native` or `io_uring`.
+    pub fn aio(self, aio: &'static str) -> Disk {
+        Disk { aio, ..self }
+    }
+
+    /// A disk of the guest's virtio-scsi controller, which [`Guest::start`](crate::Guest::start)
+    /// always gives it.
+    pub fn scsi(self) -> Disk {
+        Disk { scsi: true, ..self }
+    }
+
+    /// Through the host's page cache: `cache=writeback`.
+    pub fn buffered(self) -> Disk {
+        Disk {
+            direct: false,
+            ..self
+        }
+    }
+
+    /// Its name as a device in QEMU, `disks.device` in weir.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The name of its block node.
+    pub fn node(&self) -> String {
+        format!("{}-format", self.id)
+    }
+
+    /// The options that describe it. Two nodes, as libvirt makes them: one that stores and one that
+    /// knows the format.
+    pub fn args(&self) -> Vec<String> {
+        let driver = if self.path.starts_with("/dev/") {
+            "host_device"
+        } else {
+            "file"
+        };
+        let direct = if self.direct { "on" } else { "off" };
+        let bus = if self.scsi {
+            "scsi-hd"
+        } else {
+            "virtio-blk-pci"
+        };
+        let (id, node) = (&self.id, self.node());
+        let device = match self.scsi {
+            true => format!("{bus},drive={node},id={id},serial={id},bus=scsi.0"),
+            false => format!("{bus},drive={node},id={id},serial={id}"),
+        };
+        let store = format!(
+            "node-name={id}-storage,driver={driver},filename={},aio={},cache.direct={direct},\
+             discard=unmap",
+            self.path, self.aio
+        );
+        let format = format!(
+            "node-name={node},driver={},file={id}-storage,discard=unmap,cache.direct={direct}",
+            self.format
+        );
+        let words = [
+            "-blockdev",
+            &store,
+            "-blockdev",
+            &format,
+            "-device",
+            &device,
+        ];
+        words.map(str::to_owned).to_vec()
+    }
+}

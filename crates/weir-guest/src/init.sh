@@ -1,0 +1,18 @@
+#!/bin/sh
+# The guest's first process: loads the drivers, then runs each line that comes by the second serial
+# port and ends its output with a line `@@:STATUS`.
+export PATH=/bin
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+for module in $(cat /modules/order); do insmod "/modules/$module.ko"; done
+# Without an echo, and line ends as they are.
+stty raw -echo < /dev/ttyS1
+exec < /dev/ttyS1 > /dev/ttyS1 2>&1
+echo READY
+while IFS= read -r line; do
+    eval "$line" < /dev/null
+    echo "@@:$?"
+done
+poweroff -f

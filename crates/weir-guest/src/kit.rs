@@ -1,0 +1,97 @@
+//! What a guest is started from: a kernel and an initial file system, kept in a folder.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+/// A folder with a guest's kernel and its file system in memory.
+#[derive(Clone, Debug)]
+pub struct Kit {
+    folder: PathBuf,
+}
+
+/// What the guest consists of beside packages.
+pub(crate) const SOURCES: [&str; 4] = [
+    include_str!("init.sh"),
+    include_str!("bin/load.rs"),
+    include_str!("plan.rs"),
+    include_str!("build.rs"),
+];
+
+/// How to get one.
+const REMEDY: &str = "make it with `cargo xtask guest`";
+
+impl Kit {
+    /// The kit that `cargo xtask guest` has made, if it is there and made of these sources, and
+    /// QEMU is there too.
+    pub fn find() -> Result<Kit> {
+        let kit = Kit::at(&Kit::place());
+        if !kit.is_current() {
+            bail!(
+                "no guest of these sources in {}: {REMEDY}",
+                kit.folder.display()
+            );
+        }
+        if which(QEMU).is_none() {
+            bail!("no {QEMU} on this host: {REMEDY}");
+        }
+        Ok(kit)
+    }
+
+    /// The folder `guest` in cargo's target folder.
+    pub fn place() -> PathBuf {
+        let target = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(target, PathBuf::from);
+        // A path without `..` is easier on the eye in messages.
+        target.canonicalize().unwrap_or(target).join("guest")
+    }
+
+    pub(crate) fn at(folder: &Path) -> Kit {
+        Kit {
+            folder: folder.to_owned(),
+        }
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> PathBuf {
+        self.folder.join("vmlinuz")
+    }
+
+    /// The file system.
+    pub fn initramfs(&self) -> PathBuf {
+        self.folder.join("initramfs")
+    }
+
+    /// The load program, which runs on the host as well.
+    pub fn load_program(&self) -> PathBuf {
+        self.folder.join("load")
+    }
+
+    /// What was written when it was complete: the kernel's package and the sources' hash.
+    pub(crate) fn stamp(&self) -> PathBuf {
+        self.folder.join("made-of")
+    }
+
+    pub(crate) fn is_current(&self) -> bool {
+        let stamp = fs::read_to_string(self.stamp()).unwrap_or_default();
+        stamp.lines().nth(1) == Some(&sources_hash())
+    }
+}
+
+/// The emulator.
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+
+pub(crate) fn sources_hash() -> String {
+    let mut hasher = DefaultHasher::new();
+    SOURCES.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Where a program is on the path.
+pub(crate) fn which(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));
+    places.find(|place| place.is_file())
+}

@@ -1,0 +1,36 @@
+//! For tests: a tiny Linux guest in QEMU with a load that is known to the request, so that what
+//! weir says of a VM can be held against what the VM did.
+//!
+//! ```no_run
+//! # fn main() -> anyhow::Result<()> {
+//! use weir_guest::{Disk, Guest, Kit, Load};
+//!
+//! let kit = Kit::find()?;                                    // made by `cargo xtask guest`
+//! let disk = Disk::new("d0", "/tmp/d0.raw").aio("native");
+//! let mut guest = Guest::start(&kit, "web", &disk.args())?;  // QEMU is told to boot
+//! guest.ready()?;                                            // and has booted
+//! let load = Load { read: 70, write: 30, count: 1000, ..Load::on("/dev/vda") };
+//! let before = guest.disk_stats()?;
+//! let done = guest.load(&[load])?;
+//! println!("{:?} {:?}", done, guest.disk_stats()?["vda"].since(&before["vda"]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A guest lives in emulation (TCG): it needs no /dev/kvm, boots in about three seconds and takes
+//! 250 MB. It has no network; it is told what to do through its second serial port.
+
+mod build;
+mod counts;
+mod disk;
+mod guest;
+mod kit;
+pub mod plan;
+mod qmp;
+
+pub use counts::{Counts, disk_stats};
+pub use disk::Disk;
+pub use guest::{Done, Guest};
+pub use kit::Kit;
+pub use plan::Load;
+pub use qmp::Qmp;

@@ -1,0 +1,271 @@
+//! What a load does to a disk, request by request: the load program in the guest does it, and the
+//! test that started it knows it without being told.
+//!
+//! This file is compiled twice, into this crate and into the load program, and uses nothing but the
+//! standard library.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A load on one disk. As text: `disk=/dev/vda,read=70,write=30,bytes=4096,count=1000`, in any
+/// order; what is left out is as in [`Load::on`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The disk, or file, as `/dev/vda`.
+    pub disk: String,
+    /// Share of reads among the requests, as a weight.
+    pub read: u64,
+    /// Share of writes, as a weight.
+    pub write: u64,
+    /// Bytes of each request, a multiple of 512.
+    pub bytes: u64,
+    /// Requests in all.
+    pub count: u64,
+    /// Threads that each have one request under way.
+    pub depth: u64,
+    /// Chooses the order of the places and of the operations.
+    pub seed: u64,
+    /// First byte of the part of the disk that is used.
+    pub start: u64,
+    /// Length of that part.
+    pub span: u64,
+    /// One after the other instead of at random.
+    pub sequential: bool,
+    /// Past the page cache of the system that it runs on.
+    pub direct: bool,
+    /// An fsync follows each time so many requests are done; 0: only at the end, if anything was
+    /// written through the page cache.
+    pub fsync: u64,
+}
+
+/// One request of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Request {
+    /// `r` or `w`.
+    pub op: char,
+    /// The first sector on the disk.
+    pub sector: u64,
+    /// How many sectors.
+    pub sectors: u64,
+}
+
+impl Load {
+    /// 256 reads of 4 KiB at random places of the first 16 MiB, one at a time, direct.
+    pub fn on(disk: &str) -> Load {
+        Load {
+            disk: disk.to_owned(),
+            read: 100,
+            write: 0,
+            bytes: 4096,
+            count: 256,
+            depth: 1,
+            seed: 1,
+            start: 0,
+            span: 16 << 20,
+            sequential: false,
+            direct: true,
+            fsync: 0,
+        }
+    }
+
+    /// Places a request can go to. At random, only every second block is used: no request has a
+    /// neighbour, so nothing on the way can merge two of them.
+    pub fn places(&self) -> u64 {
+        self.span / self.bytes / if self.sequential { 1 } else { 2 }
+    }
+
+    /// Request number `i`, from 0 on. No place comes twice before each has come once.
+    pub fn request(&self, i: u64) -> Request {
+        let place = if self.sequential {
+            i % self.places()
+        } else {
+            2 * shuffled(i % self.places(), self.places(), self.seed)
+        };
+        let draw = scrambled(self.seed ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let op = if draw % (self.read + self.write) < self.read {
+            'r'
+        } else {
+            'w'
+        };
+        Request {
+            op,
+            sector: (self.start + place * self.bytes) / 512,
+            sectors: self.bytes / 512,
+        }
+    }
+
+    /// All requests.
+    pub fn requests(&self) -> impl Iterator<Item = Request> + '_ {
+        (0..self.count).map(|i| self.request(i))
+    }
+
+    /// Calls of fsync.
+    pub fn fsyncs(&self) -> u64 {
+        match self.fsync {
+            0 => u64::from(self.syncs_at_end()),
+            every => self.count / every,
+        }
+    }
+
+    /// Whether the end has an fsync of its own.
+    pub fn syncs_at_end(&self) -> bool {
+        self.fsync == 0 && !self.direct && self.write > 0
+    }
+
+    fn checked(self) -> Result<Load, String> {
+        let wrong = |what: &str| Err(format!("load `{self}`: {what}"));
+        if self.disk.is_empty() {
+            return wrong("disk= is missing");
+        }
+        if self.bytes == 0 || !self.bytes.is_multiple_of(512) || !self.start.is_multiple_of(512) {
+            return wrong("bytes and start are multiples of 512, bytes is not 0");
+        }
+        if self.places() == 0 {
+            return wrong("span is too short for a request");
+        }
+        if self.read + self.write == 0 {
+            return wrong("read or write must have a share");
+        }
+        if !(1..=DEPTH_MAX).contains(&self.depth) {
+            return wrong("depth is out of range");
+        }
+        Ok(self)
+    }
+}
+
+/// The most threads of one load.
+pub const DEPTH_MAX: u64 = 64;
+
+/// The `i`th of `count` numbers in an order that `seed` chooses: `i` times a number without a
+/// common factor with `count`, plus a shift.
+fn shuffled(i: u64, count: u64, seed: u64) -> u64 {
+    let mut factor = scrambled(seed) % count;
+    while common_factor(factor, count) != 1 {
+        factor = (factor + 1) % count.max(2);
+    }
+    let product = u128::from(i) * u128::from(factor) + u128::from(scrambled(!seed) % count);
+    u64::try_from(product % u128::from(count)).expect("a remainder is below its divisor")
+}
+
+fn common_factor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_factor(b, a % b) }
+}
+
+/// The output function of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+/// Generators, 2014, figure 14).
+fn scrambled(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Load, String> {
+        let mut load = Load::on("");
+        for pair in text.split(',') {
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| format!("load `{text}`: `{pair}` is not KEY=VALUE"))?;
+            let number = || {
+                let number: Result<u64, _> = value.parse();
+                number.map_err(|e| format!("load `{text}`: {key}={value}: {e}"))
+            };
+            match key {
+                "disk" => value.clone_into(&mut load.disk),
+                "read" => load.read = number()?,
+                "write" => load.write = number()?,
+                "bytes" => load.bytes = number()?,
+                "count" => load.count = number()?,
+                "depth" => load.depth = number()?,
+                "seed" => load.seed = number()?,
+                "start" => load.start = number()?,
+                "span" => load.span = number()?,
+                "sequential" => load.sequential = number()? != 0,
+                "direct" => load.direct = number()? != 0,
+                "fsync" => load.fsync = number()?,
+                _ => return Err(format!("load `{text}`: unknown key `{key}`")),
+            }
+            // A load that names only writes has no reads.
+            if key == "write" && !text.contains("read=") {
+                load.read = 0;
+            }
+        }
+        load.checked()
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "disk={},read={},write={},bytes={},count={},depth={},seed={},start={},span={},\
+             sequential={},direct={},fsync={}",
+            self.disk,
+            self.read,
+            self.write,
+            self.bytes,
+            self.count,
+            self.depth,
+            self.seed,
+            self.start,
+            self.span,
+            u8::from(self.sequential),
+            u8::from(self.direct),
+            self.fsync
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_place_is_used_once_and_none_has_a_neighbour() {
+        for (span, seed) in [(16 << 20, 1), (3 * 8192, 2), (1000 * 8192, 77), (8192, 5)] {
+            let mut load = Load {
+                span,
+                seed,
+                ..Load::on("x")
+            };
+            load.count = load.places();
+            let sectors: BTreeSet<u64> = load.requests().map(|r| r.sector).collect();
+            assert_eq!(sectors.len() as u64, load.count, "{load}");
+            assert!(sectors.iter().all(|s| s % 16 == 0 && s * 512 < span));
+        }
+    }
+
+    #[test]
+    fn the_mix_is_what_was_asked() {
+        let load: Load = "disk=/dev/vda,read=70,write=30,count=10000"
+            .parse()
+            .unwrap();
+        let reads = load.requests().filter(|r| r.op == 'r').count();
+        assert!((6_800..7_200).contains(&reads), "{reads} of 10000");
+        let load: Load = "disk=/dev/vda,write=1".parse().unwrap();
+        assert!(load.requests().all(|r| r.op == 'w'));
+    }
+
+    #[test]
+    fn text_is_read_as_it_is_written() {
+        let text = "disk=/dev/sdb,read=1,write=3,bytes=512,count=7,depth=4,seed=9,start=1024,\
+                    span=65536,sequential=1,direct=0,fsync=2";
+        let load: Load = text.parse().unwrap();
+        assert_eq!(load.to_string(), text);
+        for bad in [
+            "",
+            "disk",
+            "disk=x,bytes=100",
+            "disk=x,span=100",
+            "disk=x,depth=0",
+            "k=v",
+        ] {
+            assert!(bad.parse::<Load>().is_err(), "{bad}");
+        }
+    }
+}
