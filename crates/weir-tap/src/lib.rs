@@ -13,6 +13,7 @@ pub mod error;
 pub mod format;
 pub mod inventory;
 pub mod live;
+pub mod qmp;
 
 pub use error::TapError;
 

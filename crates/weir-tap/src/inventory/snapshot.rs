@@ -6,6 +6,8 @@ use std::sync::Arc;
 use weir_model::Symbol;
 use weir_model::inventory::{BlockDevice, Disk, Vm};
 
+use crate::qmp::Address;
+
 /// The inventory at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -23,6 +25,8 @@ pub struct Snapshot {
     /// Which VM a cgroup belongs to, by the path that [`Vm::cgroup`] has; cgroups below belong to it
     /// as well. Only cgroups that hold nothing but one VM.
     pub cgroups: HashMap<Symbol, u32>,
+    /// Where a VM's QMP is to be had, by its position in `vms`.
+    pub monitors: HashMap<u32, Address>,
 }
 
 /// A virtual disk and where its data lie.

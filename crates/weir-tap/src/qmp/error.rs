@@ -1,0 +1,66 @@
+//! [`QmpError`]: how asking QEMU fails, naming the socket or the domain.
+
+use std::io;
+use std::time::Duration;
+
+/// Why QEMU cannot be asked, or did not do as it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// Nobody is there, or we may not.
+    #[error("{at}: cannot be reached: {error}")]
+    Unreachable {
+        /// The socket or domain.
+        at: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Another client holds the socket.
+    #[error(
+        "{at}: another program holds this QMP socket; give QEMU a second one for weir (-qmp unix:PATH,server=on,wait=off)"
+    )]
+    Busy {
+        /// The socket.
+        at: String,
+    },
+    /// No answer in time.
+    #[error("{at}: no answer to {command} within {waited:?}")]
+    Silent {
+        /// The socket or domain.
+        at: String,
+        /// What was asked.
+        command: String,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// QEMU has gone.
+    #[error("{at}: the connection ended; QEMU has gone")]
+    Closed {
+        /// The socket or domain.
+        at: String,
+    },
+    /// What came is not QMP.
+    #[error("{at}: this is not QMP: {why}")]
+    Garbled {
+        /// The socket or domain.
+        at: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// QEMU said no.
+    #[error("{at}: {command} was refused: {reason}")]
+    Refused {
+        /// The socket or domain.
+        at: String,
+        /// What was asked.
+        command: String,
+        /// QEMU's words.
+        reason: String,
+    },
+}
+
+impl QmpError {
+    /// True when QEMU understood and said no: the connection goes on.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, QmpError::Refused { .. })
+    }
+}

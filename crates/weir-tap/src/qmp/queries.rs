@@ -1,0 +1,316 @@
+//! What weir asks QEMU, and what it makes of the answers.
+//!
+//! Shapes after qapi/block-core.json, qapi/machine.json and qapi/misc.json of QEMU.
+
+use serde_json::{Value, json};
+
+use super::{Monitor, QmpError};
+
+/// What a VM is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// `running`, `paused`, `prelaunch`, ...
+    pub status: String,
+    /// Whether its processors run.
+    pub running: bool,
+}
+
+/// A virtual processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// Counts from 0.
+    pub index: i64,
+    /// The host's thread.
+    pub thread_id: u32,
+}
+
+/// A thread that serves disks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IoThread {
+    /// Its name in the configuration.
+    pub id: String,
+    /// The host's thread.
+    pub thread_id: u32,
+}
+
+/// A disk or drive as the guest has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drive {
+    /// The path of the device in QEMU's object tree, as `/machine/peripheral/disk0/virtio-backend`.
+    pub qdev: Option<String>,
+    /// The name that `-drive` gave; `-blockdev` gives none.
+    pub drive: Option<String>,
+    /// Whether the medium can be changed.
+    pub removable: bool,
+    /// The node on top; none in an empty drive.
+    pub node: Option<Node>,
+}
+
+/// A block node: a file, a format on a file, a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name; QEMU makes one up, as `#block149`, where the user gave none.
+    pub name: Option<String>,
+    /// `raw`, `qcow2`, `file`, `host_device`, `nbd`, ...
+    pub driver: Option<String>,
+    /// The file or device, as QEMU was told; of a chain of images the one on top.
+    pub file: Option<String>,
+    /// The image under it, where there is a chain.
+    pub backing_file: Option<String>,
+    /// Whether writing is forbidden.
+    pub read_only: Option<bool>,
+    /// Whether the host's page cache is passed by. QEMU says so of the node at the bottom, the file.
+    pub direct: Option<bool>,
+    /// What the image is.
+    pub image: Image,
+}
+
+/// The image of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// The size that the guest sees.
+    pub virtual_bytes: Option<i64>,
+    /// What it takes on the host.
+    pub actual_bytes: Option<i64>,
+}
+
+/// Counters of a drive since it was plugged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockStats {
+    /// As [`Drive::qdev`].
+    pub qdev: Option<String>,
+    /// As [`Drive::drive`].
+    pub drive: Option<String>,
+    /// The name of the node on top.
+    pub node: Option<String>,
+    /// Reads.
+    pub read: OpStats,
+    /// Writes.
+    pub write: OpStats,
+    /// Flushes.
+    pub flush: OpStats,
+    /// Discards.
+    pub discard: OpStats,
+    /// Latencies, while histograms are on.
+    pub latencies: Latencies,
+}
+
+/// Counters of one operation; `None` where this QEMU does not count it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpStats {
+    /// Requests that succeeded.
+    pub operations: Option<i64>,
+    /// Their bytes.
+    pub bytes: Option<i64>,
+    /// The sum of their latencies.
+    pub time_ns: Option<i64>,
+    /// Requests that failed.
+    pub failed: Option<i64>,
+    /// Requests that made no sense, as behind the disk's end.
+    pub invalid: Option<i64>,
+    /// Requests that were merged into others before they were counted.
+    pub merged: Option<i64>,
+}
+
+/// Latencies of a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latencies {
+    /// Of reads.
+    pub read: Option<Histogram>,
+    /// Of writes.
+    pub write: Option<Histogram>,
+    /// Of flushes.
+    pub flush: Option<Histogram>,
+}
+
+/// Counts by latency: bin `i` holds those at or above boundary `i - 1` and below boundary `i`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// Ascending.
+    pub boundaries_ns: Vec<i64>,
+    /// One more than boundaries.
+    pub bins: Vec<i64>,
+}
+
+/// What the VM is doing.
+///
+/// # Errors
+/// As [`Monitor::execute`], here and below.
+pub fn status(qemu: &mut dyn Monitor) -> Result<Status, QmpError> {
+    let answer = qemu.execute("query-status", Value::Null)?;
+    Ok(Status {
+        status: text(&answer, "status").unwrap_or_default(),
+        running: flag(&answer, "running").unwrap_or(false),
+    })
+}
+
+/// The name given with `-name`.
+pub fn name(qemu: &mut dyn Monitor) -> Result<Option<String>, QmpError> {
+    let answer = qemu.execute("query-name", Value::Null)?;
+    Ok(text(&answer, "name"))
+}
+
+/// The UUID; `None` where none was given.
+pub fn uuid(qemu: &mut dyn Monitor) -> Result<Option<String>, QmpError> {
+    let answer = qemu.execute("query-uuid", Value::Null)?;
+    let given = |uuid: &String| uuid.chars().any(|c| c != '0' && c != '-');
+    Ok(text(&answer, "UUID").filter(given))
+}
+
+/// The virtual processors.
+pub fn cpus(qemu: &mut dyn Monitor) -> Result<Vec<Cpu>, QmpError> {
+    let answer = qemu.execute("query-cpus-fast", Value::Null)?;
+    let cpu = |entry: &Value| {
+        Some(Cpu {
+            index: number(entry, "cpu-index")?,
+            thread_id: thread(entry)?,
+        })
+    };
+    Ok(entries(&answer).filter_map(cpu).collect())
+}
+
+/// The threads that serve disks apart from QEMU's main loop.
+pub fn iothreads(qemu: &mut dyn Monitor) -> Result<Vec<IoThread>, QmpError> {
+    let answer = qemu.execute("query-iothreads", Value::Null)?;
+    let iothread = |entry: &Value| {
+        Some(IoThread {
+            id: text(entry, "id")?,
+            thread_id: thread(entry)?,
+        })
+    };
+    Ok(entries(&answer).filter_map(iothread).collect())
+}
+
+/// The guest's disks and drives, empty ones included.
+pub fn drives(qemu: &mut dyn Monitor) -> Result<Vec<Drive>, QmpError> {
+    let answer = qemu.execute("query-block", Value::Null)?;
+    let drive = |entry: &Value| Drive {
+        qdev: text(entry, "qdev"),
+        drive: text(entry, "device"),
+        removable: flag(entry, "removable").unwrap_or(false),
+        node: entry.get("inserted").map(node),
+    };
+    Ok(entries(&answer).map(drive).collect())
+}
+
+/// All named block nodes, files and formats alike, without the images below each.
+pub fn nodes(qemu: &mut dyn Monitor) -> Result<Vec<Node>, QmpError> {
+    let flat = qemu.execute("query-named-block-nodes", json!({"flat": true}));
+    let answer = match flat {
+        // Before QEMU 5.0 there is no `flat`.
+        Err(error) if error.is_refusal() => qemu.execute("query-named-block-nodes", Value::Null)?,
+        other => other?,
+    };
+    Ok(entries(&answer).map(node).collect())
+}
+
+/// The counters of all drives that a guest has; nodes without a device are left out.
+pub fn block_stats(qemu: &mut dyn Monitor) -> Result<Vec<BlockStats>, QmpError> {
+    let answer = qemu.execute("query-blockstats", Value::Null)?;
+    let drive = |entry: &Value| {
+        let stats = entry.get("stats")?;
+        Some(BlockStats {
+            qdev: text(entry, "qdev"),
+            drive: text(entry, "device"),
+            node: text(entry, "node-name"),
+            read: op_stats(stats, "rd"),
+            write: op_stats(stats, "wr"),
+            flush: op_stats(stats, "flush"),
+            discard: op_stats(stats, "unmap"),
+            latencies: Latencies {
+                read: histogram(stats, "rd_latency_histogram"),
+                write: histogram(stats, "wr_latency_histogram"),
+                flush: histogram(stats, "flush_latency_histogram"),
+            },
+        })
+    };
+    Ok(entries(&answer).filter_map(drive).collect())
+}
+
+/// Switches the latency histograms of the drive at `qdev` on, or off with `None`. Switching on starts
+/// them from zero. `qdev` is the path in the object tree, as [`Drive::qdev`]: of a virtio-blk disk
+/// QEMU does not take the plain id.
+pub fn set_latency_histogram(
+    qemu: &mut dyn Monitor,
+    qdev: &str,
+    boundaries_ns: Option<&[i64]>,
+) -> Result<(), QmpError> {
+    let mut arguments = json!({"id": qdev});
+    if let Some(boundaries_ns) = boundaries_ns {
+        arguments["boundaries"] = json!(boundaries_ns);
+    }
+    qemu.execute("block-latency-histogram-set", arguments)?;
+    Ok(())
+}
+
+/// Executes a line of the human monitor and gives what it prints.
+pub fn human(qemu: &mut dyn Monitor, line: &str) -> Result<String, QmpError> {
+    let answer = qemu.execute("human-monitor-command", json!({"command-line": line}))?;
+    Ok(answer.as_str().unwrap_or_default().into())
+}
+
+fn node(entry: &Value) -> Node {
+    let image = entry.get("image");
+    let bytes = |key| image.and_then(|i| number(i, key));
+    Node {
+        name: text(entry, "node-name"),
+        driver: text(entry, "drv"),
+        file: text(entry, "file"),
+        backing_file: text(entry, "backing_file"),
+        read_only: flag(entry, "ro"),
+        direct: entry.get("cache").and_then(|c| flag(c, "direct")),
+        image: Image {
+            virtual_bytes: bytes("virtual-size"),
+            actual_bytes: bytes("actual-size"),
+        },
+    }
+}
+
+fn op_stats(stats: &Value, op: &str) -> OpStats {
+    OpStats {
+        operations: number(stats, &format!("{op}_operations")),
+        bytes: number(stats, &format!("{op}_bytes")),
+        time_ns: number(stats, &format!("{op}_total_time_ns")),
+        failed: number(stats, &format!("failed_{op}_operations")),
+        invalid: number(stats, &format!("invalid_{op}_operations")),
+        merged: number(stats, &format!("{op}_merged")),
+    }
+}
+
+/// A histogram, if it is one: a bin more than boundaries.
+fn histogram(stats: &Value, key: &str) -> Option<Histogram> {
+    let entry = stats.get(key)?;
+    let numbers = |key| {
+        let list = entry.get(key)?.as_array()?;
+        list.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>()
+    };
+    let histogram = Histogram {
+        boundaries_ns: numbers("boundaries")?,
+        bins: numbers("bins")?,
+    };
+    let whole = histogram.bins.len() == histogram.boundaries_ns.len() + 1
+        && histogram.boundaries_ns.is_sorted();
+    whole.then_some(histogram)
+}
+
+fn entries(answer: &Value) -> impl Iterator<Item = &Value> {
+    answer.as_array().into_iter().flatten()
+}
+
+/// A text that says something.
+fn text(entry: &Value, key: &str) -> Option<String> {
+    let text = entry.get(key)?.as_str()?;
+    (!text.is_empty()).then(|| text.into())
+}
+
+fn number(entry: &Value, key: &str) -> Option<i64> {
+    entry.get(key)?.as_i64()
+}
+
+fn flag(entry: &Value, key: &str) -> Option<bool> {
+    entry.get(key)?.as_bool()
+}
+
+fn thread(entry: &Value) -> Option<u32> {
+    u32::try_from(number(entry, "thread-id")?).ok()
+}

@@ -1,0 +1,202 @@
+//! [`Client`]: QMP on a unix socket: a line of JSON goes, a line of JSON comes, events in between are
+//! skipped.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde_json::{Value, json};
+
+use super::{LINE_BYTES_MAX, Monitor, QmpError};
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// A connection in command mode.
+#[derive(Debug)]
+pub struct Client {
+    at: String,
+    stream: UnixStream,
+    /// What was read behind the last line.
+    pending: Vec<u8>,
+    patience: Duration,
+    asked: u64,
+    version: Option<(i64, i64)>,
+}
+
+impl Client {
+    /// Connects and negotiates. Every wait, here and later for an answer, ends after `patience`.
+    ///
+    /// # Errors
+    /// [`QmpError::Busy`] when QEMU does not greet us: the kernel has taken the connection, but QEMU
+    /// talks to somebody else.
+    pub fn connect(path: &Path, patience: Duration) -> Result<Client, QmpError> {
+        let mut client = Client {
+            at: path.display().to_string(),
+            stream: dial(path)?,
+            pending: Vec::new(),
+            patience,
+            asked: 0,
+            version: None,
+        };
+        let greeting = match client.read_value("the greeting", Instant::now() + patience) {
+            Err(QmpError::Silent { at, .. }) => return Err(QmpError::Busy { at }),
+            other => other?,
+        };
+        let Some(greeting) = greeting.get("QMP") else {
+            return Err(client.garbled("it greets with something else"));
+        };
+        let number = |part| greeting["version"]["qemu"][part].as_i64();
+        client.version = number("major").zip(number("minor"));
+        client.execute("qmp_capabilities", Value::Null)?;
+        Ok(client)
+    }
+
+    /// QEMU's version, major and minor, if it says so.
+    pub fn version(&self) -> Option<(i64, i64)> {
+        self.version
+    }
+
+    #[cfg(test)]
+    pub(super) fn patience_for_test(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    fn garbled(&self, why: impl Into<String>) -> QmpError {
+        QmpError::Garbled {
+            at: self.at.clone(),
+            why: why.into(),
+        }
+    }
+
+    fn failed(&self, command: &str, error: io::Error) -> QmpError {
+        use io::ErrorKind as Kind;
+        let at = self.at.clone();
+        match error.kind() {
+            Kind::WouldBlock | Kind::TimedOut => QmpError::Silent {
+                at,
+                command: command.into(),
+                waited: self.patience,
+            },
+            Kind::BrokenPipe | Kind::ConnectionReset => QmpError::Closed { at },
+            _ => QmpError::Unreachable { at, error },
+        }
+    }
+
+    /// The next line, as JSON.
+    fn read_value(&mut self, command: &str, until: Instant) -> Result<Value, QmpError> {
+        loop {
+            let line = self.read_line(command, until)?;
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            return serde_json::from_slice(&line).map_err(|error| {
+                let head = String::from_utf8_lossy(&line[..line.len().min(60)]);
+                self.garbled(format!("{error} in {:?}", head.trim_end()))
+            });
+        }
+    }
+
+    fn read_line(&mut self, command: &str, until: Instant) -> Result<Vec<u8>, QmpError> {
+        let mut searched = 0;
+        loop {
+            if let Some(end) = self.pending[searched..].iter().position(|b| *b == b'\n') {
+                let rest = self.pending.split_off(searched + end + 1);
+                return Ok(std::mem::replace(&mut self.pending, rest));
+            }
+            searched = self.pending.len();
+            if searched > LINE_BYTES_MAX {
+                return Err(self.garbled(format!("a line of more than {LINE_BYTES_MAX} bytes")));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.failed(command, io::ErrorKind::TimedOut.into()));
+            }
+            let read = self.stream.set_read_timeout(Some(left)).and_then(|()| {
+                let mut chunk = [0; READ_BYTES];
+                let read = self.stream.read(&mut chunk)?;
+                self.pending.extend_from_slice(&chunk[..read]);
+                Ok(read)
+            });
+            match read {
+                Ok(0) => {
+                    return Err(QmpError::Closed {
+                        at: self.at.clone(),
+                    });
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(command, error)),
+            }
+        }
+    }
+}
+
+impl Monitor for Client {
+    fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
+        self.asked += 1;
+        let id = self.asked;
+        let mut question = json!({"execute": command, "id": id});
+        if !arguments.is_null() {
+            question["arguments"] = arguments;
+        }
+        let line = format!("{question}\n");
+        let told = self.stream.write_all(line.as_bytes());
+        told.map_err(|error| self.failed(command, error))?;
+        let until = Instant::now() + self.patience;
+        loop {
+            let mut answer = self.read_value(command, until)?;
+            let ours = answer.get("id").is_none_or(|i| *i == json!(id));
+            // Events, and answers to what we no longer wait for.
+            if answer.get("event").is_some() || !ours {
+                continue;
+            }
+            if let Some(returned) = answer.get_mut("return") {
+                return Ok(returned.take());
+            }
+            return Err(match answer.get("error") {
+                Some(error) => QmpError::Refused {
+                    at: self.at.clone(),
+                    command: command.into(),
+                    reason: words(error),
+                },
+                None => self.garbled("an answer that is neither `return` nor `error`"),
+            });
+        }
+    }
+}
+
+/// An error's description, or all of it where it has none.
+pub fn words(error: &Value) -> String {
+    let description = error.get("desc").and_then(Value::as_str);
+    description.map_or_else(|| error.to_string(), String::from)
+}
+
+/// Connects without ever waiting: a listener with a full queue would let us wait for as long as it
+/// likes.
+fn dial(path: &Path) -> Result<UnixStream, QmpError> {
+    let at = || path.display().to_string();
+    let unreachable = |error: Errno| QmpError::Unreachable {
+        at: at(),
+        error: error.into(),
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(unreachable)?;
+    let address = SocketAddrUnix::new(path).map_err(unreachable)?;
+    match connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::AGAIN) => return Err(QmpError::Busy { at: at() }),
+        Err(error) => return Err(unreachable(error)),
+    }
+    let stream = UnixStream::from(socket);
+    let ready = stream.set_nonblocking(false).and_then(|()| {
+        // Questions are short; a peer that does not even take one is as good as silent.
+        stream.set_write_timeout(Some(Duration::from_secs(1)))
+    });
+    ready.map_err(|error| QmpError::Unreachable { at: at(), error })?;
+    Ok(stream)
+}
