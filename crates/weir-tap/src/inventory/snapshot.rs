@@ -49,7 +49,7 @@ pub struct Layout {
 }
 
 /// Sectors of a virtual disk that lie together on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Piece {
     /// The whole device, as the kernel keeps its number: `major << 20 | minor`.
     pub device: u32,
@@ -59,4 +59,7 @@ pub struct Piece {
     pub sectors: u64,
     /// The first sector as the VM sees it; `None` where that is not known, as in a qcow2 image.
     pub vsector: Option<u64>,
+    /// Whether the file system says that other files may lie there as well: copies that share their
+    /// blocks.
+    pub shared: bool,
 }

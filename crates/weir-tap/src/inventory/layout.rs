@@ -1,0 +1,467 @@
+//! [`Layouts`]: where virtual disks lie on the host's devices, found anew when their files change.
+//!
+//! An image is a device, of which it has a range, or a file, of which the file system tells the
+//! extents. Each range is followed down as far as the host's devices tell: partitions, loop
+//! devices, linear volumes. The VM's sector is known where the image is raw.
+
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_model::inventory::FoundBy;
+
+use super::extents::{self, Extent, Told};
+use super::stack::{self, Below, Segment, Tables};
+use super::{Layout, Piece};
+
+/// A file or device that holds data of a virtual disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Image {
+    /// Its path, as this process reaches it.
+    pub path: PathBuf,
+    /// Whether its bytes are those of the disk; false for a format with tables of its own.
+    pub raw: bool,
+    /// Where the disk begins in it.
+    pub offset_bytes: u64,
+    /// How much of it is the disk's, if that is limited.
+    pub bytes: Option<u64>,
+}
+
+/// What is known of where a virtual disk lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// Its pieces; none if they are not known.
+    pub layout: Arc<Layout>,
+    /// How an event is found to be its own.
+    pub found_by: FoundBy,
+    /// The whole device that the active image is or lies on, `major << 20 | minor`.
+    pub device: Option<u32>,
+}
+
+/// The files looked at so far.
+#[derive(Debug, Default)]
+pub struct Layouts {
+    files: HashMap<PathBuf, Kept>,
+    tables: Tables,
+    round: u64,
+}
+
+/// Most pieces of one disk; of one with more only the process is known.
+pub const PIECES_MAX: usize = 1 << 16;
+
+/// Devices on devices are followed this far.
+const DEPTH_MAX: u32 = 8;
+
+/// A file of which only the times have changed is read again after this much time, since most that
+/// is written to a file does not move it.
+const READ_AGAIN: Duration = Duration::from_secs(2);
+
+/// A file that has not changed at all is read again after this much time: defragmentation moves data
+/// without a trace.
+const READ_ANYWAY: Duration = Duration::from_secs(60);
+
+/// Sectors of a device that are the disk's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    sector: u64,
+    sectors: u64,
+    vsector: Option<u64>,
+    shared: bool,
+}
+
+/// Why a disk has no layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unknown {
+    /// Its I/O comes by, but nothing tells where.
+    Somewhere,
+    /// Its I/O does not come by.
+    Nowhere,
+}
+
+/// A file as it was when its extents were read.
+#[derive(Debug)]
+struct Kept {
+    shape: [u64; 4],
+    times: [i64; 4],
+    read: Instant,
+    round: u64,
+    found: Result<Arc<[Extent]>, Unknown>,
+}
+
+impl Layouts {
+    /// Where the disk lies that these images hold, the active one first, its backing files behind.
+    /// `fresh` asks for files to be read again that were written to a moment ago.
+    pub fn locate(&mut self, images: &[Image], fresh: bool) -> Located {
+        let mut pieces = Vec::new();
+        let mut located = Located {
+            layout: Arc::default(),
+            found_by: FoundBy::Nothing,
+            device: None,
+        };
+        for (depth, image) in images.iter().enumerate() {
+            let before = pieces.len();
+            let found = self.lay_image(image, fresh, &mut pieces);
+            let found_by = match found {
+                Ok(found_by) => found_by,
+                Err(Unknown::Somewhere) => FoundBy::Process,
+                Err(Unknown::Nowhere) => FoundBy::Nothing,
+            };
+            if depth == 0 {
+                located.found_by = found_by;
+                located.device = pieces.get(before).map(|p| p.device);
+            }
+        }
+        if pieces.len() > PIECES_MAX {
+            located.found_by = FoundBy::Process;
+            return located;
+        }
+        located.layout = Arc::new(Layout {
+            pieces: separate(pieces),
+        });
+        located
+    }
+
+    /// Forgets the files that nobody asked for since the last call.
+    pub fn forget_unused(&mut self) {
+        let round = self.round;
+        self.files.retain(|_, kept| kept.round == round);
+        self.round += 1;
+    }
+
+    fn lay_image(
+        &mut self,
+        image: &Image,
+        fresh: bool,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<FoundBy, Unknown> {
+        let meta = fs::metadata(&image.path).map_err(|_| Unknown::Somewhere)?;
+        let (first, limit) = (image.offset_bytes.div_ceil(512), image.bytes);
+        let whole_sectors = image.offset_bytes.is_multiple_of(512);
+        let last = limit.map_or(u64::MAX, |b| first.saturating_add(b.div_ceil(512)));
+        let cut = |start: u64, sector: u64, sectors: u64, shared: bool| {
+            let (from, to) = (start.max(first), (start + sectors).min(last));
+            let range = || Range {
+                sector: sector + (from - start),
+                sectors: to - from,
+                vsector: (image.raw && whole_sectors).then(|| from - first),
+                shared,
+            };
+            (from < to).then(range)
+        };
+        if meta.file_type().is_block_device() {
+            let device = stack::number(meta.rdev());
+            let place = stack::place(device).ok_or(Unknown::Somewhere)?;
+            let ranges: Vec<Range> = cut(0, 0, place.sectors, false).into_iter().collect();
+            self.lay(device, &ranges, fresh, DEPTH_MAX, pieces);
+            return Ok(FoundBy::Device);
+        }
+        if !meta.file_type().is_file() {
+            return Err(Unknown::Nowhere);
+        }
+        let extents = self.extents(&image.path, &meta, fresh)?;
+        let ranges = extents.iter();
+        let ranges = ranges.filter_map(|e| cut(e.start, e.sector, e.sectors, e.shared));
+        let ranges: Vec<Range> = ranges.collect();
+        self.lay(stack::number(meta.dev()), &ranges, fresh, DEPTH_MAX, pieces);
+        Ok(FoundBy::Extents)
+    }
+
+    /// Adds the pieces that `ranges` of `device` are, on its disk and on whatever that stands on.
+    fn lay(
+        &mut self,
+        device: u32,
+        ranges: &[Range],
+        fresh: bool,
+        depth: u32,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let Some(place) = stack::place(device) else {
+            return;
+        };
+        let whole = [Segment {
+            start: 0,
+            device: place.disk,
+            sector: place.start,
+            sectors: place.sectors,
+            shared: false,
+        }];
+        let ranges: Vec<Range> = through(ranges, &whole).map(|(_, range)| range).collect();
+        pieces.extend(ranges.iter().map(|range| Piece {
+            device: place.disk,
+            sector: range.sector,
+            sectors: range.sectors,
+            vsector: range.vsector,
+            shared: range.shared,
+        }));
+        if depth == 0 || pieces.len() > PIECES_MAX {
+            return;
+        }
+        let segments = match self.tables.below(place.disk) {
+            Below::Bottom | Below::Opaque => return,
+            Below::Segments(segments) => segments,
+            Below::File {
+                path,
+                start,
+                sectors,
+            } => self.file_segments(&path, start, sectors, fresh),
+        };
+        let mut lower: Vec<(u32, Vec<Range>)> = Vec::new();
+        for (device, range) in through(&ranges, &segments) {
+            match lower.iter_mut().find(|(d, _)| *d == device) {
+                Some((_, ranges)) => ranges.push(range),
+                None => lower.push((device, vec![range])),
+            }
+        }
+        for (device, ranges) in lower {
+            self.lay(device, &ranges, fresh, depth - 1, pieces);
+        }
+    }
+
+    /// The file under a loop device, whose first sector is sector `first` of the file.
+    fn file_segments(
+        &mut self,
+        path: &Path,
+        first: u64,
+        sectors: Option<u64>,
+        fresh: bool,
+    ) -> Vec<Segment> {
+        let Ok(meta) = fs::metadata(path) else {
+            return Vec::new();
+        };
+        let Ok(extents) = self.extents(path, &meta, fresh) else {
+            return Vec::new();
+        };
+        let last = sectors.map_or(u64::MAX, |s| first.saturating_add(s));
+        let segment = |e: &Extent| {
+            let (from, to) = (e.start.max(first), (e.start + e.sectors).min(last));
+            (from < to).then(|| Segment {
+                start: from - first,
+                device: stack::number(meta.dev()),
+                sector: e.sector + (from - e.start),
+                sectors: to - from,
+                shared: e.shared,
+            })
+        };
+        extents.iter().filter_map(segment).collect()
+    }
+
+    /// The extents of a file, from memory as long as it has not changed.
+    fn extents(
+        &mut self,
+        path: &Path,
+        meta: &Metadata,
+        fresh: bool,
+    ) -> Result<Arc<[Extent]>, Unknown> {
+        let shape = [meta.dev(), meta.ino(), meta.size(), meta.blocks()];
+        let times = [
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+        ];
+        if let Some(kept) = self.files.get_mut(path) {
+            kept.round = self.round;
+            let age = kept.read.elapsed();
+            let good = if kept.shape != shape {
+                false
+            } else if kept.times != times {
+                !fresh && age < READ_AGAIN
+            } else {
+                age < READ_ANYWAY
+            };
+            if good {
+                return kept.found.clone();
+            }
+        }
+        let found = read(path, meta);
+        let kept = Kept {
+            shape,
+            times,
+            read: Instant::now(),
+            round: self.round,
+            found: found.clone(),
+        };
+        self.files.insert(path.to_owned(), kept);
+        found
+    }
+}
+
+/// Reads the extents of a file.
+fn read(path: &Path, meta: &Metadata) -> Result<Arc<[Extent]>, Unknown> {
+    let open = || -> io::Result<_> {
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(path)?;
+        let opened = file.metadata()?;
+        // Another file may have taken its place meanwhile.
+        let same = (opened.dev(), opened.ino()) == (meta.dev(), meta.ino());
+        Ok((extents::told(&file)?, file, same))
+    };
+    match open() {
+        Ok((Told::Elsewhere, ..)) => Err(Unknown::Nowhere),
+        Ok((Told::Addresses, file, true)) if libc::major(meta.dev()) != 0 => {
+            match extents::of(&file) {
+                Ok(Some(extents)) => Ok(extents.into()),
+                Ok(None) | Err(_) => Err(Unknown::Somewhere),
+            }
+        }
+        Ok(_) | Err(_) => Err(Unknown::Somewhere),
+    }
+}
+
+/// What `ranges` become through `segments`, both in order of their sectors, with the device of each.
+/// What no segment has is left out.
+fn through<'a>(
+    ranges: &'a [Range],
+    segments: &'a [Segment],
+) -> impl Iterator<Item = (u32, Range)> + 'a {
+    ranges.iter().flat_map(move |range| {
+        let end = range.sector + range.sectors;
+        let first = segments.partition_point(|s| s.start + s.sectors <= range.sector);
+        let segments = segments[first..].iter().take_while(move |s| s.start < end);
+        segments.map(move |s| {
+            let (from, to) = (range.sector.max(s.start), end.min(s.start + s.sectors));
+            let skipped = from - range.sector;
+            let below = Range {
+                sector: s.sector + (from - s.start),
+                sectors: to - from,
+                vsector: range.vsector.map(|v| v + skipped),
+                shared: range.shared || s.shared,
+            };
+            (s.device, below)
+        })
+    })
+}
+
+/// The pieces in order, cut where they overlap: there the VM's sector is known only if all agree.
+fn separate(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.sort();
+    let overlap = |pair: &[Piece]| {
+        pair[0].device == pair[1].device && pair[0].sector + pair[0].sectors > pair[1].sector
+    };
+    if !pieces.windows(2).any(overlap) {
+        return pieces;
+    }
+    let mut cuts: Vec<(u32, u64)> = pieces
+        .iter()
+        .flat_map(|p| [(p.device, p.sector), (p.device, p.sector + p.sectors)])
+        .collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    let mut parts: Vec<Piece> = Vec::new();
+    for piece in &pieces {
+        let first = cuts.partition_point(|c| *c < (piece.device, piece.sector));
+        let ends = cuts[first + 1..].iter().map(|(_, sector)| *sector);
+        let mut from = piece.sector;
+        for to in ends.take_while(|to| *to <= piece.sector + piece.sectors) {
+            parts.push(Piece {
+                sector: from,
+                sectors: to - from,
+                vsector: piece.vsector.map(|v| v + (from - piece.sector)),
+                ..*piece
+            });
+            from = to;
+            if from == piece.sector + piece.sectors {
+                break;
+            }
+        }
+    }
+    parts.sort();
+    parts.dedup_by(|later, first| {
+        let same = (later.device, later.sector) == (first.device, first.sector);
+        if same {
+            first.shared |= later.shared;
+            first.vsector = first.vsector.filter(|v| later.vsector == Some(*v));
+        }
+        same
+    });
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(sector: u64, sectors: u64, vsector: Option<u64>) -> Piece {
+        Piece {
+            device: 8,
+            sector,
+            sectors,
+            vsector,
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn ranges_are_cut_and_moved_by_what_is_below() {
+        let range = |sector, sectors, vsector| Range {
+            sector,
+            sectors,
+            vsector,
+            shared: false,
+        };
+        let segment = |start, device, sector, sectors| Segment {
+            start,
+            device,
+            sector,
+            sectors,
+            shared: false,
+        };
+        let segments = [
+            segment(0, 1, 1000, 100),
+            segment(100, 2, 0, 50),
+            segment(200, 1, 0, 8),
+        ];
+        let ranges = [range(90, 30, Some(7)), range(140, 100, None)];
+        let found: Vec<(u32, Range)> = through(&ranges, &segments).collect();
+        assert_eq!(
+            found,
+            [
+                (1, range(1090, 10, Some(7))),
+                (2, range(0, 20, Some(17))),
+                (2, range(40, 10, None)),
+                (1, range(0, 8, None)),
+            ]
+        );
+    }
+
+    #[test]
+    fn where_pieces_overlap_the_sector_of_the_vm_is_known_if_they_agree() {
+        let apart = vec![piece(0, 8, Some(0)), piece(8, 8, Some(100))];
+        assert_eq!(separate(apart.clone()), apart);
+        let over = vec![piece(0, 16, Some(0)), piece(8, 16, Some(100))];
+        let expected = [
+            piece(0, 8, Some(0)),
+            piece(8, 8, None),
+            piece(16, 8, Some(108)),
+        ];
+        assert_eq!(separate(over), expected);
+        let same = vec![piece(0, 8, Some(0)), piece(0, 8, Some(0))];
+        assert_eq!(separate(same), [piece(0, 8, Some(0))]);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_somewhere_and_one_in_memory_nowhere() {
+        let image = |path: &str| Image {
+            path: path.into(),
+            raw: true,
+            offset_bytes: 0,
+            bytes: None,
+        };
+        let mut layouts = Layouts::default();
+        let found_by = |layouts: &mut Layouts, path| {
+            let found = layouts.locate(&[image(path)], false);
+            (found.found_by, found.layout.pieces.len())
+        };
+        assert_eq!(
+            found_by(&mut layouts, "/nowhere/at/all"),
+            (FoundBy::Process, 0)
+        );
+        assert_eq!(found_by(&mut layouts, "/dev/null"), (FoundBy::Nothing, 0));
+    }
+}

@@ -1,0 +1,218 @@
+//! What a block device stands on: a partition on its disk, a loop device on a file or a device, a
+//! linear device of the device mapper on others. From sysfs, LOOP_GET_STATUS64 and the device
+//! mapper's tables.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::{dm_table, loop_status};
+
+/// Sectors of a device that are sectors of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The first sector on the upper device.
+    pub start: u64,
+    /// The lower device, maybe a partition.
+    pub device: u32,
+    /// The first sector there.
+    pub sector: u64,
+    /// How many.
+    pub sectors: u64,
+    /// Whether a file that is not this one's may have them as well.
+    pub shared: bool,
+}
+
+/// Where a device is on its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The whole disk; itself, if it is one.
+    pub disk: u32,
+    /// Its first sector there.
+    pub start: u64,
+    /// Its length.
+    pub sectors: u64,
+}
+
+/// What is under a whole device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// Nothing that this host can see.
+    Bottom,
+    /// Something that cannot be followed: RAID, encryption, thin volumes.
+    Opaque,
+    /// A file of `sectors` sectors, from sector `start` of it on.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The first sector in it.
+        start: u64,
+        /// How much of it, if that is limited.
+        sectors: Option<u64>,
+    },
+    /// Other devices.
+    Segments(Vec<Segment>),
+}
+
+/// The tables of the device mapper that were read, with what they were read for.
+#[derive(Debug, Default)]
+pub struct Tables {
+    known: HashMap<u32, (String, Vec<Segment>)>,
+}
+
+/// A device number as the kernel keeps it, from what stat(2) says.
+pub fn number(dev: u64) -> u32 {
+    libc::major(dev) << 20 | libc::minor(dev)
+}
+
+/// The folder of a device in sysfs.
+fn sysfs(device: u32) -> PathBuf {
+    let (major, minor) = (device >> 20, device & 0xf_ffff);
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+/// Where `device` is on its disk; `None` if it is gone.
+pub fn place(device: u32) -> Option<Place> {
+    let folder = sysfs(device);
+    let sectors = read_number(&folder.join("size"))?;
+    if !folder.join("partition").exists() {
+        return Some(Place {
+            disk: device,
+            start: 0,
+            sectors,
+        });
+    }
+    let start = read_number(&folder.join("start"))?;
+    let disk = fs::read_to_string(folder.join("../dev")).ok()?;
+    Some(Place {
+        disk: parse_number(disk.trim_end())?,
+        start,
+        sectors,
+    })
+}
+
+/// The device with `major:minor` in `text`.
+pub fn parse_number(text: &str) -> Option<u32> {
+    let (major, minor) = text.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
+}
+
+impl Tables {
+    /// What is under whole device `device`.
+    pub fn below(&mut self, device: u32) -> Below {
+        let folder = sysfs(device);
+        if folder.join("loop").exists() {
+            return below_loop(device, &folder).unwrap_or(Below::Opaque);
+        }
+        if folder.join("dm").exists() {
+            return match self.table(device, &folder) {
+                Some(segments) => Below::Segments(segments),
+                None => Below::Opaque,
+            };
+        }
+        match slaves(&folder).is_empty() {
+            true => Below::Bottom,
+            false => Below::Opaque,
+        }
+    }
+
+    /// The linear parts of a table.
+    ///
+    /// To read it takes CAP_SYS_ADMIN. Without, a table read before is believed as long as the
+    /// device's name, size and what it stands on have stayed what they were, all of the time.
+    fn table(&mut self, device: u32, folder: &Path) -> Option<Vec<Segment>> {
+        let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let slaves = slaves(folder).join(" ");
+        let state = format!("{} {} {slaves}", text("dm/uuid"), text("size"));
+        match dm_table::read(device) {
+            Ok(segments) => {
+                self.known.insert(device, (state, segments.clone()));
+                Some(segments)
+            }
+            Err(_) => match self.known.get(&device) {
+                Some((before, segments)) if *before == state => Some(segments.clone()),
+                _ => {
+                    self.known.remove(&device);
+                    None
+                }
+            },
+        }
+    }
+}
+
+fn slaves(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder.join("slaves")).into_iter().flatten();
+    let names = entries.flatten().map(|e| e.file_name());
+    let mut names: Vec<String> = names.map(|n| n.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn below_loop(device: u32, folder: &Path) -> Option<Below> {
+    let path = PathBuf::from(first_line(&folder.join("loop/backing_file"))?);
+    let start_bytes = read_number(&folder.join("loop/offset"))?;
+    let limit_bytes = read_number(&folder.join("loop/sizelimit"))?;
+    if start_bytes % 512 != 0 || limit_bytes % 512 != 0 {
+        return None;
+    }
+    let name = fs::canonicalize(folder).ok()?;
+    let node = Path::new("/dev").join(name.file_name()?);
+    let identity = loop_status::identity(&File::open(node).ok()?).ok()?;
+    let meta = fs::metadata(&path).ok()?;
+    // The path is what it was when the device was set up, in the mount namespace of who did it.
+    if identity != (loop_status::encoded(meta.dev()), meta.ino()) || identity.1 == 0 {
+        return None;
+    }
+    let limit = (limit_bytes != 0).then_some(limit_bytes / 512);
+    if meta.file_type().is_block_device() {
+        let own = place(device)?;
+        return Some(Below::Segments(vec![Segment {
+            start: 0,
+            device: number(meta.rdev()),
+            sector: start_bytes / 512,
+            sectors: limit.unwrap_or(own.sectors),
+            shared: false,
+        }]));
+    }
+    Some(Below::File {
+        path,
+        start: start_bytes / 512,
+        sectors: limit,
+    })
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    first_line(path)?.parse().ok()
+}
+
+fn first_line(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim_end_matches('\n').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_kernels() {
+        assert_eq!(number(libc::makedev(259, 300)), 259 << 20 | 300);
+        assert_eq!(parse_number("8:17"), Some(8 << 20 | 17));
+        assert_eq!(parse_number("8:"), None);
+        assert_eq!(parse_number("5000:1"), None);
+    }
+
+    #[test]
+    fn every_disk_of_this_host_is_its_own_place() {
+        for disk in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let number = first_line(&disk.path().join("dev")).and_then(|d| parse_number(&d));
+            let Some(number) = number else {
+                continue;
+            };
+            let found = place(number).map(|p| (p.disk, p.start));
+            assert_eq!(found, Some((number, 0)), "{}", disk.path().display());
+        }
+    }
+}
