@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_model::inventory::FoundBy;
 
 use super::extents::{self, Extent, Told};
-use super::stack::{self, Below, Segment, Tables};
+use super::stack::{self, Below, Segment, Stack};
 use super::{Layout, Piece};
 
 /// A file or device that holds data of a virtual disk.
@@ -42,11 +42,12 @@ pub struct Located {
     pub device: Option<u32>,
 }
 
-/// The files looked at so far.
+/// The disks and files looked at so far.
 #[derive(Debug, Default)]
 pub struct Layouts {
-    files: HashMap<PathBuf, Kept>,
-    tables: Tables,
+    disks: HashMap<Vec<Image>, KeptDisk>,
+    files: HashMap<PathBuf, KeptFile>,
+    stack: Stack,
     round: u64,
 }
 
@@ -82,63 +83,118 @@ enum Unknown {
     Nowhere,
 }
 
+/// A disk as it was located last.
+#[derive(Debug)]
+struct KeptDisk {
+    located: Located,
+    nodes: Vec<Node>,
+    /// Every file that had a say, and what it said.
+    files: Vec<(PathBuf, Extents)>,
+    round: u64,
+}
+
 /// A file as it was when its extents were read.
 #[derive(Debug)]
-struct Kept {
+struct KeptFile {
     shape: [u64; 4],
     times: [i64; 4],
     read: Instant,
     round: u64,
-    found: Result<Arc<[Extent]>, Unknown>,
+    extents: Extents,
+}
+
+/// The extents of a file, in order.
+type Extents = Result<Arc<[Extent]>, Unknown>;
+
+/// Which file or device an image is: file system, inode and, of a device, its number.
+type Node = Option<(u64, u64, u64)>;
+
+fn node(image: &Image) -> Node {
+    let meta = fs::metadata(&image.path).ok()?;
+    Some((meta.dev(), meta.ino(), meta.rdev()))
+}
+
+/// What is found about one disk on the way down.
+#[derive(Debug, Default)]
+struct Survey {
+    pieces: Vec<Piece>,
+    files: Vec<(PathBuf, Extents)>,
+    fresh: bool,
 }
 
 impl Layouts {
+    /// A look begins. `devices_changed` says whether the host's block devices, or what they stand
+    /// on, are others than at the last one.
+    pub fn begin(&mut self, devices_changed: bool) {
+        let round = self.round;
+        self.files.retain(|_, kept| kept.round == round);
+        self.disks.retain(|_, kept| kept.round == round);
+        self.round += 1;
+        if devices_changed {
+            self.stack.forget();
+            self.disks.clear();
+        }
+    }
+
     /// Where the disk lies that these images hold, the active one first, its backing files behind.
-    /// `fresh` asks for files to be read again that were written to a moment ago.
+    /// `fresh` asks for files to be read again that were written to a moment ago. A disk that has
+    /// not moved keeps its layout, the very same.
     pub fn locate(&mut self, images: &[Image], fresh: bool) -> Located {
-        let mut pieces = Vec::new();
+        let nodes: Vec<Node> = images.iter().map(node).collect();
+        if let Some(mut kept) = self.disks.remove(images) {
+            let unmoved =
+                |(path, before): &(PathBuf, Extents)| same(&self.extents(path, fresh).0, before);
+            if kept.nodes == nodes && kept.files.iter().all(unmoved) {
+                kept.round = self.round;
+                let located = kept.located.clone();
+                self.disks.insert(images.to_vec(), kept);
+                return located;
+            }
+        }
+        let mut survey = Survey {
+            fresh,
+            ..Survey::default()
+        };
+        let located = self.survey(images, &mut survey);
+        let kept = KeptDisk {
+            located: located.clone(),
+            nodes,
+            files: survey.files,
+            round: self.round,
+        };
+        self.disks.insert(images.to_vec(), kept);
+        located
+    }
+
+    fn survey(&mut self, images: &[Image], survey: &mut Survey) -> Located {
         let mut located = Located {
             layout: Arc::default(),
             found_by: FoundBy::Nothing,
             device: None,
         };
         for (depth, image) in images.iter().enumerate() {
-            let before = pieces.len();
-            let found = self.lay_image(image, fresh, &mut pieces);
-            let found_by = match found {
+            let before = survey.pieces.len();
+            let found_by = match self.lay_image(image, survey) {
                 Ok(found_by) => found_by,
                 Err(Unknown::Somewhere) => FoundBy::Process,
                 Err(Unknown::Nowhere) => FoundBy::Nothing,
             };
             if depth == 0 {
                 located.found_by = found_by;
-                located.device = pieces.get(before).map(|p| p.device);
+                located.device = survey.pieces.get(before).map(|p| p.device);
             }
         }
-        if pieces.len() > PIECES_MAX {
+        if survey.pieces.len() > PIECES_MAX {
             located.found_by = FoundBy::Process;
             return located;
         }
         located.layout = Arc::new(Layout {
-            pieces: separate(pieces),
+            pieces: separate(std::mem::take(&mut survey.pieces)),
         });
         located
     }
 
-    /// Forgets the files that nobody asked for since the last call.
-    pub fn forget_unused(&mut self) {
-        let round = self.round;
-        self.files.retain(|_, kept| kept.round == round);
-        self.round += 1;
-    }
-
-    fn lay_image(
-        &mut self,
-        image: &Image,
-        fresh: bool,
-        pieces: &mut Vec<Piece>,
-    ) -> Result<FoundBy, Unknown> {
-        let meta = fs::metadata(&image.path).map_err(|_| Unknown::Somewhere)?;
+    fn lay_image(&mut self, image: &Image, survey: &mut Survey) -> Result<FoundBy, Unknown> {
         let (first, limit) = (image.offset_bytes.div_ceil(512), image.bytes);
         let whole_sectors = image.offset_bytes.is_multiple_of(512);
         let last = limit.map_or(u64::MAX, |b| first.saturating_add(b.div_ceil(512)));
@@ -152,34 +208,26 @@ impl Layouts {
             };
             (from < to).then(range)
         };
+        let meta = fs::metadata(&image.path).map_err(|_| Unknown::Somewhere)?;
         if meta.file_type().is_block_device() {
             let device = stack::number(meta.rdev());
-            let place = stack::place(device).ok_or(Unknown::Somewhere)?;
+            let place = self.stack.place(device).ok_or(Unknown::Somewhere)?;
             let ranges: Vec<Range> = cut(0, 0, place.sectors, false).into_iter().collect();
-            self.lay(device, &ranges, fresh, DEPTH_MAX, pieces);
+            self.lay(device, &ranges, DEPTH_MAX, survey);
             return Ok(FoundBy::Device);
         }
-        if !meta.file_type().is_file() {
-            return Err(Unknown::Nowhere);
-        }
-        let extents = self.extents(&image.path, &meta, fresh)?;
+        let (extents, device) = self.file(&image.path, survey);
+        let extents = extents?;
         let ranges = extents.iter();
         let ranges = ranges.filter_map(|e| cut(e.start, e.sector, e.sectors, e.shared));
         let ranges: Vec<Range> = ranges.collect();
-        self.lay(stack::number(meta.dev()), &ranges, fresh, DEPTH_MAX, pieces);
+        self.lay(device, &ranges, DEPTH_MAX, survey);
         Ok(FoundBy::Extents)
     }
 
     /// Adds the pieces that `ranges` of `device` are, on its disk and on whatever that stands on.
-    fn lay(
-        &mut self,
-        device: u32,
-        ranges: &[Range],
-        fresh: bool,
-        depth: u32,
-        pieces: &mut Vec<Piece>,
-    ) {
-        let Some(place) = stack::place(device) else {
+    fn lay(&mut self, device: u32, ranges: &[Range], depth: u32, survey: &mut Survey) {
+        let Some(place) = self.stack.place(device) else {
             return;
         };
         let whole = [Segment {
@@ -190,34 +238,39 @@ impl Layouts {
             shared: false,
         }];
         let ranges: Vec<Range> = through(ranges, &whole).map(|(_, range)| range).collect();
-        pieces.extend(ranges.iter().map(|range| Piece {
+        survey.pieces.extend(ranges.iter().map(|range| Piece {
             device: place.disk,
             sector: range.sector,
             sectors: range.sectors,
             vsector: range.vsector,
             shared: range.shared,
         }));
-        if depth == 0 || pieces.len() > PIECES_MAX {
+        if depth == 0 || survey.pieces.len() > PIECES_MAX {
             return;
         }
-        let segments = match self.tables.below(place.disk) {
+        let below = self.stack.below(place.disk);
+        let read;
+        let segments = match &*below {
             Below::Bottom | Below::Opaque => return,
             Below::Segments(segments) => segments,
             Below::File {
                 path,
                 start,
                 sectors,
-            } => self.file_segments(&path, start, sectors, fresh),
+            } => {
+                read = self.file_segments(path, *start, *sectors, survey);
+                &read
+            }
         };
         let mut lower: Vec<(u32, Vec<Range>)> = Vec::new();
-        for (device, range) in through(&ranges, &segments) {
+        for (device, range) in through(&ranges, segments) {
             match lower.iter_mut().find(|(d, _)| *d == device) {
                 Some((_, ranges)) => ranges.push(range),
                 None => lower.push((device, vec![range])),
             }
         }
         for (device, ranges) in lower {
-            self.lay(device, &ranges, fresh, depth - 1, pieces);
+            self.lay(device, &ranges, depth - 1, survey);
         }
     }
 
@@ -227,12 +280,9 @@ impl Layouts {
         path: &Path,
         first: u64,
         sectors: Option<u64>,
-        fresh: bool,
+        survey: &mut Survey,
     ) -> Vec<Segment> {
-        let Ok(meta) = fs::metadata(path) else {
-            return Vec::new();
-        };
-        let Ok(extents) = self.extents(path, &meta, fresh) else {
+        let (Ok(extents), device) = self.file(path, survey) else {
             return Vec::new();
         };
         let last = sectors.map_or(u64::MAX, |s| first.saturating_add(s));
@@ -240,7 +290,7 @@ impl Layouts {
             let (from, to) = (e.start.max(first), (e.start + e.sectors).min(last));
             (from < to).then(|| Segment {
                 start: from - first,
-                device: stack::number(meta.dev()),
+                device,
                 sector: e.sector + (from - e.start),
                 sectors: to - from,
                 shared: e.shared,
@@ -249,13 +299,23 @@ impl Layouts {
         extents.iter().filter_map(segment).collect()
     }
 
-    /// The extents of a file, from memory as long as it has not changed.
-    fn extents(
-        &mut self,
-        path: &Path,
-        meta: &Metadata,
-        fresh: bool,
-    ) -> Result<Arc<[Extent]>, Unknown> {
+    /// The extents of a file on the way down, and the device that they are on.
+    fn file(&mut self, path: &Path, survey: &mut Survey) -> (Extents, u32) {
+        let (extents, device) = self.extents(path, survey.fresh);
+        survey.files.push((path.to_owned(), extents.clone()));
+        (extents, device)
+    }
+
+    /// The extents of a file, from memory as long as it has not changed, and the device of its file
+    /// system.
+    fn extents(&mut self, path: &Path, fresh: bool) -> (Extents, u32) {
+        let Ok(meta) = fs::metadata(path) else {
+            return (Err(Unknown::Somewhere), 0);
+        };
+        if !meta.file_type().is_file() {
+            return (Err(Unknown::Nowhere), 0);
+        }
+        let device = stack::number(meta.dev());
         let shape = [meta.dev(), meta.ino(), meta.size(), meta.blocks()];
         let times = [
             meta.mtime(),
@@ -263,35 +323,46 @@ impl Layouts {
             meta.ctime(),
             meta.ctime_nsec(),
         ];
+        let mut before = None;
         if let Some(kept) = self.files.get_mut(path) {
             kept.round = self.round;
             let age = kept.read.elapsed();
-            let good = if kept.shape != shape {
-                false
-            } else if kept.times != times {
-                !fresh && age < READ_AGAIN
-            } else {
-                age < READ_ANYWAY
+            let good = match kept.shape == shape {
+                false => false,
+                true if kept.times != times => !fresh && age < READ_AGAIN,
+                true => age < READ_ANYWAY,
             };
             if good {
-                return kept.found.clone();
+                return (kept.extents.clone(), device);
             }
+            before = Some(kept.extents.clone());
         }
-        let found = read(path, meta);
-        let kept = Kept {
+        let mut extents = read(path, &meta);
+        if let Some(before) = before.filter(|before| *before == extents) {
+            extents = before;
+        }
+        let kept = KeptFile {
             shape,
             times,
             read: Instant::now(),
             round: self.round,
-            found: found.clone(),
+            extents: extents.clone(),
         };
         self.files.insert(path.to_owned(), kept);
-        found
+        (extents, device)
+    }
+}
+
+/// Whether a file says the very same as before.
+fn same(now: &Extents, before: &Extents) -> bool {
+    match (now, before) {
+        (Ok(now), Ok(before)) => Arc::ptr_eq(now, before),
+        _ => now == before,
     }
 }
 
 /// Reads the extents of a file.
-fn read(path: &Path, meta: &Metadata) -> Result<Arc<[Extent]>, Unknown> {
+fn read(path: &Path, meta: &Metadata) -> Extents {
     let open = || -> io::Result<_> {
         let file = File::options()
             .read(true)

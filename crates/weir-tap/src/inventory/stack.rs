@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{dm_table, loop_status};
 
@@ -55,10 +56,13 @@ pub enum Below {
     Segments(Vec<Segment>),
 }
 
-/// The tables of the device mapper that were read, with what they were read for.
+/// The host's block devices as far as they were asked for.
 #[derive(Debug, Default)]
-pub struct Tables {
-    known: HashMap<u32, (String, Vec<Segment>)>,
+pub struct Stack {
+    places: HashMap<u32, Option<Place>>,
+    below: HashMap<u32, Arc<Below>>,
+    /// Tables of the device mapper, with what they were read for.
+    tables: HashMap<u32, (String, Vec<Segment>)>,
 }
 
 /// A device number as the kernel keeps it, from what stat(2) says.
@@ -72,8 +76,8 @@ fn sysfs(device: u32) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
-/// Where `device` is on its disk; `None` if it is gone.
-pub fn place(device: u32) -> Option<Place> {
+/// Where `device` is on its disk, as sysfs says.
+fn place(device: u32) -> Option<Place> {
     let folder = sysfs(device);
     let sectors = read_number(&folder.join("size"))?;
     if !folder.join("partition").exists() {
@@ -99,18 +103,36 @@ pub fn parse_number(text: &str) -> Option<u32> {
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
 }
 
-impl Tables {
+impl Stack {
+    /// Asks anew from now on.
+    pub fn forget(&mut self) {
+        self.places.clear();
+        self.below.clear();
+    }
+
+    /// Where `device` is on its disk; `None` if it is gone.
+    pub fn place(&mut self, device: u32) -> Option<Place> {
+        *self.places.entry(device).or_insert_with(|| place(device))
+    }
+
     /// What is under whole device `device`.
-    pub fn below(&mut self, device: u32) -> Below {
+    pub fn below(&mut self, device: u32) -> Arc<Below> {
+        if let Some(below) = self.below.get(&device) {
+            return below.clone();
+        }
+        let below = Arc::new(self.look_below(device));
+        self.below.insert(device, below.clone());
+        below
+    }
+
+    fn look_below(&mut self, device: u32) -> Below {
         let folder = sysfs(device);
         if folder.join("loop").exists() {
             return below_loop(device, &folder).unwrap_or(Below::Opaque);
         }
         if folder.join("dm").exists() {
-            return match self.table(device, &folder) {
-                Some(segments) => Below::Segments(segments),
-                None => Below::Opaque,
-            };
+            let table = self.table(device, &folder);
+            return table.map_or(Below::Opaque, Below::Segments);
         }
         match slaves(&folder).is_empty() {
             true => Below::Bottom,
@@ -128,13 +150,13 @@ impl Tables {
         let state = format!("{} {} {slaves}", text("dm/uuid"), text("size"));
         match dm_table::read(device) {
             Ok(segments) => {
-                self.known.insert(device, (state, segments.clone()));
+                self.tables.insert(device, (state, segments.clone()));
                 Some(segments)
             }
-            Err(_) => match self.known.get(&device) {
+            Err(_) => match self.tables.get(&device) {
                 Some((before, segments)) if *before == state => Some(segments.clone()),
                 _ => {
-                    self.known.remove(&device);
+                    self.tables.remove(&device);
                     None
                 }
             },
