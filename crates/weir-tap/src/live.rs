@@ -13,8 +13,11 @@ pub struct LiveTap {
     /// The streams and relations it serves.
     pub streams: &'static [&'static str],
     /// Opens it for demands of those streams.
-    pub open: fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapError>,
+    pub open: Open,
 }
+
+/// How a tap is opened.
+pub type Open = fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapError>;
 
 /// Every live tap. A stream is served by the first one that names it.
 pub static TAPS: &[&LiveTap] = &[&ebpf::TAP];

@@ -44,20 +44,55 @@ pub fn drop_privileges() -> Result<(), TapError> {
             break;
         }
     }
+    keep_only(&[])
+}
+
+/// Gives up every capability of the calling thread that is not among `kept`, for good. One that it
+/// does not have it does not get.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_only(kept: &[u32]) -> Result<(), TapError> {
     let ambient = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
     control(libc::PR_CAP_AMBIENT, ambient).map_err(|e| refused("the ambient set", &e))?;
+    let mut sets = [Part::default(); 2];
+    if !kept.is_empty() {
+        sets = permitted()?;
+    }
+    for (word, part) in sets.iter_mut().enumerate() {
+        let within = kept.iter().filter(|c| **c as usize / 32 == word);
+        let mask = within.fold(0u32, |all, c| all | 1 << (c % 32));
+        part.permitted &= mask;
+        part.effective = part.permitted;
+        part.inheritable = 0;
+    }
     let header = Header {
         version: VERSION_3,
         pid: 0,
     };
-    let none = [Part::default(); 2];
     // SAFETY: both structures have the layout of version 3 and outlive the call, which only reads
     // them.
-    let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
+    let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) };
     if done != 0 {
         return Err(refused("its capabilities", &io::Error::last_os_error()));
     }
     Ok(())
+}
+
+/// What the calling thread may do.
+fn permitted() -> Result<[Part; 2], TapError> {
+    let header = Header {
+        version: VERSION_3,
+        pid: 0,
+    };
+    let mut sets = [Part::default(); 2];
+    // SAFETY: both structures have the layout of version 3 and outlive the call, which fills in the
+    // second.
+    let done = unsafe { libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()) };
+    if done != 0 {
+        return Err(refused("its capabilities", &io::Error::last_os_error()));
+    }
+    Ok(sets)
 }
 
 fn control(option: i32, argument: libc::c_ulong) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! [`BlockTap`]: the live tap itself: opens, waits, reads, delivers and counts.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
 use super::rows::{Drained, Names, Place, Rows, Told};
 use super::tables::{self, Known};
+use crate::inventory::Watch;
 use crate::live::LiveTap;
 use crate::{Count, RECORDING, Said, Tap, TapError};
 
@@ -34,6 +36,8 @@ pub struct LiveOptions {
     pub requests_max: usize,
     /// Tracepoints to do without, as if the kernel lacked them.
     pub without: Vec<String>,
+    /// Who owns what; `None` if no demand asks for it.
+    pub inventory: Option<Arc<Watch>>,
 }
 
 /// The live tap of block I/O.
@@ -103,6 +107,7 @@ impl Default for LiveOptions {
             ring_bytes: 64 << 20,
             requests_max: 1 << 15,
             without: Vec::new(),
+            inventory: None,
         }
     }
 }

@@ -1,11 +1,69 @@
 //! Inventories: which VMs the host has, which disks they have, and where those lie.
+//!
+//! 1. [`Watch`] is a thread that looks at the host once a second, and sooner when asked.
+//! 2. A look reads the processes and the block devices, and lets each of [`INVENTORIES`] say which
+//!    VMs it finds there.
+//! 3. [`roll`] makes the findings one list: who is found twice is one VM, and names are unique.
+//! 4. [`place`] finds the file or device of each disk, and [`layout`] where that lies.
+//! 5. What has changed becomes a new [`Snapshot`], which taps take whenever they like.
 
+pub mod declared;
+mod devices;
 mod dm_table;
 mod extents;
+mod found;
+mod host;
 mod layout;
+mod lookout;
 mod loop_status;
+mod place;
+mod process;
+mod qcow;
+mod roll;
 pub mod snapshot;
 mod stack;
+mod watch;
 
+pub use declared::Declared;
 pub use layout::{Image, Layouts, Located, PIECES_MAX};
 pub use snapshot::{LaidDisk, Layout, Piece, Snapshot};
+pub use watch::{Look, Watch, WatchOptions};
+
+use declared::Pinned;
+use found::FoundVm;
+use host::Host;
+use process::{Process, Processes};
+
+/// Who knows of VMs.
+#[derive(Debug)]
+pub struct Inventory {
+    /// Its name, as column `origin` has it.
+    pub name: &'static str,
+    /// Whether it wants to see the arguments of processes that run this program.
+    programs: fn(&str) -> bool,
+    /// Whether a process may be one of its VMs'.
+    concerns: fn(&Process, &[Pinned]) -> bool,
+    /// The VMs that it finds.
+    look: fn(&Scene) -> Vec<FoundVm>,
+}
+
+/// Every inventory; where several know the same VM, the first one has the word.
+pub static INVENTORIES: &[&Inventory] = &[&declared::INVENTORY];
+
+/// What an inventory looks at.
+struct Scene<'a> {
+    host: &'a Host,
+    processes: &'a Processes,
+    declared: &'a [Pinned],
+}
+
+/// True if an inventory wants to see the arguments of this program.
+fn is_wanted(program: &str) -> bool {
+    INVENTORIES.iter().any(|i| (i.programs)(program))
+}
+
+/// True if the cgroup `path` is `root` or below it.
+fn is_within(path: &str, root: &str) -> bool {
+    path.strip_prefix(root)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

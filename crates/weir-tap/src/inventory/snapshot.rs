@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_model::Symbol;
 use weir_model::inventory::{BlockDevice, Disk, Vm};
+use weir_model::{Nanos, Symbol};
 
 use crate::qmp::Address;
 
 /// The inventory at one time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Grows with every change.
     pub generation: u64,
+    /// When the host was looked at.
+    pub taken: Nanos,
     /// The VMs.
     pub vms: Vec<Vm>,
     /// Their disks.
@@ -27,10 +29,12 @@ pub struct Snapshot {
     pub cgroups: HashMap<Symbol, u32>,
     /// Where a VM's QMP is to be had, by its position in `vms`.
     pub monitors: HashMap<u32, Address>,
+    /// What could not be read, in words.
+    pub remarks: Vec<String>,
 }
 
 /// A virtual disk and where its data lie.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaidDisk {
     /// The disk.
     pub disk: Disk,

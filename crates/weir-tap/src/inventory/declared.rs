@@ -1,0 +1,186 @@
+//! [`Declared`]: processes that the user declared to be a VM: `NAME=pid:N`, `NAME=comm:TEXT` or
+//! `NAME=cgroup:PATH`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use weir_model::inventory::VmKind;
+
+use super::found::FoundVm;
+use super::process::{Process, Processes};
+use super::{Inventory, Scene};
+
+/// A VM as the user declared it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// Which processes are it.
+    pub which: Which,
+}
+
+/// Which processes a declaration means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The one with this number; when it ends, nobody is meant any more.
+    Pid(u32),
+    /// All with this name, as column `comm` has it.
+    Comm(String),
+    /// All in this cgroup and below.
+    Cgroup(String),
+}
+
+impl FromStr for Declared {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Declared, String> {
+        const SHAPES: &str = "NAME=pid:N, NAME=comm:TEXT or NAME=cgroup:PATH";
+        let wrong = |what: String| format!("{what}; write {SHAPES}");
+        let (name, which) = text
+            .split_once('=')
+            .ok_or_else(|| wrong("a name and `=` are missing".into()))?;
+        if name.trim().is_empty() {
+            return Err(wrong("the name is empty".into()));
+        }
+        let (kind, value) = which
+            .split_once(':')
+            .ok_or_else(|| wrong(format!("`{which}` does not say of what kind it is")))?;
+        let which = match (kind, value) {
+            (_, "") => return Err(wrong(format!("nothing stands after `{kind}:`"))),
+            ("pid", pid) => Which::Pid(
+                pid.parse()
+                    .map_err(|_| wrong(format!("`{pid}` is no process number")))?,
+            ),
+            ("comm", comm) => Which::Comm(shortened(comm).into()),
+            ("cgroup", path) if path.trim_end_matches('/').is_empty() => {
+                return Err(wrong(format!("`{path}` is everything there is")));
+            }
+            ("cgroup", path) if path.starts_with('/') => {
+                Which::Cgroup(path.trim_end_matches('/').into())
+            }
+            ("cgroup", path) => {
+                return Err(wrong(format!(
+                    "`{path}` does not begin at the root, with `/`"
+                )));
+            }
+            (kind, _) => return Err(wrong(format!("`{kind}` is not known"))),
+        };
+        Ok(Declared {
+            name: name.trim().into(),
+            which,
+        })
+    }
+}
+
+impl fmt::Display for Declared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.which {
+            Which::Pid(pid) => write!(f, "{}=pid:{pid}", self.name),
+            Which::Comm(comm) => write!(f, "{}=comm:{comm}", self.name),
+            Which::Cgroup(path) => write!(f, "{}=cgroup:{path}", self.name),
+        }
+    }
+}
+
+/// A declaration, and for one process when that was started: its number may go to another.
+#[derive(Clone, Debug)]
+pub(super) struct Pinned {
+    declared: Declared,
+    start_ticks: Option<u64>,
+}
+
+impl Pinned {
+    pub(super) fn new(declared: &Declared) -> Pinned {
+        Pinned {
+            declared: declared.clone(),
+            start_ticks: None,
+        }
+    }
+
+    /// Binds a declaration by number to the process that has it now, once.
+    pub(super) fn pin(&mut self, processes: &Processes) {
+        if let (Which::Pid(pid), None) = (&self.declared.which, self.start_ticks) {
+            self.start_ticks = processes.get(*pid).map(|p| p.start_ticks);
+        }
+    }
+
+    fn means(&self, process: &Process) -> bool {
+        match &self.declared.which {
+            Which::Pid(pid) => {
+                process.pid == *pid && self.start_ticks.is_none_or(|s| s == process.start_ticks)
+            }
+            Which::Comm(comm) => process.comm == *comm,
+            Which::Cgroup(path) => process
+                .cgroup
+                .is_some_and(|cgroup| super::is_within(cgroup.as_str(), path)),
+        }
+    }
+}
+
+/// What the user declared.
+pub(super) static INVENTORY: Inventory = Inventory {
+    name: "declared",
+    programs: |_| false,
+    concerns: |process, declared| declared.iter().any(|d| d.means(process)),
+    look,
+};
+
+fn look(scene: &Scene) -> Vec<FoundVm> {
+    let found = scene.declared.iter().filter_map(|pinned| {
+        let processes = scene.processes.all().into_iter();
+        let mut means: Vec<&Process> = processes.filter(|p| pinned.means(p)).collect();
+        means.sort_unstable_by_key(|p| (p.start_ticks, p.pid));
+        let first = means.first()?;
+        let which = &pinned.declared.which;
+        Some(FoundVm {
+            name: Some(pinned.declared.name.clone()),
+            pid: Some(first.pid),
+            workers: match which {
+                // Its processes come and go; the cgroup stays.
+                Which::Cgroup(_) => Vec::new(),
+                _ => means.iter().skip(1).map(|p| p.pid).collect(),
+            },
+            cgroup: match which {
+                Which::Cgroup(path) => Some(path.clone()),
+                _ => None,
+            },
+            ..FoundVm::new(VmKind::Process)
+        })
+    });
+    found.collect()
+}
+
+/// The kernel keeps 15 bytes of a name (`TASK_COMM_LEN` of include/linux/sched.h).
+fn shortened(comm: &str) -> &str {
+    let end = (0..=15.min(comm.len())).rfind(|end| comm.is_char_boundary(*end));
+    &comm[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_declaration_says_what_it_means_and_how() {
+        let parse = |text: &str| text.parse::<Declared>().map(|d| d.to_string());
+        for text in ["db=pid:77", "web=comm:nginx", "a b=cgroup:/x/y"] {
+            assert_eq!(parse(text).as_deref(), Ok(text));
+        }
+        assert_eq!(
+            parse("x=comm:a-name-longer-than-the-kernel-keeps").as_deref(),
+            Ok("x=comm:a-name-longer-t")
+        );
+        let errors = [
+            "db",
+            "=pid:7",
+            "x=pid:",
+            "x=pid:y",
+            "x=7",
+            "x=cgroup:a",
+            "x=cgroup:/",
+        ];
+        for text in errors {
+            assert!(parse(text).unwrap_err().contains("NAME=pid:N"), "{text}");
+        }
+    }
+}

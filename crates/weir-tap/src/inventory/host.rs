@@ -1,0 +1,106 @@
+//! [`Host`]: the folders in which a host tells of itself, and how they are read: bounded, and with a
+//! remark where they may not be.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Most bytes that are read of a file in /proc or /sys, or of a state file.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Most remarks that are kept.
+const REMARKS_MAX: usize = 32;
+
+/// A host as its files tell of it.
+#[derive(Debug)]
+pub struct Host {
+    /// Where its /proc, /sys, /run, /var and /dev are: `/`, or a tree made by a test.
+    root: PathBuf,
+    /// What may not be read.
+    unreadable: RefCell<BTreeSet<&'static str>>,
+}
+
+impl Host {
+    /// The host whose tree begins at `root`.
+    pub fn new(root: &Path) -> Host {
+        Host {
+            root: root.to_owned(),
+            unreadable: RefCell::default(),
+        }
+    }
+
+    /// Where `path`, which is absolute on that host, is found from here.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The beginning of a file, at most [`FILE_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// When it cannot be opened or read.
+    pub fn bytes(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = File::open(self.path(path))?;
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A file's text without white space at its end; what is not UTF-8 is replaced. `None` if it
+    /// cannot be read.
+    pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        let bytes = self.bytes(path).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    }
+
+    /// A file's text; if reading it takes rights that we do not have, that is noted as `what`.
+    pub fn text_of(&self, path: impl AsRef<Path>, what: &'static str) -> Option<String> {
+        match self.bytes(path) {
+            Ok(bytes) => Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()),
+            Err(error) => {
+                self.note(&error, what);
+                None
+            }
+        }
+    }
+
+    /// The names in a folder, sorted; none if it cannot be read.
+    pub fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let entries = fs::read_dir(self.path(path));
+        let names = entries.into_iter().flatten().flatten();
+        let mut names: Vec<String> = names
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The names in a folder; if listing it takes rights that we do not have, that is noted.
+    pub fn names_of(&self, path: impl AsRef<Path>, what: &'static str) -> Vec<String> {
+        if let Err(error) = fs::read_dir(self.path(&path)) {
+            self.note(&error, what);
+        }
+        self.names(path)
+    }
+
+    /// What a symbolic link says.
+    pub fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        fs::read_link(self.path(path)).ok()
+    }
+
+    /// Notes that `what` may not be read, if that is what the system says.
+    pub fn note(&self, error: &io::Error, what: &'static str) {
+        let mut unreadable = self.unreadable.borrow_mut();
+        if error.kind() == io::ErrorKind::PermissionDenied && unreadable.len() < REMARKS_MAX {
+            unreadable.insert(what);
+        }
+    }
+
+    /// What may not be read, one line each.
+    pub fn remarks(&self) -> Vec<String> {
+        let line = |what: &&str| format!("{what} may not be read; run as root");
+        self.unreadable.borrow().iter().map(line).collect()
+    }
+}

@@ -1,0 +1,284 @@
+//! [`Lookout`]: one look at the host after the other, and what has changed in between.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use weir_model::inventory::{BlockDevice, Disk, FoundBy, Vm};
+use weir_model::{Nanos, Symbol};
+
+use super::declared::Pinned;
+use super::devices;
+use super::found::{FoundDisk, Source};
+use super::host::Host;
+use super::layout::{Image, Layouts, Located};
+use super::place::Places;
+use super::process::{Process, Processes};
+use super::roll::{Entry, Roll};
+use super::snapshot::{LaidDisk, Snapshot};
+use super::watch::{Look, WatchOptions};
+use super::{INVENTORIES, Scene, is_wanted, is_within};
+
+/// The devices are read again when this many times the time has passed that reading them took:
+/// half a percent of a processor.
+const DEVICES_SHARE: u32 = 200;
+
+/// The host as it was seen last.
+pub struct Lookout {
+    host: Host,
+    declared: Vec<Pinned>,
+    processes: Processes,
+    devices: Vec<BlockDevice>,
+    /// The text of /proc/partitions when the devices were read.
+    partitions: String,
+    devices_due: Instant,
+    roll: Roll,
+    places: Places,
+    layouts: Layouts,
+    /// Whether files are to be looked at that were written to a moment ago.
+    fresh: bool,
+    /// What was told last.
+    told: Snapshot,
+    /// What is wrong for good.
+    remarks: Vec<String>,
+}
+
+impl Lookout {
+    /// A lookout that has not looked yet.
+    pub fn new(options: &WatchOptions) -> Lookout {
+        let host = Host::new(&options.root);
+        Lookout {
+            processes: Processes::new(&host, now(), is_wanted),
+            declared: options.declared.iter().map(Pinned::new).collect(),
+            devices: Vec::new(),
+            partitions: String::new(),
+            devices_due: Instant::now(),
+            roll: Roll::default(),
+            places: Places::default(),
+            layouts: Layouts::default(),
+            fresh: false,
+            told: Snapshot::default(),
+            remarks: Vec::new(),
+            host,
+        }
+    }
+
+    /// Adds something that readers should know.
+    pub fn remark(&mut self, text: String) {
+        self.remarks.push(text);
+    }
+
+    /// Looks at what may have changed; `None` if nothing has.
+    pub fn look(&mut self, asked: &[Look]) -> Option<Snapshot> {
+        if !self.is_due(asked) {
+            return None;
+        }
+        let taken = now();
+        self.processes.look(&self.host);
+        for declared in &mut self.declared {
+            declared.pin(&self.processes);
+        }
+        let changed = self.look_at_devices(asked);
+        self.places.begin(&self.devices, changed);
+        self.layouts.begin(changed);
+        self.fresh = asked.iter().any(|look| matches!(look, Look::Device(_)));
+        let seen = self.compose(taken);
+        let mut as_told = seen.clone();
+        as_told.taken = self.told.taken;
+        if self.told.taken != 0 && as_told == self.told {
+            return None;
+        }
+        self.told = seen.clone();
+        Some(seen)
+    }
+
+    /// True unless only processes were asked for that have nothing to do with any VM, now or before.
+    fn is_due(&mut self, asked: &[Look]) -> bool {
+        let mut due = false;
+        for look in asked {
+            let Look::Pid(pid) = look else {
+                return true;
+            };
+            let concerns = |process: &Process| {
+                let concerns = |i: &&super::Inventory| (i.concerns)(process, &self.declared);
+                process.kernel || INVENTORIES.iter().any(concerns)
+            };
+            if let Some((before, now)) = self.processes.look_at(&self.host, *pid) {
+                due |= before.iter().chain(&now).any(concerns);
+            }
+        }
+        due
+    }
+
+    /// Reads the devices again if it is time, or if they have changed; true if they have.
+    fn look_at_devices(&mut self, asked: &[Look]) -> bool {
+        let partitions = self.host.text("/proc/partitions").unwrap_or_default();
+        let asked = asked.iter().any(|look| matches!(look, Look::Device(_)));
+        let started = Instant::now();
+        if partitions == self.partitions && started < self.devices_due && !asked {
+            return false;
+        }
+        self.partitions = partitions;
+        let devices = devices::read(&self.host);
+        let took = started.elapsed();
+        self.devices_due = started + (took * DEVICES_SHARE).min(Duration::from_secs(60));
+        let changed = devices != self.devices;
+        self.devices = devices;
+        changed
+    }
+
+    fn compose(&mut self, taken: Nanos) -> Snapshot {
+        let scene = Scene {
+            host: &self.host,
+            processes: &self.processes,
+            declared: &self.declared,
+        };
+        let look = |i: &&'static super::Inventory| (i.name, (i.look)(&scene));
+        let found = INVENTORIES.iter().map(look).collect();
+        let entries = self.roll.call(&scene, found);
+        let mut vms = Vec::new();
+        let mut disks = Vec::new();
+        for entry in &entries {
+            let Some(vm) = vm_row(&self.processes, entry) else {
+                continue;
+            };
+            let number = vms.len() as u32;
+            for disk in entry.found.disks.iter().flatten() {
+                disks.extend(self.lay(entry, vm.name, number, disk));
+            }
+            vms.push((vm, entry));
+        }
+        let (pids, cgroups) = owners(&self.processes, &vms);
+        let mut remarks = self.remarks.clone();
+        remarks.extend(self.host.remarks());
+        Snapshot {
+            generation: 0,
+            taken,
+            vms: vms.into_iter().map(|(vm, _)| vm).collect(),
+            disks,
+            devices: self.devices.clone(),
+            pids,
+            cgroups,
+            monitors: HashMap::new(),
+            remarks,
+        }
+    }
+
+    /// The row of a disk, and where its data lie; `None` without a name or room for its texts.
+    fn lay(
+        &mut self,
+        entry: &Entry,
+        vm: Symbol,
+        number: u32,
+        found: &FoundDisk,
+    ) -> Option<LaidDisk> {
+        let process = entry.found.pid.and_then(|pid| self.processes.get(pid));
+        let place = self.places.of(&self.host, process, found);
+        let located = self.locate(found, &place.images);
+        let text = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
+        let image = match &found.source {
+            Source::File(path) | Source::Backend(path) | Source::Elsewhere(path) => {
+                Symbol::try_new(path).ok()
+            }
+            Source::Unknown | Source::Empty => None,
+        };
+        let disk = Disk {
+            vm,
+            vdisk: text(&found.vdisk)?,
+            image,
+            pdisk: place.pdisk,
+            format: text(&found.format),
+            bus: text(&found.bus),
+            device: text(&found.device),
+            node: text(&found.node),
+            aio: text(&found.aio),
+            direct: found.direct,
+            read_only: found.read_only,
+            bytes: found.bytes.or(place.bytes),
+            found_by: located.found_by,
+            origin: Symbol::new(entry.origin),
+        };
+        Some(LaidDisk {
+            layout: located.layout,
+            disk,
+            vm: number,
+        })
+    }
+}
+
+impl Lookout {
+    fn locate(&mut self, found: &FoundDisk, images: &[Image]) -> Located {
+        let nowhere = |found_by| Located {
+            layout: Arc::default(),
+            found_by,
+            device: None,
+        };
+        match &found.source {
+            Source::File(_) if !images.is_empty() => self.layouts.locate(images, self.fresh),
+            Source::File(_) | Source::Backend(_) | Source::Unknown => nowhere(FoundBy::Process),
+            Source::Elsewhere(_) | Source::Empty => nowhere(FoundBy::Nothing),
+        }
+    }
+}
+
+fn vm_row(processes: &Processes, entry: &Entry) -> Option<Vm> {
+    let found = &entry.found;
+    let process = found.pid.and_then(|pid| processes.get(pid));
+    let text = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
+    Some(Vm {
+        name: Symbol::try_new(&entry.name).ok()?,
+        uuid: text(&found.uuid),
+        kind: found.kind,
+        origin: Symbol::new(entry.origin),
+        state: text(&found.state),
+        pid: found.pid.map(i64::from),
+        cgroup: text(&found.cgroup).or(process.and_then(|p| p.cgroup)),
+        vcpus: found.vcpus,
+        memory_bytes: found.memory_bytes,
+        started: process.and_then(|p| processes.started(p)),
+    })
+}
+
+/// Which VM a process works for, and which one a cgroup holds and nothing else.
+fn owners(
+    processes: &Processes,
+    vms: &[(Vm, &Entry)],
+) -> (HashMap<u32, u32>, HashMap<Symbol, u32>) {
+    let mut pids: HashMap<u32, u32> = HashMap::new();
+    let mut shared: HashSet<u32> = HashSet::new();
+    for (number, (_, entry)) in vms.iter().enumerate() {
+        for pid in entry.found.pid.iter().chain(&entry.found.workers) {
+            let other = pids.insert(*pid, number as u32);
+            if other.is_some_and(|other| other != number as u32) {
+                shared.insert(*pid);
+            }
+        }
+    }
+    // Who works for two works for neither alone.
+    pids.retain(|pid, _| !shared.contains(pid));
+    let mut cgroups: HashMap<Symbol, u32> = HashMap::new();
+    for (number, (vm, entry)) in vms.iter().enumerate() {
+        let Some(cgroup) = vm.cgroup.filter(|path| path.as_str() != "/") else {
+            continue;
+        };
+        let made_for_it = entry.found.cgroup.is_some();
+        let mut within = processes.all().into_iter().filter(|p| {
+            p.cgroup
+                .is_some_and(|c| is_within(c.as_str(), cgroup.as_str()))
+        });
+        let own = within.all(|p| match pids.get(&p.pid) {
+            Some(owner) => *owner == number as u32,
+            None => made_for_it && !shared.contains(&p.pid),
+        });
+        if own && cgroups.insert(cgroup, number as u32).is_some() {
+            cgroups.remove(&cgroup);
+        }
+    }
+    (pids, cgroups)
+}
+
+/// Nanoseconds since the epoch.
+fn now() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as Nanos)
+}

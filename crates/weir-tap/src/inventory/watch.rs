@@ -1,0 +1,235 @@
+//! [`Watch`]: a thread that keeps the inventory fresh, for all taps of a process.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::declared::Declared;
+use super::lookout::Lookout;
+use super::snapshot::Snapshot;
+use crate::TapError;
+use crate::ebpf::privileges;
+
+/// Between two looks there is at least this much, however many ask.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long [`Watch::start`] waits for the first look.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+
+/// What a fresh look was asked for wait in a list of at most so many; more become [`Look::All`].
+const ASKED_MAX: usize = 64;
+
+/// What the watch's thread may do when the rest of the process has given up its rights: look at other
+/// users' processes and at files that only root may read, and talk to their sockets.
+const RIGHTS: &[u32] = &[
+    1,  // CAP_DAC_OVERRIDE
+    2,  // CAP_DAC_READ_SEARCH
+    19, // CAP_SYS_PTRACE
+];
+
+/// How the inventory is watched.
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// How often it looks of its own accord.
+    pub poll: Duration,
+    /// Where the host's /proc, /sys, /run, /var and /dev are: `/`, or a tree made by a test.
+    pub root: PathBuf,
+    /// Processes that the user declared to be VMs.
+    pub declared: Vec<Declared>,
+}
+
+/// What may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// This process is not known, or not any more.
+    Pid(u32),
+    /// Layouts on this whole device may be stale.
+    Device(u32),
+    /// Anything.
+    All,
+}
+
+/// The inventory, kept fresh by a thread that ends when the last owner lets go.
+#[derive(Debug)]
+pub struct Watch {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    generation: AtomicU64,
+    state: Mutex<State>,
+    /// Somebody asks for a look.
+    asked: Condvar,
+    /// A look is done.
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    snapshot: Arc<Snapshot>,
+    /// What looks were asked for since the last one began.
+    asked: Vec<Look>,
+    /// Looks begun, and looks done.
+    begun: u64,
+    done: u64,
+    ended: bool,
+}
+
+impl Default for WatchOptions {
+    fn default() -> WatchOptions {
+        WatchOptions {
+            poll: Duration::from_secs(1),
+            root: PathBuf::from("/"),
+            declared: Vec::new(),
+        }
+    }
+}
+
+impl Watch {
+    /// Starts the thread; the first snapshot is complete on return, but for what monitors that are
+    /// slow to answer would have said.
+    ///
+    /// # Errors
+    /// When no thread can be started, or the first look takes longer than ten seconds.
+    pub fn start(options: &WatchOptions) -> Result<Arc<Watch>, TapError> {
+        let shared = Arc::new(Shared {
+            generation: AtomicU64::new(0),
+            state: Mutex::default(),
+            asked: Condvar::new(),
+            done: Condvar::new(),
+        });
+        let watch = Arc::new(Watch {
+            shared: shared.clone(),
+        });
+        let options = options.clone();
+        let thread = thread::Builder::new().name("inventory".into());
+        thread
+            .spawn(move || shared.run(&options))
+            .map_err(|error| unavailable(format!("its thread cannot be started: {error}")))?;
+        let first = watch.shared.wait(1, FIRST_LOOK);
+        match first.generation {
+            0 => Err(unavailable(format!("no look was done in {FIRST_LOOK:?}"))),
+            _ => Ok(watch),
+        }
+    }
+
+    /// The inventory as it was seen last.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.state().snapshot.clone()
+    }
+
+    /// Grows with every change; costs next to nothing to ask.
+    pub fn generation(&self) -> u64 {
+        self.shared.generation.load(Ordering::Acquire)
+    }
+
+    /// Asks for a fresh look now and waits at most `patience` for it.
+    pub fn look(&self, at: Look, patience: Duration) -> Arc<Snapshot> {
+        let ticket = self.shared.ask(at);
+        self.shared.wait(ticket, patience)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.state().ended = true;
+        self.shared.asked.notify_all();
+    }
+}
+
+fn unavailable(what: String) -> TapError {
+    TapError::Unavailable {
+        what: format!("the inventory cannot be watched: {what}"),
+        remedy: "see what the host is busy with, and try again".into(),
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while held")
+    }
+
+    /// Notes what is asked for; the number of the look that will answer.
+    fn ask(&self, at: Look) -> u64 {
+        let mut state = self.state();
+        if !state.asked.contains(&at) {
+            if state.asked.len() >= ASKED_MAX {
+                state.asked = vec![Look::All];
+            } else {
+                state.asked.push(at);
+            }
+        }
+        self.asked.notify_all();
+        state.begun + 1
+    }
+
+    /// Waits until look number `ticket` is done, at most `patience`.
+    fn wait(&self, ticket: u64, patience: Duration) -> Arc<Snapshot> {
+        let state = self.state();
+        let waited = self
+            .done
+            .wait_timeout_while(state, patience, |s| s.done < ticket && !s.ended);
+        let (state, _) = waited.expect("no panic while held");
+        state.snapshot.clone()
+    }
+
+    /// The thread: looks when it is time or when asked, until nobody watches any more.
+    fn run(&self, options: &WatchOptions) {
+        // Without the right to give up rights, there are none to give up.
+        let reduced = privileges::keep_only(RIGHTS);
+        let mut lookout = Lookout::new(options);
+        if let Err(error) = reduced {
+            lookout.remark(error.to_string());
+        }
+        let mut asked = vec![Look::All];
+        loop {
+            let started = Instant::now();
+            self.state().begun += 1;
+            let seen = lookout.look(&asked);
+            self.publish(seen);
+            match self.rest(started, options.poll) {
+                Some(more) => asked = more,
+                None => return,
+            }
+        }
+    }
+
+    /// Hands out what was seen, `None` for no change.
+    fn publish(&self, seen: Option<Snapshot>) {
+        let mut state = self.state();
+        state.done = state.begun;
+        if let Some(mut seen) = seen {
+            seen.generation = state.snapshot.generation + 1;
+            self.generation.store(seen.generation, Ordering::Release);
+            state.snapshot = Arc::new(seen);
+        }
+        self.done.notify_all();
+    }
+
+    /// Waits until the next look is due or asked for, and says for what; `None` at the end.
+    fn rest(&self, started: Instant, poll: Duration) -> Option<Vec<Look>> {
+        let mut state = self.state();
+        loop {
+            let since = started.elapsed();
+            let due = match state.asked.is_empty() {
+                true => poll,
+                false => LOOK_PAUSE.min(poll),
+            };
+            if state.ended {
+                return None;
+            }
+            if since >= due {
+                let asked = std::mem::take(&mut state.asked);
+                return Some(match asked.is_empty() {
+                    true => vec![Look::All],
+                    false => asked,
+                });
+            }
+            let waited = self.asked.wait_timeout(state, due - since);
+            state = waited.expect("no panic while held").0;
+        }
+    }
+}

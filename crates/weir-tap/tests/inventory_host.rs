@@ -1,0 +1,153 @@
+//! The inventory of this host: its real processes and block devices.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use weir_model::inventory::BlockDevice;
+use weir_tap::inventory::{Declared, Look, Watch, WatchOptions};
+
+/// How long a change may take to be seen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn skip(test: &str, why: &str) {
+    // The harness captures what `eprintln!` writes; a skip must be heard.
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+}
+
+/// A process that is ended with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn watch(declared: &[&str]) -> std::sync::Arc<Watch> {
+    let declared: Vec<Declared> = declared.iter().map(|d| d.parse().unwrap()).collect();
+    Watch::start(&WatchOptions {
+        declared,
+        ..WatchOptions::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn the_devices_are_those_of_the_kernel() {
+    let snapshot = watch(&[]).snapshot();
+    let partitions = std::fs::read_to_string("/proc/partitions").unwrap();
+    for line in partitions.lines().skip(2) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [major, minor, kib, name] = words[..] else {
+            panic!("{line}");
+        };
+        let is_it = |d: &&BlockDevice| d.device.as_str() == format!("/dev/{name}");
+        let device = snapshot.devices.iter().find(is_it);
+        if kib == "0" {
+            continue;
+        }
+        let device = device.unwrap_or_else(|| panic!("{name} is missing"));
+        let number = (device.major.to_string(), device.minor.to_string());
+        assert_eq!(number, (major.to_owned(), minor.to_owned()));
+        assert_eq!((device.bytes / 1024).to_string(), kib);
+    }
+}
+
+#[test]
+fn a_process_that_was_declared_is_a_vm_until_it_ends() {
+    let mut child = Running(Command::new("sleep").arg("600").spawn().unwrap());
+    let pid = child.0.id();
+    let watch = watch(&[&format!("nap=pid:{pid}")]);
+    let snapshot = watch.snapshot();
+    let vm = &snapshot.vms[snapshot.pids[&pid] as usize];
+    assert_eq!((vm.name.as_str(), vm.pid), ("nap", Some(i64::from(pid))));
+    assert_eq!(vm.origin.as_str(), "declared");
+    assert!(vm.started.is_some());
+
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    let snapshot = watch.look(Look::Pid(pid), PATIENCE);
+    assert!(snapshot.vms.is_empty(), "{:?}", snapshot.vms);
+    assert!(watch.generation() > 1);
+}
+
+#[test]
+fn a_process_that_is_nobodys_changes_nothing() {
+    let watch = watch(&[]);
+    watch.look(Look::All, PATIENCE);
+    let vms = watch.snapshot().vms.len();
+    let child = Running(Command::new("sleep").arg("600").spawn().unwrap());
+    let snapshot = watch.look(Look::Pid(child.0.id()), PATIENCE);
+    assert_eq!(snapshot.vms.len(), vms);
+}
+
+#[test]
+fn a_loop_device_is_seen_with_its_file_and_what_it_lies_on() {
+    let Some(disk) = LoopDevice::new("a_loop_device_is_seen_with_its_file_and_what_it_lies_on")
+    else {
+        return;
+    };
+    let watch = watch(&[]);
+    let until = Instant::now() + PATIENCE;
+    let device = loop {
+        let snapshot = watch.look(Look::All, PATIENCE);
+        let is_it = |d: &&BlockDevice| d.device.as_str() == disk.path;
+        if let Some(device) = snapshot.devices.iter().find(is_it) {
+            break device.clone();
+        }
+        assert!(Instant::now() < until, "{} was not seen", disk.path);
+    };
+    assert_eq!(device.kind.as_str(), "loop");
+    assert_eq!(device.bytes, LoopDevice::BYTES as i64);
+    assert_eq!(device.file.map(|f| f.as_str()), disk.file.to_str());
+    assert_eq!(device.disk, device.device);
+}
+
+/// A loop device on a file of ours.
+struct LoopDevice {
+    path: String,
+    file: PathBuf,
+}
+
+impl LoopDevice {
+    const BYTES: u64 = 4 << 20;
+
+    fn new(test: &str) -> Option<LoopDevice> {
+        let file = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
+        File::create(&file).unwrap().set_len(Self::BYTES).unwrap();
+        let made = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(&file)
+            .output();
+        let path = match made {
+            Ok(made) if made.status.success() => String::from_utf8(made.stdout).unwrap(),
+            Ok(made) => {
+                skip(test, &String::from_utf8_lossy(&made.stderr));
+                let _ = std::fs::remove_file(&file);
+                return None;
+            }
+            Err(error) => {
+                skip(test, &format!("losetup: {error}"));
+                let _ = std::fs::remove_file(&file);
+                return None;
+            }
+        };
+        Some(LoopDevice {
+            path: path.trim().into(),
+            file,
+        })
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup")
+            .args(["--detach", &self.path])
+            .status();
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
