@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::event::{io_schema, iostream_schema};
 use crate::inventory::{BlockDevice, Disk, Row, Vm};
+use crate::qemu::{blocklatency_schema, blockstats_schema};
 use crate::{Field, Schema, Type, Unit};
 
 /// Stream or relation.
@@ -71,6 +72,16 @@ impl Catalog {
                     "weir",
                     weir_schema(),
                     "the system about itself: events in, out and lost, by place and cause",
+                ),
+                stream(
+                    "blockstats",
+                    blockstats_schema(),
+                    "what QEMU counts of its VMs' disks, polled each second without touching the VMs: a row per disk and operation",
+                ),
+                stream(
+                    "blocklatency",
+                    blocklatency_schema(),
+                    "latencies of the VMs' disks as QEMU measures them: a row per disk, operation and bin of its histogram that was hit, each second",
                 ),
                 relation(
                     Vm::RELATION,

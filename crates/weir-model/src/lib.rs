@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod demand;
 pub mod event;
 pub mod inventory;
+pub mod qemu;
 pub mod schema;
 pub mod symbol;
 pub mod types;

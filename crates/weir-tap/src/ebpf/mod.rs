@@ -14,7 +14,7 @@
 //! nor read. Kernel 5.15 and newer.
 
 mod cgroups;
-mod clock;
+pub(crate) mod clock;
 mod completeness;
 pub mod cost;
 pub(crate) mod devices;

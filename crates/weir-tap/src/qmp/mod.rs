@@ -13,8 +13,11 @@
 
 mod address;
 mod error;
+pub mod poll;
 mod queries;
 mod socket;
+mod subject;
+pub mod tap;
 #[cfg(test)]
 mod tests;
 mod virsh;
@@ -28,6 +31,8 @@ pub use queries::{
     block_stats, cpus, drives, human, iothreads, name, nodes, set_latency_histogram, status, uuid,
 };
 pub use socket::Client;
+pub use subject::{Subject, device_id};
+pub use tap::QmpTap;
 pub use virsh::Virsh;
 
 /// The longest line that is taken: `query-blockstats` of a thousand disks stays below.

@@ -1,0 +1,276 @@
+//! What QEMU counts of its virtual disks, as rows of the streams `blockstats` and `blocklatency`.
+
+use crate::{Batch, ColumnBuilder, Field, Nanos, Op, Schema, Symbol, Type, Unit, Value};
+
+/// One operation of one disk at one poll: a row of stream `blockstats`. `None` is what this QEMU
+/// does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockStat {
+    /// Whose it is.
+    pub of: Polled,
+    /// Since the poll before.
+    pub since: OpCounts,
+    /// Since the disk was plugged in.
+    pub total: OpCounts,
+}
+
+/// One bin of the latencies of one operation of one disk at one poll: a row of stream
+/// `blocklatency`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockLatency {
+    /// Whose it is.
+    pub of: Polled,
+    /// The least latency in the bin.
+    pub low_ns: Nanos,
+    /// The first latency above it; `None` of the last bin.
+    pub high_ns: Option<Nanos>,
+    /// Requests since the poll before.
+    pub operations: i64,
+    /// Requests since the histogram was switched on.
+    pub operations_total: i64,
+}
+
+/// A disk's operation at a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// When.
+    pub ts: Nanos,
+    /// The VM.
+    pub vm: Symbol,
+    /// The disk as the VM sees it.
+    pub vdisk: Option<Symbol>,
+    /// QEMU's name of the device, or its path in the object tree.
+    pub device: Option<Symbol>,
+    /// QEMU's block node on top.
+    pub node: Option<Symbol>,
+    /// The operation.
+    pub op: Op,
+    /// The time since this VM's poll before; `None` of the first one.
+    pub interval_ns: Option<Nanos>,
+}
+
+/// What QEMU counts of an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpCounts {
+    /// Requests that succeeded.
+    pub operations: Option<i64>,
+    /// Their bytes.
+    pub bytes: Option<i64>,
+    /// The sum of their latencies.
+    pub time_ns: Option<Nanos>,
+    /// Requests that failed.
+    pub failed: Option<i64>,
+    /// Requests that made no sense.
+    pub invalid: Option<i64>,
+    /// Of the requests, those that were merged into another one on their way to the image.
+    pub merged: Option<i64>,
+}
+
+impl AsRef<Polled> for BlockStat {
+    fn as_ref(&self) -> &Polled {
+        &self.of
+    }
+}
+
+impl AsRef<Polled> for BlockLatency {
+    fn as_ref(&self) -> &Polled {
+        &self.of
+    }
+}
+
+/// A column and how to read it from a row.
+type Columns<R> = Vec<(Field, fn(&R) -> Value)>;
+
+/// The schema of stream `blockstats`.
+pub fn blockstats_schema() -> Schema {
+    schema(blockstats_columns())
+}
+
+/// The schema of stream `blocklatency`.
+pub fn blocklatency_schema() -> Schema {
+    schema(blocklatency_columns())
+}
+
+/// A batch of `blockstats`; the rows are in time order.
+pub fn blockstats_batch(rows: &[BlockStat]) -> Batch {
+    batch(rows, blockstats_columns())
+}
+
+/// A batch of `blocklatency`; the rows are in time order.
+pub fn blocklatency_batch(rows: &[BlockLatency]) -> Batch {
+    batch(rows, blocklatency_columns())
+}
+
+fn schema<R>(columns: Columns<R>) -> Schema {
+    Schema::new(columns.into_iter().map(|(field, _)| field).collect())
+}
+
+fn batch<R: AsRef<Polled>>(rows: &[R], columns: Columns<R>) -> Batch {
+    let column = |(field, get): (Field, fn(&R) -> Value)| {
+        let mut builder = ColumnBuilder::new(field.ty, rows.len());
+        rows.iter().for_each(|row| builder.push(get(row)));
+        builder.finish()
+    };
+    let times: Vec<i64> = rows.iter().map(|r| r.as_ref().ts).collect();
+    Batch::stream(times, columns.into_iter().map(column).collect())
+}
+
+fn text(value: Option<Symbol>) -> Value {
+    value.map_or(Value::Null, Value::Text)
+}
+
+fn int(value: Option<i64>) -> Value {
+    value.map_or(Value::Null, Value::Int)
+}
+
+fn count(name: &str, doc: &str) -> Field {
+    Field::new(name, Type::Int).nullable().doc(doc)
+}
+
+/// The columns that both streams begin with.
+fn polled_columns<R: AsRef<Polled>>() -> Columns<R> {
+    vec![
+        (
+            Field::new("ts", Type::Time)
+                .unit(Unit::Nanoseconds)
+                .doc("when the poll was complete; the same for all disks of a poll"),
+            |r| Value::Int(r.as_ref().ts),
+        ),
+        (
+            Field::new("vm", Type::Text).doc("name of the virtual machine"),
+            |r| Value::Text(r.as_ref().vm),
+        ),
+        (
+            Field::new("vdisk", Type::Text)
+                .nullable()
+                .doc("the disk as the VM sees it, as /dev/vda; NULL where it is not known"),
+            |r| text(r.as_ref().vdisk),
+        ),
+        (
+            Field::new("device", Type::Text)
+                .nullable()
+                .doc("QEMU's name of the device, or its path in QEMU's object tree"),
+            |r| text(r.as_ref().device),
+        ),
+        (
+            Field::new("node", Type::Text)
+                .nullable()
+                .doc("the name of QEMU's block node on top"),
+            |r| text(r.as_ref().node),
+        ),
+        (
+            Field::new("op", Type::Text)
+                .doc("r read, w write, f flush, d discard; QEMU counts write zeroes as writes"),
+            |r| Value::Text(r.as_ref().op.symbol()),
+        ),
+        (
+            count(
+                "interval",
+                "time since this VM's poll before; NULL at the first one",
+            )
+            .unit(Unit::Nanoseconds),
+            |r| int(r.as_ref().interval_ns),
+        ),
+    ]
+}
+
+fn blockstats_columns() -> Columns<BlockStat> {
+    let mut columns: Columns<BlockStat> = polled_columns();
+    let since: Columns<BlockStat> = vec![
+        (
+            count(
+                "operations",
+                "requests that succeeded since the poll before",
+            ),
+            |r| int(r.since.operations),
+        ),
+        (count("bytes", "their bytes").unit(Unit::Bytes), |r| {
+            int(r.since.bytes)
+        }),
+        (
+            count("time", "the sum of their latencies in QEMU").unit(Unit::Nanoseconds),
+            |r| int(r.since.time_ns),
+        ),
+        (
+            count("failed", "requests that failed since the poll before"),
+            |r| int(r.since.failed),
+        ),
+        (
+            count(
+                "invalid",
+                "requests that made no sense since the poll before, as behind the disk's end",
+            ),
+            |r| int(r.since.invalid),
+        ),
+        (
+            count(
+                "merged",
+                "requests that QEMU merged into another one on the way to the image, since the poll before; operations counts them too",
+            ),
+            |r| int(r.since.merged),
+        ),
+    ];
+    let total: Columns<BlockStat> = vec![
+        (
+            count(
+                "operations_total",
+                "requests that succeeded since the disk was plugged in",
+            ),
+            |r| int(r.total.operations),
+        ),
+        (count("bytes_total", "their bytes").unit(Unit::Bytes), |r| {
+            int(r.total.bytes)
+        }),
+        (
+            count("time_total", "the sum of their latencies").unit(Unit::Nanoseconds),
+            |r| int(r.total.time_ns),
+        ),
+        (
+            count("failed_total", "requests that failed since then"),
+            |r| int(r.total.failed),
+        ),
+        (
+            count("invalid_total", "requests that made no sense since then"),
+            |r| int(r.total.invalid),
+        ),
+        (
+            count("merged_total", "requests that were merged since then"),
+            |r| int(r.total.merged),
+        ),
+    ];
+    columns.extend(since);
+    columns.extend(total);
+    columns
+}
+
+fn blocklatency_columns() -> Columns<BlockLatency> {
+    let mut columns: Columns<BlockLatency> = polled_columns();
+    let own: Columns<BlockLatency> = vec![
+        (
+            Field::new("low", Type::Int)
+                .unit(Unit::Nanoseconds)
+                .doc("the least latency in the bin"),
+            |r| Value::Int(r.low_ns),
+        ),
+        (
+            count(
+                "high",
+                "the first latency above the bin; NULL of the last one",
+            )
+            .unit(Unit::Nanoseconds),
+            |r| int(r.high_ns),
+        ),
+        (
+            Field::new("operations", Type::Int)
+                .doc("requests in the bin since the poll before; bins without any have no row"),
+            |r| Value::Int(r.operations),
+        ),
+        (
+            Field::new("operations_total", Type::Int)
+                .doc("requests in the bin since the histogram was switched on"),
+            |r| Value::Int(r.operations_total),
+        ),
+    ];
+    columns.extend(own);
+    columns
+}

@@ -1,0 +1,348 @@
+//! [`QmpTap`]: the live tap of QEMU's own counters, streams `blockstats` and `blocklatency`.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use weir_model::qemu::{
+    BlockLatency, BlockStat, OpCounts, Polled, blocklatency_batch, blockstats_batch,
+};
+use weir_model::{Demand, Nanos, Op, Symbol};
+
+use super::poll::{Look, Poller, Reading, Round};
+use super::subject::Subject;
+use super::{BlockStats, Histogram, OpStats, QmpError};
+use crate::ebpf::clock;
+use crate::{Count, Said, Tap, TapError};
+
+/// First failures that are told in words.
+const MESSAGES_MAX: usize = 20;
+
+/// A source of what QEMU counts.
+#[derive(Debug)]
+pub struct QmpTap {
+    demands: Vec<Stream>,
+    poller: Poller,
+    every: Duration,
+    epoch_offset_ns: Nanos,
+    /// No row is older than this.
+    told_ns: Nanos,
+    said: VecDeque<Said>,
+    before: HashMap<DiskKey, Before>,
+    /// How many VMs answered the last poll, and how many did not.
+    answered: (usize, usize),
+    polls: i64,
+    resets: i64,
+    failures: HashMap<(Symbol, &'static str), i64>,
+    messages: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Stats,
+    Latencies,
+}
+
+/// A disk for as long as it keeps its counters: of this VM's this life.
+type DiskKey = (Symbol, Option<u32>, String);
+
+/// A disk at the poll before.
+#[derive(Debug)]
+struct Before {
+    at_ns: Nanos,
+    stats: BlockStats,
+}
+
+/// Opens the tap: `look` says which VMs there are, each poll anew.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn open(demands: &[Demand], look: Look, every: Duration) -> Result<QmpTap, TapError> {
+    let stream = |d: &Demand| match d.stream.eq_ignore_ascii_case("blockstats") {
+        true => Stream::Stats,
+        false => Stream::Latencies,
+    };
+    let demands: Vec<Stream> = demands.iter().map(stream).collect();
+    let histograms = demands.contains(&Stream::Latencies);
+    let poller = Poller::start(look, every, histograms).map_err(|e| TapError::Unavailable {
+        what: format!("no thread to poll QEMU with: {e}"),
+        remedy: "allow the user more processes (ulimit -u)".into(),
+    })?;
+    Ok(QmpTap {
+        demands,
+        poller,
+        every,
+        epoch_offset_ns: clock::epoch_offset_ns(),
+        told_ns: Nanos::MIN,
+        said: VecDeque::new(),
+        before: HashMap::new(),
+        answered: (0, 0),
+        polls: 0,
+        resets: 0,
+        failures: HashMap::new(),
+        messages: Vec::new(),
+    })
+}
+
+impl QmpTap {
+    /// Now, and later than anything said before.
+    fn now_ns(&mut self) -> Nanos {
+        let now = clock::monotonic_ns() as i64 + self.epoch_offset_ns;
+        self.told_ns = now.max(self.told_ns.saturating_add(1));
+        self.told_ns
+    }
+
+    /// Lines up the rows that a round leads to.
+    fn take(&mut self, round: Round) {
+        let ts = self.now_ns();
+        self.polls += 1;
+        self.answered = (0, 0);
+        let mut stats = Vec::new();
+        let mut latencies = Vec::new();
+        let mut now = HashMap::new();
+        for Reading {
+            subject,
+            at_ns,
+            stats: read,
+        } in round
+        {
+            match read {
+                Err(error) => self.fail(&subject, &error, &mut now),
+                Ok(disks) => {
+                    self.answered.0 += 1;
+                    for disk in disks {
+                        let Some(key) = key(&subject, &disk) else {
+                            continue;
+                        };
+                        let before = self.before.get(&key);
+                        let told = Told::new(ts, &subject, &disk, at_ns, before);
+                        told.stats(&mut stats, &mut self.resets);
+                        told.latencies(&mut latencies);
+                        now.insert(key, Before { at_ns, stats: disk });
+                    }
+                }
+            }
+        }
+        self.before = now;
+        for (demand, stream) in self.demands.iter().enumerate() {
+            let batch = match stream {
+                Stream::Stats => blockstats_batch(&stats),
+                Stream::Latencies => blocklatency_batch(&latencies),
+            };
+            if !batch.is_empty() {
+                self.said.push_back(Said::Rows { demand, batch });
+            }
+        }
+        self.said.push_back(Said::Heartbeat(ts));
+    }
+
+    /// Books that a VM did not answer. Its counters go on, so what was known of it is kept.
+    fn fail(&mut self, subject: &Subject, error: &QmpError, now: &mut HashMap<DiskKey, Before>) {
+        self.answered.1 += 1;
+        let cause = match error {
+            QmpError::Unreachable { .. } => "unreachable",
+            QmpError::Busy { .. } => "busy",
+            QmpError::Silent { .. } => "silent",
+            QmpError::Closed { .. } => "closed",
+            QmpError::Garbled { .. } => "garbled",
+            QmpError::Refused { .. } => "refused",
+        };
+        let failures = self.failures.entry((subject.vm, cause)).or_default();
+        *failures += 1;
+        if *failures == 1 && self.messages.len() < MESSAGES_MAX {
+            self.messages.push(format!("{}: {error}", subject.vm));
+        }
+        let same = |key: &DiskKey| key.0 == subject.vm && key.1 == subject.pid;
+        let kept = self.before.extract_if(|key, _| same(key));
+        now.extend(kept);
+    }
+}
+
+impl Tap for QmpTap {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(said) = self.said.pop_front() {
+                return Ok(said);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match self.poller.rounds.recv_timeout(left) {
+                Ok(round) => self.take(round),
+                Err(RecvTimeoutError::Timeout) => return Ok(Said::Heartbeat(self.now_ns())),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Said::End),
+            }
+        }
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        let count = |counter, cause, device, total| Count {
+            counter,
+            cause,
+            device,
+            total,
+        };
+        let mut counts = vec![
+            count("polls", None, None, self.polls),
+            count("counters_reset", None, None, self.resets),
+        ];
+        let failures = self.failures.iter();
+        counts
+            .extend(failures.map(|((vm, cause), total)| {
+                count("polls_failed", Some(*cause), Some(*vm), *total)
+            }));
+        counts
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let histograms = self.demands.contains(&Stream::Latencies);
+        let what = match histograms {
+            true => "query-blockstats, with latency histograms switched on",
+            false => "query-blockstats",
+        };
+        vec![format!(
+            "qmp: asks each QEMU {what}, every {:?}; the VMs are not touched",
+            self.every
+        )]
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.messages.clone()
+    }
+}
+
+/// What tells a disk from others of its VM: the device, or else the drive or node.
+fn key(subject: &Subject, disk: &BlockStats) -> Option<DiskKey> {
+    let name = disk.qdev.as_ref().or(disk.drive.as_ref());
+    let name = name.or(disk.node.as_ref())?;
+    Some((subject.vm, subject.pid, name.clone()))
+}
+
+/// A disk between two polls.
+struct Told<'a> {
+    of: Polled,
+    disk: &'a BlockStats,
+    before: Option<&'a BlockStats>,
+}
+
+impl<'a> Told<'a> {
+    fn new(
+        ts: Nanos,
+        subject: &Subject,
+        disk: &'a BlockStats,
+        at_ns: Nanos,
+        before: Option<&'a Before>,
+    ) -> Told<'a> {
+        let known = subject.disk(disk.qdev.as_deref(), disk.node.as_deref());
+        let symbol = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
+        let of = Polled {
+            ts,
+            vm: subject.vm,
+            vdisk: known.map(|d| d.vdisk),
+            device: symbol(&disk.qdev).or(symbol(&disk.drive)),
+            node: symbol(&disk.node),
+            op: Op::Read,
+            interval_ns: before.map(|b| at_ns - b.at_ns),
+        };
+        Told {
+            of,
+            disk,
+            before: before.map(|b| &b.stats),
+        }
+    }
+
+    fn stats(&self, rows: &mut Vec<BlockStat>, resets: &mut i64) {
+        type Get = fn(&BlockStats) -> &OpStats;
+        let ops: [(Op, Get); 4] = [
+            (Op::Read, |s| &s.read),
+            (Op::Write, |s| &s.write),
+            (Op::Flush, |s| &s.flush),
+            (Op::Discard, |s| &s.discard),
+        ];
+        for (op, get) in ops {
+            let total = totals(get(self.disk));
+            let since = match self.before {
+                None => OpCounts::default(),
+                Some(before) => since(&total, &totals(get(before))).unwrap_or_else(|| {
+                    *resets += 1;
+                    OpCounts::default()
+                }),
+            };
+            let of = Polled { op, ..self.of };
+            rows.push(BlockStat { of, since, total });
+        }
+    }
+
+    fn latencies(&self, rows: &mut Vec<BlockLatency>) {
+        type Get = fn(&BlockStats) -> Option<&Histogram>;
+        let ops: [(Op, Get); 3] = [
+            (Op::Read, |s| s.latencies.read.as_ref()),
+            (Op::Write, |s| s.latencies.write.as_ref()),
+            (Op::Flush, |s| s.latencies.flush.as_ref()),
+        ];
+        for (op, get) in ops {
+            // At the first sight nothing is known of when the requests were; afterwards they are of
+            // the time since, even if the histogram was begun in between.
+            let Some((histogram, before)) = get(self.disk).zip(self.before) else {
+                continue;
+            };
+            let before = get(before).filter(|b| continues(histogram, b));
+            for (bin, &total) in histogram.bins.iter().enumerate() {
+                let operations = total - before.map_or(0, |b| b.bins[bin]);
+                if operations == 0 {
+                    continue;
+                }
+                let boundary = |at: usize| histogram.boundaries_ns.get(at).copied();
+                rows.push(BlockLatency {
+                    of: Polled { op, ..self.of },
+                    low_ns: bin.checked_sub(1).and_then(boundary).unwrap_or(0),
+                    high_ns: boundary(bin),
+                    operations,
+                    operations_total: total,
+                });
+            }
+        }
+    }
+}
+
+/// True when `now` is what `before` has become: with the same bins, none of which has shrunk.
+fn continues(now: &Histogram, before: &Histogram) -> bool {
+    now.boundaries_ns == before.boundaries_ns
+        && now.bins.iter().zip(&before.bins).all(|(n, b)| n >= b)
+}
+
+fn totals(stats: &OpStats) -> OpCounts {
+    OpCounts {
+        operations: stats.operations,
+        bytes: stats.bytes,
+        time_ns: stats.time_ns,
+        failed: stats.failed,
+        invalid: stats.invalid,
+        merged: stats.merged,
+    }
+}
+
+/// What came; `None` when a counter went back, so that it is not the same counter any more.
+fn since(now: &OpCounts, before: &OpCounts) -> Option<OpCounts> {
+    let fields: [fn(&OpCounts) -> Option<i64>; 6] = [
+        |c| c.operations,
+        |c| c.bytes,
+        |c| c.time_ns,
+        |c| c.failed,
+        |c| c.invalid,
+        |c| c.merged,
+    ];
+    let gone = |get: &fn(&OpCounts) -> Option<i64>| get(now) < get(before);
+    if fields.iter().any(gone) {
+        return None;
+    }
+    let came = |get: fn(&OpCounts) -> Option<i64>| get(now).zip(get(before)).map(|(n, b)| n - b);
+    let [operations, bytes, time_ns, failed, invalid, merged] = fields.map(came);
+    Some(OpCounts {
+        operations,
+        bytes,
+        time_ns,
+        failed,
+        invalid,
+        merged,
+    })
+}

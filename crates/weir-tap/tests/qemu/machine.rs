@@ -1,0 +1,170 @@
+//! A QEMU whose guest never starts, with disks of known behaviour.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_model::Symbol;
+use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
+use weir_tap::inventory::{LaidDisk, Snapshot};
+use weir_tap::qmp::{Address, human};
+
+/// The emulator.
+const QEMU: &str = "qemu-system-x86_64";
+
+/// Long enough for a loaded machine.
+pub const PATIENT: Duration = Duration::from_secs(30);
+
+/// The options of every machine: `disk0` is virtio-blk and takes 5 ms a request, `disk1` is SCSI and
+/// takes none.
+const DISKS: [&str; 16] = [
+    "-blockdev",
+    "driver=null-co,node-name=n0,size=16777216,latency-ns=5000000",
+    "-device",
+    "virtio-blk-pci,drive=n0,id=disk0",
+    "-device",
+    "virtio-scsi-pci,id=scsi",
+    "-blockdev",
+    "driver=null-co,node-name=n1,size=16777216",
+    "-device",
+    "scsi-hd,drive=n1,id=disk1",
+    "-M",
+    "pc",
+    "-m",
+    "32",
+    "-accel",
+    "tcg",
+];
+
+/// The machine; it ends when this is dropped.
+pub struct Machine {
+    qemu: Child,
+    folder: PathBuf,
+}
+
+impl Machine {
+    /// Starts one, or says that `test` is skipped.
+    pub fn start(test: &str) -> Option<Machine> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-qm-{}-{number}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let qmp = |name: &str| {
+            let path = folder.join(name).display().to_string();
+            ["-qmp".into(), format!("unix:{path},server=on,wait=off")]
+        };
+        // Should this process be killed, nobody else would end it.
+        let qemu = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", QEMU, "-S", "-nodefaults"])
+            .args(["-display", "none", "-name", "still"])
+            .args(DISKS)
+            .args(qmp("qmp"))
+            .args(qmp("qmp-test"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut machine = Machine {
+            qemu: qemu.expect("setpriv of util-linux is there"),
+            folder,
+        };
+        let until = Instant::now() + PATIENT;
+        while !machine.folder.join("qmp-test").exists() {
+            if let Some(status) = machine.qemu.try_wait().unwrap() {
+                // Not by `eprintln!`, which the harness keeps to itself.
+                let mut err = std::io::stderr();
+                writeln!(err, "skipped: {test}: {QEMU} cannot be run ({status})").unwrap();
+                return None;
+            }
+            assert!(Instant::now() < until, "QEMU makes its sockets");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(machine)
+    }
+
+    /// The socket that weir is given.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("qmp")
+    }
+
+    /// A socket for the test alone.
+    pub fn own(&self) -> Address {
+        Address::Socket(self.folder.join("qmp-test"))
+    }
+
+    /// Does I/O to the device that QEMU calls `qdev`: `aio_` commands of qemu-io, which QEMU counts.
+    pub fn io(&self, qdev: &str, commands: &[&str]) {
+        let io = |qemu: &mut dyn weir_tap::qmp::Monitor| {
+            for command in commands {
+                let said = human(qemu, &format!("qemu-io -d {qdev} \"{command}\""))?;
+                assert_eq!(said, "", "{command}");
+            }
+            // It waits for what is on its way.
+            human(qemu, &format!("qemu-io -d {qdev} \"aio_flush\""))
+        };
+        self.own().visit(PATIENT, io).unwrap();
+    }
+
+    /// What an inventory would say of it.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        let disk = |device: &str, node: &str, vdisk: &str| LaidDisk {
+            disk: Disk {
+                vm: Symbol::new("still"),
+                vdisk: Symbol::new(vdisk),
+                image: None,
+                pdisk: None,
+                format: None,
+                bus: None,
+                device: Some(Symbol::new(device)),
+                node: Some(Symbol::new(node)),
+                aio: None,
+                direct: None,
+                read_only: None,
+                bytes: None,
+                found_by: FoundBy::Nothing,
+                origin: Symbol::new("test"),
+            },
+            vm: 0,
+            layout: Arc::default(),
+        };
+        Arc::new(Snapshot {
+            vms: vec![Vm {
+                name: Symbol::new("still"),
+                uuid: None,
+                kind: VmKind::Qemu,
+                origin: Symbol::new("test"),
+                state: None,
+                pid: Some(i64::from(self.qemu.id())),
+                cgroup: None,
+                vcpus: None,
+                memory_bytes: None,
+                started: None,
+            }],
+            disks: vec![
+                disk("disk0", "n0", "/dev/vda"),
+                disk("disk1", "n1", "/dev/sda"),
+            ],
+            monitors: [(0, Address::Socket(self.socket()))].into(),
+            ..Snapshot::default()
+        })
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        self.qemu.kill().unwrap();
+        self.qemu.wait().unwrap();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
