@@ -38,6 +38,8 @@ pub struct LiveOptions {
     pub without: Vec<String>,
     /// Who owns what; `None` if no demand asks for it.
     pub inventory: Option<Arc<Watch>>,
+    /// How often QEMU is asked for its counters.
+    pub qmp_every: Duration,
 }
 
 /// The live tap of block I/O.
@@ -108,6 +110,7 @@ impl Default for LiveOptions {
             requests_max: 1 << 15,
             without: Vec::new(),
             inventory: None,
+            qmp_every: Duration::from_secs(1),
         }
     }
 }

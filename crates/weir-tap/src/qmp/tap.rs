@@ -13,7 +13,23 @@ use super::poll::{Look, Poller, Reading, Round};
 use super::subject::Subject;
 use super::{BlockStats, Histogram, OpStats, QmpError};
 use crate::ebpf::clock;
+use crate::inventory::{Watch, WatchOptions};
+use crate::live::LiveTap;
 use crate::{Count, Said, Tap, TapError};
+
+/// The live tap of QEMU's counters.
+pub static TAP: LiveTap = LiveTap {
+    name: "qmp",
+    streams: &["blockstats", "blocklatency"],
+    open: |demands, options| {
+        let watch = match &options.inventory {
+            Some(watch) => watch.clone(),
+            None => Watch::start(&WatchOptions::default())?,
+        };
+        let look = Box::new(move || watch.snapshot());
+        Ok(Box::new(open(demands, look, options.qmp_every)?))
+    },
+};
 
 /// First failures that are told in words.
 const MESSAGES_MAX: usize = 20;
