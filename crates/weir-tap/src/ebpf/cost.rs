@@ -97,7 +97,7 @@ impl EmptyPrograms {
             empty("empty_complete", "block_rq_complete"),
         ];
         let sizes = Sizes::new(&LiveOptions::default(), false)?;
-        let config = Config::new(&Needs::of(&[])?, &sizes, true, false);
+        let config = Config::new(&Needs::of(&[], false)?, &sizes, true, false);
         let mut programs = Programs::load(&probes, &config, &sizes)?;
         programs.attach()?;
         Ok(EmptyPrograms(programs))

@@ -162,10 +162,12 @@ impl Devices {
         match self.get(number) {
             Some(device) => Place {
                 path: Some(device.path),
+                disk: device.disk,
                 demands: device.demands,
             },
             None => Place {
                 path: None,
+                disk: number,
                 demands: self.demands_for_unknown(),
             },
         }

@@ -210,7 +210,7 @@ fn everything() -> Demand {
 fn loads(options: &LiveOptions) -> Fact {
     const NAME: &str = "programs and tables";
     let load = || {
-        let needs = Needs::of(&[everything()])?;
+        let needs = Needs::of(&[everything()], true)?;
         let kernel_has = programs::tracepoints()?;
         let has = |name: &str| kernel_has(name) && !options.without.iter().any(|w| w == name);
         let sizes = Sizes::new(options, needs.wide())?;
@@ -350,7 +350,8 @@ fn cgroups() -> Fact {
 }
 
 fn disks(options: &LiveOptions) -> Vec<Fact> {
-    let everything = Needs::of(&[everything()]).expect("a recording is a stream of the live tap");
+    let everything =
+        Needs::of(&[everything()], true).expect("a recording is a stream of the live tap");
     let devices = Devices::new(options.devices.clone(), everything.clauses, 1, u32::MAX);
     let wanted = devices.wanted_disks();
     let list = |of: &dyn Fn(&&&super::devices::Device) -> bool| {

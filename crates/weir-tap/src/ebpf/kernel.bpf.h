@@ -4,7 +4,7 @@
  *
  * Structures name only the fields in use: CO-RE relocates each access to where the running kernel
  * keeps the field. Names behind three underscores are other versions of the type before them.
- * Sources: include/linux/{blk_types,blk-mq,blkdev,cgroup-defs,kernfs}.h and include/uapi/linux/bpf.h.
+ * Sources: include/linux/{blk_types,blk-mq,blkdev,cgroup-defs,kernfs,sched}.h and include/uapi/linux/bpf.h.
  */
 #ifndef WEIR_KERNEL_BPF_H
 #define WEIR_KERNEL_BPF_H
@@ -16,6 +16,8 @@ typedef unsigned long long __u64;
 typedef int __s32;
 typedef long long __s64;
 typedef _Bool bool;
+
+struct task_struct;
 
 #define false 0
 #define true 1
@@ -37,6 +39,7 @@ static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
 static __u64 (*bpf_get_current_cgroup_id)(void) = (void *)80;
+static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
 /* Kinds of CO-RE questions, as in clang's BPF backend: does a field, an enumerator exist; its value. */
 #define core_field_exists(field) __builtin_preserve_field_info(field, 2)
@@ -44,6 +47,10 @@ static __u64 (*bpf_get_current_cgroup_id)(void) = (void *)80;
 #define core_enum_value(type, name) __builtin_preserve_enum_value(*(type *)name, 1)
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct task_struct {
+	__u32 flags;
+};
 
 struct kernfs_node {
 	__u64 id;
@@ -130,6 +137,9 @@ enum req_op___append {
 enum req_opf___append {
 	REQ_OP_ZONE_APPEND___opf = 13,
 };
+
+/* include/linux/sched.h: a kernel thread. */
+#define PF_KTHREAD 0x00200000
 
 enum req_flag_bits {
 	__REQ_SYNC = 11,

@@ -69,6 +69,8 @@ pub mod flag {
     pub const SYNC: u8 = 4;
     /// Metadata.
     pub const META: u8 = 8;
+    /// A kernel thread submitted it.
+    pub const KERNEL: u8 = 32;
     /// Its beginning was not seen.
     pub const ORPHAN: u8 = 64;
 }
@@ -197,8 +199,10 @@ pub struct Config {
     pub flags: u8,
     /// Plain stores become visible in order.
     pub ordered: u8,
+    /// Tell kernel threads from processes.
+    pub kernel: u8,
     /// Nothing.
-    pub spare: [u8; 2],
+    pub spare: [u8; 1],
 }
 
 const _: () = assert!(size_of::<Clause>() == 152, "struct clause of tap.h");
@@ -266,14 +270,15 @@ impl Config {
             start: needs.start.into(),
             insert_only: (!has_start).into(),
             wide: needs.wide().into(),
-            cgroup: (columns.cgroup || needs.cgroups()).into(),
-            task_cgroup: (unified && (columns.cgroup || needs.cgroups())).into(),
+            cgroup: (columns.cgroup || columns.owner || needs.cgroups()).into(),
+            task_cgroup: (unified && (columns.cgroup || columns.owner || needs.cgroups())).into(),
             comm: (columns.comm || needs.tests(test::COMM)).into(),
-            pid: (columns.pid || needs.tests(test::PID)).into(),
+            pid: (columns.pid || columns.owner || needs.tests(test::PID)).into(),
             merges: columns.merges.into(),
             flags: columns.flags.into(),
             ordered: cfg!(any(target_arch = "x86", target_arch = "x86_64")).into(),
-            spare: [0; 2],
+            kernel: columns.owner.into(),
+            spare: [0; 1],
         }
     }
 
@@ -307,6 +312,7 @@ impl Config {
             self.merges,
             self.flags,
             self.ordered,
+            self.kernel,
         ]);
         out.extend(self.spare);
         assert_eq!(out.len(), size_of::<Config>(), "every field is written");

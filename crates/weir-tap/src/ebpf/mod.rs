@@ -13,6 +13,7 @@
 //! [`needs::Needs`] decides what of this happens at all; what no query needs is neither attached
 //! nor read. Kernel 5.15 and newer.
 
+mod attribution;
 mod cgroups;
 pub(crate) mod clock;
 mod completeness;

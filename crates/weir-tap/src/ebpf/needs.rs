@@ -67,6 +67,8 @@ pub struct Columns {
     pub in_flight: bool,
     /// Distance from the request before.
     pub seek: bool,
+    /// VM, virtual disk and the sector there.
+    pub owner: bool,
 }
 
 impl Stream {
@@ -113,6 +115,7 @@ impl Columns {
             "req_id" => &mut self.req_id,
             "in_flight" => &mut self.in_flight,
             "seek" => &mut self.seek,
+            "vm" | "vdisk" | "vsector" => &mut self.owner,
             _ => return,
         };
         *field = true;
@@ -120,11 +123,11 @@ impl Columns {
 }
 
 impl Needs {
-    /// What these demands need.
+    /// What these demands need. `with_owners` says whether somebody knows whose requests are.
     ///
     /// # Errors
     /// When a demand names a stream that a live tap does not have.
-    pub fn of(demands: &[Demand]) -> Result<Needs, TapError> {
+    pub fn of(demands: &[Demand], with_owners: bool) -> Result<Needs, TapError> {
         let mut columns = Columns::default();
         let mut clauses = Vec::new();
         let mut loosened = Vec::new();
@@ -151,6 +154,7 @@ impl Needs {
                 clauses.extend(own);
             }
         }
+        columns.owner &= with_owners;
         let clauses = selection::fit(clauses, &mut loosened);
         loosened.sort();
         loosened.dedup();
@@ -167,7 +171,8 @@ impl Needs {
         let tests = clauses.iter().fold(0, |all, c| all | c.raw.tests);
         let requests = kinds & 1 << kind::REQUEST != 0;
         let finished = kinds & KINDS_FINISHED != 0;
-        let submitter = columns.pid || columns.comm || tests & (test::PID | test::COMM) != 0;
+        let submitter =
+            columns.pid || columns.comm || columns.owner || tests & (test::PID | test::COMM) != 0;
         let from_insertion =
             columns.wait || columns.latency || tests & (test::WAIT | test::LATENCY) != 0;
         let start = kinds != 0 && (submitter || from_insertion || columns.flags);
@@ -198,7 +203,11 @@ impl Needs {
     pub fn wide(&self) -> bool {
         let tests = self.clauses.iter().fold(0, |all, c| all | c.raw.tests);
         let c = &self.columns;
-        c.pid || c.comm || c.cgroup || tests & (test::PID | test::COMM | test::CGROUP) != 0
+        c.pid
+            || c.comm
+            || c.cgroup
+            || c.owner
+            || tests & (test::PID | test::COMM | test::CGROUP) != 0
     }
 
     /// Whether a clause selects by cgroup.

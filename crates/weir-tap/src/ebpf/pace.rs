@@ -48,6 +48,14 @@ impl Pace {
         self.started = now;
     }
 
+    /// Puts the next reading off until `pause` has passed since the last one, unless a ring fills
+    /// that fast.
+    pub fn wait_for(&mut self, pause: Duration) {
+        if self.pause >= BUSY {
+            self.pause = self.pause.max(pause);
+        }
+    }
+
     /// Whether the last reading began long after it was due, because whoever takes the rows was
     /// busy.
     pub fn was_late(&self) -> bool {

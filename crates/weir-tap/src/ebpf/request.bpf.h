@@ -215,12 +215,18 @@ static __always_inline void identify(struct io *io)
 
 	if (config.pid)
 		io->pid = bpf_get_current_pid_tgid() >> 32;
+	if (config.kernel && bpf_get_current_task_btf()->flags & PF_KTHREAD)
+		io->flags |= FLAG_KERNEL;
 	if (config.comm) {
 		bpf_get_current_comm(comm, sizeof(comm));
 		io->comm[0] = comm[0];
 		io->comm[1] = comm[1];
 	}
-	/* Without the io controller the bio belongs to the root cgroup (1): the submitter says more. */
+}
+
+/* Without the io controller the bio belongs to the root cgroup (1): the submitter's says more. */
+static __always_inline void own_cgroup(struct io *io)
+{
 	if (config.task_cgroup && io->cgroup <= 1)
 		io->cgroup = bpf_get_current_cgroup_id();
 }

@@ -2,12 +2,15 @@
 //! nobody asked for stays NULL.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use arrow_array::{Int64Array, UInt32Array};
 use arrow_buffer::{ArrowNativeType, NullBuffer, NullBufferBuilder, ScalarBuffer};
 use weir_model::{Batch, Column, EventKind, Level, Nanos, Op, SECTOR_BYTES, Symbol};
 
+use super::attribution::Owner;
 use super::cgroups::Cgroups;
+use super::devices::read_text;
 use super::flow::Flow;
 use super::layout::{Record, Submitter, UNKNOWN, flag, kind};
 use super::needs::Stream;
@@ -24,6 +27,8 @@ pub struct Drained<'a> {
     /// How each of `told` lies among its disk's requests, its number included; empty if nobody
     /// asked.
     pub flows: &'a [Flow],
+    /// Whose each of `told` is; empty if nobody asked.
+    pub owners: &'a [Owner],
     /// The devices that `told` points to.
     pub places: &'a [Place],
 }
@@ -42,6 +47,8 @@ pub struct Told {
 pub struct Place {
     /// Its path.
     pub path: Option<Symbol>,
+    /// The number of the whole disk.
+    pub disk: u32,
     /// The demands that want it, a bit each.
     pub demands: u64,
 }
@@ -63,6 +70,8 @@ pub struct Names {
     pub epoch_offset_ns: Nanos,
     /// Now, since the epoch.
     pub taken_ns: Nanos,
+    /// This host's.
+    host: Option<Symbol>,
     comms: HashMap<[u64; 2], Option<Symbol>>,
     flags: [Symbol; 16],
 }
@@ -80,7 +89,11 @@ enum Source {
     Sector,
     Sectors,
     Bytes,
+    Vm,
+    Vdisk,
+    Vsector,
     Pdisk,
+    Host,
     Taken,
     Level,
     Pid,
@@ -97,8 +110,7 @@ enum Source {
     Seek,
 }
 
-/// The columns that the live tap can fill; VM, virtual disk, monitor and host are for others to
-/// say.
+/// The columns that the live tap can fill; when the monitor had them is for that to say.
 const SOURCES: &[(&str, Source)] = &[
     ("ts", Source::Ts),
     ("type", Source::Kind),
@@ -107,7 +119,11 @@ const SOURCES: &[(&str, Source)] = &[
     ("sector", Source::Sector),
     ("sectors", Source::Sectors),
     ("bytes", Source::Bytes),
+    ("vm", Source::Vm),
+    ("vdisk", Source::Vdisk),
+    ("vsector", Source::Vsector),
     ("pdisk", Source::Pdisk),
+    ("host", Source::Host),
     ("agent_ts", Source::Taken),
     ("level", Source::Level),
     ("pid", Source::Pid),
@@ -201,6 +217,13 @@ impl Source {
                 let place = drained.told[i].place;
                 drained.places[place as usize].path
             }),
+            Source::Vm => chosen.owned_texts(Owner::vm),
+            Source::Vdisk => chosen.owned_texts(Owner::vdisk),
+            Source::Vsector => chosen.maybe_ints(|i, _| {
+                let owner = drained.owners.get(i);
+                owner.and_then(Owner::vsector)
+            }),
+            Source::Host => chosen.maybe_texts(|_, _| names.host),
             Source::Level => {
                 let id = Level::Block.symbol().id();
                 chosen.texts(|_, _| id)
@@ -250,6 +273,14 @@ impl Chosen<'_> {
         Column::Text(UInt32Array::new(ids, nulls))
     }
 
+    /// A name of each row's owner; none if nobody knows of owners.
+    fn owned_texts(&self, get: impl Fn(&Owner) -> Option<Symbol>) -> Column {
+        match self.drained.owners {
+            [] => Column::Nulls(self.rows.len()),
+            owners => self.maybe_texts(|i, _| get(&owners[i])),
+        }
+    }
+
     fn maybe_submitted(&self, get: impl Fn(&Submitter) -> Option<i64>) -> Column {
         let (values, nulls) = self.gather(|i| get(self.submitter(i)));
         Column::Int(Int64Array::new(values, nulls))
@@ -290,6 +321,7 @@ impl Names {
             cgroups,
             epoch_offset_ns,
             taken_ns: 0,
+            host: host_name(),
             comms: HashMap::new(),
             flags: std::array::from_fn(|bits| Symbol::new(&letters(bits as u8))),
         }
@@ -308,6 +340,12 @@ impl Names {
             Symbol::try_new(&String::from_utf8_lossy(&bytes[..end])).ok()
         })
     }
+}
+
+/// What the host calls itself; see proc_sys_kernel(5).
+fn host_name() -> Option<Symbol> {
+    let name = read_text(Path::new("/proc/sys/kernel/hostname"))?;
+    Symbol::try_new(&name).ok().filter(|_| !name.is_empty())
 }
 
 /// Wait, service and latency.

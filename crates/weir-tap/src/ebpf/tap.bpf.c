@@ -54,6 +54,7 @@ static __always_inline int start(struct view v)
 	if (!io.clauses || !locate(&io, device_of(&v)))
 		return 0;
 	io.cgroup = cgroup_of(v.bio);
+	own_cgroup(&io);
 	io.clauses &= passing(&io, WHERE);
 	if (!io.clauses)
 		return 0;
@@ -133,6 +134,8 @@ static __always_inline bool select_at_issue(struct io *io, const struct view *v)
 	if (!io->clauses || !locate(io, device_of(v)))
 		return false;
 	io->cgroup = cgroup_of(v->bio);
+	if (config.start && config.insert_only)
+		own_cgroup(io);
 	io->clauses &= passing(io, WHERE);
 	return io->clauses;
 }
@@ -403,6 +406,7 @@ int on_bio_queue(__u64 *ctx)
 		io.sector = UNKNOWN;
 	io.flags = flags_of(bio->bi_opf);
 	io.cgroup = cgroup_of(bio);
+	own_cgroup(&io);
 	identify(&io);
 	io.clauses = passing(&io, AT_INSERT | AT_ISSUE | WHERE);
 	if (!io.clauses)

@@ -30,6 +30,7 @@ enum flag {
 	FLAG_READ_AHEAD = 2,
 	FLAG_SYNC = 4,
 	FLAG_META = 8,
+	FLAG_KERNEL = 32,	/* a kernel thread submitted it */
 	FLAG_ORPHAN = 64,	/* its beginning was not seen */
 };
 
@@ -202,7 +203,8 @@ struct config {
 	__u8 merges;
 	__u8 flags;
 	__u8 ordered;		/* plain stores become visible in order (x86) */
-	__u8 spare[2];
+	__u8 kernel;		/* tell kernel threads from processes */
+	__u8 spare[1];
 };
 _Static_assert(sizeof(struct config) == 648, "struct config");
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_model::{Demand, Symbol};
 
+use super::attribution::{Attribution, LOOKS_APART, Owner};
 use super::cgroups::{Cgroups, Root};
 use super::clock;
 use super::completeness::Census;
@@ -74,6 +75,8 @@ pub struct BlockTap {
     told: Vec<Told>,
     flows_told: Vec<Flow>,
     flows: Option<Flows>,
+    attribution: Option<Attribution>,
+    owners: Vec<Owner>,
     census: Census,
     pace: Pace,
     chores_done: Instant,
@@ -128,7 +131,7 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
             remedy: format!("ask at most {DEMANDS_MAX}, or merge those of one stream"),
         });
     }
-    let needs = Needs::of(demands)?;
+    let needs = Needs::of(demands, options.inventory.is_some())?;
     let sizes = Sizes::new(options, needs.wide())?;
     let devices = Devices::new(
         options.devices.clone(),
@@ -148,6 +151,11 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
         told: Vec::new(),
         flows_told: Vec::new(),
         flows: needs.flows().then(Flows::default),
+        attribution: match &options.inventory {
+            Some(watch) if needs.columns.owner => Some(Attribution::new(watch.clone())),
+            _ => None,
+        },
+        owners: Vec::new(),
         census: Census::default(),
         pace: Pace::new(now),
         chores_done: now,
@@ -227,6 +235,9 @@ impl BlockTap {
         self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
         self.find_devices();
         self.line_up();
+        if self.attribution.as_ref().is_some_and(|a| a.sees_growth()) {
+            self.pace.wait_for(LOOKS_APART);
+        }
     }
 
     /// Makes sure that the devices of the records are known, as far as anybody knows them.
@@ -281,11 +292,22 @@ impl BlockTap {
             }
         }
         let places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
+        if let Some(attribution) = &mut self.attribution {
+            let told = self.told.iter();
+            attribution.attribute(
+                told.map(|t| (t.at, places[t.place as usize].disk)),
+                records,
+                live.lanes.submitters(),
+                &mut self.names.cgroups,
+                &mut self.owners,
+            );
+        }
         let drained = Drained {
             records,
             submitters: live.lanes.submitters(),
             told: &self.told,
             flows: &self.flows_told,
+            owners: &self.owners,
             places: &places,
         };
         for (demand, rows) in self.rows.iter().enumerate() {

@@ -95,19 +95,52 @@ impl Watch {
     /// # Errors
     /// When no thread can be started, or the first look takes longer than ten seconds.
     pub fn start(options: &WatchOptions) -> Result<Arc<Watch>, TapError> {
+        let (options, poll) = (options.clone(), options.poll);
+        Watch::run(poll, move || {
+            // Without the right to give up rights, there are none to give up.
+            let reduced = privileges::keep_only(RIGHTS);
+            let mut lookout = Lookout::new(&options);
+            if let Err(error) = reduced {
+                lookout.remark(error.to_string());
+            }
+            move |asked: &[Look]| lookout.look(asked)
+        })
+    }
+
+    /// Watches what `look` sees in place of the host, as the tests and the benchmark do: it is
+    /// called every `poll` and when a look is asked for, with what is asked for, and says `None` when
+    /// nothing has changed.
+    ///
+    /// # Errors
+    /// As [`Watch::start`].
+    pub fn by(
+        poll: Duration,
+        look: impl FnMut(&[Look]) -> Option<Snapshot> + Send + 'static,
+    ) -> Result<Arc<Watch>, TapError> {
+        Watch::run(poll, move || look)
+    }
+
+    /// Starts the thread, which first makes what it looks with.
+    fn run<L: FnMut(&[Look]) -> Option<Snapshot>>(
+        poll: Duration,
+        make: impl FnOnce() -> L + Send + 'static,
+    ) -> Result<Arc<Watch>, TapError> {
+        let first = State {
+            begun: 1,
+            ..State::default()
+        };
         let shared = Arc::new(Shared {
             generation: AtomicU64::new(0),
-            state: Mutex::default(),
+            state: Mutex::new(first),
             asked: Condvar::new(),
             done: Condvar::new(),
         });
         let watch = Arc::new(Watch {
             shared: shared.clone(),
         });
-        let options = options.clone();
         let thread = thread::Builder::new().name("inventory".into());
         thread
-            .spawn(move || shared.run(&options))
+            .spawn(move || shared.run(poll, make()))
             .map_err(|error| unavailable(format!("its thread cannot be started: {error}")))?;
         let first = watch.shared.wait(1, FIRST_LOOK);
         match first.generation {
@@ -177,20 +210,12 @@ impl Shared {
     }
 
     /// The thread: looks when it is time or when asked, until nobody watches any more.
-    fn run(&self, options: &WatchOptions) {
-        // Without the right to give up rights, there are none to give up.
-        let reduced = privileges::keep_only(RIGHTS);
-        let mut lookout = Lookout::new(options);
-        if let Err(error) = reduced {
-            lookout.remark(error.to_string());
-        }
+    fn run(&self, poll: Duration, mut look: impl FnMut(&[Look]) -> Option<Snapshot>) {
         let mut asked = vec![Look::All];
         loop {
             let started = Instant::now();
-            self.state().begun += 1;
-            let seen = lookout.look(&asked);
-            self.publish(seen);
-            match self.rest(started, options.poll) {
+            self.publish(look(&asked));
+            match self.rest(started, poll) {
                 Some(more) => asked = more,
                 None => return,
             }
@@ -223,6 +248,8 @@ impl Shared {
             }
             if since >= due {
                 let asked = std::mem::take(&mut state.asked);
+                // Who asks from now on is answered by the look after this one.
+                state.begun += 1;
                 return Some(match asked.is_empty() {
                     true => vec![Look::All],
                     false => asked,

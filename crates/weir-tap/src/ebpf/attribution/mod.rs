@@ -1,0 +1,399 @@
+//! [`Attribution`]: whose each request is: the VM, its disk, and the sector there.
+//!
+//! The rules of evidence, for a request on a device of the host:
+//! 1. A process that works for a VM submitted it: it is that VM's. Its disk is the one of its own
+//!    that lies there.
+//! 2. A kernel thread submitted it (writeback, loop devices, throttled I/O): it is of the disk that
+//!    lies there, if there is one only.
+//! 3. The request is charged to a cgroup that holds one VM and nothing else: it is that VM's.
+//! 4. Another process submitted it: it is nobody's, wherever it goes.
+//!
+//! Evidence that contradicts itself is none. What is not certain is not told.
+
+mod owners;
+mod spans;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_model::{Op, Symbol};
+
+use self::owners::{Owners, Spot, Target};
+use self::spans::NO_SECTOR;
+use super::cgroups::Cgroups;
+use super::layout::{Record, Submitter, UNKNOWN, flag};
+use crate::inventory::{Look, Watch};
+
+/// Whose a request is. The empty symbol stands for what is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    vm: Symbol,
+    vdisk: Symbol,
+    vsector: Option<u64>,
+}
+
+impl Owner {
+    /// The VM's name.
+    pub fn vm(&self) -> Option<Symbol> {
+        Some(self.vm).filter(|name| *name != Symbol::default())
+    }
+
+    /// The disk as the VM sees it.
+    pub fn vdisk(&self) -> Option<Symbol> {
+        Some(self.vdisk).filter(|name| *name != Symbol::default())
+    }
+
+    /// The first sector on that disk.
+    pub fn vsector(&self) -> Option<i64> {
+        self.vsector.map(|sector| sector as i64)
+    }
+}
+
+/// Tells whose requests are.
+#[derive(Debug)]
+pub struct Attribution {
+    watch: Arc<Watch>,
+    owners: Owners,
+    /// Who submitted lately, by the low bits of the process id.
+    recent: Box<[Recent; RECENT]>,
+    /// Processes that were looked for and work for no VM.
+    nobody: HashSet<u32>,
+    /// The VMs of cgroups whose paths are known.
+    cgroups: HashMap<u64, Option<u32>>,
+    /// What the last records leave open.
+    open: Open,
+    pids_looked: Pause,
+    devices_looked: HashMap<(u32, Option<u32>), Pause>,
+}
+
+/// A process and its VM.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    pid: u32,
+    vm: Option<u32>,
+}
+
+/// What a look at the host might tell.
+#[derive(Debug, Default)]
+struct Open {
+    /// Processes that are not known.
+    pids: Vec<u32>,
+    /// Devices where an image may have grown, and the VM that wrote; none for a kernel thread.
+    devices: Vec<(u32, Option<u32>)>,
+}
+
+/// When to look again.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until: Instant,
+    span: Duration,
+}
+
+/// Processes that are remembered by position.
+const RECENT: usize = 1 << 10;
+
+/// Most processes of no VM, and most cgroups, that are remembered.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// How many processes and devices one look asks for.
+const OPEN_MAX: usize = 16;
+
+/// How long rows wait for a look. The watch itself pauses 20 ms between two.
+const PATIENCE: Duration = Duration::from_millis(60);
+
+/// Looks for unknown processes, and for images that have grown, are this far apart.
+pub const LOOKS_APART: Duration = Duration::from_millis(90);
+
+/// Looks that find nothing are further and further apart, up to this.
+const LOOKS_APART_MAX: Duration = Duration::from_secs(1);
+
+impl Attribution {
+    /// By what `watch` sees.
+    pub fn new(watch: Arc<Watch>) -> Attribution {
+        let owners = Owners::new(watch.snapshot(), &Owners::default());
+        Attribution {
+            watch,
+            owners,
+            recent: Box::new([Recent::default(); RECENT]),
+            nobody: HashSet::new(),
+            cgroups: HashMap::new(),
+            open: Open::default(),
+            pids_looked: Pause::new(),
+            devices_looked: HashMap::new(),
+        }
+    }
+
+    /// Fills `found` with the owner of each of `told`: positions among the records, each with its
+    /// whole device.
+    pub fn attribute(
+        &mut self,
+        told: impl Iterator<Item = (u32, u32)> + Clone,
+        records: &[Record],
+        submitters: &[Submitter],
+        cgroups: &mut Cgroups,
+        found: &mut Vec<Owner>,
+    ) {
+        if self.watch.generation() != self.owners.snapshot.generation {
+            self.renew();
+        }
+        self.decide_all(told.clone(), records, submitters, cgroups, found);
+        if self.look() {
+            self.decide_all(told, records, submitters, cgroups, found);
+        }
+    }
+
+    /// Whether images are growing: records are then better read [`LOOKS_APART`], so that none are
+    /// told between two looks.
+    pub fn sees_growth(&self) -> bool {
+        let now = Instant::now();
+        let mut pauses = self.devices_looked.values();
+        pauses.any(|p| p.span == LOOKS_APART && p.until > now)
+    }
+
+    fn renew(&mut self) {
+        let snapshot = self.watch.snapshot();
+        let before = &self.owners.snapshot;
+        let same_processes = before.pids == snapshot.pids && before.vms == snapshot.vms;
+        if !same_processes {
+            self.nobody.clear();
+        }
+        self.recent.fill(Recent::default());
+        self.cgroups.clear();
+        self.owners = Owners::new(snapshot, &self.owners);
+    }
+
+    fn decide_all(
+        &mut self,
+        told: impl Iterator<Item = (u32, u32)>,
+        records: &[Record],
+        submitters: &[Submitter],
+        cgroups: &mut Cgroups,
+        found: &mut Vec<Owner>,
+    ) {
+        self.open.pids.clear();
+        self.open.devices.clear();
+        found.clear();
+        for (at, disk) in told {
+            let (record, submitter) = (&records[at as usize], &submitters[at as usize]);
+            let owner = self.decide(record, submitter, disk, cgroups);
+            found.push(owner);
+        }
+    }
+
+    /// Whose one request is.
+    fn decide(
+        &mut self,
+        record: &Record,
+        submitter: &Submitter,
+        disk: u32,
+        cgroups: &mut Cgroups,
+    ) -> Owner {
+        let charged = self.vm_of_cgroup(submitter.cgroup, cgroups);
+        let by_kernel = record.flags & flag::KERNEL != 0;
+        let working = self.vm_of_pid(submitter.pid, by_kernel);
+        if let (Some(working), Some(charged)) = (working, charged)
+            && working != charged
+        {
+            return Owner::default();
+        }
+        let target = (record.sector != UNKNOWN).then(|| Target {
+            disk,
+            sector: record.sector,
+            sectors: u64::from(record.bytes >> 9),
+        });
+        if working.is_none() && by_kernel {
+            return self.by_place(record, target, charged);
+        }
+        match working.or(charged) {
+            Some(vm) => self.by_vm(vm, record, disk, target),
+            None => Owner::default(),
+        }
+    }
+
+    /// The request is `vm`'s: which of its disks?
+    fn by_vm(&mut self, vm: u32, record: &Record, disk: u32, target: Option<Target>) -> Owner {
+        let name = self.owners.name(vm).unwrap_or_default();
+        let Some(target) = target else {
+            let flush = usize::from(record.op) == Op::Flush as usize;
+            let only = flush.then(|| self.owners.only_on(vm, disk)).flatten();
+            return Owner {
+                vm: name,
+                vdisk: only.unwrap_or_default(),
+                vsector: None,
+            };
+        };
+        let (spot, files) = self.owners.of_vm(vm, target);
+        if spot == Spot::Nowhere && files {
+            self.open.device(disk, Some(vm));
+        }
+        self.at(spot).unwrap_or(Owner {
+            vm: name,
+            ..Owner::default()
+        })
+    }
+
+    /// A kernel thread did it, on behalf of whom its place and its cgroup say.
+    fn by_place(&mut self, record: &Record, target: Option<Target>, charged: Option<u32>) -> Owner {
+        let by_cgroup = Owner {
+            vm: charged
+                .and_then(|vm| self.owners.name(vm))
+                .unwrap_or_default(),
+            ..Owner::default()
+        };
+        let Some(target) = target else {
+            return by_cgroup;
+        };
+        let (spot, files) = self.owners.of_all(target);
+        match spot {
+            Spot::Disk { vm, .. } if charged.is_some_and(|charged| charged != vm) => {
+                Owner::default()
+            }
+            // A file system discards what a file has given up: nobody's any more.
+            Spot::Disk { in_file: true, .. } if discards(record) => by_cgroup,
+            Spot::Disk { .. } | Spot::Shared => self.at(spot).unwrap_or(by_cgroup),
+            Spot::Nowhere => {
+                if files {
+                    self.open.device(target.disk, None);
+                }
+                by_cgroup
+            }
+        }
+    }
+
+    /// The owner of a spot, if it has one.
+    fn at(&self, spot: Spot) -> Option<Owner> {
+        let Spot::Disk {
+            vm, vdisk, vsector, ..
+        } = spot
+        else {
+            return None;
+        };
+        Some(Owner {
+            vm: self.owners.name(vm)?,
+            vdisk,
+            vsector: (vsector != NO_SECTOR).then_some(vsector),
+        })
+    }
+
+    /// The VM that a process works for. Who is not known is noted for the next look.
+    fn vm_of_pid(&mut self, pid: u32, by_kernel: bool) -> Option<u32> {
+        if pid == 0 {
+            return None;
+        }
+        let recent = &mut self.recent[pid as usize % RECENT];
+        if recent.pid == pid {
+            return recent.vm;
+        }
+        let vm = self.owners.vm_of_pid(pid);
+        if vm.is_some() || by_kernel || self.nobody.contains(&pid) {
+            *recent = Recent { pid, vm };
+        } else {
+            self.open.pid(pid);
+        }
+        vm
+    }
+
+    /// The VM that has the cgroup to itself.
+    fn vm_of_cgroup(&mut self, id: u64, cgroups: &mut Cgroups) -> Option<u32> {
+        if id == 0 || self.owners.snapshot.cgroups.is_empty() {
+            return None;
+        }
+        if let Some(vm) = self.cgroups.get(&id) {
+            return *vm;
+        }
+        // An unknown path may be known in a moment.
+        let vm = self.owners.vm_of_cgroup(cgroups.path(id)?);
+        if self.cgroups.len() >= REMEMBERED_MAX {
+            self.cgroups.clear();
+        }
+        self.cgroups.insert(id, vm);
+        vm
+    }
+
+    /// Looks for what is open, as far as it is time to; true if the inventory has changed.
+    fn look(&mut self) -> bool {
+        let now = Instant::now();
+        let pids = match self.open.pids.is_empty() || self.pids_looked.until > now {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.open.pids),
+        };
+        let mut devices = std::mem::take(&mut self.open.devices);
+        devices.retain(|open| self.devices_looked.get(open).is_none_or(|p| p.until <= now));
+        let looks = pids.iter().map(|pid| Look::Pid(*pid));
+        let mut looks: Vec<Look> = looks
+            .chain(devices.iter().map(|(device, _)| Look::Device(*device)))
+            .collect();
+        let Some(last) = looks.pop() else {
+            return false;
+        };
+        for look in looks {
+            self.watch.look(look, Duration::ZERO);
+        }
+        let before = self.owners.snapshot.clone();
+        let seen = self.watch.look(last, PATIENCE);
+        let changed = seen.generation != before.generation;
+        if changed {
+            self.renew();
+        }
+        if !pids.is_empty() {
+            self.pids_looked.next(true);
+            if self.nobody.len() >= REMEMBERED_MAX {
+                self.nobody.clear();
+            }
+            // If the look was not done in time, they are forgotten when it is.
+            let snapshot = &self.owners.snapshot;
+            let unknown = pids.iter().filter(|pid| !snapshot.pids.contains_key(pid));
+            self.nobody.extend(unknown);
+        }
+        let moved = changed && before.disks != self.owners.snapshot.disks;
+        if self.devices_looked.len() >= REMEMBERED_MAX {
+            self.devices_looked.clear();
+        }
+        for open in devices {
+            let pause = self.devices_looked.entry(open).or_insert_with(Pause::new);
+            pause.next(moved);
+        }
+        changed
+    }
+}
+
+impl Open {
+    fn pid(&mut self, pid: u32) {
+        if self.pids.len() < OPEN_MAX && !self.pids.contains(&pid) {
+            self.pids.push(pid);
+        }
+    }
+
+    fn device(&mut self, disk: u32, vm: Option<u32>) {
+        let open = (disk, vm);
+        if self.devices.len() < OPEN_MAX && !self.devices.contains(&open) {
+            self.devices.push(open);
+        }
+    }
+}
+
+impl Pause {
+    /// None yet.
+    fn new() -> Pause {
+        Pause {
+            until: Instant::now(),
+            span: LOOKS_APART,
+        }
+    }
+
+    /// Begins after a look, which may have found something.
+    fn next(&mut self, found: bool) {
+        self.span = match found {
+            true => LOOKS_APART,
+            false => (self.span * 2).min(LOOKS_APART_MAX),
+        };
+        self.until = Instant::now() + self.span;
+    }
+}
+
+/// Whether the request gives sectors up.
+fn discards(record: &Record) -> bool {
+    let op = usize::from(record.op);
+    op == Op::Discard as usize || op == Op::WriteZeroes as usize
+}

@@ -1,0 +1,302 @@
+//! [`Owners`]: an inventory made ready to be asked, for every request, whose it is.
+//!
+//! Each VM has an index of its own of where its disks lie, which stays as long as they do not move.
+//! The index of all VMs together, for requests whose submitter says nothing, is made when it is
+//! first asked for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_model::Symbol;
+use weir_model::inventory::FoundBy;
+
+use super::spans::{NO_SECTOR, SEVERAL, Span, Spans};
+use crate::inventory::{LaidDisk, Layout, Snapshot};
+
+/// Most spans of one device in the index of all VMs; with more, such requests stay without VM.
+const SPANS_MAX: usize = 1 << 20;
+
+/// Sectors of a device that a request reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The whole device.
+    pub disk: u32,
+    /// The first sector.
+    pub sector: u64,
+    /// How many.
+    pub sectors: u64,
+}
+
+/// What is known of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// No disk lies there, or only one in part.
+    Nowhere,
+    /// More than one disk lies there, or a file that is no disk's.
+    Shared,
+    /// This one.
+    Disk {
+        /// Its VM, as a position in the snapshot.
+        vm: u32,
+        /// The disk as the VM sees it.
+        vdisk: Symbol,
+        /// Its first sector there, or [`NO_SECTOR`].
+        vsector: u64,
+        /// Whether it is found by the extents of a file.
+        in_file: bool,
+    },
+}
+
+/// The inventory, ready to be asked.
+#[derive(Debug, Default)]
+pub struct Owners {
+    /// The inventory.
+    pub snapshot: Arc<Snapshot>,
+    /// By position in the snapshot.
+    vms: Vec<Arc<VmDisks>>,
+    /// By whole device, as far as it was asked for.
+    all: HashMap<u32, AllDisks>,
+}
+
+/// The disks of one VM.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct VmDisks {
+    disks: Vec<Known>,
+    devices: Vec<VmDevice>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    vdisk: Symbol,
+    in_file: bool,
+    /// Whether it may lie anywhere.
+    unplaced: bool,
+    layout: Arc<Layout>,
+}
+
+/// What a VM has on a whole device. Owners of spans are positions among its disks.
+#[derive(Debug, PartialEq, Eq)]
+struct VmDevice {
+    disk: u32,
+    spans: Spans,
+    /// Whether images in files lie there, which may grow.
+    files: bool,
+    /// The only one of its disks that can be there.
+    only: Option<u32>,
+}
+
+/// What all VMs have on a whole device. Owners of spans are positions in `disks`.
+#[derive(Debug, Default)]
+struct AllDisks {
+    spans: Spans,
+    /// VM and position among its disks.
+    disks: Vec<(u32, u32)>,
+    files: bool,
+}
+
+impl Owners {
+    /// The owners in `snapshot`. What has not moved since `before` is taken over.
+    pub fn new(snapshot: Arc<Snapshot>, before: &Owners) -> Owners {
+        let mut disks: Vec<Vec<&LaidDisk>> = vec![Vec::new(); snapshot.vms.len()];
+        for laid in &snapshot.disks {
+            if let Some(own) = disks.get_mut(laid.vm as usize) {
+                own.push(laid);
+            }
+        }
+        let names = before.snapshot.vms.iter().map(|vm| vm.name);
+        let old: HashMap<Symbol, &Arc<VmDisks>> = names.zip(&before.vms).collect();
+        let own = snapshot.vms.iter().zip(&disks).map(|(vm, laid)| {
+            let known: Vec<Known> = laid.iter().copied().map(known).collect();
+            match old.get(&vm.name).filter(|old| unmoved(&old.disks, &known)) {
+                Some(old) => (*old).clone(),
+                None => Arc::new(VmDisks::new(known)),
+            }
+        });
+        let vms = own.collect();
+        Owners {
+            all: HashMap::new(),
+            vms,
+            snapshot,
+        }
+    }
+
+    /// The VM that a process works for.
+    pub fn vm_of_pid(&self, pid: u32) -> Option<u32> {
+        self.snapshot.pids.get(&pid).copied()
+    }
+
+    /// The VM that a cgroup, or one above it, holds and nothing else.
+    pub fn vm_of_cgroup(&self, path: Symbol) -> Option<u32> {
+        let cgroups = &self.snapshot.cgroups;
+        if cgroups.is_empty() {
+            return None;
+        }
+        let mut path = path.as_str();
+        loop {
+            let found = Symbol::try_new(path).ok().and_then(|p| cgroups.get(&p));
+            if let Some(vm) = found {
+                return Some(*vm);
+            }
+            path = &path[..path.rfind('/')?];
+            if path.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    /// The VM's name.
+    pub fn name(&self, vm: u32) -> Option<Symbol> {
+        self.snapshot.vms.get(vm as usize).map(|vm| vm.name)
+    }
+
+    /// What of `vm`'s own lies at a place, and whether what does not may soon: its images on the
+    /// device may have grown.
+    pub fn of_vm(&self, vm: u32, target: Target) -> (Spot, bool) {
+        let Some(own) = self.vms.get(vm as usize) else {
+            return (Spot::Nowhere, false);
+        };
+        let Some(device) = own.devices.iter().find(|d| d.disk == target.disk) else {
+            return (Spot::Nowhere, false);
+        };
+        let spot = spot(&device.spans, target, |owner, vsector| {
+            own.spot(vm, owner, vsector)
+        });
+        (spot, device.files)
+    }
+
+    /// The only disk of `vm` that can be on a whole device.
+    pub fn only_on(&self, vm: u32, disk: u32) -> Option<Symbol> {
+        let own = self.vms.get(vm as usize)?;
+        let device = own.devices.iter().find(|d| d.disk == disk)?;
+        Some(own.disks[device.only? as usize].vdisk)
+    }
+
+    /// What of anybody's lies at a place, and whether images in files are on that device.
+    pub fn of_all(&mut self, target: Target) -> (Spot, bool) {
+        if !self.all.contains_key(&target.disk) {
+            let all = self.gather(target.disk);
+            self.all.insert(target.disk, all);
+        }
+        let all = &self.all[&target.disk];
+        let spot = spot(&all.spans, target, |owner, vsector| {
+            let (vm, disk) = all.disks[owner as usize];
+            self.vms[vm as usize].spot(vm, disk, vsector)
+        });
+        (spot, all.files)
+    }
+
+    fn gather(&self, disk: u32) -> AllDisks {
+        let mut all = AllDisks::default();
+        let mut spans = Vec::new();
+        for (vm, own) in self.vms.iter().enumerate() {
+            let first = all.disks.len() as u32;
+            let disks = 0..own.disks.len() as u32;
+            all.disks.extend(disks.map(|d| (vm as u32, d)));
+            for device in own.devices.iter().filter(|d| d.disk == disk) {
+                all.files |= device.files;
+                spans.extend(device.spans.iter().map(|span| Span {
+                    owner: match span.owner {
+                        SEVERAL => SEVERAL,
+                        owner => first + owner,
+                    },
+                    ..*span
+                }));
+            }
+            let shared = own.disks.iter().flat_map(|d| &d.layout.pieces);
+            let shared = shared.filter(|p| p.shared && p.device == disk);
+            spans.extend(shared.map(|piece| Span {
+                first: piece.sector,
+                end: piece.sector + piece.sectors,
+                owner: SEVERAL,
+                vsector: NO_SECTOR,
+            }));
+        }
+        if spans.len() <= SPANS_MAX {
+            all.spans = Spans::new(spans);
+        }
+        all
+    }
+}
+
+fn known(laid: &LaidDisk) -> Known {
+    Known {
+        vdisk: laid.disk.vdisk,
+        in_file: laid.disk.found_by == FoundBy::Extents,
+        unplaced: laid.disk.found_by == FoundBy::Process,
+        layout: laid.layout.clone(),
+    }
+}
+
+/// Whether these are the same disks at the very same places.
+fn unmoved(before: &[Known], now: &[Known]) -> bool {
+    let same = |(a, b): (&Known, &Known)| {
+        (a.vdisk, a.in_file, a.unplaced) == (b.vdisk, b.in_file, b.unplaced)
+            && Arc::ptr_eq(&a.layout, &b.layout)
+    };
+    before.len() == now.len() && before.iter().zip(now).all(same)
+}
+
+impl VmDisks {
+    fn new(disks: Vec<Known>) -> VmDisks {
+        let mut spans: Vec<(u32, Vec<Span>)> = Vec::new();
+        for (owner, known) in disks.iter().enumerate() {
+            for piece in &known.layout.pieces {
+                let span = Span {
+                    first: piece.sector,
+                    end: piece.sector.saturating_add(piece.sectors),
+                    owner: owner as u32,
+                    vsector: piece.vsector.unwrap_or(NO_SECTOR),
+                };
+                match spans.iter_mut().find(|(disk, _)| *disk == piece.device) {
+                    Some((_, spans)) => spans.push(span),
+                    None => spans.push((piece.device, vec![span])),
+                }
+            }
+        }
+        let unplaced = disks.iter().any(|d| d.unplaced);
+        let device = |(disk, spans): (u32, Vec<Span>)| {
+            let owner = spans[0].owner;
+            let alone = !unplaced && spans.iter().all(|s| s.owner == owner);
+            VmDevice {
+                disk,
+                files: spans.iter().any(|s| disks[s.owner as usize].in_file),
+                only: alone.then_some(owner),
+                spans: Spans::new(spans),
+            }
+        };
+        let devices = spans.into_iter().map(device).collect();
+        VmDisks { disks, devices }
+    }
+
+    fn spot(&self, vm: u32, disk: u32, vsector: u64) -> Spot {
+        let known = &self.disks[disk as usize];
+        Spot::Disk {
+            vm,
+            vdisk: known.vdisk,
+            vsector,
+            in_file: known.in_file,
+        }
+    }
+}
+
+/// Whose a place is, all of it.
+fn spot(spans: &Spans, target: Target, disk: impl Fn(u32, u64) -> Spot) -> Spot {
+    let Some(span) = spans.find(target.sector) else {
+        return Spot::Nowhere;
+    };
+    let end = target.sector.saturating_add(target.sectors);
+    let mut reached = span.end;
+    while reached < end {
+        // A request of merged ones may go on where the file does not.
+        match spans.find(reached) {
+            None => return Spot::Nowhere,
+            Some(next) if next.owner != span.owner => return Spot::Shared,
+            Some(next) => reached = next.end,
+        }
+    }
+    match (span.owner, span.vsector) {
+        (SEVERAL, _) => Spot::Shared,
+        (owner, NO_SECTOR) => disk(owner, NO_SECTOR),
+        (owner, vsector) => disk(owner, vsector + (target.sector - span.first)),
+    }
+}
