@@ -151,3 +151,79 @@ impl Drop for LoopDevice {
         let _ = std::fs::remove_file(&self.file);
     }
 }
+
+#[test]
+fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
+    const TEST: &str = "a_qemu_is_a_vm_with_the_disks_that_it_has_open";
+    let folder = std::env::temp_dir().join(format!("weir-{TEST}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let image = folder.join("a.raw");
+    File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let blockdev = format!(
+        "driver=raw,node-name=n0,file.driver=file,file.filename={}",
+        image.display()
+    );
+    let qemu = Command::new("qemu-system-x86_64")
+        .args([
+            "-M",
+            "pc,accel=tcg",
+            "-display",
+            "none",
+            "-nodefaults",
+            "-S",
+            "-m",
+            "64",
+        ])
+        .args(["-name", "guest=weir-inventory", "-blockdev", &blockdev])
+        .args(["-device", "virtio-blk-pci,drive=n0,id=disk0"])
+        .spawn();
+    let qemu = match qemu {
+        Ok(qemu) => Running(qemu),
+        Err(error) => return skip(TEST, &format!("qemu-system-x86_64: {error}")),
+    };
+    let pid = qemu.0.id();
+    let watch = watch(&[]);
+    let opened = |s: &weir_tap::inventory::Snapshot| {
+        s.disks
+            .iter()
+            .any(|d| d.disk.vm.as_str() == "weir-inventory" && d.disk.bytes.is_some())
+    };
+    let until = Instant::now() + PATIENCE;
+    let mut snapshot = watch.snapshot();
+    while !opened(&snapshot) {
+        assert!(Instant::now() < until, "{:?}", snapshot.vms);
+        std::thread::sleep(Duration::from_millis(50));
+        snapshot = watch.look(Look::All, PATIENCE);
+    }
+    let vm = &snapshot.vms[snapshot.pids[&pid] as usize];
+    assert_eq!(
+        (vm.name.as_str(), vm.kind.as_str()),
+        ("weir-inventory", "qemu")
+    );
+    assert_eq!(
+        (vm.pid, vm.memory_bytes),
+        (Some(i64::from(pid)), Some(64 << 20))
+    );
+    let disk = &snapshot
+        .disks
+        .iter()
+        .find(|d| d.disk.vm == vm.name)
+        .unwrap()
+        .disk;
+    assert_eq!(disk.vdisk.as_str(), "/dev/vda");
+    assert_eq!(disk.image.map(|i| i.as_str()), image.to_str());
+    assert_eq!(disk.device.map(|d| d.as_str()), Some("disk0"));
+    assert_eq!(
+        (disk.bytes, disk.format.map(|f| f.as_str())),
+        (Some(1 << 20), Some("raw"))
+    );
+
+    drop(qemu);
+    let gone = watch.look(Look::Pid(pid), PATIENCE);
+    assert!(
+        gone.vms
+            .iter()
+            .all(|vm| vm.name.as_str() != "weir-inventory")
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -27,6 +27,8 @@ pub struct FoundVm {
     pub disks: Option<Vec<FoundDisk>>,
     /// The sockets on which vhost-user back ends serve it.
     pub backends: Vec<String>,
+    /// Its QMP sockets, as its process was told.
+    pub monitors: Vec<String>,
 }
 
 /// A virtual disk as one inventory knows it.
@@ -100,6 +102,7 @@ impl FoundVm {
             memory_bytes: None,
             disks: None,
             backends: Vec::new(),
+            monitors: Vec::new(),
         }
     }
 }

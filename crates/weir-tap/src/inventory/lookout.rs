@@ -9,7 +9,7 @@ use weir_model::{Nanos, Symbol};
 
 use super::declared::Pinned;
 use super::devices;
-use super::found::{FoundDisk, Source};
+use super::found::{FoundDisk, FoundVm, Source};
 use super::host::Host;
 use super::layout::{Image, Layouts, Located};
 use super::place::Places;
@@ -18,6 +18,7 @@ use super::roll::{Entry, Roll};
 use super::snapshot::{LaidDisk, Snapshot};
 use super::watch::{Look, WatchOptions};
 use super::{INVENTORIES, Scene, is_wanted, is_within};
+use crate::qmp::Address;
 
 /// The devices are read again when this many times the time has passed that reading them took:
 /// half a percent of a processor.
@@ -149,6 +150,11 @@ impl Lookout {
             vms.push((vm, entry));
         }
         let (pids, cgroups) = owners(&self.processes, &vms);
+        let monitors = vms.iter().enumerate().filter_map(|(number, (_, entry))| {
+            let address = monitor(&self.host, &entry.found)?;
+            Some((number as u32, address))
+        });
+        let monitors = monitors.collect();
         let mut remarks = self.remarks.clone();
         remarks.extend(self.host.remarks());
         Snapshot {
@@ -159,7 +165,7 @@ impl Lookout {
             devices: self.devices.clone(),
             pids,
             cgroups,
-            monitors: HashMap::new(),
+            monitors,
             remarks,
         }
     }
@@ -219,6 +225,16 @@ impl Lookout {
             Source::Elsewhere(_) | Source::Empty => nowhere(FoundBy::Nothing),
         }
     }
+}
+
+/// Where a VM's QMP is to be had: a socket's path means what it means to the VM's process.
+fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
+    let (pid, path) = (found.pid?, found.monitors.first()?);
+    let below = match path.strip_prefix('/') {
+        Some(path) => format!("/proc/{pid}/root/{path}"),
+        None => format!("/proc/{pid}/cwd/{path}"),
+    };
+    Some(Address::Socket(host.path(below)))
 }
 
 fn vm_row(processes: &Processes, entry: &Entry) -> Option<Vm> {

@@ -19,6 +19,7 @@ mod loop_status;
 mod place;
 mod process;
 mod qcow;
+mod qemu;
 mod roll;
 pub mod snapshot;
 mod stack;
@@ -48,7 +49,7 @@ pub struct Inventory {
 }
 
 /// Every inventory; where several know the same VM, the first one has the word.
-pub static INVENTORIES: &[&Inventory] = &[&declared::INVENTORY];
+pub static INVENTORIES: &[&Inventory] = &[&declared::INVENTORY, &qemu::INVENTORY];
 
 /// What an inventory looks at.
 struct Scene<'a> {

@@ -227,9 +227,18 @@ impl<'a> Open<'a> {
         let called = |says: &Path| says == full || says.as_os_str() == deleted.as_str();
         let found = self.files.iter().find(|(_, meta, _)| same(meta));
         let found = found.or_else(|| self.files.iter().find(|(.., says)| called(says)));
+        // Who has gone to the background has left the folder that its paths began in.
+        let tail = format!("/{path}");
+        let ends = |says: &Path| !path.starts_with('/') && ends_with(says, &tail);
+        let mut alike = self.files.iter().filter(|(.., says)| ends(says));
+        let found = found.or_else(|| alike.next().filter(|_| alike.next().is_none()));
         match found {
             Some((opened, meta, _)) => Some((opened.clone(), meta.clone())),
             None => named.map(|meta| (below, meta)),
         }
     }
+}
+
+fn ends_with(path: &Path, tail: &str) -> bool {
+    path.to_str().is_some_and(|path| path.ends_with(tail))
 }

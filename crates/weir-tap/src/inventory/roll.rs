@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use weir_model::inventory::VmKind;
+
 use super::Scene;
 use super::found::{FoundDisk, FoundVm};
 
@@ -127,6 +129,9 @@ fn fill(vm: &mut FoundVm, other: FoundVm) {
         }
     }
     or(&mut vm.name, other.name);
+    if vm.kind == VmKind::Process {
+        vm.kind = other.kind;
+    }
     or(&mut vm.uuid, other.uuid);
     or(&mut vm.state, other.state);
     or(&mut vm.cgroup, other.cgroup);
@@ -134,6 +139,7 @@ fn fill(vm: &mut FoundVm, other: FoundVm) {
     or(&mut vm.memory_bytes, other.memory_bytes);
     vm.workers.extend(other.workers);
     vm.backends.extend(other.backends);
+    vm.monitors.extend(other.monitors);
     match (&mut vm.disks, other.disks) {
         (Some(disks), Some(others)) => {
             for disk in disks {
