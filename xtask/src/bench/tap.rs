@@ -81,7 +81,7 @@ const WATCHERS: &[Watcher] = &[
         name: "bpftrace biolatency",
         bound: None,
         command: Some(|_| {
-            let mut command = Command::new("bpftrace");
+            let mut command = with_tracefs("bpftrace");
             command.args(["-e", BIOLATENCY]);
             command
         }),
@@ -91,7 +91,7 @@ const WATCHERS: &[Watcher] = &[
         name: "perf record -e block:*",
         bound: None,
         command: Some(|_| {
-            let mut command = Command::new("perf");
+            let mut command = with_tracefs("perf");
             command.args([
                 "record",
                 "-q",
@@ -113,6 +113,16 @@ const WATCHERS: &[Watcher] = &[
 const BIOLATENCY: &str = "tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; } \
      tracepoint:block:block_rq_complete /@start[args->dev, args->sector]/ { \
      @usecs = hist((nsecs - @start[args->dev, args->sector]) / 1000); delete(@start[args->dev, args->sector]); }";
+
+/// A program that finds the kernel's tracepoints where it expects them, in a mount namespace of its
+/// own: not every machine has these file systems mounted.
+fn with_tracefs(program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    let script = "mount -t debugfs none /sys/kernel/debug; mount -t tracefs none /sys/kernel/tracing; \
+                  ulimit -l unlimited; exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script, "sh", program]);
+    command
+}
 
 /// How long a watcher may take to attach before the load starts.
 const ATTACH: Duration = Duration::from_millis(1500);
@@ -149,9 +159,18 @@ pub fn run(pace: &Pace) -> Result<()> {
         })
         .collect();
     let mut measured: Vec<Vec<Turn>> = watchers.iter().map(|_| Vec::new()).collect();
+    let mut failed = vec![false; watchers.len()];
     for _ in 0..pace.rounds {
-        for (watcher, turns) in watchers.iter().zip(&mut measured) {
-            turns.push(turn(watcher, &disk, pace.seconds)?);
+        let each = watchers.iter().zip(&mut measured).zip(&mut failed);
+        for ((watcher, turns), failed) in each.filter(|(_, failed)| !**failed) {
+            match turn(watcher, &disk, pace.seconds)? {
+                Some(turn) => turns.push(turn),
+                None if watcher.program.is_some() => {
+                    println!("skipped: {} (does not run here)", watcher.name);
+                    *failed = true;
+                }
+                None => anyhow::bail!("{} ended before its time", watcher.name),
+            }
         }
     }
     print(&watchers, &measured);
@@ -175,12 +194,13 @@ struct Turn {
     watcher_ns: f64,
 }
 
-fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Turn> {
+/// Loads the disk under a watcher; `None` if the watcher ended before its time.
+fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Option<Turn>> {
     let Some(command) = watcher.command else {
-        return Ok(Turn {
+        return Ok(Some(Turn {
             load: disk.load(seconds)?,
             watcher_ns: 0.0,
-        });
+        }));
     };
     let mut child = command(&disk.device)
         .stdout(Stdio::null())
@@ -192,17 +212,14 @@ fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Turn> {
     let load = disk.load(seconds);
     let after = processor_ns(&child);
     if child.try_wait()?.is_some() {
-        anyhow::bail!(
-            "{} ended before its time; run it by hand to see why",
-            watcher.name
-        );
+        return Ok(None);
     }
     execute(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     child.wait()?;
-    Ok(Turn {
+    Ok(Some(Turn {
         load: load?,
         watcher_ns: after - before,
-    })
+    }))
 }
 
 /// User and system time of a process so far (`man 5 proc`, `/proc/PID/stat`, fields 14 and 15, in
@@ -226,7 +243,8 @@ fn print(watchers: &[&Watcher], measured: &[Vec<Turn>]) {
         "{:<54} {:>8} {:>22} {:>9} {:>6}",
         "", "IOPS", "ratio [min..max]", "ns/I/O", "bound"
     );
-    for (watcher, turns) in watchers.iter().zip(measured) {
+    let complete = |turns: &&Vec<Turn>| turns.len() == measured[0].len();
+    for (watcher, turns) in watchers.iter().zip(measured).filter(|(_, t)| complete(t)) {
         let iops = spread(turns.iter().map(|t| t.load.iops).collect()).1;
         let ratios = turns
             .iter()
