@@ -6,8 +6,10 @@
 
 mod counts;
 mod disk;
+mod images;
 mod life;
 mod load;
+mod owners;
 mod selections;
 mod stacked;
 mod times;

@@ -169,8 +169,13 @@ impl Rows {
 
     /// Those where a column has this text.
     pub fn with(&self, column: &str, text: &str) -> Rows {
+        self.filter(column, |value| *value == Value::text(text))
+    }
+
+    /// Those where a column has a value that passes.
+    pub fn filter(&self, column: &str, passes: impl Fn(&Value) -> bool) -> Rows {
         let at = self.schema.index(column);
-        let rows = self.rows.iter().filter(|r| r[at] == Value::text(text));
+        let rows = self.rows.iter().filter(|r| passes(&r[at]));
         Rows {
             schema: self.schema.clone(),
             rows: rows.cloned().collect(),

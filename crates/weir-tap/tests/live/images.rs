@@ -1,0 +1,268 @@
+//! [`Images`]: disk images in an ext4 file system on a device of the test's, processes that stand for
+//! VMs, and an inventory of both that looks for the images for real.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use weir_model::Symbol;
+use weir_model::inventory::{Disk, Vm, VmKind};
+use weir_tap::ebpf::{DeviceChoice, LiveOptions};
+use weir_tap::inventory::{Image, LaidDisk, Layouts, Located, Look, Snapshot, Watch};
+
+use crate::disk::{LoopDisk, run};
+
+/// A file system with images, unmounted at the end.
+pub struct Images {
+    folder: PathBuf,
+}
+
+/// A VM: its name and its disks.
+#[derive(Clone, Debug)]
+pub struct Fake {
+    /// `vm-a`
+    pub name: &'static str,
+    /// What it sees, and the images that hold it, the active one first.
+    pub disks: Vec<(&'static str, Vec<Image>)>,
+}
+
+impl Images {
+    /// An empty ext4 on `disk`, mounted.
+    pub fn new(disk: &LoopDisk) -> Result<Images, String> {
+        run("mkfs.ext4", &["-q", "-F", "-b", "4096", disk.path()])?;
+        let folder = disk.image().with_file_name("mnt");
+        fs::create_dir(&folder).map_err(|e| e.to_string())?;
+        run("mount", &[disk.path(), &folder.to_string_lossy()])?;
+        Ok(Images { folder })
+    }
+
+    /// The path of an image.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A raw image all of whose sectors are written.
+    pub fn raw(&self, name: &str, mebibytes: u64, stamp: u64) -> Image {
+        let path = self.path(name);
+        write_stamped(&path, 0, mebibytes << 20, stamp);
+        raw(path)
+    }
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        if let Err(error) = run("umount", &[&self.folder.to_string_lossy()]) {
+            eprintln!("cleaning up: {error}");
+        }
+    }
+}
+
+/// An image of which every byte is the disk's.
+pub fn raw(path: impl Into<PathBuf>) -> Image {
+    Image {
+        path: path.into(),
+        raw: true,
+        offset_bytes: 0,
+        bytes: None,
+    }
+}
+
+/// Writes sectors that say which they are, and of which disk, and makes them lie somewhere.
+pub fn write_stamped(path: &Path, from_bytes: u64, bytes: u64, stamp: u64) {
+    let mut content = Vec::with_capacity(bytes as usize);
+    for sector in from_bytes / 512..(from_bytes + bytes) / 512 {
+        let mut one = [0; 512];
+        one[..8].copy_from_slice(&stamp.to_ne_bytes());
+        one[8..16].copy_from_slice(&sector.to_ne_bytes());
+        content.extend(one);
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .unwrap();
+    file.seek(SeekFrom::Start(from_bytes)).unwrap();
+    file.write_all(&content).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// What a sector of a device says: of which disk it is, and which sector of that.
+pub fn stamp_at(device: &str, sector: i64) -> (u64, u64) {
+    let mut file = File::open(device).unwrap();
+    file.seek(SeekFrom::Start(sector as u64 * 512)).unwrap();
+    let mut words = [0; 16];
+    file.read_exact(&mut words).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(words[at..at + 8].try_into().unwrap());
+    (word(0), word(8))
+}
+
+/// Drops what the kernel keeps of a device in memory, so that it is read anew.
+pub fn forget_cached(device: &str) {
+    run("blockdev", &["--flushbufs", device]).unwrap();
+}
+
+/// Processes that stand for VMs.
+static PROCESSES: Mutex<Vec<(u32, &str)>> = Mutex::new(Vec::new());
+
+/// Drops what the kernel keeps of a file in memory.
+pub fn forget_cached_file(path: &Path) {
+    let file = format!("if={}", path.display());
+    run("dd", &[&file, "iflag=nocache", "count=0", "status=none"]).unwrap();
+}
+
+/// Options for a tap of these devices, with an inventory of `vms`, which knows a process of theirs
+/// when it is asked for it.
+pub fn with_inventory(devices: &[&str], vms: Vec<Fake>) -> LiveOptions {
+    let mut layouts = Layouts::default();
+    let mut pids: HashMap<u32, u32> = HashMap::new();
+    let vm_of = |vms: &[Fake], pid: u32| {
+        let known = PROCESSES.lock().unwrap();
+        let (_, name) = known.iter().find(|(p, _)| *p == pid)?;
+        vms.iter().position(|vm| vm.name == *name)
+    };
+    let mut told: Option<Snapshot> = None;
+    let watch = Watch::by(Duration::from_secs(1), move |asked: &[Look]| {
+        layouts.begin(true);
+        for look in asked {
+            if let Look::Pid(pid) = look {
+                pids.extend(vm_of(&vms, *pid).map(|vm| (*pid, vm as u32)));
+            }
+        }
+        let fresh = asked.iter().any(|look| matches!(look, Look::Device(_)));
+        let seen = Snapshot {
+            vms: vms.iter().map(|vm| vm_row(vm.name)).collect(),
+            disks: disks(&vms, &mut layouts, fresh),
+            pids: pids.clone(),
+            ..Snapshot::default()
+        };
+        if told.as_ref() == Some(&seen) {
+            return None;
+        }
+        told = Some(seen.clone());
+        Some(seen)
+    });
+    LiveOptions {
+        devices: DeviceChoice::Named(devices.iter().map(|d| (*d).to_owned()).collect()),
+        inventory: Some(watch.unwrap_or_else(|e| panic!("{e}"))),
+        ..LiveOptions::default()
+    }
+}
+
+fn disks(vms: &[Fake], layouts: &mut Layouts, fresh: bool) -> Vec<LaidDisk> {
+    let mut disks = Vec::new();
+    for (vm, fake) in vms.iter().enumerate() {
+        for (vdisk, images) in &fake.disks {
+            let located = layouts.locate(images, fresh);
+            disks.push(LaidDisk {
+                layout: located.layout.clone(),
+                disk: disk_row(fake.name, vdisk, &located),
+                vm: vm as u32,
+            });
+        }
+    }
+    disks
+}
+
+fn vm_row(name: &str) -> Vm {
+    Vm {
+        name: Symbol::new(name),
+        uuid: None,
+        kind: VmKind::Process,
+        origin: Symbol::new("test"),
+        state: None,
+        pid: None,
+        cgroup: None,
+        vcpus: None,
+        memory_bytes: None,
+        started: None,
+    }
+}
+
+fn disk_row(vm: &str, vdisk: &str, located: &Located) -> Disk {
+    Disk {
+        vm: Symbol::new(vm),
+        vdisk: Symbol::new(vdisk),
+        image: None,
+        pdisk: None,
+        format: None,
+        bus: None,
+        device: None,
+        node: None,
+        aio: None,
+        direct: None,
+        read_only: None,
+        bytes: None,
+        found_by: located.found_by,
+        origin: Symbol::new("test"),
+    }
+}
+
+/// Runs fio as the process of a VM, with threads.
+pub fn fio_as(vm: &'static str, file: &Path, options: &str) {
+    // It begins when it is known whose it is.
+    let mut fio = Command::new("sh")
+        .args(["-c", "read go; exec fio \"$@\"", "sh"])
+        .args(["--name=load", "--thread", "--norandommap", "--randrepeat=1"])
+        .arg(format!("--filename={}", file.display()))
+        .args(options.split_whitespace())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    PROCESSES.lock().unwrap().push((fio.id(), vm));
+    writeln!(fio.stdin.take().unwrap(), "go").unwrap();
+    let output = fio.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "fio {options}: {said}");
+}
+
+/// Reads all of a file past the page cache, as a process of no VM's.
+pub fn copy_direct(path: &Path) {
+    let from = format!("if={}", path.display());
+    run(
+        "dd",
+        &[
+            &from,
+            "of=/dev/null",
+            "bs=64k",
+            "iflag=direct",
+            "status=none",
+        ],
+    )
+    .unwrap();
+}
+
+/// Writes to a file through the page cache; nothing goes to the device yet.
+pub fn write_lazily(path: &Path, from_bytes: u64, content: &[u8]) {
+    let mut file = OpenOptions::new().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(from_bytes)).unwrap();
+    file.write_all(content).unwrap();
+}
+
+/// A loop device on a file, taken away at the end.
+pub struct Upper(pub String);
+
+impl Upper {
+    /// On `path`, with more options of losetup.
+    pub fn new(path: &Path, options: &[&str]) -> Result<Upper, String> {
+        let file = path.to_string_lossy().into_owned();
+        let mut args = vec!["-f", "--show"];
+        args.extend(options);
+        args.push(&file);
+        run("losetup", &args).map(Upper)
+    }
+}
+
+impl Drop for Upper {
+    fn drop(&mut self) {
+        if let Err(error) = run("losetup", &["-d", &self.0]) {
+            eprintln!("cleaning up: {error}");
+        }
+    }
+}
