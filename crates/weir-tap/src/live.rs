@@ -3,7 +3,7 @@
 use weir_model::Demand;
 
 use crate::ebpf::{self, LiveOptions};
-use crate::{Tap, TapError, qmp};
+use crate::{Tap, TapError, inventory, qmp};
 
 /// A tap of this host and what it can be asked for.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct LiveTap {
 pub type Open = fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapError>;
 
 /// Every live tap. A stream is served by the first one that names it.
-pub static TAPS: &[&LiveTap] = &[&ebpf::TAP, &qmp::tap::TAP];
+pub static TAPS: &[&LiveTap] = &[&ebpf::TAP, &inventory::tap::TAP, &qmp::tap::TAP];
 
 impl LiveTap {
     /// The tap that serves `stream`.

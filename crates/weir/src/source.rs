@@ -1,14 +1,18 @@
 //! Where events come from: `--from`, and what goes with it.
 
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
+use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Demand, Nanos};
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
+use weir_tap::inventory::{Declared, Watch, WatchOptions};
 use weir_tap::live::LiveTap;
-use weir_tap::{Tap, TapError, format};
+use weir_tap::{RECORDING, Tap, TapError, format};
 
 use crate::failure::Failure;
 use crate::run_loop::{Input, Outlet, Stop, wall_clock};
@@ -35,6 +39,10 @@ pub struct SourceArgs {
     /// twice (live)
     #[arg(long, conflicts_with = "device")]
     pub stacked: bool,
+    /// Treat processes as a VM: NAME=pid:N, NAME=comm:TEXT, NAME=cgroup:PATH, or @FILE with one of
+    /// these a line; may be repeated (live)
+    #[arg(long, value_name = "NAME=WHICH", value_parser = declarations)]
+    pub vm: Vec<Declarations>,
     /// Keep all capabilities after the probes are attached; otherwise they are given up (live)
     #[arg(long)]
     pub keep_privileges: bool,
@@ -47,6 +55,27 @@ pub struct SourceArgs {
     /// How long to watch; of a file, how much of it from its first event on
     #[arg(long = "for", value_name = "TIME", value_parser = quantity::span)]
     pub span: Option<Duration>,
+    /// The host's inventory, once something asks for it.
+    #[arg(skip)]
+    watch: Arc<OnceLock<Arc<Watch>>>,
+}
+
+/// VMs that one `--vm` declares.
+#[derive(Clone, Debug)]
+pub struct Declarations(Vec<Declared>);
+
+fn declarations(text: &str) -> Result<Declarations, String> {
+    let Some(path) = text.strip_prefix('@') else {
+        return Ok(Declarations(vec![text.parse()?]));
+    };
+    let lines = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let lines = lines.lines().map(str::trim).enumerate();
+    let declared = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let parse = |(number, line): (usize, &str)| {
+        let wrong = |error| format!("{path}, line {}: {error}", number + 1);
+        line.parse().map_err(wrong)
+    };
+    Ok(Declarations(declared.map(parse).collect::<Result<_, _>>()?))
 }
 
 /// One source.
@@ -74,6 +103,18 @@ impl SourceArgs {
     pub fn span_ns(&self) -> Option<Nanos> {
         let nanos = |span: Duration| Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX);
         self.span.map(nanos)
+    }
+
+    /// The host's inventory, watched by one thread for the whole process.
+    fn inventory(&self) -> Result<Arc<Watch>, TapError> {
+        if let Some(watch) = self.watch.get() {
+            return Ok(watch.clone());
+        }
+        let watch = Watch::start(&WatchOptions {
+            declared: self.vm.iter().flat_map(|d| d.0.clone()).collect(),
+            ..WatchOptions::default()
+        })?;
+        Ok(self.watch.get_or_init(|| watch).clone())
     }
 
     /// True when any source is live.
@@ -142,7 +183,11 @@ pub fn inputs(
         };
         return shares(demands)?.into_iter().map(share).collect();
     };
-    let tap = file(path, args, demands)?;
+    let (demands, outlets) = of_files(demands, outlets, source, args)?;
+    if demands.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tap = file(path, args, &demands)?;
     if tap.responses_assumed()
         && demands
             .iter()
@@ -153,6 +198,51 @@ pub fn inputs(
         ));
     }
     Ok(vec![input(tap, outlets)])
+}
+
+/// The demands that a file can serve, with their outlets. What only a host can tell comes from the
+/// live source beside it.
+///
+/// # Errors
+/// When there is none.
+fn of_files(
+    demands: &[Demand],
+    outlets: Vec<Outlet>,
+    source: &Source,
+    args: &SourceArgs,
+) -> Result<(Vec<Demand>, Vec<Outlet>), TapError> {
+    let of_host = |d: &&Demand| {
+        let recorded = ["IO", "IOstream", RECORDING];
+        let in_files = recorded.iter().any(|s| s.eq_ignore_ascii_case(&d.stream));
+        !in_files && LiveTap::of(&d.stream).is_some()
+    };
+    if let Some(demand) = demands.iter().find(of_host).filter(|_| !args.is_live()) {
+        return Err(TapError::Unavailable {
+            what: format!("{source}: a recording holds no `{}`", demand.stream),
+            remedy: "leave it out, or ask this host: --from live".into(),
+        });
+    }
+    let kept: Vec<usize> = (0..demands.len())
+        .filter(|d| !of_host(&&demands[*d]))
+        .collect();
+    let own = |outlet: Outlet| {
+        let demand = kept.iter().position(|d| *d == outlet.demand)?;
+        Some(Outlet { demand, ..outlet })
+    };
+    let outlets = outlets.into_iter().filter_map(own).collect();
+    Ok((kept.iter().map(|d| demands[*d].clone()).collect(), outlets))
+}
+
+/// True if a demand needs to know who owns what: all but I/O without its VM.
+fn needs_inventory(demand: &Demand) -> bool {
+    let names = ["vm", "vdisk", "vsector"];
+    let schema = match demand.stream.as_str() {
+        s if s.eq_ignore_ascii_case("IOstream") => iostream_schema(),
+        s if s.eq_ignore_ascii_case("IO") || s.eq_ignore_ascii_case(RECORDING) => io_schema(),
+        _ => return true,
+    };
+    let mut columns = demand.columns.iter().map(|c| schema[*c].name.as_str());
+    columns.any(|name| names.contains(&name))
 }
 
 /// What one of the host's taps has to serve.
@@ -248,8 +338,13 @@ fn live(share: Share, args: &SourceArgs) -> Result<Box<dyn Tap>, TapError> {
         (true, true) => DeviceChoice::All,
         (true, false) => DeviceChoice::Leaves,
     };
+    let inventory = match share.demands.iter().any(needs_inventory) {
+        true => Some(args.inventory()?),
+        false => None,
+    };
     let options = LiveOptions {
         devices,
+        inventory,
         ..LiveOptions::default()
     };
     (share.tap.open)(&share.demands, &options).map_err(|error| match error {

@@ -294,7 +294,7 @@ fn owners(
 }
 
 /// Nanoseconds since the epoch.
-fn now() -> Nanos {
+pub fn now() -> Nanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as Nanos)
 }

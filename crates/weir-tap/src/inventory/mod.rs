@@ -23,6 +23,7 @@ mod qemu;
 mod roll;
 pub mod snapshot;
 mod stack;
+pub mod tap;
 mod watch;
 
 pub use declared::Declared;

@@ -246,3 +246,42 @@ fn nobody_is_told_what_is_missing() {
         "{err}"
     );
 }
+
+#[test]
+fn the_inventory_is_asked_live_and_needs_no_rights() {
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let nap = format!("nap=pid:{}", child.id());
+    let scratch = Scratch::new();
+    let list = scratch.file("vms", &format!("# asleep\n\n{nap}\n"));
+    let ask = |vm: &str, query: &str| {
+        let options = ["--for", "300ms", "--final", "--format", "csv"];
+        run(&[&["query"], &options[..], &["--vm", vm, query]].concat())
+    };
+    let declared = "select vm, kind, pid from vms where origin = 'declared'";
+    let vms = [ask(&nap, declared), ask(&format!("@{list}"), declared)];
+    let devices = ask(&nap, "select count(*) > 0 from devices");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for said in vms {
+        let row = format!("nap,process,{}", child.id());
+        let out = said.fine();
+        assert!(out.contains(&row), "{out}");
+    }
+    let out = devices.fine();
+    assert!(out.contains("true"), "{out}");
+}
+
+#[test]
+fn a_recording_has_no_inventory() {
+    let scratch = Scratch::new();
+    let trace = scratch.file(
+        "a.csv",
+        "128166372003061629,usr,0,Read,7014609920,24576,41286\n",
+    );
+    let said = run(&["query", "--from", &trace, "select * from vms"]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(said.err.contains("holds no `vms`"), "{}", said.err);
+    let said = run(&["query", "--vm", "db=77", "select * from vms"]);
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("NAME=pid:N"), "{}", said.err);
+}

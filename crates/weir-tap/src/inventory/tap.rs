@@ -1,0 +1,178 @@
+//! The live relations `vms`, `disks` and `devices`: what there is when a query begins, then what
+//! comes and goes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use weir_model::inventory::{BlockDevice, Disk, Row, Vm, changes};
+use weir_model::{Batch, Demand, Nanos};
+
+use super::lookout::now;
+use super::{Snapshot, Watch, WatchOptions};
+use crate::live::LiveTap;
+use crate::{Count, Said, Tap, TapError};
+
+/// The tap of the host's inventory.
+pub static TAP: LiveTap = LiveTap {
+    name: "inventory",
+    streams: &[Vm::RELATION, Disk::RELATION, BlockDevice::RELATION],
+    open: |demands, options| {
+        let watch = match &options.inventory {
+            Some(watch) => watch.clone(),
+            None => Watch::start(&WatchOptions::default())?,
+        };
+        Ok(Box::new(Relations::new(demands, watch)?))
+    },
+};
+
+/// So often time is told: a join with I/O waits for it.
+const TELL_EVERY: Duration = Duration::from_millis(20);
+
+/// A relation of the inventory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Vms,
+    Disks,
+    Devices,
+}
+
+/// The inventory as a source of rows that come and go.
+#[derive(Debug)]
+struct Relations {
+    watch: Arc<Watch>,
+    relations: Vec<Relation>,
+    /// What has been told.
+    told: Arc<Snapshot>,
+    said: VecDeque<Said>,
+    /// The latest instant that has been told of.
+    reached: Nanos,
+}
+
+impl Relation {
+    fn find(name: &str) -> Result<Relation, TapError> {
+        let all = [
+            (Vm::RELATION, Relation::Vms),
+            (Disk::RELATION, Relation::Disks),
+            (BlockDevice::RELATION, Relation::Devices),
+        ];
+        let found = all.into_iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found
+            .map(|(_, relation)| relation)
+            .ok_or_else(|| TapError::Unavailable {
+                what: format!("the inventory has no relation `{name}`"),
+                remedy: "it has vms, disks and devices".into(),
+            })
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Relation::Vms => Vm::RELATION,
+            Relation::Disks => Disk::RELATION,
+            Relation::Devices => BlockDevice::RELATION,
+        }
+    }
+
+    /// What has changed between two snapshots, at `ts`; `None` if nothing has.
+    fn changes(self, ts: Nanos, before: &Snapshot, after: &Snapshot) -> Option<Batch> {
+        let disks =
+            |s: &Snapshot| -> Vec<Disk> { s.disks.iter().map(|d| d.disk.clone()).collect() };
+        match self {
+            Relation::Vms => difference(ts, &before.vms, &after.vms),
+            Relation::Disks => difference(ts, &disks(before), &disks(after)),
+            Relation::Devices => difference(ts, &before.devices, &after.devices),
+        }
+    }
+}
+
+/// The rows that are in one list only, as deltas.
+fn difference<R: Row>(ts: Nanos, before: &[R], after: &[R]) -> Option<Batch> {
+    let same = |(a, b): &(&R, &R)| a == b;
+    let head = before.iter().zip(after).take_while(same).count();
+    let (before, after) = (&before[head..], &after[head..]);
+    let tail = before
+        .iter()
+        .rev()
+        .zip(after.iter().rev())
+        .take_while(same)
+        .count();
+    let before = &before[..before.len() - tail];
+    let mut come = after[..after.len() - tail].to_vec();
+    let mut gone = Vec::new();
+    for row in before {
+        match come.iter().position(|r| r == row) {
+            Some(at) => drop(come.swap_remove(at)),
+            None => gone.push(row.clone()),
+        }
+    }
+    let any = !gone.is_empty() || !come.is_empty();
+    any.then(|| changes(ts, &gone, &come))
+}
+
+impl Relations {
+    fn new(demands: &[Demand], watch: Arc<Watch>) -> Result<Relations, TapError> {
+        let relations = demands.iter().map(|d| Relation::find(&d.stream));
+        let mut tap = Relations {
+            relations: relations.collect::<Result<_, _>>()?,
+            watch,
+            told: Arc::default(),
+            said: VecDeque::new(),
+            reached: 0,
+        };
+        tap.take();
+        Ok(tap)
+    }
+
+    /// Lines up what has changed since the last time.
+    fn take(&mut self) {
+        if self.watch.generation() == self.told.generation {
+            return;
+        }
+        let snapshot = self.watch.snapshot();
+        // What was over cannot change any more: it is told as soon as it was seen.
+        let ts = snapshot.taken.max(self.reached + 1);
+        for (demand, relation) in self.relations.iter().enumerate() {
+            if let Some(batch) = relation.changes(ts, &self.told, &snapshot) {
+                self.said.push_back(Said::Rows { demand, batch });
+            }
+        }
+        self.reached = ts;
+        self.told = snapshot;
+    }
+
+    fn heartbeat(&mut self) -> Said {
+        self.reached = self.reached.max(now());
+        Said::Heartbeat(self.reached)
+    }
+}
+
+impl Tap for Relations {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        if let Some(said) = self.said.pop_front() {
+            return Ok(said);
+        }
+        thread::sleep(TELL_EVERY.min(patience));
+        self.take();
+        Ok(match self.said.pop_front() {
+            Some(said) => said,
+            None => self.heartbeat(),
+        })
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        Vec::new()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let names: Vec<&str> = self.relations.iter().map(Relation::name).collect();
+        vec![format!(
+            "inventory: {}, kept fresh once a second",
+            names.join(", ")
+        )]
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.told.remarks.clone()
+    }
+}
