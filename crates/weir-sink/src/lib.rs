@@ -8,6 +8,8 @@
 //! | [`delta`] | one readable line a delta, `[instant]:+:values` |
 //! | [`stream`] | the output format of the Stanford STREAM prototype, exactly |
 //! | [`parquet`] | a Parquet file |
+//! | [`iostat`] | the reports of sysstat's iostat |
+//! | [`diskstats_tree`] | a directory for `iostat -f` |
 //! | [`last`] | any of these, of what a relation holds at the end |
 //!
 //! A sink knows its answer's columns ([`Answer`]) before the first row comes. It knows nothing of
@@ -16,7 +18,9 @@
 pub mod answer;
 pub mod csv;
 pub mod delta;
+pub mod diskstats_tree;
 pub mod error;
+pub mod iostat;
 pub mod json;
 pub mod last;
 pub mod number;

@@ -39,14 +39,14 @@ pub fn time_of_day(at_ns: i64) -> String {
 }
 
 /// Days since the epoch, seconds of the day, nanoseconds of the second.
-fn split(at_ns: i64) -> (i64, i64, i64) {
+pub(crate) fn split(at_ns: i64) -> (i64, i64, i64) {
     let seconds = at_ns.div_euclid(NANOS_PER_SECOND);
     let nanos = at_ns.rem_euclid(NANOS_PER_SECOND);
     let days = seconds.div_euclid(SECONDS_PER_DAY);
     (days, seconds.rem_euclid(SECONDS_PER_DAY), nanos)
 }
 
-fn clock_time(seconds: i64) -> (i64, i64, i64) {
+pub(crate) fn clock_time(seconds: i64) -> (i64, i64, i64) {
     (seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
@@ -54,7 +54,7 @@ fn clock_time(seconds: i64) -> (i64, i64, i64) {
 ///
 /// Years are counted from March, so that the leap day is a year's last; 146,097 days make 400 years
 /// (H. Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`).
-fn date(days: i64) -> (i64, i64, i64) {
+pub(crate) fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);

@@ -1,0 +1,241 @@
+//! The reports of sysstat's iostat(1), to the letter: from two states of disks' counters, as text or
+//! as JSON.
+//!
+//! Layouts and formulas are those of sysstat 12.6, whose output on the same counters is what the
+//! tests compare with. A report's disks are whatever the caller counts: the kernel's, or virtual
+//! machines' disks.
+
+mod columns;
+mod counters;
+mod cpu;
+mod rates;
+
+use std::fmt::Write;
+
+pub use counters::{BadLine, DiskCounters, OpCounters};
+pub use cpu::CpuTimes;
+
+use crate::json::push_text;
+use crate::text::shown as printable;
+use crate::time::{clock_time, date, split};
+use columns::Column;
+use rates::Rates;
+
+/// What a report shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style {
+    /// `-x`: all columns.
+    pub extended: bool,
+    /// `-s`: few columns.
+    pub short: bool,
+    /// `-k`, `-m`.
+    pub unit: Unit,
+    /// `-t`: when.
+    pub timestamp: bool,
+    /// `-z`: without disks that had nothing to do.
+    pub active_only: bool,
+    /// `-d`: the disks.
+    pub disks: bool,
+    /// `-c`: the processors.
+    pub cpu: bool,
+}
+
+/// In what volumes are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// 1,024 bytes, which sysstat calls kB.
+    #[default]
+    Kilobytes,
+    /// 1,024 times as many.
+    Megabytes,
+}
+
+/// The host that the reports are of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// `uname -s`
+    pub sysname: String,
+    /// `uname -n`
+    pub nodename: String,
+    /// `uname -r`
+    pub release: String,
+    /// `uname -m`
+    pub machine: String,
+    /// How many.
+    pub processors: usize,
+}
+
+/// One report.
+pub struct Report<'a> {
+    /// When it was made, nanoseconds since the Unix epoch; shown in UTC.
+    pub at_ns: i64,
+    /// Hundredths of a second between the two states of the counters.
+    pub interval_cs: u64,
+    /// The processors' times before and now, where they are known.
+    pub cpu: Option<(CpuTimes, CpuTimes)>,
+    /// The disks in the order in which they are shown.
+    pub disks: Vec<Disk<'a>>,
+}
+
+/// A disk in a report.
+pub struct Disk<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its counters at the interval's beginning; 0 of a disk that was not there.
+    pub before: DiskCounters,
+    /// Its counters at the end.
+    pub now: DiskCounters,
+}
+
+impl Unit {
+    fn symbol(self) -> &'static str {
+        match self {
+            Unit::Kilobytes => "kB",
+            Unit::Megabytes => "MB",
+        }
+    }
+
+    fn sectors(self) -> u64 {
+        match self {
+            Unit::Kilobytes => 2,
+            Unit::Megabytes => 2_048,
+        }
+    }
+}
+
+/// The first line of the text, and the one behind it.
+pub fn heading(host: &Host, at_ns: i64) -> String {
+    let Host {
+        sysname,
+        release,
+        nodename,
+        machine,
+        processors,
+    } = host;
+    let date = short_date(at_ns);
+    format!("{sysname} {release} ({nodename}) \t{date} \t_{machine}_\t({processors} CPU)\n\n")
+}
+
+/// A report as text.
+pub fn text(report: &Report<'_>, style: &Style) -> String {
+    let mut text = String::new();
+    if style.timestamp {
+        text += &format!("{}\n", timestamp(report.at_ns));
+    }
+    if let Some((before, now)) = report.cpu.as_ref().filter(|_| style.cpu) {
+        text += "avg-cpu:  %user   %nice %system %iowait  %steal   %idle\n       ";
+        for share in now.shares(before) {
+            write!(text, " {share:7.2}").expect("a String takes all");
+        }
+        text += "\n\n";
+    }
+    if style.disks {
+        let columns = columns::of_table(style.extended, style.short);
+        text += &format!("{:<13}", "Device");
+        for column in &columns {
+            let title = column.title(style.unit);
+            write!(text, "{title:>width$}", width = column.width).expect("a String takes all");
+        }
+        text.push('\n');
+        for (name, rates) in shown(report, style) {
+            write!(text, "{:<13}", printable(name)).expect("a String takes all");
+            for column in &columns {
+                // A value wider than its column keeps its distance.
+                let value = column.text(&rates, style.unit);
+                write!(text, " {value:>width$}", width = column.width - 1)
+                    .expect("a String takes all");
+            }
+            text.push('\n');
+        }
+    }
+    text += "\n\n";
+    text
+}
+
+/// What begins the JSON document.
+pub fn json_heading(host: &Host, at_ns: i64) -> String {
+    let member = |name: &str, value: &str| format!("\t\t\t\"{name}\": {},\n", quoted(value));
+    let mut text = "{\"sysstat\": {\n\t\"hosts\": [\n\t\t{\n".to_owned();
+    text += &member("nodename", &host.nodename);
+    text += &member("sysname", &host.sysname);
+    text += &member("release", &host.release);
+    text += &member("machine", &host.machine);
+    text += &format!("\t\t\t\"number-of-cpus\": {},\n", host.processors);
+    text += &member("date", &short_date(at_ns));
+    text += "\t\t\t\"statistics\": [\n";
+    text
+}
+
+/// A report as an element of the JSON document, without the line feed, so that a comma or the end
+/// can follow.
+pub fn json(report: &Report<'_>, style: &Style) -> String {
+    let mut members = Vec::new();
+    if style.timestamp {
+        let at = timestamp(report.at_ns);
+        members.push(format!("\t\t\t\t\t\"timestamp\": \"{at}\""));
+    }
+    if let Some((before, now)) = report.cpu.as_ref().filter(|_| style.cpu) {
+        let shares = cpu::NAMES.iter().zip(now.shares(before));
+        let shares: Vec<String> = shares.map(|(n, s)| format!("\"{n}\": {s:.2}")).collect();
+        members.push(format!("\t\t\t\t\t\"avg-cpu\":  {{{}}}", shares.join(", ")));
+    }
+    if style.disks {
+        let columns = columns::of_json(style.extended, style.short);
+        let disk = |(name, rates): (&str, Rates)| {
+            let mut object = format!("\t\t\t\t\t\t{{\"disk_device\": {}", quoted(name));
+            for column in &columns {
+                object += &member(column, &rates, style.unit);
+            }
+            object + "}"
+        };
+        let disks: Vec<String> = shown(report, style).map(disk).collect();
+        let disks = disks.join(",\n");
+        let end = if disks.is_empty() { "" } else { "\n" };
+        members.push(format!("\t\t\t\t\t\"disk\": [\n{disks}{end}\t\t\t\t\t]"));
+    }
+    format!("\t\t\t\t{{\n{}\n\t\t\t\t}}", members.join(",\n"))
+}
+
+/// What goes between two reports of the JSON document.
+pub const JSON_BETWEEN: &str = ",\n";
+
+/// What ends the JSON document.
+pub const JSON_END: &str = "\n\t\t\t]\n\t\t}\n\t]\n}}\n";
+
+/// In JSON a name has no percent sign.
+fn member(column: &Column, rates: &Rates, unit: Unit) -> String {
+    let name = column.title(unit);
+    let name = name.trim_start_matches('%');
+    format!(", \"{name}\": {}", column.text(rates, unit))
+}
+
+fn shown<'r>(
+    report: &'r Report<'_>,
+    style: &Style,
+) -> impl Iterator<Item = (&'r str, Rates)> + use<'r> {
+    let active_only = style.active_only;
+    let disks = report.disks.iter();
+    let rates = disks.map(|d| (d.name, Rates::new(d.before, d.now, report.interval_cs)));
+    rates.filter(move |(_, rates)| !(active_only && rates.idle()))
+}
+
+/// `11/21/26`, as the C locale has it.
+fn short_date(at_ns: i64) -> String {
+    let (days, _, _) = split(at_ns);
+    let (year, month, day) = date(days);
+    format!("{month:02}/{day:02}/{:02}", year.rem_euclid(100))
+}
+
+/// `11/21/26 06:22:18`
+fn timestamp(at_ns: i64) -> String {
+    let (_, seconds, _) = split(at_ns);
+    let (hour, minute, second) = clock_time(seconds);
+    format!("{} {hour:02}:{minute:02}:{second:02}", short_date(at_ns))
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::new();
+    push_text(&mut quoted, text);
+    quoted
+}
