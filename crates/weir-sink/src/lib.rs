@@ -10,6 +10,7 @@
 //! | [`parquet`] | a Parquet file |
 //! | [`iostat`] | the reports of sysstat's iostat |
 //! | [`diskstats_tree`] | a directory for `iostat -f` |
+//! | [`metrics`] | metrics for Prometheus, over HTTP |
 //! | [`last`] | any of these, of what a relation holds at the end |
 //!
 //! A sink knows its answer's columns ([`Answer`]) before the first row comes. It knows nothing of
@@ -23,6 +24,7 @@ pub mod error;
 pub mod iostat;
 pub mod json;
 pub mod last;
+pub mod metrics;
 pub mod number;
 pub mod parquet;
 pub mod relation;
