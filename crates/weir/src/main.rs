@@ -4,7 +4,10 @@
 //! rows from taps through the engine to sinks ([`run_loop`]).
 
 mod command;
+mod disk_totals;
+mod exporter;
 mod failure;
+mod iostat;
 mod output;
 mod plans;
 mod quantity;

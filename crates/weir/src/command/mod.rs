@@ -3,11 +3,14 @@
 mod check;
 mod completions;
 mod convert;
+mod diskstats;
 mod doctor;
 mod explain;
+mod exporter;
 mod functions;
+mod iostat;
 mod man;
-mod query;
+pub mod query;
 mod record;
 mod run;
 mod streams;
@@ -39,6 +42,9 @@ pub struct Cli {
 /// Every command, in the order the help lists them.
 #[derive(Subcommand, Debug)]
 enum Command {
+    Iostat(iostat::IostatArgs),
+    Diskstats(diskstats::DiskstatsArgs),
+    Exporter(exporter::ExporterArgs),
     Query(query::QueryArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
@@ -62,6 +68,9 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         return Ok(Ending::Done);
     };
     match command {
+        Command::Iostat(args) => iostat::run(&args, cli.verbose),
+        Command::Diskstats(args) => diskstats::run(&args, cli.verbose),
+        Command::Exporter(args) => exporter::run(&args, cli.verbose),
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Run(args) => run::run(&args, cli.verbose),
         Command::Explain(args) => explain::run(&args),

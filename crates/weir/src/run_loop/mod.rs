@@ -32,6 +32,7 @@ use weir_sink::Sink;
 use weir_tap::{Count, Tap};
 
 pub use adoption::{Adopted, Adoption};
+pub use counters::{Reading, process_readings};
 pub use progress::{Progress, State, Telling};
 pub use stop::{Stop, wall_clock};
 pub use summary::summary;

@@ -1,0 +1,136 @@
+//! `weir diskstats DIR`: keeps a directory up to date for the unmodified `iostat -f DIR`.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::Args;
+use weir_model::Nanos;
+use weir_sink::SinkError;
+use weir_sink::diskstats_tree::DiskstatsTree;
+
+use crate::command::query::LimitArgs;
+use crate::disk_totals::{self, Questions, Reader, Totals, Wanted};
+use crate::failure::{Ending, Failure};
+use crate::run_loop::Stop;
+use crate::source::SourceArgs;
+use crate::{output, quantity};
+
+/// Where the tree is unless another place is named.
+const DIRECTORY: &str = "/run/weir/diskstats";
+
+/// More disks than this share a row.
+const DISKS_MAX: usize = 10_000;
+
+/// Keep a directory up to date from which sysstat's `iostat -f DIR` shows VMs' disks
+///
+/// The directory is laid out as iostat(1) expects it: block/NAME/stat as in /sys, diskstats as in
+/// /proc. Names are those of `weir iostat`. It is taken away again at the end.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir diskstats &\n  \
+    iostat -f /run/weir/diskstats -x 1\n\n\
+    Counters begin at 0 when weir begins; `iostat -y` leaves out its first report, which would divide them by the time since boot.")]
+pub struct DiskstatsArgs {
+    /// The directory; it must be empty, or one of weir's
+    #[arg(value_name = "DIR", default_value = DIRECTORY)]
+    directory: PathBuf,
+    /// How often the files are written
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = quantity::span)]
+    every: Duration,
+    /// Watch this VM only
+    #[arg(short = 'w', long, value_name = "VM")]
+    vm: Option<String>,
+    /// Print the queries and do nothing else
+    #[arg(long)]
+    show_query: bool,
+    /// Leave the directory as it is at the end
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+/// Writes the tree whenever it is due.
+struct Writer {
+    /// `None` once it has been taken away.
+    tree: Option<DiskstatsTree>,
+    every_ns: Nanos,
+    written: Option<Nanos>,
+    keep: bool,
+}
+
+pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
+    let wanted = Wanted {
+        live: args.source.is_live(),
+        vm: args.vm.clone(),
+        busy: true,
+        limits_ns: Vec::new(),
+    };
+    if args.show_query {
+        output::print(&Questions::new(&wanted).text())?;
+        return Ok(Ending::Done);
+    }
+    let stop = Stop::on_signals()?;
+    let writer = Writer {
+        tree: Some(DiskstatsTree::create(&args.directory)?),
+        every_ns: Nanos::try_from(args.every.as_nanos()).unwrap_or(Nanos::MAX),
+        written: None,
+        keep: args.keep,
+    };
+    let report = disk_totals::run(
+        &args.source,
+        &args.limits,
+        &wanted,
+        Arc::new(Mutex::new(Totals::new(DISKS_MAX))),
+        Box::new(writer),
+        Arc::default(),
+        &stop,
+    )?;
+    super::conclude(report, verbose)
+}
+
+impl Writer {
+    fn write(&mut self, totals: &Totals) -> Result<(), SinkError> {
+        let disks = totals.disks().into_iter();
+        let disks: Vec<_> = disks
+            .map(|(key, disk)| (key.name(), disk.counters()))
+            .collect();
+        let disks = disks
+            .iter()
+            .map(|(name, counters)| (name.as_str(), *counters));
+        self.tree.as_mut().map_or(Ok(()), |tree| tree.write(disks))
+    }
+}
+
+impl Reader for Writer {
+    fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError> {
+        let due = self
+            .written
+            .is_none_or(|before| at - before >= self.every_ns);
+        if due {
+            self.write(totals)?;
+            self.written = Some(at);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, totals: &mut Totals, _: Option<Nanos>) -> Result<(), SinkError> {
+        self.write(totals)?;
+        match (self.tree.take(), self.keep) {
+            (Some(tree), false) => tree.remove(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Writer {
+    /// Also when the work failed, a tree that nobody keeps must not stay and look alive.
+    fn drop(&mut self) {
+        if let (Some(tree), false) = (self.tree.take(), self.keep) {
+            let _ = tree.remove();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `weir exporter`: metrics for Prometheus.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::Args;
+use weir_model::Nanos;
+use weir_sink::metrics::Buckets;
+use weir_sink::metrics::serve::Server;
+
+use crate::command::query::LimitArgs;
+use crate::disk_totals::{self, Questions, Totals, Wanted};
+use crate::exporter::{Exporter, Keeper};
+use crate::failure::{Ending, Failure};
+use crate::run_loop::Stop;
+use crate::source::SourceArgs;
+use crate::{output, quantity};
+
+/// How often a server that has nothing more to count looks whether it is to end.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Serve metrics to Prometheus: counters and histograms of every VM's disks
+///
+/// GET /metrics answers in Prometheus' text format, in OpenMetrics, or as protocol buffers, which carry
+/// native histograms beside the classic ones, whichever the scraper prefers.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir exporter\n  \
+    curl -s http://127.0.0.1:19347/metrics\n  \
+    weir exporter --listen 192.0.2.7:19347 --open\n\n\
+    Labels: host, vm, vdisk, op; pdisk, the host's device, where the virtual disk is not known. \
+    Native histograms need `prometheus --enable-feature=native-histograms`.")]
+pub struct ExporterArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:19347")]
+    listen: SocketAddr,
+    /// Listen at an address that others reach: they may read all metrics, unencrypted and without
+    /// a password
+    #[arg(long)]
+    open: bool,
+    /// Disks with series of their own; those beyond are counted together as vm="(other)"
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    disks_max: u32,
+    /// Leave out a disk that has done nothing for so long
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = quantity::span)]
+    forget: Duration,
+    /// Watch this VM only
+    #[arg(short = 'w', long, value_name = "VM")]
+    vm: Option<String>,
+    /// Print the queries and do nothing else
+    #[arg(long)]
+    show_query: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
+    let buckets = Buckets::new();
+    let wanted = Wanted {
+        live: args.source.is_live(),
+        vm: args.vm.clone(),
+        busy: true,
+        limits_ns: buckets.limits_ns().to_vec(),
+    };
+    if args.show_query {
+        output::print(&Questions::new(&wanted).text())?;
+        return Ok(Ending::Done);
+    }
+    if !args.listen.ip().is_loopback() && !args.open {
+        return Err(Failure::words(format_args!(
+            "--listen {}: others reach this address and could read all metrics; --open allows it",
+            args.listen
+        )));
+    }
+    let stop = Stop::on_signals()?;
+    let disks_max = args.disks_max as usize;
+    let totals = Arc::new(Mutex::new(Totals::new(disks_max)));
+    let exporter = Arc::new(Exporter::new(totals.clone(), buckets, disks_max));
+    let collect = exporter.clone();
+    let server = Server::start(
+        args.listen,
+        Arc::new(move |format| collect.families(format)),
+    )?;
+    output::say(format_args!(
+        "weir: metrics at http://{}/metrics",
+        server.address()
+    ));
+    let forget_ns = Nanos::try_from(args.forget.as_nanos()).unwrap_or(Nanos::MAX);
+    let report = disk_totals::run(
+        &args.source,
+        &args.limits,
+        &wanted,
+        totals,
+        Box::new(Keeper::new(exporter.clone(), forget_ns)),
+        exporter.counts(),
+        &stop,
+    )?;
+    // A recording has ended; what it held can be scraped until somebody says stop.
+    while !args.source.is_live() && stop.signal().is_none() {
+        std::thread::sleep(NAP);
+    }
+    drop(server);
+    let signal = stop.signal();
+    super::conclude(crate::run_loop::Report { signal, ..report }, verbose)
+}

@@ -1,0 +1,305 @@
+//! `weir iostat`: sysstat's reports, a row per VM and disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use weir_model::{NANOS_PER_SECOND, Nanos};
+use weir_sink::iostat::{CpuTimes, Style, Unit};
+
+use crate::command::query::LimitArgs;
+use crate::disk_totals::{self, Questions, SLIDE_MS, Totals, Wanted};
+use crate::failure::{Ending, Failure};
+use crate::iostat::names::Names;
+use crate::iostat::output::{Output, host};
+use crate::iostat::reports::{self, Reports};
+use crate::iostat::selection::Selection;
+use crate::iostat::trees::{self, Tree};
+use crate::output;
+use crate::run_loop::{Stop, wall_clock};
+use crate::source::{Source, SourceArgs};
+
+/// More disks than this share a row.
+const DISKS_MAX: usize = 10_000;
+
+/// Without an interval, how long live I/O is watched.
+const INTERVAL_DEFAULT_S: f64 = 1.0;
+
+/// Show disks as sysstat's iostat does, a row per VM and disk
+///
+/// A row `web:vda` is disk /dev/vda of VM web, `web@sda` what web did on the host's sda outside of its
+/// known disks, and `sda` what belongs to no VM. Columns, units and rounding are sysstat's.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir iostat -x 1                    all columns, every second\n  \
+    weir iostat -dxz -w web 5 12        the disks of VM web for a minute\n  \
+    weir iostat -x -o JSON 10 web:vda   one disk, for a program\n  \
+    weir iostat -x --from recording.parquet 1\n  \
+    weir iostat -x --from before/ --from after/\n\n\
+    Counting begins with the command, so that the first report comes after the first interval; without an interval there is one report of one second. \
+    A recording without an interval gives one report of all of it. A directory given with --from holds diskstats and uptime, below proc/ or not; several are read one after the other.")]
+pub struct IostatArgs {
+    /// Devices to show, as web:vda or sda; then the interval in seconds and the number of reports
+    #[arg(value_name = "DEVICE] [INTERVAL [COUNT]")]
+    words: Vec<String>,
+    /// All columns
+    #[arg(short = 'x')]
+    extended: bool,
+    /// Few columns
+    #[arg(short = 's')]
+    short: bool,
+    /// The processors only
+    #[arg(short = 'c')]
+    cpu: bool,
+    /// The disks only
+    #[arg(short = 'd')]
+    disks: bool,
+    /// Volumes in kilobytes of 1,024 bytes, as without it
+    #[arg(short = 'k', conflicts_with = "megabytes")]
+    kilobytes: bool,
+    /// Volumes in megabytes of 1,024 kilobytes
+    #[arg(short = 'm')]
+    megabytes: bool,
+    /// Say when each report was made (UTC)
+    #[arg(short = 't')]
+    timestamp: bool,
+    /// Leave out the first report, which is since boot; only trees have one
+    #[arg(short = 'y')]
+    omit_first: bool,
+    /// Leave out disks that had nothing to do
+    #[arg(short = 'z')]
+    active_only: bool,
+    /// Show device-mapper devices by their names, as vg-root for dm-0
+    #[arg(short = 'N')]
+    mapped_names: bool,
+    /// Show the host's devices by persistent names: ID, LABEL, PATH, UUID or another folder by-* of
+    /// /dev/disk
+    #[arg(short = 'j', value_name = "KIND")]
+    persistent: Option<String>,
+    /// Show these devices, or ALL, with their partitions, where a tree tells of partitions
+    #[arg(short = 'p', value_name = "DEVICE,..|ALL", num_args = 0..=1)]
+    partitions: Option<Option<String>>,
+    /// Watch this VM only
+    #[arg(short = 'w', long, value_name = "VM")]
+    vm: Option<String>,
+    /// How reports are written: JSON, as sysstat's
+    #[arg(short = 'o', value_name = "FORMAT", value_parser = PossibleValuesParser::new(["JSON"]))]
+    format: Option<String>,
+    /// Print the queries and do nothing else
+    #[arg(long)]
+    show_query: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+/// What the words without a dash mean.
+#[derive(Debug, PartialEq)]
+struct Words {
+    devices: Vec<String>,
+    interval_s: Option<f64>,
+    reports_max: Option<usize>,
+}
+
+pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
+    // As in sysstat, a number behind `-p` is the interval.
+    let given = args.partitions.as_ref().map(Option::as_deref);
+    let (partitions, first) = match given {
+        Some(Some(number)) if seconds(number).is_some() => (Some(None), Some(number.to_owned())),
+        given => (given, None),
+    };
+    let words: Vec<String> = first
+        .into_iter()
+        .chain(args.words.iter().cloned())
+        .collect();
+    let words = Words::new(&words)?;
+    let selection = Selection::new(partitions, &words.devices);
+    let names = names(args)?;
+    let trees: Vec<PathBuf> = directories(&args.source);
+    if !trees.is_empty() {
+        return report_trees(args, &trees, &selection, &names);
+    }
+    let live = args.source.is_live();
+    let wanted = Wanted {
+        live,
+        vm: args.vm.clone(),
+        busy: args.extended,
+        limits_ns: Vec::new(),
+    };
+    if args.show_query {
+        output::print(&Questions::new(&wanted).text())?;
+        return Ok(Ending::Done);
+    }
+    let stop = Stop::on_signals()?;
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let reports = Reports::new(
+        options(&words, live, selection, names),
+        begin(args, CpuTimes::processors(&stat))?,
+    );
+    let report = disk_totals::run(
+        &args.source,
+        &args.limits,
+        &wanted,
+        Arc::new(Mutex::new(Totals::new(DISKS_MAX))),
+        Box::new(reports),
+        Arc::default(),
+        &stop,
+    )?;
+    super::conclude(report, verbose)
+}
+
+fn options(words: &Words, live: bool, selection: Selection, names: Names) -> reports::Options {
+    let default = live.then_some(INTERVAL_DEFAULT_S);
+    let interval_s = words.interval_s.or(default);
+    let once = words.interval_s.is_none();
+    reports::Options {
+        interval_ns: interval_s.map(|s| (s * NANOS_PER_SECOND as f64).round() as Nanos),
+        reports_max: if once { Some(1) } else { words.reports_max },
+        live,
+        selection,
+        names,
+    }
+}
+
+fn report_trees(
+    args: &IostatArgs,
+    directories: &[PathBuf],
+    selection: &Selection,
+    names: &Names,
+) -> Result<Ending, Failure> {
+    if args.vm.is_some() || args.show_query {
+        return Err(Failure::words(
+            "the kernel's counters know no VMs and no queries; leave out --vm and --show-query",
+        ));
+    }
+    let read = |dir: &PathBuf| Tree::read(dir);
+    let trees = directories
+        .iter()
+        .map(read)
+        .collect::<Result<Vec<Tree>, Failure>>()?;
+    let mut output = begin(args, trees[0].processors)?;
+    let omit_first = args.omit_first;
+    trees::report(
+        &trees,
+        selection,
+        names,
+        omit_first,
+        wall_clock(),
+        &mut output,
+    )?;
+    Ok(Ending::Done)
+}
+
+/// The output, with its heading.
+fn begin(args: &IostatArgs, processors: usize) -> Result<Output, Failure> {
+    let style = Style {
+        extended: args.extended,
+        short: args.short,
+        unit: if args.megabytes {
+            Unit::Megabytes
+        } else {
+            Unit::Kilobytes
+        },
+        timestamp: args.timestamp,
+        active_only: args.active_only,
+        disks: args.disks || !args.cpu,
+        cpu: args.cpu || !args.disks,
+    };
+    let (target, host) = (output::standard_output(false), host(processors));
+    let json = args.format.is_some();
+    Ok(Output::begin(target, style, json, &host, wall_clock())?)
+}
+
+/// The directories among the sources, if they are all such.
+fn directories(source: &SourceArgs) -> Vec<PathBuf> {
+    let directory = |source: &Source| match source {
+        Source::File(path) if path.is_dir() => Some(path.clone()),
+        _ => None,
+    };
+    let directories: Option<Vec<PathBuf>> = source.sources().iter().map(directory).collect();
+    directories.unwrap_or_default()
+}
+
+fn names(args: &IostatArgs) -> Result<Names, Failure> {
+    let mut names = Names::default();
+    if let Some(kind) = &args.persistent {
+        let folder = format!("/dev/disk/by-{}", kind.to_lowercase());
+        if kind.contains('/') || !names.add_persistent(Path::new(&folder)) {
+            return Err(Failure::words(format_args!(
+                "-j {kind}: this host has no {folder}; `ls -d /dev/disk/by-*` lists the kinds"
+            )));
+        }
+    }
+    if args.mapped_names {
+        names.add_mapped(Path::new("/sys/block"));
+    }
+    Ok(names)
+}
+
+impl Words {
+    fn new(words: &[String]) -> Result<Words, Failure> {
+        let numbers = words.iter().rev().take_while(|w| seconds(w).is_some());
+        let at = words.len() - numbers.count();
+        let (devices, numbers) = words.split_at(at);
+        if let Some(excess) = numbers.get(2) {
+            return Err(Failure::words(format_args!(
+                "`{excess}`: after the interval and the number of reports nothing more is expected"
+            )));
+        }
+        let interval_s = numbers.first().and_then(|text| seconds(text));
+        let slice_s = SLIDE_MS as f64 / 1e3;
+        if let Some(short) = interval_s.filter(|s| *s < slice_s) {
+            return Err(Failure::words(format_args!(
+                "an interval of {short} s is too short; it must be at least {slice_s} s"
+            )));
+        }
+        let count = |text: &String| match text.parse::<usize>() {
+            Ok(n) if n > 0 => Ok(n),
+            _ => Err(Failure::words(format_args!(
+                "`{text}` reports cannot be made; give a whole number from 1 on"
+            ))),
+        };
+        Ok(Words {
+            devices: devices.to_vec(),
+            interval_s,
+            reports_max: numbers.get(1).map(count).transpose()?,
+        })
+    }
+}
+
+/// A number of seconds, as 5 or 0.5.
+fn seconds(text: &str) -> Option<f64> {
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    let number = text.chars().all(digits).then(|| text.parse::<f64>().ok());
+    number.flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Result<Words, Failure> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Words::new(&words)
+    }
+
+    #[test]
+    fn numbers_at_the_end_are_interval_and_count() {
+        let all = words("web:vda sda 0.5 3").unwrap();
+        let devices = vec!["web:vda".to_owned(), "sda".to_owned()];
+        assert_eq!(
+            all,
+            Words {
+                devices,
+                interval_s: Some(0.5),
+                reports_max: Some(3)
+            }
+        );
+        assert_eq!(words("").unwrap().interval_s, None);
+        for bad in ["1 2 3", "0", "1 0", "1 1.5", "0.01"] {
+            assert!(words(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! [`Busy`]: for how long a disk had at least one request.
+
+use std::collections::VecDeque;
+
+/// Busy times that are remembered one by one. What a request covers before the oldest of them is
+/// not counted, which takes a request longer than so many of the disk's pauses.
+const SPANS_MAX: usize = 1_024;
+
+/// The length of the union of the times from insert to complete of all requests so far.
+#[derive(Clone, Debug, Default)]
+pub struct Busy {
+    /// The latest busy times, ascending and apart, `(from, to]`.
+    spans: VecDeque<(i64, i64)>,
+    /// Where those begin that are remembered.
+    sealed_until: Option<i64>,
+    total_ns: i64,
+}
+
+impl Busy {
+    /// Adds a request that was there from `from` to `to`. Requests come in the order in which they
+    /// finished; what lies before an earlier one that has been forgotten does not count.
+    pub fn add(&mut self, from: i64, to: i64) {
+        let mut from = self.sealed_until.map_or(from, |sealed| from.max(sealed));
+        if from >= to {
+            return;
+        }
+        let mut to = to;
+        while let Some(&(began, ended)) = self.spans.back().filter(|(_, ended)| *ended >= from) {
+            self.spans.pop_back();
+            self.total_ns -= ended - began;
+            (from, to) = (from.min(began), to.max(ended));
+        }
+        self.total_ns += to - from;
+        self.spans.push_back((from, to));
+        if self.spans.len() > SPANS_MAX {
+            self.sealed_until = self.spans.pop_front().map(|(_, ended)| ended);
+        }
+    }
+
+    /// The busy time so far, ns.
+    pub fn total_ns(&self) -> i64 {
+        self.total_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy(spans: &[(i64, i64)]) -> i64 {
+        let mut busy = Busy::default();
+        spans.iter().for_each(|(from, to)| busy.add(*from, *to));
+        busy.total_ns()
+    }
+
+    #[test]
+    fn overlaps_count_once() {
+        assert_eq!(busy(&[(0, 10), (5, 15), (20, 30)]), 25);
+        // A slow request covers pauses that came before it.
+        assert_eq!(busy(&[(0, 10), (20, 30), (40, 50), (5, 60)]), 60);
+        assert_eq!(busy(&[(0, 10), (10, 20)]), 20);
+        assert_eq!(busy(&[(7, 7), (9, 3)]), 0);
+    }
+
+    #[test]
+    fn it_is_the_union_of_random_spans() {
+        let mut state = 7u64;
+        let mut next = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let mut spans: Vec<(i64, i64)> = (0..60)
+                .map(|_| {
+                    let to = next(1_000) as i64;
+                    (to - next(40) as i64, to)
+                })
+                .collect();
+            spans.sort_by_key(|s| s.1);
+            let covered = |t: &i64| spans.iter().any(|(from, to)| from < t && t <= to);
+            let expected = (-100..=1_000).filter(covered).count() as i64;
+            assert_eq!(busy(&spans), expected, "{spans:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_total_never_falls() {
+        let mut busy = Busy::default();
+        for i in 0..3 * SPANS_MAX as i64 {
+            let before = busy.total_ns();
+            busy.add(10 * i, 10 * i + 5);
+            assert!(busy.total_ns() == before + 5 && busy.spans.len() <= SPANS_MAX);
+        }
+        let before = busy.total_ns();
+        busy.add(0, 30 * SPANS_MAX as i64);
+        assert!(busy.total_ns() > before);
+    }
+}

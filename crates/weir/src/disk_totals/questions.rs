@@ -1,0 +1,140 @@
+//! [`Questions`]: the CQL behind `weir iostat`, `weir diskstats` and `weir exporter`.
+
+use std::fmt::Write;
+
+/// How often a live tap's counters are brought up to date.
+pub const SLIDE_MS: u64 = 100;
+
+/// In the counters' query the row of everything has this in place of an op.
+pub const EVERYTHING: &str = "all";
+
+/// What the counters of disks are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The events happen now; then the counters come in slices of [`SLIDE_MS`], idle times
+    /// included. Those of a recording come at each instant that has a row.
+    pub live: bool,
+    /// Only this VM.
+    pub vm: Option<String>,
+    /// When each disk had requests as well.
+    pub busy: bool,
+    /// The upper limits of the buckets in which latencies are counted as well, ns, ascending.
+    pub limits_ns: Vec<i64>,
+}
+
+/// The queries.
+pub struct Questions {
+    /// Counters by disk and op, in the order of [`Column`].
+    pub counters: String,
+    /// From when to when each request was there: whose it is, and [`SPAN_TIME_NS`].
+    pub spans: Option<String>,
+}
+
+/// The columns of the counters' query.
+#[derive(Clone, Copy)]
+pub enum Column {
+    Vm,
+    Vdisk,
+    Device,
+    Op,
+    Ios,
+    Sectors,
+    Merges,
+    TimeNs,
+    WaitNs,
+    ServiceNs,
+    Errors,
+    Buckets,
+}
+
+/// The column of the query for busy times behind those that say whose it is.
+pub const SPAN_TIME_NS: usize = Column::Device as usize + 1;
+
+/// The device counts only where the virtual disk is not known: else it is one row, wherever the
+/// disk's blocks lie.
+const DISK: &str = "vm, vdisk, case when vdisk is null then pdisk end";
+
+impl Questions {
+    /// The queries for what is wanted.
+    pub fn new(wanted: &Wanted) -> Questions {
+        let vm = wanted.vm.as_deref().map(quoted);
+        let only = vm.map_or(String::new(), |vm| format!("\n  where vm = {vm}"));
+        let window = match wanted.live {
+            true => format!("[range {SLIDE_MS} ms slide {SLIDE_MS} ms]"),
+            false => "[now]".to_owned(),
+        };
+        let aggregates = aggregates(&wanted.limits_ns);
+        let mut counters = format!(
+            "Rstream(\n  select vm, vdisk, case when vdisk is null then pdisk end as device, op, {aggregates}\n  \
+             from IO {window}{only}\n  group by {DISK}, op"
+        );
+        if wanted.live {
+            write!(
+                counters,
+                "\n  union all\n  select null, null, null, '{EVERYTHING}', {aggregates}\n  from IO {window}{only}"
+            )
+            .expect("a String takes all");
+        }
+        counters += "\n)";
+        let spans = format!("select {DISK}, coalesce(latency, service)\n  from IO{only}");
+        Questions {
+            counters,
+            spans: wanted.busy.then_some(spans),
+        }
+    }
+
+    /// The queries as `--show-query` prints them.
+    pub fn text(&self) -> String {
+        let spans = self.spans.as_ref();
+        let spans = spans.map_or(String::new(), |spans| format!("{spans};\n"));
+        format!("{};\n{spans}", self.counters)
+    }
+}
+
+fn aggregates(limits_ns: &[i64]) -> String {
+    let mut text = "count(*) as ios, sum(sectors) as sectors, sum(merges) as merges,\n    \
+        sum(coalesce(latency, service)) as time, sum(wait) as wait, sum(service) as service, count(error) as errors"
+        .to_owned();
+    if !limits_ns.is_empty() {
+        let limits: Vec<String> = limits_ns.iter().map(|ns| format!("{ns} ns")).collect();
+        let limits = limits.join(", ");
+        write!(
+            text,
+            ",\n    histogram(coalesce(latency, service), {limits}) as latencies"
+        )
+        .expect("a String takes all");
+    }
+    text
+}
+
+/// A text as CQL has it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::Catalog;
+    use weir_query::compile;
+
+    #[test]
+    fn every_variant_is_a_correct_query() {
+        for live in [false, true] {
+            for vm in [None, Some("it's".to_owned())] {
+                let wanted = Wanted {
+                    live,
+                    vm,
+                    busy: true,
+                    limits_ns: vec![1_000, 2_000],
+                };
+                let questions = Questions::new(&wanted);
+                for text in [&questions.counters, &questions.spans.unwrap()] {
+                    let options = crate::question::options(live);
+                    let checked = compile(text, &Catalog::builtin(), &options);
+                    assert!(checked.is_ok(), "{text}: {:?}", checked.err());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! [`Output`]: reports one after the other, as text or as one JSON document.
+
+use weir_sink::iostat::{self, Host, Report, Style};
+use weir_sink::{SinkError, Target};
+
+/// Where reports go.
+pub struct Output {
+    target: Target,
+    style: Style,
+    json: bool,
+    written: usize,
+}
+
+impl Output {
+    /// Begins with the host.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub fn begin(
+        mut target: Target,
+        style: Style,
+        json: bool,
+        host: &Host,
+        at_ns: i64,
+    ) -> Result<Output, SinkError> {
+        target.put(&match json {
+            true => iostat::json_heading(host, at_ns),
+            false => iostat::heading(host, at_ns),
+        })?;
+        target.flush()?;
+        Ok(Output {
+            target,
+            style,
+            json,
+            written: 0,
+        })
+    }
+
+    /// Writes a report.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub fn write(&mut self, report: &Report<'_>) -> Result<(), SinkError> {
+        if self.json {
+            if self.written > 0 {
+                self.target.put(iostat::JSON_BETWEEN)?;
+            }
+            self.target.put(&iostat::json(report, &self.style))?;
+        } else {
+            self.target.put(&iostat::text(report, &self.style))?;
+        }
+        self.written += 1;
+        self.target.flush()
+    }
+
+    /// In sysstat's text an omitted first report leaves its line feed.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub fn omit(&mut self) -> Result<(), SinkError> {
+        match self.json {
+            true => Ok(()),
+            false => self.target.put("\n"),
+        }
+    }
+
+    /// How many reports were written.
+    pub fn written(&self) -> usize {
+        self.written
+    }
+
+    /// Completes the document.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub fn finish(&mut self) -> Result<(), SinkError> {
+        if self.json {
+            self.target.put(iostat::JSON_END)?;
+        }
+        self.target.flush()
+    }
+}
+
+/// This host, with its processors as /proc/stat's text lists them.
+pub fn host(processors: usize) -> Host {
+    let kernel = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+        text.map_or_else(|_| "?".to_owned(), |text| text.trim().to_owned())
+    };
+    Host {
+        sysname: kernel("ostype"),
+        nodename: kernel("hostname"),
+        release: kernel("osrelease"),
+        machine: std::env::consts::ARCH.to_owned(),
+        processors,
+    }
+}
