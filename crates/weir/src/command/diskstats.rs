@@ -39,8 +39,8 @@ pub struct DiskstatsArgs {
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = quantity::span)]
     every: Duration,
     /// Watch this VM only
-    #[arg(short = 'w', long, value_name = "VM")]
-    vm: Option<String>,
+    #[arg(short = 'w', long = "only-vm", value_name = "VM")]
+    only_vm: Option<String>,
     /// Print the queries and do nothing else
     #[arg(long)]
     show_query: bool,
@@ -65,7 +65,7 @@ struct Writer {
 pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
     let wanted = Wanted {
         live: args.source.is_live(),
-        vm: args.vm.clone(),
+        vm: args.only_vm.clone(),
         busy: true,
         limits_ns: Vec::new(),
     };

@@ -46,8 +46,8 @@ pub struct ExporterArgs {
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = quantity::span)]
     forget: Duration,
     /// Watch this VM only
-    #[arg(short = 'w', long, value_name = "VM")]
-    vm: Option<String>,
+    #[arg(short = 'w', long = "only-vm", value_name = "VM")]
+    only_vm: Option<String>,
     /// Print the queries and do nothing else
     #[arg(long)]
     show_query: bool,
@@ -61,7 +61,7 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     let buckets = Buckets::new();
     let wanted = Wanted {
         live: args.source.is_live(),
-        vm: args.vm.clone(),
+        vm: args.only_vm.clone(),
         busy: true,
         limits_ns: buckets.limits_ns().to_vec(),
     };

@@ -81,8 +81,8 @@ pub struct IostatArgs {
     #[arg(short = 'p', value_name = "DEVICE,..|ALL", num_args = 0..=1)]
     partitions: Option<Option<String>>,
     /// Watch this VM only
-    #[arg(short = 'w', long, value_name = "VM")]
-    vm: Option<String>,
+    #[arg(short = 'w', long = "only-vm", value_name = "VM")]
+    only_vm: Option<String>,
     /// How reports are written: JSON, as sysstat's
     #[arg(short = 'o', value_name = "FORMAT", value_parser = PossibleValuesParser::new(["JSON"]))]
     format: Option<String>,
@@ -124,7 +124,7 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     let live = args.source.is_live();
     let wanted = Wanted {
         live,
-        vm: args.vm.clone(),
+        vm: args.only_vm.clone(),
         busy: args.extended,
         limits_ns: Vec::new(),
     };
@@ -169,9 +169,9 @@ fn report_trees(
     selection: &Selection,
     names: &Names,
 ) -> Result<Ending, Failure> {
-    if args.vm.is_some() || args.show_query {
+    if args.only_vm.is_some() || args.show_query {
         return Err(Failure::words(
-            "the kernel's counters know no VMs and no queries; leave out --vm and --show-query",
+            "the kernel's counters know no VMs and no queries; leave out -w and --show-query",
         ));
     }
     let read = |dir: &PathBuf| Tree::read(dir);
