@@ -1,13 +1,9 @@
-//! `cargo xtask demo`: weir's main job on real I/O, from nothing: installs, builds, asks.
-//!
-//! With root and BPF the question goes to this host's block devices while a file is written and
-//! read back, so that there is something to see on an idle machine. Without, it goes to the
-//! recording that comes with the project.
+//! Something to see on an idle machine without guests: a file is written and read back.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,58 +11,9 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::{cargo, execute, packages, root};
-
-const QUESTION: &str = "select op, count(*), avg(latency), quantile(latency, 0.99) \
-                        from IO [range 5 s slide 1 s] group by op";
-
-/// The recording that comes with the project.
-const RECORDING: &str = "samples/fio-loop.parquet";
-
-/// How long the live question runs.
-const SECONDS: &str = "10s";
-
-/// Builds weir and asks.
-pub fn run(_args: &[String]) -> Result<()> {
-    packages::ensure(packages::BUILD)?;
-    execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
-    let weir = target().join("release/weir");
-    if !live_works(&weir) {
-        println!(
-            "live I/O cannot be seen here (`{} doctor` says why):",
-            weir.display()
-        );
-        println!("asking the recording that comes with weir, {RECORDING}\n");
-        println!("$ weir query --from {RECORDING} \"{QUESTION}\"");
-        return execute(
-            Command::new(&weir)
-                .args(["query", "--from", RECORDING, QUESTION])
-                .current_dir(root()),
-        );
-    }
-    println!("$ weir query --for {SECONDS} \"{QUESTION}\"");
-    let work = Work::start(&target())?;
-    let asked = execute(Command::new(&weir).args(["query", "--for", SECONDS, QUESTION]));
-    work.stop()?;
-    asked
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
-}
-
-fn live_works(weir: &Path) -> bool {
-    let doctor = Command::new(weir)
-        .arg("doctor")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    doctor.is_ok_and(|status| status.success())
-}
-
 /// A thread that writes a file and reads it back, past the page cache on both ways where the file
 /// system allows.
-struct Work {
+pub struct Work {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<Result<()>>,
 }
@@ -76,7 +23,8 @@ const FILE_BYTES: usize = 32 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 
 impl Work {
-    fn start(folder: &Path) -> Result<Work> {
+    /// Begins, in `folder`.
+    pub fn start(folder: &Path) -> Result<Work> {
         let path = folder.join("demo-work");
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
@@ -89,7 +37,11 @@ impl Work {
         Ok(Work { stop, thread })
     }
 
-    fn stop(self) -> Result<()> {
+    /// Ends, and removes the file.
+    ///
+    /// # Errors
+    /// When the file could not be written, read or removed.
+    pub fn stop(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the thread returns its errors")
     }
