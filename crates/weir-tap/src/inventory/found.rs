@@ -2,6 +2,8 @@
 
 use weir_model::inventory::VmKind;
 
+use crate::qmp::Address;
+
 /// A VM as one inventory knows it; what it does not know is `None`, and another may fill it in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundVm {
@@ -27,6 +29,8 @@ pub struct FoundVm {
     pub disks: Option<Vec<FoundDisk>>,
     /// The sockets on which vhost-user back ends serve it.
     pub backends: Vec<String>,
+    /// Where its QMP is to be had, if somebody keeps its socket for himself.
+    pub address: Option<Address>,
     /// Its QMP sockets, as its process was told.
     pub monitors: Vec<String>,
 }
@@ -102,6 +106,7 @@ impl FoundVm {
             memory_bytes: None,
             disks: None,
             backends: Vec::new(),
+            address: None,
             monitors: Vec::new(),
         }
     }

@@ -55,6 +55,17 @@ impl Host {
         Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
     }
 
+    /// A file's text; if reading it takes rights that we do not have, that is noted as `what`.
+    pub fn text_of(&self, path: impl AsRef<Path>, what: &'static str) -> Option<String> {
+        match self.bytes(path) {
+            Ok(bytes) => Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()),
+            Err(error) => {
+                self.note(&error, what);
+                None
+            }
+        }
+    }
+
     /// The names in a folder, sorted; none if it cannot be read.
     pub fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
         let entries = fs::read_dir(self.path(path));

@@ -1,5 +1,6 @@
 //! [`Lookout`]: one look at the host after the other, and what has changed in between.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,6 +13,7 @@ use super::devices;
 use super::found::{FoundDisk, FoundVm, Source};
 use super::host::Host;
 use super::layout::{Image, Layouts, Located};
+use super::libvirt::StatusFiles;
 use super::place::Places;
 use super::process::{Process, Processes};
 use super::roll::{Entry, Roll};
@@ -33,6 +35,7 @@ pub struct Lookout {
     /// The text of /proc/partitions when the devices were read.
     partitions: String,
     devices_due: Instant,
+    status_files: RefCell<StatusFiles>,
     roll: Roll,
     places: Places,
     layouts: Layouts,
@@ -54,6 +57,7 @@ impl Lookout {
             devices: Vec::new(),
             partitions: String::new(),
             devices_due: Instant::now(),
+            status_files: RefCell::default(),
             roll: Roll::default(),
             places: Places::default(),
             layouts: Layouts::default(),
@@ -133,6 +137,7 @@ impl Lookout {
             host: &self.host,
             processes: &self.processes,
             declared: &self.declared,
+            status_files: &self.status_files,
         };
         let look = |i: &&'static super::Inventory| (i.name, (i.look)(&scene));
         let found = INVENTORIES.iter().map(look).collect();
@@ -229,6 +234,9 @@ impl Lookout {
 
 /// Where a VM's QMP is to be had: a socket's path means what it means to the VM's process.
 fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
+    if found.address.is_some() {
+        return found.address.clone();
+    }
     let (pid, path) = (found.pid?, found.monitors.first()?);
     let below = match path.strip_prefix('/') {
         Some(path) => format!("/proc/{pid}/root/{path}"),

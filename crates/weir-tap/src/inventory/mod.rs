@@ -14,6 +14,7 @@ mod extents;
 mod found;
 mod host;
 mod layout;
+mod libvirt;
 mod lookout;
 mod loop_status;
 mod place;
@@ -31,9 +32,12 @@ pub use layout::{Image, Layouts, Located, PIECES_MAX};
 pub use snapshot::{LaidDisk, Layout, Piece, Snapshot};
 pub use watch::{Look, Watch, WatchOptions};
 
+use std::cell::RefCell;
+
 use declared::Pinned;
 use found::FoundVm;
 use host::Host;
+use libvirt::StatusFiles;
 use process::{Process, Processes};
 
 /// Who knows of VMs.
@@ -50,13 +54,16 @@ pub struct Inventory {
 }
 
 /// Every inventory; where several know the same VM, the first one has the word.
-pub static INVENTORIES: &[&Inventory] = &[&declared::INVENTORY, &qemu::INVENTORY];
+pub static INVENTORIES: &[&Inventory] =
+    &[&declared::INVENTORY, &libvirt::INVENTORY, &qemu::INVENTORY];
 
 /// What an inventory looks at.
 struct Scene<'a> {
     host: &'a Host,
     processes: &'a Processes,
     declared: &'a [Pinned],
+    /// What libvirt's files said when they were read last.
+    status_files: &'a RefCell<StatusFiles>,
 }
 
 /// True if an inventory wants to see the arguments of this program.

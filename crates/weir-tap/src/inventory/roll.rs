@@ -135,6 +135,7 @@ fn fill(vm: &mut FoundVm, other: FoundVm) {
     or(&mut vm.uuid, other.uuid);
     or(&mut vm.state, other.state);
     or(&mut vm.cgroup, other.cgroup);
+    or(&mut vm.address, other.address);
     or(&mut vm.vcpus, other.vcpus);
     or(&mut vm.memory_bytes, other.memory_bytes);
     vm.workers.extend(other.workers);
