@@ -7,10 +7,13 @@
 //! 4. [`place`] finds the file or device of each disk, and [`layout`] where that lies.
 //! 5. What has changed becomes a new [`Snapshot`], which taps take whenever they like.
 
+mod cloud_hypervisor;
+mod containers;
 pub mod declared;
 mod devices;
 mod dm_table;
 mod extents;
+mod firecracker;
 mod found;
 mod host;
 mod layout;
@@ -54,8 +57,14 @@ pub struct Inventory {
 }
 
 /// Every inventory; where several know the same VM, the first one has the word.
-pub static INVENTORIES: &[&Inventory] =
-    &[&declared::INVENTORY, &libvirt::INVENTORY, &qemu::INVENTORY];
+pub static INVENTORIES: &[&Inventory] = &[
+    &declared::INVENTORY,
+    &libvirt::INVENTORY,
+    &qemu::INVENTORY,
+    &cloud_hypervisor::INVENTORY,
+    &firecracker::INVENTORY,
+    &containers::INVENTORY,
+];
 
 /// What an inventory looks at.
 struct Scene<'a> {

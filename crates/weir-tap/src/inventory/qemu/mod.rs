@@ -3,7 +3,7 @@
 mod command_line;
 pub mod disks;
 mod nodes;
-mod options;
+pub mod options;
 #[cfg(test)]
 mod tests;
 
