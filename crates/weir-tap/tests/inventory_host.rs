@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use weir_model::inventory::BlockDevice;
-use weir_tap::inventory::{Declared, Look, Watch, WatchOptions};
+use weir_tap::inventory::{Declared, Look, Snapshot, Watch, WatchOptions};
+use weir_tap::qmp::{Address, Monitor};
 
 /// How long a change may take to be seen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -71,18 +73,19 @@ fn a_process_that_was_declared_is_a_vm_until_it_ends() {
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     let snapshot = watch.look(Look::Pid(pid), PATIENCE);
-    assert!(snapshot.vms.is_empty(), "{:?}", snapshot.vms);
+    assert!(snapshot.vms.iter().all(|vm| vm.name.as_str() != "nap"));
+    assert!(!snapshot.pids.contains_key(&pid));
     assert!(watch.generation() > 1);
 }
 
 #[test]
 fn a_process_that_is_nobodys_changes_nothing() {
     let watch = watch(&[]);
-    watch.look(Look::All, PATIENCE);
-    let vms = watch.snapshot().vms.len();
     let child = Running(Command::new("sleep").arg("600").spawn().unwrap());
-    let snapshot = watch.look(Look::Pid(child.0.id()), PATIENCE);
-    assert_eq!(snapshot.vms.len(), vms);
+    let pid = child.0.id();
+    let snapshot = watch.look(Look::Pid(pid), PATIENCE);
+    assert!(!snapshot.pids.contains_key(&pid));
+    assert!(snapshot.vms.iter().all(|vm| vm.pid != Some(i64::from(pid))));
 }
 
 #[test]
@@ -183,7 +186,7 @@ fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
     };
     let pid = qemu.0.id();
     let watch = watch(&[]);
-    let opened = |s: &weir_tap::inventory::Snapshot| {
+    let opened = |s: &Snapshot| {
         s.disks
             .iter()
             .any(|d| d.disk.vm.as_str() == "weir-inventory" && d.disk.bytes.is_some())
@@ -226,4 +229,178 @@ fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
             .all(|vm| vm.name.as_str() != "weir-inventory")
     );
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A folder of a test's own, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn image(&self, name: &str) -> String {
+        let path = self.0.join(name);
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn socket(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts a program; a loud line if there is none.
+fn start(test: &str, program: &str, arguments: &[&str]) -> Option<Running> {
+    match Command::new(program).args(arguments).spawn() {
+        Ok(child) => Some(Running(child)),
+        Err(error) => {
+            skip(test, &format!("{program}: {error}"));
+            None
+        }
+    }
+}
+
+/// Looks until `seen` holds.
+fn until(watch: &Watch, what: &str, seen: impl Fn(&Snapshot) -> bool) -> std::sync::Arc<Snapshot> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let snapshot = watch.look(Look::All, PATIENCE);
+        if seen(&snapshot) {
+            return snapshot;
+        }
+        assert!(
+            Instant::now() < end,
+            "{what}: {:?}, {:?}",
+            snapshot.vms,
+            snapshot.disks
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_disk_that_is_plugged_in_later_is_seen_by_its_monitor() {
+    const TEST: &str = "a_disk_that_is_plugged_in_later_is_seen_by_its_monitor";
+    let folder = Folder::new("hotplug");
+    let (first, second, socket) = (folder.image("a"), folder.image("b"), folder.socket("q"));
+    let blockdev = format!("driver=raw,node-name=n0,file.driver=file,file.filename={first}");
+    let monitor = format!("unix:{socket},server=on,wait=off");
+    let arguments = [
+        "-M",
+        "pc,accel=tcg",
+        "-display",
+        "none",
+        "-nodefaults",
+        "-S",
+        "-m",
+        "64",
+        "-name",
+        "weir-hotplug",
+        "-blockdev",
+        &blockdev,
+        "-device",
+        "virtio-blk-pci,drive=n0,id=disk0",
+        "-qmp",
+        &monitor,
+    ];
+    let Some(_qemu) = start(TEST, "qemu-system-x86_64", &arguments) else {
+        return;
+    };
+    let watch = watch(&[]);
+    let is_it = |vm: &weir_model::Symbol| vm.as_str() == "weir-hotplug";
+    until(&watch, "the state is told", |s| {
+        let vm = s.vms.iter().find(|vm| is_it(&vm.name));
+        vm.is_some_and(|vm| vm.state.is_some_and(|state| state.as_str() == "prelaunch"))
+    });
+    let add = |qemu: &mut dyn Monitor| {
+        let node = json!({"driver": "raw", "node-name": "n1",
+            "file": {"driver": "file", "filename": second}});
+        qemu.execute("blockdev-add", node)?;
+        qemu.execute(
+            "device_add",
+            json!({"driver": "virtio-blk-pci", "drive": "n1", "id": "hot"}),
+        )
+    };
+    Address::Socket(socket.into()).visit(PATIENCE, add).unwrap();
+    let snapshot = until(&watch, "the disk is seen", |s| {
+        s.disks.iter().filter(|d| is_it(&d.disk.vm)).count() == 2
+    });
+    let hot = snapshot
+        .disks
+        .iter()
+        .find(|d| d.disk.vdisk.as_str() == "/dev/vdb")
+        .unwrap();
+    assert_eq!(hot.disk.device.map(|d| d.as_str()), Some("hot"));
+    assert_eq!(hot.disk.image.map(|i| i.as_str()), Some(second.as_str()));
+    assert_eq!(
+        (hot.disk.bytes, hot.disk.bus.map(|b| b.as_str())),
+        (Some(1 << 20), Some("virtio-blk"))
+    );
+}
+
+#[test]
+fn a_vhost_user_back_end_works_for_its_vm() {
+    const TEST: &str = "a_vhost_user_back_end_works_for_its_vm";
+    let folder = Folder::new("backend");
+    let (image, socket) = (folder.image("a"), folder.socket("s"));
+    let node = format!("driver=file,node-name=n0,filename={image}");
+    let export = format!(
+        "type=vhost-user-blk,id=e0,node-name=n0,writable=on,addr.type=unix,addr.path={socket}"
+    );
+    let serve = ["--blockdev", &node, "--export", &export];
+    let Some(backend) = start(TEST, "qemu-storage-daemon", &serve) else {
+        return;
+    };
+    let end = Instant::now() + PATIENCE;
+    while !std::path::Path::new(&socket).exists() {
+        assert!(Instant::now() < end, "the back end listens");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let chardev = format!("socket,id=c0,path={socket}");
+    let arguments = [
+        "-M",
+        "pc,accel=tcg,memory-backend=m",
+        "-display",
+        "none",
+        "-nodefaults",
+        "-S",
+        "-m",
+        "64",
+        "-object",
+        "memory-backend-memfd,id=m,size=64M,share=on",
+        "-name",
+        "weir-backend",
+        "-chardev",
+        &chardev,
+        "-device",
+        "vhost-user-blk-pci,chardev=c0,id=disk0",
+    ];
+    let Some(_qemu) = start(TEST, "qemu-system-x86_64", &arguments) else {
+        return;
+    };
+    let watch = watch(&[]);
+    let snapshot = until(&watch, "the back end is found", |s| {
+        s.pids.contains_key(&backend.0.id())
+    });
+    let vm = &snapshot.vms[snapshot.pids[&backend.0.id()] as usize];
+    assert_eq!(vm.name.as_str(), "weir-backend");
+    let disk = &snapshot
+        .disks
+        .iter()
+        .find(|d| d.disk.vm == vm.name)
+        .unwrap()
+        .disk;
+    assert_eq!(
+        (disk.vdisk.as_str(), disk.found_by.as_str()),
+        ("/dev/vda", Some("process"))
+    );
 }

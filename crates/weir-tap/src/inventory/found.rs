@@ -50,6 +50,8 @@ pub struct FoundDisk {
     pub bus: Option<String>,
     /// The name of the device in the VM's configuration.
     pub device: Option<String>,
+    /// The name of QEMU's drive, given or made up.
+    pub drive: Option<String>,
     /// The name of QEMU's block node.
     pub node: Option<String>,
     /// `threads`, `native`, `io_uring`.

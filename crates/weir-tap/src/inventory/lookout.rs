@@ -14,17 +14,22 @@ use super::found::{FoundDisk, FoundVm, Source};
 use super::host::Host;
 use super::layout::{Image, Layouts, Located};
 use super::libvirt::StatusFiles;
+use super::monitors::{Life, Monitors};
 use super::place::Places;
 use super::process::{Process, Processes};
 use super::roll::{Entry, Roll};
 use super::snapshot::{LaidDisk, Snapshot};
 use super::watch::{Look, WatchOptions};
+use super::workers::Workers;
 use super::{INVENTORIES, Scene, is_wanted, is_within};
 use crate::qmp::Address;
 
 /// The devices are read again when this many times the time has passed that reading them took:
 /// half a percent of a processor.
 const DEVICES_SHARE: u32 = 200;
+
+/// How long a look waits for monitors that were not asked before.
+const FIRST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// The host as it was seen last.
 pub struct Lookout {
@@ -36,6 +41,8 @@ pub struct Lookout {
     partitions: String,
     devices_due: Instant,
     status_files: RefCell<StatusFiles>,
+    monitors: Monitors,
+    workers: Workers,
     roll: Roll,
     places: Places,
     layouts: Layouts,
@@ -58,6 +65,8 @@ impl Lookout {
             partitions: String::new(),
             devices_due: Instant::now(),
             status_files: RefCell::default(),
+            monitors: Monitors::new(),
+            workers: Workers::default(),
             roll: Roll::default(),
             places: Places::default(),
             layouts: Layouts::default(),
@@ -87,7 +96,11 @@ impl Lookout {
         self.places.begin(&self.devices, changed);
         self.layouts.begin(changed);
         self.fresh = asked.iter().any(|look| matches!(look, Look::Device(_)));
-        let seen = self.compose(taken);
+        let mut seen = self.compose(taken);
+        if self.monitors.ask(self.lives(&seen)) {
+            self.monitors.wait(FIRST_ANSWERS);
+            seen = self.compose(taken);
+        }
         let mut as_told = seen.clone();
         as_told.taken = self.told.taken;
         if self.told.taken != 0 && as_told == self.told {
@@ -95,6 +108,17 @@ impl Lookout {
         }
         self.told = seen.clone();
         Some(seen)
+    }
+
+    /// The monitors that may be asked: libvirt tells itself what has changed.
+    fn lives(&self, seen: &Snapshot) -> HashMap<Life, Address> {
+        let life = |(vm, address): (&u32, &Address)| {
+            let pid = seen.vms.get(*vm as usize)?.pid?;
+            let process = self.processes.get(u32::try_from(pid).ok()?)?;
+            let is_socket = matches!(address, Address::Socket(_));
+            is_socket.then(|| ((process.pid, process.start_ticks), address.clone()))
+        };
+        seen.monitors.iter().filter_map(life).collect()
     }
 
     /// True unless only processes were asked for that have nothing to do with any VM, now or before.
@@ -138,10 +162,13 @@ impl Lookout {
             processes: &self.processes,
             declared: &self.declared,
             status_files: &self.status_files,
+            monitors: &self.monitors,
         };
         let look = |i: &&'static super::Inventory| (i.name, (i.look)(&scene));
         let found = INVENTORIES.iter().map(look).collect();
-        let entries = self.roll.call(&scene, found);
+        let mut entries = self.roll.call(&scene, found);
+        let vms = entries.iter_mut().map(|entry| &mut entry.found);
+        self.workers.assign(&self.host, &self.processes, vms);
         let mut vms = Vec::new();
         let mut disks = Vec::new();
         for entry in &entries {

@@ -20,6 +20,7 @@ mod layout;
 mod libvirt;
 mod lookout;
 mod loop_status;
+mod monitors;
 mod place;
 mod process;
 mod qcow;
@@ -29,6 +30,7 @@ pub mod snapshot;
 mod stack;
 pub mod tap;
 mod watch;
+mod workers;
 
 pub use declared::Declared;
 pub use layout::{Image, Layouts, Located, PIECES_MAX};
@@ -41,6 +43,7 @@ use declared::Pinned;
 use found::FoundVm;
 use host::Host;
 use libvirt::StatusFiles;
+use monitors::Monitors;
 use process::{Process, Processes};
 
 /// Who knows of VMs.
@@ -73,6 +76,8 @@ struct Scene<'a> {
     declared: &'a [Pinned],
     /// What libvirt's files said when they were read last.
     status_files: &'a RefCell<StatusFiles>,
+    /// What QEMUs say of themselves.
+    monitors: &'a Monitors,
 }
 
 /// True if an inventory wants to see the arguments of this program.

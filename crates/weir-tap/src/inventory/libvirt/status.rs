@@ -112,6 +112,7 @@ fn of_disk<'a>(devices: Node<'a, 'a>, disk: Node<'a, 'a>) -> FoundDisk {
         bus: bus(devices, disk, &source),
         source,
         device: attribute("alias", "name"),
+        drive: None,
         node: node_name(disk),
         aio: attribute("driver", "io"),
         direct: attribute("driver", "cache").and_then(|mode| match mode.as_str() {

@@ -31,7 +31,7 @@ pub enum Family {
 }
 
 /// Drivers of disks: what the guest sees, and which of its names.
-const DRIVERS: [(&str, &str, Family); 22] = [
+pub const DRIVERS: [(&str, &str, Family); 22] = [
     ("virtio-blk", "virtio-blk", Family::Virtio),
     ("virtio-blk-pci", "virtio-blk", Family::Virtio),
     ("virtio-blk-pci-transitional", "virtio-blk", Family::Virtio),
@@ -154,7 +154,7 @@ fn of_drive(line: &CommandLine, drive: &Options, of: &Plain) -> Plugged {
     };
     let disk = FoundDisk {
         bus: Some(bus.to_owned()),
-        device: drive.text("id"),
+        drive: drive.text("id").or_else(|| Some(made_up(of, optical))),
         node: drive.text("node-name"),
         read_only: optical.then_some(true),
         ..FoundDisk::default()
@@ -169,6 +169,17 @@ fn of_drive(line: &CommandLine, drive: &Options, of: &Plain) -> Plugged {
             _ => (rank, vec![u64::MAX, of.index]),
         },
         namespace: 1,
+    }
+}
+
+/// The name that QEMU makes up for a drive without an id (`drive_new` of blockdev.c).
+fn made_up(of: &Plain, optical: bool) -> String {
+    let kind = if optical { "cd" } else { "hd" };
+    match of.interface {
+        "virtio" => format!("virtio{}", of.index),
+        "ide" => format!("ide{}-{kind}{}", of.index / 2, of.index % 2),
+        // `MAX_SCSI_DEVS` units on a bus.
+        other => format!("{other}{}-{kind}{}", of.index / 7, of.index % 7),
     }
 }
 
@@ -200,6 +211,7 @@ fn of_device(
     match device.get("drive") {
         Some(id) => match (drives.by_id.get(id), line.nodes.get(id)) {
             (Some(drive), _) => {
+                disk.drive = Some(id.to_owned());
                 disk.node = drive.text("node-name");
                 disk = medium_of_drive(line, drive).fill(disk);
             }

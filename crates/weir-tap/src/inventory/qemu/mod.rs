@@ -4,6 +4,7 @@ mod command_line;
 pub mod disks;
 mod nodes;
 pub mod options;
+mod refresh;
 #[cfg(test)]
 mod tests;
 
@@ -33,7 +34,16 @@ fn is_qemu(program: &str) -> bool {
 fn look(scene: &Scene) -> Vec<FoundVm> {
     let processes = scene.processes.all().into_iter();
     let qemus = processes.filter(|p| is_qemu(&p.program) && p.arguments.len() > 1);
-    qemus.map(of_process).collect()
+    qemus
+        .map(|process| {
+            let mut vm = of_process(process);
+            let life = (process.pid, process.start_ticks);
+            if let Some(answer) = scene.monitors.answer(life) {
+                refresh::refresh(&mut vm, &answer);
+            }
+            vm
+        })
+        .collect()
 }
 
 fn of_process(process: &Process) -> FoundVm {

@@ -23,7 +23,7 @@ const FILTERS: [(&str, &str); 8] = [
 ];
 
 /// Drivers of image formats.
-const FORMATS: [&str; 14] = [
+pub const FORMATS: [&str; 14] = [
     "raw",
     "qcow2",
     "qcow",
@@ -204,7 +204,7 @@ fn address(driver: &str, node: &Options) -> String {
 
 /// A file name as `-drive file=` takes it: a path, or `protocol:rest` where no slash comes before the
 /// colon.
-fn of_file_name(name: &str) -> Medium {
+pub fn of_file_name(name: &str) -> Medium {
     if let Some(json) = name.strip_prefix("json:") {
         return follow(&Options::parse(json, "driver"), &HashMap::new(), 0);
     }

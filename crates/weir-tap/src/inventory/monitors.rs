@@ -1,0 +1,208 @@
+//! [`Monitors`]: what running QEMUs say of themselves, asked by a thread of its own, so that one that
+//! does not answer makes nobody wait.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::qmp::{self, Address, Drive, Monitor, QmpError};
+
+/// How long a monitor may take for each answer.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How often one is asked. A QMP socket serves one client at a time, so it should mostly be free.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// One that did not answer is left alone twice as long each time, up to this.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Most drives of one VM that are asked what they are.
+const KINDS_MAX: usize = 4096;
+
+/// A VM's process: number and start.
+pub type Life = (u32, u64);
+
+/// What a QEMU says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// `running`, `paused`, ...
+    pub state: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its UUID.
+    pub uuid: Option<String>,
+    /// Its drives, and what kind of device each is.
+    pub drives: Vec<(Drive, Option<String>)>,
+}
+
+/// Answers so far, and whom to ask.
+#[derive(Debug)]
+pub struct Monitors {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is somebody new to ask, or nobody wants to know any more.
+    changed: Condvar,
+    /// An answer has come, or will not.
+    answered: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    monitors: HashMap<Life, Entry>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    address: Address,
+    answer: Option<Arc<Answer>>,
+    due: Instant,
+    pause: Duration,
+    asked: bool,
+}
+
+impl Monitors {
+    /// Nobody to ask yet. The thread has the rights of the one that calls this.
+    pub fn new() -> Monitors {
+        let shared: Arc<Shared> = Arc::default();
+        let asker = shared.clone();
+        // Without the thread nothing is asked, and the command lines stand.
+        let _ = thread::Builder::new()
+            .name("monitors".into())
+            .spawn(move || asker.run());
+        Monitors { shared }
+    }
+
+    /// Whom to ask from now on; true if somebody is new.
+    pub fn ask(&self, addresses: HashMap<Life, Address>) -> bool {
+        let mut state = self.shared.state();
+        let same = |life: &Life, entry: &Entry| addresses.get(life) == Some(&entry.address);
+        state.monitors.retain(|life, entry| same(life, entry));
+        let mut new = false;
+        for (life, address) in addresses {
+            state.monitors.entry(life).or_insert_with(|| {
+                new = true;
+                Entry {
+                    address,
+                    answer: None,
+                    due: Instant::now(),
+                    pause: ASK_EVERY,
+                    asked: false,
+                }
+            });
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+        new
+    }
+
+    /// Waits until everybody has been asked once, at most `patience`.
+    pub fn wait(&self, patience: Duration) {
+        let state = self.shared.state();
+        let open = |state: &mut State| state.monitors.values().any(|entry| !entry.asked);
+        let waited = self
+            .shared
+            .answered
+            .wait_timeout_while(state, patience, open);
+        drop(waited.expect("no panic while held"));
+    }
+
+    /// What the process said last.
+    pub fn answer(&self, life: Life) -> Option<Arc<Answer>> {
+        self.shared.state().monitors.get(&life)?.answer.clone()
+    }
+}
+
+impl Drop for Monitors {
+    fn drop(&mut self) {
+        self.shared.state().ended = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while held")
+    }
+
+    fn run(&self) {
+        while let Some((life, address)) = self.next() {
+            let answer = address.visit(PATIENCE, answer_of);
+            let mut state = self.state();
+            if let Some(entry) = state.monitors.get_mut(&life) {
+                entry.asked = true;
+                entry.pause = match &answer {
+                    Ok(_) => ASK_EVERY,
+                    Err(_) => (entry.pause * 2).min(PAUSE_MAX),
+                };
+                entry.due = Instant::now() + entry.pause;
+                if let Ok(answer) = answer {
+                    entry.answer = Some(Arc::new(answer));
+                }
+            }
+            drop(state);
+            self.answered.notify_all();
+        }
+    }
+
+    /// Whom to ask next, once it is time; `None` at the end.
+    fn next(&self) -> Option<(Life, Address)> {
+        let mut state = self.state();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let first = state.monitors.iter().min_by_key(|(_, entry)| entry.due);
+            let now = Instant::now();
+            let wait = match first {
+                Some((life, entry)) if entry.due <= now => {
+                    return Some((*life, entry.address.clone()));
+                }
+                Some((_, entry)) => entry.due - now,
+                None => PAUSE_MAX,
+            };
+            let waited = self.changed.wait_timeout(state, wait);
+            state = waited.expect("no panic while held").0;
+        }
+    }
+}
+
+fn answer_of(qemu: &mut dyn Monitor) -> Result<Answer, QmpError> {
+    let state = qmp::status(qemu)?.status;
+    let name = qmp::name(qemu)?;
+    let uuid = qmp::uuid(qemu)?;
+    let mut drives = Vec::new();
+    for drive in qmp::drives(qemu)?.into_iter().take(KINDS_MAX) {
+        let kind = match &drive.qdev {
+            Some(qdev) => kind_of(qemu, qdev)?,
+            None => None,
+        };
+        drives.push((drive, kind));
+    }
+    Ok(Answer {
+        state: Some(state).filter(|state| !state.is_empty()),
+        name,
+        uuid,
+        drives,
+    })
+}
+
+/// What device is at this path of the object tree, as `scsi-hd`.
+fn kind_of(qemu: &mut dyn Monitor, qdev: &str) -> Result<Option<String>, QmpError> {
+    // A path ends in the part of a virtio device that QEMU's block layer knows.
+    let arguments = json!({"path": qdev, "property": "type"});
+    match qemu.execute("qom-get", arguments) {
+        Ok(Value::String(kind)) => Ok(Some(kind)),
+        Ok(_) => Ok(None),
+        // Unplugged in between.
+        Err(error) if error.is_refusal() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
