@@ -1,26 +1,33 @@
 //! What the live tap costs per I/O, in each of its modes, beside no probe and beside empty
 //! programs.
 //!
-//! `cargo run --release -p weir-tap --example tap_cost -- [--rounds N] [--seconds S] [--modes a,b] [--stats]`
+//! `cargo run --release -p weir-tap --example tap_cost -- [--rounds N] [--seconds S] [--modes a,b] [--stats]
+//! [--owners]`
 //!
 //! A loop device on memory is kept busy by fio (4 KiB random reads, one in a hundred 8 KiB, 32 at a
 //! time). The modes take turns, so that a noisy neighbour hits all alike; rates are medians, costs
 //! the least of the rounds. `--stats` takes the kernel's run time of the programs instead, which
 //! slows them down by itself: the rates of such a run mean nothing, and those of a run without it
-//! are the ones to compare.
+//! are the ones to compare. `--owners` adds to each mode its cost with the columns vm, vdisk and
+//! vsector, on a host of 50 VMs with two disks each that lie in 1,000 pieces; the load is that of one
+//! of them.
 
 #[allow(dead_code)] // the live tests use more of it
 #[path = "../tests/live/disk.rs"]
 mod disk;
 
+use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disk::LoopDisk;
 use weir_model::event::{io_schema, iostream_schema};
+use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
 use weir_model::{Clause, Demand, KernelField, Predicate, Symbol, Test};
 use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
+use weir_tap::inventory::{LaidDisk, Layout, Look, Piece, Snapshot, Watch};
 use weir_tap::{Said, Tap};
 
 /// A mode: its name, the stream, its columns (all, if none are named) and the selection.
@@ -68,6 +75,17 @@ fn number(field: KernelField, low: i64, high: i64) -> Test {
     Test::Between { field, low, high }
 }
 
+/// What `--owners` adds to a mode.
+const OWNERS: &[&str] = &["vm", "vdisk", "vsector"];
+
+/// VMs of the host that `--owners` pretends, their disks, and the pieces of each.
+const VMS: u32 = 50;
+const DISKS: u32 = 2;
+const PIECES: u64 = 1_000;
+
+/// A mode, and whether it tells whose requests are.
+type Case = (&'static Mode, bool);
+
 /// One round of one mode.
 #[derive(Clone, Default)]
 struct Round {
@@ -97,29 +115,39 @@ fn main() {
     let chosen = |m: &&Mode| {
         only.is_empty() || ["none", "empty"].contains(&m.0) || only.iter().any(|o| m.0.contains(o))
     };
-    let modes: Vec<&Mode> = MODES.iter().filter(chosen).collect();
+    let owners = args.iter().any(|a| a == "--owners");
+    let modes = MODES.iter().filter(chosen);
+    let cases = |mode: &'static Mode| {
+        let with_owners = owners && !mode.1.is_empty();
+        [Some((mode, false)), with_owners.then_some((mode, true))]
+    };
+    let modes: Vec<Case> = modes.flat_map(cases).flatten().collect();
     let mut results = vec![Vec::new(); modes.len()];
-    measure(&MODES[0], &disk, 1);
+    measure((&MODES[0], false), &disk, 1);
     for _ in 0..rounds {
         for (mode, results) in modes.iter().zip(&mut results) {
-            results.push(measure(mode, &disk, seconds));
+            results.push(measure(*mode, &disk, seconds));
         }
     }
     print(&modes, &results, statistics.is_some());
 }
 
-fn print(modes: &[&Mode], results: &[Vec<Round>], with_statistics: bool) {
+fn print(modes: &[Case], results: &[Vec<Round>], with_statistics: bool) {
     println!(
         "{:<24} {:>9} {:>6} {:>12} {:>12} {:>9} {:>6}",
         "mode", "IOPS", "ratio", "program ns", "consumer ns", "rows/I/O", "lost"
     );
     let base = median(&results[0], |r| r.iops);
-    for (mode, rounds) in modes.iter().zip(results) {
+    for ((mode, with_owners), rounds) in modes.iter().zip(results) {
         let iops = median(rounds, |r| r.iops);
         let program = least(rounds, |r| above_empty(r, &results[1]));
         println!(
             "{:<24} {:>9.0} {:>6.3} {:>12} {:>12.1} {:>9.3} {:>6}",
-            mode.0,
+            if *with_owners {
+                "  and whose it is"
+            } else {
+                mode.0
+            },
             iops,
             iops / base,
             if with_statistics {
@@ -158,7 +186,7 @@ fn least(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
     rounds.iter().map(of).fold(f64::INFINITY, f64::min)
 }
 
-fn measure(mode: &Mode, disk: &LoopDisk, seconds: u64) -> Round {
+fn measure((mode, with_owners): Case, disk: &LoopDisk, seconds: u64) -> Round {
     match mode.0 {
         "none" => with_fio(disk, seconds, |_| ()),
         "empty" => {
@@ -170,7 +198,7 @@ fn measure(mode: &Mode, disk: &LoopDisk, seconds: u64) -> Round {
             }
         }
         _ => {
-            let mut tap = open(mode, disk);
+            let mut tap = open(mode, with_owners, disk);
             let (mut rows, mut consumer) = (0, 0);
             let round = with_fio(disk, seconds, |fio| {
                 (rows, consumer) = consume(&mut tap, fio)
@@ -189,7 +217,7 @@ fn measure(mode: &Mode, disk: &LoopDisk, seconds: u64) -> Round {
     }
 }
 
-fn open(mode: &Mode, disk: &LoopDisk) -> BlockTap {
+fn open(mode: &Mode, with_owners: bool, disk: &LoopDisk) -> BlockTap {
     let (_, stream, columns, tests) = mode;
     let schema = if *stream == "IOstream" {
         iostream_schema()
@@ -200,7 +228,9 @@ fn open(mode: &Mode, disk: &LoopDisk) -> BlockTap {
     let columns = if columns.is_empty() {
         all.collect()
     } else {
-        columns.iter().map(|c| schema.index(c)).collect()
+        let owners = OWNERS.iter().filter(|_| with_owners);
+        let columns = columns.iter().chain(owners);
+        columns.map(|c| schema.index(c)).collect()
     };
     let demand = Demand {
         stream: (*stream).into(),
@@ -211,9 +241,87 @@ fn open(mode: &Mode, disk: &LoopDisk) -> BlockTap {
     };
     let options = LiveOptions {
         devices: ebpf::DeviceChoice::Named(vec![disk.path().into()]),
+        inventory: with_owners.then(|| pretended(disk)),
         ..LiveOptions::default()
     };
     ebpf::open(&[demand], &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// An inventory in which every process that is asked for is the first VM. Its disks have all of the
+/// device, in turns; those of the others lie behind its end.
+fn pretended(disk: &LoopDisk) -> Arc<Watch> {
+    let dev = fs::read_to_string(disk.sysfs().join("dev")).expect("a device has a number");
+    let (major, minor) = dev.trim().split_once(':').expect("major and minor");
+    let number = |n: &str| n.parse::<u32>().expect("a number");
+    let device = number(major) << 20 | number(minor);
+    let size = fs::read_to_string(disk.sysfs().join("size")).expect("a device has a size");
+    let sectors: u64 = size.trim().parse().expect("a number");
+    let length = sectors / (u64::from(DISKS) * PIECES);
+    let laid = |vm: u32, disk: u32| {
+        let piece = |i: u64| Piece {
+            device,
+            sector: u64::from(vm) * sectors + (i * u64::from(DISKS) + u64::from(disk)) * length,
+            sectors: length,
+            vsector: Some((PIECES - 1 - i) * length),
+            shared: false,
+        };
+        let pieces = (0..PIECES).map(piece).collect();
+        LaidDisk {
+            disk: disk_row(vm, disk),
+            vm,
+            layout: Arc::new(Layout { pieces }),
+        }
+    };
+    let all = (0..VMS).flat_map(|vm| (0..DISKS).map(move |disk| laid(vm, disk)));
+    let mut snapshot = Snapshot {
+        vms: (0..VMS).map(vm_row).collect(),
+        disks: all.collect(),
+        pids: (1..VMS).map(|vm| (u32::MAX - vm, vm)).collect(),
+        ..Snapshot::default()
+    };
+    let watch = Watch::by(Duration::from_secs(1), move |asked: &[Look]| {
+        for look in asked {
+            if let Look::Pid(pid) = look {
+                snapshot.pids.insert(*pid, 0);
+            }
+        }
+        Some(snapshot.clone())
+    });
+    watch.unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn vm_row(vm: u32) -> Vm {
+    Vm {
+        name: Symbol::new(&format!("vm-{vm}")),
+        uuid: None,
+        kind: VmKind::Qemu,
+        origin: Symbol::new("benchmark"),
+        state: None,
+        pid: None,
+        cgroup: None,
+        vcpus: None,
+        memory_bytes: None,
+        started: None,
+    }
+}
+
+fn disk_row(vm: u32, disk: u32) -> Disk {
+    Disk {
+        vm: Symbol::new(&format!("vm-{vm}")),
+        vdisk: Symbol::new(&format!("/dev/vd{disk}")),
+        image: None,
+        pdisk: None,
+        format: None,
+        bus: None,
+        device: None,
+        node: None,
+        aio: None,
+        direct: None,
+        read_only: None,
+        bytes: None,
+        found_by: FoundBy::Extents,
+        origin: Symbol::new("benchmark"),
+    }
 }
 
 /// Takes rows until fio has ended: how many there were, and the processor time it took.

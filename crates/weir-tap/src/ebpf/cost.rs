@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_rs::libbpf_sys::{self, bpf_prog_info};
 use weir_model::Nanos;
 
-use super::layout::Config;
+use super::layout::{self, Config};
 use super::needs::Needs;
 use super::programs::{Probe, Programs, Sizes};
 use super::tap::LiveOptions;
@@ -96,7 +96,7 @@ impl EmptyPrograms {
             empty("empty_issue", "block_rq_issue"),
             empty("empty_complete", "block_rq_complete"),
         ];
-        let sizes = Sizes::new(&LiveOptions::default(), false)?;
+        let sizes = Sizes::new(&LiveOptions::default(), layout::RECORD_BYTES)?;
         let config = Config::new(&Needs::of(&[], false)?, &sizes, true, false);
         let mut programs = Programs::load(&probes, &config, &sizes)?;
         programs.attach()?;

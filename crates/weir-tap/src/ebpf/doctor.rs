@@ -11,7 +11,7 @@ use weir_model::{Demand, Predicate};
 use super::cgroups::Root;
 use super::completeness::counts_io;
 use super::devices::{DeviceChoice, Devices, read_text};
-use super::layout::Config;
+use super::layout::{self, Config};
 use super::needs::Needs;
 use super::programs::{self, Probe, Programs, Sizes};
 use super::tap::{LiveOptions, open};
@@ -213,7 +213,7 @@ fn loads(options: &LiveOptions) -> Fact {
         let needs = Needs::of(&[everything()], true)?;
         let kernel_has = programs::tracepoints()?;
         let has = |name: &str| kernel_has(name) && !options.without.iter().any(|w| w == name);
-        let sizes = Sizes::new(options, needs.wide())?;
+        let sizes = Sizes::new(options, needs.record_bytes())?;
         let config = Config::new(&needs, &sizes, has(programs::START.tracepoint), true);
         let probes = programs::probes(&needs, &has, true);
         Programs::load(&probes, &config, &sizes).map(|p| p.probes.len())
@@ -270,14 +270,14 @@ fn trial(options: &LiveOptions) -> Fact {
 
 fn memory(options: &LiveOptions) -> Fact {
     const NAME: &str = "memory";
-    let Ok(sizes) = Sizes::new(options, true) else {
+    let Ok(sizes) = Sizes::new(options, layout::NAMED_RECORD_BYTES) else {
         return ok(NAME, "the number of processors is not known").but(
             Status::Missing,
             "there is no live tap",
             "mount /sys",
         );
     };
-    let needed = sizes.bytes(true);
+    let needed = sizes.bytes();
     let limit = memory_limit();
     let limited = limit.map_or("no limit".into(), |l| format!("limit {} MiB", l >> 20));
     let fact = ok(

@@ -7,8 +7,11 @@ use super::programs::Sizes;
 /// Bytes of a record without its submitter.
 pub const RECORD_BYTES: usize = 64;
 
-/// Bytes of a record with its submitter.
-pub const WIDE_RECORD_BYTES: usize = 96;
+/// Bytes of a record with its submitter's process and cgroup.
+pub const WIDE_RECORD_BYTES: usize = 80;
+
+/// Bytes of a record with its submitter's name as well.
+pub const NAMED_RECORD_BYTES: usize = 96;
 
 /// Bytes of `struct lane`: the head in one cache line, the tail in the next.
 pub const LANE_BYTES: usize = 128;
@@ -181,6 +184,8 @@ pub struct Config {
     pub track: u8,
     /// Keep it from insertion on.
     pub start: u8,
+    /// Issues are seen.
+    pub issue: u8,
     /// `block_rq_insert` stands in for `block_io_start`.
     pub insert_only: u8,
     /// Records say who submitted.
@@ -201,8 +206,6 @@ pub struct Config {
     pub ordered: u8,
     /// Tell kernel threads from processes.
     pub kernel: u8,
-    /// Nothing.
-    pub spare: [u8; 1],
 }
 
 const _: () = assert!(size_of::<Clause>() == 152, "struct clause of tap.h");
@@ -268,6 +271,7 @@ impl Config {
             kinds: [kind::REQUEST, kind::RESPONSE, kind::ERROR].map(wants),
             track: needs.track.into(),
             start: needs.start.into(),
+            issue: needs.sees_issue(has_start).into(),
             insert_only: (!has_start).into(),
             wide: needs.wide().into(),
             cgroup: (columns.cgroup || columns.owner || needs.cgroups()).into(),
@@ -278,7 +282,6 @@ impl Config {
             flags: columns.flags.into(),
             ordered: cfg!(any(target_arch = "x86", target_arch = "x86_64")).into(),
             kernel: columns.owner.into(),
-            spare: [0; 1],
         }
     }
 
@@ -303,6 +306,7 @@ impl Config {
         out.extend([
             self.track,
             self.start,
+            self.issue,
             self.insert_only,
             self.wide,
             self.cgroup,
@@ -314,7 +318,6 @@ impl Config {
             self.ordered,
             self.kernel,
         ]);
-        out.extend(self.spare);
         assert_eq!(out.len(), size_of::<Config>(), "every field is written");
         out
     }
@@ -329,7 +332,8 @@ pub struct Record {
     pub request: u64,
     /// First sector; [`UNKNOWN`] for a flush.
     pub sector: u64,
-    /// Insert to issue; of a flush, which is not issued, insert to complete. [`UNKNOWN`] without.
+    /// Insert to issue; of a response whose issue was not seen, insert to complete. [`UNKNOWN`]
+    /// without.
     pub wait_ns: u64,
     /// Issue to complete; [`UNKNOWN`] without.
     pub service_ns: u64,
@@ -385,12 +389,16 @@ impl Record {
 }
 
 impl Submitter {
-    /// The submitter in the words of a wide record.
-    pub fn decode(word: impl Fn(usize) -> u64) -> Submitter {
+    /// The submitter in the words of a record that has one.
+    pub fn decode(words: usize, word: impl Fn(usize) -> u64) -> Submitter {
+        let named = words * 8 == NAMED_RECORD_BYTES;
         Submitter {
             cgroup: word(8),
-            comm: [word(9), word(10)],
-            pid: word(11) as u32,
+            pid: word(9) as u32,
+            comm: match named {
+                true => [word(10), word(11)],
+                false => [0; 2],
+            },
         }
     }
 }

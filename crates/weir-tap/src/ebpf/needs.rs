@@ -4,7 +4,7 @@
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Demand, Schema, Symbol};
 
-use super::layout::{kind, test};
+use super::layout::{self, kind, test};
 use super::selection::{self, Clause, KINDS_ALL, KINDS_FINISHED};
 use crate::{RECORDING, TapError};
 
@@ -34,6 +34,8 @@ pub struct Needs {
     pub track: bool,
     /// The entry begins at insertion: for wait, latency and the submitter.
     pub start: bool,
+    /// Issues are seen: for requests, wait, service and the processor.
+    pub issue: bool,
     /// Flushes without data are told when they are submitted.
     pub flush_start: bool,
     /// Columns that cost something to fill.
@@ -177,6 +179,7 @@ impl Needs {
             columns.wait || columns.latency || tests & (test::WAIT | test::LATENCY) != 0;
         let start = kinds != 0 && (submitter || from_insertion || columns.flags);
         let from_issue = columns.service || columns.cpu || tests & test::SERVICE != 0;
+        let waits = columns.wait || tests & test::WAIT != 0;
         let flushes = |c: &Clause| {
             let op = 1 << weir_model::Op::Flush as u8;
             c.kinds & 1 << kind::REQUEST != 0 && c.raw.ops & op != 0
@@ -187,6 +190,7 @@ impl Needs {
             kinds,
             track: start || (finished && (requests || from_issue)),
             start,
+            issue: requests || (finished && (from_issue || waits)),
             flush_start: clauses.iter().any(flushes),
             columns,
             clauses,
@@ -197,6 +201,21 @@ impl Needs {
     pub fn flows(&self) -> bool {
         let c = &self.columns;
         c.req_id || c.in_flight || c.seek
+    }
+
+    /// Whether issues are seen. Without the tracepoint that tells when a request starts, some are
+    /// inserted unseen.
+    pub fn sees_issue(&self, has_start: bool) -> bool {
+        self.issue || (self.start && !has_start)
+    }
+
+    /// Bytes of a record, which says no more of who submitted than anybody asked for.
+    pub fn record_bytes(&self) -> usize {
+        match self.wide() {
+            _ if self.columns.comm || self.tests(test::COMM) => layout::NAMED_RECORD_BYTES,
+            true => layout::WIDE_RECORD_BYTES,
+            false => layout::RECORD_BYTES,
+        }
     }
 
     /// Whether records must say who submitted.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::clock;
 use super::layout::{self, Record, Submitter};
-use super::programs::{Programs, Sizes, record_bytes};
+use super::programs::{Programs, Sizes};
 
 /// A program takes less time than this from its stamp to its record, unless the processor is taken
 /// away from it just then.
@@ -35,12 +35,12 @@ pub struct Lanes {
 
 impl Lanes {
     /// Rings of which nothing was read.
-    pub fn new(sizes: &Sizes, wide: bool) -> Lanes {
+    pub fn new(sizes: &Sizes) -> Lanes {
         Lanes {
             tails: vec![0; sizes.processors as usize],
             slots: u64::from(sizes.lane_slots),
-            words: record_bytes(wide) / 8,
-            wide,
+            words: sizes.record_bytes / 8,
+            wide: sizes.record_bytes > layout::RECORD_BYTES,
             records: Vec::new(),
             submitters: Vec::new(),
             order: Vec::new(),
@@ -123,7 +123,7 @@ impl Lanes {
             let word = |i: usize| words[i].load(Ordering::Relaxed);
             self.records.push(Record::decode(word));
             if self.wide {
-                self.submitters.push(Submitter::decode(word));
+                self.submitters.push(Submitter::decode(self.words, word));
             }
             tail += 1;
         }
@@ -156,12 +156,17 @@ impl Lanes {
 
     /// Keeps only what is not settled.
     fn forget(&mut self) {
+        // Few are kept; the room of the others is used again, which is cheaper than new memory.
         let kept = &self.order[self.settled..];
         let records = kept.iter().map(|(_, at)| self.records[*at as usize]);
-        self.records = records.collect();
+        let records: Vec<Record> = records.collect();
+        self.records.clear();
+        self.records.extend(records);
         if self.wide {
             let submitters = kept.iter().map(|(_, at)| self.submitters[*at as usize]);
-            self.submitters = submitters.collect();
+            let submitters: Vec<Submitter> = submitters.collect();
+            self.submitters.clear();
+            self.submitters.extend(submitters);
         }
         self.order.clear();
         self.settled = 0;

@@ -111,6 +111,8 @@ pub const BIO_COMPLETE: Probe = Probe {
 pub struct Sizes {
     /// Processors that may ever be on line.
     pub processors: u32,
+    /// Bytes of a record.
+    pub record_bytes: usize,
     /// Records per processor, a power of two.
     pub lane_slots: u32,
     /// Buckets of the table of requests in flight, a power of two.
@@ -135,18 +137,19 @@ impl Sizes {
     ///
     /// # Errors
     /// When the number of processors cannot be found.
-    pub fn new(options: &LiveOptions, wide: bool) -> Result<Sizes, TapError> {
+    pub fn new(options: &LiveOptions, record_bytes: usize) -> Result<Sizes, TapError> {
         let processors =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;
         let (least, most) = LANE_BYTES_RANGE;
         let lane_bytes = (options.ring_bytes / processors).clamp(least, most);
-        let slots = (lane_bytes / record_bytes(wide)).max(1);
+        let slots = (lane_bytes / record_bytes).max(1);
         let buckets = options
             .requests_max
             .div_ceil(layout::WAYS)
             .clamp(1, 1 << 20);
         Ok(Sizes {
             processors: processors as u32,
+            record_bytes,
             lane_slots: 1 << slots.ilog2(),
             buckets: buckets.next_power_of_two() as u32,
             device_rows: DEVICE_ROWS,
@@ -155,8 +158,8 @@ impl Sizes {
     }
 
     /// Bytes of all tables.
-    pub fn bytes(&self, wide: bool) -> u64 {
-        let lane = self.lane_slots as usize * record_bytes(wide) + layout::LANE_BYTES;
+    pub fn bytes(&self) -> u64 {
+        let lane = self.lane_slots as usize * self.record_bytes + layout::LANE_BYTES;
         let counters = self.device_rows as usize * layout::COUNTS_BYTES;
         let bucket = layout::BUCKET_BYTES + layout::WAYS * layout::ENTRY_BYTES;
         let known = 2 * self.known as usize * layout::KNOWN_BYTES;
@@ -208,10 +211,8 @@ impl Programs {
             let wanted = probes.iter().any(|p| program.name() == p.program);
             OpenProgramMut::set_autoload(&mut program, wanted);
         }
-        let wide = config.wide != 0;
         size_tables(&mut object, config, sizes).map_err(|e| refused("a table", &e))?;
         let object = object.load().map_err(|e| refused("the programs", &e))?;
-        let record_bytes = record_bytes(wide);
         let records = (sizes.processors * sizes.lane_slots) as usize;
         let known = sizes.known as usize;
         let counters = (sizes.processors * sizes.device_rows) as usize;
@@ -224,7 +225,7 @@ impl Programs {
             Shared::map(table.as_fd(), bytes, values).map_err(|e| no_memory(name, &e))
         };
         Ok(Programs {
-            records: map("records", record_bytes, records)?,
+            records: map("records", sizes.record_bytes, records)?,
             lanes: map("lanes", layout::LANE_BYTES, sizes.processors as usize)?,
             buckets: map("buckets", layout::BUCKET_BYTES, buckets)?,
             entries: map("entries", layout::ENTRY_BYTES, buckets * layout::WAYS)?,
@@ -265,20 +266,10 @@ impl Programs {
     }
 }
 
-/// Bytes of one record.
-pub fn record_bytes(wide: bool) -> usize {
-    if wide {
-        layout::WIDE_RECORD_BYTES
-    } else {
-        layout::RECORD_BYTES
-    }
-}
-
 /// The probes that `needs` calls for. `has` says which tracepoints this kernel has; `bios` whether
 /// a wanted device has no requests.
 pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Probe> {
     let mut probes = Vec::new();
-    let requests = needs.kinds & 1 << layout::kind::REQUEST != 0;
     let finished = needs.kinds & super::selection::KINDS_FINISHED != 0;
     if needs.kinds == 0 {
         return probes;
@@ -290,7 +281,7 @@ pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Prob
     } else if needs.start {
         probes.push(INSERT);
     }
-    if requests || needs.track {
+    if needs.sees_issue(has(START.tracepoint)) {
         probes.extend([ISSUE, REQUEUE]);
     }
     if needs.start {
@@ -346,7 +337,7 @@ fn size_tables(object: &mut OpenObject, config: &Config, sizes: &Sizes) -> libbp
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
             "records" => {
-                map.set_value_size(record_bytes(config.wide != 0) as u32)?;
+                map.set_value_size(sizes.record_bytes as u32)?;
                 sizes.processors * sizes.lane_slots
             }
             "lanes" => sizes.processors,

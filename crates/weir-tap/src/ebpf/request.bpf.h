@@ -49,11 +49,13 @@ static __always_inline void keep(struct entry *e, const struct io *io, bool is_o
 	e->state = io->state;
 	e->changed = 0;
 	e->odd = is_odd;
-	if (config.wide) {
+	if (config.pid)
+		e->pid = io->pid;
+	if (config.cgroup)
 		e->cgroup = io->cgroup;
+	if (config.comm) {
 		e->comm[0] = io->comm[0];
 		e->comm[1] = io->comm[1];
-		e->pid = io->pid;
 	}
 }
 
@@ -72,11 +74,13 @@ static __always_inline void recall(struct io *io, const struct entry *e)
 	io->flags = e->flags;
 	io->clauses = e->clauses;
 	io->state = e->state;
-	if (config.wide) {
+	if (config.pid)
+		io->pid = e->pid;
+	if (config.cgroup)
 		io->cgroup = e->cgroup;
+	if (config.comm) {
 		io->comm[0] = e->comm[0];
 		io->comm[1] = e->comm[1];
-		io->pid = e->pid;
 	}
 }
 
@@ -355,9 +359,11 @@ static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const stru
 	r->narrow.cpu = io->cpu;
 	if (config.wide) {
 		r->cgroup = io->cgroup;
+		r->pid = io->pid;
+	}
+	if (config.comm) {
 		r->comm[0] = io->comm[0];
 		r->comm[1] = io->comm[1];
-		r->pid = io->pid;
 	}
 	commit(r, position);
 }

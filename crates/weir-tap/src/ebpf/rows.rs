@@ -352,7 +352,8 @@ fn host_name() -> Option<Symbol> {
 pub fn times(record: &Record) -> (Option<Nanos>, Option<Nanos>, Option<Nanos>) {
     let known = |value: u64| (value != UNKNOWN).then_some(value as i64);
     let (wait, service) = (known(record.wait_ns), known(record.service_ns));
-    if usize::from(record.op) == Op::Flush as usize && service.is_none() {
+    if record.kind != kind::REQUEST && service.is_none() {
+        // Of a flush, or where nobody asks when requests are issued.
         return (None, None, wait);
     }
     (wait, service, wait.zip(service).map(|(w, s)| w + s))

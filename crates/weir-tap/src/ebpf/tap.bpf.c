@@ -275,7 +275,7 @@ static __always_inline void finish(__u32 cpu, __u64 request, struct io *io)
 		io->clauses &= passing(io, TIMES);
 		if (!io->clauses)
 			return;
-		if (io->op == OP_FLUSH)
+		if (io->service_ns == UNKNOWN)
 			io->wait_ns = io->latency_ns;
 	}
 	tell(cpu, kind, request, io, now);
@@ -352,9 +352,10 @@ int on_complete(__u64 *ctx)
 		e = find(request);
 	/*
 	 * An entry of another request that used the same structure before: its end was not seen. After
-	 * a part, or at the end of a flush sequence, the sector has moved and says nothing.
+	 * a part, or at the end of a flush sequence, the sector has moved and says nothing. So it does
+	 * if merging may have moved it unseen; but then every request is seen to start.
 	 */
-	if (e && v.bytes && !e->changed && unlikely(e->sector != v.sector)) {
+	if (config.issue && e && v.bytes && !e->changed && unlikely(e->sector != v.sector)) {
 		COUNT(bpf_get_smp_processor_id(), e->index, overtaken);
 		release(request, e);
 		e = NULL;
@@ -362,12 +363,26 @@ int on_complete(__u64 *ctx)
 	if (!e)
 		return complete_unknown(v, request, status, last);
 	if (unlikely(!last)) {
+		if (!config.issue && !e->changed && e->state == STARTED) {
+			e->sector = v.sector;
+			e->bytes = v.bytes;
+			e->merges = merges_of(&v);
+		}
 		e->changed |= CHANGED;
 		if (!e->status)
 			e->status = status;
 		return 0;
 	}
 	recall(&io, e);
+	if (!config.issue && io.state == STARTED) {
+		/* Merging may have made it larger since. */
+		if (!e->changed) {
+			io.sector = v.sector;
+			io.bytes = v.bytes;
+			io.merges = merges_of(&v);
+		}
+		io.clauses &= passing(&io, TEST_SECTORS | TEST_SECTOR);
+	}
 	if (!io.status)
 		io.status = status;
 	cpu = bpf_get_smp_processor_id();

@@ -43,7 +43,7 @@ struct record {
 	__u64 ts_ns;		/* CLOCK_MONOTONIC */
 	__u64 request;		/* names the request while it is in flight */
 	__u64 sector;		/* UNKNOWN for a flush */
-	__u64 wait_ns;		/* insert to issue; a flush, which is not issued: insert to complete */
+	__u64 wait_ns;		/* insert to issue; a response whose issue was not seen: insert to complete */
 	__u64 service_ns;	/* issue to complete */
 	__u32 bytes;
 	__u32 device;		/* dev_t as the kernel keeps it: major << 20 | minor */
@@ -59,9 +59,9 @@ _Static_assert(sizeof(struct record) == 64, "struct record");
 struct wide_record {
 	struct record narrow;
 	__u64 cgroup;		/* id of the cgroup that owns the first bio, 0 if unknown */
-	__u64 comm[2];		/* command name, 0 if unknown */
 	__u32 pid;		/* thread group, 0 if unknown */
 	__u32 spare;
+	__u64 comm[2];		/* command name, 0 if unknown; left out if no query needs it */
 };
 _Static_assert(sizeof(struct wide_record) == 96, "struct wide_record");
 
@@ -105,12 +105,10 @@ struct entry {
 	__u8 odd;		/* opened when a part of the request was done: its beginning is unknown */
 	__u64 odd_ns;		/* when it was opened so */
 	__u32 way;		/* of its bucket */
-	__u32 spare;
+	__u32 pid;
 	__u64 cgroup;
 	__u64 comm[2];
-	__u32 pid;
-	__u32 spare2;
-	__u64 spare3[4];
+	__u64 spare[5];
 };
 _Static_assert(sizeof(struct entry) == 128, "struct entry");
 
@@ -194,6 +192,7 @@ struct config {
 	__u8 kinds[KINDS];	/* clauses that want this kind */
 	__u8 track;		/* keep an entry for each request from issue to completion */
 	__u8 start;		/* from insertion, with times and submitter; else flushes only */
+	__u8 issue;		/* issues are seen; else what was merged shows at completion */
 	__u8 insert_only;	/* block_io_start is missing, block_rq_insert stands in */
 	__u8 wide;
 	__u8 cgroup;
@@ -204,7 +203,6 @@ struct config {
 	__u8 flags;
 	__u8 ordered;		/* plain stores become visible in order (x86) */
 	__u8 kernel;		/* tell kernel threads from processes */
-	__u8 spare[1];
 };
 _Static_assert(sizeof(struct config) == 648, "struct config");
 

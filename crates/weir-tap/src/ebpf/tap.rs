@@ -132,7 +132,7 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
         });
     }
     let needs = Needs::of(demands, options.inventory.is_some())?;
-    let sizes = Sizes::new(options, needs.wide())?;
+    let sizes = Sizes::new(options, needs.record_bytes())?;
     let devices = Devices::new(
         options.devices.clone(),
         needs.clauses.clone(),
@@ -198,7 +198,7 @@ impl BlockTap {
         );
         let programs = Programs::load(&probes, &config, &sizes)?;
         let mut live = Live {
-            lanes: Lanes::new(&sizes, config.wide != 0),
+            lanes: Lanes::new(&sizes),
             known_devices: Known::default(),
             known_cgroups: Known::default(),
             programs,

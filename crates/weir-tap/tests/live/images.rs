@@ -245,6 +245,39 @@ pub fn write_lazily(path: &Path, from_bytes: u64, content: &[u8]) {
     file.write_all(content).unwrap();
 }
 
+/// Two partitions of 20 MiB on a device, taken away at the end: the kernel keeps those of a loop
+/// device that is gone.
+pub struct Partitions(String);
+
+impl Partitions {
+    /// Where the second one begins.
+    pub const SECOND: i64 = 43_008;
+
+    /// On `device`, which holds nothing else.
+    pub fn new(device: &str) -> Result<Partitions, String> {
+        let made = Partitions(device.to_owned());
+        for (number, start) in [("1", "2048"), ("2", &Partitions::SECOND.to_string())] {
+            run("addpart", &[device, number, start, "40960"])?;
+        }
+        Ok(made)
+    }
+
+    /// The second one.
+    pub fn second(&self) -> String {
+        format!("{}p2", self.0)
+    }
+}
+
+impl Drop for Partitions {
+    fn drop(&mut self) {
+        for number in ["1", "2"] {
+            if let Err(error) = run("delpart", &[&self.0, number]) {
+                eprintln!("cleaning up: {error}");
+            }
+        }
+    }
+}
+
 /// A loop device on a file, taken away at the end.
 pub struct Upper(pub String);
 

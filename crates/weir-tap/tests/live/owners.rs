@@ -2,15 +2,14 @@
 //! sector of an image says which it is, so that what the tap says is held against the device itself.
 
 use std::fs;
-use std::process::Command;
 
 use weir_model::Value;
 use weir_tap::inventory::Image;
 
 use crate::disk::run;
 use crate::images::{
-    Fake, Images, Upper, copy_direct, fio_as, forget_cached, forget_cached_file, raw, stamp_at,
-    with_inventory, write_lazily, write_stamped,
+    Fake, Images, Partitions, Upper, copy_direct, fio_as, forget_cached, forget_cached_file, raw,
+    stamp_at, with_inventory, write_lazily, write_stamped,
 };
 use crate::load::DiskStats;
 use crate::watch::{Rows, Seen, Watch, demand};
@@ -342,18 +341,14 @@ fn a_partition_is_a_disk_and_a_flush_is_its_vms() {
     let Some(bench) = bench(TEST, 64) else {
         return;
     };
-    let table = "label: dos\nstart=2048, size=40960\nstart=43008, size=40960\n";
-    let script = format!(
-        "printf '{table}' | sfdisk -q {0} && partx -u {0}",
-        bench.disk.path()
-    );
-    let made = Command::new("sh").args(["-c", &script]).output().unwrap();
-    let second = format!("{}p2", bench.disk.path());
-    if !made.status.success() || fs::metadata(&second).is_err() {
-        let why = String::from_utf8_lossy(&made.stderr).into_owned();
-        skip::<()>(TEST, &format!("no partitions can be made: {why}"));
-        return;
-    }
+    let partitions = match Partitions::new(bench.disk.path()) {
+        Ok(partitions) => partitions,
+        Err(why) => {
+            skip::<()>(TEST, &why);
+            return;
+        }
+    };
+    let second = partitions.second();
     let vms = vec![vm("vm-a", "/dev/nvme0n1", &raw(&second))];
     let load =
         "--direct=1 --ioengine=psync --rw=randwrite --bs=4k --io_size=1m --size=16m --fsync=16";
@@ -364,7 +359,7 @@ fn a_partition_is_a_disk_and_a_flush_is_its_vms() {
     assert!(writes.len() >= 256);
     assert_eq!(own.texts("vdisk"), ["/dev/nvme0n1"]);
     for (sector, vsector) in writes.ints("sector").iter().zip(writes.ints("vsector")) {
-        assert_eq!(sector - 43008, vsector);
+        assert_eq!(sector - Partitions::SECOND, vsector);
     }
     let flushes = own.with("op", "f");
     assert!(flushes.len() > 8, "{} flushes", flushes.len());

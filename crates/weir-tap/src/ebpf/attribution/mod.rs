@@ -25,15 +25,30 @@ use super::cgroups::Cgroups;
 use super::layout::{Record, Submitter, UNKNOWN, flag};
 use crate::inventory::{Look, Watch};
 
-/// Whose a request is. The empty symbol stands for what is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Whose a request is. The empty symbol, and [`NO_SECTOR`], stand for what is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     vm: Symbol,
     vdisk: Symbol,
-    vsector: Option<u64>,
+    vsector: u64,
+}
+
+impl Default for Owner {
+    fn default() -> Owner {
+        Owner::of(Symbol::default())
+    }
 }
 
 impl Owner {
+    /// A VM, of whose disks nothing is known.
+    fn of(vm: Symbol) -> Owner {
+        Owner {
+            vm,
+            vdisk: Symbol::default(),
+            vsector: NO_SECTOR,
+        }
+    }
+
     /// The VM's name.
     pub fn vm(&self) -> Option<Symbol> {
         Some(self.vm).filter(|name| *name != Symbol::default())
@@ -46,7 +61,7 @@ impl Owner {
 
     /// The first sector on that disk.
     pub fn vsector(&self) -> Option<i64> {
-        self.vsector.map(|sector| sector as i64)
+        (self.vsector != NO_SECTOR).then_some(self.vsector as i64)
     }
 }
 
@@ -59,8 +74,8 @@ pub struct Attribution {
     recent: Box<[Recent; RECENT]>,
     /// Processes that were looked for and work for no VM.
     nobody: HashSet<u32>,
-    /// The VMs of cgroups whose paths are known.
-    cgroups: HashMap<u64, Option<u32>>,
+    /// Cgroups that were charged lately, by the low bits of their ids, and their VMs.
+    charged: Box<[Charged; RECENT]>,
     /// What the last records leave open.
     open: Open,
     pids_looked: Pause,
@@ -71,6 +86,13 @@ pub struct Attribution {
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     pid: u32,
+    vm: Option<u32>,
+}
+
+/// A cgroup and its VM.
+#[derive(Clone, Copy, Debug, Default)]
+struct Charged {
+    cgroup: u64,
     vm: Option<u32>,
 }
 
@@ -90,10 +112,10 @@ struct Pause {
     span: Duration,
 }
 
-/// Processes that are remembered by position.
+/// Processes, and cgroups, that are remembered by position.
 const RECENT: usize = 1 << 10;
 
-/// Most processes of no VM, and most cgroups, that are remembered.
+/// Most processes of no VM, and most places, that are remembered.
 const REMEMBERED_MAX: usize = 1 << 16;
 
 /// How many processes and devices one look asks for.
@@ -117,7 +139,7 @@ impl Attribution {
             owners,
             recent: Box::new([Recent::default(); RECENT]),
             nobody: HashSet::new(),
-            cgroups: HashMap::new(),
+            charged: Box::new([Charged::default(); RECENT]),
             open: Open::default(),
             pids_looked: Pause::new(),
             devices_looked: HashMap::new(),
@@ -159,7 +181,7 @@ impl Attribution {
             self.nobody.clear();
         }
         self.recent.fill(Recent::default());
-        self.cgroups.clear();
+        self.charged.fill(Charged::default());
         self.owners = Owners::new(snapshot, &self.owners);
     }
 
@@ -220,27 +242,20 @@ impl Attribution {
             return Owner {
                 vm: name,
                 vdisk: only.unwrap_or_default(),
-                vsector: None,
+                vsector: NO_SECTOR,
             };
         };
         let (spot, files) = self.owners.of_vm(vm, target);
         if spot == Spot::Nowhere && files {
             self.open.device(disk, Some(vm));
         }
-        self.at(spot).unwrap_or(Owner {
-            vm: name,
-            ..Owner::default()
-        })
+        self.at(spot).unwrap_or(Owner::of(name))
     }
 
     /// A kernel thread did it, on behalf of whom its place and its cgroup say.
     fn by_place(&mut self, record: &Record, target: Option<Target>, charged: Option<u32>) -> Owner {
-        let by_cgroup = Owner {
-            vm: charged
-                .and_then(|vm| self.owners.name(vm))
-                .unwrap_or_default(),
-            ..Owner::default()
-        };
+        let name = charged.and_then(|vm| self.owners.name(vm));
+        let by_cgroup = Owner::of(name.unwrap_or_default());
         let Some(target) = target else {
             return by_cgroup;
         };
@@ -272,7 +287,7 @@ impl Attribution {
         Some(Owner {
             vm: self.owners.name(vm)?,
             vdisk,
-            vsector: (vsector != NO_SECTOR).then_some(vsector),
+            vsector,
         })
     }
 
@@ -299,15 +314,13 @@ impl Attribution {
         if id == 0 || self.owners.snapshot.cgroups.is_empty() {
             return None;
         }
-        if let Some(vm) = self.cgroups.get(&id) {
-            return *vm;
+        let charged = &mut self.charged[id as usize % RECENT];
+        if charged.cgroup == id {
+            return charged.vm;
         }
         // An unknown path may be known in a moment.
         let vm = self.owners.vm_of_cgroup(cgroups.path(id)?);
-        if self.cgroups.len() >= REMEMBERED_MAX {
-            self.cgroups.clear();
-        }
-        self.cgroups.insert(id, vm);
+        *charged = Charged { cgroup: id, vm };
         vm
     }
 
