@@ -26,11 +26,13 @@ mod disk;
 mod guest;
 mod kit;
 pub mod plan;
+mod port;
 mod qmp;
 
 pub use counts::{Counts, disk_stats};
 pub use disk::Disk;
-pub use guest::{Done, Guest};
+pub use guest::Guest;
 pub use kit::Kit;
 pub use plan::Load;
+pub use port::{Done, Port, Socket};
 pub use qmp::Qmp;

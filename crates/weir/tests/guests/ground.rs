@@ -1,0 +1,182 @@
+//! The disks of three guests: every way of storing a disk, of doing its I/O and of showing it to the
+//! guest, and a load for each.
+
+use std::fs;
+
+use weir_guest::{Disk, Load};
+
+use crate::host::{Host, run};
+
+/// The size of each disk, MiB.
+pub const DISK: u64 = 16;
+
+/// How a disk is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// A whole device of the host.
+    Device,
+    /// A partition, several on one device.
+    Partition,
+    /// A raw image.
+    Raw,
+    /// A raw image through the host's page cache.
+    Buffered,
+    /// A qcow2 image, all of whose clusters are there.
+    Qcow2,
+    /// A qcow2 image that grows.
+    Growing,
+}
+
+/// A disk of a guest.
+pub struct Cell {
+    /// Its number among [`VMS`].
+    pub vm: usize,
+    /// As weir should call it.
+    pub vdisk: String,
+    pub store: Store,
+    /// The file or device.
+    pub path: String,
+    pub disk: Disk,
+    pub load: Load,
+}
+
+/// The ways QEMU does I/O; a guest has one each.
+pub const AIO: [&str; 3] = ["threads", "native", "io_uring"];
+
+/// The names of the guests.
+pub const VMS: [&str; 3] = ["web", "mail", "db"];
+
+/// Where the disks are: a device for one alone, one with partitions, one with images.
+pub struct Ground {
+    pub host: Host,
+    pub whole: String,
+    pub parted: String,
+    pub imaged: String,
+    mounted: String,
+    partitions: u32,
+}
+
+impl Ground {
+    /// The devices, with nothing on them.
+    pub fn new() -> Ground {
+        let mut host = Host::new(800);
+        let (whole, parted, imaged) = (host.device(DISK), host.device(96), host.device(400));
+        let mounted = host.file_system(&imaged);
+        Ground {
+            host,
+            whole,
+            parted,
+            imaged,
+            mounted,
+            partitions: 0,
+        }
+    }
+
+    /// All of them.
+    pub fn devices(&self) -> [&str; 3] {
+        [&self.whole, &self.parted, &self.imaged]
+    }
+
+    /// Makes what a disk is stored in.
+    fn make(&mut self, store: Store, name: &str) -> String {
+        let path = format!("{}/{name}", self.mounted);
+        match store {
+            Store::Device => return self.whole.clone(),
+            Store::Partition => {
+                self.partitions += 1;
+                let start = 1 + u64::from(self.partitions - 1) * DISK;
+                let device = self.parted.clone();
+                return self.host.partition(&device, self.partitions, start, DISK);
+            }
+            Store::Raw | Store::Buffered => fs::write(&path, content()).unwrap(),
+            Store::Qcow2 => {
+                let raw = self.host.path("content");
+                fs::write(&raw, content()).unwrap();
+                run("qemu-img", &["convert", "-O", "qcow2", &raw, &path]).unwrap();
+                fs::remove_file(raw).unwrap();
+            }
+            Store::Growing => {
+                let size = format!("{DISK}M");
+                run("qemu-img", &["create", "-q", "-f", "qcow2", &path, &size]).unwrap();
+            }
+        }
+        path
+    }
+
+    /// All that is written is on the devices.
+    pub fn settle(&self) {
+        run("sync", &["-f", &self.mounted]).unwrap();
+    }
+
+    /// The disks of all guests, with loads that all differ.
+    pub fn cells(&mut self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for (vm, aio) in AIO.into_iter().enumerate() {
+            let (mut blk, mut scsi) = (b'a'..=b'z', b'a'..=b'z');
+            let device = |vm| [Store::Device, Store::Partition][usize::from(vm > 0)];
+            let mut stores = vec![
+                (device(vm), false),
+                (Store::Partition, true),
+                (Store::Raw, false),
+                (Store::Raw, true),
+                (Store::Qcow2, false),
+                (Store::Qcow2, true),
+            ];
+            // QEMU has no native I/O through the page cache.
+            if aio != "native" {
+                stores.extend([(Store::Buffered, vm == 0), (Store::Growing, vm == 2)]);
+            }
+            for (store, is_scsi) in stores {
+                let letters = if is_scsi { &mut scsi } else { &mut blk };
+                let letter = char::from(letters.next().unwrap());
+                let number = cells.len() as u64;
+                let id = format!("d{number}");
+                let path = self.make(store, &format!("{id}.img"));
+                let mut disk = Disk::new(&id, &path).aio(aio);
+                if is_scsi {
+                    disk = disk.scsi();
+                }
+                match store {
+                    Store::Buffered => disk = disk.buffered(),
+                    Store::Qcow2 | Store::Growing => disk = disk.format("qcow2"),
+                    _ => {}
+                }
+                cells.push(Cell {
+                    vm,
+                    vdisk: format!("/dev/{}d{letter}", if is_scsi { 's' } else { 'v' }),
+                    store,
+                    path,
+                    disk,
+                    load: load(number, store),
+                });
+            }
+        }
+        cells
+    }
+}
+
+/// A load like no other: mix, size, number and depth all differ.
+fn load(number: u64, store: Store) -> Load {
+    let read = [70, 50, 30, 100, 10][number as usize % 5];
+    let on_device = matches!(store, Store::Device | Store::Partition);
+    Load {
+        read: if store == Store::Growing { 0 } else { read },
+        write: if store == Store::Growing {
+            1
+        } else {
+            100 - read
+        },
+        bytes: [4096, 8192, 16384, 4096][number as usize % 4],
+        count: 150 + 7 * number,
+        depth: [1, 4, 2][number as usize % 3],
+        seed: number + 1,
+        span: DISK << 20,
+        fsync: if on_device && read < 100 { 40 } else { 0 },
+        ..Load::on("")
+    }
+}
+
+/// What fills an image: no zeroes, so that each cluster of a qcow2 is there.
+fn content() -> Vec<u8> {
+    vec![0x11; (DISK << 20) as usize]
+}

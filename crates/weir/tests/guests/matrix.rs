@@ -1,0 +1,408 @@
+//! Every way of storing a disk, of doing its I/O and of showing it to the guest, in three guests at
+//! once: each request is attributed to the right VM, disk and sector, and the sums are those of the
+//! guests, of QEMU and of the host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use weir_guest::plan::Request;
+use weir_guest::{Counts, Done, Guest, Kit, Load};
+
+use crate::ground::{Cell, DISK, Ground, Store, VMS};
+use crate::host::{counts, extents, run};
+use crate::kit;
+use crate::places::{Places, adds_up, is_by_host, planned, sectors};
+use crate::watching::{Seen, Told, Watching};
+
+/// What the other side counts of a disk.
+struct Truth {
+    done: Done,
+    guest: Counts,
+    qemu: BTreeMap<&'static str, i64>,
+}
+
+#[test]
+fn each_request_belongs_to_its_vm_and_disk() {
+    let Some((kit, _turn)) = kit("each_request_belongs_to_its_vm_and_disk") else {
+        return;
+    };
+    let mut ground = Ground::new();
+    let mut cells = ground.cells();
+    // What is not written yet stays in the page cache, whoever asks to drop it.
+    ground.settle();
+    let mut guests = boot(&kit, &cells);
+    for cell in &mut cells {
+        let names = serials(&mut guests[cell.vm]);
+        cell.load.disk = format!("/dev/{}", names[cell.disk.id()]);
+        // Linux probes SCSI disks side by side, so their letters in the guest may be swapped; weir
+        // names them in the order of QEMU's command line.
+        if cell.vdisk.starts_with("/dev/vd") {
+            assert_eq!(cell.load.disk, cell.vdisk, "{:?}", cell.disk);
+        }
+    }
+    let mut watching = Watching::start(&ground.host.path("seen"), &ground.devices());
+    ground.settle();
+    let since = watching.mark();
+    for cell in cells.iter().filter(|cell| cell.store == Store::Buffered) {
+        // What is in the page cache already would never be read.
+        let of = format!("of={}", cell.path);
+        run("dd", &[&of, "oflag=nocache", "conv=notrunc", "count=0"]).unwrap();
+    }
+    let before = ground.devices().map(counts);
+    let truths = work(&mut guests, &cells);
+    let discarded = discard(&mut guests[0]);
+    ground.settle();
+    // Somebody else reads an image and a device: that is not the VM.
+    for path in [&cells[2].path, &ground.whole] {
+        let from = format!("if={path}");
+        run(
+            "dd",
+            &[&from, "of=/dev/null", "bs=64k", "count=16", "iflag=direct"],
+        )
+        .unwrap();
+    }
+    watching.mark();
+    let after = ground.devices().map(counts);
+    let mut told = watching.stop();
+    told.rows.retain(|row| row.ts > since);
+    // QEMU keeps tables of a qcow2 image in memory until then.
+    for guest in guests {
+        guest.quit().unwrap();
+    }
+
+    for (device, (after, before)) in ground.devices().iter().zip(after.iter().zip(&before)) {
+        adds_up(&told, device, after.since(before));
+    }
+    let places = places(&ground, &cells);
+    for (cell, truth) in cells.iter().zip(&truths) {
+        agree(cell, truth);
+        is_told(cell, &told, &places);
+    }
+    for row in told.rows.iter().filter(|row| row.op != "f") {
+        is_whose(row, &places, &cells);
+    }
+    flushes(&told, &ground, &cells, &truths);
+    discard_is_told(&told, &ground, &discarded);
+}
+
+/// Discards a part of the guest's first disk; what its kernel counts of that.
+fn discard(guest: &mut Guest) -> Counts {
+    let before = guest.disk_stats().unwrap()["vda"];
+    let (first, count) = (DISCARDED.0 * 512, DISCARDED.1 * 512);
+    guest
+        .run(&format!("blkdiscard -o {first} -l {count} /dev/vda"))
+        .unwrap();
+    guest.disk_stats().unwrap()["vda"].since(&before)
+}
+
+fn boot(kit: &Kit, cells: &[Cell]) -> Vec<Guest> {
+    let start = |(vm, name): (usize, &&str)| {
+        let own = cells.iter().filter(|cell| cell.vm == vm);
+        let args: Vec<String> = own.flat_map(|cell| cell.disk.args()).collect();
+        Guest::start(kit, name, &args).unwrap()
+    };
+    let mut guests: Vec<Guest> = VMS.iter().enumerate().map(start).collect();
+    for guest in &mut guests {
+        guest.ready().unwrap();
+    }
+    guests
+}
+
+/// The guest's names of its disks by their serial numbers, which are QEMU's ids.
+fn serials(guest: &mut Guest) -> BTreeMap<String, String> {
+    let script = "for d in /sys/block/[sv]d*; do \
+                  s=$(cat $d/serial 2>/dev/null || tail -c +5 $d/device/vpd_pg80); \
+                  echo ${d##*/} $s; done";
+    let said = guest.run(script).unwrap();
+    let pairs = said.lines().filter_map(|line| line.split_once(' '));
+    pairs
+        .map(|(name, id)| (id.to_owned(), name.to_owned()))
+        .collect()
+}
+
+/// Runs all loads at once; what was done, by three counts.
+fn work(guests: &mut [Guest], cells: &[Cell]) -> Vec<Truth> {
+    let of = |vm: usize| cells.iter().filter(move |cell| cell.vm == vm);
+    let before: Vec<_> = guests
+        .iter_mut()
+        .map(|g| (g.disk_stats().unwrap(), stats(g)))
+        .collect();
+    let loads = |vm| of(vm).map(|c| c.load.clone()).collect::<Vec<Load>>();
+    for (vm, guest) in guests.iter_mut().enumerate() {
+        guest.begin_load(&loads(vm)).unwrap();
+    }
+    let mut truths = Vec::new();
+    for (vm, guest) in guests.iter_mut().enumerate() {
+        let done = guest.finish_load(&loads(vm)).unwrap();
+        let after = (guest.disk_stats().unwrap(), stats(guest));
+        for (cell, done) in of(vm).zip(done) {
+            let (name, id) = (cell.load.disk.trim_start_matches("/dev/"), cell.disk.id());
+            let since = |field: &&'static str| {
+                let count = |all: &BTreeMap<String, Value>| all[id][field].as_i64().unwrap();
+                (*field, count(&after.1) - count(&before[vm].1))
+            };
+            truths.push(Truth {
+                done,
+                guest: after.0[name].since(&before[vm].0[name]),
+                qemu: FIELDS.iter().map(since).collect(),
+            });
+        }
+    }
+    truths
+}
+
+/// What is taken of `query-blockstats`.
+const FIELDS: &[&str] = &[
+    "rd_operations",
+    "rd_bytes",
+    "wr_operations",
+    "wr_bytes",
+    "flush_operations",
+];
+
+/// QEMU's block statistics by the device's id.
+fn stats(guest: &Guest) -> BTreeMap<String, Value> {
+    let all = guest
+        .qmp()
+        .unwrap()
+        .call("query-blockstats", json!({}))
+        .unwrap();
+    let entries = all.as_array().unwrap().iter().filter_map(|entry| {
+        // `d0`, or `/machine/peripheral/d0/virtio-backend`.
+        let qdev = entry["qdev"].as_str()?.trim_end_matches("/virtio-backend");
+        let id = qdev.rsplit('/').next()?.to_owned();
+        Some((id, entry["stats"].clone()))
+    });
+    entries.collect()
+}
+
+/// The plan, the program, the guest's kernel and QEMU count the same: no neighbours, no merges.
+fn agree(cell: &Cell, truth: &Truth) {
+    let what = format!(
+        "{:?} {}: {truth:?}",
+        cell.store,
+        cell.load,
+        truth = truth.guest
+    );
+    let (reads, writes) = planned(&cell.load);
+    let (reads, writes) = (reads.len() as i64, writes.len() as i64);
+    let bytes = cell.load.bytes as i64;
+    let done = &truth.done;
+    assert_eq!((done.reads, done.writes), (reads, writes), "{what}");
+    assert_eq!(done.fsyncs, cell.load.fsyncs() as i64, "{what}");
+    let guest = &truth.guest;
+    assert_eq!(
+        (guest.reads, guest.read_sectors),
+        (reads, reads * bytes / 512),
+        "{what}"
+    );
+    // Linux counts a flush without data as a write without sectors.
+    assert_eq!(guest.writes, writes + guest.flushes, "{what}");
+    assert_eq!(guest.write_sectors, writes * bytes / 512, "{what}");
+    let qemu = [reads, reads * bytes, writes, writes * bytes, guest.flushes];
+    let told: Vec<i64> = FIELDS.iter().map(|field| truth.qemu[field]).collect();
+    assert_eq!(told, qemu, "{what}");
+}
+
+/// Where the disks lie on the host.
+fn places(ground: &Ground, cells: &[Cell]) -> Places {
+    let mut places = Places::default();
+    for (number, cell) in cells.iter().enumerate() {
+        let (device, extents) = match cell.store {
+            Store::Device => (&ground.whole, vec![(0, 0, DISK << 11)]),
+            Store::Partition => {
+                let name = cell.path.trim_start_matches("/dev/");
+                let file = format!("/sys/class/block/{name}/start");
+                let start = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+                (&ground.parted, vec![(0, start, DISK << 11)])
+            }
+            _ => (&ground.imaged, extents(Path::new(&cell.path))),
+        };
+        places.add(device, number, extents);
+    }
+    places
+}
+
+/// The VM, the disk and the sector of a request are right.
+fn is_whose(row: &Seen, places: &Places, cells: &[Cell]) {
+    if is_by_host(row) {
+        assert_eq!(
+            (&row.vm, &row.vdisk, row.vsector),
+            (&None, &None, None),
+            "{row:?}"
+        );
+        return;
+    }
+    let Some((number, within)) = places.find(row) else {
+        // The file system's own: whoever waits for it, it is on no disk of a VM.
+        assert_eq!((&row.vdisk, row.vsector), (&None, None), "{row:?}");
+        return;
+    };
+    let cell = &cells[number];
+    let what = format!("{row:?} of {:?} {:?}", cell.store, cell.disk);
+    // An image that grows may have got the place a moment ago.
+    if cell.store != Store::Growing || row.vdisk.is_some() {
+        assert_eq!(row.vdisk.as_ref(), Some(&cell.vdisk), "{what}");
+    }
+    assert_eq!(row.vm.as_deref(), Some(VMS[cell.vm]), "{what}");
+    match cell.store {
+        Store::Qcow2 | Store::Growing => {}
+        _ => assert_eq!(row.vsector, Some(within), "{what}"),
+    }
+}
+
+/// All of a disk's requests are told, and what more is told is explained.
+fn is_told(cell: &Cell, told: &Told, places: &Places) {
+    let number = cell.disk.id()[1..].parse().unwrap();
+    let own = places.rows(&told.rows, number);
+    let others = places.read_by_host(&told.rows, number);
+    let missed = told.missed(own[0].0.device());
+    let (reads, writes) = planned(&cell.load);
+    for (op, plan) in [("r", reads), ("w", writes)] {
+        let mut wanted = match cell.store {
+            Store::Qcow2 | Store::Growing => mapped(&cell.path, &plan),
+            _ => sectors(&plan),
+        };
+        if cell.store == Store::Buffered && op == "r" {
+            // What others have read is in the page cache by then.
+            wanted.retain(|sector| !others.contains(sector));
+        }
+        let rows = own.iter().filter(|(row, _)| row.op == op);
+        let touched: Vec<BTreeSet<u64>> = rows
+            .map(|(r, at)| (*at..at + r.sectors).collect())
+            .collect();
+        let all: BTreeSet<u64> = touched.iter().flatten().copied().collect();
+        let on_data = touched.iter().filter(|t| !t.is_disjoint(&wanted)).count() as i64;
+        let (asked, others) = (plan.len() as i64, touched.len() as i64 - on_data);
+        let (lacking, beyond) = (
+            wanted.difference(&all).count(),
+            all.difference(&wanted).count(),
+        );
+        let what = format!(
+            "{op}: {asked} asked, {on_data} told, {others} others, {lacking} sectors lack, \
+             {beyond} beyond; {:?} {}; {}",
+            cell.store, cell.load, told.summary
+        );
+        let sectors_missed_max = missed as usize * SECTORS_MAX;
+        assert!(lacking <= sectors_missed_max, "{what}");
+        match cell.store {
+            Store::Device | Store::Partition => {
+                assert!((asked - missed..=asked).contains(&on_data), "{what}");
+                assert_eq!((others, beyond), (0, 0), "{what}");
+            }
+            // A request across two pieces of the file is two on the device.
+            Store::Raw => {
+                let most = asked + places.pieces(number) - 1;
+                assert!((asked - missed..=most).contains(&on_data), "{what}");
+                assert_eq!((others, beyond), (0, 0), "{what}");
+            }
+            // The page cache reads ahead; what it writes, it may join or split.
+            Store::Buffered if op == "r" => {}
+            Store::Buffered => assert_eq!(beyond, 0, "{what}"),
+            // The first write to a cluster fills all of it, and what says where clusters are is
+            // read and written beside the data.
+            Store::Qcow2 | Store::Growing => {
+                let most = asked + places.pieces(number) - 1;
+                assert!((asked - missed..=most).contains(&on_data), "{what}");
+                assert!(others <= METADATA_MAX, "{what}");
+                assert!(
+                    beyond == 0 || others > 0 || cell.store == Store::Growing,
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+/// The longest request that a loop device takes, in sectors.
+const SECTORS_MAX: usize = 2560;
+
+/// A qcow2 image of so few clusters has one table of each kind; each is written a few times.
+const METADATA_MAX: i64 = 12;
+
+/// Discards reach a device as they left the guest.
+fn discard_is_told(told: &Told, ground: &Ground, guest: &Counts) {
+    assert_eq!(
+        (guest.discards, guest.discard_sectors),
+        (1, DISCARDED.1),
+        "{guest:?}"
+    );
+    let rows = told.rows.iter().filter(|row| row.op == "d");
+    let rows: Vec<&Seen> = rows.collect();
+    let whole = |row: &&Seen| row.device() == ground.whole && row.vm.as_deref() == Some(VMS[0]);
+    assert!(rows.iter().all(whole), "{rows:?}");
+    let sum: u64 = rows.iter().map(|row| row.sectors).sum();
+    let missed = told.missed(&ground.whole);
+    assert!(
+        sum as i64 == DISCARDED.1 || missed > 0,
+        "{rows:?} {}",
+        told.summary
+    );
+}
+
+/// The sectors of the first disk that are discarded at the end: first, and how many.
+const DISCARDED: (i64, i64) = (4096, 2048);
+
+/// Sectors of a qcow2 image's file that hold these requests' data, as `qemu-img map` tells.
+fn mapped(image: &str, plan: &[Request]) -> BTreeSet<u64> {
+    let args = ["map", "-f", "qcow2", "--output=json", image];
+    let output = Command::new("qemu-img").args(args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let map: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let mut sectors = BTreeSet::new();
+    for request in plan {
+        let (first, end) = (
+            request.sector * 512,
+            (request.sector + request.sectors) * 512,
+        );
+        for piece in map.iter().filter(|piece| piece["data"] == true) {
+            let n = |field: &str| piece[field].as_u64().unwrap();
+            let (from, to) = (first.max(n("start")), end.min(n("start") + n("length")));
+            let within = |at: u64| (at - n("start") + n("offset")) / 512;
+            if from < to {
+                sectors.extend(within(from)..within(to));
+            }
+        }
+    }
+    sectors
+}
+
+/// Flushes reach the device as they left the guest; several at once may share one.
+fn flushes(told: &Told, ground: &Ground, cells: &[Cell], truths: &[Truth]) {
+    for (store, device) in [
+        (Store::Device, &ground.whole),
+        (Store::Partition, &ground.parted),
+    ] {
+        let rows = told
+            .rows
+            .iter()
+            .filter(|r| r.op == "f" && r.device() == device);
+        let seen = rows.count() as i64;
+        let own = cells
+            .iter()
+            .zip(truths)
+            .filter(|(cell, _)| cell.store == store);
+        let sent: i64 = own.map(|(_, truth)| truth.qemu["flush_operations"]).sum();
+        let missed = told.missed(device);
+        assert!(
+            seen <= sent && sent > 0,
+            "{device}: {seen} flushes of {sent}"
+        );
+        if store == Store::Device {
+            assert!(sent - seen <= missed, "{device}: {seen} flushes of {sent}");
+        }
+    }
+    let own = |row: &&Seen| row.op == "f" && !is_by_host(row) && row.vm.is_some();
+    for row in told.rows.iter().filter(own) {
+        let vm = row.vm.as_deref().unwrap();
+        let right = |cell: &&Cell| VMS[cell.vm] == vm && Some(&cell.vdisk) == row.vdisk.as_ref();
+        assert!(VMS.contains(&vm), "{row:?}");
+        assert!(
+            row.vdisk.is_none() || cells.iter().any(|c| right(&c)),
+            "{row:?}"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Where disks lie on the host, found without weir, and whether a row that weir tells agrees.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_guest::plan::Request;
+use weir_guest::{Counts, Load};
+
+use crate::host::Extent;
+use crate::watching::{Seen, Told};
+
+/// By device and first sector: what lies there.
+#[derive(Default)]
+pub struct Places(BTreeMap<(String, u64), Piece>);
+
+/// A piece of a disk's file or device.
+struct Piece {
+    sectors: u64,
+    disk: usize,
+    /// Its first sector in the file or device.
+    within: u64,
+}
+
+impl Places {
+    /// Notes that disk number `disk` has these pieces of a device.
+    pub fn add(&mut self, device: &str, disk: usize, extents: Vec<Extent>) {
+        for (within, sector, sectors) in extents {
+            let piece = Piece {
+                sectors,
+                disk,
+                within,
+            };
+            self.0.insert((device.to_owned(), sector), piece);
+        }
+    }
+
+    /// The disk that a row is about, and the sector in its file or device.
+    pub fn find(&self, row: &Seen) -> Option<(usize, u64)> {
+        let key = (row.device().to_owned(), row.sector);
+        let ((device, first), piece) = self.0.range(..=key).next_back()?;
+        if device != row.device() {
+            return None;
+        }
+        let offset = row.sector - first;
+        (offset < piece.sectors).then_some((piece.disk, piece.within + offset))
+    }
+
+    /// Pieces that a disk has.
+    pub fn pieces(&self, disk: usize) -> i64 {
+        self.0.values().filter(|piece| piece.disk == disk).count() as i64
+    }
+
+    /// The VM's reads and writes of a disk, with their sectors in its file or device.
+    pub fn rows<'a>(&self, told: &'a [Seen], disk: usize) -> Vec<(&'a Seen, u64)> {
+        let data = |row: &&Seen| ["r", "w"].contains(&row.op.as_str()) && !is_by_host(row);
+        self.of(told.iter().filter(data), disk).collect()
+    }
+
+    /// Sectors of a disk that others on the host have read.
+    pub fn read_by_host(&self, told: &[Seen], disk: usize) -> BTreeSet<u64> {
+        let rows = self.of(told.iter().filter(|row| is_by_host(row)), disk);
+        rows.flat_map(|(row, at)| at..at + row.sectors).collect()
+    }
+
+    fn of<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a Seen>,
+        disk: usize,
+    ) -> impl Iterator<Item = (&'a Seen, u64)> {
+        rows.filter_map(move |row| {
+            let (_, within) = self.find(row).filter(|found| found.0 == disk)?;
+            Some((row, within))
+        })
+    }
+}
+
+/// A request of `dd` or of weir, which looks into the heads of images: neither is a VM.
+pub fn is_by_host(row: &Seen) -> bool {
+    let comm = row.comm.as_deref().unwrap_or_default();
+    comm == "dd" || comm.starts_with("weir") || comm == "inventory"
+}
+
+/// Each device's requests are all there, or known to be missing.
+pub fn adds_up(told: &Told, device: &str, kernel: Counts) {
+    let rows = told.rows.iter().filter(|row| row.device() == device);
+    let sum = rows.count() as i64 + told.missed(device);
+    assert_eq!(
+        sum,
+        kernel.requests(),
+        "{device}: {kernel:?} {}",
+        told.summary
+    );
+    assert!(told.missed(device) <= MISSED_MAX, "{}", told.summary);
+}
+
+/// The most requests of a device that may pass unseen: on some kernels a few completions run where
+/// no program may look.
+const MISSED_MAX: i64 = 64;
+
+/// The sectors of some requests.
+pub fn sectors(plan: &[Request]) -> BTreeSet<u64> {
+    let ranges = plan.iter().map(|r| r.sector..r.sector + r.sectors);
+    ranges.flatten().collect()
+}
+
+/// The reads and the writes of a load.
+pub fn planned(load: &Load) -> (Vec<Request>, Vec<Request>) {
+    load.requests().partition(|request| request.op == 'r')
+}

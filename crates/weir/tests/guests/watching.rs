@@ -1,0 +1,185 @@
+//! `weir query` in the background, as a user runs it, and the rows it gave.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::host::run;
+
+/// Columns that are asked for of each finished request.
+const COLUMNS: &str = "ts, vm, vdisk, vsector, op, sector, sectors, pdisk, pid, comm";
+
+/// A finished request as weir tells it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub ts: String,
+    pub vm: Option<String>,
+    pub vdisk: Option<String>,
+    pub vsector: Option<u64>,
+    pub op: String,
+    pub sector: u64,
+    pub sectors: u64,
+    /// The device it was addressed to, maybe a partition.
+    pub pdisk: String,
+    pub comm: Option<String>,
+}
+
+impl Seen {
+    /// The whole device, of which `pdisk` may be a partition.
+    pub fn device(&self) -> &str {
+        let number = self.pdisk.trim_start_matches("/dev/loop");
+        let digits = number.find(|c: char| !c.is_ascii_digit());
+        digits.map_or(&self.pdisk, |end| {
+            &self.pdisk[..self.pdisk.len() - number.len() + end]
+        })
+    }
+}
+
+/// What weir said when it was done.
+pub struct Told {
+    pub rows: Vec<Seen>,
+    /// Its closing words.
+    pub summary: String,
+}
+
+impl Told {
+    /// Requests of a device that weir says it knows of but could not see.
+    pub fn missed(&self, device: &str) -> i64 {
+        // `weir: 6 unseen of /dev/loop3`, `weir: 2 events lost (ring full) of /dev/loop3`
+        let of = format!(" of {device}");
+        let lines = self.summary.lines().filter(|l| l.ends_with(&of));
+        let missed = lines.filter_map(|line| {
+            let (total, what) = line.strip_prefix("weir: ")?.split_once(' ')?;
+            let counts = what.starts_with("unseen") || what.starts_with("events lost");
+            counts.then(|| total.parse::<i64>().unwrap())
+        });
+        missed.sum()
+    }
+}
+
+/// weir at work.
+pub struct Watching {
+    weir: Child,
+    out: PathBuf,
+    devices: Vec<String>,
+}
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Watching {
+    /// Asks weir for each request of these devices; it is at work on return, and what was seen so
+    /// far are reads of [`Watching::mark`]. The answer goes to a file `out`.
+    pub fn start(out: &str, devices: &[&str]) -> Watching {
+        let query = format!("select {COLUMNS} from IO");
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        weir.args(["query", "--verbose", "--format", "json", &query]);
+        weir.args(devices.iter().flat_map(|device| ["--device", device]));
+        let weir = weir
+            .stdin(Stdio::null())
+            .stdout(File::create(out).unwrap())
+            .stderr(File::create(format!("{out}.err")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut watching = Watching {
+            weir,
+            out: out.into(),
+            devices: devices.iter().map(|d| (*d).to_owned()).collect(),
+        };
+        watching.mark();
+        watching
+    }
+
+    /// Reads a sector of the first device until one such read is seen; its time. Everything that
+    /// was finished before is seen by then.
+    pub fn mark(&mut self) -> String {
+        let within = Instant::now() + PATIENCE;
+        let before = self.marks();
+        loop {
+            let from = format!("if={}", self.devices[0]);
+            let args = [&from, "of=/dev/null", "bs=512", "count=1", "iflag=direct"];
+            run("dd", &args).unwrap();
+            let next = Instant::now() + Duration::from_secs(1);
+            while Instant::now() < next {
+                let marks = self.marks();
+                if marks.len() > before.len() {
+                    return marks.into_iter().next_back().unwrap();
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            let ended = self.weir.try_wait().unwrap();
+            assert!(
+                ended.is_none() && Instant::now() < within,
+                "weir sees nothing: {ended:?} {}",
+                self.summary()
+            );
+        }
+    }
+
+    fn marks(&self) -> Vec<String> {
+        let marks = self
+            .rows()
+            .into_iter()
+            .filter(|row| row.comm.as_deref() == Some("dd"));
+        marks.map(|row| row.ts).collect()
+    }
+
+    /// The rows so far.
+    pub fn rows(&self) -> Vec<Seen> {
+        let text = fs::read_to_string(&self.out).unwrap();
+        // The last line may be half written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(row).collect()
+    }
+
+    fn summary(&self) -> String {
+        fs::read_to_string(format!("{}.err", self.out.display())).unwrap()
+    }
+
+    /// Interrupts weir, as Ctrl-C does; all it has to say.
+    pub fn stop(mut self) -> Told {
+        run("kill", &["-INT", &self.weir.id().to_string()]).unwrap();
+        let within = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.weir.try_wait().unwrap() {
+                Some(status) => break status,
+                None => assert!(Instant::now() < within, "weir does not stop"),
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(status.code(), Some(130), "{}", self.summary());
+        Told {
+            rows: self.rows(),
+            summary: self.summary(),
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // It has ended, unless the test failed.
+        let _ = self.weir.kill();
+        let _ = self.weir.wait();
+    }
+}
+
+fn row(line: &str) -> Seen {
+    let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let text = |name: &str| value[name].as_str().map(str::to_owned);
+    let number = |name: &str| value[name].as_u64();
+    Seen {
+        ts: text("ts").unwrap(),
+        vm: text("vm"),
+        vdisk: text("vdisk"),
+        vsector: number("vsector"),
+        op: text("op").unwrap(),
+        sector: number("sector").unwrap_or(0),
+        sectors: number("sectors").unwrap(),
+        pdisk: text("pdisk").unwrap(),
+        comm: text("comm"),
+    }
+}
