@@ -14,6 +14,7 @@ pub mod format;
 pub mod inventory;
 pub mod live;
 pub mod qmp;
+pub mod vdisk;
 
 pub use error::TapError;
 

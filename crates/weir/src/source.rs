@@ -12,8 +12,9 @@ use weir_model::{Demand, Nanos};
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
 use weir_tap::live::LiveTap;
-use weir_tap::{RECORDING, Tap, TapError, format};
+use weir_tap::{RECORDING, Tap, TapError, format, vdisk};
 
+use crate::command::GUARD;
 use crate::failure::Failure;
 use crate::run_loop::{Input, Outlet, Stop, wall_clock};
 use crate::{output, quantity};
@@ -21,12 +22,16 @@ use crate::{output, quantity};
 /// The name of the live source.
 pub const LIVE: &str = "live";
 
+/// What the name of a traced VM begins with.
+const QEMU: &str = "qemu:";
+
 /// Options of every command that reads events.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Source")]
 pub struct SourceArgs {
-    /// Where events come from: `live`, or a file in any trace format that weir knows; several are
-    /// merged by time
+    /// Where events come from: `live`, `qemu:VM` for the requests of a VM as its guest makes them
+    /// (traced in QEMU meanwhile), or a file in any trace format that weir knows; several are merged
+    /// by time
     #[arg(long, value_name = "SOURCE", default_value = LIVE)]
     pub from: Vec<String>,
     /// The format of the files, where sniffing does not find it
@@ -83,6 +88,8 @@ fn declarations(text: &str) -> Result<Declarations, String> {
 pub enum Source {
     /// This host, now.
     Live,
+    /// A VM of this host, traced in QEMU.
+    Qemu(String),
     /// A file.
     File(PathBuf),
 }
@@ -95,8 +102,10 @@ impl SourceArgs {
 
     /// The files among them.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let files = self.from.iter().filter(|text| *text != LIVE);
-        files.map(Path::new)
+        self.from.iter().filter_map(|text| match Source::new(text) {
+            Source::File(_) => Some(Path::new(text)),
+            Source::Live | Source::Qemu(_) => None,
+        })
     }
 
     /// How much is wanted.
@@ -119,7 +128,7 @@ impl SourceArgs {
 
     /// True when any source is live.
     pub fn is_live(&self) -> bool {
-        self.sources().contains(&Source::Live)
+        self.sources().iter().any(Source::is_live)
     }
 }
 
@@ -127,6 +136,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Live => f.write_str(LIVE),
+            Source::Qemu(vm) => write!(f, "{QEMU}{vm}"),
             Source::File(path) => path.display().fmt(f),
         }
     }
@@ -135,10 +145,16 @@ impl fmt::Display for Source {
 impl Source {
     /// The source that `text` names.
     pub fn new(text: &str) -> Source {
-        match text {
-            LIVE => Source::Live,
-            path => Source::File(PathBuf::from(path)),
+        match text.strip_prefix(QEMU) {
+            Some(vm) => Source::Qemu(vm.into()),
+            None if text == LIVE => Source::Live,
+            None => Source::File(PathBuf::from(text)),
         }
+    }
+
+    /// True if its events happen now.
+    pub fn is_live(&self) -> bool {
+        matches!(self, Source::Live | Source::Qemu(_))
     }
 }
 
@@ -172,16 +188,35 @@ pub fn inputs(
 ) -> Result<Vec<Input>, Failure> {
     let input = |tap: Box<dyn Tap>, outlets| Input {
         tap,
-        live: *source == Source::Live,
+        live: source.is_live(),
         span_ns: args.span_ns(),
         outlets,
     };
-    let Source::File(path) = source else {
+    let live = |demands: &[Demand], outlets: &[Outlet]| {
         let share = |share: Share| {
-            let outlets = share.outlets(&outlets);
+            let outlets = share.outlets(outlets);
             Ok(input(live(share, args)?, outlets))
         };
-        return shares(demands)?.into_iter().map(share).collect();
+        shares(demands)?
+            .into_iter()
+            .map(share)
+            .collect::<Result<Vec<Input>, Failure>>()
+    };
+    let path = match source {
+        Source::Live => return live(demands, &outlets),
+        Source::Qemu(vm) => {
+            let (own, others) = split(demands, &outlets, is_io);
+            let mut inputs = Vec::new();
+            // What the host tells beside comes from the live source, if there is one.
+            if !others.0.is_empty() && !args.sources().contains(&Source::Live) {
+                inputs = live(&others.0, &others.1)?;
+            }
+            if !own.0.is_empty() {
+                inputs.push(input(traced(vm, args, &own.0)?, own.1));
+            }
+            return Ok(inputs);
+        }
+        Source::File(path) => path,
     };
     let (demands, outlets) = of_files(demands, outlets, source, args)?;
     if demands.is_empty() {
@@ -211,26 +246,57 @@ fn of_files(
     source: &Source,
     args: &SourceArgs,
 ) -> Result<(Vec<Demand>, Vec<Outlet>), TapError> {
-    let of_host = |d: &&Demand| {
-        let recorded = ["IO", "IOstream", RECORDING];
-        let in_files = recorded.iter().any(|s| s.eq_ignore_ascii_case(&d.stream));
-        !in_files && LiveTap::of(&d.stream).is_some()
-    };
-    if let Some(demand) = demands.iter().find(of_host).filter(|_| !args.is_live()) {
+    let of_host = |d: &Demand| !is_io(d) && LiveTap::of(&d.stream).is_some();
+    if let Some(demand) = demands
+        .iter()
+        .find(|d| of_host(d))
+        .filter(|_| !args.is_live())
+    {
         return Err(TapError::Unavailable {
             what: format!("{source}: a recording holds no `{}`", demand.stream),
             remedy: "leave it out, or ask this host: --from live".into(),
         });
     }
-    let kept: Vec<usize> = (0..demands.len())
-        .filter(|d| !of_host(&&demands[*d]))
-        .collect();
-    let own = |outlet: Outlet| {
-        let demand = kept.iter().position(|d| *d == outlet.demand)?;
-        Some(Outlet { demand, ..outlet })
+    Ok(split(demands, &outlets, |d| !of_host(d)).0)
+}
+
+/// True if a demand is of I/O, request by request.
+fn is_io(demand: &Demand) -> bool {
+    let streams = ["IO", "IOstream", RECORDING];
+    streams
+        .iter()
+        .any(|s| s.eq_ignore_ascii_case(&demand.stream))
+}
+
+/// Demands with their outlets, which count them from 0.
+type Part = (Vec<Demand>, Vec<Outlet>);
+
+/// The demands that `first` wants, and the others.
+fn split(demands: &[Demand], outlets: &[Outlet], first: impl Fn(&Demand) -> bool) -> (Part, Part) {
+    let part = |wanted: bool| {
+        let kept: Vec<usize> = (0..demands.len())
+            .filter(|d| first(&demands[*d]) == wanted)
+            .collect();
+        let own = |outlet: &Outlet| {
+            let demand = kept.iter().position(|d| *d == outlet.demand)?;
+            Some(Outlet {
+                demand,
+                ..outlet.clone()
+            })
+        };
+        let outlets = outlets.iter().filter_map(own).collect();
+        (kept.iter().map(|d| demands[*d].clone()).collect(), outlets)
     };
-    let outlets = outlets.into_iter().filter_map(own).collect();
-    Ok((kept.iter().map(|d| demands[*d].clone()).collect(), outlets))
+    (part(true), part(false))
+}
+
+/// The tap of a VM's requests as its guest makes them. Should we be killed, another process of ours
+/// switches tracing off again.
+fn traced(vm: &str, args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
+    let program = std::env::current_exe()?;
+    let guard = [program.into_os_string(), GUARD.into()];
+    let watch = args.inventory()?;
+    Ok(Box::new(vdisk::open(vm, demands, &watch, &guard)?))
 }
 
 /// True if a demand needs to know who owns what: all but I/O without its VM.
@@ -362,10 +428,20 @@ pub fn describe(args: &SourceArgs, demands: &[Demand]) -> Vec<String> {
     if demands.is_empty() {
         return Vec::new();
     }
-    let describe = |source: &Source| match inputs(source, args, demands, Vec::new()) {
+    let describe = |source: &Source| match source {
+        // To open it would be to switch tracing on.
+        Source::Qemu(vm) => vec![format!(
+            "vdisk: traces the requests of VM {vm} in QEMU while the query runs"
+        )],
+        source => self::described(source, args, demands),
+    };
+    args.sources().iter().flat_map(describe).collect()
+}
+
+fn described(source: &Source, args: &SourceArgs, demands: &[Demand]) -> Vec<String> {
+    match inputs(source, args, demands, Vec::new()) {
         Ok(inputs) => inputs.iter().flat_map(|i| i.tap.describe()).collect(),
         Err(Failure::Words(text)) => vec![text],
         Err(Failure::World(error)) => vec![format!("{error:#}")],
-    };
-    args.sources().iter().flat_map(describe).collect()
+    }
 }

@@ -48,6 +48,7 @@ pub mod recording;
 mod remarks;
 mod rows;
 mod scsi;
+pub(crate) mod served;
 mod tencent;
 mod vscsi;
 mod vscsi_csv;

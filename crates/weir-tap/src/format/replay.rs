@@ -4,15 +4,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use weir_model::{Demand, EventBatch, EventKind, IoBatch, IoEvent, Nanos};
+use weir_model::{Demand, IoEvent, Nanos};
 
 use super::Faults;
 use super::fault::LATE;
 use super::order::{Order, SLACK_RECORDS};
 use super::pairing::Pairing;
 use super::record::Reader;
-use super::wanted::passes;
-use crate::{Count, RECORDING, Said, Tap, TapError};
+use super::served::Served;
+use crate::{Count, Said, Tap, TapError};
 
 /// Rows in a batch, about: what is ready when there are at least so many is said at once.
 pub const BATCH_ROWS: usize = 2048;
@@ -29,23 +29,6 @@ pub struct Replay {
     said: VecDeque<Said>,
     ended: bool,
     rows_total: i64,
-}
-
-/// A demand and how its rows are made.
-struct Served {
-    demand: Demand,
-    batch: Rows,
-}
-
-enum Rows {
-    /// Finished requests only.
-    Io(IoBatch),
-    /// Every event.
-    IoStream(EventBatch),
-    /// Both, with the columns of `IO`.
-    Recording(IoBatch),
-    /// The trace knows nothing of that stream.
-    Nothing,
 }
 
 impl Replay {
@@ -112,57 +95,6 @@ impl Replay {
 /// The instant before `ts`.
 pub(super) fn before(ts: Nanos) -> Nanos {
     ts.saturating_sub(1)
-}
-
-impl Served {
-    fn new(demand: &Demand) -> Served {
-        let columns = Some(&demand.columns[..]);
-        let is = |name: &str| demand.stream.eq_ignore_ascii_case(name);
-        let batch = if is("IO") {
-            Rows::Io(IoBatch::new(columns))
-        } else if is("IOstream") {
-            Rows::IoStream(EventBatch::new(columns))
-        } else if is(RECORDING) {
-            Rows::Recording(IoBatch::new(columns))
-        } else {
-            Rows::Nothing
-        };
-        Served {
-            demand: demand.clone(),
-            batch,
-        }
-    }
-
-    /// The rows of this demand among `rows`, if any. Responses that are only assumed are no events
-    /// of `IOstream`.
-    fn batch(&self, rows: &[IoEvent], responses_assumed: bool) -> Option<weir_model::Batch> {
-        let asked = |row: &&IoEvent| row.event.kind == EventKind::Request;
-        let wanted = |row: &&IoEvent| passes(&self.demand.predicate, row);
-        let picked: Vec<IoEvent> = match &self.batch {
-            Rows::Nothing => return None,
-            Rows::Io(_) => rows
-                .iter()
-                .filter(|r| !asked(r))
-                .filter(wanted)
-                .copied()
-                .collect(),
-            Rows::IoStream(_) if responses_assumed => {
-                rows.iter().filter(asked).filter(wanted).copied().collect()
-            }
-            _ => rows.iter().filter(wanted).copied().collect(),
-        };
-        if picked.is_empty() {
-            return None;
-        }
-        Some(match &self.batch {
-            Rows::IoStream(batch) => {
-                let events: Vec<_> = picked.iter().map(|r| r.event).collect();
-                batch.build(&events)
-            }
-            Rows::Io(batch) | Rows::Recording(batch) => batch.build(&picked),
-            Rows::Nothing => return None,
-        })
-    }
 }
 
 impl Tap for Replay {

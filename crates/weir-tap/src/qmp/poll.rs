@@ -12,7 +12,7 @@ use weir_model::Nanos;
 
 use super::subject::Subject;
 use super::{
-    Address, BlockStats, Latencies, Monitor, QmpError, block_stats, set_latency_histogram,
+    Address, BlockStats, Latencies, Monitor, QmpError, RIGHTS, block_stats, set_latency_histogram,
 };
 use crate::ebpf::{clock, privileges};
 use crate::inventory::Snapshot;
@@ -30,13 +30,6 @@ const REST: Duration = Duration::from_secs(10);
 /// Rounds that wait to be taken; more are skipped. Nothing is lost by that but resolution: QEMU's
 /// counters go on.
 const ROUNDS_MAX: usize = 4;
-
-/// What the thread may do when the rest of the process has given up its rights: reach the sockets of
-/// other users' QEMUs.
-const RIGHTS: &[u32] = &[
-    1, // CAP_DAC_OVERRIDE
-    2, // CAP_DAC_READ_SEARCH
-];
 
 /// What says which VMs there are.
 pub type Look = Box<dyn Fn() -> Arc<Snapshot> + Send>;

@@ -10,6 +10,7 @@ mod exporter;
 mod functions;
 mod iostat;
 mod man;
+mod qemu_guard;
 pub mod query;
 mod record;
 mod run;
@@ -20,6 +21,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::run_loop::{self, Report};
+
+/// What runs as `weir` when weir is gone.
+pub use qemu_guard::NAME as GUARD;
 
 /// The command line.
 #[derive(Parser, Debug)]
@@ -56,6 +60,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+    #[command(hide = true, name = qemu_guard::NAME)]
+    QemuGuard,
 }
 
 /// Runs the command.
@@ -82,6 +88,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::QemuGuard => qemu_guard::run(),
     }
 }
 

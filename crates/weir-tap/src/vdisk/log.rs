@@ -1,0 +1,300 @@
+//! [`LogFile`]: the file that QEMU writes its log to while it is traced, and what was read of it.
+//!
+//! It lies where QEMU sees it, seen from here through `/proc/PID/root`, and belongs to QEMU's user.
+//! What was read is punched out (fallocate(2), `FALLOC_FL_PUNCH_HOLE`): the file grows in length
+//! only.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fallocate, fchown, openat2,
+    unlinkat,
+};
+
+/// Read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Unread bytes with which we no longer try to keep up: what is there is skipped, and counted.
+pub const BEHIND_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes on disk at which the guard switches tracing off: whoever reads has stopped.
+pub const DISK_BYTES_MAX: u64 = 128 << 20;
+
+/// Bytes that are read before they are punched out.
+const PUNCH_BYTES: u64 = 1 << 20;
+
+/// The longest line that is kept to be completed.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Where the file lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// QEMU's process.
+    pub pid: u32,
+    /// The folder, as QEMU sees it.
+    pub folder: PathBuf,
+    /// The file's name in it.
+    pub name: String,
+}
+
+/// The file, being read.
+#[derive(Debug)]
+pub struct LogFile {
+    file: File,
+    offset: u64,
+    punched: u64,
+    /// What was read behind the last whole line.
+    rest: Vec<u8>,
+    chunk: Vec<u8>,
+}
+
+/// What a look into the file found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Whole lines; more may be there.
+    Lines(String),
+    /// So many lines were skipped, for lack of time.
+    Skipped(i64),
+    /// Nothing new.
+    Nothing,
+}
+
+impl Place {
+    /// The path as QEMU sees it.
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
+    /// Whether QEMU has it open.
+    pub fn is_in_use(&self, file: &File) -> bool {
+        let Ok(ours) = file.metadata() else {
+            return false;
+        };
+        let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else {
+            return false;
+        };
+        entries.flatten().any(|entry| {
+            let theirs = fs::metadata(entry.path());
+            theirs.is_ok_and(|m| (m.dev(), m.ino()) == (ours.dev(), ours.ino()))
+        })
+    }
+
+    /// The folder, which stays reachable by this when QEMU has ended.
+    ///
+    /// # Errors
+    /// When QEMU sees no such folder.
+    pub fn open_folder(&self) -> io::Result<OwnedFd> {
+        let root = File::open(format!("/proc/{}/root", self.pid))?;
+        let inside = self.folder.strip_prefix("/").unwrap_or(&self.folder);
+        let inside = match inside.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => inside,
+        };
+        // Links of a container lead to places in the container.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat2(&root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+        Ok(folder)
+    }
+
+    /// Makes the file, for QEMU's user to write.
+    ///
+    /// # Errors
+    /// When it is there already, or the folder is not.
+    pub fn create(&self) -> io::Result<File> {
+        let folder = self.open_folder()?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = openat2(&folder, &self.name, flags, mode, INSIDE)?;
+        let (uid, gid) = owner(self.pid)?;
+        if let Err(error) = fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
+            self.remove(&folder)?;
+            return Err(error.into());
+        }
+        Ok(file.into())
+    }
+
+    /// Opens the file in `folder`, to be read and punched.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn open(&self, folder: &OwnedFd) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let file = openat2(folder, &self.name, flags, Mode::empty(), INSIDE)?;
+        Ok(file.into())
+    }
+
+    /// Removes the file from `folder`.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn remove(&self, folder: &OwnedFd) -> io::Result<()> {
+        Ok(unlinkat(folder, &self.name, AtFlags::empty())?)
+    }
+}
+
+/// The file itself, not what somebody made of its name.
+const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+
+/// The user and group with which a process opens files.
+fn owner(pid: u32) -> io::Result<(u32, u32)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let id = |key: &str| {
+        // Real, effective, saved and the file system's (proc(5)).
+        let ids = status.lines().find_map(|l| l.strip_prefix(key))?;
+        ids.split_whitespace().nth(3)?.parse().ok()
+    };
+    let both = id("Uid:").zip(id("Gid:"));
+    both.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no owner in its status"))
+}
+
+/// Gives so many bytes of the file back to the disk.
+///
+/// # Errors
+/// When the file system cannot.
+pub fn punch(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(fallocate(file, flags, from, bytes)?)
+}
+
+impl LogFile {
+    /// The file, from its beginning.
+    pub fn new(file: File) -> LogFile {
+        LogFile {
+            file,
+            offset: 0,
+            punched: 0,
+            rest: Vec::new(),
+            chunk: vec![0; READ_BYTES],
+        }
+    }
+
+    /// What is new.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(&mut self) -> io::Result<Found> {
+        let length = self.file.metadata()?.len();
+        if length.saturating_sub(self.offset) > BEHIND_BYTES_MAX {
+            return self.skip(length);
+        }
+        let read = self.file.read_at(&mut self.chunk, self.offset)?;
+        self.offset += read as u64;
+        let new = &self.chunk[..read];
+        let Some(end) = new.iter().rposition(|b| *b == b'\n') else {
+            self.keep(read, 0);
+            return Ok(Found::Nothing);
+        };
+        let mut lines = std::mem::take(&mut self.rest);
+        lines.extend_from_slice(&new[..=end]);
+        self.keep(read, end + 1);
+        self.punch();
+        Ok(Found::Lines(String::from_utf8_lossy(&lines).into_owned()))
+    }
+
+    /// Keeps what follows the last whole line, if it may become one.
+    fn keep(&mut self, read: usize, from: usize) {
+        self.rest.extend_from_slice(&self.chunk[from..read]);
+        if self.rest.len() > LINE_BYTES_MAX {
+            self.rest.clear();
+        }
+    }
+
+    /// Counts the lines up to `length` instead of reading them.
+    fn skip(&mut self, length: u64) -> io::Result<Found> {
+        let mut lines = 0;
+        while self.offset < length {
+            let read = self.file.read_at(&mut self.chunk, self.offset)?;
+            if read == 0 {
+                break;
+            }
+            let ends = self.chunk[..read].iter().filter(|b| **b == b'\n');
+            lines += ends.count() as i64;
+            self.offset += read as u64;
+            self.punch();
+        }
+        // The rest of a line begun here is no line that anybody knows.
+        self.rest = b"?".to_vec();
+        Ok(Found::Skipped(lines))
+    }
+
+    fn punch(&mut self) {
+        if self.offset - self.punched >= PUNCH_BYTES {
+            // Where the file system cannot, the guard keeps the bound.
+            let _ = punch(&self.file, 0, self.offset);
+            self.punched = self.offset;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn file() -> (PathBuf, File) {
+        static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-log-{}-{number}", std::process::id()));
+        let file = File::options()
+            .create_new(true)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        (path, file)
+    }
+
+    #[test]
+    fn only_whole_lines_are_given() {
+        let (path, mut writer) = file();
+        let mut log = LogFile::new(File::open(&path).unwrap());
+        assert_eq!(log.read().unwrap(), Found::Nothing);
+        writer.write_all(b"one\ntw").unwrap();
+        assert_eq!(log.read().unwrap(), Found::Lines("one\n".into()));
+        writer.write_all(b"o").unwrap();
+        assert_eq!(log.read().unwrap(), Found::Nothing);
+        writer.write_all(b"\nthree\n").unwrap();
+        assert_eq!(log.read().unwrap(), Found::Lines("two\nthree\n".into()));
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_memory() {
+        let (path, mut writer) = file();
+        let mut log = LogFile::new(File::open(&path).unwrap());
+        writer.write_all(&vec![b'x'; 3 << 20]).unwrap();
+        for _ in 0..4 {
+            assert_eq!(log.read().unwrap(), Found::Nothing);
+        }
+        assert!(log.rest.len() <= LINE_BYTES_MAX);
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_too_much_is_skipped_and_counted_and_the_space_comes_back() {
+        let (path, mut writer) = file();
+        let line = [b'y'; 1023];
+        let mut block = Vec::new();
+        for _ in 0..1024 {
+            block.extend_from_slice(&line);
+            block.push(b'\n');
+        }
+        for _ in 0..65 {
+            writer.write_all(&block).unwrap();
+        }
+        writer.write_all(b"cut").unwrap();
+        let mut log = LogFile::new(File::options().read(true).write(true).open(&path).unwrap());
+        assert_eq!(log.read().unwrap(), Found::Skipped(65 * 1024));
+        writer.write_all(b" short\nwhole\n").unwrap();
+        let lines = log.read().unwrap();
+        assert_eq!(lines, Found::Lines("? short\nwhole\n".into()));
+        let on_disk = fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(on_disk <= 2 * PUNCH_BYTES, "{on_disk} bytes are kept");
+        fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,448 @@
+//! [`Pairing`]: makes requests and responses of trace events.
+//!
+//! QEMU names a request by its address and uses addresses again, so a response belongs to the last
+//! request at its address, and lines are taken in their order. A flush of a virtio-blk disk has no
+//! event of its own: it is the request that has a header and a status and nothing else.
+
+use std::collections::{HashMap, VecDeque};
+
+use weir_model::{Event, EventKind, IoEvent, Level, Nanos, Op, SECTOR_BYTES, Symbol};
+
+use super::line::{Line, Trace, Unit};
+use crate::format::block::bare;
+
+/// Requests taken out of queues that are remembered until it is clear what they are.
+const POPS_MAX: usize = 1 << 16;
+
+/// Requests under way that are kept track of.
+const REQUESTS_MAX: usize = 1 << 16;
+
+/// Disks and queues that are told apart.
+const DISKS_MAX: usize = 1 << 12;
+
+/// A disk as trace events name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Which {
+    /// A virtio-blk disk, by its address in QEMU.
+    Block(u64),
+    /// A disk at a virtio-scsi controller.
+    Scsi(Unit),
+}
+
+/// What is known of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The disk as the VM sees it.
+    pub vdisk: Option<Symbol>,
+    /// Its file or device on the host.
+    pub image: Option<Symbol>,
+    /// Sectors in a logical block of a SCSI disk.
+    pub block_sectors: Option<i64>,
+}
+
+/// Whose requests these are.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// The VM.
+    pub vm: Symbol,
+    /// Its process.
+    pub pid: Option<i64>,
+}
+
+/// What could not be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Untold {
+    /// Responses whose requests came before the tap.
+    pub begun_unseen: i64,
+    /// Requests whose response never came.
+    pub ended_unseen: i64,
+    /// Requests that found the table full.
+    pub table_full: i64,
+    /// Discards and write zeroes: QEMU does not trace what they are and where they go.
+    pub discards: i64,
+    /// Requests that transfer no data of the disk's: its serial number, its size, its sense.
+    pub other_commands: i64,
+    /// Flushes that are told only when they are done, since their queue was not known before.
+    pub flushes_told_late: i64,
+}
+
+/// Pairs requests with their ends.
+#[derive(Debug, Default)]
+pub struct Pairing {
+    pops: HashMap<u64, Pop>,
+    /// Addresses of pops by age, to forget the oldest.
+    pops_by_age: VecDeque<(u64, u64)>,
+    popped: u64,
+    /// The disk that a queue belongs to.
+    queues: HashMap<u64, u64>,
+    under_way: HashMap<Key, UnderWay>,
+    heads: HashMap<Which, Head>,
+    req_id: i64,
+    /// What could not be told so far.
+    pub untold: Untold,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pop {
+    number: u64,
+    queue: u64,
+    ts: Nanos,
+    ins: u32,
+    outs: u32,
+}
+
+/// What a response says of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Block { disk: u64, request: u64 },
+    Scsi { lun: i64, tag: u32 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    which: Which,
+    row: IoEvent,
+    /// It waits for its place to be told.
+    placeless: bool,
+}
+
+/// A disk between requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    in_flight: i64,
+    last_sector: Option<i64>,
+}
+
+impl Pairing {
+    /// Takes a line and appends the rows that it leads to. `now` is when it was read, and stands for
+    /// the time that the line may not tell. `name` knows the disks; `None` from it means that the
+    /// disk is none of ours.
+    pub fn take(
+        &mut self,
+        line: Line,
+        now: Nanos,
+        owner: Owner,
+        name: &mut dyn FnMut(Which) -> Option<Named>,
+        rows: &mut Vec<IoEvent>,
+    ) {
+        let mut step = Step {
+            ts: line.ts.unwrap_or(now),
+            timed: line.ts.is_some(),
+            owner,
+            name,
+            rows,
+        };
+        match line.event {
+            Trace::Pop {
+                queue,
+                request,
+                ins,
+                outs,
+            } => self.pop(&mut step, queue, request, ins, outs),
+            Trace::Block {
+                disk,
+                request,
+                write,
+                sector,
+                sectors,
+            } => {
+                let op = if write { Op::Write } else { Op::Read };
+                self.block(&mut step, disk, request, op, (sector, sectors));
+            }
+            Trace::BlockDone {
+                disk,
+                request,
+                status,
+            } => self.block_done(&mut step, disk, request, status),
+            Trace::Scsi {
+                unit,
+                tag,
+                command,
+                bytes,
+            } => self.scsi(&mut step, unit, tag, command, bytes),
+            Trace::ScsiPlace { unit, tag, block } => self.scsi_place(&mut step, unit, tag, block),
+            Trace::ScsiDone {
+                lun,
+                tag,
+                response,
+                status,
+            } => {
+                let kind = match (response, status) {
+                    (0, 0) => EventKind::Response,
+                    _ => EventKind::Error,
+                };
+                // Commands without data were counted when they came.
+                self.end(&mut step, Key::Scsi { lun, tag }, kind);
+            }
+        }
+    }
+
+    /// Forgets all that is under way, after lines were skipped.
+    pub fn forget(&mut self) {
+        self.untold.ended_unseen += self.under_way.len() as i64;
+        self.pops.clear();
+        self.pops_by_age.clear();
+        self.under_way.clear();
+        self.heads.clear();
+    }
+
+    /// Forgets which queue belongs to which disk: a new device may be where an old one was.
+    pub fn forget_queues(&mut self) {
+        self.queues.clear();
+    }
+
+    /// A request that was taken out of a queue is one of this disk's, so the queue is as well.
+    fn learn(&mut self, popped: Option<Pop>, disk: u64) {
+        if let Some(pop) = popped
+            && (self.queues.len() < DISKS_MAX || self.queues.contains_key(&pop.queue))
+        {
+            self.queues.insert(pop.queue, disk);
+        }
+    }
+
+    fn pop(&mut self, step: &mut Step, queue: u64, request: u64, ins: u32, outs: u32) {
+        self.popped += 1;
+        if self.pops_by_age.len() >= POPS_MAX
+            && let Some((address, number)) = self.pops_by_age.pop_front()
+            && self.pops.get(&address).is_some_and(|p| p.number == number)
+        {
+            self.pops.remove(&address);
+        }
+        let pop = Pop {
+            number: self.popped,
+            queue,
+            ts: step.ts,
+            ins,
+            outs,
+        };
+        self.pops.insert(request, pop);
+        self.pops_by_age.push_back((request, self.popped));
+        if pop.is_flush()
+            && let Some(&disk) = self.queues.get(&queue)
+        {
+            self.pops.remove(&request);
+            let key = Key::Block { disk, request };
+            self.begin(step, Which::Block(disk), key, Op::Flush, None);
+        }
+    }
+
+    fn block(&mut self, step: &mut Step, disk: u64, request: u64, op: Op, place: (i64, i64)) {
+        let key = Key::Block { disk, request };
+        let popped = self.pops.remove(&request);
+        self.learn(popped, disk);
+        // Without having been taken out of a queue anew, it is tried again after an error.
+        if popped.is_none() && self.under_way.contains_key(&key) {
+            return;
+        }
+        self.begin(step, Which::Block(disk), key, op, Some(place));
+    }
+
+    fn block_done(&mut self, step: &mut Step, disk: u64, request: u64, status: i64) {
+        let kind = match status {
+            0 => EventKind::Response,
+            2 => EventKind::Unsupported,
+            _ => EventKind::Error,
+        };
+        let key = Key::Block { disk, request };
+        let pop = self.pops.remove(&request);
+        self.learn(pop, disk);
+        match pop {
+            // It is told already, and what was taken out since is another one's.
+            _ if self.under_way.contains_key(&key) => self.end(step, key, kind),
+            Some(pop) if pop.is_flush() => {
+                // Too late to tell the request at its time; the response knows it.
+                self.untold.flushes_told_late += 1;
+                self.take_up(step, pop.ts, Which::Block(disk), key, Op::Flush, None);
+                self.end(step, key, kind);
+            }
+            Some(pop) if pop.outs > 1 => self.untold.discards += 1,
+            Some(_) => self.untold.other_commands += 1,
+            None => self.untold.begun_unseen += 1,
+        }
+    }
+
+    fn scsi(&mut self, step: &mut Step, unit: Unit, tag: u32, command: u8, bytes: i64) {
+        // SCSI Block Commands 3 (T10 SBC-3), operation codes.
+        let op = match command {
+            0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
+            0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e => Op::Write,
+            0x35 | 0x91 => Op::Flush,
+            0x41 | 0x42 | 0x93 => {
+                self.untold.discards += 1;
+                return;
+            }
+            _ => {
+                self.untold.other_commands += 1;
+                return;
+            }
+        };
+        let key = Key::Scsi { lun: unit.lun, tag };
+        let place = (op != Op::Flush).then_some((0, bytes / SECTOR_BYTES));
+        if op == Op::Flush {
+            self.begin(step, Which::Scsi(unit), key, op, place);
+            return;
+        }
+        // Its place comes with the next line.
+        if self.take_up(step, step.ts, Which::Scsi(unit), key, op, place)
+            && let Some(request) = self.under_way.get_mut(&key)
+        {
+            request.placeless = true;
+        }
+    }
+
+    fn scsi_place(&mut self, step: &mut Step, unit: Unit, tag: u32, block: i64) {
+        let key = Key::Scsi { lun: unit.lun, tag };
+        let which = Which::Scsi(unit);
+        let Some(request) = self.under_way.get(&key) else {
+            return;
+        };
+        if !request.placeless || request.which != which {
+            return;
+        }
+        let named = (step.name)(which);
+        let sectors = named.and_then(|n| n.block_sectors);
+        let sector = sectors.and_then(|sectors| block.checked_mul(sectors));
+        let request = self.under_way.get_mut(&key).expect("it was there just now");
+        request.placeless = false;
+        let event = &mut request.row.event;
+        (event.sector, event.vsector) = (sector, sector);
+        let head = self.heads.entry(which).or_default();
+        request.row.seek_sectors = head.move_to(sector, event.sectors);
+        step.rows.push(bare(*event));
+    }
+
+    /// Tells a request that has its place, or needs none.
+    fn begin(
+        &mut self,
+        step: &mut Step,
+        which: Which,
+        key: Key,
+        op: Op,
+        place: Option<(i64, i64)>,
+    ) {
+        if self.take_up(step, step.ts, which, key, op, place)
+            && let Some(request) = self.under_way.get_mut(&key)
+        {
+            let head = self.heads.entry(which).or_default();
+            if let Some((sector, sectors)) = place {
+                request.row.seek_sectors = head.move_to(Some(sector), sectors);
+            }
+            step.rows.push(bare(request.row.event));
+        }
+    }
+
+    /// Notes a request; false if it cannot be kept track of.
+    fn take_up(
+        &mut self,
+        step: &mut Step,
+        ts: Nanos,
+        which: Which,
+        key: Key,
+        op: Op,
+        place: Option<(i64, i64)>,
+    ) -> bool {
+        let Some(named) = (step.name)(which) else {
+            return false;
+        };
+        if let Some(older) = self.under_way.remove(&key) {
+            self.untold.ended_unseen += 1;
+            self.leave(older.which);
+        }
+        let known = self.heads.len() < DISKS_MAX || self.heads.contains_key(&which);
+        if self.under_way.len() >= REQUESTS_MAX || !known {
+            self.untold.table_full += 1;
+            return false;
+        }
+        self.req_id += 1;
+        let head = self.heads.entry(which).or_default();
+        head.in_flight += 1;
+        let (sector, sectors) = place.map_or((None, 0), |(s, n)| (Some(s), n));
+        let event = Event {
+            vm: Some(step.owner.vm),
+            vdisk: named.vdisk,
+            pdisk: named.image,
+            pid: step.owner.pid,
+            level: Level::Vdisk,
+            vsector: sector,
+            ..Event::new(ts, EventKind::Request, op, self.req_id, sector, sectors)
+        };
+        let row = IoEvent {
+            event,
+            wait_ns: None,
+            service_ns: None,
+            latency_ns: None,
+            in_flight: Some(head.in_flight),
+            seek_sectors: None,
+        };
+        let request = UnderWay {
+            which,
+            row,
+            placeless: false,
+        };
+        self.under_way.insert(key, request);
+        true
+    }
+
+    fn end(&mut self, step: &mut Step, key: Key, kind: EventKind) {
+        let Some(request) = self.under_way.remove(&key) else {
+            return;
+        };
+        self.leave(request.which);
+        let asked = request.row.event;
+        let latency_ns = (step.ts - asked.ts).max(0);
+        let error = match kind {
+            EventKind::Error => Some(i64::from(libc::EIO)),
+            EventKind::Unsupported => Some(i64::from(libc::EOPNOTSUPP)),
+            EventKind::Request | EventKind::Response => None,
+        };
+        let event = Event {
+            ts: step.ts,
+            kind,
+            error,
+            ..asked
+        };
+        step.rows.push(IoEvent {
+            event,
+            latency_ns: step.timed.then_some(latency_ns),
+            ..request.row
+        });
+    }
+
+    fn leave(&mut self, which: Which) {
+        if let Some(head) = self.heads.get_mut(&which) {
+            head.in_flight = (head.in_flight - 1).max(0);
+        }
+    }
+}
+
+/// A line on its way to rows.
+struct Step<'a> {
+    ts: Nanos,
+    /// Whether QEMU said when.
+    timed: bool,
+    owner: Owner,
+    name: &'a mut dyn FnMut(Which) -> Option<Named>,
+    rows: &'a mut Vec<IoEvent>,
+}
+
+impl Pop {
+    /// A header to be read, a status to be written, no data (virtio 1.2, 5.2.6): of the requests
+    /// that a virtio-blk disk knows only a flush is like that.
+    fn is_flush(self) -> bool {
+        (self.ins, self.outs) == (1, 1)
+    }
+}
+
+impl Head {
+    /// How far `sector` lies from the last sector of the request before; the head is then behind
+    /// this one.
+    fn move_to(&mut self, sector: Option<i64>, sectors: i64) -> Option<i64> {
+        let seek = sector
+            .zip(self.last_sector)
+            .map(|(first, last)| first - last);
+        if let Some(first) = sector {
+            self.last_sector = Some(first + sectors - 1);
+        }
+        seek
+    }
+}

@@ -1,0 +1,486 @@
+//! [`VdiskTap`]: opens, reads, says and counts.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use weir_model::{Demand, IoEvent, Nanos};
+
+use super::drives::{Drives, PATIENCE, Present};
+use super::guard::{Guard, Task, set_event, started};
+use super::line::{BLOCK_EVENTS, SCSI_EVENTS, parse};
+use super::log::{DISK_BYTES_MAX, Found, LogFile, Place};
+use super::pairing::{Owner, Pairing};
+use crate::format::served::Served;
+use crate::inventory::{Snapshot, Watch};
+use crate::qmp::{Address, Monitor, QmpError, Subject, human};
+use crate::{Count, Said, Tap, TapError};
+
+/// How long lines of QEMU's threads may be out of order: between taking the time and writing the
+/// line a thread may lose its processor.
+const SETTLE_NS: Nanos = 50_000_000;
+
+/// Between two looks into the log.
+const NAP: Duration = Duration::from_millis(5);
+
+/// How often it is looked whether the VM lives and its disks are still the same.
+const CHORES_EVERY: Duration = Duration::from_secs(1);
+
+/// Rows in a batch at most.
+const BATCH_ROWS: usize = 4096;
+
+/// What the log's name begins with.
+const LOG_NAME: &str = "weir-trace-";
+
+/// A source of one VM's requests as its guest made them.
+pub struct VdiskTap {
+    owner: Owner,
+    started: Option<u64>,
+    log: LogFile,
+    pairing: Pairing,
+    drives: Drives,
+    served: Vec<Served>,
+    /// Rows that wait for older ones, in time order.
+    held: Vec<IoEvent>,
+    /// Everything up to here is told.
+    told_ns: Nanos,
+    said: VecDeque<Said>,
+    chores_done: Instant,
+    counts: Counts,
+    remarks: Vec<String>,
+    ended: bool,
+    /// Dropped last: until then the log is read.
+    guard: Guard,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    events: i64,
+    lines_lost: i64,
+    lines_other: i64,
+    late: i64,
+    untimed: i64,
+}
+
+/// Opens the tap of the VM called `vm`. `guard` is the program, with arguments, that calls
+/// [`super::guard::run`].
+///
+/// # Errors
+/// [`TapError::Unavailable`] when there is no such VM, it cannot be asked, or somebody traces it
+/// already.
+pub fn open(
+    vm: &str,
+    demands: &[Demand],
+    watch: &Arc<Watch>,
+    guard: &[OsString],
+) -> Result<VdiskTap, TapError> {
+    let subject = subject(&watch.snapshot(), vm)?;
+    let pid = subject.pid.ok_or_else(|| {
+        let what = format!("VM {vm}: its process is not known");
+        unavailable(what, "run weir on the host that runs the VM")
+    })?;
+    let (present, events) = ask(&subject)?;
+    if events.is_empty() {
+        let what = format!("VM {vm} has no virtio-blk or virtio-scsi disk that QEMU could trace");
+        return Err(unavailable(what, "stream `blockstats` counts every disk"));
+    }
+    // Opened now, since the right to do so may be given up soon.
+    let memory = File::open(format!("/proc/{pid}/mem")).ok();
+    let (guard, file) = switch_on(&subject, pid, &events, guard)?;
+    let mut remarks: Vec<String> = Vec::new();
+    if memory.is_none() && !present.block.is_empty() {
+        remarks.push(format!(
+            "VM {vm}: QEMU's memory cannot be read, so virtio-blk disks have no name"
+        ));
+    }
+    let untraced = present.untraced.iter();
+    remarks.extend(untraced.map(|qdev| format!("VM {vm}: {qdev} is no virtio disk; not traced")));
+    let again = {
+        let (watch, vm) = (watch.clone(), vm.to_owned());
+        move || self::subject(&watch.snapshot(), &vm).ok()
+    };
+    let drives = Drives::start(memory, present, Box::new(again)).map_err(|e| {
+        unavailable(
+            format!("no thread: {e}"),
+            "allow more processes (ulimit -u)",
+        )
+    })?;
+    Ok(VdiskTap {
+        owner: Owner {
+            vm: subject.vm,
+            pid: Some(i64::from(pid)),
+        },
+        started: started(pid),
+        log: LogFile::new(file),
+        pairing: Pairing::default(),
+        drives,
+        served: demands.iter().map(Served::new).collect(),
+        held: Vec::new(),
+        told_ns: Nanos::MIN,
+        said: VecDeque::new(),
+        chores_done: Instant::now(),
+        counts: Counts::default(),
+        remarks,
+        ended: false,
+        guard,
+    })
+}
+
+fn unavailable(what: String, remedy: &str) -> TapError {
+    TapError::Unavailable {
+        what,
+        remedy: remedy.into(),
+    }
+}
+
+/// The VM called `vm`, if it can be asked.
+fn subject(snapshot: &Snapshot, vm: &str) -> Result<Subject, TapError> {
+    let all = Subject::all(snapshot);
+    if let Some(subject) = all.iter().find(|s| s.vm.as_str() == vm) {
+        return Ok(subject.clone());
+    }
+    let known = snapshot.vms.iter().any(|v| v.name.as_str() == vm);
+    let names: Vec<&str> = all.iter().map(|s| s.vm.as_str()).collect();
+    let can = match names.is_empty() {
+        true => "no VM on this host has one".into(),
+        false => format!("there are {}", names.join(", ")),
+    };
+    let (what, remedy) = match known {
+        true => (
+            format!("VM {vm} has no QMP socket; {can}"),
+            "start QEMU with -qmp unix:PATH,server=on,wait=off",
+        ),
+        false => (
+            format!("there is no QEMU VM called {vm}; {can}"),
+            "`weir query 'select * from vms'` lists the VMs",
+        ),
+    };
+    Err(unavailable(what, remedy))
+}
+
+fn refused(error: QmpError) -> TapError {
+    unavailable(error.to_string(), "tracing needs QMP")
+}
+
+/// The VM's disks, and the events that tell of them.
+fn ask(subject: &Subject) -> Result<(Present, Vec<&'static str>), TapError> {
+    let vm = subject.vm;
+    let asked = subject.address.visit(PATIENCE, |qemu| {
+        let present = Present::ask(qemu, subject)?;
+        let mut events = Vec::new();
+        if !present.block.is_empty() {
+            events.extend(BLOCK_EVENTS);
+        }
+        if present.scsi.values().any(Option::is_some) {
+            events.extend(SCSI_EVENTS);
+        }
+        let mut on = Vec::new();
+        for event in &events {
+            if is_on(qemu, event)? {
+                on.push(*event);
+            }
+        }
+        Ok((present, events, on))
+    });
+    let (present, events, on) = asked.map_err(refused)?;
+    if on.is_empty() {
+        return Ok((present, events));
+    }
+    let what = format!("VM {vm} is traced already ({} on)", on.join(", "));
+    Err(unavailable(
+        what,
+        "wait for the other weir to end, or switch the events off: \
+         trace-event-set-state with name and enable=false",
+    ))
+}
+
+fn is_on(qemu: &mut dyn Monitor, event: &str) -> Result<bool, QmpError> {
+    let states = qemu.execute("trace-event-get-state", json!({"name": event}))?;
+    let states = states.as_array().into_iter().flatten();
+    Ok(states.into_iter().any(|s| s["state"] == "enabled"))
+}
+
+/// Makes the log, sets the guard, sends QEMU's log there and switches the events on. When anything
+/// fails on the way, the guard undoes what was done.
+fn switch_on(
+    subject: &Subject,
+    pid: u32,
+    events: &[&str],
+    program: &[OsString],
+) -> Result<(Guard, File), TapError> {
+    let (restore, logs) = own_log(pid);
+    let mut why = Vec::new();
+    for folder in folders(&subject.address, pid) {
+        let place = Place {
+            pid,
+            folder,
+            name: format!("{LOG_NAME}{pid}-{}.log", std::process::id()),
+        };
+        let file = match place.create() {
+            Ok(file) => file,
+            Err(error) => {
+                why.push(format!("{}: {error}", place.path().display()));
+                continue;
+            }
+        };
+        let task = Task {
+            vm: subject.vm.as_str().into(),
+            address: subject.address.clone(),
+            events: events.iter().map(|e| (*e).into()).collect(),
+            place: place.clone(),
+            restore: restore.clone(),
+            logs,
+        };
+        let guard = Guard::start(program, task);
+        if guard.is_err() {
+            let _ = place.open_folder().and_then(|f| place.remove(&f));
+        }
+        let guard = guard?;
+        let told = subject.address.visit(PATIENCE, |qemu| {
+            let said = human(qemu, &format!("logfile {}", place.path().display()))?;
+            if !said.trim().is_empty() || !place.is_in_use(&file) {
+                return Ok(Some(said.trim().to_owned()));
+            }
+            for event in events {
+                set_event(qemu, event, true)?;
+            }
+            Ok(None)
+        });
+        match told.map_err(refused)? {
+            None => return Ok((guard, file)),
+            Some(said) => why.push(format!("{}: {said}", place.path().display())),
+        }
+    }
+    Err(unavailable(
+        format!("QEMU can write its log nowhere: {}", why.join("; ")),
+        "see which folders the VM's user and security profile may write to",
+    ))
+}
+
+/// Where the log may lie, as QEMU sees it: in memory, beside the QMP socket, where everybody may
+/// write.
+fn folders(address: &Address, pid: u32) -> Vec<PathBuf> {
+    let mut folders = vec![PathBuf::from("/run")];
+    if let Address::Socket(path) = address {
+        // The inventory may have found it through QEMU's own root.
+        let root = format!("/proc/{pid}/root");
+        let path = path
+            .strip_prefix(&root)
+            .map_or(path.clone(), |p| Path::new("/").join(p));
+        folders.extend(path.parent().filter(|f| f.is_absolute()).map(PathBuf::from));
+    }
+    folders.extend([PathBuf::from("/tmp"), PathBuf::from("/var/tmp")]);
+    folders
+}
+
+/// Where QEMU's log goes when it is not traced, as its command line says, and whether it was told to
+/// log anything.
+fn own_log(pid: u32) -> (String, bool) {
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let arguments: Vec<String> = arguments
+        .split(|b| *b == 0)
+        .map(|a| String::from_utf8_lossy(a).into_owned())
+        .collect();
+    let is =
+        |word: &str, option: &str| word == format!("-{option}") || word == format!("--{option}");
+    let behind = |option: &str| {
+        let at = arguments.iter().position(|a| is(a, option))?;
+        arguments.get(at + 1).cloned()
+    };
+    let logs = ["d", "D", "trace"].iter().any(|o| behind(o).is_some());
+    if let Some(file) = behind("D") {
+        return (file, logs);
+    }
+    let stderr = fs::read_link(format!("/proc/{pid}/fd/2"));
+    let nowhere = stderr.as_deref().is_ok_and(|p| p == Path::new("/dev/null"));
+    let file = match nowhere {
+        true => "/dev/null",
+        false => "/dev/stderr",
+    };
+    (file.into(), logs)
+}
+
+impl VdiskTap {
+    /// Reads what is new; false if that was nothing.
+    fn read(&mut self) -> Result<bool, TapError> {
+        let now = wall_ns();
+        let found = self.log.read().map_err(|error| TapError::File {
+            path: PathBuf::from(format!("the log of VM {}", self.owner.vm)),
+            error,
+        })?;
+        let upto = match found {
+            Found::Nothing => now,
+            Found::Skipped(lines) => {
+                self.counts.lines_lost += lines;
+                self.pairing.forget();
+                now
+            }
+            Found::Lines(lines) => self.take(&lines, now),
+        };
+        self.say(upto.saturating_sub(SETTLE_NS));
+        Ok(!self.said.is_empty())
+    }
+
+    /// Takes whole lines; the time of the last one.
+    fn take(&mut self, lines: &str, now: Nanos) -> Nanos {
+        let (drives, held) = (&mut self.drives, &mut self.held);
+        let mut last = now;
+        for line in lines.lines() {
+            let Some(line) = parse(line) else {
+                self.counts.lines_other += 1;
+                continue;
+            };
+            match line.ts {
+                Some(ts) => last = ts,
+                None => self.counts.untimed += 1,
+            }
+            let mut name = |which| drives.name(which);
+            self.pairing.take(line, now, self.owner, &mut name, held);
+        }
+        last.min(now)
+    }
+
+    /// Says all rows up to `upto`, and that there will be no more of them.
+    fn say(&mut self, upto: Nanos) {
+        if upto <= self.told_ns {
+            return;
+        }
+        for row in &mut self.held {
+            if row.event.ts <= self.told_ns {
+                row.event.ts = self.told_ns + 1;
+                self.counts.late += 1;
+            }
+        }
+        self.held.sort_by_key(|row| row.event.ts);
+        let ripe = self.held.partition_point(|row| row.event.ts <= upto);
+        self.counts.events += ripe as i64;
+        let rows: Vec<IoEvent> = self.held.drain(..ripe).collect();
+        for rows in rows.chunks(BATCH_ROWS) {
+            for (demand, served) in self.served.iter().enumerate() {
+                if let Some(batch) = served.batch(rows, false) {
+                    self.said.push_back(Said::Rows { demand, batch });
+                }
+            }
+        }
+        self.told_ns = upto;
+        if !rows.is_empty() {
+            self.said.push_back(Said::Heartbeat(upto));
+        }
+    }
+
+    /// Looks after the VM, its disks and the guard.
+    fn do_chores(&mut self) -> Result<(), TapError> {
+        self.chores_done = Instant::now();
+        if self.drives.refresh() {
+            self.pairing.forget_queues();
+        }
+        self.drives.forget();
+        let vm = self.owner.vm;
+        let lives =
+            self.started.is_some() && started(self.owner.pid.unwrap_or(0) as u32) == self.started;
+        match self.guard.word().as_deref() {
+            _ if !lives => self.remarks.push(format!("VM {vm} has ended")),
+            None => return Ok(()),
+            Some("full") => self.remarks.push(format!(
+                "VM {vm}: its log was not read for so long that it reached {} MiB; tracing was switched off",
+                DISK_BYTES_MAX >> 20
+            )),
+            Some(word) => {
+                let what = format!("VM {vm}: the guard is no longer there: {word}");
+                return Err(unavailable(what, "tracing is switched off; start again"));
+            }
+        }
+        while self.read()? {}
+        self.say(Nanos::MAX - 1);
+        self.ended = true;
+        Ok(())
+    }
+}
+
+impl Tap for VdiskTap {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(said) = self.said.pop_front() {
+                return Ok(said);
+            }
+            if self.ended {
+                return Ok(Said::End);
+            }
+            if self.chores_done.elapsed() >= CHORES_EVERY {
+                self.do_chores()?;
+                continue;
+            }
+            if self.read()? {
+                continue;
+            }
+            if Instant::now() >= until {
+                return Ok(Said::Heartbeat(self.told_ns));
+            }
+            std::thread::sleep(NAP);
+        }
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        let (counts, untold) = (&self.counts, &self.pairing.untold);
+        let all = [
+            ("events_in", None, counts.events),
+            ("events_late", None, counts.late),
+            ("events_lost", Some("slow_consumer"), counts.lines_lost),
+            (
+                "requests_untracked",
+                Some("begun_unseen"),
+                untold.begun_unseen,
+            ),
+            (
+                "requests_untracked",
+                Some("ended_unseen"),
+                untold.ended_unseen,
+            ),
+            ("requests_untracked", Some("table_full"), untold.table_full),
+            ("requests_untold", Some("discard"), untold.discards),
+            (
+                "requests_untold",
+                Some("flush_begin"),
+                untold.flushes_told_late,
+            ),
+            ("other_commands", None, untold.other_commands),
+            ("log_lines_other", None, counts.lines_other),
+        ];
+        let count = |(counter, cause, total)| Count {
+            counter,
+            cause,
+            device: None,
+            total,
+        };
+        all.into_iter().map(count).collect()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        vec![format!(
+            "vdisk: traces the requests of VM {} in QEMU while the query runs",
+            self.owner.vm
+        )]
+    }
+
+    fn messages(&self) -> Vec<String> {
+        let mut messages = self.remarks.clone();
+        if self.counts.untimed > 0 {
+            messages.push(format!(
+                "VM {}: QEMU runs without -msg timestamp=on: times are those of reading its log, latencies are not known",
+                self.owner.vm
+            ));
+        }
+        messages
+    }
+}
+
+/// The wall clock, which QEMU stamps its lines with.
+fn wall_ns() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(Nanos::MAX))
+}

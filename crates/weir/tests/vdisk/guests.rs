@@ -1,0 +1,172 @@
+//! Guests with disks of each kind, and weir beside them.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weir_guest::{Disk, Guest, Kit, Qmp};
+
+/// Long enough for a loaded machine.
+pub const PATIENT: Duration = Duration::from_secs(60);
+
+/// Bytes of each image.
+const IMAGE_BYTES: usize = 32 << 20;
+
+/// A guest with two virtio-blk disks, `/dev/vda` and `/dev/vdb`, and a SCSI one, `/dev/sda`.
+pub struct Host {
+    /// The guest.
+    pub guest: Guest,
+    images: Vec<PathBuf>,
+}
+
+impl Host {
+    /// Boots one called `name`, or says that `test` is skipped.
+    pub fn boot(test: &str, name: &str) -> Option<Host> {
+        let kit = match Kit::find() {
+            Ok(kit) => kit,
+            Err(why) => return skip(test, &why.to_string()),
+        };
+        if !is_root() {
+            return skip(test, "it takes root to see into another process");
+        }
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let mut args: Vec<String> = ["-msg", "timestamp=on"].map(String::from).to_vec();
+        let mut images = Vec::new();
+        for id in ["d0", "d1", "d2"] {
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let name = format!("weir-vdisk-{}-{number}.raw", std::process::id());
+            let image = std::env::temp_dir().join(name);
+            fs::write(&image, vec![1; IMAGE_BYTES]).unwrap();
+            let disk = Disk::new(id, image.to_str().unwrap()).buffered();
+            let disk = if id == "d2" { disk.scsi() } else { disk };
+            args.extend(disk.args());
+            images.push(image);
+        }
+        let mut guest = Guest::start(&kit, name, &args).unwrap();
+        guest.ready().unwrap();
+        Some(Host { guest, images })
+    }
+
+    /// The trace events that are on.
+    pub fn traced(&self) -> Vec<String> {
+        let mut qmp = self.guest.qmp().unwrap();
+        let all = qmp
+            .call("trace-event-get-state", json!({"name": "*"}))
+            .unwrap();
+        let on = all.as_array().unwrap().iter();
+        let on = on.filter(|e| e["state"] == "enabled");
+        on.map(|e| e["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Logs of traces that QEMU has open.
+    pub fn logs(&self) -> Vec<PathBuf> {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.guest.pid())).unwrap();
+        let paths = open.flatten().filter_map(|f| fs::read_link(f.path()).ok());
+        let is_ours = |p: &PathBuf| p.to_string_lossy().contains("weir-trace-");
+        paths.filter(is_ours).collect()
+    }
+
+    /// QEMU's own counters of the disk whose device is `id`.
+    pub fn block_stats(&self, id: &str) -> Value {
+        let mut qmp: Qmp = self.guest.qmp().unwrap();
+        let all = qmp.call("query-blockstats", json!({})).unwrap();
+        let of = |d: &&Value| {
+            d["qdev"]
+                .as_str()
+                .unwrap()
+                .split('/')
+                .any(|part| part == id)
+        };
+        all.as_array().unwrap().iter().find(of).unwrap()["stats"].clone()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for image in &self.images {
+            let _ = fs::remove_file(image);
+        }
+    }
+}
+
+fn skip(test: &str, why: &str) -> Option<Host> {
+    // Not by `eprintln!`, which the harness keeps to itself.
+    let mut err = std::io::stderr();
+    writeln!(err, "skipped: {test}: {why}").unwrap();
+    None
+}
+
+fn is_root() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    status.lines().any(|l| l.starts_with("Uid:\t0\t0"))
+}
+
+/// Waits until `done`.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENT;
+    while !done() {
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// weir at work.
+pub struct Weir(Child);
+
+impl Weir {
+    /// Starts it.
+    pub fn start(args: &[&str]) -> Weir {
+        let weir = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Weir(weir.unwrap())
+    }
+
+    /// Sends it a signal, by name.
+    pub fn signal(&self, name: &str) {
+        let kill = Command::new("kill")
+            .args(["-s", name, &self.0.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// What it said until its end.
+    pub fn finish(self) -> Said {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.0.wait_with_output().unwrap();
+        Said {
+            code: status.code(),
+            out: String::from_utf8(stdout).unwrap(),
+            err: String::from_utf8(stderr).unwrap(),
+        }
+    }
+}
+
+/// What weir said.
+#[derive(Debug)]
+pub struct Said {
+    /// How it ended; `None` by a signal that it did not survive.
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// The rows of CSV, without the header and the instant.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let lines = self.out.lines().skip(1);
+        lines
+            .map(|l| l.split(',').skip(1).map(String::from).collect())
+            .collect()
+    }
+}
