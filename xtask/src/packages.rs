@@ -11,7 +11,7 @@ pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-
 
 /// What the live tests and the comparisons with other tools need: load generators and the tools to
 /// compare with.
-pub const TEST: &[&str] = &["fio", "blktrace", "clang", "llvm", "bpftool"];
+pub const TEST: &[&str] = &["fio", "blktrace", "clang", "llvm", "bpftool", "prometheus"];
 
 /// What the tests with real guests need: the emulator, what the guest is made of, libvirt, and the
 /// tool whose columns weir gives.

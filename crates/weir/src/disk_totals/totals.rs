@@ -112,8 +112,10 @@ impl DiskTotals {
     }
 
     /// What the kernel would count for it in /proc/diskstats. There, zeroes written are writes
-    /// (`op_stat_group` in include/linux/blk_types.h). Requests in flight are 0, for only finished
-    /// ones are known.
+    /// (`op_stat_group` in include/linux/blk_types.h), and so is a flush without data: the request
+    /// counts as a write and the command that the device gets for it as a flush, each with its
+    /// time (`blk_account_io_done` and `blk_account_io_flush` in block/). Requests in flight are 0,
+    /// for only finished ones are known.
     pub fn counters(&self) -> DiskCounters {
         let op = |op: Op| &self.ops[op as usize];
         let ms = |ns: i64| count(ns / NANOS_PER_MILLISECOND);
@@ -127,10 +129,10 @@ impl DiskTotals {
         let all: Vec<&OpTotals> = self.ops.iter().collect();
         DiskCounters {
             reads: counters(&[op(Op::Read)]),
-            writes: counters(&[op(Op::Write), op(Op::WriteZeroes)]),
+            writes: counters(&[op(Op::Write), op(Op::WriteZeroes), op(Op::Flush)]),
             in_flight: 0,
             busy_ms: ms(self.busy.total_ns()),
-            queue_ms: ms(sum(&all, |o| o.time_ns)),
+            queue_ms: ms(sum(&all, |o| o.time_ns) + op(Op::Flush).time_ns),
             discards: counters(&[op(Op::Discard)]),
             flushes: OpCounters {
                 sectors: 0,
@@ -269,7 +271,7 @@ mod tests {
         let mut disk = DiskTotals::new(0);
         let op = |ios: i64, ms: i64| OpTotals {
             ios,
-            sectors: 8 * ios,
+            sectors: if ios == 4 { 0 } else { 8 * ios },
             merges: 1,
             time_ns: ms * 1_000_000 + 600_000,
             ..OpTotals::default()
@@ -280,7 +282,7 @@ mod tests {
         disk.ops[Op::Flush as usize].add(op(4, 9));
         disk.busy.add(0, 2_500_000);
         let counters = disk.counters();
-        let line = "3 1 24 7 3 2 24 7 0 2 24 0 0 0 0 4 9\n";
+        let line = "3 1 24 7 7 3 24 16 0 2 34 0 0 0 0 4 9\n";
         assert_eq!(counters.stat_line(), line);
     }
 }

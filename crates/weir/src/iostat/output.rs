@@ -53,15 +53,12 @@ impl Output {
         self.target.flush()
     }
 
-    /// In sysstat's text an omitted first report leaves its line feed.
+    /// In sysstat's output an omitted first report leaves its line feed.
     ///
     /// # Errors
     /// When the target fails.
     pub fn omit(&mut self) -> Result<(), SinkError> {
-        match self.json {
-            true => Ok(()),
-            false => self.target.put("\n"),
-        }
+        self.target.put("\n")
     }
 
     /// How many reports were written.

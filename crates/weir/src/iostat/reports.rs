@@ -102,9 +102,6 @@ impl Reports {
 
 impl Reader for Reports {
     fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError> {
-        if self.complete() {
-            return Err(Reports::closed());
-        }
         let Some(mut before) = self.before.take() else {
             self.before = Some(self.state(totals, at));
             return Ok(());
@@ -123,10 +120,12 @@ impl Reader for Reports {
             }
         }
         self.before = Some(before);
-        match self.complete() {
-            true => Err(Reports::closed()),
-            false => Ok(()),
+        if self.complete() {
+            // The sink is left as it is when it wants no more.
+            self.output.finish()?;
+            return Err(Reports::closed());
         }
+        Ok(())
     }
 
     fn finish(&mut self, totals: &mut Totals, at: Option<Nanos>) -> Result<(), SinkError> {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::support::{Said, Scratch, interrupt, run, weir};
 
 /// True when this host can be watched; otherwise a loud line that `test` is skipped.
-fn watchable(test: &str) -> bool {
+pub fn watchable(test: &str) -> bool {
     let said = run(&["query", "--for", "10ms", "select op from IO"]);
     if said.code == 1 && said.err.contains("live I/O cannot be watched") {
         // Not by `eprintln!`, which the harness keeps to itself.

@@ -1,7 +1,9 @@
 //! The command line as a user meets it: the built binary, its output, its exit codes.
 
 mod endings;
+mod exporter;
 mod formats;
+mod iostat;
 mod live;
 mod query;
 mod reference;

@@ -123,3 +123,9 @@ pub fn shared(test: &str, folder: &str) -> Option<PathBuf> {
     .expect("standard error is open");
     None
 }
+
+/// A loud line saying that `test` is skipped.
+pub fn skipped(test: &str, why: &str) {
+    // Not by `eprintln!`, which the harness keeps to itself.
+    writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("standard error is open");
+}

@@ -1,0 +1,443 @@
+//! `weir iostat` and `weir diskstats`: what sysstat would say, and what it says of our tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::live::watchable;
+use crate::support::{Said, Scratch, interrupt, run, run_in, shared, skipped, weir};
+
+/// The moments of which sysstat's sample trees tell.
+const MOMENTS: usize = 3;
+
+/// What iostat is asked for; each must give the same from weir.
+const OPTIONS: &[&str] = &[
+    "",
+    "-x",
+    "-d",
+    "-c",
+    "-xd",
+    "-xs",
+    "-s",
+    "-k",
+    "-m",
+    "-xm",
+    "-xz",
+    "-z",
+    "-t",
+    "-N",
+    "-p",
+    "-p ALL",
+    "-p sda",
+    "-x -p sda",
+    "-xp",
+    "-d sda sdq",
+    "-o JSON",
+    "-x -o JSON",
+    "-xs -o JSON",
+    "-m -o JSON",
+    "-t -x -d -o JSON",
+    "-c -o JSON",
+];
+
+/// Runs iostat with the sample trees in place of /proc and /sys, one for each report: `$1` holds
+/// three trees, `$2` is an empty folder, `$3` the number of reports, then iostat's options.
+///
+/// Its interval is so long that it never ends: the next report comes by the signal that the timer
+/// would send, when the next files are in place and iostat, which sleeps only between reports, does.
+const SYSSTAT: &str = r#"
+trees=$1 work=$2 reports=$3; shift 3
+files="stat diskstats uptime"
+lay() {
+    for file in $files; do cat "$trees/root$1/proc/$file" > "$work/$file"; done
+    rm -rf /sys/block /sys/dev; cp -r "$trees/root$1/sys/." /sys/
+}
+for file in $files; do : > "$work/$file"; mount --bind "$work/$file" "/proc/$file"; done
+mount -t tmpfs none /sys
+lay 1
+iostat "$@" 600 "$reports" > "$work/out" &
+iostat=$!
+for i in 2 3; do
+    until grep -q "iostat" "/proc/$iostat/comm" && grep -q "^State:.S" "/proc/$iostat/status"; do
+        sleep 0.05
+    done
+    lay "$i"
+    kill -ALRM "$iostat"
+done
+wait "$iostat"
+"#;
+
+fn trees(test: &str) -> Option<PathBuf> {
+    shared(test, "iostat-sysstat").map(|folder| folder.join("tests"))
+}
+
+/// `weir iostat --from root1 --from root2 .. OPTIONS`
+fn ours(trees: &Path, options: &[&str]) -> String {
+    let roots = (1..=MOMENTS).map(|i| trees.join(format!("root{i}")));
+    let roots: Vec<String> = roots.map(|r| r.to_str().unwrap().to_owned()).collect();
+    let from = roots.iter().flat_map(|root| ["--from", root]);
+    let args: Vec<&str> = ["iostat"].into_iter().chain(from).collect();
+    run(&[&args[..], options].concat()).fine()
+}
+
+/// The text without the day and the time, at which it was made.
+fn timeless(text: &str) -> String {
+    let is_time = |word: &str| {
+        let word = word.trim_matches(['"', ',']);
+        word.len() == 8 && word.chars().all(|c| c.is_ascii_digit() || "/:".contains(c))
+    };
+    let blank = |word: &str| {
+        if is_time(word) {
+            "T".to_owned()
+        } else {
+            word.to_owned()
+        }
+    };
+    let line = |line: &str| {
+        let words: Vec<String> = line.split(' ').map(blank).collect();
+        words.join(" ").replace("\"T\",", "T").replace("\"T", "T")
+    };
+    let lines: Vec<String> = text
+        .split('\n')
+        .map(|l| line(&l.replace('\t', " \t ")))
+        .collect();
+    lines.join("\n")
+}
+
+#[test]
+fn the_sample_trees_give_sysstats_own_expected_output() {
+    let Some(trees) = trees("the_sample_trees_give_sysstats_own_expected_output") else {
+        return;
+    };
+    let expected = fs::read_to_string(trees.join("expected.iostat")).unwrap();
+    // The first line names the host on which it was made.
+    let (heading, expected) = expected.split_once('\n').unwrap();
+    let ours = ours(&trees, &[]);
+    let (our_heading, ours) = ours.split_once('\n').unwrap();
+    assert_eq!(ours, expected);
+    let processors = |heading: &str| heading.rsplit('\t').next().unwrap().to_owned();
+    assert_eq!(processors(our_heading), processors(heading));
+}
+
+#[test]
+fn sysstat_says_the_same_with_every_option() {
+    let test = "sysstat_says_the_same_with_every_option";
+    let Some(trees) = trees(test) else { return };
+    let can = Command::new("unshare")
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            "iostat -V && mount -t tmpfs none /mnt",
+        ])
+        .output();
+    if !can.is_ok_and(|o| o.status.success()) {
+        return skipped(test, "needs root and sysstat's iostat");
+    }
+    let scratch = Scratch::new();
+    let omitting = ["-y -d", "-y -x -o JSON"];
+    let runs: Vec<(&str, PathBuf, Child)> = OPTIONS
+        .iter()
+        .chain(&omitting)
+        .enumerate()
+        .map(|(i, options)| {
+            let work = scratch.path().join(i.to_string());
+            fs::create_dir(&work).unwrap();
+            // With -y one report fewer is made of as many moments.
+            let omitted = usize::from(options.starts_with("-y"));
+            let child = Command::new("timeout")
+                .args([
+                    "60", "unshare", "--mount", "bash", "-e", "-c", SYSSTAT, "bash",
+                ])
+                .args([&trees, &work])
+                .arg((MOMENTS - omitted).to_string())
+                .args(options.split_whitespace())
+                .env("LC_ALL", "C")
+                .env("TZ", "UTC")
+                .stdin(Stdio::null())
+                .spawn();
+            (*options, work, child.unwrap())
+        })
+        .collect();
+    for (options, work, mut child) in runs {
+        assert!(child.wait().unwrap().success(), "iostat {options}");
+        let theirs = fs::read_to_string(work.join("out")).unwrap();
+        assert!(theirs.lines().count() > 8, "iostat {options}: {theirs}");
+        let options: Vec<&str> = options.split_whitespace().collect();
+        let ours = ours(&trees, &options);
+        assert_eq!(timeless(&ours), timeless(&theirs), "iostat {options:?}");
+    }
+}
+
+#[test]
+fn a_recording_gives_a_row_for_each_virtual_disk() {
+    let scratch = Scratch::new();
+    // 2,000 requests, 1 ms apart: in a second 750 reads of 4 KiB and 250 writes of 8 KiB, 0.5 ms each.
+    scratch.file("trace.csv", &crate::support::requests(2_000));
+    let report = |options: &[&str]| {
+        let args = [&["iostat", "--from", "trace.csv", "-d"], options].concat();
+        run_in(scratch.path(), &args).fine()
+    };
+    let rows = |text: &str| -> Vec<Vec<String>> {
+        let rows = text.lines().filter(|line| line.starts_with("vm1:"));
+        rows.map(|row| row.split_whitespace().map(str::to_owned).collect())
+            .collect()
+    };
+    let text = report(&["-x", "1"]);
+    let seconds = rows(&text);
+    assert_eq!(seconds.len(), 2, "{text}");
+    let header: Vec<&str> = text
+        .lines()
+        .find(|l| l.starts_with("Device"))
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let cell =
+        |row: &[String], name: &str| row[header.iter().position(|h| *h == name).unwrap()].clone();
+    for (name, value) in [
+        ("r/s", "750.00"),
+        ("rkB/s", "3000.00"),
+        ("r_await", "0.50"),
+        ("rareq-sz", "4.00"),
+        ("w/s", "250.00"),
+        ("wkB/s", "2000.00"),
+        ("w_await", "0.50"),
+        ("wareq-sz", "8.00"),
+        ("aqu-sz", "0.50"),
+        ("%util", "50.00"),
+    ] {
+        assert_eq!(cell(&seconds[0], name), value, "{name}: {text}");
+    }
+    // Without an interval all of it is one report; nothing is lost at its end.
+    let whole = rows(&report(&[]));
+    let totals: Vec<&str> = whole[0].iter().rev().take(3).map(String::as_str).collect();
+    assert_eq!(totals, ["0", "4000", "6000"]);
+    assert!(rows(&report(&["sda"])).is_empty());
+    assert_eq!(rows(&report(&["-w", "vm1"])), whole);
+    assert!(rows(&report(&["-w", "vm2"])).is_empty());
+}
+
+#[test]
+fn json_is_one_document_however_many_reports() {
+    let scratch = Scratch::new();
+    scratch.file("trace.csv", &crate::support::requests(3_000));
+    for (options, expected) in [
+        (&["1"][..], 3),
+        (&["1", "2"], 2),
+        (&["nothing", "1"], 3),
+        (&[], 1),
+    ] {
+        let args = [
+            &["iostat", "--from", "trace.csv", "-x", "-t", "-o", "JSON"],
+            options,
+        ]
+        .concat();
+        let text = run_in(scratch.path(), &args).fine();
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let host = &document["sysstat"]["hosts"][0];
+        let reports = host["statistics"].as_array().unwrap();
+        assert_eq!(reports.len(), expected, "{text}");
+        assert!(reports.iter().all(|r| r["disk"].is_array()), "{text}");
+    }
+}
+
+#[test]
+fn words_that_are_off_are_refused() {
+    let said = |args: &[&str]| run(&[&["iostat"], args].concat());
+    for (args, word) in [
+        (&["1", "2", "3"][..], "`3`"),
+        (&["0"], "too short"),
+        (&["1", "0"], "`0` reports"),
+        (&["-j", "NONSENSE"], "by-nonsense"),
+        (&["-j", "../x"], "-j ../x"),
+    ] {
+        let said = said(args);
+        assert!(
+            said.code == 2 && said.err.contains(word),
+            "{args:?}: {}",
+            said.err
+        );
+    }
+    let scratch = Scratch::new();
+    scratch.file("bad/diskstats", "8 0 sda 1 2 x\n");
+    scratch.file("bad/uptime", "10.5 3\n");
+    scratch.file("none/uptime", "10.5 3\n");
+    for (tree, word) in [("bad", "`8 0 sda 1 2 x`"), ("none", "none/diskstats")] {
+        let said = run_in(scratch.path(), &["iostat", "--from", tree]);
+        assert!(said.code == 1 && said.err.contains(word), "{}", said.err);
+    }
+}
+
+#[test]
+fn the_queries_are_shown_and_are_queries() {
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/fio-loop.parquet"
+    );
+    for command in ["iostat", "diskstats", "exporter"] {
+        let text = run(&[command, "--from", sample, "--show-query"]).fine();
+        let queries: Vec<&str> = text
+            .split(';')
+            .map(str::trim)
+            .filter(|q| !q.is_empty())
+            .collect();
+        assert!(!queries.is_empty());
+        for query in queries {
+            let answer = run(&["query", "--from", sample, "--format", "csv", query]).fine();
+            assert!(answer.lines().count() > 100, "{command}: {query}");
+        }
+    }
+}
+
+/// A loop device over a file, gone when the test is over.
+struct Loop(String);
+
+impl Loop {
+    fn new(test: &str, scratch: &Scratch) -> Option<Loop> {
+        let image = scratch.path().join("image");
+        let file = fs::File::create(&image).unwrap();
+        file.set_len(64 << 20).unwrap();
+        let made = Command::new("losetup")
+            .args(["-f", "--show"])
+            .arg(&image)
+            .output();
+        let Some(made) = made.ok().filter(|o| o.status.success()) else {
+            skipped(test, "losetup cannot make a loop device");
+            return None;
+        };
+        Some(Loop(
+            String::from_utf8(made.stdout).unwrap().trim().to_owned(),
+        ))
+    }
+
+    fn name(&self) -> &str {
+        self.0.strip_prefix("/dev/").unwrap()
+    }
+
+    /// The kernel's counters.
+    fn counters(&self) -> Vec<u64> {
+        counters(&format!("/sys/block/{}/stat", self.name())).unwrap()
+    }
+
+    /// Reads or writes `count` blocks of `bytes` past the page cache.
+    fn dd(&self, write: bool, bytes: usize, count: usize) {
+        let (from, to) = match write {
+            true => ("if=/dev/zero".to_owned(), format!("of={}", self.0)),
+            false => (format!("if={}", self.0), "of=/dev/null".to_owned()),
+        };
+        let direct: &[&str] = match write {
+            true => &["oflag=direct", "conv=fsync,notrunc"],
+            false => &["iflag=direct"],
+        };
+        let status = Command::new("dd")
+            .args([from, to, format!("bs={bytes}"), format!("count={count}")])
+            .args(direct)
+            .arg("status=none")
+            .status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+fn counters(path: &str) -> Option<Vec<u64>> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(
+        text.split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect(),
+    )
+}
+
+/// Waits until `done`, and says so if that never comes.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
+    let test = "the_tree_counts_as_the_kernel_does_and_iostat_reads_it";
+    let scratch = Scratch::new();
+    if !watchable(test) {
+        return;
+    }
+    let Some(device) = Loop::new(test, &scratch) else {
+        return;
+    };
+    let tree = scratch.path().join("tree");
+    let tree = tree.to_str().unwrap();
+    let child = weir(&["diskstats", tree, "--device", &device.0])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stat = format!("{tree}/block/{}/stat", device.name());
+    let reads = || counters(&stat).map_or(0, |c| c[0]);
+    until("a request is seen", || {
+        device.dd(false, 4096, 1);
+        reads() > 0
+    });
+    // What the kernel counted since then must arrive, nothing else; so that what was under way
+    // counts on both sides, wait until no more comes.
+    let settled = || {
+        let mut before = Vec::new();
+        until("the counters rest", || {
+            let now = counters(&stat).unwrap();
+            let rest = before == now;
+            before = now;
+            std::thread::sleep(Duration::from_millis(500));
+            rest
+        });
+        before
+    };
+    let (ours_before, kernel_before) = (settled(), device.counters());
+    device.dd(false, 4096, 100);
+    device.dd(true, 65536, 50);
+    device.dd(true, 512, 7);
+    let (kernel, ours) = (device.counters(), settled());
+    let gone = |after: &[u64], before: &[u64]| -> Vec<u64> {
+        after.iter().zip(before).map(|(a, b)| a - b).collect()
+    };
+    let (kernel, ours) = (gone(&kernel, &kernel_before), gone(&ours, &ours_before));
+    // Requests, merges and sectors of reads and of writes, discards, and flushes.
+    for field in [0, 1, 2, 4, 5, 6, 11, 12, 13, 15] {
+        assert_eq!(
+            ours[field], kernel[field],
+            "field {field}: {ours:?}, kernel {kernel:?}"
+        );
+    }
+    assert_eq!((ours[0], ours[4] - ours[15]), (100, 57));
+    assert!(ours[9] > 0 && ours[10] > 0, "{ours:?}");
+    let iostat = Command::new("iostat")
+        .args(["-d", "-f", tree])
+        .env("LC_ALL", "C")
+        .output();
+    match iostat {
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8(output.stdout).unwrap();
+            let row = text
+                .lines()
+                .find(|l| l.split_whitespace().next() == Some(device.name()));
+            let cells: Vec<&str> = row
+                .unwrap_or_else(|| panic!("{text}"))
+                .split_whitespace()
+                .collect();
+            let all = counters(&stat).unwrap();
+            let kilobytes = [all[2] / 2, all[6] / 2, all[13] / 2].map(|kb| kb.to_string());
+            assert_eq!(cells[5..], kilobytes, "{text}");
+        }
+        _ => skipped(test, "the half that needs sysstat's iostat"),
+    }
+    interrupt(&child);
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!(said.code, 130, "{}", said.err);
+    assert!(!Path::new(tree).exists());
+}
