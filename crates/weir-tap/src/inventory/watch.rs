@@ -97,13 +97,18 @@ impl Watch {
     pub fn start(options: &WatchOptions) -> Result<Arc<Watch>, TapError> {
         let (options, poll) = (options.clone(), options.poll);
         Watch::run(poll, move || {
-            // Without the right to give up rights, there are none to give up.
-            let reduced = privileges::keep_only(RIGHTS);
             let mut lookout = Lookout::new(&options);
-            if let Err(error) = reduced {
-                lookout.remark(error.to_string());
+            let mut reduced = false;
+            move |asked: &[Look]| {
+                let seen = lookout.look(asked);
+                // The first look has all rights there are: to read a table of the device mapper takes
+                // CAP_SYS_ADMIN. Without the right to give up rights, there are none to give up.
+                if !reduced && let Err(error) = privileges::keep_only(RIGHTS) {
+                    lookout.remark(error.to_string());
+                }
+                reduced = true;
+                seen
             }
-            move |asked: &[Look]| lookout.look(asked)
         })
     }
 
