@@ -136,6 +136,32 @@ fn every_error_of_the_docs_is_diagnosed() {
     none(failures);
 }
 
+#[test]
+fn every_live_query_of_the_docs_is_right() {
+    let live = live_works();
+    let mut failures = Vec::new();
+    let mut ran = 0;
+    for block in pages().iter().flat_map(|p| blocks(p)) {
+        if block.label != "cql-live" {
+            continue;
+        }
+        ran += 1;
+        // Whoever may not watch I/O can still ask whether the words are right.
+        let io = block.text.contains("from IO");
+        let args: &[&str] = match live || !io {
+            true => &["query", "--for", "300ms", "--final"],
+            false => &["check"],
+        };
+        let run = Command::new(WEIR).args(args).arg(&block.text).output();
+        let output = run.expect("weir runs");
+        if !output.status.success() {
+            failures.push(failure(&block, "the query fails", &output));
+        }
+    }
+    assert!(ran > 1, "the docs have live queries");
+    none(failures);
+}
+
 /// True when this host lets weir see its block I/O.
 fn live_works() -> bool {
     Command::new(WEIR)

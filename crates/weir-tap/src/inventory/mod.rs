@@ -12,6 +12,7 @@ mod containers;
 pub mod declared;
 mod devices;
 mod dm_table;
+mod doctor;
 mod extents;
 mod firecracker;
 mod found;
@@ -33,6 +34,7 @@ mod watch;
 mod workers;
 
 pub use declared::Declared;
+pub use doctor::doctor;
 pub use layout::{Image, Layouts, Located, PIECES_MAX};
 pub use snapshot::{LaidDisk, Layout, Piece, Snapshot};
 pub use watch::{Look, Watch, WatchOptions};

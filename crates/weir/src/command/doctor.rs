@@ -4,6 +4,7 @@
 use clap::Args;
 use serde_json::json;
 use weir_tap::ebpf::{self, Fact, LiveOptions, Status};
+use weir_tap::inventory::{self, WatchOptions};
 
 use crate::failure::{Ending, Failure};
 use crate::output;
@@ -21,7 +22,8 @@ pub struct DoctorArgs {
 }
 
 pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
-    let facts = ebpf::doctor(&LiveOptions::default());
+    let mut facts = ebpf::doctor(&LiveOptions::default());
+    facts.extend(inventory::doctor(&WatchOptions::default()));
     let works = facts.iter().all(|fact| fact.status != Status::Missing);
     let text = match args.json {
         true => {

@@ -1,0 +1,101 @@
+//! [`doctor`]: which inventories know of VMs on this host, and what they may not see.
+
+use super::{INVENTORIES, Snapshot, Watch, WatchOptions};
+use crate::ebpf::{Fact, Status};
+
+/// What the inventory finds, and what is lost where it may not look. Looks once.
+pub fn doctor(options: &WatchOptions) -> Vec<Fact> {
+    let watch = match Watch::start(options) {
+        Ok(watch) => watch,
+        Err(error) => {
+            return vec![fact(
+                "inventory",
+                Status::Degraded,
+                error.to_string(),
+                "columns vm and vdisk are NULL",
+                "see what the host is busy with, and try again",
+            )];
+        }
+    };
+    let snapshot = watch.snapshot();
+    vec![vms(&snapshot), disks(&snapshot), readable(&snapshot)]
+}
+
+fn fact(name: &str, status: Status, found: String, costs: &str, remedy: &str) -> Fact {
+    Fact {
+        name: name.into(),
+        status,
+        found,
+        costs: costs.into(),
+        remedy: remedy.into(),
+    }
+}
+
+/// How many VMs each inventory knows.
+fn vms(snapshot: &Snapshot) -> Fact {
+    let count = |name: &str| {
+        let known = snapshot.vms.iter().filter(|vm| vm.origin.as_str() == name);
+        match known.count() {
+            0 => None,
+            count => Some(format!("{name} {count}")),
+        }
+    };
+    let counts: Vec<String> = INVENTORIES.iter().filter_map(|i| count(i.name)).collect();
+    let found = match counts.is_empty() {
+        true => "none; --vm NAME=pid:N declares a process to be one".into(),
+        false => counts.join(", "),
+    };
+    fact("virtual machines", Status::Ok, found, "", "")
+}
+
+/// How the disks of VMs are found.
+fn disks(snapshot: &Snapshot) -> Fact {
+    let by = |how: Option<&str>| {
+        let disks = snapshot.disks.iter();
+        disks.filter(|d| d.disk.found_by.as_str() == how).count()
+    };
+    let words = [
+        ("device", "on devices"),
+        ("extents", "in files"),
+        ("process", "by their process alone"),
+    ];
+    let mut counts: Vec<String> = words
+        .iter()
+        .map(|(how, words)| (by(Some(how)), words))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    let elsewhere = by(None);
+    if elsewhere > 0 {
+        counts.push(format!("{elsewhere} elsewhere"));
+    }
+    let found = match counts.is_empty() {
+        true => "none".into(),
+        false => counts.join(", "),
+    };
+    match by(Some("process")) {
+        0 => fact("virtual disks", Status::Ok, found, "", ""),
+        _ => fact(
+            "virtual disks",
+            Status::Degraded,
+            found,
+            "column vdisk is NULL where a VM has several disks and nothing tells where they lie",
+            "select vm, vdisk, image from disks where found_by = 'process' tells which",
+        ),
+    }
+}
+
+/// What may not be read.
+fn readable(snapshot: &Snapshot) -> Fact {
+    const NAME: &str = "inventory";
+    if snapshot.remarks.is_empty() {
+        return fact(NAME, Status::Ok, "everything may be read".into(), "", "");
+    }
+    fact(
+        NAME,
+        Status::Degraded,
+        snapshot.remarks.join("; "),
+        "VMs and disks of other users may be missing, or without names and images",
+        "run as root, or once: setcap cap_sys_ptrace,cap_dac_read_search+ep on the weir binary",
+    )
+}
