@@ -446,3 +446,181 @@ impl Head {
         seek
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::parse;
+    use super::*;
+
+    /// The rows that `lines` lead to, as `ts in µs, kind, op, number, disk, sector+sectors, latency in
+    /// µs`, and what could not be told. Line `i` is at `i` µs. Disk 0xa is /dev/vda, all others are
+    /// not known; the SCSI disks have blocks of 4 KiB.
+    fn told(lines: &[&str]) -> (Vec<String>, Untold) {
+        let owner = Owner {
+            vm: Symbol::new("web"),
+            pid: Some(7),
+        };
+        let mut name = |which| {
+            let vdisk = match which {
+                Which::Block(0xa) => Some(Symbol::new("/dev/vda")),
+                Which::Scsi(Unit { target: 0, .. }) => Some(Symbol::new("/dev/sda")),
+                _ => None,
+            };
+            Some(Named {
+                vdisk,
+                image: None,
+                block_sectors: Some(8),
+            })
+        };
+        let mut pairing = Pairing::default();
+        let mut rows = Vec::new();
+        for (i, line) in lines.iter().enumerate() {
+            let line = parse(&format!("1@0.{i:06}:{line}")).expect("a line of a trace event");
+            pairing.take(line, 0, owner, &mut name, &mut rows);
+        }
+        let show = |row: &IoEvent| {
+            let e = &row.event;
+            let (sector, latency) = (e.sector.unwrap_or(-1), row.latency_ns.unwrap_or(-1000));
+            format!(
+                "{} {} {} {} {} {sector}+{} {}",
+                e.ts / 1000,
+                e.kind.as_str(),
+                e.op.as_str(),
+                e.req_id,
+                e.vdisk.map_or("?", Symbol::as_str),
+                e.sectors,
+                latency / 1000
+            )
+        };
+        (rows.iter().map(show).collect(), pairing.untold)
+    }
+
+    #[test]
+    fn an_address_that_is_used_again_is_another_request() {
+        let (rows, untold) = told(&[
+            "virtqueue_pop vq 0x1 elem 0xf in_num 2 out_num 1",
+            "virtio_blk_handle_read vdev 0xa req 0xf sector 8 nsectors 8",
+            "virtio_blk_req_complete vdev 0xa req 0xf status 0",
+            "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 2",
+            "virtio_blk_handle_write vdev 0xa req 0xf sector 64 nsectors 1",
+            "virtio_blk_req_complete vdev 0xa req 0xf status 1",
+            "virtio_blk_handle_write vdev 0xb req 0xf sector 3 nsectors 1",
+        ]);
+        let expected = [
+            "1 Q r 1 /dev/vda 8+8 -1",
+            "2 R r 1 /dev/vda 8+8 1",
+            "4 Q w 2 /dev/vda 64+1 -1",
+            "5 E w 2 /dev/vda 64+1 1",
+            "6 Q w 3 ? 3+1 -1",
+        ];
+        assert_eq!(rows, expected);
+        assert_eq!(untold, Untold::default());
+    }
+
+    #[test]
+    fn a_request_that_is_tried_again_after_an_error_is_one() {
+        let (rows, _) = told(&[
+            "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 2",
+            "virtio_blk_handle_write vdev 0xa req 0xf sector 8 nsectors 8",
+            // No answer: the VM was stopped for want of space, and goes on.
+            "virtio_blk_handle_write vdev 0xa req 0xf sector 8 nsectors 8",
+            "virtio_blk_req_complete vdev 0xa req 0xf status 0",
+        ]);
+        let expected = ["1 Q w 1 /dev/vda 8+8 -1", "3 R w 1 /dev/vda 8+8 2"];
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn a_flush_is_known_by_its_shape_and_its_queue_by_the_requests_before() {
+        let (rows, untold) = told(&[
+            // Nothing is known of the queue yet.
+            "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 1",
+            "virtio_blk_req_complete vdev 0xa req 0xf status 0",
+            "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 1",
+            "virtio_blk_req_complete vdev 0xa req 0xf status 0",
+            // The same shape in a queue of another device is nothing of ours.
+            "virtqueue_pop vq 0x2 elem 0xe in_num 1 out_num 1",
+        ]);
+        let expected = [
+            "1 R f 1 /dev/vda -1+0 1",
+            "2 Q f 2 /dev/vda -1+0 -1",
+            "3 R f 2 /dev/vda -1+0 1",
+        ];
+        assert_eq!(rows, expected);
+        assert_eq!(untold.flushes_told_late, 1);
+    }
+
+    #[test]
+    fn what_is_not_certain_is_counted_and_not_told() {
+        let (rows, untold) = told(&[
+            "virtio_blk_req_complete vdev 0xa req 0x1 status 0",
+            // A discard or write zeroes: a header and ranges.
+            "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 2",
+            "virtio_blk_req_complete vdev 0xa req 0xf status 0",
+            // The serial number: a header, and 20 bytes to be written to.
+            "virtqueue_pop vq 0x1 elem 0xf in_num 2 out_num 1",
+            "virtio_blk_req_complete vdev 0xa req 0xf status 0",
+            "scsi_req_parsed target 0 lun 0 tag 1 command 18 dir 1 length 36",
+            "virtio_scsi_cmd_resp virtio_scsi_cmd_resp lun=0 tag=0x1 response=0 status=0x0",
+            "scsi_req_parsed target 0 lun 0 tag 2 command 66 dir 2 length 24",
+        ]);
+        assert_eq!(rows, Vec::<String>::new());
+        let expected = Untold {
+            begun_unseen: 1,
+            discards: 2,
+            other_commands: 2,
+            ..Untold::default()
+        };
+        assert_eq!(untold, expected);
+    }
+
+    #[test]
+    fn a_scsi_command_is_told_when_its_place_is_known() {
+        let (rows, _) = told(&[
+            "scsi_req_parsed target 0 lun 0 tag -2 command 42 dir 2 length 8192",
+            "scsi_req_parsed_lba target 0 lun 0 tag -2 command 42 lba 5",
+            "scsi_req_parsed target 1 lun 1 tag 9 command 53 dir 0 length 0",
+            "scsi_req_parsed_lba target 1 lun 1 tag 9 command 53 lba 0",
+            "virtio_scsi_cmd_resp virtio_scsi_cmd_resp lun=0 tag=0xfffffffe response=0 status=0x2",
+            "virtio_scsi_cmd_resp virtio_scsi_cmd_resp lun=1 tag=0x9 response=0 status=0x0",
+        ]);
+        let expected = [
+            "0 Q w 1 /dev/sda 40+16 -1",
+            "2 Q f 2 ? -1+0 -1",
+            "4 E w 1 /dev/sda 40+16 4",
+            "5 R f 2 ? -1+0 3",
+        ];
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn after_lines_were_skipped_no_old_request_is_answered() {
+        let owner = Owner {
+            vm: Symbol::new("web"),
+            pid: None,
+        };
+        let mut pairing = Pairing::default();
+        let mut rows = Vec::new();
+        let mut name = |_| {
+            Some(Named {
+                vdisk: None,
+                image: None,
+                block_sectors: None,
+            })
+        };
+        let mut take = |pairing: &mut Pairing, text: &str| {
+            let line = parse(text).unwrap();
+            pairing.take(line, 0, owner, &mut name, &mut rows);
+        };
+        let ask = "1@1.0:virtio_blk_handle_read vdev 0xa req 0xf sector 8 nsectors 8";
+        take(&mut pairing, ask);
+        pairing.forget();
+        let done = "1@2.0:virtio_blk_req_complete vdev 0xa req 0xf status 0";
+        take(&mut pairing, done);
+        assert_eq!(rows.len(), 1);
+        assert_eq!(
+            (pairing.untold.ended_unseen, pairing.untold.begun_unseen),
+            (1, 1)
+        );
+    }
+}

@@ -45,10 +45,8 @@ fn each_request_of_the_guest_is_told_once_with_its_disk_and_place() {
     .iter()
     .map(|l| l.parse().unwrap())
     .collect();
-    let columns = "vdisk, op, sector, sectors, type, vm, level, latency, vsector, req_id";
-    let query = format!("select {columns} from IOstream");
-    // IOstream has no latency, so the recording's schema is asked: IO beside IOstream.
-    let query = query.replace("latency", "error");
+    let query = "select vdisk, op, sector, sectors, type, vm, level, error, vsector, req_id \
+                 from IOstream";
     let weir = Weir::start(&[
         "query",
         "-v",
@@ -56,7 +54,7 @@ fn each_request_of_the_guest_is_told_once_with_its_disk_and_place() {
         "qemu:told",
         "--format",
         "csv",
-        &query,
+        query,
     ]);
     wait_until("tracing is on", || host.traced().len() == 7);
     let before = host.guest.disk_stats().unwrap();
@@ -209,7 +207,7 @@ fn the_end_of_the_vm_is_the_end_of_the_query() {
         "qemu:ended",
         "--format",
         "csv",
-        "select op from IO",
+        "select op, latency from IO",
     ];
     let weir = Weir::start(&args);
     wait_until("tracing is on", || host.traced().len() == 7);
@@ -218,7 +216,10 @@ fn the_end_of_the_vm_is_the_end_of_the_query() {
     let said = weir.finish();
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.err.contains("VM ended has ended"), "{}", said.err);
-    assert_eq!(said.rows().len(), 256);
+    let rows = said.rows();
+    assert_eq!(rows.len(), 256);
+    let took = |row: &Vec<String>| row[1].parse::<i64>().unwrap() > 0;
+    assert!(rows.iter().all(took), "each latency is known: {rows:?}");
     assert_eq!(logs_of(pid), Vec::<String>::new());
 }
 
