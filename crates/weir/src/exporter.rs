@@ -1,7 +1,7 @@
 //! [`Exporter`]: the totals of all disks as metrics, by Prometheus' conventions (base units, names
 //! after prometheus.io/docs/practices/naming).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -24,8 +24,14 @@ pub struct Exporter {
     /// Up to when the totals are whole, ns since the epoch; 0 before the first time.
     whole_at: AtomicI64,
     scrapes: [AtomicU64; EXPOSITIONS.len()],
+    /// The highest that each of the taps' counts has been: what no probe saw can be found to be
+    /// less, but a counter never falls.
+    highest: Mutex<HashMap<TapCount, i64>>,
     began: Nanos,
 }
+
+/// A tap's count: its name, the cause and the device.
+type TapCount = (&'static str, &'static str, &'static str);
 
 /// Keeps the totals fresh.
 pub struct Keeper {
@@ -91,6 +97,7 @@ impl Exporter {
             host: crate::iostat::output::host(0).nodename,
             whole_at: AtomicI64::new(0),
             scrapes: Default::default(),
+            highest: Mutex::default(),
             began: crate::run_loop::wall_clock(),
         }
     }
@@ -221,19 +228,26 @@ impl Exporter {
 
     /// What the taps counted, losses included: a family for each counter.
     fn taps(&self, counts: &[Count]) -> Vec<Family> {
-        let mut families: BTreeMap<&str, BTreeMap<[&str; 2], i64>> = BTreeMap::new();
-        // A loss that has not happened is a zero, so that an alert has something to look at.
-        families.entry("events_lost").or_default();
+        let mut sums: BTreeMap<TapCount, i64> = BTreeMap::new();
         for count in counts {
             let device = count.device.map_or("", Symbol::as_str);
-            let series = families.entry(count.counter).or_default();
-            *series
-                .entry([count.cause.unwrap_or(""), device])
-                .or_default() += count.total;
+            let key = (count.counter, count.cause.unwrap_or(""), device);
+            *sums.entry(key).or_default() += count.total;
         }
-        let lost = families.entry("events_lost").or_default();
-        if lost.is_empty() {
-            lost.insert(["", ""], 0);
+        // A loss that has not happened is a zero, so that an alert has something to look at.
+        if !sums.keys().any(|(counter, ..)| *counter == "events_lost") {
+            sums.insert(("events_lost", "", ""), 0);
+        }
+        let mut highest = self.highest.lock().expect("no panic while held");
+        let mut families: BTreeMap<&str, BTreeMap<[&str; 2], i64>> = BTreeMap::new();
+        for (key, total) in sums {
+            let total = total.max(highest.get(&key).copied().unwrap_or(0));
+            highest.insert(key, total);
+            let (counter, cause, device) = key;
+            families
+                .entry(counter)
+                .or_default()
+                .insert([cause, device], total);
         }
         let family = |(counter, series): (&str, BTreeMap<[&str; 2], i64>)| Family {
             name: format!("weir_tap_{counter}"),

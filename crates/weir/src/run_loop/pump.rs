@@ -173,6 +173,7 @@ impl<'a> Pump<'a> {
             self.tell_own(false);
             self.step(Engine::step);
             self.show_progress();
+            self.closed |= self.shows.ended();
             if self.closed || self.is_over() {
                 break;
             }

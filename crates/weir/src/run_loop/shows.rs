@@ -60,6 +60,11 @@ impl Shows {
         !std::mem::take(&mut self.torn) || self.sheets.send(Sheet::Whole).is_ok()
     }
 
+    /// True when the sinks have failed or want no more, also while there is nothing to send.
+    pub fn ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Rows that each sink has taken.
     pub fn counts(&self) -> impl Iterator<Item = i64> {
         self.rows.iter().map(|n| n.load(Ordering::Relaxed))

@@ -441,3 +441,32 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     assert_eq!(said.code, 130, "{}", said.err);
     assert!(!Path::new(tree).exists());
 }
+
+#[test]
+fn an_idle_disk_is_reported_as_often_as_asked() {
+    let test = "an_idle_disk_is_reported_as_often_as_asked";
+    let scratch = Scratch::new();
+    if !watchable(test) {
+        return;
+    }
+    let Some(device) = Loop::new(test, &scratch) else {
+        return;
+    };
+    let args = [
+        "60",
+        env!("CARGO_BIN_EXE_weir"),
+        "iostat",
+        "-d",
+        "-o",
+        "JSON",
+        "--device",
+    ];
+    let output = Command::new("timeout")
+        .args(args)
+        .args([&device.0, "0.5", "3"])
+        .output();
+    let text = Said::of(output.unwrap()).fine();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let reports = &document["sysstat"]["hosts"][0]["statistics"];
+    assert_eq!(reports.as_array().unwrap().len(), 3, "{text}");
+}
