@@ -18,7 +18,8 @@ pub struct Wanted {
     pub vm: Option<String>,
     /// When each disk had requests as well.
     pub busy: bool,
-    /// The upper limits of the buckets in which latencies are counted as well, ns, ascending.
+    /// The upper limits of the buckets in which latencies are counted as well, ns, ascending; with
+    /// any, failures and the times by stage too.
     pub limits_ns: Vec<i64>,
 }
 
@@ -63,7 +64,13 @@ impl Questions {
             true => format!("[range {SLIDE_MS} ms slide {SLIDE_MS} ms]"),
             false => "[now]".to_owned(),
         };
-        let aggregates = aggregates(&wanted.limits_ns);
+        // Live, the insert of every request is known, and a tap that need not tell `service` is
+        // cheaper; of some trace files only the issue is.
+        let time = match wanted.live {
+            true => "latency",
+            false => "coalesce(latency, service)",
+        };
+        let aggregates = aggregates(time, &wanted.limits_ns);
         let mut counters = format!(
             "Rstream(\n  select vm, vdisk, case when vdisk is null then pdisk end as device, op, {aggregates}\n  \
              from IO {window}{only}\n  group by {DISK}, op"
@@ -76,7 +83,7 @@ impl Questions {
             .expect("a String takes all");
         }
         counters += "\n)";
-        let spans = format!("select {DISK}, coalesce(latency, service)\n  from IO{only}");
+        let spans = format!("select {DISK}, {time}\n  from IO{only}");
         Questions {
             counters,
             spans: wanted.busy.then_some(spans),
@@ -91,16 +98,16 @@ impl Questions {
     }
 }
 
-fn aggregates(limits_ns: &[i64]) -> String {
-    let mut text = "count(*) as ios, sum(sectors) as sectors, sum(merges) as merges,\n    \
-        sum(coalesce(latency, service)) as time, sum(wait) as wait, sum(service) as service, count(error) as errors"
-        .to_owned();
+fn aggregates(time: &str, limits_ns: &[i64]) -> String {
+    let mut text = format!(
+        "count(*) as ios, sum(sectors) as sectors,\n    sum(merges) as merges, sum({time}) as time"
+    );
     if !limits_ns.is_empty() {
         let limits: Vec<String> = limits_ns.iter().map(|ns| format!("{ns} ns")).collect();
         let limits = limits.join(", ");
         write!(
             text,
-            ",\n    histogram(coalesce(latency, service), {limits}) as latencies"
+            ", sum(wait) as wait, sum(service) as service,\n    count(error) as errors, histogram({time}, {limits}) as latencies"
         )
         .expect("a String takes all");
     }
@@ -121,12 +128,15 @@ mod tests {
     #[test]
     fn every_variant_is_a_correct_query() {
         for live in [false, true] {
-            for vm in [None, Some("it's".to_owned())] {
+            for (vm, limits_ns) in [
+                (None, vec![]),
+                (Some("it's".to_owned()), vec![1_000, 2_000]),
+            ] {
                 let wanted = Wanted {
                     live,
                     vm,
                     busy: true,
-                    limits_ns: vec![1_000, 2_000],
+                    limits_ns,
                 };
                 let questions = Questions::new(&wanted);
                 for text in [&questions.counters, &questions.spans.unwrap()] {
