@@ -48,6 +48,7 @@ pub struct QmpTap {
     /// How many VMs answered the last poll, and how many did not.
     answered: (usize, usize),
     polls: i64,
+    events: i64,
     resets: i64,
     failures: HashMap<(Symbol, &'static str), i64>,
     messages: Vec<String>,
@@ -94,6 +95,7 @@ pub fn open(demands: &[Demand], look: Look, every: Duration) -> Result<QmpTap, T
         before: HashMap::new(),
         answered: (0, 0),
         polls: 0,
+        events: 0,
         resets: 0,
         failures: HashMap::new(),
         messages: Vec::new(),
@@ -146,6 +148,7 @@ impl QmpTap {
                 Stream::Latencies => blocklatency_batch(&latencies),
             };
             if !batch.is_empty() {
+                self.events += batch.len() as i64;
                 self.said.push_back(Said::Rows { demand, batch });
             }
         }
@@ -198,6 +201,7 @@ impl Tap for QmpTap {
             total,
         };
         let mut counts = vec![
+            count("events_in", None, None, self.events),
             count("polls", None, None, self.polls),
             count("counters_reset", None, None, self.resets),
         ];
