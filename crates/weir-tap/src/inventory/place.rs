@@ -43,10 +43,23 @@ pub struct Place {
 /// The places of all disks, kept for some looks.
 #[derive(Debug, Default)]
 pub struct Places {
-    kept: HashMap<Key, (u32, Place)>,
+    kept: HashMap<Key, Kept>,
     looks: u32,
     devices: HashMap<u32, (Symbol, i64)>,
 }
+
+/// A place that was found.
+#[derive(Debug)]
+struct Kept {
+    /// The look that found it.
+    look: u32,
+    place: Place,
+    /// Which file or device each of its images was.
+    nodes: Vec<Node>,
+}
+
+/// Which file or device a path leads to: file system, inode and, of a device, its number.
+type Node = Option<(u64, u64, u64)>;
 
 /// A disk of a process: number and start of that, and what is known of the disk.
 type Key = (Option<(u32, u64)>, Source, Vec<Layer>, Option<String>, u64);
@@ -58,7 +71,7 @@ impl Places {
         self.looks = self.looks.wrapping_add(1);
         let looks = self.looks;
         self.kept
-            .retain(|_, (at, _)| !changed && looks.wrapping_sub(*at) < LOOKS_KEPT);
+            .retain(|_, kept| !changed && looks.wrapping_sub(kept.look) < LOOKS_KEPT);
         let row = |d: &BlockDevice| (number_of(d), (d.disk, d.bytes));
         self.devices = devices.iter().map(row).collect();
     }
@@ -75,11 +88,22 @@ impl Places {
             disk.format.clone(),
             disk.offset_bytes,
         );
-        if let Some((_, place)) = self.kept.get(&key) {
-            return place.clone();
+        // An emulator that starts opens its images several times, so that an open file of some
+        // number may soon be another one, or none.
+        if let Some(kept) = self.kept.get(&key)
+            && !kept.nodes.is_empty()
+            && !kept.nodes.contains(&None)
+            && kept.nodes == nodes(&kept.place)
+        {
+            return kept.place.clone();
         }
         let place = self.find(&Open::new(host, process), disk, path);
-        self.kept.insert(key, (self.looks, place.clone()));
+        let kept = Kept {
+            look: self.looks,
+            nodes: nodes(&place),
+            place: place.clone(),
+        };
+        self.kept.insert(key, kept);
         place
     }
 
@@ -127,6 +151,14 @@ impl Places {
             bytes,
         }
     }
+}
+
+fn nodes(place: &Place) -> Vec<Node> {
+    let node = |image: &Image| {
+        let meta = fs::metadata(&image.path).ok()?;
+        Some((meta.dev(), meta.ino(), meta.rdev()))
+    };
+    place.images.iter().map(node).collect()
 }
 
 /// What of a file of so many bytes a raw disk is.
