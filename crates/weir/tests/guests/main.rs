@@ -7,8 +7,10 @@
 
 mod ground;
 mod host;
+mod libvirt;
 mod matrix;
 mod places;
+mod session;
 mod watching;
 
 use std::io::Write;

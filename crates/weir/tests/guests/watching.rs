@@ -183,3 +183,58 @@ fn row(line: &str) -> Seen {
         comm: text("comm"),
     }
 }
+
+/// `weir query` on a relation of the inventory.
+pub struct Relation {
+    weir: Child,
+    out: PathBuf,
+}
+
+impl Relation {
+    /// Asks weir; its answer goes to a file `out`.
+    pub fn watch(out: &str, query: &str) -> Relation {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let weir = weir
+            .args(["query", "--format", "json", query])
+            .stdin(Stdio::null())
+            .stdout(File::create(out).unwrap())
+            .stderr(File::create(format!("{out}.err")).unwrap())
+            .spawn()
+            .unwrap();
+        Relation {
+            weir,
+            out: out.into(),
+        }
+    }
+
+    /// Waits until a row with these columns came (`weight` 1) or went (-1).
+    pub fn wait(&self, weight: i64, columns: &[(&str, &str)]) {
+        let within = Instant::now() + PATIENCE;
+        loop {
+            let text = fs::read_to_string(&self.out).unwrap();
+            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+            let mut rows = whole
+                .lines()
+                .map(|l| serde_json::from_str::<Value>(l).unwrap());
+            let asked = |row: &Value| {
+                row["weight"] == weight && columns.iter().all(|(name, value)| row[name] == *value)
+            };
+            if rows.any(|row| asked(&row)) {
+                return;
+            }
+            let said = fs::read_to_string(format!("{}.err", self.out.display())).unwrap();
+            assert!(
+                Instant::now() < within,
+                "no {weight} of {columns:?}: {whole}\n{said}"
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Relation {
+    fn drop(&mut self) {
+        let _ = self.weir.kill();
+        let _ = self.weir.wait();
+    }
+}

@@ -1,0 +1,239 @@
+//! A domain of libvirt gets a disk while it runs, is destroyed under load, renamed and started again;
+//! weir follows, in its relations and in what it says of each request.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use weir_guest::{Kit, Load, Port, Socket};
+
+use crate::host::{Host, counts, extents, run};
+use crate::kit;
+use crate::places::{Places, adds_up, planned, sectors};
+use crate::session::{Session, USER, disk, domain};
+use crate::watching::{Relation, Seen, Watching};
+
+/// The size of each disk, MiB.
+const DISK: u64 = 16;
+
+#[test]
+fn a_libvirt_domain_is_followed() {
+    let Some((kit, _turn)) = kit("a_libvirt_domain_is_followed") else {
+        return;
+    };
+    let mut host = Host::new(400);
+    let device = host.device(200);
+    let mounted = host.file_system(&device);
+    let images = [("a.raw", "raw"), ("b.qcow2", "qcow2"), ("c.raw", "raw")];
+    let images = images.map(|(name, format)| image(&host, &mounted, name, format));
+    let session = Session::start(&host);
+    let socket = Socket::bind(Path::new(&host.path("port"))).unwrap();
+    define(&session, &host, &kit, &images);
+    let mut port = session.boot("shop", &socket);
+    run("sync", &["-f", &mounted]).unwrap();
+
+    let vms = Relation::watch(&host.path("vms"), "select vm, origin, uuid from vms");
+    let disks = Relation::watch(&host.path("disks"), "select vm, vdisk, image from disks");
+    vms.wait(1, &[("vm", "shop"), ("origin", "libvirt")]);
+    disks.wait(
+        1,
+        &[("vm", "shop"), ("vdisk", "/dev/sda"), ("image", &images[1])],
+    );
+    let mut watching = Watching::start(&host.path("seen"), &[&device]);
+    let probes = [load("/dev/vda", 9), load("/dev/sda", 10)];
+    let mut phases = vec![known(&mut watching, &mut port, "shop", &probes)];
+    let before = counts(&device);
+
+    // Two disks of one VM on one device.
+    let loads = [load("/dev/vda", 1), load("/dev/sda", 2)];
+    let asked = || {
+        [
+            session.requests("shop", "vda"),
+            session.requests("shop", "sda"),
+        ]
+    };
+    let first = asked();
+    port.load(&loads).unwrap();
+    for ((load, first), then) in loads.iter().zip(first).zip(asked()) {
+        let (reads, writes) = planned(load);
+        let since = (then.0 - first.0, then.1 - first.1);
+        assert_eq!(since, (reads.len() as i64, writes.len() as i64), "{load}");
+    }
+    phases.push(watching.mark());
+
+    let plug = host.path("plug.xml");
+    fs::write(&plug, disk(&images[2], "raw", "native", "vdb")).unwrap();
+    session
+        .virsh(&["attach-device", "shop", &plug, "--live"])
+        .unwrap();
+    disks.wait(
+        1,
+        &[("vm", "shop"), ("vdisk", "/dev/vdb"), ("image", &images[2])],
+    );
+    // The guest's kernel looks for partitions on it before it makes the device.
+    port.run("until test -b /dev/vdb; do sleep 0.1; done")
+        .unwrap();
+    let probe = load("/dev/vdb", 11);
+    phases.push(known(&mut watching, &mut port, "shop", &[probe]));
+    let plugged = load("/dev/vdb", 3);
+    port.load(std::slice::from_ref(&plugged)).unwrap();
+    phases.push(watching.mark());
+
+    // More than can be done until the domain is destroyed.
+    let endless = Load {
+        count: 10_000_000,
+        depth: 4,
+        ..load("/dev/vda", 4)
+    };
+    port.begin_load(&[endless]).unwrap();
+    thread::sleep(Duration::from_millis(700));
+    session.virsh(&["destroy", "shop"]).unwrap();
+    vms.wait(-1, &[("vm", "shop"), ("origin", "libvirt")]);
+    disks.wait(
+        -1,
+        &[("vm", "shop"), ("vdisk", "/dev/vda"), ("image", &images[0])],
+    );
+    phases.push(watching.mark());
+
+    session.virsh(&["domrename", "shop", "store"]).unwrap();
+    let mut port = session.boot("store", &socket);
+    vms.wait(1, &[("vm", "store"), ("origin", "libvirt")]);
+    disks.wait(
+        1,
+        &[
+            ("vm", "store"),
+            ("vdisk", "/dev/sda"),
+            ("image", &images[1]),
+        ],
+    );
+    let probes = [load("/dev/vda", 7), load("/dev/sda", 8)];
+    phases.push(known(&mut watching, &mut port, "store", &probes));
+    let again = [load("/dev/vda", 5), load("/dev/sda", 6)];
+    port.load(&again).unwrap();
+    phases.push(watching.mark());
+    run("sync", &["-f", &mounted]).unwrap();
+    watching.mark();
+    let after = counts(&device);
+    let mut told = watching.stop();
+
+    told.rows.retain(|row| row.ts > phases[0]);
+    adds_up(&told, &device, after.since(&before));
+    let mut places = Places::default();
+    for (number, image) in images.iter().enumerate() {
+        places.add(&device, number, extents(Path::new(image)));
+    }
+    let phase = |number: usize| -> Vec<Seen> {
+        let rows = told.rows.iter();
+        let within = rows.filter(|r| r.ts > phases[number] && r.ts <= phases[number + 1]);
+        within.cloned().collect()
+    };
+    let missed = told.missed(&device);
+    let expect = |number: usize, image: usize, vm: &str, load: &Load| {
+        is_told(&phase(number), &places, image, vm, load, missed);
+    };
+    expect(0, 0, "shop", &loads[0]);
+    expect(0, 1, "shop", &loads[1]);
+    expect(2, 2, "shop", &plugged);
+    expect(5, 0, "store", &again[0]);
+    expect(5, 1, "store", &again[1]);
+    let under_load = phase(3);
+    let own = places.rows(&under_load, 0);
+    assert!(own.len() > 100, "{} requests until the end", own.len());
+    for (row, sector) in own {
+        let whose = (row.vm.as_deref(), row.vdisk.as_deref(), row.vsector);
+        assert_eq!(
+            whose,
+            (Some("shop"), Some("/dev/vda"), Some(sector)),
+            "{row:?}"
+        );
+    }
+}
+
+/// Loads these disks until each request has its disk: the tap's own look at them may come a moment
+/// after that of the relations. When that was.
+fn known(watching: &mut Watching, port: &mut Port, vm: &str, loads: &[Load]) -> String {
+    for attempt in 0.. {
+        let since = watching.mark();
+        port.load(loads).unwrap();
+        let now = watching.mark();
+        let rows = watching.rows();
+        let own = |row: &&Seen| row.ts > since && row.vm.as_deref() == Some(vm);
+        let unknown = rows.iter().filter(own).find(|row| row.vdisk.is_none());
+        if unknown.is_none() && rows.iter().any(|row| own(&row)) {
+            return now;
+        }
+        assert!(attempt < 20, "a disk stays unknown: {unknown:?}");
+        thread::sleep(Duration::from_millis(200));
+    }
+    unreachable!("the assertion ends the loop")
+}
+
+/// An image with content, that libvirt's user may write.
+fn image(host: &Host, mounted: &str, name: &str, format: &str) -> String {
+    let (raw, path) = (host.path("content"), format!("{mounted}/{name}"));
+    fs::write(&raw, vec![0x11; (DISK << 20) as usize]).unwrap();
+    run(
+        "qemu-img",
+        &["convert", "-f", "raw", "-O", format, &raw, &path],
+    )
+    .unwrap();
+    fs::remove_file(raw).unwrap();
+    chown(&path, Some(USER), Some(USER)).unwrap();
+    path
+}
+
+/// Defines domain `shop` with the first two images.
+fn define(session: &Session, host: &Host, kit: &Kit, images: &[String]) {
+    // The build's folder may be closed to other users.
+    let (kernel, initramfs) = (host.path("kernel"), host.path("initramfs"));
+    fs::copy(kit.kernel(), &kernel).unwrap();
+    fs::copy(kit.initramfs(), &initramfs).unwrap();
+    let disks =
+        disk(&images[0], "raw", "io_uring", "vda") + &disk(&images[1], "qcow2", "threads", "sda");
+    let description = domain(&kernel, &initramfs, &host.path("port"), &disks);
+    let file = host.path("domain.xml");
+    fs::write(&file, description).unwrap();
+    session.virsh(&["define", &file]).unwrap();
+}
+
+fn load(disk: &str, seed: u64) -> Load {
+    Load {
+        read: 60,
+        write: 40,
+        count: 200 + 10 * seed,
+        depth: 2,
+        seed,
+        span: DISK << 20,
+        ..Load::on(disk)
+    }
+}
+
+/// The requests of an image among `rows` are those of the load, all by that VM and its disk.
+fn is_told(rows: &[Seen], places: &Places, image: usize, vm: &str, load: &Load, missed: i64) {
+    let own = places.rows(rows, image);
+    let (reads, writes) = planned(load);
+    for (op, plan) in [("r", reads), ("w", writes)] {
+        let of_op: Vec<&(&Seen, u64)> = own.iter().filter(|(row, _)| row.op == op).collect();
+        // All clusters of the qcow2 image are there and its tables are in memory: one to one.
+        let asked = plan.len() as i64;
+        let told = of_op.len() as i64;
+        assert!(
+            (asked - missed..=asked + places.pieces(image) - 1).contains(&told),
+            "{op}: {told} of {load}"
+        );
+        for (row, within) in of_op {
+            let whose = (row.vm.as_deref(), row.vdisk.as_deref());
+            assert_eq!(whose, (Some(vm), Some(load.disk.as_str())), "{row:?}");
+            if let Some(sector) = row.vsector {
+                assert!(sectors(&plan).contains(&sector), "{row:?} of {load}");
+            }
+            // A raw image's sectors are the disk's.
+            assert!(
+                image == 1 || row.vsector == Some(*within),
+                "{row:?} at {within}"
+            );
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! libvirt in session mode, started by the test: no systemd, no configuration, no rights.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_guest::{Port, Socket};
+
+use crate::host::Host;
+
+/// `nobody`: libvirt's session mode is for users without rights.
+pub const USER: u32 = 65534;
+
+/// libvirtd as a child, for one user, with all it writes in a folder.
+pub struct Session {
+    libvirtd: Child,
+    folder: String,
+}
+
+impl Session {
+    pub fn start(host: &Host) -> Session {
+        let folder = host.path("libvirt");
+        fs::create_dir(&folder).unwrap();
+        chown(&folder, Some(USER), Some(USER)).unwrap();
+        let libvirtd = as_user(&folder, "libvirtd")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let session = Session { libvirtd, folder };
+        let within = Instant::now() + Duration::from_secs(60);
+        // The first start asks each QEMU binary what it can do.
+        while let Err(why) = session.virsh(&["list"]) {
+            assert!(Instant::now() < within, "libvirtd does not start: {why}");
+            thread::sleep(Duration::from_millis(100));
+        }
+        session
+    }
+
+    /// Runs a command of virsh; what it said, or its complaint.
+    pub fn virsh(&self, args: &[&str]) -> Result<String, String> {
+        let mut virsh = as_user(&self.folder, "virsh");
+        let output = virsh
+            .args(["-q", "-c", "qemu:///session"])
+            .args(args)
+            .output();
+        let output = output.map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("virsh {args:?}: {}", said.trim()))
+    }
+
+    /// Starts a domain that is defined; its serial port, when it has booted.
+    pub fn boot(&self, name: &str, socket: &Socket) -> Port {
+        self.virsh(&["start", name]).unwrap();
+        let mut port = socket.accept(name, || Ok(())).unwrap();
+        port.ready().unwrap();
+        port
+    }
+
+    /// Reads and writes of a disk as libvirt counts them.
+    pub fn requests(&self, name: &str, disk: &str) -> (i64, i64) {
+        let said = self.virsh(&["domblkstat", name, disk]).unwrap();
+        // `vda rd_req 123`
+        let field = |field: &str| {
+            let mut lines = said
+                .lines()
+                .map(|l| l.split_whitespace().collect::<Vec<_>>());
+            let line = lines.find(|words| words[1] == field);
+            line.unwrap_or_else(|| panic!("no {field}: {said}"))[2]
+                .parse()
+                .unwrap()
+        };
+        (field("rd_req"), field("wr_req"))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for name in ["shop", "store"] {
+            // It may not be there any more.
+            let _ = self.virsh(&["destroy", name]);
+        }
+        let _ = self.libvirtd.kill();
+        let _ = self.libvirtd.wait();
+    }
+}
+
+/// A command as that user, with all that libvirt writes in `folder`. It ends with this thread.
+fn as_user(folder: &str, program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    let user = format!("--reuid={USER}");
+    command
+        .args([
+            &user,
+            "--regid=65534",
+            "--clear-groups",
+            "--pdeathsig=KILL",
+            program,
+        ])
+        .stdin(Stdio::null())
+        .current_dir(folder);
+    for name in [
+        "HOME",
+        "XDG_RUNTIME_DIR",
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+    ] {
+        command.env(name, folder);
+    }
+    command
+}
+
+/// The domain's description: `disks` is XML too.
+pub fn domain(kernel: &str, initramfs: &str, port: &str, disks: &str) -> String {
+    format!(
+        "<domain type='qemu'><name>shop</name><memory unit='MiB'>256</memory><vcpu>1</vcpu>
+        <os><type arch='x86_64' machine='pc'>hvm</type><kernel>{kernel}</kernel>
+        <initrd>{initramfs}</initrd><cmdline>console=ttyS0 panic=-1 quiet</cmdline></os>
+        <features><acpi/></features><cpu mode='maximum'/><on_reboot>destroy</on_reboot>
+        <devices>{disks}<controller type='scsi' model='virtio-scsi'/><controller type='usb' model='none'/>
+        <serial type='file'><source path='{initramfs}.console'/><target port='0'/></serial>
+        <serial type='unix'><source mode='connect' path='{port}'/><target port='1'/></serial>
+        <memballoon model='none'/></devices></domain>"
+    )
+}
+
+/// A disk of a domain: an image without the host's page cache.
+pub fn disk(path: &str, format: &str, aio: &str, target: &str) -> String {
+    let bus = if target.starts_with('s') {
+        "scsi"
+    } else {
+        "virtio"
+    };
+    format!(
+        "<disk type='file' device='disk'><driver name='qemu' type='{format}' cache='none' io='{aio}'/>
+        <source file='{path}'/><target dev='{target}' bus='{bus}'/></disk>"
+    )
+}
