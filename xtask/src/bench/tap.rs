@@ -174,17 +174,15 @@ pub fn run(pace: &Pace) -> Result<()> {
         }
     }
     print(&watchers, &measured);
+    println!("\neach mode of the tap, and what telling whose it is adds:\n");
+    tap_cost(&["--owners"])?;
     println!("\nprogram time, from the kernel's BPF run statistics, above an empty program:\n");
-    execute(cargo().args([
-        "run",
-        "--release",
-        "--locked",
-        "--quiet",
-        "--package",
-        "weir-tap",
-        "--example",
-        "tap_cost",
-    ]))
+    tap_cost(&["--owners", "--stats"])
+}
+
+fn tap_cost(options: &[&str]) -> Result<()> {
+    let run = "run --release --locked --quiet --package weir-tap --example tap_cost --";
+    execute(cargo().args(run.split(' ')).args(options))
 }
 
 /// One configuration in one round.

@@ -164,6 +164,13 @@ impl Owners {
         (spot, device.files)
     }
 
+    /// Loads what [`Owners::of_vm`] will look at; the number says nothing.
+    pub fn touch(&self, vm: u32, disk: u32, sector: u64) -> u64 {
+        let own = self.vms.get(vm as usize);
+        let device = own.and_then(|own| own.devices.iter().find(|d| d.disk == disk));
+        device.map_or(0, |device| device.spans.touch(sector))
+    }
+
     /// The only disk of `vm` that can be on a whole device.
     pub fn only_on(&self, vm: u32, disk: u32) -> Option<Symbol> {
         let own = self.vms.get(vm as usize)?;

@@ -87,6 +87,13 @@ impl Spans {
         near.get(at).filter(|span| span.first <= sector)
     }
 
+    /// Loads what [`Spans::find`] will look at first; the number says nothing.
+    pub fn touch(&self, sector: u64) -> u64 {
+        let part = sector.saturating_sub(self.base) >> self.shift;
+        let start = self.starts.get(part as usize).copied().unwrap_or(0);
+        self.spans.get(start as usize).map_or(0, |span| span.end)
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Span> {
         self.spans.iter()
