@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use weir_model::{Batch, Shape};
 
+use super::aggregate::own_interval;
 use super::eval::may_fail;
 use super::gather::take_batch;
 use super::join::own_window;
@@ -160,6 +161,11 @@ fn inputs(plan: &Plan) -> Vec<Arc<Plan>> {
     if let PlanNode::Join { left, right, .. } = &plan.node {
         let side = |plan: &Arc<Plan>| own_window(plan).map_or(plan, |(stream, _)| stream).clone();
         return vec![side(left), side(right)];
+    }
+    if let PlanNode::Aggregate { input, .. } = &plan.node
+        && let Some((stream, _)) = own_interval(input)
+    {
+        return vec![stream.clone()];
     }
     let mut inputs: Vec<Arc<Plan>> = plan.inputs().into_iter().cloned().collect();
     if let PlanNode::ToStream {

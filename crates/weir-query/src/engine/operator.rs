@@ -2,7 +2,7 @@
 
 use weir_model::Batch;
 
-use super::aggregate::Aggregate;
+use super::aggregate::{Aggregate, Tumbling, own_interval};
 use super::consolidate::is_net;
 use super::join::Join;
 use super::order::Order;
@@ -95,9 +95,10 @@ pub(super) fn operator(plan: &Plan, wanted: Option<&[usize]>) -> Box<dyn Operato
             residual.as_ref(),
             wanted,
         )),
-        Node::Aggregate { input, keys, calls } => {
-            Box::new(Aggregate::new(keys, calls, input.is_growing()))
-        }
+        Node::Aggregate { input, keys, calls } => match own_interval(input) {
+            Some((_, interval)) => Box::new(Tumbling::new(keys, calls, interval, &plan.schema)),
+            None => Box::new(Aggregate::new(keys, calls, input.is_growing())),
+        },
         Node::Distinct { input } => Box::new(Aggregate::distinct(&input.schema)),
         Node::SetOp {
             op: SetOp::Union,

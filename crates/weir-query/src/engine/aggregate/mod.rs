@@ -9,10 +9,12 @@ mod call;
 mod distinct_call;
 #[cfg(test)]
 mod tests;
+mod tumbling;
 
 use weir_model::{Batch, Column, Schema, Type};
 
 use self::call::Call;
+pub(super) use self::tumbling::{Tumbling, own_interval};
 use super::eval::{Rows, eval};
 use super::gather::{
     by_turns, interleave, minus_plus, pick, take, take_batch, take_columns, weights, whole_instants,

@@ -78,6 +78,13 @@ pub trait Aggregate: Sync {
         self.state(call)
     }
 
+    /// True when the state of `other`, a call of the same aggregate, holds all that `call` needs:
+    /// then [`AggregateState::result_of`] of that state gives the result of `call` too.
+    fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
+        let _ = (call, other);
+        false
+    }
+
     /// True when a group's rows may be dealt over several states in any way, and their partials
     /// merged. False when the order of arrival counts: then [`AggregateState::merge`] takes the
     /// other state's rows as later than its own.
@@ -114,6 +121,15 @@ pub trait AggregateState: Send {
     /// # Errors
     /// As [`AggregateState::update`].
     fn result(&self, group: u32) -> Result<Value, EvalError>;
+
+    /// The result of a group for a call that [`Aggregate::shares`] this state.
+    ///
+    /// # Errors
+    /// As [`AggregateState::update`].
+    fn result_of(&self, call: &AggregateCall, group: u32) -> Result<Value, EvalError> {
+        let _ = call;
+        self.result(group)
+    }
 
     /// Forgets a group, which is then empty.
     fn clear(&mut self, group: u32);

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use weir_model::{Column, ColumnBuilder, Value};
 use weir_sketch::{Bytes, Malformed};
 
-use super::AggregateState;
+use super::{AggregateCall, AggregateState};
 use crate::function::EvalError;
 use crate::function::element::{Input, Output, nulls_of, only_nulls};
 
@@ -39,6 +39,9 @@ pub trait Summary: Default + Send + 'static {
     }
 }
 
+/// Reads the result of a call off a summary that it shares.
+pub type ResultOf<S> = fn(&S, &AggregateCall) -> Value;
+
 /// The state of one call over all groups.
 struct PerGroup<S, I, V, R> {
     groups: Vec<S>,
@@ -47,6 +50,8 @@ struct PerGroup<S, I, V, R> {
     value: V,
     /// What the summary gives; `None` is NULL.
     result: R,
+    /// What it gives to another call that shares it.
+    result_of: Option<ResultOf<S>>,
     input: PhantomData<fn() -> I>,
 }
 
@@ -61,11 +66,26 @@ where
     I: Input + 'static,
     O: Output + 'static,
 {
+    shared_per_group(value, result, None)
+}
+
+/// The same, where other calls may read their results off the summary by `result_of`.
+pub fn shared_per_group<S, I, O>(
+    value: impl Fn(I) -> S::Value + Send + 'static,
+    result: impl Fn(&S) -> Result<Option<O>, EvalError> + Send + 'static,
+    result_of: Option<ResultOf<S>>,
+) -> Box<dyn AggregateState>
+where
+    S: Summary,
+    I: Input + 'static,
+    O: Output + 'static,
+{
     Box::new(PerGroup {
         groups: Vec::new(),
         heap_bytes: 0,
         value,
         result,
+        result_of,
         input: PhantomData,
     })
 }
@@ -164,6 +184,13 @@ where
     fn result(&self, group: u32) -> Result<Value, EvalError> {
         let result = (self.result)(&self.groups[group as usize])?;
         Ok(result.map_or(Value::Null, Output::value))
+    }
+
+    fn result_of(&self, call: &AggregateCall, group: u32) -> Result<Value, EvalError> {
+        match self.result_of {
+            Some(result_of) => Ok(result_of(&self.groups[group as usize], call)),
+            None => self.result(group),
+        }
     }
 
     fn clear(&mut self, group: u32) {

@@ -1,9 +1,9 @@
 //! `quantile(x, q)`: the value that a share q of all values does not exceed.
 
-use weir_model::Type;
+use weir_model::{Type, Value};
 use weir_sketch::{Bucketed, Bytes, LogLinear};
 
-use super::per_group::{Summary, per_group};
+use super::per_group::{Summary, shared_per_group};
 use super::{Aggregate, AggregateCall, AggregateState};
 use crate::function::arguments::{arity, as_f64, constant, literal, number, refusal};
 use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
@@ -73,13 +73,35 @@ impl Aggregate for Quantile {
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        let q = literal(&call.args[1]).as_ref().and_then(as_f64);
-        let q = q.expect("`check` saw a constant number");
+        let q = share(call);
         match call.ty {
-            Type::Float => per_group(|x: f64| x, move |all: &LogLinear<f64>| Ok(all.quantile(q))),
-            _ => per_group(|x: i64| x, move |all: &LogLinear<i64>| Ok(all.quantile(q))),
+            Type::Float => shared_per_group(
+                |x: f64| x,
+                move |all: &LogLinear<f64>| Ok(all.quantile(q)),
+                Some(|all: &LogLinear<f64>, call| {
+                    all.quantile(share(call)).map_or(Value::Null, Value::Float)
+                }),
+            ),
+            _ => shared_per_group(
+                |x: i64| x,
+                move |all: &LogLinear<i64>| Ok(all.quantile(q)),
+                Some(|all: &LogLinear<i64>, call| {
+                    all.quantile(share(call)).map_or(Value::Null, Value::Int)
+                }),
+            ),
         }
     }
+
+    /// Quantiles of the same values differ in where they look only.
+    fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
+        call.args[0] == other.args[0] && call.ty == other.ty
+    }
+}
+
+/// The q of a call.
+fn share(call: &AggregateCall) -> f64 {
+    let q = literal(&call.args[1]).as_ref().and_then(as_f64);
+    q.expect("`check` saw a constant number")
 }
 
 impl<V: Bucketed + Send + 'static> Summary for LogLinear<V> {
