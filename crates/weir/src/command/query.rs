@@ -72,6 +72,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
         own_stream: plans::read_own_stream(&[plan]),
         instant_ns: 1,
         telling,
+        changes: None,
         counts: Arc::default(),
     };
     source::drop_privileges(&args.source, &inputs)?;

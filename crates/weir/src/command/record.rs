@@ -69,6 +69,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         own_stream: false,
         instant_ns: 1,
         telling: Telling::Recording(path.clone()),
+        changes: None,
         counts,
     };
     source::drop_privileges(&args.source, &inputs)?;

@@ -56,6 +56,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
         shows.push(Show {
             id,
             sink: sink(&query.plan, query.dest.as_deref(), &script, args)?,
+            name: None,
             last_instant_open: is_rstream(&query.plan),
         });
     }
@@ -67,6 +68,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
             true => Telling::Files,
             false => Telling::Nothing,
         },
+        changes: None,
         counts: Arc::default(),
     };
     source::drop_privileges(&args.source, &inputs)?;

@@ -54,6 +54,7 @@ pub fn run(
         own_stream: false,
         instant_ns: 1,
         telling: Telling::Nothing,
+        changes: None,
         counts,
     };
     source::drop_privileges(args, &inputs)?;

@@ -21,11 +21,12 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_model::Nanos;
+use weir_query::Plan;
 use weir_query::engine::{Engine, QueryId};
 use weir_query::function::EvalError;
 use weir_sink::Sink;
@@ -83,8 +84,29 @@ pub struct Options {
     pub instant_ns: i64,
     /// What is told on standard error while the work goes on.
     pub telling: Telling,
+    /// Other questions, asked and ended while the loop runs.
+    pub changes: Option<Receiver<Change>>,
     /// Where the taps' counts are kept up to date, for a sink that writes them down.
     pub counts: Arc<Mutex<Vec<Count>>>,
+}
+
+/// A change of the questions while the loop runs.
+pub enum Change {
+    /// Asks one more query, of sources that the inputs serve already. It sees what comes from here
+    /// on.
+    Ask {
+        /// What [`Change::End`] will call it.
+        name: u64,
+        /// The query.
+        plan: Arc<Plan>,
+        /// Where its answer goes.
+        sink: Box<dyn Sink>,
+    },
+    /// Ends the query of that name, and completes its sink.
+    End {
+        /// As it was asked.
+        name: u64,
+    },
 }
 
 /// What happened.
@@ -105,6 +127,8 @@ pub struct Show {
     pub id: QueryId,
     /// Where its answer goes.
     pub sink: Box<dyn Sink>,
+    /// What [`Change::End`] calls it, if anything.
+    pub name: Option<u64>,
     /// Nothing is shown of the very last instant, since no later one begins.
     pub last_instant_open: bool,
 }
@@ -115,6 +139,7 @@ impl Show {
         Show {
             id,
             sink,
+            name: None,
             last_instant_open: false,
         }
     }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, Nanos};
+use weir_query::Plan;
 use weir_query::engine::{Engine, Output, QueryId};
 use weir_query::function::EvalError;
-use weir_sink::SinkError;
+use weir_sink::{Sink, SinkError};
 use weir_tap::{Count, TapError};
 
 use super::counters::{Counters, Reading};
@@ -17,7 +18,7 @@ use super::progress::{Progress, State};
 use super::shows::Shows;
 use super::stop::{Stop, wall_clock};
 use super::summary::MISSED;
-use super::{OWN_STREAM, Options, Outlet, Report, Show};
+use super::{Change, OWN_STREAM, Options, Outlet, Report, Show};
 use crate::failure::Failure;
 
 /// How long the loop sleeps when nobody has anything to say.
@@ -58,7 +59,10 @@ pub struct Pump<'a> {
 
 /// A query of the engine, in the order of the sinks.
 pub struct Query {
-    id: QueryId,
+    /// `None` once it has ended; its place is free for another.
+    id: Option<QueryId>,
+    /// What a [`Change`] calls it.
+    name: Option<u64>,
     last_instant_open: bool,
 }
 
@@ -90,7 +94,8 @@ impl Query {
     /// What the loop must know of a show.
     pub fn of(show: &Show) -> Query {
         Query {
-            id: show.id,
+            id: Some(show.id),
+            name: show.name,
             last_instant_open: show.last_instant_open,
         }
     }
@@ -167,6 +172,7 @@ impl<'a> Pump<'a> {
             if self.stop.signal().is_some() {
                 self.stop.live_until(wall_clock());
             }
+            self.make_changes();
             let heard = self.listen();
             self.overtake_idle();
             self.move_on();
@@ -363,7 +369,7 @@ impl<'a> Pump<'a> {
         let mut open = true;
         go(&mut self.engine, &mut |output| match output {
             Output::Rows { query, batch } => {
-                let at = queries.iter().position(|q| q.id == query);
+                let at = queries.iter().position(|q| q.id == Some(query));
                 let sink = at.expect("the loop knows the engine's queries");
                 let batch = match queries[sink].last_instant_open {
                     true => batch.slice(0, batch.ts.partition_point(|&ts| ts < open_from)),
@@ -374,7 +380,48 @@ impl<'a> Pump<'a> {
             Output::Failed { query, error } => failed.push((query, error)),
         });
         open &= shows.whole();
-        self.closed |= !open || self.failed.len() == self.queries.len();
+        let failed = |id: QueryId| self.failed.iter().any(|(query, _)| *query == id);
+        let mut running = self.queries.iter().filter_map(|q| q.id);
+        self.closed |= !open || running.all(failed);
+    }
+
+    /// Asks and ends queries as was wished since the last time.
+    fn make_changes(&mut self) {
+        let Some(changes) = self.options.changes.take() else {
+            return;
+        };
+        for change in changes.try_iter() {
+            match change {
+                Change::Ask { name, plan, sink } => self.ask(name, &plan, sink),
+                Change::End { name } => self.end_query(name),
+            }
+        }
+        self.options.changes = Some(changes);
+    }
+
+    fn ask(&mut self, name: u64, plan: &Plan, sink: Box<dyn Sink>) {
+        let query = Query {
+            id: Some(self.engine.add(plan)),
+            name: Some(name),
+            last_instant_open: false,
+        };
+        let free = self.queries.iter().position(|q| q.id.is_none());
+        let place = free.unwrap_or(self.queries.len());
+        match free {
+            Some(place) => self.queries[place] = query,
+            None => self.queries.push(query),
+        }
+        self.closed |= !self.shows.exchange(place, Some(sink));
+    }
+
+    fn end_query(&mut self, name: u64) {
+        let named = |q: &Query| q.id.is_some() && q.name == Some(name);
+        let Some(place) = self.queries.iter().position(named) else {
+            return;
+        };
+        let id = self.queries[place].id.take();
+        self.engine.remove(id.expect("it was found by its id"));
+        self.closed |= !self.shows.exchange(place, None);
     }
 
     /// The last instant of all sources, once they have ended without saying that it is over;
@@ -422,7 +469,7 @@ impl<'a> Pump<'a> {
         let mut readings: Vec<Reading> = taps.collect();
         readings.extend(super::counters::engine_readings(&self.engine));
         readings.extend(super::counters::process_readings());
-        let shown = self.shows.counts().sum();
+        let shown = self.shows.rows_taken();
         readings.push(Reading::new("sink", "events_out", shown));
         readings
     }

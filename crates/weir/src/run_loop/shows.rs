@@ -19,6 +19,11 @@ const FLUSH_IDLE_EVERY: Duration = Duration::from_secs(1);
 const SHEETS_MAX: usize = 64;
 
 enum Sheet {
+    /// From now on sink number `number` is this one, or none; the one before is complete.
+    Sink {
+        number: usize,
+        sink: Option<Box<dyn Sink>>,
+    },
     /// Rows for sink number `sink`.
     Rows { sink: usize, batch: Batch },
     /// What was sent is whole: no instant is torn.
@@ -29,7 +34,7 @@ enum Sheet {
 pub struct Shows {
     sheets: SyncSender<Sheet>,
     thread: JoinHandle<Result<Vec<String>, SinkError>>,
-    rows: Arc<[AtomicI64]>,
+    rows: Arc<AtomicI64>,
     /// Rows were sent since the last [`Shows::whole`].
     torn: bool,
 }
@@ -38,14 +43,21 @@ impl Shows {
     /// Starts the thread.
     pub fn start(sinks: Vec<Box<dyn Sink>>) -> Shows {
         let (sheets, arrivals) = sync_channel(SHEETS_MAX);
-        let rows: Arc<[AtomicI64]> = sinks.iter().map(|_| AtomicI64::new(0)).collect();
+        let rows: Arc<AtomicI64> = Arc::default();
         let counted = rows.clone();
+        let sinks = sinks.into_iter().map(Some).collect();
         Shows {
             sheets,
             thread: std::thread::spawn(move || show(sinks, &arrivals, &counted)),
             rows,
             torn: false,
         }
+    }
+
+    /// Puts a sink in place number `number`, or takes away the one that is there; false as in
+    /// [`Shows::rows`].
+    pub fn exchange(&mut self, number: usize, sink: Option<Box<dyn Sink>>) -> bool {
+        self.sheets.send(Sheet::Sink { number, sink }).is_ok()
     }
 
     /// Sends rows to sink number `sink`; false when the sinks have failed, and [`Shows::finish`]
@@ -65,9 +77,9 @@ impl Shows {
         self.thread.is_finished()
     }
 
-    /// Rows that each sink has taken.
-    pub fn counts(&self) -> impl Iterator<Item = i64> {
-        self.rows.iter().map(|n| n.load(Ordering::Relaxed))
+    /// Rows that the sinks have taken.
+    pub fn rows_taken(&self) -> i64 {
+        self.rows.load(Ordering::Relaxed)
     }
 
     /// Completes all output and gives the sinks' remarks.
@@ -81,17 +93,26 @@ impl Shows {
 }
 
 fn show(
-    mut sinks: Vec<Box<dyn Sink>>,
+    mut sinks: Vec<Option<Box<dyn Sink>>>,
     arrivals: &Receiver<Sheet>,
-    rows: &[AtomicI64],
+    rows: &AtomicI64,
 ) -> Result<Vec<String>, SinkError> {
     let mut flushed = Instant::now() - FLUSH_EVERY;
     let (mut torn, mut news) = (false, false);
     loop {
         match arrivals.recv_timeout(FLUSH_EVERY) {
+            Ok(Sheet::Sink { number, sink }) => {
+                if number == sinks.len() {
+                    sinks.push(None);
+                }
+                if let Some(mut before) = std::mem::replace(&mut sinks[number], sink) {
+                    before.finish()?;
+                }
+            }
             Ok(Sheet::Rows { sink, batch }) => {
-                sinks[sink].write(&batch)?;
-                rows[sink].fetch_add(batch.len() as i64, Ordering::Relaxed);
+                let sink = sinks[sink].as_mut().expect("rows go where a sink is");
+                sink.write(&batch)?;
+                rows.fetch_add(batch.len() as i64, Ordering::Relaxed);
                 (torn, news) = (true, true);
             }
             Ok(Sheet::Whole) => torn = false,
@@ -100,11 +121,11 @@ fn show(
         }
         let due = if news { FLUSH_EVERY } else { FLUSH_IDLE_EVERY };
         if !torn && flushed.elapsed() >= due {
-            sinks.iter_mut().try_for_each(|s| s.flush())?;
+            sinks.iter_mut().flatten().try_for_each(|s| s.flush())?;
             flushed = Instant::now();
             news = false;
         }
     }
-    sinks.iter_mut().try_for_each(|s| s.finish())?;
-    Ok(sinks.iter().flat_map(|s| s.remarks()).collect())
+    sinks.iter_mut().flatten().try_for_each(|s| s.finish())?;
+    Ok(sinks.iter().flatten().flat_map(|s| s.remarks()).collect())
 }

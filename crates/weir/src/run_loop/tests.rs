@@ -113,18 +113,29 @@ impl Sink for Notes {
     }
 }
 
-fn run_with(inputs: Vec<Input>, notes: &Notes) -> Result<Report, Failure> {
+fn plan() -> Arc<Plan> {
     let text = "select req_id from IO";
-    let plan = compile(text, &Catalog::builtin(), &CheckOptions::live())
-        .unwrap()
-        .plan;
+    let checked = compile(text, &Catalog::builtin(), &CheckOptions::live());
+    checked.unwrap().plan
+}
+
+fn run_with(inputs: Vec<Input>, notes: &Notes) -> Result<Report, Failure> {
+    run_changing(inputs, notes, None)
+}
+
+fn run_changing(
+    inputs: Vec<Input>,
+    notes: &Notes,
+    changes: Option<Receiver<Change>>,
+) -> Result<Report, Failure> {
     let mut engine = Engine::new(EngineOptions::default());
-    let id = engine.add(&plan);
+    let id = engine.add(&plan());
     let options = Options {
         idle: Duration::from_millis(50),
         own_stream: false,
         instant_ns: 1,
         telling: Telling::Nothing,
+        changes,
         counts: Arc::default(),
     };
     let shows = vec![Show::new(id, Box::new(notes.clone()))];
@@ -181,4 +192,55 @@ fn a_tap_that_fails_ends_the_work_after_what_it_said() {
     let failure = run_with(inputs, &notes).err().unwrap();
     assert!(matches!(failure, Failure::World(e) if e.to_string().contains("the disk fell out")));
     assert_eq!(*notes.instants.lock().unwrap(), [1, 2]);
+}
+
+/// A sink that wishes for its own end at the first row, and raises a flag when it is complete.
+struct Sated {
+    notes: Notes,
+    changes: std::sync::mpsc::Sender<Change>,
+    complete: Arc<AtomicBool>,
+}
+
+impl Sink for Sated {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        self.changes.send(Change::End { name: 7 }).unwrap();
+        self.notes.write(batch)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.complete.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_question_may_be_asked_and_ended_while_others_go_on() {
+    let (notes, sated) = (Notes::default(), Notes::default());
+    let complete = Arc::new(AtomicBool::new(false));
+    let (changes, wishes) = std::sync::mpsc::channel();
+    let sink = Sated {
+        notes: sated.clone(),
+        changes: changes.clone(),
+        complete: complete.clone(),
+    };
+    let ask = Change::Ask {
+        name: 7,
+        plan: plan(),
+        sink: Box::new(sink),
+    };
+    changes.send(ask).unwrap();
+    let words = [
+        Word::Row(1),
+        Word::Heartbeat(1),
+        Word::Await(complete.clone()),
+        Word::Row(10),
+    ];
+    run_changing(vec![Parrot::input(words)], &notes, Some(wishes)).unwrap();
+    assert!(complete.load(Ordering::SeqCst));
+    assert_eq!(*notes.instants.lock().unwrap(), [1, 10]);
+    assert_eq!(*sated.instants.lock().unwrap(), [1]);
 }
