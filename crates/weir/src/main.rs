@@ -15,6 +15,7 @@ mod question;
 mod run_loop;
 mod script_sources;
 mod source;
+mod top;
 
 use std::process::ExitCode;
 

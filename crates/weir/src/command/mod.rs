@@ -15,6 +15,9 @@ pub mod query;
 mod record;
 mod run;
 mod streams;
+mod top;
+
+use std::io::IsTerminal;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -46,6 +49,7 @@ pub struct Cli {
 /// Every command, in the order the help lists them.
 #[derive(Subcommand, Debug)]
 enum Command {
+    Top(top::TopArgs),
     Iostat(iostat::IostatArgs),
     Diskstats(diskstats::DiskstatsArgs),
     Exporter(exporter::ExporterArgs),
@@ -70,10 +74,14 @@ enum Command {
 /// As the command says.
 pub fn run(cli: Cli) -> Result<Ending, Failure> {
     let Some(command) = cli.command else {
+        if std::io::stdout().is_terminal() {
+            return run(Cli::parse_from(["weir", "top"]));
+        }
         Cli::command().print_help()?;
         return Ok(Ending::Done);
     };
     match command {
+        Command::Top(args) => top::run(&args, cli.verbose),
         Command::Iostat(args) => iostat::run(&args, cli.verbose),
         Command::Diskstats(args) => diskstats::run(&args, cli.verbose),
         Command::Exporter(args) => exporter::run(&args, cli.verbose),

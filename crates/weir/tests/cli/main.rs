@@ -10,4 +10,5 @@ mod reference;
 mod script;
 mod support;
 mod terminal;
+mod top;
 mod words;

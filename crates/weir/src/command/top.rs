@@ -1,0 +1,466 @@
+//! `weir top`: VMs and their disks, the busiest first.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use signal_hook::consts::SIGINT;
+use weir_model::Nanos;
+use weir_query::Plan;
+use weir_query::engine::{Engine, EngineOptions};
+
+use super::conclude;
+use crate::failure::{Ending, Failure};
+use crate::output;
+use crate::run_loop::{self, Change, Input, Options, Show, Stop, Telling, wall_clock};
+use crate::source::SourceArgs;
+use crate::top::batch;
+use crate::top::columns::COLUMNS;
+use crate::top::gather::{Gather, Part, PartSink, Take};
+use crate::top::inbox::Inbox;
+use crate::top::queries::{self, Level, Scope};
+use crate::top::replay::Replay;
+use crate::top::screen::{self, Ink, Screen};
+use crate::top::state::{NAMES, State, View, Wish};
+use crate::{plans, quantity, source};
+
+/// Shorter intervals would measure weir more than the disks.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Watch VMs and their disks, the busiest first
+///
+/// For every kind of request to every disk: IOPS, throughput, latency and its parts, queue depth,
+/// how much is sequential. Enter opens a VM, then a disk's histograms; ? tells the other keys.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir top\n  \
+    weir top -w web1 5\n  \
+    weir top -b -n 3 --sort p99\n  \
+    weir top -b --json 10 | jq .totals\n  \
+    weir top --from recording.parquet --speed 10\n  \
+    weir top --show-query\n\n\
+    Where standard output is no terminal, -b is understood. Live tables begin with the first whole interval.")]
+pub struct TopArgs {
+    /// Watch this VM only
+    #[arg(short = 'w', long = "only-vm", value_name = "VM")]
+    only_vm: Option<String>,
+    /// Watch this disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
+    #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
+    only_disk: Option<String>,
+    /// Write plain tables instead of a screen
+    #[arg(short, long)]
+    batch: bool,
+    /// Write a JSON object for each interval, with -b
+    #[arg(long, requires = "batch")]
+    json: bool,
+    /// How many tables
+    #[arg(short = 'n', long = "iterations", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+    /// Where to look: the host's requests (block), or the VMs' own as QEMU counts them (vdisk)
+    #[arg(long, value_name = "LEVEL", default_value = "block", value_parser = ["block", "vdisk"])]
+    level: String,
+    /// What to sort by
+    #[arg(short, long, value_name = "COLUMN", default_value = "load", value_parser = sortable())]
+    sort: String,
+    /// Least first
+    #[arg(short, long)]
+    reverse: bool,
+    /// Print the queries that it runs, and nothing else
+    #[arg(long)]
+    show_query: bool,
+    /// How many times as fast as it was recorded a file is shown on the screen
+    #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]
+    speed: f64,
+    /// How long each table is about, 1 s if not given
+    #[arg(value_name = "INTERVAL", value_parser = interval)]
+    interval: Option<Duration>,
+    /// How many tables
+    #[arg(value_name = "COUNT", conflicts_with = "iterations", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+fn sortable() -> PossibleValuesParser {
+    let names = ["vm", "disk", "op"].into_iter();
+    PossibleValuesParser::new(names.chain(COLUMNS.iter().map(|c| c.name)))
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let span = quantity::span(text)?;
+    match span < INTERVAL_MIN {
+        true => Err(format!("an interval must be at least {INTERVAL_MIN:?}")),
+        false => Ok(span),
+    }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text
+        .parse()
+        .ok()
+        .filter(|x: &f64| (0.001..=1e6).contains(x));
+    speed.ok_or_else(|| "expected a number from 0.001 to 1000000, as in 10".to_owned())
+}
+
+impl TopArgs {
+    fn scope(&self) -> Scope {
+        Scope {
+            interval: self.interval.unwrap_or(Duration::from_secs(1)),
+            vm: self.only_vm.clone(),
+            disk: self.only_disk.clone(),
+            live: self.source.is_live(),
+        }
+    }
+
+    fn state(&self) -> State {
+        let mut state = State::new(self.source.from.join(", "), self.scope().interval);
+        let named = ["vm", "disk", "op"].iter().position(|n| *n == self.sort);
+        let column = || COLUMNS.iter().position(|c| c.name == self.sort);
+        let sort = named.or_else(|| Some(NAMES.len() + column()?));
+        state.sort = sort.expect("clap knows the columns");
+        state.reversed = self.reverse;
+        state.level = self.level();
+        state
+    }
+
+    fn level(&self) -> Level {
+        match self.level == "vdisk" {
+            true => Level::Vdisk,
+            false => Level::Block,
+        }
+    }
+
+    /// Whether a screen can be drawn, and is wanted.
+    fn on_screen(&self) -> bool {
+        let dumb = std::env::var("TERM").map_or(true, |term| term.is_empty() || term == "dumb");
+        !self.batch && !dumb && std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
+    }
+}
+
+pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
+    let scope = args.scope();
+    if args.show_query {
+        let all = scope.all().into_iter();
+        let all = all.map(|(what, query)| format!("-- {what}\n{query}\n"));
+        output::print(&all.collect::<Vec<_>>().join("\n"))?;
+        return Ok(Ending::Done);
+    }
+    let stop = Stop::on_signals()?;
+    match args.on_screen() {
+        true => on_screen(args, &scope, &stop, verbose),
+        false => in_batch(args, &scope, &stop, verbose),
+    }
+}
+
+/// Writes a table for each interval.
+fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result<Ending, Failure> {
+    let (live, json) = (scope.live, args.json);
+    let mut state = args.state();
+    let mut target = output::standard_output(live);
+    let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
+    let mut run = Run::new(args, scope, args.level())?;
+    let take: Take = run.whole_intervals(Box::new(move |tick| {
+        // Of a recording, long silences are passed over.
+        if !live && tick.lines.is_empty() {
+            return Ok(true);
+        }
+        state.take(tick);
+        let text = if json {
+            batch::json(&state)
+        } else {
+            batch::text(&state)
+        };
+        target.put(&text)?;
+        target.flush()?;
+        left -= 1;
+        Ok(left > 0)
+    }));
+    run.open(&[], stop)?;
+    let (engine, inputs, shows) = run.begin(&Gather::new(take), None)?;
+    let report = run_loop::run(engine, inputs, shows, options(args, None), stop)?;
+    conclude(report, verbose)
+}
+
+/// Shows a screen until it is left.
+fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result<Ending, Failure> {
+    let inbox = Arc::new(Inbox::default());
+    let post = inbox.clone();
+    let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
+    let (run, levels) = Run::of_screen(args, scope, stop)?;
+    let gather = Gather::new(run.whole_intervals(Box::new(move |tick| {
+        post.push(tick);
+        left -= 1;
+        Ok(left > 0)
+    })));
+    let (engine, inputs, shows) = run.begin(&gather, Some(args.speed))?;
+    let mut state = args.state();
+    state.levels = levels;
+    let (changes, wishes) = channel();
+    let asking = Asking {
+        scope: scope.clone(),
+        gather,
+        changes,
+        asked: None,
+        questions_ever: TOTALS,
+    };
+    let stays = !scope.live && left_open(args);
+    let screen = show(state, inbox.clone(), asking, stop.clone(), stays)?;
+    let report = run_loop::run(engine, inputs, shows, options(args, Some(wishes)), stop);
+    inbox.close();
+    match screen.join() {
+        Ok(shown) => shown?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+    conclude(report?, verbose)
+}
+
+/// Whether the screen stays when a recording has ended.
+fn left_open(args: &TopArgs) -> bool {
+    args.count.or(args.iterations).is_none()
+}
+
+/// Starts the thread of the screen.
+fn show(
+    state: State,
+    inbox: Arc<Inbox>,
+    mut asking: Asking,
+    stop: Stop,
+    stays: bool,
+) -> Result<JoinHandle<std::io::Result<()>>, Failure> {
+    let screen = Screen::open(Ink::of(|name| std::env::var(name).ok()))?;
+    let body = move || {
+        // Whatever ends the screen, by panic too, ends the taps.
+        let _end = Abandon(stop.clone());
+        let news = |state: &mut State| {
+            let closed = inbox.is_closed();
+            let ticks = inbox.drain();
+            let mut new = !ticks.is_empty();
+            ticks.into_iter().for_each(|tick| state.take(tick));
+            if stop.signal().is_some() || closed && !stays {
+                return None;
+            }
+            new |= closed && !std::mem::replace(&mut state.ended, closed);
+            Some(new)
+        };
+        screen::watch(screen, state, news, |wish, state| asking.grant(wish, state))
+    };
+    let thread = thread::Builder::new().name("screen".into()).spawn(body);
+    Ok(thread?)
+}
+
+struct Abandon(Stop);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Asks what the view on top is about.
+struct Asking {
+    scope: Scope,
+    gather: Arc<Mutex<Gather>>,
+    changes: Sender<Change>,
+    asked: Option<u64>,
+    questions_ever: u64,
+}
+
+impl Asking {
+    fn grant(&mut self, wish: &Wish, state: &mut State) {
+        match wish {
+            Wish::Ask => self.ask_detail(state),
+            Wish::Level => self.switch(state),
+            Wish::Interrupt => {
+                // As if the terminal had sent it. If that is not possible, the end comes all the
+                // same.
+                let _ = signal_hook::low_level::raise(SIGINT);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks what the view on top is about, beside the table.
+    fn ask_detail(&mut self, state: &mut State) {
+        if let Some(name) = self.asked.take() {
+            self.send(Change::End { name });
+        }
+        let (part, text) = match state.view() {
+            View::All | View::Vm(_) => return,
+            View::Rest => (Part::Submitters, self.scope.submitters()),
+            View::Disk(disk) => (Part::Bars, self.scope.histograms(&disk)),
+        };
+        self.questions_ever += 1;
+        self.asked = Some(self.questions_ever);
+        self.ask(self.questions_ever, part, &text, state);
+    }
+
+    /// Asks the questions of the other level in place of those of this one.
+    fn switch(&mut self, state: &mut State) {
+        self.ask_detail(state);
+        let level = state.level;
+        for (name, part, text) in [
+            (LINES, Part::Lines, self.scope.lines(level)),
+            (TOTALS, Part::Totals, self.scope.totals(level)),
+        ] {
+            self.send(Change::End { name });
+            self.ask(name, part, &text, state);
+        }
+    }
+
+    fn ask(&self, name: u64, part: Part, text: &str, state: &mut State) {
+        let Ok(checked) = queries::checked(text, self.scope.live) else {
+            state.notice = Some("this name cannot be asked about in CQL".into());
+            return;
+        };
+        // Histograms fill as they come; the others are about whole intervals.
+        let since = match self.scope.live && part != Part::Bars {
+            true => wall_clock().saturating_add(self.scope.interval.as_nanos() as Nanos),
+            false => Nanos::MIN,
+        };
+        let sink = PartSink::boxed(part, &checked.plan.schema, since, &self.gather);
+        let plan = checked.plan;
+        self.send(Change::Ask { name, plan, sink });
+    }
+
+    fn send(&self, change: Change) {
+        // Once the loop has ended there is nobody to ask, and what is shown stays.
+        let _ = self.changes.send(change);
+    }
+}
+
+fn options(args: &TopArgs, changes: Option<std::sync::mpsc::Receiver<Change>>) -> Options {
+    Options {
+        idle: args.source.idle,
+        own_stream: true,
+        instant_ns: 1,
+        telling: Telling::Nothing,
+        changes,
+        counts: Arc::default(),
+    }
+}
+
+/// What the question of the table, and that of the totals, are called among the changes; those of
+/// views have greater numbers.
+const LINES: u64 = 1;
+const TOTALS: u64 = 2;
+
+/// One run: its questions, checked, and its sources.
+struct Run<'a> {
+    args: &'a TopArgs,
+    interval_ns: Nanos,
+    asked: Vec<(Part, Option<u64>, Arc<Plan>)>,
+    inputs: Vec<Input>,
+    /// The instant of the last tick that was taken.
+    shown: Arc<AtomicI64>,
+}
+
+impl<'a> Run<'a> {
+    /// The questions of a level.
+    fn new(args: &'a TopArgs, scope: &Scope, level: Level) -> Result<Run<'a>, Failure> {
+        let asked = [
+            (Part::Lines, Some(LINES), scope.lines(level)),
+            (Part::Totals, Some(TOTALS), scope.totals(level)),
+            (Part::Losses, None, scope.losses()),
+        ];
+        let asked = asked.into_iter().map(|(part, name, text)| {
+            let plan = queries::checked(&text, scope.live)?.plan;
+            Ok((part, name, plan))
+        });
+        Ok(Run {
+            args,
+            interval_ns: Nanos::try_from(scope.interval.as_nanos()).unwrap_or(Nanos::MAX),
+            asked: asked.collect::<Result<_, Failure>>()?,
+            inputs: Vec::new(),
+            shown: Arc::new(AtomicI64::new(Nanos::MIN)),
+        })
+    }
+
+    /// A run that serves all views from the start, since taps are opened once, while there are
+    /// rights to do so; and whether it serves both levels.
+    fn of_screen(
+        args: &'a TopArgs,
+        scope: &Scope,
+        stop: &Stop,
+    ) -> Result<(Run<'a>, bool), Failure> {
+        let mut run = Run::new(args, scope, args.level())?;
+        let details = vec![scope.submitters(), scope.histograms(&queries::ANY_DISK)];
+        let levels = [Level::Block, Level::Vdisk].map(|level| scope.lines(level));
+        let all = [details.clone(), levels.to_vec()].concat();
+        if scope.live && run.open(&all, stop).is_ok() {
+            return Ok((run, true));
+        }
+        // Not every host lets us ask QEMU.
+        let own = match args.level() {
+            Level::Block => details,
+            Level::Vdisk => Vec::new(),
+        };
+        run.open(&own, stop)?;
+        Ok((run, false))
+    }
+
+    /// Opens the sources for the questions, and for `later` ones.
+    fn open(&mut self, later: &[String], stop: &Stop) -> Result<(), Failure> {
+        let live = self.args.source.is_live();
+        let later = later
+            .iter()
+            .map(|text| Ok(queries::checked(text, live)?.plan));
+        let later: Vec<Arc<Plan>> = later.collect::<Result<_, Failure>>()?;
+        let plans = self.asked.iter().map(|(.., plan)| plan).chain(&later);
+        let plans: Vec<&Plan> = plans.map(|plan| &**plan).collect();
+        self.inputs = source::open(&self.args.source, &plans::demands(&plans), stop)?;
+        Ok(())
+    }
+
+    /// Gives `take` the ticks whose intervals have been watched from their beginning.
+    fn whole_intervals(&self, mut take: Take) -> Take {
+        let live = self.args.source.is_live();
+        let (interval_ns, shown) = (self.interval_ns, self.shown.clone());
+        let started = wall_clock();
+        Box::new(move |tick| {
+            let at = tick.at;
+            let more = match live && at - interval_ns < started {
+                true => Ok(true),
+                false => take(tick),
+            };
+            shown.store(at, Ordering::Release);
+            more
+        })
+    }
+
+    /// The engine with the questions, the sources, and where the answers go.
+    fn begin(
+        self,
+        gather: &Arc<Mutex<Gather>>,
+        speed: Option<f64>,
+    ) -> Result<(Engine, Vec<Input>, Vec<Show>), Failure> {
+        let mut engine = Engine::new(EngineOptions::default());
+        let show = |(part, name, plan): &(Part, Option<u64>, Arc<Plan>)| Show {
+            name: *name,
+            ..Show::new(
+                engine.add(plan),
+                PartSink::boxed(*part, &plan.schema, Nanos::MIN, gather),
+            )
+        };
+        let shows = self.asked.iter().map(show).collect();
+        let replayed = |input: Input| match input.live {
+            true => input,
+            false => Input {
+                tap: Box::new(Replay::new(
+                    input.tap,
+                    speed,
+                    self.interval_ns,
+                    self.shown.clone(),
+                )),
+                ..input
+            },
+        };
+        let inputs: Vec<Input> = self.inputs.into_iter().map(replayed).collect();
+        source::drop_privileges(&self.args.source, &inputs)?;
+        Ok((engine, inputs, shows))
+    }
+}

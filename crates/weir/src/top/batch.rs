@@ -1,0 +1,121 @@
+//! Batch mode: a plain table, or a JSON object, for every interval.
+
+use serde_json::{Map, Value as Json};
+use weir_sink::text::{shown, width};
+use weir_sink::time;
+
+use super::columns::COLUMNS;
+use super::figures::Figure;
+use super::gather::{Line, Tick};
+use super::queries::{LOSSES, TOTALS};
+use super::state::State;
+
+/// What makes a line.
+const KEYS: [&str; 4] = ["vm", "vdisk", "pdisk", "op"];
+
+/// The shown tick as text, sorted as the state says, with a blank line behind.
+pub fn text(state: &State) -> String {
+    let tick = &state.tick;
+    let mut out = format!(
+        "weir top  {}  every {:?}\n",
+        time::readable(tick.at),
+        state.interval
+    );
+    out += &(summary(tick) + "\n");
+    let mut header: Vec<String> = KEYS.iter().map(|k| k.to_uppercase()).collect();
+    header.extend(COLUMNS.iter().map(|c| c.header.to_owned()));
+    let lines = state.lines();
+    let rows = state.order.iter().map(|&i| cells(&lines[i]));
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let widths: Vec<usize> = (0..rows[0].len())
+        .map(|c| rows.iter().map(|row| width(&row[c])).max().unwrap_or(0))
+        .collect();
+    for row in &rows {
+        let mut line = String::new();
+        for (i, (cell, room)) in row.iter().zip(&widths).enumerate() {
+            let padding = " ".repeat(room - width(cell));
+            let names = i < KEYS.len();
+            line.extend(match names {
+                true => [cell, padding.as_str(), "  "],
+                false => [padding.as_str(), cell, "  "],
+            });
+        }
+        out += line.trim_end();
+        out.push('\n');
+    }
+    if tick.lines_left_out > 0 {
+        out += &format!("... {} more lines\n", tick.lines_left_out);
+    }
+    out + "\n"
+}
+
+fn cells(line: &Line) -> Vec<String> {
+    let disk = line.key.disk;
+    let names = [disk.vm, disk.vdisk, disk.pdisk, line.key.op];
+    let names = names.map(|n| n.map_or("-".into(), |n| shown(n.as_str()).into_owned()));
+    let values = COLUMNS.iter().zip(&line.values);
+    names
+        .into_iter()
+        .chain(values.map(|(column, value)| column.figure.show(*value)))
+        .collect()
+}
+
+fn summary(tick: &Tick) -> String {
+    let total = |name: &str| named(&tick.totals, &TOTALS, name);
+    let share = |part: &str, all: &str| {
+        let share = total(part).zip(total(all)).filter(|(_, all)| *all > 0.0);
+        share.map_or("-".into(), |(part, all)| {
+            format!("{:.1} %", 100.0 * part / all)
+        })
+    };
+    let mut text = format!(
+        "all: {} IOPS  {}B/s  load {}  latency mean {}  p99 {}   not a VM: {} of IOPS, {} of load",
+        Figure::Count.show(total("iops").or(Some(0.0))),
+        Figure::Bytes.show(total("throughput").or(Some(0.0))),
+        Figure::Ratio.show(total("load").or(Some(0.0))),
+        Figure::Span.show(total("mean")),
+        Figure::Span.show(total("p99")),
+        share("rest_iops", "iops"),
+        share("rest_load", "load"),
+    );
+    let loss = |name: &str| named(&tick.losses, &LOSSES, name);
+    if let (Some(seen), Some(missed), Some(late)) = (loss("seen"), loss("missed"), loss("late")) {
+        text += &format!("   seen {seen}, missed {missed}, late {late}");
+    }
+    text
+}
+
+/// The shown tick as one line of JSON; numbers are in the queries' units (ns, bytes, a second).
+pub fn json(state: &State) -> String {
+    let tick = &state.tick;
+    let lines = state.lines();
+    let rows = state.order.iter().map(|&i| Json::Object(object(&lines[i])));
+    let numbers = |names: &[&str], values: &[Option<f64>]| {
+        let pairs = names.iter().zip(values);
+        let pairs = pairs.map(|(name, value)| ((*name).to_owned(), Json::from(*value)));
+        Json::Object(pairs.collect())
+    };
+    let mut all = Map::new();
+    all.insert("time".into(), time::timestamp(tick.at).into());
+    all.insert("interval".into(), state.interval.as_secs_f64().into());
+    all.insert("totals".into(), numbers(&TOTALS, &tick.totals));
+    all.insert("losses".into(), numbers(&LOSSES, &tick.losses));
+    all.insert("rows".into(), rows.collect::<Vec<Json>>().into());
+    all.insert("rows_left_out".into(), tick.lines_left_out.into());
+    Json::Object(all).to_string() + "\n"
+}
+
+fn object(line: &Line) -> Map<String, Json> {
+    let disk = line.key.disk;
+    let names = [disk.vm, disk.vdisk, disk.pdisk, line.key.op];
+    let names = names.map(|name| name.map_or(Json::Null, |n| n.as_str().into()));
+    let names = KEYS.iter().zip(names).map(|(k, v)| ((*k).to_owned(), v));
+    let columns = COLUMNS.iter().zip(&line.values);
+    let columns = columns.map(|(c, value)| (c.name.to_owned(), Json::from(*value)));
+    names.chain(columns).collect()
+}
+
+fn named(values: &[Option<f64>], columns: &[&str], name: &str) -> Option<f64> {
+    let at = columns.iter().position(|c| *c == name);
+    *values.get(at.expect("a column of the query"))?
+}

@@ -1,0 +1,148 @@
+//! [`Replay`]: a recording at the speed at which it was made, or as fast as it can be read; its
+//! last interval is completed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_model::{Batch, Nanos};
+use weir_tap::{Count, Said, Tap, TapError};
+
+/// How long the end waits for the last interval to be shown.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A recording as it is watched.
+pub struct Replay {
+    tap: Box<dyn Tap>,
+    /// How many times as fast as it happened; without, at once.
+    speed: Option<f64>,
+    interval_ns: Nanos,
+    /// The instant of the last complete tick, which whoever shows ticks keeps up to date.
+    shown: Arc<AtomicI64>,
+    /// What is yet to come.
+    waiting: Option<(usize, Batch)>,
+    /// When it began, here and in the recording.
+    began: Option<(Instant, Nanos)>,
+    /// The last row's instant.
+    last: Option<Nanos>,
+    /// Since when the end has been told.
+    ended: Option<Instant>,
+}
+
+impl Replay {
+    /// Replays `tap` for tables of `interval_ns`.
+    pub fn new(
+        tap: Box<dyn Tap>,
+        speed: Option<f64>,
+        interval_ns: Nanos,
+        shown: Arc<AtomicI64>,
+    ) -> Replay {
+        Replay {
+            tap,
+            speed,
+            interval_ns,
+            shown,
+            waiting: None,
+            began: None,
+            last: None,
+            ended: None,
+        }
+    }
+
+    /// The instant of the recording that is now.
+    fn now(&self) -> Nanos {
+        match (self.speed, self.began) {
+            (Some(speed), Some((at, first))) => {
+                let elapsed = at.elapsed().as_nanos() as f64 * speed;
+                first.saturating_add(elapsed as Nanos)
+            }
+            _ => Nanos::MAX,
+        }
+    }
+
+    /// Of the rows that wait, those whose time has come.
+    fn due(&mut self, patience: Duration) -> Option<Said> {
+        let (demand, batch) = self.waiting.take()?;
+        let first = batch.ts.first().copied()?;
+        self.began = self.began.or(Some((Instant::now(), first)));
+        let now = self.now();
+        let due = batch.ts.partition_point(|&ts| ts <= now);
+        if due < batch.len() {
+            self.waiting = Some((demand, batch.slice(due, batch.len() - due)));
+        }
+        if due == 0 {
+            let ahead = (first - now) as f64 / self.speed.unwrap_or(1.0);
+            std::thread::sleep(patience.min(Duration::from_nanos(ahead as u64)));
+            return Some(Said::Heartbeat(self.now().min(first - 1)));
+        }
+        let batch = batch.slice(0, due);
+        self.last = batch.ts.last().copied();
+        Some(Said::Rows { demand, batch })
+    }
+
+    /// Time goes on to the end of the last interval, and the end waits until that is seen.
+    fn end(&mut self, patience: Duration) -> Said {
+        let Some(last) = self.last else {
+            return Said::End;
+        };
+        let end = match last.rem_euclid(self.interval_ns) {
+            0 => last,
+            rest => last.saturating_add(self.interval_ns - rest),
+        };
+        match self.ended {
+            None => {
+                self.ended = Some(Instant::now());
+                Said::Heartbeat(end)
+            }
+            Some(at) => {
+                let seen = self.shown.load(Ordering::Acquire) >= end;
+                if seen || at.elapsed() > LAST_PATIENCE {
+                    return Said::End;
+                }
+                std::thread::sleep(patience.min(Duration::from_millis(5)));
+                Said::Quiet
+            }
+        }
+    }
+}
+
+impl Tap for Replay {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        if let Some(said) = self.due(patience) {
+            return Ok(said);
+        }
+        if self.ended.is_some() {
+            return Ok(self.end(patience));
+        }
+        Ok(match self.tap.next(patience)? {
+            Said::Rows { demand, batch } => {
+                self.waiting = Some((demand, batch));
+                self.due(patience).unwrap_or(Said::Quiet)
+            }
+            // What the reader knows of times to come is not yet to be told.
+            Said::Heartbeat(at) => Said::Heartbeat(at.min(self.now())),
+            Said::Quiet => Said::Quiet,
+            Said::End => self.end(patience),
+        })
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        self.tap.counts()
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.tap.progress()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        self.tap.describe()
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.tap.messages()
+    }
+
+    fn responses_assumed(&self) -> bool {
+        self.tap.responses_assumed()
+    }
+}

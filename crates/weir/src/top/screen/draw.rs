@@ -1,0 +1,277 @@
+//! The picture: a function of the state. Everything that is drawn fits into the buffer it is drawn
+//! into, whatever its size.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
+use weir_sink::text::{fitting, shown, width};
+use weir_sink::time;
+
+use super::ink::Ink;
+use super::{bars, help, table};
+use crate::top::columns::{COLUMNS, TIMES, index};
+use crate::top::figures::Figure;
+use crate::top::queries::{LOSSES, Level, TOTALS};
+use crate::top::state::{NAMES, State, View, names};
+
+/// A screen lower than this has no pane for the selected line.
+const DETAIL_FROM: u16 = 18;
+
+/// The same beside histograms.
+const DETAIL_FROM_OF_BARS: u16 = 28;
+
+/// Lines of that pane.
+const DETAIL_LINES: u16 = 5;
+
+/// Lines above the table.
+const SUMMARY_LINES: u16 = 4;
+
+/// Where the parts of the screen are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Title, totals, losses, what is looked at.
+    pub summary: Rect,
+    /// The table, header included, or the histograms.
+    pub body: Rect,
+    /// The selected line in full; may be empty.
+    pub detail: Rect,
+    /// The keys.
+    pub keys: Rect,
+}
+
+impl Places {
+    /// On a screen of this size. A disk's histograms leave no room for the selected line, unless
+    /// the screen is high.
+    pub fn new(area: Rect, view: View) -> Places {
+        let summary = SUMMARY_LINES.min(area.height.saturating_sub(3));
+        let keys = u16::from(area.height > summary + 2);
+        let detail_from = match view {
+            View::Disk(_) => DETAIL_FROM_OF_BARS,
+            _ => DETAIL_FROM,
+        };
+        let detail = match area.height >= detail_from {
+            true => DETAIL_LINES,
+            false => 0,
+        };
+        let body = area.height - summary - keys - detail;
+        let rows = |y: u16, height: u16| Rect::new(area.x, area.y + y, area.width, height);
+        Places {
+            summary: rows(0, summary),
+            body: rows(summary, body),
+            detail: rows(summary + body, detail),
+            keys: rows(area.height - keys, keys),
+        }
+    }
+
+    /// Lines of the table that have room.
+    pub fn page(&self) -> usize {
+        usize::from(self.body.height.saturating_sub(1))
+    }
+}
+
+/// Draws the picture.
+pub fn draw(state: &State, ink: Ink, buffer: &mut Buffer) {
+    let area = buffer.area;
+    if area.width == 0 || area.height == 0 {
+        return;
+    }
+    let places = Places::new(area, state.view());
+    if state.help {
+        return help::draw(ink, buffer);
+    }
+    summary(state, ink, places.summary, buffer);
+    match state.view() {
+        View::Disk(_) => bars::draw(state, ink, places.body, buffer),
+        _ => table::draw(state, ink, places.body, buffer),
+    }
+    detail(state, ink, places.detail, buffer);
+    keys(state, ink, places.keys, buffer);
+}
+
+/// Writes a line from the left, and another one to the right where there is room.
+fn line(buffer: &mut Buffer, area: Rect, row: u16, left: (&str, Style), right: (&str, Style)) {
+    if row >= area.height {
+        return;
+    }
+    let (y, room) = (area.y + row, usize::from(area.width));
+    let text = fitting(left.0, room);
+    buffer.set_string(area.x, y, text, left.1);
+    let (taken, wide) = (width(text), width(right.0));
+    if wide > 0 && taken + 2 + wide <= room {
+        buffer.set_string(area.x + (room - wide) as u16, y, right.0, right.1);
+    }
+}
+
+fn summary(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
+    let plain = Style::new();
+    let at = match state.tick.at {
+        0 => "waiting for the first interval".to_owned(),
+        at => time::readable(at).chars().take(19).collect(),
+    };
+    let level = match state.level {
+        Level::Block => "block",
+        Level::Vdisk => "vdisk",
+    };
+    let title = format!("weir top  {at}  every {:?}  level {level}", state.interval);
+    let source = shown(&state.source).into_owned();
+    let standing = match (state.paused, state.ended) {
+        (true, _) => format!("PAUSED  {source}"),
+        (false, true) => format!("ENDED  {source}"),
+        (false, false) => source,
+    };
+    line(buffer, area, 0, (&title, ink.title()), (&standing, plain));
+    let total = |name| value(&state.tick.totals, &TOTALS, name);
+    let totals = format!(
+        "all: {} IOPS  {}B/s  load {}  latency {}  p99 {}",
+        Figure::Count.show(total("iops").or(Some(0.0))),
+        Figure::Bytes.show(total("throughput").or(Some(0.0))),
+        Figure::Ratio.show(total("load").or(Some(0.0))),
+        Figure::Span.show(total("mean")),
+        Figure::Span.show(total("p99")),
+    );
+    let lines = format!("{} of {} lines", state.order.len(), state.lines().len());
+    line(buffer, area, 1, (&totals, plain), (&lines, plain));
+    let (rest, incomplete) = rest_and_losses(state);
+    let style = if incomplete { ink.warning() } else { plain };
+    line(buffer, area, 2, (&rest, style), ("", plain));
+    let sort = match state.sort.checked_sub(NAMES.len()) {
+        None => NAMES[state.sort],
+        Some(column) => COLUMNS[column].header,
+    };
+    let sort = format!("by {sort} {}", ink.arrow(state.reversed));
+    line(
+        buffer,
+        area,
+        3,
+        (&looked_at(state), ink.title()),
+        (&sort, plain),
+    );
+}
+
+/// What is no VM's, and what was not seen; true when something was not.
+fn rest_and_losses(state: &State) -> (String, bool) {
+    let total = |name| value(&state.tick.totals, &TOTALS, name).unwrap_or(0.0);
+    let share = |part: f64, all: f64| match all > 0.0 {
+        // Nothing at all is not -0.
+        true => format!("{:.1} %", 100.0 * part / all + 0.0),
+        false => "-".into(),
+    };
+    let rest = match state.level {
+        Level::Block => format!(
+            "not a VM: {} of IOPS, {} of load",
+            share(total("rest_iops"), total("iops")),
+            share(total("rest_load"), total("load")),
+        ),
+        Level::Vdisk => "the VMs' own requests, as QEMU counts them".to_owned(),
+    };
+    let loss = |name| value(&state.tick.losses, &LOSSES, name).unwrap_or(0.0);
+    let (seen, missed, late) = (loss("seen"), loss("missed"), loss("late"));
+    if seen + missed + late == 0.0 {
+        return (rest, false);
+    }
+    // Rounded down: only what is complete reads 100.
+    let complete = (100_000.0 * seen / (seen + missed)).floor() / 1_000.0;
+    let text = format!("{rest}   seen {complete} %, missed {missed}, late {late}");
+    (text, missed + late > 0.0)
+}
+
+/// The way to what is looked at, the filter, and what there is to tell.
+fn looked_at(state: &State) -> String {
+    if let Some(notice) = &state.notice {
+        return shown(notice).into_owned();
+    }
+    let step = |view: &View| match view {
+        View::All => "all".to_owned(),
+        View::Vm(vm) => shown(vm.as_str()).into_owned(),
+        View::Rest => "not a VM".to_owned(),
+        View::Disk(disk) => {
+            let name = disk.vdisk.or(disk.pdisk).map_or("?", |d| d.as_str());
+            shown(name).into_owned()
+        }
+    };
+    let steps: Vec<String> = state.views.iter().map(step).collect();
+    let mut text = steps.join(" > ");
+    if state.typing.is_some() || !state.filter.is_empty() {
+        let cursor = if state.typing.is_some() { "_" } else { "" };
+        text += &format!("   filter: {}{cursor}", shown(&state.filter));
+    }
+    text
+}
+
+/// The selected line in full: its three times, each with mean, median, 99th percentile, maximum.
+fn detail(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
+    let Some(selected) = state.selected_line().filter(|_| area.height > 0) else {
+        return;
+    };
+    let [vm, disk, op] = names(selected);
+    let of = |name: &str, rest: &str| match name.is_empty() {
+        true => rest.to_owned(),
+        false => shown(name).into_owned(),
+    };
+    let on = match (selected.key.disk.vdisk, selected.key.disk.pdisk) {
+        (Some(_), Some(pdisk)) => format!(" on {}", shown(pdisk.as_str())),
+        _ => String::new(),
+    };
+    let title = format!("{} {}{on} {op}", of(vm, "not a VM"), of(disk, "?"));
+    let header = format!("{:>8}{:>8}{:>8}{:>8}", "mean", "p50", "p99", "max");
+    let left = 10;
+    line(buffer, area, 0, ("", Style::new()), ("", Style::new()));
+    let y = area.y;
+    buffer.set_stringn(
+        area.x,
+        y,
+        "-".repeat(area.width.into()),
+        area.width.into(),
+        ink.faint(),
+    );
+    buffer.set_stringn(
+        area.x + 2,
+        y,
+        format!(" {title} "),
+        area.width.saturating_sub(4).into(),
+        ink.title(),
+    );
+    line(
+        buffer,
+        area,
+        1,
+        (&format!("{:left$}{header}", ""), Style::new()),
+        ("", Style::new()),
+    );
+    for (row, (name, columns)) in (2..).zip(TIMES) {
+        let cells = columns.map(|c| format!("{:>8}", Figure::Span.show(selected.values[index(c)])));
+        let text = format!("{name:left$}{}", cells.concat());
+        line(buffer, area, row, (&text, Style::new()), ("", Style::new()));
+    }
+    let room = area.width.saturating_sub(46);
+    if room >= 16 {
+        let x = area.x + 46;
+        buffer.set_stringn(
+            x,
+            y + 1,
+            "p99 of the last intervals",
+            room.into(),
+            Style::new(),
+        );
+        let spark = table::spark(&state.history.of(&selected.key, room.into()), ink);
+        buffer.set_stringn(x, y + 2, spark, room.into(), ink.bar());
+    }
+}
+
+fn keys(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
+    let keys = match (state.typing.is_some(), state.view()) {
+        (true, _) => "type to filter   Enter keep   Esc as before",
+        (_, View::Disk(_)) => "q quit  ? help  Tab read/write/..  Space pause  Esc back",
+        (_, View::All) => {
+            "q quit  ? help  / filter  < > sort  r reverse  Space pause  l level  Enter open"
+        }
+        _ => "q quit  ? help  / filter  < > sort  r reverse  Enter open  Esc back",
+    };
+    line(buffer, area, 0, (keys, ink.faint()), ("", Style::new()));
+}
+
+/// A value by its column's name.
+fn value(values: &[Option<f64>], columns: &[&str], name: &str) -> Option<f64> {
+    let at = columns.iter().position(|c| *c == name);
+    *values.get(at.expect("a column of the query"))?
+}

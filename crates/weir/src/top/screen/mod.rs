@@ -1,0 +1,13 @@
+//! The screen: a picture drawn from the state, and the terminal that shows it.
+
+mod bars;
+mod draw;
+mod help;
+mod ink;
+mod table;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+pub use ink::Ink;
+pub use terminal::{Screen, watch};

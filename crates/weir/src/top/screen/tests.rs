@@ -1,0 +1,350 @@
+//! Pictures of the screen, held against those in `pictures/`. `WEIR_BLESS=1` writes them anew.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Color;
+use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use weir_model::Symbol;
+
+use super::draw::{Places, draw};
+use super::ink::Ink;
+use crate::top::columns::{COLUMNS, index};
+use crate::top::gather::{Bars, Key, Line, Tick};
+use crate::top::queries::{Disk, HISTOGRAMS};
+use crate::top::state::{State, View, Wish};
+
+const COLORS: Ink = Ink {
+    color: true,
+    unicode: true,
+};
+
+const PLAIN: Ink = Ink {
+    color: false,
+    unicode: false,
+};
+
+fn symbol(text: &str) -> Option<Symbol> {
+    (!text.is_empty()).then(|| Symbol::new(text))
+}
+
+/// A line with some IOPS and a mean latency in us, from which the other columns follow.
+fn line(vm: &str, vdisk: &str, pdisk: &str, op: &str, iops: f64, mean_us: f64) -> Line {
+    let disk = Disk {
+        vm: symbol(vm),
+        vdisk: symbol(vdisk),
+        pdisk: symbol(pdisk),
+    };
+    let mut values = vec![None; COLUMNS.len()];
+    let mut set = |name: &str, value: f64| values[index(name)] = Some(value);
+    set("iops", iops);
+    set("throughput", iops * 16_384.0);
+    set("size", 16_384.0);
+    set("load", iops * mean_us / 1e6);
+    set("depth", 1.0 + iops * mean_us / 1e6);
+    set("sequential", 25.0);
+    for (name, share) in [("", 1.0), ("wait_", 0.125), ("service_", 0.875)] {
+        let ns = mean_us * 1_000.0 * share;
+        set(&format!("{name}mean"), ns);
+        set(&format!("{name}p50"), ns * 0.75);
+        set(&format!("{name}p99"), ns * 4.0);
+        set(&format!("{name}max"), ns * 16.0);
+    }
+    let key = Key {
+        disk,
+        comm: None,
+        op: symbol(op),
+    };
+    Line { key, values }
+}
+
+fn tick(lines: Vec<Line>) -> Tick {
+    let of = |name: &str| -> f64 { lines.iter().filter_map(|l| l.values[index(name)]).sum() };
+    let rest = |name: &str| -> f64 {
+        let rest = lines.iter().filter(|l| l.key.disk.vm.is_none());
+        rest.filter_map(|l| l.values[index(name)]).sum()
+    };
+    let (iops, load) = (of("iops"), of("load"));
+    let totals = [
+        iops,
+        of("throughput"),
+        load,
+        1e9 * load / iops,
+        2.5e6,
+        rest("iops"),
+        rest("load"),
+    ];
+    Tick {
+        // 2026-11-21 06:00:00
+        at: 1_795_240_800_000_000_000,
+        totals: totals.map(Some).to_vec(),
+        losses: [123_456.0, 0.0, 0.0].map(Some).to_vec(),
+        lines,
+        ..Tick::default()
+    }
+}
+
+fn three_vms() -> Vec<Line> {
+    vec![
+        line("db1", "/dev/vda", "/dev/sda", "r", 5_210.0, 212.0),
+        line("db1", "/dev/vda", "/dev/sda", "w", 1_890.0, 1_310.0),
+        line("db1", "/dev/vdb", "/dev/sdb", "w", 310.0, 95.0),
+        line("db1", "/dev/vdb", "/dev/sdb", "f", 12.0, 4_210.0),
+        line("web-frontend-03", "/dev/vda", "/dev/sda", "r", 77.0, 180.0),
+        line("mail", "/dev/sda", "/dev/sda", "d", 0.5, 12_000.0),
+        line("", "", "/dev/sda", "w", 45.0, 800.0),
+    ]
+}
+
+fn state(ticks: impl IntoIterator<Item = Tick>) -> State {
+    let mut state = State::new("live".into(), Duration::from_secs(1));
+    ticks.into_iter().for_each(|tick| state.take(tick));
+    state
+}
+
+fn press(state: &mut State, code: KeyCode) -> Wish {
+    state.key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+fn type_in(state: &mut State, text: &str) {
+    text.chars().for_each(|c| {
+        press(state, KeyCode::Char(c));
+    });
+}
+
+fn picture(state: &mut State, (width, height): (u16, u16), ink: Ink) -> Buffer {
+    let area = Rect::new(0, 0, width, height);
+    state.set_page(Places::new(area, state.view()).page());
+    let mut buffer = Buffer::empty(area);
+    draw(state, ink, &mut buffer);
+    buffer
+}
+
+fn text(buffer: &Buffer) -> String {
+    let area = buffer.area;
+    let line = |y| -> String {
+        let cells = (0..area.width).map(|x| buffer[(x, y)].symbol());
+        format!("{}\n", cells.collect::<String>().trim_end())
+    };
+    (0..area.height).map(line).collect()
+}
+
+/// Holds the picture against `pictures/NAME.txt`.
+fn check(name: &str, state: &mut State, size: (u16, u16), ink: Ink) {
+    let seen = text(&picture(state, size, ink));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = path.join(format!("src/top/screen/pictures/{name}.txt"));
+    if std::env::var_os("WEIR_BLESS").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &seen).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        seen == expected,
+        "{name} is now:\n{seen}\nand was:\n{expected}"
+    );
+}
+
+#[test]
+fn the_busiest_are_first_on_a_small_screen() {
+    let mut state = state([tick(three_vms())]);
+    check("small", &mut state, (80, 24), COLORS);
+}
+
+#[test]
+fn a_large_screen_has_more_columns() {
+    let grown = |n: usize| {
+        let mut lines = three_vms();
+        lines[0] = line(
+            "db1",
+            "/dev/vda",
+            "/dev/sda",
+            "r",
+            5_210.0,
+            100.0 * (1 + n % 5) as f64,
+        );
+        tick(lines)
+    };
+    let mut state = state((0..30).map(grown));
+    check("large", &mut state, (120, 40), COLORS);
+}
+
+#[test]
+fn without_colours_everything_is_still_said() {
+    let mut state = state([tick(three_vms())]);
+    let plain = picture(&mut state, (80, 24), PLAIN);
+    let colored =
+        |cell: &ratatui_core::buffer::Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
+    assert!(!plain.content.iter().any(colored));
+    assert!(text(&plain).is_ascii());
+    check("monochrome", &mut state, (80, 24), PLAIN);
+    // The same letters stand there with colours.
+    let unicode = Ink {
+        unicode: true,
+        ..PLAIN
+    };
+    let without = text(&picture(&mut state, (80, 24), unicode));
+    assert_eq!(text(&picture(&mut state, (80, 24), COLORS)), without);
+    assert!(
+        picture(&mut state, (80, 24), COLORS)
+            .content
+            .iter()
+            .any(colored)
+    );
+}
+
+#[test]
+fn five_hundred_disks_are_scrolled_through() {
+    let lines = (0..500).map(|i| {
+        let (vm, disk) = (
+            format!("vm{:03}", i / 4),
+            format!("/dev/vd{}", ['a', 'b', 'c', 'd'][i % 4]),
+        );
+        line(&vm, &disk, "/dev/sda", "r", 1_000.0 - i as f64, 250.0)
+    });
+    let mut state = state([tick(lines.collect())]);
+    check("many-top", &mut state, (80, 24), COLORS);
+    for _ in 0..3 {
+        press(&mut state, KeyCode::PageDown);
+    }
+    check("many-middle", &mut state, (80, 24), COLORS);
+    press(&mut state, KeyCode::End);
+    let seen = text(&picture(&mut state, (80, 24), COLORS));
+    assert!(seen.contains("> vm124    /dev/vdd"), "{seen}");
+    press(&mut state, KeyCode::Up);
+    press(&mut state, KeyCode::Home);
+    let seen = text(&picture(&mut state, (80, 24), COLORS));
+    assert!(seen.contains("> vm000    /dev/vda"), "{seen}");
+}
+
+#[test]
+fn a_filter_keeps_lines_that_have_it_in_a_name() {
+    let mut state = state([tick(three_vms())]);
+    press(&mut state, KeyCode::Char('/'));
+    type_in(&mut state, "WEB");
+    check("filter", &mut state, (80, 24), COLORS);
+    type_in(&mut state, "zz");
+    let seen = text(&picture(&mut state, (80, 24), COLORS));
+    assert!(seen.contains("no line has the filter's text"), "{seen}");
+    press(&mut state, KeyCode::Esc);
+    assert_eq!(state.order.len(), 7, "as before");
+}
+
+#[test]
+fn a_vm_opens_to_its_disks_and_a_disk_to_its_histograms() {
+    let mut state = state([tick(three_vms())]);
+    assert_eq!(press(&mut state, KeyCode::Enter), Wish::Ask);
+    assert_eq!(state.view(), View::Vm(Symbol::new("db1")));
+    check("vm", &mut state, (80, 24), COLORS);
+    press(&mut state, KeyCode::Down);
+    assert_eq!(press(&mut state, KeyCode::Enter), Wish::Ask);
+    let seen = text(&picture(&mut state, (80, 24), COLORS));
+    assert!(seen.contains("no request yet"), "{seen}");
+    let mut next = tick(three_vms());
+    next.bars = vec![bars("r", 9_000), bars("w", 700)];
+    state.take(next);
+    check("histograms", &mut state, (80, 24), COLORS);
+    press(&mut state, KeyCode::Tab);
+    check("histograms-writes", &mut state, (120, 40), PLAIN);
+    assert_eq!(press(&mut state, KeyCode::Esc), Wish::Ask);
+    assert_eq!(press(&mut state, KeyCode::Esc), Wish::Ask);
+    assert_eq!(state.view(), View::All);
+    assert_eq!(press(&mut state, KeyCode::Char('q')), Wish::Quit);
+}
+
+/// Requests dealt over the buckets, the later the fewer.
+fn bars(op: &str, requests: i64) -> Bars {
+    let histogram = |h: &crate::top::queries::Histogram| {
+        let limits = h.limits.iter().enumerate().skip(2);
+        let bucket = |(i, limit): (usize, &i64)| (Some((limit * h.unit.0) as f64), requests >> i);
+        limits.map(bucket).chain([(None, 1)]).collect()
+    };
+    Bars {
+        op: symbol(op),
+        requests: Some(requests as f64),
+        histograms: HISTOGRAMS.iter().map(histogram).collect(),
+    }
+}
+
+#[test]
+fn what_is_no_vms_opens_to_the_commands_that_do_it() {
+    let mut state = state([tick(three_vms())]);
+    press(&mut state, KeyCode::Char('v'));
+    press(&mut state, KeyCode::End);
+    assert_eq!(press(&mut state, KeyCode::Enter), Wish::Ask);
+    assert_eq!(state.view(), View::Rest);
+    let mut next = tick(three_vms());
+    let mut backup = line("", "", "/dev/sda", "w", 45.0, 800.0);
+    backup.key.comm = symbol("backup\x1b[2J");
+    next.submitters = vec![backup];
+    state.take(next);
+    check("not-a-vm", &mut state, (80, 24), COLORS);
+}
+
+#[test]
+fn keys_sort_turn_round_and_stop_the_picture() {
+    let mut state = state([tick(three_vms())]);
+    let first = |state: &State| state.lines()[state.order[0]].key.disk.vm;
+    press(&mut state, KeyCode::Char('m'));
+    assert_eq!(first(&state), symbol("mail"), "the greatest mean latency");
+    press(&mut state, KeyCode::Char('r'));
+    assert_eq!(first(&state), symbol("db1"), "the least");
+    press(&mut state, KeyCode::Char('r'));
+    press(&mut state, KeyCode::Char(' '));
+    state.take(tick(vec![line(
+        "new", "/dev/vda", "/dev/sdc", "r", 1.0, 1.0,
+    )]));
+    check("paused", &mut state, (80, 24), COLORS);
+    press(&mut state, KeyCode::Char(' '));
+    assert_eq!(first(&state), symbol("new"));
+    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(state.key(interrupt), Wish::Interrupt);
+}
+
+#[test]
+fn the_line_that_was_chosen_is_followed_when_the_order_changes() {
+    let mut state = state([tick(three_vms())]);
+    press(&mut state, KeyCode::Down);
+    let chosen = state.selected;
+    let mut lines = three_vms();
+    lines[6] = line("", "", "/dev/sda", "w", 45_000.0, 800.0);
+    lines.swap(1, 4);
+    state.take(tick(lines));
+    assert_eq!(state.selected, chosen);
+    state.take(tick(vec![]));
+    assert_eq!(state.selected, None);
+    let seen = text(&picture(&mut state, (80, 24), COLORS));
+    assert!(seen.contains("no I/O in this interval"), "{seen}");
+}
+
+#[test]
+fn losses_are_said_loudly() {
+    let mut lossy = tick(three_vms());
+    lossy.losses = [999_999.0, 1.0, 2.0].map(Some).to_vec();
+    let mut state = state([lossy]);
+    let seen = text(&picture(&mut state, (80, 24), COLORS));
+    assert!(seen.contains("seen 99.999 %, missed 1, late 2"), "{seen}");
+}
+
+#[test]
+fn no_size_is_too_small_to_draw_on() {
+    let mut state = state([tick(three_vms())]);
+    for view in ["all", "a VM", "a disk"] {
+        let mut next = tick(three_vms());
+        next.bars = vec![bars("r", 9_000)];
+        state.take(next);
+        for width in 0..60 {
+            for height in 0..40 {
+                picture(&mut state, (width, height), COLORS);
+            }
+        }
+        assert_eq!(view == "a disk", matches!(state.view(), View::Disk(_)));
+        press(&mut state, KeyCode::Enter);
+    }
+    state.help = true;
+    picture(&mut state, (3, 3), COLORS);
+    check("help", &mut state, (80, 24), COLORS);
+}

@@ -1,0 +1,248 @@
+//! `weir top`: tables of a recording, and the screen on a pseudo-terminal that script(1) makes.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{Scratch, requests, run};
+
+/// The recording that comes with the project.
+fn recording() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("samples/fio-loop.parquet")
+        .canonicalize()
+        .expect("the sample is part of the project")
+}
+
+/// Every count of requests of a recording, from `weir query`.
+fn requests_of(path: &str) -> i64 {
+    let args = ["query", "--from", path, "--final", "--format", "csv"];
+    let said = run(&[&args[..], &["select count(*) from IO"]].concat()).fine();
+    let last = said.lines().last().and_then(|l| l.rsplit(',').next());
+    last.and_then(|n| n.parse().ok()).expect("a count")
+}
+
+#[test]
+fn every_request_of_a_recording_is_in_a_table() {
+    let path = recording();
+    let path = path.to_str().unwrap();
+    let said = run(&["top", "-b", "--json", "--from", path, "500ms"]).fine();
+    let mut requests = 0.0;
+    let mut tables = 0;
+    for line in said.lines() {
+        let table: serde_json::Value = serde_json::from_str(line).unwrap();
+        let number = |value: &serde_json::Value| value.as_f64().unwrap();
+        let rows = table["rows"].as_array().unwrap();
+        let of_rows: f64 = rows.iter().map(|row| number(&row["iops"])).sum();
+        let total = number(&table["totals"]["iops"]);
+        assert!((of_rows - total).abs() < 1e-6, "{line}");
+        assert_eq!(number(&table["totals"]["rest_iops"]), total, "no VM");
+        requests += total * number(&table["interval"]);
+        tables += 1;
+        for row in rows.iter().filter(|row| row["op"] != "f") {
+            let time = |name: &str| number(&row[name]);
+            assert!(time("p50") <= time("p99") && time("p99") <= time("max"));
+            let parts = time("wait_mean") + time("service_mean");
+            assert!((parts / time("mean") - 1.0).abs() < 1e-6, "{row}");
+        }
+    }
+    assert!(tables >= 12, "{tables}");
+    assert_eq!(requests.round() as i64, requests_of(path));
+}
+
+#[test]
+fn a_plain_table_is_sorted_as_asked_and_ends_when_asked() {
+    let path = recording();
+    let path = path.to_str().unwrap();
+    let said = run(&[
+        "top",
+        "-n",
+        "2",
+        "--sort",
+        "op",
+        "--reverse",
+        "--from",
+        path,
+    ])
+    .fine();
+    assert_eq!(said.matches("weir top").count(), 2, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[2].starts_with("VM  VDISK  PDISK"), "{said}");
+    assert!(
+        lines[3].contains(" w ") && lines[4].contains(" r "),
+        "{said}"
+    );
+    assert!(said.contains("not a VM: 100.0 % of IOPS"), "{said}");
+}
+
+#[test]
+fn a_vm_and_a_disk_narrow_the_table() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(2_000));
+    let all = run(&["top", "--from", &trace, "1", "1"]).fine();
+    assert!(
+        all.contains("vm1") && all.contains("not a VM: 0.0 %"),
+        "{all}"
+    );
+    let same = run(&["top", "--from", &trace, "-w", "vm1", "1", "1"]).fine();
+    assert_eq!(same, all);
+    let none = run(&["top", "--from", &trace, "-w", "it's another"]).fine();
+    assert_eq!(none, "", "no table without a line");
+}
+
+#[test]
+fn the_queries_it_shows_are_those_it_runs() {
+    let said = run(&["top", "--show-query", "-w", "web", "5"]).fine();
+    assert!(said.contains("[range 5 s slide 5 s]") && said.contains("vm = 'web'"));
+    let path = recording();
+    for query in said.split("\n\n") {
+        let from = [
+            "query",
+            "--format",
+            "json",
+            "--from",
+            path.to_str().unwrap(),
+        ];
+        // A recording has neither QEMU's counters nor an end of what weir counts itself.
+        let live = query.contains("blockstats") || query.contains("from weir");
+        let said = match live {
+            true => run(&["check", "--", query]),
+            false => run(&[&from[..], &["--", query]].concat()),
+        };
+        said.fine();
+    }
+    assert_eq!(said.split("\n\n").count(), 7);
+}
+
+#[test]
+fn words_that_are_off_are_said() {
+    for (args, what) in [
+        (&["top", "10ms"][..], "at least 100ms"),
+        (&["top", "--sort", "beauty"], "beauty"),
+        (&["top", "--json"], "--batch"),
+        (&["top", "--speed", "0"], "0.001"),
+    ] {
+        let said = run(args);
+        assert_eq!(said.code, 2, "{args:?}");
+        assert!(said.err.contains(what), "{args:?}: {}", said.err);
+    }
+    let said = run(&["top", "--from", "/nowhere.parquet"]);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("/nowhere.parquet"), "{}", said.err);
+}
+
+/// What a terminal of 80×24 sees of `command`, whose keys are pressed after so many milliseconds
+/// each, and then of `stty -a`; or a loud line that `test` is skipped.
+fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String> {
+    let command = format!("stty cols 80 rows 24; {command}; echo code=$?; stty -a");
+    let script = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("TERM", "xterm-256color")
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut script = match script {
+        Ok(script) => script,
+        Err(error) => {
+            // Not by `eprintln!`, which the harness keeps to itself.
+            writeln!(
+                std::io::stderr(),
+                "skipped: {test}: script(1) does not run here: {error}"
+            )
+            .expect("standard error is open");
+            return None;
+        }
+    };
+    let mut terminal = script.stdin.take().unwrap();
+    for (millis, key) in keys {
+        std::thread::sleep(Duration::from_millis(*millis));
+        // The terminal may be gone when the program has failed; the assertions below say so.
+        let _ = terminal.write_all(key.as_bytes());
+        let _ = terminal.flush();
+    }
+    let output = script.wait_with_output().unwrap();
+    drop(terminal);
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The terminal is as it was: the alternate screen is left, the cursor is there, lines are edited
+/// and echoed.
+fn assert_restored(seen: &str) {
+    let entered = seen.find("\x1b[?1049h").expect("the screen is taken over");
+    let left = seen.rfind("\x1b[?1049l").expect("the screen is left");
+    assert!(entered < left, "{seen:?}");
+    assert!(
+        seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l"),
+        "{seen:?}"
+    );
+    let after = &seen[left..];
+    for setting in ["icanon", "echo", "isig"] {
+        let mut words = after.split_whitespace();
+        assert!(words.any(|word| word == setting), "{setting}: {after}");
+    }
+}
+
+#[test]
+fn the_screen_obeys_keys_and_gives_the_terminal_back() {
+    let test = "the_screen_obeys_keys_and_gives_the_terminal_back";
+    let command = format!(
+        "{} top --from {} --speed 1000",
+        env!("CARGO_BIN_EXE_weir"),
+        recording().display()
+    );
+    let keys = [
+        (3_000, "?"),
+        (300, "\x0c"),
+        (500, " "),
+        (500, "\r"),
+        (500, "\r"),
+        (500, "q"),
+    ];
+    let Some(seen) = on_terminal(test, &command, &keys) else {
+        return;
+    };
+    assert_restored(&seen);
+    assert!(seen.contains("code=0"), "{seen:?}");
+    assert!(seen.contains("/dev/loop1"), "the table: {seen:?}");
+    // Only what changes is written, so that single words are what can be looked for.
+    assert!(seen.contains("anew"), "the help: {seen:?}");
+    assert!(seen.contains("COMMAND"), "the commands: {seen:?}");
+}
+
+#[test]
+fn control_c_and_sigterm_give_the_terminal_back() {
+    let test = "control_c_and_sigterm_give_the_terminal_back";
+    let top = format!(
+        "{} top --from {}",
+        env!("CARGO_BIN_EXE_weir"),
+        recording().display()
+    );
+    let Some(seen) = on_terminal(test, &top, &[(3_000, "\x03")]) else {
+        return;
+    };
+    assert_restored(&seen);
+    assert!(seen.contains("code=130"), "{seen:?}");
+    let killed = format!("timeout --foreground --preserve-status -s TERM 3 {top}");
+    let Some(seen) = on_terminal(test, &killed, &[]) else {
+        return;
+    };
+    assert_restored(&seen);
+    assert!(seen.contains("code=143"), "{seen:?}");
+}
+
+#[test]
+fn a_terminal_that_cannot_move_its_cursor_gets_plain_tables() {
+    let test = "a_terminal_that_cannot_move_its_cursor_gets_plain_tables";
+    let command = format!(
+        "TERM=dumb {} top -n 1 --from {}",
+        env!("CARGO_BIN_EXE_weir"),
+        recording().display()
+    );
+    let Some(seen) = on_terminal(test, &command, &[]) else {
+        return;
+    };
+    assert!(!seen.contains('\x1b'), "{seen:?}");
+    assert!(seen.contains("W.MEAN") && seen.contains("code=0"), "{seen}");
+}
