@@ -60,6 +60,11 @@ impl Disk {
 
     /// Reads 4 KiB at random places, 32 at a time, for so many seconds.
     pub fn load(&self, seconds: u32) -> Result<Load> {
+        self.load_at(seconds, None)
+    }
+
+    /// The same, at no more than so many a second.
+    pub fn load_at(&self, seconds: u32, rate_iops: Option<u32>) -> Result<Load> {
         let out = Command::new("fio")
             .args([
                 "--name=load",
@@ -77,6 +82,7 @@ impl Disk {
             ])
             .arg(format!("--filename={}", self.device))
             .arg(format!("--runtime={seconds}"))
+            .args(rate_iops.map(|rate| format!("--rate_iops={rate}")))
             .output()
             .context("cannot start fio")?;
         if !out.status.success() {

@@ -1,13 +1,14 @@
 //! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed
 //! beside their bounds.
 //!
-//! `cargo xtask bench engine` and `cargo xtask bench tap` run one half. Ratios are taken within one
+//! `cargo xtask bench engine`, `.. tap` and `.. top` run one part. Ratios are taken within one
 //! run, from rounds in which every configuration has its turn, because machines drift. Bounds are
 //! printed for comparison and never fail the run.
 
 mod disk;
 mod engine;
 mod tap;
+mod top;
 
 use anyhow::{Result, bail};
 
@@ -31,11 +32,11 @@ pub fn run(args: &[String]) -> Result<()> {
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
-            "engine" | "tap" => parts.push(arg.as_str()),
+            "engine" | "tap" | "top" => parts.push(arg.as_str()),
             "--rounds" => pace.rounds = number(arg, rest.next())?,
             "--seconds" => pace.seconds = number(arg, rest.next())?,
             other => bail!(
-                "unknown argument {other}; usage: cargo xtask bench [engine|tap] [--rounds N] [--seconds N]"
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap|top] [--rounds N] [--seconds N]"
             ),
         }
     }
@@ -47,6 +48,10 @@ pub fn run(args: &[String]) -> Result<()> {
     if wanted("tap") {
         execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
         tap::run(&pace)?;
+    }
+    if wanted("top") {
+        execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
+        top::run(&pace)?;
     }
     Ok(())
 }

@@ -125,11 +125,16 @@ fn with_tracefs(program: &str) -> Command {
 }
 
 /// How long a watcher may take to attach before the load starts.
-const ATTACH: Duration = Duration::from_millis(1500);
+pub const ATTACH: Duration = Duration::from_millis(1500);
+
+/// The binary that was built for the measurement.
+pub fn binary() -> Command {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
+    Command::new(target.join("release/weir"))
+}
 
 fn weir(device: &str, query: &str) -> Command {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
-    let mut command = Command::new(target.join("release/weir"));
+    let mut command = binary();
     command.args([
         "query",
         "--format",
@@ -222,7 +227,7 @@ fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Option<Turn>> {
 
 /// User and system time of a process so far (`man 5 proc`, `/proc/PID/stat`, fields 14 and 15, in
 /// ticks of 10 ms).
-fn processor_ns(child: &Child) -> f64 {
+pub fn processor_ns(child: &Child) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
     // The command name, field 2, may hold spaces; what follows its closing parenthesis is field 3.
     let after_name = stat.rsplit(')').next().unwrap_or_default();

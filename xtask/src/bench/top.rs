@@ -1,0 +1,72 @@
+//! `weir top` beside a disk that does so many requests a second: what it takes of a processor.
+
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use super::disk::Disk;
+use super::tap::{ATTACH, binary, processor_ns};
+use super::{Pace, spread};
+use crate::{execute, is_root, packages};
+
+/// Requests a second; at the last one as many as the disk can.
+const RATES_IOPS: [Option<u32>; 4] = [Some(1_000), Some(20_000), Some(50_000), None];
+
+/// What it may take at an interval of a second, in percent of a processor.
+const BOUND_PERCENT: f64 = 2.0;
+
+/// Measures and prints the table.
+pub fn run(pace: &Pace) -> Result<()> {
+    println!(
+        "\n== weir top -b, every second, beside 4 KiB random reads on a loop device in memory\n"
+    );
+    if !is_root() || !packages::exists("fio") {
+        println!("skipped: needs root, BPF and fio");
+        return Ok(());
+    }
+    let disk = Disk::new()?;
+    println!(
+        "{:>10} {:>32} {:>8} {:>6}",
+        "IOPS", "% of a processor [min..max]", "ns/I/O", "bound"
+    );
+    for rate in RATES_IOPS {
+        let rounds = (0..pace.rounds).map(|_| turn(&disk, pace.seconds.max(5), rate));
+        let rounds = rounds.collect::<Result<Vec<Turn>>>()?;
+        let iops = spread(rounds.iter().map(|t| t.iops).collect()).1;
+        let (least, percent, most) = spread(rounds.iter().map(|t| t.percent).collect());
+        println!(
+            "{iops:>10.0} {percent:>17.2} [{least:.2}..{most:.2}] {:>10.0} {BOUND_PERCENT:>6.1}",
+            percent / 100.0 * 1e9 / iops
+        );
+    }
+    println!("\nprocessor time of the whole process, user and system, while the load runs");
+    Ok(())
+}
+
+struct Turn {
+    iops: f64,
+    percent: f64,
+}
+
+fn turn(disk: &Disk, seconds: u32, rate_iops: Option<u32>) -> Result<Turn> {
+    let mut child = binary()
+        .args(["top", "--batch", "--device", &disk.device])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start weir top")?;
+    thread::sleep(ATTACH);
+    let before = processor_ns(&child);
+    let load = disk.load_at(seconds, rate_iops);
+    let after = processor_ns(&child);
+    if child.try_wait()?.is_some() {
+        anyhow::bail!("weir top ended before its time; run it by hand to see why");
+    }
+    execute(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    child.wait()?;
+    Ok(Turn {
+        iops: load?.iops,
+        percent: (after - before) / 1e7 / f64::from(seconds),
+    })
+}
