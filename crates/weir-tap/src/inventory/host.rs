@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// Most bytes that are read of a file in /proc or /sys, or of a state file.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
+/// Most files are shorter.
+const FILE_BYTES_USUAL: usize = 2048;
+
 /// Most remarks that are kept.
 const REMARKS_MAX: usize = 32;
 
@@ -42,7 +45,8 @@ impl Host {
     /// # Errors
     /// When it cannot be opened or read.
     pub fn bytes(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        // Most files are short, and a read of one in /proc is dear.
+        let mut bytes = Vec::with_capacity(FILE_BYTES_USUAL);
         let file = File::open(self.path(path))?;
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
         Ok(bytes)

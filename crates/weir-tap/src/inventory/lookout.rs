@@ -21,7 +21,7 @@ use super::roll::{Entry, Roll};
 use super::snapshot::{LaidDisk, Snapshot};
 use super::watch::{Look, WatchOptions};
 use super::workers::Workers;
-use super::{INVENTORIES, Scene, is_wanted, is_within};
+use super::{INVENTORIES, Scene, is_wanted};
 use crate::qmp::Address;
 
 /// The devices are read again when this many times the time has passed that reading them took:
@@ -307,25 +307,58 @@ fn owners(
     }
     // Who works for two works for neither alone.
     pids.retain(|pid, _| !shared.contains(pid));
-    let mut cgroups: HashMap<Symbol, u32> = HashMap::new();
-    for (number, (vm, entry)) in vms.iter().enumerate() {
-        let Some(cgroup) = vm.cgroup.filter(|path| path.as_str() != "/") else {
-            continue;
-        };
-        let made_for_it = entry.found.cgroup.is_some();
-        let mut within = processes.all().into_iter().filter(|p| {
-            p.cgroup
-                .is_some_and(|c| is_within(c.as_str(), cgroup.as_str()))
-        });
-        let own = within.all(|p| match pids.get(&p.pid) {
-            Some(owner) => *owner == number as u32,
-            None => made_for_it && !shared.contains(&p.pid),
-        });
-        if own && cgroups.insert(cgroup, number as u32).is_some() {
-            cgroups.remove(&cgroup);
+    let cgroups = own_cgroups(processes, vms, &pids, &shared);
+    (pids, cgroups)
+}
+
+/// The cgroups that hold nothing but one VM: those made for one, unless another VM's process is in
+/// there, and those that hold only its own processes.
+fn own_cgroups(
+    processes: &Processes,
+    vms: &[(Vm, &Entry)],
+    pids: &HashMap<u32, u32>,
+    shared: &HashSet<u32>,
+) -> HashMap<Symbol, u32> {
+    // Of each path the VM, or `None` if it is of several.
+    let mut claims: HashMap<&str, Option<u32>> = HashMap::new();
+    for (number, (vm, _)) in vms.iter().enumerate() {
+        let path = vm.cgroup.map(Symbol::as_str).filter(|path| *path != "/");
+        if let Some(path) = path {
+            let claim = claims.entry(path).or_insert(Some(number as u32));
+            *claim = claim.filter(|claim| *claim == number as u32);
         }
     }
-    (pids, cgroups)
+    for process in processes.all() {
+        let Some(cgroup) = process.cgroup else {
+            continue;
+        };
+        for path in folders(cgroup.as_str()) {
+            let Some(claim) = claims.get_mut(path) else {
+                continue;
+            };
+            *claim = claim.filter(|number| match pids.get(&process.pid) {
+                Some(owner) => owner == number,
+                None => {
+                    let (_, entry) = &vms[*number as usize];
+                    entry.found.cgroup.is_some() && !shared.contains(&process.pid)
+                }
+            });
+        }
+    }
+    let own = claims
+        .into_iter()
+        .filter_map(|(path, claim)| Some((path, claim?)));
+    own.filter_map(|(path, number)| Some((Symbol::try_new(path).ok()?, number)))
+        .collect()
+}
+
+/// A path and those of the folders around it, as `/a/b` and `/a` of `/a/b`.
+fn folders(path: &str) -> impl Iterator<Item = &str> {
+    fn above<'a>(path: &&'a str) -> Option<&'a str> {
+        let at = path.rfind('/').filter(|at| *at > 0)?;
+        Some(&path[..at])
+    }
+    std::iter::successors(Some(path), above)
 }
 
 /// Nanoseconds since the epoch.
