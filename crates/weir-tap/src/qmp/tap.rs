@@ -10,7 +10,7 @@ use weir_model::qemu::{
 use weir_model::{Demand, Nanos, Op, Symbol};
 
 use super::poll::{Look, Poller, Reading, Round};
-use super::subject::Subject;
+use super::subject::{Subject, device_id};
 use super::{BlockStats, Histogram, OpStats, QmpError};
 use crate::ebpf::clock;
 use crate::inventory::{Watch, WatchOptions};
@@ -254,11 +254,14 @@ impl<'a> Told<'a> {
     ) -> Told<'a> {
         let known = subject.disk(disk.qdev.as_deref(), disk.node.as_deref());
         let symbol = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
+        let id = disk.qdev.as_deref().map(device_id);
+        let id = id.and_then(|id| Symbol::try_new(id).ok());
         let of = Polled {
             ts,
             vm: subject.vm,
             vdisk: known.map(|d| d.vdisk),
-            device: symbol(&disk.qdev).or(symbol(&disk.drive)),
+            // As relation disks calls it, so that the two can be joined.
+            device: id.or(symbol(&disk.drive)),
             node: symbol(&disk.node),
             op: Op::Read,
             interval_ns: before.map(|b| at_ns - b.at_ns),
