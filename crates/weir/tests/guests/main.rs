@@ -10,6 +10,7 @@ mod host;
 mod libvirt;
 mod matrix;
 mod places;
+mod screens;
 mod session;
 mod watching;
 
