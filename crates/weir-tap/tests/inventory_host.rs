@@ -337,7 +337,7 @@ fn a_disk_that_is_plugged_in_later_is_seen_by_its_monitor() {
     let hot = snapshot
         .disks
         .iter()
-        .find(|d| d.disk.vdisk.as_str() == "/dev/vdb")
+        .find(|d| is_it(&d.disk.vm) && d.disk.vdisk.as_str() == "/dev/vdb")
         .unwrap();
     assert_eq!(hot.disk.device.map(|d| d.as_str()), Some("hot"));
     assert_eq!(hot.disk.image.map(|i| i.as_str()), Some(second.as_str()));
