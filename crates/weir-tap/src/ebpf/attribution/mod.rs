@@ -436,3 +436,6 @@ fn discards(record: &Record) -> bool {
     let op = usize::from(record.op);
     op == Op::Discard as usize || op == Op::WriteZeroes as usize
 }
+
+#[cfg(test)]
+mod tests;
