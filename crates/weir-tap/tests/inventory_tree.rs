@@ -520,3 +520,28 @@ fn five_hundred_processes_and_fifty_vms_are_one_snapshot_until_something_changes
         (generation + 1, 49)
     );
 }
+
+#[test]
+fn a_file_that_takes_the_place_of_another_is_not_taken_for_it() {
+    let tree = Tree::new();
+    let line = "qemu-system-x86_64 -name swap -drive file=/a.raw,format=raw,if=virtio";
+    tree.process(95, 1, line, "/");
+    let open = |number: &str, name: &str, size: usize| {
+        let file = format!("/proc/95/root/{name}");
+        tree.write(&file, &"x".repeat(size));
+        // Extents are told once the data have their place.
+        let file = fs::File::open(tree.path(&file)).unwrap();
+        file.sync_all().unwrap();
+        tree.link(&format!("/proc/95/fd/{number}"), &format!("../root/{name}"));
+    };
+    open("10", "a.raw", 4096);
+    let watch = tree.watch(&[]);
+    let before = watch.snapshot();
+    // QEMU opens the image anew, and its old number goes to another file.
+    tree.remove("/proc/95/fd/10");
+    open("10", "b.raw", 65536);
+    tree.link("/proc/95/fd/11", "../root/a.raw");
+    let after = watch.look(Look::All, PATIENCE);
+    assert_eq!(after.disks[0].disk.bytes, Some(4096));
+    assert_eq!(before.disks[0].layout, after.disks[0].layout);
+}
