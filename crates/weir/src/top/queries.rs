@@ -71,7 +71,7 @@ pub const TOTALS: [&str; 7] = [
     "rest_load",
 ];
 
-/// The columns of [`losses`].
+/// The columns of [`Scope::losses`].
 pub const LOSSES: [&str; 3] = ["seen", "missed", "late"];
 
 /// A histogram of a disk's requests.
