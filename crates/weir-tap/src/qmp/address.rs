@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::{Client, Monitor, QmpError, Virsh};
 
-/// How long a socket that somebody else holds is left alone.
-const BUSY_FOR: Duration = Duration::from_secs(10);
+/// How long a socket that somebody else holds is left alone. Another weir is there for a moment only.
+const BUSY_FOR: Duration = Duration::from_secs(3);
 
 /// Sockets remembered at a time; those of VMs long gone make room.
 const DOORS_MAX: usize = 4096;

@@ -14,15 +14,16 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::log::{DISK_BYTES_MAX, Place, punch};
 use crate::TapError;
-use crate::qmp::{Address, Monitor, QmpError, human};
+use crate::ebpf::privileges;
+use crate::qmp::{Address, Monitor, QmpError, RIGHTS, human};
 
 /// How often the guard looks at the log's size and whether QEMU is there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -64,6 +65,9 @@ pub struct Guard {
     /// The guard acts when this is closed.
     pipe: Option<ChildStdin>,
     words: Receiver<String>,
+    /// Does the guard's work should somebody have ended the guard: a thread that keeps the right to,
+    /// when the rest of the process gives its rights up.
+    standby: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Guard {
@@ -98,11 +102,21 @@ impl Guard {
                 .try_for_each(|line| told.send(line));
         };
         thread::spawn(listening);
+        let (ask, asked) = mpsc::channel();
+        let own = task.clone();
+        let standby = thread::spawn(move || {
+            // A kernel that does not take rights away leaves them; the work is the same.
+            let _ = privileges::keep_only(RIGHTS);
+            if asked.recv().is_ok() {
+                own.undo_here();
+            }
+        });
         let mut guard = Guard {
             task,
             child,
             pipe,
             words,
+            standby: Some((ask, standby)),
         };
         let line = format!("{}\n", guard.task.to_json());
         let pipe = guard.pipe.as_mut().expect("it was asked for");
@@ -142,15 +156,18 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.pipe.take());
-        match self.wait() {
+        let done = match self.wait() {
             // It says itself what keeps it.
-            Ok(Some(true) | None) => {}
-            Ok(Some(false)) | Err(_) => {
-                // Somebody ended the guard: we do it ourselves, as well as we may.
-                let _ = self.task.visit();
-                let folder = self.task.place.open_folder();
-                let _ = folder.and_then(|folder| self.task.place.remove(&folder));
+            Ok(Some(true) | None) => true,
+            Ok(Some(false)) | Err(_) => false,
+        };
+        if let Some((ask, thread)) = self.standby.take() {
+            if !done {
+                // A thread that is gone has said why.
+                let _ = ask.send(());
             }
+            drop(ask);
+            let _ = thread.join();
         }
     }
 }
@@ -244,6 +261,19 @@ impl Post {
 }
 
 impl Task {
+    /// Does in this process what the guard would have done.
+    fn undo_here(&self) {
+        if let Err(error) = self.visit() {
+            complain(&format!(
+                "VM {} may still be traced, since the guard was ended: {error}",
+                self.vm
+            ));
+        }
+        // With the VM the folder may have gone.
+        let folder = self.place.open_folder();
+        let _ = folder.and_then(|folder| self.place.remove(&folder));
+    }
+
     /// Switches the events off and gives the log back.
     fn visit(&self) -> Result<(), QmpError> {
         self.address.visit(PATIENCE, |qemu| {

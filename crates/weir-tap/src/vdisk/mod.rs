@@ -5,7 +5,7 @@
 //!    QEMU's log there: a pipe that is full would stop the VM, a file never does.
 //! 2. [`guard`] starts a small process that waits for the end of ours, however that comes, and then
 //!    switches the events off, gives the log back and removes the file.
-//! 3. The events are switched on. [`line`] reads QEMU's lines, [`pairing`] makes requests and
+//! 3. The events are switched on. [`mod@line`] reads QEMU's lines, [`pairing`] makes requests and
 //!    responses of them, [`drives`] knows which disk each belongs to.
 //! 4. [`tap::VdiskTap`] says them, as rows of `IO` and `IOstream` at level `vdisk`. What has been read
 //!    is punched out of the file, so that it takes next to no space.

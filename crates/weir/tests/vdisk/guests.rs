@@ -1,10 +1,12 @@
 //! Guests with disks of each kind, and weir beside them.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -115,39 +117,74 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// weir at work.
-pub struct Weir(Child);
+pub struct Weir {
+    child: Child,
+    out: Arc<Mutex<String>>,
+    reading: JoinHandle<()>,
+}
 
 impl Weir {
     /// Starts it.
     pub fn start(args: &[&str]) -> Weir {
-        let weir = Command::new(env!("CARGO_BIN_EXE_weir"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn();
-        Weir(weir.unwrap())
+            .spawn()
+            .unwrap();
+        let out = Arc::new(Mutex::new(String::new()));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = out.clone();
+        let reading = std::thread::spawn(move || {
+            for line in lines {
+                let line = line.unwrap() + "\n";
+                said.lock().unwrap().push_str(&line);
+            }
+        });
+        Weir {
+            child,
+            out,
+            reading,
+        }
+    }
+
+    /// The rows of CSV that it has said so far.
+    pub fn so_far(&self) -> Vec<Vec<String>> {
+        rows(&self.out.lock().unwrap())
     }
 
     /// Sends it a signal, by name.
     pub fn signal(&self, name: &str) {
         let kill = Command::new("kill")
-            .args(["-s", name, &self.0.id().to_string()])
+            .args(["-s", name, &self.child.id().to_string()])
             .status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Kills the process that it started with `argument`.
+    pub fn kill_child(&self, argument: &str) {
+        let parent = format!("PPid:\t{}", self.child.id());
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let child = processes.map(|p| p.path()).find(|p| {
+            let text = |name| fs::read_to_string(p.join(name)).unwrap_or_default();
+            text("status").lines().any(|l| l == parent) && text("cmdline").contains(argument)
+        });
+        let child = child.expect("it has such a child");
+        let id = child.file_name().unwrap();
+        let kill = Command::new("kill").args(["-s", "KILL"]).arg(id).status();
         assert!(kill.unwrap().success());
     }
 
     /// What it said until its end.
     pub fn finish(self) -> Said {
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = self.0.wait_with_output().unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        self.reading.join().unwrap();
+        let out = self.out.lock().unwrap().clone();
         Said {
-            code: status.code(),
-            out: String::from_utf8(stdout).unwrap(),
-            err: String::from_utf8(stderr).unwrap(),
+            code: output.status.code(),
+            out,
+            err: String::from_utf8(output.stderr).unwrap(),
         }
     }
 }
@@ -164,9 +201,12 @@ pub struct Said {
 impl Said {
     /// The rows of CSV, without the header and the instant.
     pub fn rows(&self) -> Vec<Vec<String>> {
-        let lines = self.out.lines().skip(1);
-        lines
-            .map(|l| l.split(',').skip(1).map(String::from).collect())
-            .collect()
+        rows(&self.out)
     }
+}
+
+fn rows(csv: &str) -> Vec<Vec<String>> {
+    let lines = csv.lines().skip(1);
+    let cells = |line: &str| line.split(',').skip(1).map(String::from).collect();
+    lines.map(cells).collect()
 }

@@ -1,8 +1,28 @@
 //! Streams `blockstats` and `blocklatency` from the command line.
 
-use weir_guest::Load;
+use weir_guest::{Counts, Load};
 
-use crate::guests::{Host, Weir};
+use crate::guests::{Host, Weir, wait_until};
+
+/// The sum of a column over the rows of a disk and operation.
+fn sum(rows: &[Vec<String>], disk: &str, op: &str, column: usize) -> i64 {
+    let of = |r: &&Vec<String>| r[0] == format!("/dev/{disk}") && r[1] == op;
+    let number = |r: &Vec<String>| r[column].parse::<i64>().unwrap_or(0);
+    rows.iter().filter(of).map(number).sum()
+}
+
+/// What weir has to say of a disk: operation, requests, bytes.
+fn expected(counted: &Counts) -> [(&'static str, i64, i64); 3] {
+    [
+        ("r", counted.reads, 512 * counted.read_sectors),
+        (
+            "w",
+            counted.writes - counted.flushes,
+            512 * counted.write_sectors,
+        ),
+        ("f", counted.flushes, 0),
+    ]
+}
 
 #[test]
 fn blockstats_agree_with_the_guests_own_count() {
@@ -10,14 +30,14 @@ fn blockstats_agree_with_the_guests_own_count() {
     let Some(mut host) = Host::boot(TEST, "polled") else {
         return;
     };
-    let query = "select vm, vdisk, op, operations, bytes, operations_total from blockstats \
-                 where vm = 'polled'";
-    let latencies = "select vdisk, op, operations from blocklatency where vm = 'polled'";
-    let weir = Weir::start(&["query", "--format", "csv", query]);
-    let bins = Weir::start(&["query", "--format", "csv", latencies]);
-    // Two polls at least are before the load, and one after it.
-    let pause = || std::thread::sleep(std::time::Duration::from_millis(3000));
-    pause();
+    let query = |text: &str| Weir::start(&["query", "--format", "csv", text]);
+    let polls = query("select vdisk, op, operations, bytes from blockstats where vm = 'polled'");
+    let bins = query("select vdisk, op, operations from blocklatency where vm = 'polled'");
+    wait_until("the first poll is told", || polls.so_far().len() >= 12);
+    let histogram = |host: &Host, id| host.block_stats(id).get("rd_latency_histogram").is_some();
+    wait_until("histograms are on", || {
+        histogram(&host, "d0") && histogram(&host, "d2")
+    });
     let before = host.guest.disk_stats().unwrap();
     let loads: Vec<Load> = [
         "disk=/dev/vda,read=70,write=30,count=500,depth=8,fsync=100",
@@ -28,49 +48,51 @@ fn blockstats_agree_with_the_guests_own_count() {
     .collect();
     host.guest.load(&loads).unwrap();
     let after = host.guest.disk_stats().unwrap();
-    pause();
-    weir.signal("INT");
-    bins.signal("INT");
-    let (said, bins) = (weir.finish(), bins.finish());
-    assert_eq!(
-        (said.code, bins.code),
-        (Some(130), Some(130)),
-        "{} {}",
-        said.err,
-        bins.err
-    );
-    for disk in ["vda", "vdb", "sda"] {
-        let counted = after[disk].since(&before[disk]);
-        let sum = |op: &str, column: usize| {
-            let rows = said.rows();
-            let of = |r: &&Vec<String>| r[1] == format!("/dev/{disk}") && r[2] == op;
-            let number = |r: &Vec<String>| r[column].parse::<i64>().unwrap_or(0);
-            rows.iter().filter(of).map(number).sum::<i64>()
-        };
-        assert_eq!(sum("r", 3), counted.reads, "reads of {disk}: {}", said.out);
-        assert_eq!(sum("r", 4), 512 * counted.read_sectors);
-        assert_eq!(sum("w", 3), counted.writes - counted.flushes);
-        assert_eq!(sum("w", 4), 512 * counted.write_sectors);
-        assert_eq!(sum("f", 3), counted.flushes);
-        let binned = |op: &str| {
-            let rows = bins.rows();
-            let of = |r: &&Vec<String>| r[0] == format!("/dev/{disk}") && r[1] == op;
-            rows.iter()
-                .filter(of)
-                .map(|r| r[2].parse::<i64>().unwrap())
+    let disks = ["vda", "vdb", "sda"].map(|disk| (disk, after[disk].since(&before[disk])));
+    let all = |rows: &[Vec<String>], column| {
+        let told = |op| {
+            disks
+                .iter()
+                .map(|(d, _)| sum(rows, d, op, column))
                 .sum::<i64>()
         };
-        assert_eq!(
-            binned("r"),
-            counted.reads,
-            "latencies of {disk}: {}",
-            bins.out
-        );
-        assert_eq!(binned("w"), counted.writes - counted.flushes);
-    }
-    let left = host.block_stats("d0");
-    assert!(
-        left.get("rd_latency_histogram").is_none(),
-        "the histograms are gone"
+        told("r") + told("w") + told("f")
+    };
+    let requests: i64 = disks
+        .iter()
+        .flat_map(|(_, c)| expected(c))
+        .map(|e| e.1)
+        .sum();
+    wait_until("all is told", || all(&polls.so_far(), 2) >= requests);
+    wait_until("all latencies are told", || {
+        all(&bins.so_far(), 2) >= requests
+    });
+    polls.signal("INT");
+    bins.signal("INT");
+    let (polls, bins) = (polls.finish(), bins.finish());
+    assert_eq!(
+        (polls.code, bins.code),
+        (Some(130), Some(130)),
+        "{} {}",
+        polls.err,
+        bins.err
     );
+    for (disk, counted) in &disks {
+        for (op, requests, bytes) in expected(counted) {
+            let told = |column| sum(&polls.rows(), disk, op, column);
+            assert_eq!(
+                (told(2), told(3)),
+                (requests, bytes),
+                "{op} of {disk}: {}",
+                polls.out
+            );
+            assert_eq!(
+                sum(&bins.rows(), disk, op, 2),
+                requests,
+                "{op} of {disk}: {}",
+                bins.out
+            );
+        }
+    }
+    assert!(!histogram(&host, "d0"), "the histograms are gone");
 }

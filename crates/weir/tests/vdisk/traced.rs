@@ -194,6 +194,32 @@ fn tracing_ends_with_weir_even_if_that_is_killed() {
 }
 
 #[test]
+fn without_its_guard_weir_switches_tracing_off_itself() {
+    const TEST: &str = "without_its_guard_weir_switches_tracing_off_itself";
+    let Some(host) = Host::boot(TEST, "unguarded") else {
+        return;
+    };
+    let query = [
+        "query",
+        "--from",
+        "qemu:unguarded",
+        "select count(*) from IO",
+    ];
+    let weir = Weir::start(&query);
+    wait_until("tracing is on", || host.traced().len() == 7);
+    weir.kill_child("qemu-guard");
+    let said = weir.finish();
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    assert!(
+        said.err.contains("the guard is no longer there"),
+        "{}",
+        said.err
+    );
+    assert_eq!(host.traced(), Vec::<String>::new());
+    assert_eq!(logs_of(host.guest.pid()), Vec::<String>::new());
+}
+
+#[test]
 fn the_end_of_the_vm_is_the_end_of_the_query() {
     const TEST: &str = "the_end_of_the_vm_is_the_end_of_the_query";
     let Some(mut host) = Host::boot(TEST, "ended") else {
