@@ -1,4 +1,5 @@
-//! The reports of sysstat's iostat(1), to the letter: from two states of disks' counters, as text or
+//! The reports of sysstat's iostat(1), to the letter: from two states of disks' counters, as
+//! text or
 //! as JSON.
 //!
 //! Layouts and formulas are those of sysstat 12.6, whose output on the same counters is what the

@@ -29,7 +29,7 @@ const CONNECTIONS_MAX: usize = 64;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// How long a request's head may take, and a connection may be silent.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// After this a connection takes no more requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);

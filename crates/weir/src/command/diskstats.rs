@@ -10,7 +10,7 @@ use weir_sink::SinkError;
 use weir_sink::diskstats_tree::DiskstatsTree;
 
 use crate::command::query::LimitArgs;
-use crate::disk_totals::{self, Questions, Reader, Totals, Wanted};
+use crate::disk_totals::{self, Devices, Questions, Reader, Totals, Wanted};
 use crate::failure::{Ending, Failure};
 use crate::run_loop::Stop;
 use crate::source::SourceArgs;
@@ -68,6 +68,10 @@ pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
         vm: args.only_vm.clone(),
         busy: true,
         limits_ns: Vec::new(),
+        devices: match args.source.is_live() {
+            true => Devices::Whole,
+            false => Devices::AsTold,
+        },
     };
     if args.show_query {
         output::print(&Questions::new(&wanted).text())?;

@@ -10,7 +10,7 @@ use weir_sink::metrics::Buckets;
 use weir_sink::metrics::serve::Server;
 
 use crate::command::query::LimitArgs;
-use crate::disk_totals::{self, Questions, Totals, Wanted};
+use crate::disk_totals::{self, Devices, Questions, Totals, Wanted};
 use crate::exporter::{Exporter, Keeper};
 use crate::failure::{Ending, Failure};
 use crate::run_loop::Stop;
@@ -22,7 +22,8 @@ const NAP: Duration = Duration::from_millis(100);
 
 /// Serve metrics to Prometheus: counters and histograms of every VM's disks
 ///
-/// GET /metrics answers in Prometheus' text format, in OpenMetrics, or as protocol buffers, which carry
+/// GET /metrics answers in Prometheus' text format, in OpenMetrics, or as protocol buffers,
+/// which carry
 /// native histograms beside the classic ones, whichever the scraper prefers.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -64,6 +65,7 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
         vm: args.only_vm.clone(),
         busy: true,
         limits_ns: buckets.limits_ns().to_vec(),
+        devices: Devices::AsTold,
     };
     if args.show_query {
         output::print(&Questions::new(&wanted).text())?;

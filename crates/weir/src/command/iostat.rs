@@ -9,7 +9,7 @@ use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_sink::iostat::{CpuTimes, Style, Unit};
 
 use crate::command::query::LimitArgs;
-use crate::disk_totals::{self, Questions, SLIDE_MS, Totals, Wanted};
+use crate::disk_totals::{self, Devices, Questions, SLIDE_MS, Totals, Wanted};
 use crate::failure::{Ending, Failure};
 use crate::iostat::names::Names;
 use crate::iostat::output::{Output, host};
@@ -28,7 +28,8 @@ const INTERVAL_DEFAULT_S: f64 = 1.0;
 
 /// Show disks as sysstat's iostat does, a row per VM and disk
 ///
-/// A row `web:vda` is disk /dev/vda of VM web, `web@sda` what web did on the host's sda outside of its
+/// A row `web:vda` is disk /dev/vda of VM web, `web@sda` what web did on the host's sda outside
+/// of its
 /// known disks, and `sda` what belongs to no VM. Columns, units and rounding are sysstat's.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -77,7 +78,7 @@ pub struct IostatArgs {
     /// /dev/disk
     #[arg(short = 'j', value_name = "KIND")]
     persistent: Option<String>,
-    /// Show these devices, or ALL, with their partitions, where a tree tells of partitions
+    /// Show these devices, or ALL, with their partitions
     #[arg(short = 'p', value_name = "DEVICE,..|ALL", num_args = 0..=1)]
     partitions: Option<Option<String>>,
     /// Watch this VM only
@@ -127,6 +128,11 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
         vm: args.only_vm.clone(),
         busy: args.extended,
         limits_ns: Vec::new(),
+        devices: match (live, partitions.is_some() || !words.devices.is_empty()) {
+            (false, _) => Devices::AsTold,
+            (true, false) => Devices::Whole,
+            (true, true) => Devices::WholeAndPartitions,
+        },
     };
     if args.show_query {
         output::print(&Questions::new(&wanted).text())?;

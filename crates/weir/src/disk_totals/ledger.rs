@@ -1,19 +1,26 @@
 //! [`Ledger`]: takes the rows of both queries and keeps the totals, instant by instant.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_model::{Batch, Nanos, Value};
 use weir_sink::{Sink, SinkError};
 
-use super::questions::{Column, EVERYTHING, SPAN_TIME_NS};
+use super::questions::{Column, Devices, EVERYTHING, SLIDE_MS, SPAN_TIME_NS, Wanted};
 use super::totals::{DiskKey, OP_NAMES, OpTotals, Totals};
+use super::whole::Whole;
 use crate::run_loop::wall_clock;
 
 /// Before the first request has come no query gives a row; the clock then says how far time is,
 /// with room for rows on their way.
 const ROOM: Duration = Duration::from_secs(1);
+
+/// Where the kernel tells of partitions.
+pub const SYSFS: &str = "/sys/class/block";
+
+const SLIDE_NS: Nanos = SLIDE_MS as Nanos * 1_000_000;
 
 /// Who looks at the totals.
 pub trait Reader: Send {
@@ -37,6 +44,8 @@ pub struct Ledger {
     limits_ns: Vec<i64>,
     rows: VecDeque<Row>,
     spans: VecDeque<Span>,
+    devices: Devices,
+    whole: Whole,
     totals: Arc<Mutex<Totals>>,
     reader: Box<dyn Reader>,
     /// The latest instant of a row of counters.
@@ -67,16 +76,17 @@ impl Ledger {
     /// requests, and for the counters. They are shown in this order, so that the times are there
     /// when the counters are brought to the eye.
     pub fn sinks(
-        live: bool,
-        limits_ns: Vec<i64>,
+        wanted: &Wanted,
         totals: Arc<Mutex<Totals>>,
         reader: Box<dyn Reader>,
     ) -> [Box<dyn Sink>; 2] {
         let ledger = Arc::new(Mutex::new(Ledger {
-            live,
-            limits_ns,
+            live: wanted.live,
+            limits_ns: wanted.limits_ns.clone(),
             rows: VecDeque::new(),
             spans: VecDeque::new(),
+            devices: wanted.devices,
+            whole: Whole::new(Path::new(SYSFS)),
             totals,
             reader,
             last: None,
@@ -158,9 +168,12 @@ impl Ledger {
             }
             let over = self.rows.partition_point(|row| row.at == at);
             for row in self.rows.drain(..over) {
-                if let Some((disk, op)) = row.disk {
-                    totals.add(disk, op, row.more, at);
+                let Some((disk, op)) = row.disk else { continue };
+                let (disk, partition) = places(&mut self.whole, self.devices, disk);
+                if let Some(partition) = partition {
+                    totals.add(partition, op, row.more.clone(), at);
                 }
+                totals.add(disk, op, row.more, at);
             }
             self.last = Some(at);
             if self.live {
@@ -170,7 +183,9 @@ impl Ledger {
         }
         if self.live && self.last.is_none() {
             let at = wall_clock() - ROOM.as_nanos() as Nanos;
-            self.reader.whole(&mut totals, at)?;
+            // On the same marks as the slices that will come.
+            self.reader
+                .whole(&mut totals, at - at.rem_euclid(SLIDE_NS))?;
         }
         Ok(())
     }
@@ -178,8 +193,11 @@ impl Ledger {
     fn settle_spans(&mut self, totals: &mut Totals, until: Nanos) {
         let over = self.spans.partition_point(|span| span.at <= until);
         for span in self.spans.drain(..over) {
-            let disk = totals.at(span.disk, span.at);
-            disk.busy.add(span.at - span.time_ns, span.at);
+            let (disk, partition) = places(&mut self.whole, self.devices, span.disk);
+            for disk in [Some(disk), partition].into_iter().flatten() {
+                let disk = totals.at(disk, span.at);
+                disk.busy.add(span.at - span.time_ns, span.at);
+            }
         }
     }
 
@@ -192,6 +210,19 @@ impl Ledger {
         }
         self.reader.finish(&mut totals, self.last)
     }
+}
+
+/// Where a row counts: at the device, and at the partition where these are wanted too.
+fn places(whole: &mut Whole, devices: Devices, disk: DiskKey) -> (DiskKey, Option<DiskKey>) {
+    let (Some(device), true) = (disk.device, devices != Devices::AsTold) else {
+        return (disk, None);
+    };
+    let whole = DiskKey {
+        device: Some(whole.of(device)),
+        ..disk
+    };
+    let apart = whole != disk && devices == Devices::WholeAndPartitions;
+    (whole, apart.then_some(disk))
 }
 
 /// Whose row it is; both queries begin with the same columns.

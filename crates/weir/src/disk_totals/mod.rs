@@ -11,8 +11,10 @@ mod ledger;
 mod questions;
 mod run;
 mod totals;
+mod whole;
 
-pub use ledger::Reader;
-pub use questions::{Questions, SLIDE_MS, Wanted};
+pub use ledger::{Reader, SYSFS};
+pub use questions::{Devices, Questions, SLIDE_MS, Wanted};
 pub use run::run;
 pub use totals::{DiskKey, DiskTotals, OP_NAMES, OpTotals, Totals};
+pub use whole::Whole;

@@ -21,6 +21,21 @@ pub struct Wanted {
     /// The upper limits of the buckets in which latencies are counted as well, ns, ascending; with
     /// any, failures and the times by stage too.
     pub limits_ns: Vec<i64>,
+    /// What becomes of the partitions of this host's devices.
+    pub devices: Devices,
+}
+
+/// The rows of I/O that no virtual disk is known for, which taps tell by partition where there is
+/// one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Devices {
+    /// As the taps tell them. So also those of a recording, whose host's partitions nobody knows.
+    #[default]
+    AsTold,
+    /// By whole device.
+    Whole,
+    /// By whole device, and by partition once more.
+    WholeAndPartitions,
 }
 
 /// The queries.
@@ -137,6 +152,7 @@ mod tests {
                     vm,
                     busy: true,
                     limits_ns,
+                    devices: Devices::AsTold,
                 };
                 let questions = Questions::new(&wanted);
                 for text in [&questions.counters, &questions.spans.unwrap()] {

@@ -16,7 +16,8 @@ use crate::run_loop::{self, Options, Report, Show, Stop, Telling};
 use crate::source::SourceArgs;
 use crate::{plans, source};
 
-/// Asks until the source ends, the reader wants no more, or `stop`. The taps' own counts are kept in
+/// Asks until the source ends, the reader wants no more, or `stop`. The taps' own counts are
+/// kept in
 /// `counts`.
 ///
 /// # Errors
@@ -38,7 +39,7 @@ pub fn run(
     let counters = compile(questions.counters)?;
     let spans = questions.spans.map(compile).transpose()?;
     let mut engine = limits.engine();
-    let sinks = Ledger::sinks(wanted.live, wanted.limits_ns.clone(), totals, reader);
+    let sinks = Ledger::sinks(wanted, totals, reader);
     let [span_sink, counter_sink] = sinks;
     let mut shows = Vec::new();
     let mut asked: Vec<&Plan> = Vec::new();

@@ -1,6 +1,7 @@
 //! [`Reports`]: a report an interval, of what the queries count.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use weir_model::Nanos;
 use weir_sink::SinkError;
@@ -9,7 +10,7 @@ use weir_sink::iostat::{CpuTimes, Disk, DiskCounters, Report};
 use super::names::Names;
 use super::output::Output;
 use super::selection::Selection;
-use crate::disk_totals::{Reader, Totals};
+use crate::disk_totals::{DiskKey, Reader, SYSFS, Totals, Whole};
 
 const NANOS_PER_CENTISECOND: Nanos = 10_000_000;
 
@@ -29,6 +30,7 @@ pub struct Options {
 pub struct Reports {
     options: Options,
     output: Output,
+    whole: Whole,
     /// What it was like at the end of the report before.
     before: Option<State>,
 }
@@ -37,6 +39,8 @@ struct State {
     at: Nanos,
     cpu: Option<CpuTimes>,
     disks: BTreeMap<Place, DiskCounters>,
+    /// The devices of partitions, by name.
+    parents: BTreeMap<String, String>,
 }
 
 /// A disk's place in the order of reports, and its name.
@@ -48,12 +52,24 @@ impl Reports {
         Reports {
             options,
             output,
+            whole: Whole::new(Path::new(SYSFS)),
             before: None,
         }
     }
 
-    fn state(&self, totals: &Totals, at: Nanos) -> State {
-        let disks = totals.disks().into_iter();
+    fn state(&mut self, totals: &Totals, at: Nanos) -> State {
+        let mut parents = BTreeMap::new();
+        let mut disks = BTreeMap::new();
+        for (key, disk) in totals.disks() {
+            let whole = DiskKey {
+                device: key.device.map(|device| self.whole.of(device)),
+                ..key
+            };
+            if self.options.live && whole != key {
+                parents.insert(key.name(), whole.name());
+            }
+            disks.insert((key.place(), key.name()), disk.counters());
+        }
         let cpu = self.options.live.then(|| {
             let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
             CpuTimes::parse(&stat)
@@ -61,9 +77,8 @@ impl Reports {
         State {
             at,
             cpu: cpu.flatten(),
-            disks: disks
-                .map(|(key, disk)| ((key.place(), key.name()), disk.counters()))
-                .collect(),
+            disks,
+            parents,
         }
     }
 
@@ -73,7 +88,10 @@ impl Reports {
             selection, names, ..
         } = &self.options;
         let shown = now.disks.iter();
-        let shown = shown.filter(|((_, name), _)| selection.lists(name, None));
+        let shown = shown.filter(|((_, name), _)| {
+            let parent = now.parents.get(name).map(String::as_str);
+            selection.lists(name, parent)
+        });
         let disks = shown.map(|(place, counters)| Disk {
             name: names.of(&place.1),
             before: before.disks.get(place).copied().unwrap_or_default(),
