@@ -1,6 +1,5 @@
-//! The reports of sysstat's iostat(1), to the letter: from two states of disks' counters, as
-//! text or
-//! as JSON.
+//! The reports of sysstat's iostat(1), to the letter: from two states of disks' counters, as text
+//! or as JSON.
 //!
 //! Layouts and formulas are those of sysstat 12.6, whose output on the same counters is what the
 //! tests compare with. A report's disks are whatever the caller counts: the kernel's, or virtual

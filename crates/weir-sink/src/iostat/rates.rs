@@ -22,9 +22,8 @@ pub(super) enum Kind {
 pub(super) const ALL: &[Kind] = &[Kind::Read, Kind::Write, Kind::Discard];
 
 impl Rates {
-    /// From `before` to `now` in `interval_cs` hundredths of a second. A disk that has
-    /// counted fewer
-    /// requests than before is another one, which began with nothing.
+    /// From `before` to `now` in `interval_cs` hundredths of a second. A disk that has counted
+    /// fewer requests than before is another one, which began with nothing.
     pub fn new(before: DiskCounters, now: DiskCounters, interval_cs: u64) -> Rates {
         let began = now.ios() < before.ios();
         Rates {

@@ -1,9 +1,8 @@
 //! Metrics as protocol buffers: messages `io.prometheus.client.MetricFamily`, each after its
 //! length.
 //!
-//! The messages are those of github.com/prometheus/client_model, `metrics.proto` (proto2), as
-//! far as
-//! they are used here, written after its public field numbers.
+//! The messages are those of github.com/prometheus/client_model, `metrics.proto` (proto2), as far
+//! as they are used here, written after its public field numbers.
 
 use prost::Message;
 

@@ -22,9 +22,8 @@ const NAP: Duration = Duration::from_millis(100);
 
 /// Serve metrics to Prometheus: counters and histograms of every VM's disks
 ///
-/// GET /metrics answers in Prometheus' text format, in OpenMetrics, or as protocol buffers,
-/// which carry
-/// native histograms beside the classic ones, whichever the scraper prefers.
+/// GET /metrics answers in Prometheus' text format, in OpenMetrics, or as protocol buffers, which
+/// carry native histograms beside the classic ones, whichever the scraper prefers.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir exporter\n  \

@@ -28,9 +28,8 @@ const INTERVAL_DEFAULT_S: f64 = 1.0;
 
 /// Show disks as sysstat's iostat does, a row per VM and disk
 ///
-/// A row `web:vda` is disk /dev/vda of VM web, `web@sda` what web did on the host's sda outside
-/// of its
-/// known disks, and `sda` what belongs to no VM. Columns, units and rounding are sysstat's.
+/// A row `web:vda` is disk /dev/vda of VM web, `web@sda` what web did on the host's sda outside of
+/// its known disks, and `sda` what belongs to no VM. Columns, units and rounding are sysstat's.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir iostat -x 1                    all columns, every second\n  \

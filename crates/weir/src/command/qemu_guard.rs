@@ -1,6 +1,5 @@
 //! `weir qemu-guard`: started by `--from qemu:VM` to switch tracing off when weir has ended,
-//! however
-//! that came. Nobody types it.
+//! however that came. Nobody types it.
 
 use std::sync::Arc;
 

@@ -16,9 +16,8 @@ use crate::run_loop::{self, Options, Report, Show, Stop, Telling};
 use crate::source::SourceArgs;
 use crate::{plans, source};
 
-/// Asks until the source ends, the reader wants no more, or `stop`. The taps' own counts are
-/// kept in
-/// `counts`.
+/// Asks until the source ends, the reader wants no more, or `stop`. The taps' own counts are kept
+/// in `counts`.
 ///
 /// # Errors
 /// When the source cannot be opened or read, or the reader fails.
