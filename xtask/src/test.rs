@@ -19,7 +19,7 @@ pub fn run(args: &[String]) -> Result<()> {
         eprintln!("no guest, so tests that need one will be skipped: {why:#}");
     }
     let mut tests = cargo()
-        .args(["test", "--locked", "--workspace"])
+        .args(["test", "--locked", "--workspace", "--no-fail-fast"])
         .args(args)
         .stderr(Stdio::piped())
         .spawn()
