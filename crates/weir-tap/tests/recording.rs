@@ -171,7 +171,7 @@ fn only_the_columns_asked_for_are_read() {
         demand.columns = vec![2];
     }
     let mut tap = format::open(&path, &demands, Options::default()).unwrap();
-    assert_eq!(tap.describe(), ["reads 3 of 26 columns"]);
+    assert_eq!(tap.describe(), ["reads 3 of 27 columns"]);
     let heard = hear(tap.as_mut()).unwrap();
     assert_eq!(heard.io.count("op", "w"), 5);
     assert!(heard.io.column("vm").iter().all(Value::is_null));
