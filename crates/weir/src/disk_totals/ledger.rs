@@ -50,6 +50,8 @@ pub struct Ledger {
     reader: Box<dyn Reader>,
     /// The latest instant of a row of counters.
     last: Option<Nanos>,
+    /// When it began to look: of the time before, nobody knows anything.
+    began: Nanos,
 }
 
 struct Row {
@@ -90,6 +92,7 @@ impl Ledger {
             totals,
             reader,
             last: None,
+            began: wall_clock(),
         }));
         [
             Box::new(Inlet::Spans(ledger.clone())),
@@ -184,8 +187,10 @@ impl Ledger {
         if self.live && self.last.is_none() {
             let at = wall_clock() - ROOM.as_nanos() as Nanos;
             // On the same marks as the slices that will come.
-            self.reader
-                .whole(&mut totals, at - at.rem_euclid(SLIDE_NS))?;
+            let at = at - at.rem_euclid(SLIDE_NS);
+            if at >= self.began {
+                self.reader.whole(&mut totals, at)?;
+            }
         }
         Ok(())
     }
