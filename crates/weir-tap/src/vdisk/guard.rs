@@ -177,6 +177,8 @@ impl Drop for Guard {
 /// # Errors
 /// When the task is none, or the log is not there.
 pub fn run() -> Result<(), String> {
+    // It lives as long as the trace. Without the right to give up rights, there are none to give up.
+    let _ = privileges::keep_only(RIGHTS);
     let mut input = BufReader::new(io::stdin());
     let mut line = String::new();
     input.read_line(&mut line).map_err(|e| e.to_string())?;

@@ -389,7 +389,7 @@ impl Pairing {
         };
         self.leave(request.which);
         let asked = request.row.event;
-        let latency_ns = (step.ts - asked.ts).max(0);
+        let latency_ns = step.ts.saturating_sub(asked.ts).max(0);
         let error = match kind {
             EventKind::Error => Some(i64::from(libc::EIO)),
             EventKind::Unsupported => Some(i64::from(libc::EOPNOTSUPP)),
@@ -439,9 +439,10 @@ impl Head {
     fn move_to(&mut self, sector: Option<i64>, sectors: i64) -> Option<i64> {
         let seek = sector
             .zip(self.last_sector)
-            .map(|(first, last)| first - last);
+            .and_then(|(first, last)| first.checked_sub(last));
+        // QEMU traces a request before it looks whether there is such a sector.
         if let Some(first) = sector {
-            self.last_sector = Some(first + sectors - 1);
+            self.last_sector = first.checked_add(sectors - 1);
         }
         seek
     }

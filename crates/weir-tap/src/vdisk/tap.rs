@@ -12,7 +12,7 @@ use weir_model::{Demand, IoEvent, Nanos};
 
 use super::drives::{Drives, PATIENCE, Present};
 use super::guard::{Guard, Task, set_event, started};
-use super::line::{BLOCK_EVENTS, SCSI_EVENTS, parse};
+use super::line::{BLOCK_EVENTS, Line, SCSI_EVENTS, parse};
 use super::log::{DISK_BYTES_MAX, Found, LogFile, Place};
 use super::pairing::{Owner, Pairing};
 use crate::format::served::Served;
@@ -312,6 +312,7 @@ impl VdiskTap {
             path: PathBuf::from(format!("the log of VM {}", self.owner.vm)),
             error,
         })?;
+        let more = !matches!(found, Found::Nothing);
         let upto = match found {
             Found::Nothing => now,
             Found::Skipped(lines) => {
@@ -322,7 +323,7 @@ impl VdiskTap {
             Found::Lines(lines) => self.take(&lines, now),
         };
         self.say(upto.saturating_sub(SETTLE_NS));
-        Ok(!self.said.is_empty())
+        Ok(more)
     }
 
     /// Takes whole lines; the time of the last one.
@@ -338,6 +339,11 @@ impl VdiskTap {
                 Some(ts) => last = ts,
                 None => self.counts.untimed += 1,
             }
+            // A stamp from the future would hold its row back until then.
+            let line = Line {
+                ts: line.ts.map(|ts| ts.min(now)),
+                ..line
+            };
             let mut name = |which| drives.name(which);
             self.pairing.take(line, now, self.owner, &mut name, held);
         }
@@ -415,7 +421,7 @@ impl Tap for VdiskTap {
                 self.do_chores()?;
                 continue;
             }
-            if self.read()? {
+            if self.read()? || !self.said.is_empty() {
                 continue;
             }
             if Instant::now() >= until {
