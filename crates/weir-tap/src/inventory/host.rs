@@ -3,8 +3,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Most bytes that are read of a file in /proc or /sys, or of a state file.
@@ -47,7 +50,12 @@ impl Host {
     pub fn bytes(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         // Most files are short, and a read of one in /proc is dear.
         let mut bytes = Vec::with_capacity(FILE_BYTES_USUAL);
-        let file = File::open(self.path(path))?;
+        let path = path.as_ref();
+        let opened = self.path(path);
+        let file = match is_kernels(path) {
+            true => File::open(opened)?,
+            false => open_data(&opened)?,
+        };
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
@@ -107,4 +115,29 @@ impl Host {
         let line = |what: &&str| format!("{what} may not be read; run as root");
         self.unreadable.borrow().iter().map(line).collect()
     }
+}
+/// Whether a path leads to what the kernel itself tells.
+fn is_kernels(path: &Path) -> bool {
+    let leads_away = |part: &OsStr| ["root", "cwd", "fd"].iter().any(|name| part == *name);
+    path.starts_with("/sys") || (path.starts_with("/proc") && !path.iter().any(leads_away))
+}
+
+/// Opens a file or block device that somebody else names. What it is is known before it is opened:
+/// to open a pipe may last for ever, and some devices act when they are opened.
+///
+/// # Errors
+/// When it is something else, or cannot be opened.
+pub fn open_data(path: &Path) -> io::Result<File> {
+    let named = File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
+        .open(path)?;
+    let kind = named.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
+        .open(format!("/proc/self/fd/{}", named.as_raw_fd()))
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::qmp::{self, Address, Drive, Monitor, QmpError};
+use crate::ebpf::privileges;
+use crate::qmp::{self, Address, Drive, Monitor, QmpError, RIGHTS};
 
 /// How long a monitor may take for each answer.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -69,14 +70,18 @@ struct Entry {
 }
 
 impl Monitors {
-    /// Nobody to ask yet. The thread has the rights of the one that calls this.
+    /// Nobody to ask yet. The thread keeps the rights that talking to monitors takes.
     pub fn new() -> Monitors {
         let shared: Arc<Shared> = Arc::default();
         let asker = shared.clone();
         // Without the thread nothing is asked, and the command lines stand.
         let _ = thread::Builder::new()
             .name("monitors".into())
-            .spawn(move || asker.run());
+            .spawn(move || {
+                // Without the right to give up rights, there are none to give up.
+                let _ = privileges::keep_only(RIGHTS);
+                asker.run();
+            });
         Monitors { shared }
     }
 

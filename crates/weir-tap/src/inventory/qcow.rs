@@ -5,9 +5,10 @@
 //! in all of them the size (8) at byte 24. Extensions follow the header: type (4), length (4), data
 //! padded to 8 bytes; 0xe2792aca is the backing file's format.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use super::host;
 
 /// So much of an image is read: header, extensions and the backing file's name lie in its first
 /// cluster.
@@ -41,7 +42,7 @@ pub struct Backing {
 impl Header {
     /// The header of the image at `path`; `None` if it is none or cannot be read.
     pub fn read(path: &Path) -> Option<Header> {
-        let file = File::open(path).ok()?;
+        let file = host::open_data(path).ok()?;
         let mut bytes = vec![0; 104];
         file.read_exact_at(&mut bytes, 0).ok()?;
         let header = Header::parse(&bytes)?;

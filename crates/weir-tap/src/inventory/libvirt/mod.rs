@@ -115,26 +115,33 @@ fn alive(scene: &Scene, mut vm: FoundVm, folder: &Path) -> Option<FoundVm> {
             .as_ref()
             .is_none_or(|uuid| process.arguments.contains(uuid)),
     };
+    // Anybody can write such a file below a folder of their own: it speaks of their own processes.
+    let owner = |path: &Path| Some(fs::metadata(scene.host.path(path)).ok()?.uid());
+    let own = || {
+        let process = Path::new("/proc").join(process.pid.to_string());
+        vm.uuid.is_some() && owner(folder).is_some() && owner(folder) == owner(&process)
+    };
+    if !same || (folder != Path::new(SYSTEM) && !own()) {
+        return None;
+    }
     vm.cgroup = process.cgroup.and_then(|path| machine(path.as_str()));
-    vm.address = vm.uuid.clone().map(|domain| Address::Libvirt {
-        uri: uri(scene, folder),
-        domain,
-    });
-    same.then_some(vm)
+    vm.address = vm
+        .uuid
+        .clone()
+        .zip(uri(scene, folder))
+        .map(|(domain, uri)| Address::Libvirt { uri, domain });
+    Some(vm)
 }
 
-/// How virsh reaches the daemon that keeps its state in `folder`.
-fn uri(scene: &Scene, folder: &Path) -> String {
+/// How virsh reaches the daemon that keeps its state in `folder`, if it listens.
+fn uri(scene: &Scene, folder: &Path) -> Option<String> {
     if folder == Path::new(SYSTEM) {
-        return "qemu:///system".into();
+        return Some("qemu:///system".into());
     }
     let runtime = folder.parent().and_then(Path::parent).unwrap_or(folder);
     let sockets = ["virtqemud-sock", "libvirt-sock"].map(|name| runtime.join(name));
     let socket = sockets.iter().find(|path| scene.host.path(path).exists());
-    match socket {
-        Some(socket) => format!("qemu+unix:///session?socket={}", socket.display()),
-        None => "qemu:///session".into(),
-    }
+    socket.map(|socket| format!("qemu+unix:///session?socket={}", socket.display()))
 }
 
 /// The cgroup that libvirt made for a domain, above those of its threads: `machine-qemu\x2d1\x2dweb.scope`

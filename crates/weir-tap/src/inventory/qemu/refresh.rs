@@ -108,15 +108,15 @@ fn updated(mut disk: FoundDisk, drive: &Drive) -> FoundDisk {
         .clone()
         .filter(|name| !name.starts_with('#'))
         .or(disk.node);
-    let source = node.file.as_deref().map(|file| of_file_name(file).source);
-    if let Some(source) = source.filter(|source| *source != disk.source) {
+    let medium = node.file.as_deref().map(of_file_name);
+    if let Some(medium) = medium.filter(|medium| medium.source != disk.source) {
         let format = format_of(node);
         return FoundDisk {
-            source,
+            source: medium.source,
             backing: Vec::new(),
             format,
-            offset_bytes: 0,
-            size_bytes: None,
+            offset_bytes: medium.offset_bytes,
+            size_bytes: medium.size_bytes,
             aio: None,
             direct: None,
             ..disk
