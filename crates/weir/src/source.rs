@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub struct SourceArgs {
     #[arg(long, value_name = "FORMAT")]
     pub from_format: Option<String>,
     /// Watch this device only, as /dev/sda; may be repeated (live)
-    #[arg(long, value_name = "DEV")]
+    #[arg(long, value_name = "DEV", value_parser = device)]
     pub device: Vec<String>,
     /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O
     /// twice (live)
@@ -60,9 +61,26 @@ pub struct SourceArgs {
     /// How long to watch; of a file, how much of it from its first event on
     #[arg(long = "for", value_name = "TIME", value_parser = quantity::span)]
     pub span: Option<Duration>,
+    /// How long rows may be on their way, where nobody looks at each of them.
+    #[arg(skip)]
+    pub rhythm: Option<Duration>,
     /// The host's inventory, once something asks for it.
     #[arg(skip)]
     watch: Arc<OnceLock<Arc<Watch>>>,
+}
+
+/// The kernel's path of a block device: `/dev/sda`, or `sda`, or a link to it.
+fn device(text: &str) -> Result<String, String> {
+    let path = Path::new("/dev").join(text);
+    let found = fs::canonicalize(&path).and_then(|path| Ok((fs::metadata(&path)?, path)));
+    match found {
+        Ok((meta, path)) if meta.file_type().is_block_device() => Ok(path.display().to_string()),
+        Ok(_) => Err(format!("{} is no block device", path.display())),
+        Err(error) => Err(format!(
+            "{}: {error}; `lsblk` lists the devices",
+            path.display()
+        )),
+    }
 }
 
 /// VMs that one `--vm` declares.
@@ -408,10 +426,12 @@ fn live(share: Share, args: &SourceArgs) -> Result<Box<dyn Tap>, TapError> {
         true => Some(args.inventory()?),
         false => None,
     };
+    let usual = LiveOptions::default();
     let options = LiveOptions {
         devices,
         inventory,
-        ..LiveOptions::default()
+        rhythm: args.rhythm.unwrap_or(usual.rhythm),
+        ..usual
     };
     (share.tap.open)(&share.demands, &options).map_err(|error| match error {
         TapError::Unavailable { what, remedy } => TapError::Unavailable {

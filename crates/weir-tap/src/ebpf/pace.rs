@@ -3,13 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-/// An idle host is looked at this often: a row shows within 50 ms.
-const IDLE: Duration = Duration::from_millis(40);
-
-/// A busy one at least this often.
-const BUSY: Duration = Duration::from_millis(20);
-
-/// And at most this often.
+/// A busy host is looked at so often at most.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The watermark: how full the fullest ring should be when it is read.
@@ -21,16 +15,23 @@ const FILL_FULL: f64 = 0.95;
 /// The rhythm of reading.
 #[derive(Debug)]
 pub struct Pace {
+    /// A busy host is looked at so often at least.
+    busy: Duration,
+    /// And an idle one.
+    idle: Duration,
     pause: Duration,
     started: Instant,
     late: bool,
 }
 
 impl Pace {
-    /// Begins as on an idle host.
-    pub fn new(now: Instant) -> Pace {
+    /// Begins as on an idle host, which is looked at half as often as a busy one, every `rhythm`.
+    pub fn new(now: Instant, rhythm: Duration) -> Pace {
+        let busy = rhythm.max(SHORTEST);
         Pace {
-            pause: IDLE,
+            busy,
+            idle: busy * 2,
+            pause: busy * 2,
             started: now,
             late: false,
         }
@@ -44,14 +45,14 @@ impl Pace {
     /// Reading starts.
     pub fn started(&mut self, now: Instant) {
         let gap = now - self.started;
-        self.late = gap > self.pause * 2 + IDLE;
+        self.late = gap > self.pause * 2 + self.idle;
         self.started = now;
     }
 
     /// Puts the next reading off until `pause` has passed since the last one, unless a ring fills
     /// that fast.
     pub fn wait_for(&mut self, pause: Duration) {
-        if self.pause >= BUSY {
+        if self.pause >= self.busy {
             self.pause = self.pause.max(pause);
         }
     }
@@ -66,11 +67,11 @@ impl Pace {
     /// records may have been lost.
     pub fn drained(&mut self, records: usize, held_back: bool, fill: f64) -> bool {
         self.pause = if records == 0 && !held_back {
-            (self.pause * 2).min(IDLE)
+            (self.pause * 2).min(self.idle)
         } else {
             let wanted = FILL_WANTED / fill.max(f64::MIN_POSITIVE);
             let pause = self.pause.as_secs_f64() * wanted.min(2.0);
-            Duration::from_secs_f64(pause).clamp(SHORTEST, BUSY)
+            Duration::from_secs_f64(pause).clamp(SHORTEST, self.busy)
         };
         fill > FILL_FULL
     }
@@ -83,14 +84,15 @@ mod tests {
     #[test]
     fn a_filling_ring_is_read_sooner_and_an_idle_one_less_often() {
         let now = Instant::now();
-        let mut pace = Pace::new(now);
-        assert_eq!(pace.due() - now, IDLE);
+        let (busy, idle) = (Duration::from_millis(20), Duration::from_millis(40));
+        let mut pace = Pace::new(now, busy);
+        assert_eq!(pace.due() - now, idle);
         assert!(!pace.drained(1000, false, 0.01));
-        assert_eq!(pace.due() - now, BUSY);
+        assert_eq!(pace.due() - now, busy);
         assert!(!pace.drained(10_000, false, 0.5));
-        assert!(pace.due() - now < BUSY);
+        assert!(pace.due() - now < busy);
         assert!(pace.drained(10_000, false, 1.0));
         (0..8).for_each(|_| assert!(!pace.drained(0, false, 0.0)));
-        assert_eq!(pace.due() - now, IDLE);
+        assert_eq!(pace.due() - now, idle);
     }
 }

@@ -41,6 +41,8 @@ pub struct LiveOptions {
     pub inventory: Option<Arc<Watch>>,
     /// How often QEMU is asked for its counters.
     pub qmp_every: Duration,
+    /// How long rows may be on their way while nothing forces them out: longer is cheaper.
+    pub rhythm: Duration,
 }
 
 /// The live tap of block I/O.
@@ -114,6 +116,7 @@ impl Default for LiveOptions {
             without: Vec::new(),
             inventory: None,
             qmp_every: Duration::from_secs(1),
+            rhythm: Duration::from_millis(20),
         }
     }
 }
@@ -157,7 +160,7 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
         },
         owners: Vec::new(),
         census: Census::default(),
-        pace: Pace::new(now),
+        pace: Pace::new(now, options.rhythm),
         chores_done: now,
         looked: now,
         events: 0,

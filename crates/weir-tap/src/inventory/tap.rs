@@ -23,12 +23,9 @@ pub static TAP: LiveTap = LiveTap {
             Some(watch) => watch.clone(),
             None => Watch::start(&WatchOptions::default())?,
         };
-        Ok(Box::new(Relations::new(demands, watch)?))
+        Ok(Box::new(Relations::new(demands, watch, options.rhythm)?))
     },
 };
-
-/// So often time is told: a join with I/O waits for it.
-const TELL_EVERY: Duration = Duration::from_millis(20);
 
 /// A relation of the inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +45,8 @@ struct Relations {
     said: VecDeque<Said>,
     /// The latest instant that has been told of.
     reached: Nanos,
+    /// So often time is told: a join with I/O waits for it.
+    rhythm: Duration,
 }
 
 impl Relation {
@@ -111,7 +110,7 @@ fn difference<R: Row>(ts: Nanos, before: &[R], after: &[R]) -> Option<Batch> {
 }
 
 impl Relations {
-    fn new(demands: &[Demand], watch: Arc<Watch>) -> Result<Relations, TapError> {
+    fn new(demands: &[Demand], watch: Arc<Watch>, rhythm: Duration) -> Result<Relations, TapError> {
         let relations = demands.iter().map(|d| Relation::find(&d.stream));
         let mut tap = Relations {
             relations: relations.collect::<Result<_, _>>()?,
@@ -119,6 +118,7 @@ impl Relations {
             told: Arc::default(),
             said: VecDeque::new(),
             reached: 0,
+            rhythm,
         };
         tap.take();
         Ok(tap)
@@ -152,7 +152,7 @@ impl Tap for Relations {
         if let Some(said) = self.said.pop_front() {
             return Ok(said);
         }
-        thread::sleep(TELL_EVERY.min(patience));
+        thread::sleep(self.rhythm.min(patience));
         self.take();
         Ok(match self.said.pop_front() {
             Some(said) => said,

@@ -36,7 +36,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 ///
 /// For every kind of request to every disk: IOPS, throughput, latency and its parts, queue depth,
 /// how much is sequential. Enter opens a VM, then a disk's histograms; ? tells the other keys.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     weir top\n  \
     weir top -w web1 5\n  \
@@ -107,7 +107,19 @@ fn speed(text: &str) -> Result<f64, String> {
     speed.ok_or_else(|| "expected a number from 0.001 to 1000000, as in 10".to_owned())
 }
 
+/// How long rows may be on their way, at least and at most.
+const RHYTHMS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+
 impl TopArgs {
+    /// Nobody sees single requests here: rows may come in larger lots, which is cheaper.
+    fn unhurried(&self) -> TopArgs {
+        let mut args = self.clone();
+        let rhythm = (self.scope().interval / 10).clamp(RHYTHMS[0], RHYTHMS[1]);
+        args.source.rhythm = Some(rhythm);
+        args.source.idle = args.source.idle.max(rhythm * 5);
+        args
+    }
+
     fn scope(&self) -> Scope {
         Scope {
             interval: self.interval.unwrap_or(Duration::from_secs(1)),
@@ -143,6 +155,7 @@ impl TopArgs {
 }
 
 pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
+    let args = &args.unhurried();
     let scope = args.scope();
     if args.show_query {
         let all = scope.all().into_iter();
