@@ -198,18 +198,21 @@ fn a_users_domains_are_found_wherever_his_daemon_keeps_them() {
     let tree = Tree::new();
     tree.process(5, 1, "/usr/sbin/libvirtd --timeout=120", "/");
     tree.write("/proc/5/environ", "HOME=/h\0XDG_RUNTIME_DIR=/scratch/run\0");
-    tree.process(77, 500, "qemu-system-x86_64 -name guest=a", "/");
-    tree.process(78, 500, "qemu-system-x86_64 -name guest=b", "/");
+    tree.process(77, 500, "qemu-system-x86_64 -name guest=a -uuid u-77", "/");
+    tree.process(78, 500, "qemu-system-x86_64 -name guest=b -uuid u-78", "/");
+    tree.process(79, 500, "postgres", "/");
     let file = |folder: &str, name: &str| format!("{folder}/libvirt/qemu/run/{name}.xml");
-    tree.write(
-        &file("/scratch/run", "a"),
-        &status("a", "running", 77, VDA).replace("u-77", ""),
-    );
+    tree.write(&file("/scratch/run", "a"), &status("a", "running", 77, VDA));
     tree.write(
         &file("/run/user/1000", "b"),
-        &status("b", "running", 78, VDB).replace("u-78", ""),
+        &status("b", "running", 78, VDB),
     );
     tree.write(&file("/run/user/1000", "broken"), "<domstatus><domain>");
+    // A process is no domain because somebody writes so.
+    tree.write(
+        &file("/run/user/1000", "claimed"),
+        &status("claimed", "running", 79, VDB).replace("u-79", ""),
+    );
     let seen = tree.watch(&[]).snapshot();
     assert_eq!(
         vms(&seen),

@@ -162,17 +162,18 @@ fn a_slow_request_is_told_and_a_fast_one_is_not_produced() {
         fio(&bench.disk, MIXED);
         let mut times = watch.stop().all().ints(column);
         times.sort_unstable();
-        let median = times[times.len() / 2];
-        let slow = vec![between(field, median, i64::MAX)];
+        // The host may be quicker the second time, but hardly than the quickest tenth.
+        let bound = times[times.len() / 10];
+        let slow = vec![between(field, bound, i64::MAX)];
         let watch = Watch::start(vec![demand("IO", column, slow)], &only(bench.disk.path()));
         fio(&bench.disk, MIXED);
         let seen = watch.stop();
         let found = seen.all().ints(column);
         assert!(
             !found.is_empty(),
-            "{column}: none was slower than {median} ns"
+            "{column}: none was slower than {bound} ns"
         );
-        assert!(found.iter().all(|t| *t >= median), "{column}");
+        assert!(found.iter().all(|t| *t >= bound), "{column}");
         assert_eq!(
             seen.count("events_in", None, None),
             found.len() as i64,
