@@ -37,7 +37,8 @@ const INTERVAL_DEFAULT_S: f64 = 1.0;
     weir iostat -x -o JSON 10 web:vda   one disk, for a program\n  \
     weir iostat -x --from recording.parquet 1\n  \
     weir iostat -x --from before/ --from after/\n\n\
-    Counting begins with the command, so that the first report comes after the first interval; without an interval there is one report of one second. \
+    Counting begins with the command, so that the first report comes after the first interval; without \
+    an interval there is one report of one second. \
     A recording without an interval gives one report of all of it. A directory given with --from holds diskstats and uptime, below proc/ or not; several are read one after the other.")]
 pub struct IostatArgs {
     /// Devices to show, as web:vda or sda; then the interval in seconds and the number of reports
