@@ -388,6 +388,8 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     };
     let tree = scratch.path().join("tree");
     let tree = tree.to_str().unwrap();
+    // Devices that come later are known within a second.
+    let partition = device.partition();
     let child = weir(&["diskstats", tree, "--device", &device.0])
         .stderr(Stdio::piped())
         .spawn()
@@ -416,8 +418,8 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     device.dd(true, 65536, 50);
     device.dd(true, 512, 7);
     // What goes through a partition is its device's.
-    match device.partition() {
-        Some(partition) => Loop::dd_of(&partition, false, 4096, 10),
+    match &partition {
+        Some(partition) => Loop::dd_of(partition, false, 4096, 10),
         None => device.dd(false, 4096, 10),
     }
     let (kernel, ours) = (device.counters(), settled());
