@@ -354,6 +354,10 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
+        // The kernel keeps the partitions of a loop device that is gone.
+        if Path::new(&format!("{}p1", self.0)).exists() {
+            let _ = Command::new("delpart").args([&self.0, "1"]).status();
+        }
         let _ = Command::new("losetup").args(["-d", &self.0]).status();
     }
 }

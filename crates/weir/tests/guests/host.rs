@@ -48,7 +48,20 @@ impl Host {
             .unwrap();
         let device = self.make("losetup", &["--direct-io=on", "-f", "--show", &file]);
         self.undo.push(words(&["losetup", "-d", &device]));
+        self.forget_partitions(&device);
         device
+    }
+
+    /// Takes away what an earlier user of the device left: the kernel keeps the partitions of a
+    /// loop device that is gone.
+    fn forget_partitions(&mut self, device: &str) {
+        let name = device.trim_start_matches("/dev/").to_owned() + "p";
+        for entry in fs::read_dir(format!("/sys/block/{}", &name[..name.len() - 1])).unwrap() {
+            let entry = entry.unwrap().file_name();
+            if let Some(number) = entry.to_str().and_then(|entry| entry.strip_prefix(&name)) {
+                self.make("delpart", &[device, number]);
+            }
+        }
     }
 
     /// A partition of a loop device, in the kernel only: `/dev/loop3p1`. Where it is in MiB.
