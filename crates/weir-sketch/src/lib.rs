@@ -9,6 +9,7 @@
 //! | [`OrderedCounts`] | each distinct value, with its count | least, greatest, n-th | none |
 //! | [`ExactSum`] | the sum as one wide integer | sum, and with [`Moments`] the variance | one rounding |
 //! | [`LogLinear`] | counts in buckets of equal relative width | quantiles | a bucket's width, 1/128 by default |
+//! | [`LogBins`] | counts in buckets of equal relative width, as a kernel program keeps them | quantiles | half a bucket, 1/32 |
 //! | [`Limits`] | how values fall under upper limits | histograms as `vscsiStats` prints them | none |
 //!
 //! Weights add up modulo 2^64: a summary holds fewer than 2^63 values.
@@ -16,6 +17,7 @@
 pub mod codec;
 mod exact;
 mod limits;
+mod log_bins;
 mod log_linear;
 mod moments;
 mod ordered;
@@ -23,6 +25,7 @@ mod ordered;
 pub use codec::{Bytes, Malformed};
 pub use exact::ExactSum;
 pub use limits::{Limits, PowerOfTwo};
+pub use log_bins::LogBins;
 pub use log_linear::{Bucket, Bucketed, LogLinear, SUB_BUCKET_BITS};
 pub use moments::Moments;
 pub use ordered::OrderedCounts;

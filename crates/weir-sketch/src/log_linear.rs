@@ -217,7 +217,7 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
 
 /// The nearest rank of `q` among `total` values, counted from 0: ⌈q · total⌉ - 1. A product within
 /// rounding of a whole number is taken for that number, so that 0.07 of 100 is 7 and not 8.
-fn rank(q: f64, total: u64) -> u64 {
+pub(crate) fn rank(q: f64, total: u64) -> u64 {
     let product = q * total as f64;
     let whole = product.round();
     let near = (product - whole).abs() <= whole * 4.0 * f64::EPSILON;

@@ -1,0 +1,125 @@
+//! [`LogBins`]: counts in bins of equal relative width, as a kernel program can keep them.
+//!
+//! The bins are those of [`LogLinear`](crate::LogLinear) with 16 to a power of two, but hold a count
+//! only. A quantile is read in the middle of its bin.
+
+use std::collections::BTreeMap;
+
+use crate::log_linear::Bucketed;
+
+/// Counts by bin. Values up to 31 in magnitude have a bin each; above, each power of two has
+/// 2^[`LogBins::BITS`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogBins {
+    counts: BTreeMap<i32, u64>,
+}
+
+impl LogBins {
+    /// Bins per power of two, as a power of two.
+    pub const BITS: u32 = 4;
+
+    /// How far a quantile lies from the true one at most, relative to it: half a bin.
+    pub const ERROR: f64 = 1.0 / 32.0;
+
+    /// The number of the bin that holds `value`; a greater value has no lesser number.
+    pub fn bin(value: i64) -> i32 {
+        value.place(LogBins::BITS).0
+    }
+
+    /// The least and the greatest value of a bin, by magnitude.
+    pub fn span(bin: i32) -> (i64, i64) {
+        let bits = LogBins::BITS;
+        (i64::at(bin, 0, bits), i64::at(bin, u32::MAX, bits))
+    }
+
+    /// Takes `count` copies of `value` in.
+    pub fn add(&mut self, value: i64, count: u64) {
+        self.add_to_bin(LogBins::bin(value), count);
+    }
+
+    /// Takes `count` values of a bin in.
+    pub fn add_to_bin(&mut self, bin: i32, count: u64) {
+        if count > 0 {
+            *self.counts.entry(bin).or_default() += count;
+        }
+    }
+
+    /// Takes in what `other` holds.
+    pub fn merge(&mut self, other: &LogBins) {
+        for (&bin, &count) in &other.counts {
+            self.add_to_bin(bin, count);
+        }
+    }
+
+    /// Takes out what `earlier`, an earlier state of these, held.
+    pub fn remove(&mut self, earlier: &LogBins) {
+        for (bin, count) in &earlier.counts {
+            if let Some(known) = self.counts.get_mut(bin) {
+                *known = known.saturating_sub(*count);
+            }
+        }
+        self.counts.retain(|_, count| *count > 0);
+    }
+
+    /// The bins that are not empty, ascending.
+    pub fn bins(&self) -> impl Iterator<Item = (i32, u64)> + '_ {
+        self.counts.iter().map(|(&bin, &count)| (bin, count))
+    }
+
+    /// The `q`-quantile by nearest rank, `q` from 0 to 1; `None` without values.
+    pub fn quantile(&self, q: f64) -> Option<i64> {
+        let total: u64 = self.counts.values().sum();
+        let rank = crate::log_linear::rank(q, (total > 0).then_some(total)?);
+        let mut before = 0;
+        for (bin, count) in self.bins() {
+            before += count;
+            if rank < before {
+                let (low, high) = LogBins::span(bin);
+                return Some(low + (high - low) / 2);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn small_values_have_bins_of_their_own() {
+        for value in -31..=31 {
+            assert_eq!(LogBins::span(LogBins::bin(value)), (value, value));
+        }
+        assert_eq!(LogBins::span(LogBins::bin(100)), (100, 103));
+        assert_eq!(LogBins::span(LogBins::bin(-101)), (-100, -103));
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_within_its_error(mut values in prop::collection::vec(any::<i64>(), 1..50), q in 0.0..=1.0) {
+            let mut bins = LogBins::default();
+            values.iter().for_each(|&value| bins.add(value, 1));
+            values.sort_unstable();
+            let exact = values[crate::log_linear::rank(q, values.len() as u64) as usize] as f64;
+            let told = bins.quantile(q).unwrap() as f64;
+            prop_assert!((told - exact).abs() <= exact.abs() * LogBins::ERROR + 1.0, "{told} for {exact}");
+        }
+
+        #[test]
+        fn what_was_merged_can_be_removed(a in prop::collection::vec(any::<i64>(), 0..50), b in prop::collection::vec(any::<i64>(), 0..50)) {
+            let of = |values: &[i64]| {
+                let mut bins = LogBins::default();
+                values.iter().for_each(|&value| bins.add(value, 1));
+                bins
+            };
+            let mut both = of(&a);
+            both.merge(&of(&b));
+            prop_assert_eq!(&both, &of(&[a.clone(), b.clone()].concat()));
+            both.remove(&of(&a));
+            prop_assert_eq!(both, of(&b));
+        }
+    }
+}

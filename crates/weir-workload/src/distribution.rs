@@ -1,0 +1,99 @@
+//! [`Distribution`]: how the values of one metric fall, in constant memory.
+
+use weir_sketch::LogBins;
+
+use crate::metric::Metric;
+
+/// The values of one metric: counts under vscsiStats' limits and in bins of equal relative width, with
+/// count, sum, least and greatest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Distribution {
+    /// What it is of.
+    pub metric: Metric,
+    /// How many values.
+    pub count: u64,
+    /// Their sum.
+    pub sum: i128,
+    /// The least; of no meaning without values.
+    pub min: i64,
+    /// The greatest; likewise.
+    pub max: i64,
+    /// How many lie under each of [`Metric::limits`], and last above all.
+    pub bins: Vec<u64>,
+    /// The same values in bins of equal relative width, from which quantiles come.
+    pub log: LogBins,
+}
+
+impl Distribution {
+    /// Of no values yet.
+    pub fn new(metric: Metric) -> Distribution {
+        Distribution {
+            metric,
+            count: 0,
+            sum: 0,
+            min: i64::MAX,
+            max: i64::MIN,
+            bins: vec![0; metric.limits().len() + 1],
+            log: LogBins::default(),
+        }
+    }
+
+    /// Takes a value in.
+    pub fn add(&mut self, value: i64) {
+        self.count += 1;
+        self.sum += i128::from(value);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        let bin = self.metric.limits().partition_point(|&limit| limit < value);
+        self.bins[bin] += 1;
+        self.log.add(value, 1);
+    }
+
+    /// Takes in what `other`, of the same metric, holds.
+    pub fn merge(&mut self, other: &Distribution) {
+        debug_assert_eq!(self.metric, other.metric, "distributions of one metric");
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        for (bin, more) in self.bins.iter_mut().zip(&other.bins) {
+            *bin += more;
+        }
+        self.log.merge(&other.log);
+    }
+
+    /// What came since `earlier`, a state of this same distribution; least and greatest are those of the bins
+    /// that are left, as the values themselves are not kept.
+    pub fn since(&self, earlier: &Distribution) -> Distribution {
+        let mut rest = self.clone();
+        rest.count -= earlier.count;
+        rest.sum -= earlier.sum;
+        for (bin, less) in rest.bins.iter_mut().zip(&earlier.bins) {
+            *bin -= less;
+        }
+        rest.log.remove(&earlier.log);
+        if earlier.count > 0 {
+            rest.min = rest
+                .log
+                .quantile(0.0)
+                .map_or(i64::MAX, |least| least.max(self.min));
+            rest.max = rest
+                .log
+                .quantile(1.0)
+                .map_or(i64::MIN, |most| most.min(self.max));
+        }
+        rest
+    }
+
+    /// The mean; `None` without values.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
+    }
+
+    /// The `q`-quantile, within [`LogBins::ERROR`] of it and between the least and the greatest.
+    pub fn quantile(&self, q: f64) -> Option<i64> {
+        self.log
+            .quantile(q)
+            .map(|value| value.clamp(self.min, self.max))
+    }
+}

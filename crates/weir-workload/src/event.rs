@@ -1,0 +1,71 @@
+//! What a disk did, as the distributions and analyses take it in.
+
+use weir_model::{Nanos, Op, Symbol};
+
+/// Whose I/O it is: the finest that the source can tell. What is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Subject {
+    /// The virtual machine.
+    pub vm: Option<Symbol>,
+    /// The disk as the VM sees it: `/dev/vda`.
+    pub vdisk: Option<Symbol>,
+    /// The device or file on the host.
+    pub pdisk: Option<Symbol>,
+    /// The process (thread group), where histograms are kept by process.
+    pub pid: Option<i64>,
+    /// The cgroup's path, where histograms are kept by cgroup.
+    pub cgroup: Option<Symbol>,
+}
+
+/// Something happened to a request of a disk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// It was issued to the device.
+    Issued(Request),
+    /// It finished.
+    Finished(Response),
+}
+
+/// A request at its issue: `Q` of stream `IOstream`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Request {
+    /// When it was issued.
+    pub ts: Nanos,
+    /// Pairs it with its response.
+    pub id: i64,
+    /// What it does.
+    pub op: Op,
+    /// First sector, on the virtual disk where that is known, else on the host's device; `None` for a flush.
+    pub sector: Option<i64>,
+    /// Length in sectors.
+    pub sectors: i64,
+}
+
+/// The end of a request: a row of stream `IO`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Response {
+    /// When it finished.
+    pub ts: Nanos,
+    /// That of its request.
+    pub id: i64,
+    /// What it did.
+    pub op: Op,
+    /// Insert to issue, ns.
+    pub wait_ns: Option<Nanos>,
+    /// Issue to complete, ns.
+    pub service_ns: Option<Nanos>,
+    /// Insert to complete, ns: what the VM felt.
+    pub latency_ns: Option<Nanos>,
+    /// It ended with an error.
+    pub failed: bool,
+}
+
+impl Event {
+    /// When it happened.
+    pub fn ts(&self) -> Nanos {
+        match self {
+            Event::Issued(request) => request.ts,
+            Event::Finished(response) => response.ts,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! [`Histograms`]: every distribution of one subject.
+
+use crate::distribution::Distribution;
+use crate::metric::{Class, Metric};
+
+/// Every metric for every class of operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histograms {
+    /// By metric as in [`Metric::ALL`], then by class as in [`Class::ALL`].
+    of: Vec<Distribution>,
+}
+
+impl Default for Histograms {
+    fn default() -> Histograms {
+        let each = |metric: Metric| Class::ALL.map(|_| Distribution::new(metric));
+        Histograms {
+            of: Metric::ALL.into_iter().flat_map(each).collect(),
+        }
+    }
+}
+
+impl Histograms {
+    /// One of them.
+    pub fn of(&self, metric: Metric, class: Class) -> &Distribution {
+        &self.of[place(metric, class)]
+    }
+
+    /// The same, to be filled.
+    pub fn of_mut(&mut self, metric: Metric, class: Class) -> &mut Distribution {
+        &mut self.of[place(metric, class)]
+    }
+
+    /// How many requests were issued.
+    pub fn requests(&self) -> u64 {
+        self.of(Metric::Length, Class::All).count
+    }
+
+    /// Takes in what `other` holds.
+    pub fn merge(&mut self, other: &Histograms) {
+        for (mine, others) in self.of.iter_mut().zip(&other.of) {
+            mine.merge(others);
+        }
+    }
+
+    /// What came since `earlier`, a state of these same histograms.
+    pub fn since(&self, earlier: &Histograms) -> Histograms {
+        let pairs = self.of.iter().zip(&earlier.of);
+        Histograms {
+            of: pairs.map(|(now, then)| now.since(then)).collect(),
+        }
+    }
+}
+
+fn place(metric: Metric, class: Class) -> usize {
+    let metric = Metric::ALL
+        .iter()
+        .position(|m| *m == metric)
+        .expect("every metric is listed");
+    metric * Class::ALL.len() + class.index()
+}
