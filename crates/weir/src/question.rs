@@ -115,6 +115,11 @@ pub fn options(live: bool) -> CheckOptions {
     }
 }
 
+/// A text as CQL writes it.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
 fn bounded(input: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(TEXT_BYTES_MAX).read_to_end(&mut bytes)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use weir_model::event::{io_schema, iostream_schema};
-use weir_model::{Demand, Nanos};
+use weir_model::{Declaration, Demand, Nanos, Shape};
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
 use weir_tap::live::LiveTap;
@@ -64,6 +64,9 @@ pub struct SourceArgs {
     /// How long rows may be on their way, where nobody looks at each of them.
     #[arg(skip)]
     pub rhythm: Option<Duration>,
+    /// Nobody takes the end of a request for known where the source does not know it.
+    #[arg(skip)]
+    pub without_responses: bool,
     /// The host's inventory, once something asks for it.
     #[arg(skip)]
     watch: Arc<OnceLock<Arc<Watch>>>,
@@ -176,6 +179,17 @@ impl Source {
     }
 }
 
+/// Everything that a source tells of I/O, as a stream that queries can speak of.
+pub fn everything() -> Declaration {
+    Declaration {
+        name: RECORDING.into(),
+        shape: Shape::Stream,
+        schema: Arc::new(io_schema()),
+        star: None,
+        doc: "every request and every response".into(),
+    }
+}
+
 /// Opens the sources for `demands`; the rows of each go to the engine's source of that name.
 /// Without demands nothing is opened.
 ///
@@ -242,6 +256,7 @@ pub fn inputs(
     }
     let tap = file(path, args, &demands)?;
     if tap.responses_assumed()
+        && !args.without_responses
         && demands
             .iter()
             .any(|d| !d.stream.eq_ignore_ascii_case("IOstream"))

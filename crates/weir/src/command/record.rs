@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use clap::Args;
 use weir_model::event::io_schema;
-use weir_model::{Batch, Catalog, Declaration, Shape};
+use weir_model::{Batch, Catalog};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_sink::{Sink, SinkError, time};
 use weir_tap::format::{Header, Writer, recording};
@@ -42,7 +42,7 @@ pub struct RecordArgs {
 
 pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let catalog = Catalog {
-        declarations: vec![declaration()],
+        declarations: vec![source::everything()],
     };
     let question = question(args.predicate.as_deref());
     let checked = question.compile(&catalog, args.source.is_live())?;
@@ -84,17 +84,6 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         output::say(format_args!("weir: {}", path.display()));
     }
     super::conclude(report, verbose)
-}
-
-/// What a recording holds, as a stream that predicates can speak of.
-fn declaration() -> Declaration {
-    Declaration {
-        name: RECORDING.into(),
-        shape: Shape::Stream,
-        schema: Arc::new(io_schema()),
-        star: None,
-        doc: "every request and every response".into(),
-    }
 }
 
 fn question(predicate: Option<&str>) -> Question {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::question::quoted;
+
 /// How often a live tap's counters are brought up to date.
 pub const SLIDE_MS: u64 = 100;
 
@@ -127,11 +129,6 @@ fn aggregates(time: &str, limits_ns: &[i64]) -> String {
         .expect("a String takes all");
     }
     text
-}
-
-/// A text as CQL has it.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 #[cfg(test)]

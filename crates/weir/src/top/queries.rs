@@ -9,7 +9,7 @@ use weir_query::{Checked, compile};
 use super::columns::COLUMNS;
 use super::figures::Figure;
 use crate::failure::Failure;
-use crate::question::{self, Question};
+use crate::question::{self, Question, quoted};
 
 /// What is watched, and how often.
 #[derive(Clone, Debug)]
@@ -309,11 +309,6 @@ fn condition(tests: &[String]) -> String {
         true => String::new(),
         false => format!("\n  where {}", tests.join(" and ")),
     }
-}
-
-/// A text as CQL writes it.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// The checked query.

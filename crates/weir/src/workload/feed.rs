@@ -1,0 +1,223 @@
+//! [`Feed`]: opens a source and gives its events to a [`Reader`].
+
+use std::sync::{Arc, Mutex};
+
+use weir_model::{Batch, Catalog};
+use weir_query::engine::{Engine, EngineOptions, QueryId};
+use weir_sink::{Sink, SinkError};
+use weir_workload::{Event, Subject};
+
+use super::rows::Rows;
+use super::selection::Selection;
+use crate::failure::Failure;
+use crate::question::Question;
+use crate::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
+use crate::source::SourceArgs;
+use crate::{plans, source};
+
+/// Who takes the events in.
+pub trait Reader: Send {
+    /// Takes what happened to a request of `subject`, in order of time; false when it wants no more.
+    fn take(&mut self, subject: Subject, event: Event) -> bool;
+}
+
+/// A source, opened.
+pub struct Feed {
+    args: SourceArgs,
+    engine: Engine,
+    query: QueryId,
+    inputs: Vec<Input>,
+}
+
+impl Feed {
+    /// Opens the sources for what is wanted of them.
+    ///
+    /// # Errors
+    /// When a file cannot be read or its format is unknown, the host does not let us watch it, or a name
+    /// cannot be said in CQL.
+    pub fn open(args: &SourceArgs, selection: &Selection, stop: &Stop) -> Result<Feed, Failure> {
+        let question = Question {
+            text: selection.question(),
+            file: None,
+        };
+        let catalog = Catalog {
+            declarations: vec![source::everything()],
+        };
+        let plan = question.compile(&catalog, args.is_live())?.plan;
+        let mut engine = Engine::new(EngineOptions::default());
+        let mut args = args.clone();
+        args.without_responses = true;
+        Ok(Feed {
+            query: engine.add(&plan),
+            inputs: source::open(&args, &plans::demands(&[&plan]), stop)?,
+            engine,
+            args,
+        })
+    }
+
+    /// False when a source does not know when requests finished. Then no [`Event::Finished`] comes of any
+    /// of them: no latency is known, and not how many requests are outstanding.
+    pub fn responses_known(&self) -> bool {
+        !self.inputs.iter().any(|i| i.tap.responses_assumed())
+    }
+
+    /// Gives every event to `reader`, until the sources end, it wants no more, or `stop`.
+    ///
+    /// # Errors
+    /// When a source fails; what came before was taken.
+    pub fn run<R: Reader + 'static>(
+        self,
+        reader: &Arc<Mutex<R>>,
+        telling: Telling,
+        stop: &Stop,
+    ) -> Result<Report, Failure> {
+        let sink = Pour {
+            responses_known: self.responses_known(),
+            reader: reader.clone(),
+        };
+        let options = Options {
+            idle: self.args.idle,
+            own_stream: false,
+            instant_ns: 1,
+            telling,
+            changes: None,
+            counts: Arc::default(),
+        };
+        source::drop_privileges(&self.args, &self.inputs)?;
+        let shows = vec![Show::new(self.query, Box::new(sink))];
+        run_loop::run(self.engine, self.inputs, shows, options, stop)
+    }
+}
+
+/// Pours rows into a reader.
+struct Pour<R> {
+    responses_known: bool,
+    reader: Arc<Mutex<R>>,
+}
+
+impl<R: Reader> Sink for Pour<R> {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        let mut reader = self.reader.lock().expect("nobody panics while reading");
+        let rows = Rows::new(batch);
+        for (subject, event) in (0..batch.len()).filter_map(|row| rows.event(row)) {
+            let told = self.responses_known || matches!(event, Event::Issued(_));
+            if told && !reader.take(subject, event) {
+                return Err(SinkError::Closed {
+                    name: "the reader".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+    use weir_model::Op;
+    use weir_workload::Request;
+
+    use super::*;
+
+    /// The source's options as a command line has them.
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        source: SourceArgs,
+    }
+
+    /// Everything that comes, up to a number.
+    struct All {
+        taken: Vec<(Subject, Event)>,
+        wanted: usize,
+    }
+
+    impl Reader for All {
+        fn take(&mut self, subject: Subject, event: Event) -> bool {
+            self.taken.push((subject, event));
+            self.taken.len() < self.wanted
+        }
+    }
+
+    fn read(path: &Path, selection: &Selection, wanted: usize) -> (bool, Vec<(Subject, Event)>) {
+        let line = Line::parse_from(["weir".as_ref(), "--from".as_ref(), path.as_os_str()]);
+        let stop = Stop::new();
+        let feed = Feed::open(&line.source, selection, &stop).unwrap();
+        let known = feed.responses_known();
+        let all = Arc::new(Mutex::new(All {
+            taken: Vec::new(),
+            wanted,
+        }));
+        feed.run(&all, Telling::Nothing, &stop).unwrap();
+        let taken = std::mem::take(&mut all.lock().unwrap().taken);
+        (known, taken)
+    }
+
+    fn trace(name: &str, text: &str) -> std::path::PathBuf {
+        let name = format!("weir-feed-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Two requests of 0.5 ms, 1 ms apart, then one of another host.
+    const MSR: &str = "128166372030000000,vm1,0,Read,4096,4096,5000\n\
+        128166372030010000,vm1,0,Write,0,512,5000\n\
+        128166372030020000,vm2,0,Write,0,512,5000\n";
+
+    #[test]
+    fn requests_and_responses_come_in_order_of_time() {
+        let path = trace("msr.csv", MSR);
+        let (known, taken) = read(&path, &Selection::default(), usize::MAX);
+        std::fs::remove_file(&path).unwrap();
+        assert!(known);
+        assert_eq!(taken.len(), 6, "{taken:?}");
+        assert!(taken.is_sorted_by_key(|(_, event)| event.ts()));
+        let Event::Issued(Request { op, sector, .. }) = taken[0].1 else {
+            panic!("{taken:?}");
+        };
+        assert_eq!((op, sector), (Op::Read, Some(8)));
+        let Event::Finished(response) = taken[1].1 else {
+            panic!("{taken:?}");
+        };
+        assert_eq!(response.service_ns.or(response.latency_ns), Some(500_000));
+        assert!(!response.failed);
+    }
+
+    #[test]
+    fn a_selection_keeps_to_its_disk_and_a_reader_may_have_enough() {
+        let path = trace("some.csv", MSR);
+        let (_, all) = read(&path, &Selection::default(), 1);
+        assert_eq!(all.len(), 1);
+        let disk = all[0].0.vdisk.or(all[0].0.pdisk).unwrap();
+        let selection = Selection {
+            disk: Some(disk.as_str().to_owned()),
+            vm: all[0].0.vm.map(|vm| vm.as_str().to_owned()),
+        };
+        let (_, some) = read(&path, &selection, usize::MAX);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(some.len(), 4, "{some:?}");
+        assert!(some.iter().all(|(subject, _)| *subject == all[0].0));
+    }
+
+    #[test]
+    fn of_a_trace_without_responses_there_are_only_requests() {
+        // MQSim: time ns, device, sector, sectors, 0 for a write.
+        let path = trace("requests.trace", "0 0 8 8 1\n1000 0 16 8 0\n");
+        let (known, taken) = read(&path, &Selection::default(), usize::MAX);
+        std::fs::remove_file(&path).unwrap();
+        assert!(!known);
+        assert_eq!(taken.len(), 2, "{taken:?}");
+        assert!(taken.iter().all(|(_, e)| matches!(e, Event::Issued(_))));
+    }
+}
