@@ -44,6 +44,11 @@ impl LogBins {
         }
     }
 
+    /// How many values the bin of `value` holds.
+    pub fn count(&self, value: i64) -> u64 {
+        self.counts.get(&LogBins::bin(value)).copied().unwrap_or(0)
+    }
+
     /// Takes in what `other` holds.
     pub fn merge(&mut self, other: &LogBins) {
         for (&bin, &count) in &other.counts {

@@ -49,6 +49,21 @@ impl Distribution {
         self.log.add(value, 1);
     }
 
+    /// Takes a value out that was taken in; one that was not changes nothing. The least and the greatest are
+    /// afterwards those of the bins that are left, as the values themselves are not kept.
+    pub fn remove(&mut self, value: i64) {
+        let mut one = Distribution::new(self.metric);
+        one.add(value);
+        let bin = self.metric.limits().partition_point(|&limit| limit < value);
+        if self.bins[bin] == 0 || self.log.count(value) == 0 {
+            return;
+        }
+        *self = match self.count {
+            1 => Distribution::new(self.metric),
+            _ => self.since(&one),
+        };
+    }
+
     /// Takes in what `other`, of the same metric, holds.
     pub fn merge(&mut self, other: &Distribution) {
         debug_assert_eq!(self.metric, other.metric, "distributions of one metric");

@@ -6,12 +6,16 @@
 //! file, looks at a clock or prints: the kernel's histograms, a recording and a live stream give the same
 //! [`Histograms`], bin for bin.
 
+mod counter;
 mod distribution;
 mod event;
 mod histograms;
 mod metric;
+mod track;
 
+pub use counter::Counter;
 pub use distribution::Distribution;
 pub use event::{Event, Request, Response, Subject};
 pub use histograms::Histograms;
 pub use metric::{Class, Measure, Metric};
+pub use track::{End, IN_FLIGHT_MAX, Issue, Step, Track};

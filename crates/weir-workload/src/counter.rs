@@ -1,0 +1,121 @@
+//! [`Counter`]: fills [`Histograms`] from events, in constant memory.
+//!
+//! The counting rules are those of `vscsiStats`, as its own output shows them. At the issue of a request:
+//! length, seek distance, closest seek distance, inter-arrival time, outstanding requests; at its end: wait,
+//! service and latency. `All` has its own predecessor for seek and inter-arrival, and so has each operation.
+
+use weir_model::SECTOR_BYTES;
+
+use crate::event::{Event, Response};
+use crate::histograms::Histograms;
+use crate::metric::{Class, Metric};
+use crate::track::{End, Issue, Step, Track};
+
+/// Counts what one subject does.
+///
+/// ```
+/// use weir_model::Op;
+/// use weir_workload::{Class, Counter, Event, Metric, Request};
+///
+/// let mut counter = Counter::new(16);
+/// for (ts, sector) in [(0, 100), (7_000, 108)] {
+///     let (id, sectors) = (sector, 8);
+///     counter.take(&Event::Issued(Request { ts, id, op: Op::Read, sector: Some(sector), sectors }));
+/// }
+/// let seeks = counter.histograms().of(Metric::Seek, Class::All);
+/// assert_eq!((seeks.count, seeks.min), (1, 1), "the second follows the first");
+/// assert_eq!(counter.histograms().of(Metric::Outstanding, Class::Of(Op::Read)).max, 2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Counter {
+    track: Track,
+    histograms: Histograms,
+}
+
+impl Counter {
+    /// Of a disk of which nothing was seen yet; see [`Track::new`] for `closest_of`.
+    pub fn new(closest_of: usize) -> Counter {
+        Counter {
+            track: Track::new(closest_of),
+            histograms: Histograms::default(),
+        }
+    }
+
+    /// Takes an event in, and tells it with its context. Events come in order of time.
+    pub fn take(&mut self, event: &Event) -> Step {
+        let step = self.track.take(event);
+        self.histograms.count(&step);
+        step
+    }
+
+    /// What was counted since the start or the last reset.
+    pub fn histograms(&self) -> &Histograms {
+        &self.histograms
+    }
+
+    /// Starts to count afresh. The last requests stay known, as in `vscsiStats`, so that the next one has a
+    /// distance, and so does what is in flight.
+    pub fn reset(&mut self) {
+        self.histograms = Histograms::default();
+    }
+
+    /// How many requests were not remembered until their end; see [`Track::forgotten`].
+    pub fn forgotten(&self) -> u64 {
+        self.track.forgotten()
+    }
+}
+
+impl Histograms {
+    /// Counts an event by the rules.
+    pub fn count(&mut self, step: &Step) {
+        match step {
+            Step::Issued(issue) => self.count_issue(issue),
+            Step::Finished(end) => self.count_end(end),
+        }
+    }
+
+    fn count_issue(&mut self, issue: &Issue) {
+        let op = Class::Of(issue.request.op);
+        if issue.request.sector.is_some() {
+            let bytes = issue.request.sectors.saturating_mul(SECTOR_BYTES);
+            self.add_for(Metric::Length, issue.request.op, bytes);
+        }
+        self.add_for(Metric::Outstanding, issue.request.op, issue.in_flight);
+        for (metric, class, value) in [
+            (Metric::Seek, Class::All, issue.seek_sectors),
+            (Metric::Seek, op, issue.seek_of_op_sectors),
+            (Metric::SeekClosest, Class::All, issue.seek_closest_sectors),
+            (Metric::Interarrival, Class::All, issue.gap_ns),
+            (Metric::Interarrival, op, issue.gap_of_op_ns),
+        ] {
+            if let Some(value) = value {
+                self.of_mut(metric, class).add(value);
+            }
+        }
+    }
+
+    fn count_end(&mut self, end: &End) {
+        let Response { op, .. } = end.response;
+        for (metric, value) in [
+            (Metric::Wait, end.response.wait_ns),
+            (Metric::Service, end.response.service_ns),
+            (Metric::Latency, end.response.latency_ns),
+        ] {
+            if let Some(value) = value {
+                self.add_for(metric, op, value);
+            }
+        }
+        // Nobody knows how long this request was in flight, so neither what was with it.
+        if let (false, Some(issue)) = (end.response.is_timed(), end.issue) {
+            for class in [Class::All, Class::Of(issue.request.op)] {
+                self.of_mut(Metric::Outstanding, class)
+                    .remove(issue.in_flight);
+            }
+        }
+    }
+
+    fn add_for(&mut self, metric: Metric, op: weir_model::Op, value: i64) {
+        self.of_mut(metric, Class::All).add(value);
+        self.of_mut(metric, Class::Of(op)).add(value);
+    }
+}
