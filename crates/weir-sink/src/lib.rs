@@ -10,6 +10,7 @@
 //! | [`parquet`] | a Parquet file |
 //! | [`iostat`] | the reports of sysstat's iostat |
 //! | [`diskstats_tree`] | a directory for `iostat -f` |
+//! | [`vscsistats`] | a disk's histograms in the CSV of VMware's vscsiStats |
 //! | [`metrics`] | metrics for Prometheus, over HTTP |
 //! | [`last`] | any of these, of what a relation holds at the end |
 //!
@@ -34,6 +35,7 @@ pub mod target;
 pub mod text;
 
 pub mod time;
+pub mod vscsistats;
 
 pub use answer::{Answer, Clock, SortKey};
 pub use error::SinkError;
