@@ -89,6 +89,7 @@ pub fn trace(data: &[u8]) {
             stream: stream.into(),
             columns: (0..columns).collect(),
             predicate: Predicate::all(),
+            fold: None,
         }
     });
     for strict in [false, true] {
@@ -109,6 +110,7 @@ pub fn trace(data: &[u8]) {
                 }
                 Ok(Said::Heartbeat(ts)) => reached = reached.max(ts),
                 Ok(Said::Quiet) => {}
+                Ok(Said::Folded { .. }) => panic!("a file delivers rows"),
                 Ok(Said::End) | Err(_) => break,
             }
         }

@@ -3,7 +3,7 @@
 //!
 //! The planner derives it (`weir-query`), the tap acts on it (`weir-tap`); neither knows the other.
 
-use crate::Symbol;
+use crate::{Fold, Symbol};
 
 /// What is wanted of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct Demand {
     /// The rows wanted. The tap may deliver more: the engine tests again whatever was not promised
     /// to be exact.
     pub predicate: Predicate,
+    /// What may come in place of the rows: the source folds them into groups, or delivers them, or
+    /// does the one with some and the other with others, but never both with the same row. With a
+    /// fold the predicate is exact: no row is wanted for which it does not hold.
+    pub fold: Option<Fold>,
 }
 
 /// A selection that a kernel program can test: any of the clauses holds. Without clauses nothing is
@@ -163,9 +167,10 @@ impl Demand {
     /// What serves both.
     ///
     /// # Panics
-    /// When the streams differ.
+    /// When the streams or the folds differ.
     pub fn or(self, other: Demand) -> Demand {
         assert_eq!(self.stream, other.stream, "demands of one stream");
+        assert_eq!(self.fold, other.fold, "a fold is of exact rows");
         let mut columns = [self.columns, other.columns].concat();
         columns.sort_unstable();
         columns.dedup();
@@ -173,6 +178,7 @@ impl Demand {
             stream: self.stream,
             columns,
             predicate: self.predicate.or(other.predicate),
+            fold: self.fold,
         }
     }
 }

@@ -13,7 +13,7 @@ pub struct Fold {
     pub interval: Nanos,
     /// Columns of the stream, by position.
     pub keys: Vec<usize>,
-    /// What is kept of each group.
+    /// What is kept of each group. The first one counts all rows.
     pub calls: Vec<FoldCall>,
 }
 

@@ -238,6 +238,7 @@ fn open(mode: &Mode, with_owners: bool, disk: &LoopDisk) -> BlockTap {
         predicate: Predicate {
             clauses: vec![Clause { tests: tests() }],
         },
+        fold: None,
     };
     let options = LiveOptions {
         devices: ebpf::DeviceChoice::Named(vec![disk.path().into()]),

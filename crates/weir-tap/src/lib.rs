@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use weir_model::{Batch, Nanos, Symbol};
+use weir_model::{Batch, Folded, Nanos, Symbol};
 
 pub mod ebpf;
 pub mod error;
@@ -33,6 +33,15 @@ pub enum Said {
         demand: usize,
         /// The rows.
         batch: Batch,
+    },
+    /// Groups that the source folded, of demand number `demand`, which has a fold. They come before
+    /// any heartbeat at or past the end of their interval; the rows that it did not fold come as
+    /// [`Said::Rows`] of the same demand.
+    Folded {
+        /// Position in the demands the tap was opened with.
+        demand: usize,
+        /// The groups.
+        folded: Folded,
     },
     /// No more rows at or before this instant will come, in any stream.
     Heartbeat(Nanos),

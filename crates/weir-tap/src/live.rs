@@ -14,6 +14,9 @@ pub struct LiveTap {
     pub streams: &'static [&'static str],
     /// Opens it for demands of those streams.
     pub open: Open,
+    /// Whether it folds what a demand with a fold asks for, by and large: what it cannot fold after
+    /// all comes as rows. The error says why not, as in "`comm` is no key in the kernel".
+    pub folds: fn(&Demand) -> Result<(), String>,
 }
 
 /// How a tap is opened.

@@ -147,6 +147,7 @@ fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), D
         stream: "IOstream".into(),
         columns,
         predicate: Predicate::all(),
+        fold: None,
     };
     Ok((demand, adoption))
 }

@@ -46,7 +46,7 @@ mod window;
 
 use std::sync::Arc;
 
-use weir_model::{Batch, Declaration, Shape};
+use weir_model::{Batch, Declaration, Folded, Shape};
 
 use self::consolidate::{Consolidate, is_net};
 use self::graph::{Birth, Edge, Graph, Node, Sources};
@@ -234,6 +234,14 @@ impl Engine {
     pub fn push(&mut self, source: &str, batch: Batch) {
         self.moved();
         self.source(source).push(batch);
+    }
+
+    /// Takes groups in that a source folded. They stand for rows of the interval at whose end they
+    /// are, and belong to its last instant; late ones are dropped and counted as the rows that they
+    /// stand for.
+    pub fn push_folded(&mut self, source: &str, folded: Folded) {
+        self.moved();
+        self.source(source).push_folded(folded);
     }
 
     /// No more rows at or before `tau` will come from a source, or those that come are too late.

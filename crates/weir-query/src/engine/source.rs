@@ -1,7 +1,7 @@
 //! A source inside the engine: the rows that wait for their instant to be complete, and how far the
 //! source has come.
 
-use weir_model::{Batch, Declaration, Shape};
+use weir_model::{Batch, Declaration, Folded, Kept, Shape};
 
 use super::bag::Bag;
 use super::fifo::Fifo;
@@ -13,6 +13,8 @@ pub(super) struct Source {
     pub name: String,
     /// Rows that are not processed yet, all after `now`.
     pub queue: Fifo,
+    /// Groups of intervals that are not over yet.
+    folded: Vec<Folded>,
     /// No row at or before this instant will come.
     pub complete: i64,
     /// The instant of the last row.
@@ -37,6 +39,7 @@ impl Source {
         Source {
             name: name.into(),
             queue: Fifo::default(),
+            folded: Vec::new(),
             complete: i64::MIN,
             last_ts: None,
             closed: false,
@@ -64,6 +67,18 @@ impl Source {
         self.complete = self.complete.max(last.saturating_sub(1));
         self.queue.push(batch);
         self.forget_unread();
+    }
+
+    /// Takes groups in; those of an interval that is over are dropped, and the rows that they stand
+    /// for counted.
+    pub(super) fn push_folded(&mut self, folded: Folded) {
+        let rows = rows_of(&folded);
+        self.rows_in += rows;
+        if self.closed || folded.end <= self.complete {
+            self.rows_late += rows;
+        } else {
+            self.folded.push(folded);
+        }
     }
 
     /// No more rows at or before `tau` will come.
@@ -100,7 +115,15 @@ impl Source {
     fn forget_unread(&mut self) {
         if !self.used {
             self.take(self.complete);
+            self.take_folded(self.complete);
         }
+    }
+
+    /// Takes out the groups of the intervals that are over with `upto`.
+    pub(super) fn take_folded(&mut self, upto: i64) -> Vec<Folded> {
+        let (over, open) = self.folded.drain(..).partition(|f| f.end <= upto);
+        self.folded = open;
+        over
     }
 
     /// Takes out the rows of the instants up to and including `upto`.
@@ -116,6 +139,16 @@ impl Source {
         });
         possible.collect()
     }
+}
+
+/// How many rows the groups stand for, which a fold's first call counts.
+fn rows_of(folded: &Folded) -> u64 {
+    let counts = folded.kept.first().into_iter().flatten();
+    let count = |kept: &Kept| match kept {
+        Kept::Moments { count, .. } => *count,
+        Kept::Limits(_) | Kept::LogLinear(_) => 0,
+    };
+    counts.map(count).sum()
 }
 
 /// How many rows come and go, as often as they do.

@@ -67,6 +67,7 @@ fn walk(
                 stream,
                 columns,
                 predicate,
+                fold: None,
             });
         }
         Node::Select { input, predicate } => {

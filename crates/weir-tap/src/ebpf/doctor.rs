@@ -204,6 +204,7 @@ fn everything() -> Demand {
         stream: RECORDING.into(),
         columns: (0..io_schema().len()).collect(),
         predicate: Predicate::all(),
+        fold: None,
     }
 }
 

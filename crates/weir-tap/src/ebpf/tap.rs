@@ -50,6 +50,7 @@ pub static TAP: LiveTap = LiveTap {
     name: "block",
     streams: &["IO", "IOstream", RECORDING],
     open: |demands, options| Ok(Box::new(open(demands, options)?)),
+    folds: |_| Err("the tap folds nothing".into()),
 };
 
 /// Most demands of one tap.

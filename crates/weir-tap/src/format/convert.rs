@@ -28,6 +28,7 @@ pub fn everything() -> Demand {
         stream: RECORDING.into(),
         columns: (0..io_schema().len()).collect(),
         predicate: Predicate::all(),
+        fold: None,
     }
 }
 
@@ -61,7 +62,8 @@ pub fn convert(
                     break;
                 }
             }
-            Said::Heartbeat(_) | Said::Quiet => {}
+            // Nothing was asked to be folded.
+            Said::Folded { .. } | Said::Heartbeat(_) | Said::Quiet => {}
             Said::End => break,
         }
     }

@@ -25,6 +25,7 @@ pub static TAP: LiveTap = LiveTap {
         };
         Ok(Box::new(Relations::new(demands, watch, options.rhythm)?))
     },
+    folds: |_| Err("a relation is not folded".into()),
 };
 
 /// A relation of the inventory.

@@ -29,6 +29,7 @@ pub static TAP: LiveTap = LiveTap {
         let look = Box::new(move || watch.snapshot());
         Ok(Box::new(open(demands, look, options.qmp_every)?))
     },
+    folds: |_| Err("what is polled is not folded".into()),
 };
 
 /// First failures that are told in words.

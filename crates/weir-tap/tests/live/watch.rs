@@ -49,6 +49,7 @@ pub fn demand(stream: &str, columns: &str, tests: Vec<Test>) -> Demand {
         stream: stream.into(),
         columns,
         predicate: Predicate { clauses },
+        fold: None,
     }
 }
 

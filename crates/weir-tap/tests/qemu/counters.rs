@@ -41,6 +41,7 @@ fn open(machine: &Machine, stream: &str, schema: &Schema) -> QmpTap {
         stream: stream.into(),
         columns: (0..schema.len()).collect(),
         predicate: Predicate::all(),
+        fold: None,
     };
     let snapshot = machine.snapshot();
     let look = Box::new(move || snapshot.clone());

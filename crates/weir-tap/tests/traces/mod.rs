@@ -80,6 +80,7 @@ pub fn all_of(stream: &str) -> Demand {
         stream: stream.into(),
         columns: (0..columns).collect(),
         predicate: Predicate::all(),
+        fold: None,
     }
 }
 
@@ -188,6 +189,7 @@ pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
                 passed = ts;
             }
             Said::Quiet => panic!("a file is never quiet"),
+            Said::Folded { .. } => panic!("a file delivers rows"),
             Said::End => break,
         }
         let now = tap.progress().unwrap();

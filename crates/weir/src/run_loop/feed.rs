@@ -4,7 +4,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use weir_model::{Batch, Nanos};
+use weir_model::{Batch, Folded, Nanos};
 use weir_tap::{Count, Said, Tap, TapError};
 
 use super::stop::{Stop, wall_clock};
@@ -22,6 +22,8 @@ const GRACE_NS: Nanos = 1_000_000_000;
 pub enum Word {
     /// Rows of demand `demand`.
     Rows { demand: usize, batch: Batch },
+    /// Groups of demand `demand` that the tap folded.
+    Folded { demand: usize, folded: Folded },
     /// No more rows at or before this instant.
     Reached(Nanos),
     /// What the tap counted.
@@ -77,6 +79,9 @@ impl Feed {
                     let batch = up_to(batch, self.last(first));
                     !batch.is_empty() && !self.tell(Word::Rows { demand, batch })
                 }
+                // Of an interval that ends later nothing is shown.
+                Said::Folded { folded, .. } if folded.end > last => false,
+                Said::Folded { demand, folded } => !self.tell(Word::Folded { demand, folded }),
                 Said::Heartbeat(at) => !self.tell(Word::Reached(at.min(last))) || at >= last,
                 Said::Quiet => self.live && wall_clock() > last.saturating_add(GRACE_NS),
                 Said::End => true,

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use arrow_buffer::ScalarBuffer;
-use weir_model::{Batch, Nanos};
+use weir_model::{Batch, Folded, Nanos};
 use weir_query::Plan;
 use weir_query::engine::{Engine, Output, QueryId};
 use weir_query::function::EvalError;
@@ -273,6 +273,7 @@ impl<'a> Pump<'a> {
         self.ears[ear].heard = Instant::now();
         match word {
             Word::Rows { demand, batch } => self.take_rows(ear, demand, &batch),
+            Word::Folded { demand, folded } => self.take_folded(ear, demand, &folded),
             Word::Reached(at_ns) => {
                 for lane in &self.ears[ear].lanes {
                     let at = last_instant(at_ns, lane.outlet.instant_ns);
@@ -318,6 +319,19 @@ impl<'a> Pump<'a> {
             }
             self.latest = self.latest.max(rows.ts.last().copied().unwrap_or(i64::MIN));
             self.sources[lane.source].merge.push(lane.number, rows);
+        }
+    }
+
+    /// Groups wait in the engine itself until their interval is over: this tap said them before
+    /// it said so, and the source has not come farther than any of its taps.
+    fn take_folded(&mut self, ear: usize, demand: usize, folded: &Folded) {
+        for lane in &self.ears[ear].lanes {
+            let outlet = &lane.outlet;
+            if outlet.demand == demand {
+                assert_eq!(outlet.instant_ns, 1, "folds are asked for in nanoseconds");
+                let source = &self.sources[lane.source].name;
+                self.engine.push_folded(source, folded.clone());
+            }
         }
     }
 

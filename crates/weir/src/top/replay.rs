@@ -121,7 +121,7 @@ impl Tap for Replay {
             }
             // What the reader knows of times to come is not yet to be told.
             Said::Heartbeat(at) => Said::Heartbeat(at.min(self.now())),
-            Said::Quiet => Said::Quiet,
+            said @ (Said::Quiet | Said::Folded { .. }) => said,
             Said::End => self.end(patience),
         })
     }
