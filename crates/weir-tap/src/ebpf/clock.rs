@@ -15,6 +15,11 @@ fn read(clock: libc::clockid_t) -> Nanos {
     now.tv_sec * NANOS_PER_SECOND + now.tv_nsec
 }
 
+/// Nanoseconds since the Unix epoch: `CLOCK_REALTIME`.
+pub fn epoch_ns() -> Nanos {
+    read(libc::CLOCK_REALTIME)
+}
+
 /// `CLOCK_MONOTONIC`, as `bpf_ktime_get_ns` reads it.
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC) as u64

@@ -47,12 +47,29 @@ pub fn drop_privileges() -> Result<(), TapError> {
     keep_only(&[])
 }
 
+/// What it takes to look at other users' processes and files, and to reach their QEMUs' sockets in
+/// whatever file system those see.
+const ASKING: &[u32] = &[
+    1,  // CAP_DAC_OVERRIDE
+    2,  // CAP_DAC_READ_SEARCH
+    19, // CAP_SYS_PTRACE
+];
+
+/// Gives up what a thread does not need that asks processes and monitors who they are: that goes on
+/// when the rest of the process has given up all its rights.
+///
+/// # Errors
+/// As [`keep_only`].
+pub fn keep_what_asking_takes() -> Result<(), TapError> {
+    keep_only(ASKING)
+}
+
 /// Gives up every capability of the calling thread that is not among `kept`, for good. One that it
 /// does not have it does not get.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn keep_only(kept: &[u32]) -> Result<(), TapError> {
+fn keep_only(kept: &[u32]) -> Result<(), TapError> {
     let ambient = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
     control(libc::PR_CAP_AMBIENT, ambient).map_err(|e| refused("the ambient set", &e))?;
     let mut sets = [Part::default(); 2];

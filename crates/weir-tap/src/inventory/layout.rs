@@ -5,9 +5,9 @@
 //! devices, linear volumes. The VM's sector is known where the image is raw.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use weir_model::inventory::FoundBy;
 
 use super::extents::{self, Extent, Told};
+use super::host::open_data;
 use super::stack::{self, Below, Segment, Stack};
 use super::{Layout, Piece};
 
@@ -364,10 +365,7 @@ fn same(now: &Extents, before: &Extents) -> bool {
 /// Reads the extents of a file.
 fn read(path: &Path, meta: &Metadata) -> Extents {
     let open = || -> io::Result<_> {
-        let file = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(path)?;
+        let file = open_data(path)?;
         let opened = file.metadata()?;
         // Another file may have taken its place meanwhile.
         let same = (opened.dev(), opened.ino()) == (meta.dev(), meta.ino());

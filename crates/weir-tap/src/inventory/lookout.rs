@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use weir_model::inventory::{BlockDevice, Disk, FoundBy, Vm};
 use weir_model::{Nanos, Symbol};
@@ -22,6 +22,7 @@ use super::snapshot::{LaidDisk, Snapshot};
 use super::watch::{Look, WatchOptions};
 use super::workers::Workers;
 use super::{INVENTORIES, Scene, is_wanted};
+use crate::ebpf::clock::epoch_ns;
 use crate::qmp::Address;
 
 /// The devices are read again when this many times the time has passed that reading them took:
@@ -59,7 +60,7 @@ impl Lookout {
     pub fn new(options: &WatchOptions) -> Lookout {
         let host = Host::new(&options.root);
         Lookout {
-            processes: Processes::new(&host, now(), is_wanted),
+            processes: Processes::new(&host, epoch_ns(), is_wanted),
             declared: options.declared.iter().map(Pinned::new).collect(),
             devices: Vec::new(),
             partitions: String::new(),
@@ -87,7 +88,7 @@ impl Lookout {
         if !self.is_due(asked) {
             return None;
         }
-        let taken = now();
+        let taken = epoch_ns();
         self.processes.look(&self.host);
         for declared in &mut self.declared {
             declared.pin(&self.processes);
@@ -359,10 +360,4 @@ fn folders(path: &str) -> impl Iterator<Item = &str> {
         Some(&path[..at])
     }
     std::iter::successors(Some(path), above)
-}
-
-/// Nanoseconds since the epoch.
-pub fn now() -> Nanos {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as Nanos)
 }

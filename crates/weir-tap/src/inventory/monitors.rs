@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::ebpf::privileges;
-use crate::qmp::{self, Address, Drive, Monitor, QmpError, RIGHTS};
+use crate::qmp::{self, Address, Drive, Monitor, QmpError};
 
 /// How long a monitor may take for each answer.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -79,7 +79,7 @@ impl Monitors {
             .name("monitors".into())
             .spawn(move || {
                 // Without the right to give up rights, there are none to give up.
-                let _ = privileges::keep_only(RIGHTS);
+                let _ = privileges::keep_what_asking_takes();
                 asker.run();
             });
         Monitors { shared }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use weir_model::inventory::{BlockDevice, Disk, Row, Vm, changes};
 use weir_model::{Batch, Demand, Nanos};
 
-use super::lookout::now;
 use super::{Snapshot, Watch, WatchOptions};
+use crate::ebpf::clock::epoch_ns;
 use crate::live::LiveTap;
 use crate::{Count, Said, Tap, TapError};
 
@@ -143,7 +143,7 @@ impl Relations {
     }
 
     fn heartbeat(&mut self) -> Said {
-        self.reached = self.reached.max(now());
+        self.reached = self.reached.max(epoch_ns());
         Said::Heartbeat(self.reached)
     }
 }

@@ -21,14 +21,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 /// What a fresh look was asked for wait in a list of at most so many; more become [`Look::All`].
 const ASKED_MAX: usize = 64;
 
-/// What the watch's thread may do when the rest of the process has given up its rights: look at other
-/// users' processes and at files that only root may read, and talk to their sockets.
-const RIGHTS: &[u32] = &[
-    1,  // CAP_DAC_OVERRIDE
-    2,  // CAP_DAC_READ_SEARCH
-    19, // CAP_SYS_PTRACE
-];
-
 /// How the inventory is watched.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
@@ -103,7 +95,7 @@ impl Watch {
                 let seen = lookout.look(asked);
                 // The first look has all rights there are: to read a table of the device mapper takes
                 // CAP_SYS_ADMIN. Without the right to give up rights, there are none to give up.
-                if !reduced && let Err(error) = privileges::keep_only(RIGHTS) {
+                if !reduced && let Err(error) = privileges::keep_what_asking_takes() {
                     lookout.remark(error.to_string());
                 }
                 reduced = true;

@@ -35,14 +35,6 @@ pub use subject::{Subject, device_id};
 pub use tap::QmpTap;
 pub use virsh::Virsh;
 
-/// What a thread that asks may do when the rest of the process has given up its rights: reach the
-/// sockets of other users' QEMUs, in whatever file system those see.
-pub(crate) const RIGHTS: &[u32] = &[
-    1,  // CAP_DAC_OVERRIDE
-    2,  // CAP_DAC_READ_SEARCH
-    19, // CAP_SYS_PTRACE
-];
-
 /// The longest line that is taken: `query-blockstats` of a thousand disks stays below.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 

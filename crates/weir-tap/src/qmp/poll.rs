@@ -12,7 +12,7 @@ use weir_model::Nanos;
 
 use super::subject::Subject;
 use super::{
-    Address, BlockStats, Latencies, Monitor, QmpError, RIGHTS, block_stats, set_latency_histogram,
+    Address, BlockStats, Latencies, Monitor, QmpError, block_stats, set_latency_histogram,
 };
 use crate::ebpf::{clock, privileges};
 use crate::inventory::Snapshot;
@@ -68,7 +68,7 @@ impl Poller {
         let (open, closed) = mpsc::channel();
         let polling = move || {
             // A kernel that does not take rights away leaves them; the polls are the same.
-            let _ = privileges::keep_only(RIGHTS);
+            let _ = privileges::keep_what_asking_takes();
             let mut polls = Polls {
                 histograms: histograms.then(Mutex::default),
                 resting: HashMap::new(),

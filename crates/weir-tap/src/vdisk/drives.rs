@@ -20,7 +20,7 @@ use weir_model::SECTOR_BYTES;
 use super::line::Unit;
 use super::pairing::{Named, Which};
 use crate::ebpf::privileges;
-use crate::qmp::{Monitor, QmpError, RIGHTS, Subject, drives};
+use crate::qmp::{Monitor, QmpError, Subject, drives};
 
 /// How often QEMU is asked for its disks.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl Drives {
         let shared = present.clone();
         let asking = move || {
             // A kernel that does not take rights away leaves them; the answers are the same.
-            let _ = privileges::keep_only(RIGHTS);
+            let _ = privileges::keep_what_asking_takes();
             while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(ASK_EVERY) {
                 let Some(subject) = subject() else {
                     continue;

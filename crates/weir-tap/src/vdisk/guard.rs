@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::log::{DISK_BYTES_MAX, Place, punch};
 use crate::TapError;
 use crate::ebpf::privileges;
-use crate::qmp::{Address, Monitor, QmpError, RIGHTS, human};
+use crate::qmp::{Address, Monitor, QmpError, human};
 
 /// How often the guard looks at the log's size and whether QEMU is there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -106,7 +106,7 @@ impl Guard {
         let own = task.clone();
         let standby = thread::spawn(move || {
             // A kernel that does not take rights away leaves them; the work is the same.
-            let _ = privileges::keep_only(RIGHTS);
+            let _ = privileges::keep_what_asking_takes();
             if asked.recv().is_ok() {
                 own.undo_here();
             }
@@ -178,7 +178,7 @@ impl Drop for Guard {
 /// When the task is none, or the log is not there.
 pub fn run() -> Result<(), String> {
     // It lives as long as the trace. Without the right to give up rights, there are none to give up.
-    let _ = privileges::keep_only(RIGHTS);
+    let _ = privileges::keep_what_asking_takes();
     let mut input = BufReader::new(io::stdin());
     let mut line = String::new();
     input.read_line(&mut line).map_err(|e| e.to_string())?;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use weir_model::{Demand, IoEvent, Nanos};
@@ -15,6 +15,7 @@ use super::guard::{Guard, Task, set_event, started};
 use super::line::{BLOCK_EVENTS, Line, SCSI_EVENTS, parse};
 use super::log::{DISK_BYTES_MAX, Found, LogFile, Place};
 use super::pairing::{Owner, Pairing};
+use crate::ebpf::clock;
 use crate::format::served::Served;
 use crate::inventory::{Snapshot, Watch};
 use crate::qmp::{Address, Monitor, QmpError, Subject, human};
@@ -307,7 +308,8 @@ fn own_log(pid: u32) -> (String, bool) {
 impl VdiskTap {
     /// Reads what is new; false if that was nothing.
     fn read(&mut self) -> Result<bool, TapError> {
-        let now = wall_ns();
+        // QEMU stamps its lines with the wall clock.
+        let now = clock::epoch_ns();
         let found = self.log.read().map_err(|error| TapError::File {
             path: PathBuf::from(format!("the log of VM {}", self.owner.vm)),
             error,
@@ -483,10 +485,4 @@ impl Tap for VdiskTap {
         }
         messages
     }
-}
-
-/// The wall clock, which QEMU stamps its lines with.
-fn wall_ns() -> Nanos {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(Nanos::MAX))
 }
