@@ -1,5 +1,6 @@
-//! For tests: a tiny Linux guest in QEMU with a load that is known to the request, so that what
-//! weir says of a VM can be held against what the VM did.
+//! For tests: disks and VMs made for one test. A loop device that goes away with the test, and a tiny
+//! Linux guest in QEMU with a load that is known to the request, so that what weir says of a VM can
+//! be held against what the VM did.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -25,14 +26,20 @@ mod counts;
 mod disk;
 mod guest;
 mod kit;
+mod loop_disk;
+mod memory;
 pub mod plan;
 mod port;
 mod qmp;
+mod run;
 
 pub use counts::{Counts, disk_stats};
 pub use disk::Disk;
 pub use guest::Guest;
 pub use kit::Kit;
+pub use loop_disk::LoopDisk;
+pub use memory::MemoryFolder;
 pub use plan::Load;
 pub use port::{Done, Port, Socket};
 pub use qmp::Qmp;
+pub use run::run;

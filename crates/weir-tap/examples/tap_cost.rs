@@ -12,16 +12,12 @@
 //! vsector, on a host of 50 VMs with two disks each that lie in 1,000 pieces; the load is that of one
 //! of them.
 
-#[allow(dead_code)] // the live tests use more of it
-#[path = "../tests/live/disk.rs"]
-mod disk;
-
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use disk::LoopDisk;
+use weir_guest::LoopDisk;
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
 use weir_model::{Clause, Demand, KernelField, Predicate, Symbol, Test};

@@ -7,6 +7,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use weir_guest::LoopDisk;
 use weir_model::inventory::BlockDevice;
 use weir_tap::inventory::{Declared, Look, Snapshot, Watch, WatchOptions};
 use weir_tap::qmp::{Address, Monitor};
@@ -90,69 +91,25 @@ fn a_process_that_is_nobodys_changes_nothing() {
 
 #[test]
 fn a_loop_device_is_seen_with_its_file_and_what_it_lies_on() {
-    let Some(disk) = LoopDevice::new("a_loop_device_is_seen_with_its_file_and_what_it_lies_on")
-    else {
-        return;
+    const TEST: &str = "a_loop_device_is_seen_with_its_file_and_what_it_lies_on";
+    let disk = match LoopDisk::new(4) {
+        Ok(disk) => disk,
+        Err(why) => return skip(TEST, &format!("{why:#}")),
     };
     let watch = watch(&[]);
     let until = Instant::now() + PATIENCE;
     let device = loop {
         let snapshot = watch.look(Look::All, PATIENCE);
-        let is_it = |d: &&BlockDevice| d.device.as_str() == disk.path;
+        let is_it = |d: &&BlockDevice| d.device.as_str() == disk.path();
         if let Some(device) = snapshot.devices.iter().find(is_it) {
             break device.clone();
         }
-        assert!(Instant::now() < until, "{} was not seen", disk.path);
+        assert!(Instant::now() < until, "{} was not seen", disk.path());
     };
     assert_eq!(device.kind.as_str(), "loop");
-    assert_eq!(device.bytes, LoopDevice::BYTES as i64);
-    assert_eq!(device.file.map(|f| f.as_str()), disk.file.to_str());
+    assert_eq!(device.bytes, 4 << 20);
+    assert_eq!(device.file.map(|f| f.as_str()), disk.image().to_str());
     assert_eq!(device.disk, device.device);
-}
-
-/// A loop device on a file of ours.
-struct LoopDevice {
-    path: String,
-    file: PathBuf,
-}
-
-impl LoopDevice {
-    const BYTES: u64 = 4 << 20;
-
-    fn new(test: &str) -> Option<LoopDevice> {
-        let file = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
-        File::create(&file).unwrap().set_len(Self::BYTES).unwrap();
-        let made = Command::new("losetup")
-            .args(["--find", "--show"])
-            .arg(&file)
-            .output();
-        let path = match made {
-            Ok(made) if made.status.success() => String::from_utf8(made.stdout).unwrap(),
-            Ok(made) => {
-                skip(test, &String::from_utf8_lossy(&made.stderr));
-                let _ = std::fs::remove_file(&file);
-                return None;
-            }
-            Err(error) => {
-                skip(test, &format!("losetup: {error}"));
-                let _ = std::fs::remove_file(&file);
-                return None;
-            }
-        };
-        Some(LoopDevice {
-            path: path.trim().into(),
-            file,
-        })
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup")
-            .args(["--detach", &self.path])
-            .status();
-        let _ = std::fs::remove_file(&self.file);
-    }
 }
 
 #[test]

@@ -1,22 +1,19 @@
 //! A loop device over a file in memory, loaded by fio: the fastest disk that every machine has.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-
-use crate::execute;
+use weir_guest::{LoopDisk, run};
 
 /// The size of the disk.
-const DISK_MIB: u32 = 256;
+const DISK_MIB: u64 = 256;
 
-/// A loop device of ours; it and all that it needs go away when it is dropped.
+/// A loop device of ours, gone when it is dropped.
 pub struct Disk {
     /// `/dev/loop3`
     pub device: String,
-    folder: PathBuf,
+    _made: LoopDisk,
 }
 
 /// What fio counted in one run.
@@ -31,31 +28,17 @@ pub struct Load {
 impl Disk {
     /// Makes the disk, every block of it written.
     pub fn new() -> Result<Disk> {
-        let folder = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let mut disk = Disk {
-            device: String::new(),
-            folder,
-        };
-        let size = format!("size={}m", DISK_MIB + 64);
-        execute(
-            Command::new("mount")
-                .args(["-t", "tmpfs", "-o", &size, "weir-bench"])
-                .arg(&disk.folder),
+        let disk = LoopDisk::new(DISK_MIB)?;
+        let of = format!("of={}", disk.image().display());
+        let (count, keep) = (format!("count={DISK_MIB}"), "conv=notrunc");
+        run(
+            "dd",
+            &["if=/dev/zero", &of, "bs=1M", &count, keep, "status=none"],
         )?;
-        let image = disk.folder.join("disk");
-        let of = format!("of={}", image.display());
-        let count = format!("count={DISK_MIB}");
-        execute(Command::new("dd").args(["if=/dev/zero", &of, "bs=1M", &count, "status=none"]))?;
-        let made = Command::new("losetup")
-            .args(["--find", "--show", "--direct-io=on"])
-            .arg(&image)
-            .output()?;
-        if !made.status.success() {
-            bail!("losetup: {}", String::from_utf8_lossy(&made.stderr).trim());
-        }
-        disk.device = String::from_utf8(made.stdout)?.trim().to_string();
-        Ok(disk)
+        Ok(Disk {
+            device: disk.path().to_owned(),
+            _made: disk,
+        })
     }
 
     /// Reads 4 KiB at random places, 32 at a time, for so many seconds.
@@ -99,17 +82,5 @@ impl Disk {
             requests: figure("total_ios")?,
             iops: figure("iops")?,
         })
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if !self.device.is_empty() {
-            let _ = Command::new("losetup")
-                .args(["--detach", &self.device])
-                .status();
-        }
-        let _ = Command::new("umount").arg(&self.folder).status();
-        let _ = fs::remove_dir(&self.folder);
     }
 }

@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use crate::disk::LoopDisk;
 use crate::load::{DiskStats, Fio, fio};
 use crate::watch::{Rows, Seen, Watch, demand, only};
 use crate::{bench, skip};
+use weir_guest::LoopDisk;
 
 /// Loads past the page cache: each of fio's calls is a bio of its own, but one of 1 MiB is more
 /// than the device takes at once and is split.

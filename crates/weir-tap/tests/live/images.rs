@@ -2,21 +2,22 @@
 //! VMs, and an inventory of both that looks for the images for real.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use anyhow::Result;
 use weir_model::Symbol;
 use weir_model::inventory::{Disk, Vm, VmKind};
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Image, LaidDisk, Layouts, Located, Look, Snapshot, Watch};
 
-use crate::disk::{LoopDisk, run};
+use weir_guest::{LoopDisk, run};
 
-/// A file system with images, unmounted at the end.
+/// A file system with images.
 pub struct Images {
     folder: PathBuf,
 }
@@ -32,11 +33,8 @@ pub struct Fake {
 
 impl Images {
     /// An empty ext4 on `disk`, mounted.
-    pub fn new(disk: &LoopDisk) -> Result<Images, String> {
-        run("mkfs.ext4", &["-q", "-F", "-b", "4096", disk.path()])?;
-        let folder = disk.image().with_file_name("mnt");
-        fs::create_dir(&folder).map_err(|e| e.to_string())?;
-        run("mount", &[disk.path(), &folder.to_string_lossy()])?;
+    pub fn new(disk: &LoopDisk) -> Result<Images> {
+        let folder = disk.file_system()?;
         Ok(Images { folder })
     }
 
@@ -50,14 +48,6 @@ impl Images {
         let path = self.path(name);
         write_stamped(&path, 0, mebibytes << 20, stamp);
         raw(path)
-    }
-}
-
-impl Drop for Images {
-    fn drop(&mut self) {
-        if let Err(error) = run("umount", &[&self.folder.to_string_lossy()]) {
-            eprintln!("cleaning up: {error}");
-        }
     }
 }
 
@@ -243,59 +233,4 @@ pub fn write_lazily(path: &Path, from_bytes: u64, content: &[u8]) {
     let mut file = OpenOptions::new().write(true).open(path).unwrap();
     file.seek(SeekFrom::Start(from_bytes)).unwrap();
     file.write_all(content).unwrap();
-}
-
-/// Two partitions of 20 MiB on a device, taken away at the end: the kernel keeps those of a loop
-/// device that is gone.
-pub struct Partitions(String);
-
-impl Partitions {
-    /// Where the second one begins.
-    pub const SECOND: i64 = 43_008;
-
-    /// On `device`, which holds nothing else.
-    pub fn new(device: &str) -> Result<Partitions, String> {
-        let made = Partitions(device.to_owned());
-        for (number, start) in [("1", "2048"), ("2", &Partitions::SECOND.to_string())] {
-            run("addpart", &[device, number, start, "40960"])?;
-        }
-        Ok(made)
-    }
-
-    /// The second one.
-    pub fn second(&self) -> String {
-        format!("{}p2", self.0)
-    }
-}
-
-impl Drop for Partitions {
-    fn drop(&mut self) {
-        for number in ["1", "2"] {
-            if let Err(error) = run("delpart", &[&self.0, number]) {
-                eprintln!("cleaning up: {error}");
-            }
-        }
-    }
-}
-
-/// A loop device on a file, taken away at the end.
-pub struct Upper(pub String);
-
-impl Upper {
-    /// On `path`, with more options of losetup.
-    pub fn new(path: &Path, options: &[&str]) -> Result<Upper, String> {
-        let file = path.to_string_lossy().into_owned();
-        let mut args = vec!["-f", "--show"];
-        args.extend(options);
-        args.push(&file);
-        run("losetup", &args).map(Upper)
-    }
-}
-
-impl Drop for Upper {
-    fn drop(&mut self) {
-        if let Err(error) = run("losetup", &["-d", &self.0]) {
-            eprintln!("cleaning up: {error}");
-        }
-    }
 }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
 use weir_tap::{Said, Tap, ebpf};
 
-use crate::disk::run;
 use crate::load::fio;
 use crate::watch::{Watch, demand, only};
 use crate::{bench, skip};
+use weir_guest::run;
 
 /// Set in a child: the device to look at.
 const DEVICE: &str = "WEIR_TEST_TAP_DEVICE";

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::disk::LoopDisk;
+use weir_guest::LoopDisk;
 
 /// What fio says of a run.
 #[derive(Clone, Debug, Default)]

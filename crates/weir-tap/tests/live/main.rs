@@ -5,7 +5,6 @@
 //! one at a time: they look at one machine.
 
 mod counts;
-mod disk;
 mod images;
 mod life;
 mod load;
@@ -16,10 +15,11 @@ mod times;
 mod traps;
 mod watch;
 
+use std::fmt::Display;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use disk::LoopDisk;
+use weir_guest::{LoopDisk, run};
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -34,30 +34,22 @@ pub struct Bench {
 /// A device for `test`, when it is its turn; `None`, said aloud, where the test cannot run.
 pub fn bench(test: &str, mebibytes: u64) -> Option<Bench> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Err(why) = disk::run("fio", &["--version"]) {
-        return skip(test, &why);
+    if let Err(why) = run("fio", &["--version"]) {
+        return skip(test, why);
     }
-    if let Err(why) = disk::run("id", &["-u"]).and_then(|id| is_root(&id)) {
-        return skip(test, &why);
+    if run("id", &["-u"]).is_ok_and(|id| id != "0") {
+        return skip(test, "only root can attach programs and make devices");
     }
     match LoopDisk::new(mebibytes) {
         Ok(disk) => Some(Bench { disk, _turn: turn }),
-        Err(why) => skip(test, &why),
-    }
-}
-
-fn is_root(id: &str) -> Result<(), String> {
-    if id == "0" {
-        Ok(())
-    } else {
-        Err("only root can attach programs and make devices".into())
+        Err(why) => skip(test, why),
     }
 }
 
 /// Says that a test, or a part of it, was skipped. Not by `eprintln!`, which the test runner
 /// swallows.
-pub fn skip<T>(test: &str, why: &str) -> Option<T> {
-    let line = format!("skipped: {test}: {why}\n");
+pub fn skip<T>(test: &str, why: impl Display) -> Option<T> {
+    let line = format!("skipped: {test}: {why:#}\n");
     std::io::stderr()
         .write_all(line.as_bytes())
         .expect("stderr takes a line");

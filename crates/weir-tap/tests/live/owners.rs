@@ -6,14 +6,14 @@ use std::fs;
 use weir_model::Value;
 use weir_tap::inventory::Image;
 
-use crate::disk::run;
 use crate::images::{
-    Fake, Images, Partitions, Upper, copy_direct, fio_as, forget_cached, forget_cached_file, raw,
-    stamp_at, with_inventory, write_lazily, write_stamped,
+    Fake, Images, copy_direct, fio_as, forget_cached, forget_cached_file, raw, stamp_at,
+    with_inventory, write_lazily, write_stamped,
 };
 use crate::load::DiskStats;
 use crate::watch::{Rows, Seen, Watch, demand};
 use crate::{Bench, bench, skip};
+use weir_guest::{LoopDisk, run};
 
 const COLUMNS: &str = "op sector sectors vm vdisk vsector pid comm pdisk host";
 
@@ -215,22 +215,22 @@ fn a_loop_device_is_the_vms_and_so_is_what_its_worker_does_below() {
         let offset = skipped.to_string();
         let mut all = vec!["-o", &offset];
         all.extend(options);
-        let upper = match Upper::new(&a.path, &all) {
+        let upper = match LoopDisk::on(&a.path, &all) {
             Ok(upper) => upper,
             Err(why) => {
                 skip::<()>(TEST, &why);
                 return;
             }
         };
-        let vms = vec![vm("vm-a", "/dev/vda", &raw(&upper.0))];
+        let vms = vec![vm("vm-a", "/dev/vda", &raw(upper.path()))];
         forget_cached_file(&a.path);
-        let options = with_inventory(&[bench.disk.path(), &upper.0], vms);
+        let options = with_inventory(&[bench.disk.path(), upper.path()], vms);
         let watch = Watch::start(vec![demand("IO", COLUMNS, Vec::new())], &options);
         let load = "--direct=1 --ioengine=libaio --iodepth=4 --rw=randread --bs=4k --io_size=4m --size=16m";
-        fio_as("vm-a", upper.0.as_ref(), load);
+        fio_as("vm-a", upper.path().as_ref(), load);
         let seen = watch.stop();
         let reads = seen.all().with("op", "r");
-        let above = reads.with("pdisk", &upper.0);
+        let above = reads.with("pdisk", upper.path());
         let own = of_vm(&above, "vm-a");
         assert!(own.len() >= 512, "{} reads above", own.len());
         assert_eq!(own.texts("vdisk"), ["/dev/vda"]);
@@ -341,14 +341,16 @@ fn a_partition_is_a_disk_and_a_flush_is_its_vms() {
     let Some(bench) = bench(TEST, 64) else {
         return;
     };
-    let partitions = match Partitions::new(bench.disk.path()) {
-        Ok(partitions) => partitions,
+    // Two of 20 MiB, and where the second one begins.
+    const SECOND: u64 = 43_008;
+    let parted = |number, start| bench.disk.partition(number, start, 40_960);
+    let second = match parted(1, 2048).and_then(|_| parted(2, SECOND)) {
+        Ok(second) => second,
         Err(why) => {
-            skip::<()>(TEST, &why);
+            skip::<()>(TEST, why);
             return;
         }
     };
-    let second = partitions.second();
     let vms = vec![vm("vm-a", "/dev/nvme0n1", &raw(&second))];
     let load =
         "--direct=1 --ioengine=psync --rw=randwrite --bs=4k --io_size=1m --size=16m --fsync=16";
@@ -359,7 +361,7 @@ fn a_partition_is_a_disk_and_a_flush_is_its_vms() {
     assert!(writes.len() >= 256);
     assert_eq!(own.texts("vdisk"), ["/dev/nvme0n1"]);
     for (sector, vsector) in writes.ints("sector").iter().zip(writes.ints("vsector")) {
-        assert_eq!(sector - Partitions::SECOND, vsector);
+        assert_eq!(sector - SECOND as i64, vsector);
     }
     let flushes = own.with("op", "f");
     assert!(flushes.len() > 8, "{} flushes", flushes.len());

@@ -7,20 +7,9 @@ use std::process::Command;
 use weir_model::{KernelField, Symbol, Test};
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 
-use crate::disk::run;
 use crate::watch::{Watch, demand, only};
 use crate::{bench, skip};
-
-/// A loop device on another device.
-struct Upper(String);
-
-impl Drop for Upper {
-    fn drop(&mut self) {
-        if let Err(error) = run("losetup", &["-d", &self.0]) {
-            eprintln!("cleaning up: {error}");
-        }
-    }
-}
+use weir_guest::LoopDisk;
 
 fn fio_on(device: &str, options: &str) -> i64 {
     let mut fio = Command::new("fio");
@@ -52,12 +41,12 @@ fn a_device_on_a_device_is_told_once_unless_asked() {
         return;
     };
     let lower = bench.disk.path();
-    let upper = Upper(run("losetup", &["--direct-io=on", "-f", "--show", lower]).unwrap());
+    let upper = LoopDisk::on(lower.as_ref(), &["--direct-io=on"]).unwrap();
     let load =
         "--direct=1 --ioengine=libaio --iodepth=4 --rw=randread --bs=4k --io_size=8m --size=64m";
     let named = vec![Test::In {
         field: KernelField::Pdisk,
-        texts: vec![Symbol::new(&upper.0)],
+        texts: vec![Symbol::new(upper.path())],
     }];
     let all = LiveOptions {
         devices: DeviceChoice::All,
@@ -77,14 +66,19 @@ fn a_device_on_a_device_is_told_once_unless_asked() {
             LiveOptions::default(),
             [false, true],
         ),
-        ("named by option", Vec::new(), only(&upper.0), [false, true]),
+        (
+            "named by option",
+            Vec::new(),
+            only(upper.path()),
+            [false, true],
+        ),
     ];
     for (what, tests, options, expected) in cases {
         let watch = Watch::start(vec![demand("IO", "pdisk op service", tests)], &options);
-        let ios = fio_on(&upper.0, load);
+        let ios = fio_on(upper.path(), load);
         let seen = watch.stop();
         let rows = seen.all();
-        for (device, expected) in [lower, &upper.0].into_iter().zip(expected) {
+        for (device, expected) in [lower, upper.path()].into_iter().zip(expected) {
             let count = rows.with("pdisk", device).with("op", "r").len() as i64;
             let unseen = seen.count("unseen", None, Some(device));
             let told = if expected {

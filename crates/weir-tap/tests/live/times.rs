@@ -7,9 +7,9 @@
 use weir_model::Value;
 
 use crate::bench;
-use crate::disk::LoopDisk;
 use crate::load::fio;
 use crate::watch::{Watch, demand, only};
+use weir_guest::LoopDisk;
 
 #[test]
 fn latency_lies_within_what_fio_measures() {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use weir_model::{KernelField, Symbol, Test, Value};
 use weir_tap::ebpf::LiveOptions;
 
-use crate::disk::run;
 use crate::load::{DiskStats, fio};
 use crate::watch::{Watch, demand, only};
 use crate::{bench, skip};
@@ -235,11 +234,13 @@ fn a_partition_is_named_and_its_disk_checked() {
         return;
     };
     // A partition of sectors 2048 to 67583.
-    if let Err(why) = run("addpart", &[bench.disk.path(), "1", "2048", "65536"]) {
-        skip::<()>(TEST, &why);
-        return;
-    }
-    let partition = format!("{}p1", bench.disk.path());
+    let partition = match bench.disk.partition(1, 2048, 65_536) {
+        Ok(partition) => partition,
+        Err(why) => {
+            skip::<()>(TEST, why);
+            return;
+        }
+    };
     let named = vec![Test::In {
         field: KernelField::Pdisk,
         texts: vec![Symbol::new(&partition)],
@@ -254,7 +255,6 @@ fn a_partition_is_named_and_its_disk_checked() {
     read_direct(bench.disk.path(), 0, 4096);
     read_direct(&partition, 8192, 4096);
     let seen = watch.stop();
-    let removed = run("delpart", &[bench.disk.path(), "1"]);
     let rows = seen.all();
     assert_eq!(rows.texts("pdisk"), [partition]);
     let firsts: Vec<i64> = rows.ints("sector");
@@ -263,7 +263,6 @@ fn a_partition_is_named_and_its_disk_checked() {
         "{firsts:?}"
     );
     assert!(!firsts.contains(&0), "the whole disk was not asked for");
-    removed.unwrap();
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use weir_guest::LoopDisk;
+
 use crate::live::watchable;
 use crate::support::{Said, Scratch, interrupt, run, run_in, shared, skipped, weir};
 
@@ -290,76 +292,33 @@ fn the_queries_are_shown_and_are_queries() {
     }
 }
 
-/// A loop device over a file, gone when the test is over.
-struct Loop(String);
-
-impl Loop {
-    fn new(test: &str, scratch: &Scratch) -> Option<Loop> {
-        let image = scratch.path().join("image");
-        let file = fs::File::create(&image).unwrap();
-        file.set_len(64 << 20).unwrap();
-        let made = Command::new("losetup")
-            .args(["-f", "--show"])
-            .arg(&image)
-            .output();
-        let Some(made) = made.ok().filter(|o| o.status.success()) else {
-            skipped(test, "losetup cannot make a loop device");
-            return None;
-        };
-        Some(Loop(
-            String::from_utf8(made.stdout).unwrap().trim().to_owned(),
-        ))
-    }
-
-    fn name(&self) -> &str {
-        self.0.strip_prefix("/dev/").unwrap()
-    }
-
-    /// The kernel's counters.
-    fn counters(&self) -> Vec<u64> {
-        counters(&format!("/sys/block/{}/stat", self.name())).unwrap()
-    }
-
-    /// Its first partition, which it gets; `None` where there are no partitions.
-    fn partition(&self) -> Option<String> {
-        let made = Command::new("addpart")
-            .args([&self.0, "1", "2048", "65536"])
-            .status();
-        let path = format!("{}p1", self.0);
-        (made.is_ok_and(|s| s.success()) && Path::new(&path).exists()).then_some(path)
-    }
-
-    /// Reads or writes `count` blocks of `bytes` past the page cache.
-    fn dd(&self, write: bool, bytes: usize, count: usize) {
-        Loop::dd_of(&self.0, write, bytes, count);
-    }
-
-    fn dd_of(path: &str, write: bool, bytes: usize, count: usize) {
-        let (from, to) = match write {
-            true => ("if=/dev/zero".to_owned(), format!("of={path}")),
-            false => (format!("if={path}"), "of=/dev/null".to_owned()),
-        };
-        let direct: &[&str] = match write {
-            true => &["oflag=direct", "conv=fsync,notrunc"],
-            false => &["iflag=direct"],
-        };
-        let status = Command::new("dd")
-            .args([from, to, format!("bs={bytes}"), format!("count={count}")])
-            .args(direct)
-            .arg("status=none")
-            .status();
-        assert!(status.unwrap().success());
+/// A loop device for `test`, or a loud line saying that it is skipped.
+fn loop_disk(test: &str) -> Option<LoopDisk> {
+    match LoopDisk::new(64) {
+        Ok(disk) => Some(disk),
+        Err(why) => {
+            skipped(test, &format!("{why:#}"));
+            None
+        }
     }
 }
 
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // The kernel keeps the partitions of a loop device that is gone.
-        if Path::new(&format!("{}p1", self.0)).exists() {
-            let _ = Command::new("delpart").args([&self.0, "1"]).status();
-        }
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
+/// Reads or writes `count` blocks of `bytes` past the page cache.
+fn dd(path: &str, write: bool, bytes: usize, count: usize) {
+    let (from, to) = match write {
+        true => ("if=/dev/zero".to_owned(), format!("of={path}")),
+        false => (format!("if={path}"), "of=/dev/null".to_owned()),
+    };
+    let direct: &[&str] = match write {
+        true => &["oflag=direct", "conv=fsync,notrunc"],
+        false => &["iflag=direct"],
+    };
+    let status = Command::new("dd")
+        .args([from, to, format!("bs={bytes}"), format!("count={count}")])
+        .args(direct)
+        .arg("status=none")
+        .status();
+    assert!(status.unwrap().success());
 }
 
 fn counters(path: &str) -> Option<Vec<u64>> {
@@ -387,21 +346,22 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     if !watchable(test) {
         return;
     }
-    let Some(device) = Loop::new(test, &scratch) else {
+    let Some(device) = loop_disk(test) else {
         return;
     };
     let tree = scratch.path().join("tree");
     let tree = tree.to_str().unwrap();
     // Devices that come later are known within a second.
-    let partition = device.partition();
-    let child = weir(&["diskstats", tree, "--device", &device.0])
+    let partition = device.partition(1, 2048, 65_536).ok();
+    let child = weir(&["diskstats", tree, "--device", device.path()])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let stat = format!("{tree}/block/{}/stat", device.name());
+    let kernel = || counters(device.sysfs().join("stat").to_str().unwrap()).unwrap();
     let reads = || counters(&stat).map_or(0, |c| c[0]);
     until("a request is seen", || {
-        device.dd(false, 4096, 1);
+        dd(device.path(), false, 4096, 1);
         reads() > 0
     });
     // What the kernel counted since then must arrive, nothing else; so that what was under way
@@ -417,16 +377,16 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
         });
         before
     };
-    let (ours_before, kernel_before) = (settled(), device.counters());
-    device.dd(false, 4096, 100);
-    device.dd(true, 65536, 50);
-    device.dd(true, 512, 7);
+    let (ours_before, kernel_before) = (settled(), kernel());
+    dd(device.path(), false, 4096, 100);
+    dd(device.path(), true, 65536, 50);
+    dd(device.path(), true, 512, 7);
     // What goes through a partition is its device's.
     match &partition {
-        Some(partition) => Loop::dd_of(partition, false, 4096, 10),
-        None => device.dd(false, 4096, 10),
+        Some(partition) => dd(partition, false, 4096, 10),
+        None => dd(device.path(), false, 4096, 10),
     }
-    let (kernel, ours) = (device.counters(), settled());
+    let (kernel, ours) = (kernel(), settled());
     let gone = |after: &[u64], before: &[u64]| -> Vec<u64> {
         after.iter().zip(before).map(|(a, b)| a - b).collect()
     };
@@ -469,11 +429,10 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
 #[test]
 fn an_idle_disk_is_reported_as_often_as_asked() {
     let test = "an_idle_disk_is_reported_as_often_as_asked";
-    let scratch = Scratch::new();
     if !watchable(test) {
         return;
     }
-    let Some(device) = Loop::new(test, &scratch) else {
+    let Some(device) = loop_disk(test) else {
         return;
     };
     let args = [
@@ -487,7 +446,7 @@ fn an_idle_disk_is_reported_as_often_as_asked() {
     ];
     let output = Command::new("timeout")
         .args(args)
-        .args([&device.0, "0.5", "3"])
+        .args([device.path(), "0.5", "3"])
         .output();
     let text = Said::of(output.unwrap()).fine();
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -3,9 +3,7 @@
 
 use std::fs;
 
-use weir_guest::{Disk, Load};
-
-use crate::host::{Host, run};
+use weir_guest::{Disk, Load, LoopDisk, MemoryFolder, run};
 
 /// The size of each disk, MiB.
 pub const DISK: u64 = 16;
@@ -48,10 +46,10 @@ pub const VMS: [&str; 3] = ["web", "mail", "db"];
 
 /// Where the disks are: a device for one alone, one with partitions, one with images.
 pub struct Ground {
-    pub host: Host,
-    pub whole: String,
-    pub parted: String,
-    pub imaged: String,
+    pub folder: MemoryFolder,
+    pub whole: LoopDisk,
+    pub parted: LoopDisk,
+    pub imaged: LoopDisk,
     mounted: String,
     partitions: u32,
 }
@@ -59,38 +57,39 @@ pub struct Ground {
 impl Ground {
     /// The devices, with nothing on them.
     pub fn new() -> Ground {
-        let mut host = Host::new(800);
-        let (whole, parted, imaged) = (host.device(DISK), host.device(96), host.device(400));
-        let mounted = host.file_system(&imaged);
+        let [whole, parted, imaged] =
+            [DISK, 96, 400].map(|mebibytes| LoopDisk::new(mebibytes).unwrap());
+        let mounted = imaged.file_system().unwrap();
         Ground {
-            host,
+            folder: MemoryFolder::new(64).unwrap(),
             whole,
             parted,
             imaged,
-            mounted,
+            mounted: mounted.to_str().unwrap().to_owned(),
             partitions: 0,
         }
     }
 
     /// All of them.
     pub fn devices(&self) -> [&str; 3] {
-        [&self.whole, &self.parted, &self.imaged]
+        [&self.whole, &self.parted, &self.imaged].map(LoopDisk::path)
     }
 
     /// Makes what a disk is stored in.
     fn make(&mut self, store: Store, name: &str) -> String {
         let path = format!("{}/{name}", self.mounted);
         match store {
-            Store::Device => return self.whole.clone(),
+            Store::Device => return self.whole.path().to_owned(),
             Store::Partition => {
                 self.partitions += 1;
-                let start = 1 + u64::from(self.partitions - 1) * DISK;
-                let device = self.parted.clone();
-                return self.host.partition(&device, self.partitions, start, DISK);
+                let (mebibyte, before) = (2048, u64::from(self.partitions - 1) * DISK);
+                let (start, sectors) = ((1 + before) * mebibyte, DISK * mebibyte);
+                let made = self.parted.partition(self.partitions, start, sectors);
+                return made.unwrap();
             }
             Store::Raw | Store::Buffered => fs::write(&path, content()).unwrap(),
             Store::Qcow2 => {
-                let raw = self.host.path("content");
+                let raw = self.folder.file("content");
                 fs::write(&raw, content()).unwrap();
                 run("qemu-img", &["convert", "-O", "qcow2", &raw, &path]).unwrap();
                 fs::remove_file(raw).unwrap();

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use weir_guest::{Kit, Load, Port, Socket};
+use weir_guest::{Kit, Load, LoopDisk, MemoryFolder, Port, Socket, run};
 
-use crate::host::{Host, counts, extents, run};
+use crate::host::{counts, extents};
 use crate::kit;
 use crate::places::{Places, adds_up, planned, sectors};
 use crate::session::{Session, USER, disk, domain};
@@ -23,28 +23,29 @@ fn a_libvirt_domain_is_followed() {
     let Some((kit, _turn)) = kit("a_libvirt_domain_is_followed") else {
         return;
     };
-    let mut host = Host::new(400);
-    let device = host.device(200);
-    let mounted = host.file_system(&device);
+    let folder = MemoryFolder::new(200).unwrap();
+    let device = LoopDisk::new(200).unwrap();
+    let mounted = device.file_system().unwrap();
+    let (device, mounted) = (device.path(), mounted.to_str().unwrap());
     let images = [("a.raw", "raw"), ("b.qcow2", "qcow2"), ("c.raw", "raw")];
-    let images = images.map(|(name, format)| image(&host, &mounted, name, format));
-    let session = Session::start(&host);
-    let socket = Socket::bind(Path::new(&host.path("port"))).unwrap();
-    define(&session, &host, &kit, &images);
+    let images = images.map(|(name, format)| image(&folder, mounted, name, format));
+    let session = Session::start(&folder);
+    let socket = Socket::bind(Path::new(&folder.file("port"))).unwrap();
+    define(&session, &folder, &kit, &images);
     let mut port = session.boot("shop", &socket);
-    run("sync", &["-f", &mounted]).unwrap();
+    run("sync", &["-f", mounted]).unwrap();
 
-    let vms = Relation::watch(&host.path("vms"), "select vm, origin, uuid from vms");
-    let disks = Relation::watch(&host.path("disks"), "select vm, vdisk, image from disks");
+    let vms = Relation::watch(&folder.file("vms"), "select vm, origin, uuid from vms");
+    let disks = Relation::watch(&folder.file("disks"), "select vm, vdisk, image from disks");
     vms.wait(1, &[("vm", "shop"), ("origin", "libvirt")]);
     disks.wait(
         1,
         &[("vm", "shop"), ("vdisk", "/dev/sda"), ("image", &images[1])],
     );
-    let mut watching = Watching::start(&host.path("seen"), &[&device]);
+    let mut watching = Watching::start(&folder.file("seen"), &[device]);
     let probes = [load("/dev/vda", 9), load("/dev/sda", 10)];
     let mut phases = vec![known(&mut watching, &mut port, "shop", &probes)];
-    let before = counts(&device);
+    let before = counts(device);
 
     // Two disks of one VM on one device.
     let loads = [load("/dev/vda", 1), load("/dev/sda", 2)];
@@ -63,7 +64,7 @@ fn a_libvirt_domain_is_followed() {
     }
     phases.push(watching.mark());
 
-    let plug = host.path("plug.xml");
+    let plug = folder.file("plug.xml");
     fs::write(&plug, disk(&images[2], "raw", "native", "vdb")).unwrap();
     session
         .virsh(&["attach-device", "shop", &plug, "--live"])
@@ -113,23 +114,23 @@ fn a_libvirt_domain_is_followed() {
     let again = [load("/dev/vda", 5), load("/dev/sda", 6)];
     port.load(&again).unwrap();
     phases.push(watching.mark());
-    run("sync", &["-f", &mounted]).unwrap();
+    run("sync", &["-f", mounted]).unwrap();
     watching.mark();
-    let after = counts(&device);
+    let after = counts(device);
     let mut told = watching.stop();
 
     told.rows.retain(|row| row.ts > phases[0]);
-    adds_up(&told, &device, after.since(&before));
+    adds_up(&told, device, after.since(&before));
     let mut places = Places::default();
     for (number, image) in images.iter().enumerate() {
-        places.add(&device, number, extents(Path::new(image)));
+        places.add(device, number, extents(Path::new(image)));
     }
     let phase = |number: usize| -> Vec<Seen> {
         let rows = told.rows.iter();
         let within = rows.filter(|r| r.ts > phases[number] && r.ts <= phases[number + 1]);
         within.cloned().collect()
     };
-    let missed = told.missed(&device);
+    let missed = told.missed(device);
     let expect = |number: usize, image: usize, vm: &str, load: &Load| {
         is_told(&phase(number), &places, image, vm, load, missed);
     };
@@ -171,8 +172,8 @@ fn known(watching: &mut Watching, port: &mut Port, vm: &str, loads: &[Load]) -> 
 }
 
 /// An image with content, that libvirt's user may write.
-fn image(host: &Host, mounted: &str, name: &str, format: &str) -> String {
-    let (raw, path) = (host.path("content"), format!("{mounted}/{name}"));
+fn image(folder: &MemoryFolder, mounted: &str, name: &str, format: &str) -> String {
+    let (raw, path) = (folder.file("content"), format!("{mounted}/{name}"));
     fs::write(&raw, vec![0x11; (DISK << 20) as usize]).unwrap();
     run(
         "qemu-img",
@@ -185,15 +186,15 @@ fn image(host: &Host, mounted: &str, name: &str, format: &str) -> String {
 }
 
 /// Defines domain `shop` with the first two images.
-fn define(session: &Session, host: &Host, kit: &Kit, images: &[String]) {
+fn define(session: &Session, folder: &MemoryFolder, kit: &Kit, images: &[String]) {
     // The build's folder may be closed to other users.
-    let (kernel, initramfs) = (host.path("kernel"), host.path("initramfs"));
+    let (kernel, initramfs) = (folder.file("kernel"), folder.file("initramfs"));
     fs::copy(kit.kernel(), &kernel).unwrap();
     fs::copy(kit.initramfs(), &initramfs).unwrap();
     let disks =
         disk(&images[0], "raw", "io_uring", "vda") + &disk(&images[1], "qcow2", "threads", "sda");
-    let description = domain(&kernel, &initramfs, &host.path("port"), &disks);
-    let file = host.path("domain.xml");
+    let description = domain(&kernel, &initramfs, &folder.file("port"), &disks);
+    let file = folder.file("domain.xml");
     fs::write(&file, description).unwrap();
     session.virsh(&["define", &file]).unwrap();
 }

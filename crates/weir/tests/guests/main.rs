@@ -15,10 +15,10 @@ mod session;
 mod watching;
 
 use std::io::Write;
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_guest::Kit;
+use anyhow::{Context, Result, ensure};
+use weir_guest::{Kit, run};
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -26,29 +26,26 @@ static TURN: Mutex<()> = Mutex::new(());
 /// The guest's kit, when it is the turn of `test`; `None`, said aloud, where it cannot run.
 pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let kit = Kit::find().map_err(|why| why.to_string());
-    let ready = kit.and_then(|kit| {
-        if host::run("id", &["-u"])? != "0" {
-            return Err("only root can attach programs and make devices".to_owned());
-        }
+    let ready = Kit::find().and_then(|kit| {
+        ensure!(
+            run("id", &["-u"])? == "0",
+            "only root can attach programs and make devices"
+        );
         live().map(|()| kit)
     });
     match ready {
         Ok(kit) => Some((kit, turn)),
         Err(why) => {
             // Not by `eprintln!`, which the harness keeps to itself.
-            writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("stderr takes a line");
+            writeln!(std::io::stderr(), "skipped: {test}: {why:#}").expect("stderr takes a line");
             None
         }
     }
 }
 
 /// Whether weir can watch this host.
-fn live() -> Result<(), String> {
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let doctor = weir.arg("doctor").output().map_err(|e| e.to_string())?;
-    if doctor.status.success() {
-        return Ok(());
-    }
-    Err("live I/O cannot be watched here: `weir doctor` says why".to_owned())
+fn live() -> Result<()> {
+    run(env!("CARGO_BIN_EXE_weir"), &["doctor"])
+        .map(|_| ())
+        .context("live I/O cannot be watched here: `weir doctor` says why")
 }

@@ -9,10 +9,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use weir_guest::plan::Request;
-use weir_guest::{Counts, Done, Guest, Kit, Load};
+use weir_guest::{Counts, Done, Guest, Kit, Load, run};
 
 use crate::ground::{Cell, DISK, Ground, Store, VMS};
-use crate::host::{counts, extents, run};
+use crate::host::{counts, extents};
 use crate::kit;
 use crate::places::{Places, adds_up, is_by_host, planned, sectors};
 use crate::watching::{Seen, Told, Watching};
@@ -43,7 +43,7 @@ fn each_request_belongs_to_its_vm_and_disk() {
             assert_eq!(cell.load.disk, cell.vdisk, "{:?}", cell.disk);
         }
     }
-    let mut watching = Watching::start(&ground.host.path("seen"), &ground.devices());
+    let mut watching = Watching::start(&ground.folder.file("seen"), &ground.devices());
     ground.settle();
     let since = watching.mark();
     for cell in cells.iter().filter(|cell| cell.store == Store::Buffered) {
@@ -56,7 +56,7 @@ fn each_request_belongs_to_its_vm_and_disk() {
     let discarded = discard(&mut guests[0]);
     ground.settle();
     // Somebody else reads an image and a device: that is not the VM.
-    for path in [&cells[2].path, &ground.whole] {
+    for path in [&cells[2].path, ground.whole.path()] {
         let from = format!("if={path}");
         run(
             "dd",
@@ -212,14 +212,14 @@ fn places(ground: &Ground, cells: &[Cell]) -> Places {
     let mut places = Places::default();
     for (number, cell) in cells.iter().enumerate() {
         let (device, extents) = match cell.store {
-            Store::Device => (&ground.whole, vec![(0, 0, DISK << 11)]),
+            Store::Device => (ground.whole.path(), vec![(0, 0, DISK << 11)]),
             Store::Partition => {
                 let name = cell.path.trim_start_matches("/dev/");
                 let file = format!("/sys/class/block/{name}/start");
                 let start = fs::read_to_string(file).unwrap().trim().parse().unwrap();
-                (&ground.parted, vec![(0, start, DISK << 11)])
+                (ground.parted.path(), vec![(0, start, DISK << 11)])
             }
-            _ => (&ground.imaged, extents(Path::new(&cell.path))),
+            _ => (ground.imaged.path(), extents(Path::new(&cell.path))),
         };
         places.add(device, number, extents);
     }
@@ -332,10 +332,11 @@ fn discard_is_told(told: &Told, ground: &Ground, guest: &Counts) {
     );
     let rows = told.rows.iter().filter(|row| row.op == "d");
     let rows: Vec<&Seen> = rows.collect();
-    let whole = |row: &&Seen| row.device() == ground.whole && row.vm.as_deref() == Some(VMS[0]);
+    let whole =
+        |row: &&Seen| row.device() == ground.whole.path() && row.vm.as_deref() == Some(VMS[0]);
     assert!(rows.iter().all(whole), "{rows:?}");
     let sum: u64 = rows.iter().map(|row| row.sectors).sum();
-    let missed = told.missed(&ground.whole);
+    let missed = told.missed(ground.whole.path());
     assert!(
         sum as i64 == DISCARDED.1 || missed > 0,
         "{rows:?} {}",
@@ -373,8 +374,8 @@ fn mapped(image: &str, plan: &[Request]) -> BTreeSet<u64> {
 /// Flushes reach the device as they left the guest; several at once may share one.
 fn flushes(told: &Told, ground: &Ground, cells: &[Cell], truths: &[Truth]) {
     for (store, device) in [
-        (Store::Device, &ground.whole),
-        (Store::Partition, &ground.parted),
+        (Store::Device, ground.whole.path()),
+        (Store::Partition, ground.parted.path()),
     ] {
         let rows = told
             .rows

@@ -8,9 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_guest::{Disk, Guest, Load, disk_stats};
+use weir_guest::{Disk, Guest, Load, LoopDisk, MemoryFolder, disk_stats, run};
 
-use crate::host::{Host, run};
 use crate::kit;
 use crate::places::planned;
 
@@ -34,9 +33,10 @@ fn the_exporter_and_the_tree_tell_what_the_guests_did() {
     let Some((kit, _turn)) = kit("the_exporter_and_the_tree_tell_what_the_guests_did") else {
         return;
     };
-    let mut host = Host::new(200);
-    let device = host.device(100);
-    let mounted = host.file_system(&device);
+    let folder = MemoryFolder::new(64).unwrap();
+    let disk = LoopDisk::new(100).unwrap();
+    let mounted = disk.file_system().unwrap();
+    let (device, mounted) = (disk.path(), mounted.to_str().unwrap());
     let mut guests = Vec::new();
     for (vm, vdisk, _) in DISKS {
         let path = format!("{mounted}/{vm}.raw");
@@ -52,14 +52,14 @@ fn the_exporter_and_the_tree_tell_what_the_guests_did() {
     for guest in &mut guests {
         guest.ready().unwrap();
     }
-    run("sync", &["-f", &mounted]).unwrap();
-    let (tree, port) = (host.path("tree"), 20_000 + std::process::id() % 10_000);
+    run("sync", &["-f", mounted]).unwrap();
+    let (tree, port) = (folder.file("tree"), 20_000 + std::process::id() % 10_000);
     let address = format!("127.0.0.1:{port}");
     let _exporter = Weir::start(
-        &host,
-        &["exporter", "--listen", &address, "--device", &device],
+        &folder,
+        &["exporter", "--listen", &address, "--device", device],
     );
-    let _diskstats = Weir::start(&host, &["diskstats", &tree, "--device", &device]);
+    let _diskstats = Weir::start(&folder, &["diskstats", &tree, "--device", device]);
 
     // Both are at work when they tell of both disks.
     let within = Instant::now() + PATIENCE;
@@ -175,8 +175,8 @@ fn in_tree(tree: &str) -> Totals {
 struct Weir(Child);
 
 impl Weir {
-    fn start(host: &Host, args: &[&str]) -> Weir {
-        let log = fs::File::create(host.path(&format!("{}.log", args[0]))).unwrap();
+    fn start(folder: &MemoryFolder, args: &[&str]) -> Weir {
+        let log = fs::File::create(folder.file(&format!("{}.log", args[0]))).unwrap();
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
         weir.args(args).stdin(Stdio::null()).stdout(Stdio::null());
         Weir(weir.stderr(log).spawn().unwrap())

@@ -6,9 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_guest::{Port, Socket};
-
-use crate::host::Host;
+use weir_guest::{MemoryFolder, Port, Socket};
 
 /// `nobody`: libvirt's session mode is for users without rights.
 pub const USER: u32 = 65534;
@@ -20,8 +18,8 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn start(host: &Host) -> Session {
-        let folder = host.path("libvirt");
+    pub fn start(folder: &MemoryFolder) -> Session {
+        let folder = folder.file("libvirt");
         fs::create_dir(&folder).unwrap();
         chown(&folder, Some(USER), Some(USER)).unwrap();
         let libvirtd = as_user(&folder, "libvirtd")

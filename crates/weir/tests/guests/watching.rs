@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::host::run;
+use weir_guest::run;
 
 /// Columns that are asked for of each finished request.
 const COLUMNS: &str = "ts, vm, vdisk, vsector, op, sector, sectors, pdisk, pid, comm";

@@ -1,0 +1,161 @@
+//! [`LoopDisk`]: a loop device for one test, with partitions or a file system when asked for, all
+//! taken away at its end, also when the test fails.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::memory::{MemoryFolder, report};
+use crate::run::run;
+
+/// A loop device of our own on a file in memory, or on a file or device of the caller's.
+#[derive(Debug)]
+pub struct LoopDisk {
+    path: String,
+    image: PathBuf,
+    /// What was done with the device, to be undone in reverse.
+    undo: RefCell<Vec<Undo>>,
+    /// Dropped after the device: its file is there.
+    folder: MemoryFolder,
+}
+
+#[derive(Debug)]
+enum Undo {
+    Run(Vec<String>),
+    /// A setting as it was, which outlives the device's file.
+    Write(PathBuf, String),
+}
+
+/// What its folder has room for beside the file, in MiB.
+const BESIDE_MIB: u64 = 8;
+
+impl LoopDisk {
+    /// A device of `mebibytes` on a file in memory, or why there cannot be one.
+    pub fn new(mebibytes: u64) -> Result<LoopDisk> {
+        let folder = MemoryFolder::new(mebibytes + BESIDE_MIB)?;
+        let image = folder.path().join("disk.img");
+        let made = File::create(&image).and_then(|file| file.set_len(mebibytes << 20));
+        made.with_context(|| image.display().to_string())?;
+        LoopDisk::attach(folder, &image, &["--direct-io=on"])
+    }
+
+    /// A device on `file`, which may be a device itself, with more options of losetup.
+    pub fn on(file: &Path, options: &[&str]) -> Result<LoopDisk> {
+        LoopDisk::attach(MemoryFolder::new(BESIDE_MIB)?, file, options)
+    }
+
+    fn attach(folder: MemoryFolder, image: &Path, options: &[&str]) -> Result<LoopDisk> {
+        let mut args = vec!["-f", "--show"];
+        args.extend(options);
+        let file = image.to_string_lossy();
+        args.push(&file);
+        let path = run("losetup", &args)?;
+        let detach = Undo::Run(words(&["losetup", "-d", &path]));
+        // From here on a failure takes away what is there already.
+        let disk = LoopDisk {
+            path,
+            image: image.to_owned(),
+            undo: RefCell::new(vec![detach]),
+            folder,
+        };
+        disk.forget_partitions()?;
+        Ok(disk)
+    }
+
+    /// Takes away what an earlier user of the device left: the kernel keeps the partitions of a
+    /// loop device that is gone.
+    fn forget_partitions(&self) -> Result<()> {
+        let prefix = format!("{}p", self.name());
+        let entries = fs::read_dir(self.sysfs());
+        for entry in entries.with_context(|| self.sysfs().display().to_string())? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            if let Some(number) = number {
+                run("delpart", &[&self.path, number])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `/dev/loop3`
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// `loop3`
+    pub fn name(&self) -> &str {
+        self.path.trim_start_matches("/dev/")
+    }
+
+    /// The file behind it.
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// Its folder in sysfs.
+    pub fn sysfs(&self) -> PathBuf {
+        Path::new("/sys/block").join(self.name())
+    }
+
+    /// Writes a setting of its queue, as `scheduler`; it is taken back at the end.
+    pub fn set(&self, setting: &str, value: &str) -> Result<()> {
+        let path = self.sysfs().join("queue").join(setting);
+        let failed = || path.display().to_string();
+        let old = fs::read_to_string(&path).with_context(failed)?;
+        fs::write(&path, value).with_context(failed)?;
+        // Of a choice, the chosen one stands in brackets.
+        let chosen = old.split(['[', ']']).nth(1).unwrap_or(&old).trim();
+        let taken_back = Undo::Write(path.clone(), chosen.to_owned());
+        self.undo.borrow_mut().push(taken_back);
+        Ok(())
+    }
+
+    /// A partition, in the kernel only; where it is in sectors of 512 bytes: `/dev/loop3p1`.
+    pub fn partition(&self, number: u32, start_sectors: u64, sectors: u64) -> Result<String> {
+        let number = number.to_string();
+        let (start, sectors) = (start_sectors.to_string(), sectors.to_string());
+        run("addpart", &[&self.path, &number, &start, &sectors])?;
+        self.undone_by(&["delpart", &self.path, &number]);
+        Ok(format!("{}p{number}", self.path))
+    }
+
+    /// Makes an ext4 of the device and mounts it; where. Nothing is left to be initialised later,
+    /// which would be I/O in the background.
+    pub fn file_system(&self) -> Result<PathBuf> {
+        let target = self.folder.path().join("mounted");
+        fs::create_dir(&target)?;
+        let lazy = "lazy_itable_init=0,lazy_journal_init=0";
+        let make = ["-q", "-F", "-b", "4096", "-E", lazy, &self.path];
+        run("mkfs.ext4", &make)?;
+        let mounted = target.to_string_lossy();
+        run("mount", &["-o", "noatime", &self.path, &mounted])?;
+        self.undone_by(&["umount", "-l", &mounted]);
+        Ok(target)
+    }
+
+    fn undone_by(&self, command: &[&str]) {
+        self.undo.borrow_mut().push(Undo::Run(words(command)));
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        for undo in self.undo.take().into_iter().rev() {
+            match undo {
+                Undo::Run(command) => {
+                    let args: Vec<&str> = command[1..].iter().map(String::as_str).collect();
+                    report(run(&command[0], &args));
+                }
+                Undo::Write(path, value) => {
+                    report(fs::write(&path, value).with_context(|| path.display().to_string()));
+                }
+            }
+        }
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|w| (*w).to_owned()).collect()
+}
