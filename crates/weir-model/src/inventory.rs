@@ -28,6 +28,24 @@ pub struct Vm {
     pub started: Option<Nanos>,
 }
 
+impl Vm {
+    /// A VM of which no more is known.
+    pub fn new(name: &str, kind: VmKind, origin: &str) -> Vm {
+        Vm {
+            name: Symbol::new(name),
+            uuid: None,
+            kind,
+            origin: Symbol::new(origin),
+            state: None,
+            pid: None,
+            cgroup: None,
+            vcpus: None,
+            memory_bytes: None,
+            started: None,
+        }
+    }
+}
+
 /// What a row of `vms` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VmKind {
@@ -74,6 +92,28 @@ pub struct Disk {
     pub found_by: FoundBy,
     /// Who says so: the name of the inventory.
     pub origin: Symbol,
+}
+
+impl Disk {
+    /// A disk of which no more is known.
+    pub fn new(vm: &str, vdisk: &str, found_by: FoundBy, origin: &str) -> Disk {
+        Disk {
+            vm: Symbol::new(vm),
+            vdisk: Symbol::new(vdisk),
+            image: None,
+            pdisk: None,
+            format: None,
+            bus: None,
+            device: None,
+            node: None,
+            aio: None,
+            direct: None,
+            read_only: None,
+            bytes: None,
+            found_by,
+            origin: Symbol::new(origin),
+        }
+    }
 }
 
 /// How an event on the host is found to belong to a disk.

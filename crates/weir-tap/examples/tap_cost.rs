@@ -254,6 +254,8 @@ fn pretended(disk: &LoopDisk) -> Arc<Watch> {
     let size = fs::read_to_string(disk.sysfs().join("size")).expect("a device has a size");
     let sectors: u64 = size.trim().parse().expect("a number");
     let length = sectors / (u64::from(DISKS) * PIECES);
+    const ORIGIN: &str = "benchmark";
+    let name = |vm: u32| format!("vm-{vm}");
     let laid = |vm: u32, disk: u32| {
         let piece = |i: u64| Piece {
             device,
@@ -264,14 +266,21 @@ fn pretended(disk: &LoopDisk) -> Arc<Watch> {
         };
         let pieces = (0..PIECES).map(piece).collect();
         LaidDisk {
-            disk: disk_row(vm, disk),
+            disk: Disk::new(
+                &name(vm),
+                &format!("/dev/vd{disk}"),
+                FoundBy::Extents,
+                ORIGIN,
+            ),
             vm,
             layout: Arc::new(Layout { pieces }),
         }
     };
     let all = (0..VMS).flat_map(|vm| (0..DISKS).map(move |disk| laid(vm, disk)));
     let mut snapshot = Snapshot {
-        vms: (0..VMS).map(vm_row).collect(),
+        vms: (0..VMS)
+            .map(|vm| Vm::new(&name(vm), VmKind::Qemu, ORIGIN))
+            .collect(),
         disks: all.collect(),
         pids: (1..VMS).map(|vm| (u32::MAX - vm, vm)).collect(),
         ..Snapshot::default()
@@ -285,40 +294,6 @@ fn pretended(disk: &LoopDisk) -> Arc<Watch> {
         Some(snapshot.clone())
     });
     watch.unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn vm_row(vm: u32) -> Vm {
-    Vm {
-        name: Symbol::new(&format!("vm-{vm}")),
-        uuid: None,
-        kind: VmKind::Qemu,
-        origin: Symbol::new("benchmark"),
-        state: None,
-        pid: None,
-        cgroup: None,
-        vcpus: None,
-        memory_bytes: None,
-        started: None,
-    }
-}
-
-fn disk_row(vm: u32, disk: u32) -> Disk {
-    Disk {
-        vm: Symbol::new(&format!("vm-{vm}")),
-        vdisk: Symbol::new(&format!("/dev/vd{disk}")),
-        image: None,
-        pdisk: None,
-        format: None,
-        bus: None,
-        device: None,
-        node: None,
-        aio: None,
-        direct: None,
-        read_only: None,
-        bytes: None,
-        found_by: FoundBy::Extents,
-        origin: Symbol::new("benchmark"),
-    }
 }
 
 /// Takes rows until fio has ended: how many there were, and the processor time it took.

@@ -125,7 +125,10 @@ pub fn with_inventory(devices: &[&str], vms: Vec<Fake>) -> LiveOptions {
         }
         let fresh = asked.iter().any(|look| matches!(look, Look::Device(_)));
         let seen = Snapshot {
-            vms: vms.iter().map(|vm| vm_row(vm.name)).collect(),
+            vms: vms
+                .iter()
+                .map(|vm| Vm::new(vm.name, VmKind::Process, "test"))
+                .collect(),
             disks: disks(&vms, &mut layouts, fresh),
             pids: pids.clone(),
             ..Snapshot::default()
@@ -150,46 +153,12 @@ fn disks(vms: &[Fake], layouts: &mut Layouts, fresh: bool) -> Vec<LaidDisk> {
             let located = layouts.locate(images, fresh);
             disks.push(LaidDisk {
                 layout: located.layout.clone(),
-                disk: disk_row(fake.name, vdisk, &located),
+                disk: Disk::new(fake.name, vdisk, located.found_by, "test"),
                 vm: vm as u32,
             });
         }
     }
     disks
-}
-
-fn vm_row(name: &str) -> Vm {
-    Vm {
-        name: Symbol::new(name),
-        uuid: None,
-        kind: VmKind::Process,
-        origin: Symbol::new("test"),
-        state: None,
-        pid: None,
-        cgroup: None,
-        vcpus: None,
-        memory_bytes: None,
-        started: None,
-    }
-}
-
-fn disk_row(vm: &str, vdisk: &str, located: &Located) -> Disk {
-    Disk {
-        vm: Symbol::new(vm),
-        vdisk: Symbol::new(vdisk),
-        image: None,
-        pdisk: None,
-        format: None,
-        bus: None,
-        device: None,
-        node: None,
-        aio: None,
-        direct: None,
-        read_only: None,
-        bytes: None,
-        found_by: located.found_by,
-        origin: Symbol::new("test"),
-    }
 }
 
 /// Runs fio as the process of a VM, with threads.

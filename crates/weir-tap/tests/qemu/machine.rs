@@ -113,36 +113,17 @@ impl Machine {
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let disk = |device: &str, node: &str, vdisk: &str| LaidDisk {
             disk: Disk {
-                vm: Symbol::new("still"),
-                vdisk: Symbol::new(vdisk),
-                image: None,
-                pdisk: None,
-                format: None,
-                bus: None,
                 device: Some(Symbol::new(device)),
                 node: Some(Symbol::new(node)),
-                aio: None,
-                direct: None,
-                read_only: None,
-                bytes: None,
-                found_by: FoundBy::Nothing,
-                origin: Symbol::new("test"),
+                ..Disk::new("still", vdisk, FoundBy::Nothing, "test")
             },
             vm: 0,
             layout: Arc::default(),
         };
         Arc::new(Snapshot {
             vms: vec![Vm {
-                name: Symbol::new("still"),
-                uuid: None,
-                kind: VmKind::Qemu,
-                origin: Symbol::new("test"),
-                state: None,
                 pid: Some(i64::from(self.qemu.id())),
-                cgroup: None,
-                vcpus: None,
-                memory_bytes: None,
-                started: None,
+                ..Vm::new("still", VmKind::Qemu, "test")
             }],
             disks: vec![
                 disk("disk0", "n0", "/dev/vda"),

@@ -1,11 +1,10 @@
 //! How the work ends: by a signal, by time, by a reader that went away. The output is valid each
 //! time.
 
-use std::io::Write as _;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use crate::support::{Scratch, interrupt, requests, run, weir};
+use crate::support::{Scratch, interrupt, requests, run, skipped, weir};
 
 /// Stream `weir` needs no rights and never ends.
 const ENDLESS: &str = "select * from weir";
@@ -66,13 +65,7 @@ fn a_reader_that_went_away_is_no_failure() {
 fn a_disk_that_is_full_is_a_failure() {
     let full = "/dev/full";
     if !std::path::Path::new(full).exists() {
-        // Not by `eprintln!`, which the harness keeps to itself.
-        writeln!(
-            std::io::stderr(),
-            "skipped: a_disk_that_is_full_is_a_failure: no {full}"
-        )
-        .expect("standard error is open");
-        return;
+        return skipped("a_disk_that_is_full_is_a_failure", &format!("no {full}"));
     }
     let scratch = Scratch::new();
     let trace = scratch.file("t.csv", &requests(100));

@@ -5,19 +5,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Said, Scratch, interrupt, run, weir};
+use crate::support::{Said, Scratch, interrupt, run, skipped, weir};
 
 /// True when this host can be watched; otherwise a loud line that `test` is skipped.
 pub fn watchable(test: &str) -> bool {
     let said = run(&["query", "--for", "10ms", "select op from IO"]);
     if said.code == 1 && said.err.contains("live I/O cannot be watched") {
-        // Not by `eprintln!`, which the harness keeps to itself.
-        writeln!(
-            std::io::stderr(),
-            "skipped: {test}: {}",
-            said.err.trim_end()
-        )
-        .expect("standard error is open");
+        skipped(test, said.err.trim_end());
         return false;
     }
     said.fine();
@@ -34,13 +28,8 @@ fn on_disk(test: &str, directory: &Path) -> bool {
     let kind = String::from_utf8(kind.stdout).unwrap();
     let disk = !["tmpfs", "ramfs"].contains(&kind.trim());
     if !disk {
-        writeln!(
-            std::io::stderr(),
-            "skipped: {test}: {} is on {}",
-            directory.display(),
-            kind.trim()
-        )
-        .expect("standard error is open");
+        let place = format!("{} is on {}", directory.display(), kind.trim());
+        skipped(test, &place);
     }
     disk
 }

@@ -114,13 +114,7 @@ pub fn shared(test: &str, folder: &str) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path.canonicalize().unwrap());
     }
-    // Not by `eprintln!`, which the harness keeps to itself.
-    writeln!(
-        std::io::stderr(),
-        "skipped: {test}: no sample data at {}",
-        path.display()
-    )
-    .expect("standard error is open");
+    skipped(test, &format!("no sample data at {}", path.display()));
     None
 }
 

@@ -1,9 +1,8 @@
 //! What a terminal sees, through the pseudo-terminal that script(1) makes.
 
-use std::io::Write as _;
 use std::process::Command;
 
-use crate::support::{Scratch, requests};
+use crate::support::{Scratch, requests, skipped};
 
 /// What `weir ARGS` writes to a terminal, or a loud line that `test` is skipped.
 fn on_terminal(test: &str, args: &str) -> Option<String> {
@@ -15,12 +14,7 @@ fn on_terminal(test: &str, args: &str) -> Option<String> {
     let output = match script {
         Ok(output) => output,
         Err(error) => {
-            // Not by `eprintln!`, which the harness keeps to itself.
-            writeln!(
-                std::io::stderr(),
-                "skipped: {test}: script(1) does not run here: {error}"
-            )
-            .expect("standard error is open");
+            skipped(test, &format!("script(1) does not run here: {error}"));
             return None;
         }
     };

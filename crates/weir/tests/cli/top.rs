@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Scratch, requests, run};
+use crate::support::{Scratch, requests, run, skipped};
 
 /// The recording that comes with the project.
 fn recording() -> PathBuf {
@@ -146,12 +146,7 @@ fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String
     let mut script = match script {
         Ok(script) => script,
         Err(error) => {
-            // Not by `eprintln!`, which the harness keeps to itself.
-            writeln!(
-                std::io::stderr(),
-                "skipped: {test}: script(1) does not run here: {error}"
-            )
-            .expect("standard error is open");
+            skipped(test, &format!("script(1) does not run here: {error}"));
             return None;
         }
     };

@@ -18,38 +18,12 @@ const PID_A: u32 = 100;
 const PID_B: u32 = 200;
 
 fn vm(name: &str) -> Vm {
-    Vm {
-        name: Symbol::new(name),
-        uuid: None,
-        kind: VmKind::Qemu,
-        origin: Symbol::new("test"),
-        state: None,
-        pid: None,
-        cgroup: None,
-        vcpus: None,
-        memory_bytes: None,
-        started: None,
-    }
+    Vm::new(name, VmKind::Qemu, "test")
 }
 
 fn disk(vm: u32, vdisk: &str, found_by: FoundBy, sector: u64, sectors: u64) -> LaidDisk {
     LaidDisk {
-        disk: Disk {
-            vm: Symbol::new(["a", "b"][vm as usize]),
-            vdisk: Symbol::new(vdisk),
-            image: None,
-            pdisk: None,
-            format: None,
-            bus: None,
-            device: None,
-            node: None,
-            aio: None,
-            direct: None,
-            read_only: None,
-            bytes: None,
-            found_by,
-            origin: Symbol::new("test"),
-        },
+        disk: Disk::new(["a", "b"][vm as usize], vdisk, found_by, "test"),
         vm,
         layout: Arc::new(Layout {
             pieces: vec![Piece {
