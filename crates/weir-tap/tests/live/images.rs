@@ -10,10 +10,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Result;
-use weir_model::Symbol;
 use weir_model::inventory::{Disk, Vm, VmKind};
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
-use weir_tap::inventory::{Image, LaidDisk, Layouts, Located, Look, Snapshot, Watch};
+use weir_tap::inventory::{Image, LaidDisk, Layouts, Look, Snapshot, Watch};
 
 use weir_guest::{LoopDisk, run};
 
