@@ -12,15 +12,24 @@
 //! | [`LogBins`] | counts in buckets of equal relative width, as a kernel program keeps them | quantiles | half a bucket, 1/32 |
 //! | [`Limits`] | how values fall under upper limits | histograms as `vscsiStats` prints them | none |
 //!
+//! Others follow a stream of keys, of which none goes out again:
+//!
+//! | summary | keeps | answers | error |
+//! | --- | --- | --- | --- |
+//! | [`ReuseSampler`] | the keys by last touch, a sample of them when memory is short | the stack distance of each reference | none until it samples |
+//! | [`ReuseHistogram`] | stack distances | the miss ratio of an LRU cache of any size | told with each ratio |
+//!
 //! Weights add up modulo 2^64: a summary holds fewer than 2^63 values.
 
 pub mod codec;
 mod exact;
+mod hash;
 mod limits;
 mod log_bins;
 mod log_linear;
 mod moments;
 mod ordered;
+mod reuse;
 
 pub use codec::{Bytes, Malformed};
 pub use exact::ExactSum;
@@ -29,3 +38,4 @@ pub use log_bins::LogBins;
 pub use log_linear::{Bucket, Bucketed, LogLinear, SUB_BUCKET_BITS};
 pub use moments::Moments;
 pub use ordered::OrderedCounts;
+pub use reuse::{MissRatio, ReuseHistogram, ReuseSampler, Sampled, Touch};

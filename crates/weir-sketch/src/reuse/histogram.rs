@@ -1,0 +1,341 @@
+//! [`ReuseHistogram`]: how stack distances fall, and the miss-ratio curve that follows.
+//!
+//! An LRU cache that holds `size` keys hits a reference when its stack distance is below `size`, whatever
+//! else happens (Mattson and others 1970): one histogram tells the miss ratio of every size. A sampled
+//! reference counts for as many as the inverse of the sampling rate at its time. What that estimate makes
+//! too many or too few references goes to distance 0, as SHARDS-adj does (Waldspurger and others 2015,
+//! section 3.2): the number of references is known, and those that miss it are of few, hot keys.
+
+use super::sampler::{GROUPS, Sampled, Touch};
+use crate::codec::{self, Bytes, Malformed};
+use crate::log_linear::Bucketed;
+
+/// Bins per power of two, as a power of two, of the parts from which errors are estimated.
+const GROUP_BITS: u32 = 3;
+
+/// Student's t for 95 % and the 7 degrees of freedom of [`GROUPS`].
+const T_95: f64 = 2.365;
+
+/// What begins the bytes.
+const VERSION: u8 = 1;
+
+/// Distances by bin, and first references.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReuseHistogram {
+    references: u64,
+    all: Distances,
+    groups: Vec<Distances>,
+    /// The least sampling rate of a reference.
+    rate: f64,
+}
+
+/// The miss ratio of an LRU cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MissRatio {
+    /// Keys that the cache holds.
+    pub size: u64,
+    /// The share of references that miss, first references included.
+    pub ratio: f64,
+    /// How far that is from the true one: in 95 of 100 cases not more.
+    pub error: f64,
+}
+
+/// Weights of distances.
+#[derive(Clone, Debug, PartialEq)]
+struct Distances {
+    bits: u32,
+    first: f64,
+    /// By bin of [`Bucketed`] with 2^bits to a power of two.
+    bins: Vec<f64>,
+}
+
+impl ReuseHistogram {
+    /// Bins per power of two, as a power of two, that keep distances below 2^21 apart: 8 bytes for each up to
+    /// the greatest, so 16 MiB, and 8 MiB for each power of two beyond.
+    pub const EXACT_BITS: u32 = 20;
+
+    /// The same for a fixed memory: sizes within 1/128, at most [`ReuseHistogram::SKETCH_BYTES_MAX`].
+    pub const SKETCH_BITS: u32 = 7;
+
+    /// What a histogram with [`ReuseHistogram::SKETCH_BITS`] takes at most.
+    pub const SKETCH_BYTES_MAX: usize = 8 * ((64 << 7) + GROUPS * (64 << GROUP_BITS));
+
+    /// Of no references yet, with 2^`bits` bins to a power of two, at most [`ReuseHistogram::EXACT_BITS`].
+    pub fn new(bits: u32) -> ReuseHistogram {
+        let bits = bits.min(ReuseHistogram::EXACT_BITS);
+        ReuseHistogram {
+            references: 0,
+            all: Distances::new(bits),
+            groups: vec![Distances::new(GROUP_BITS); GROUPS],
+            rate: 1.0,
+        }
+    }
+
+    /// Takes a reference in.
+    #[inline]
+    pub fn add(&mut self, touch: Touch) {
+        self.references += 1;
+        match touch {
+            Touch::Passed => {}
+            Touch::First(sampled) => self.add_sampled(sampled, None),
+            Touch::Again { distance, sampled } => self.add_sampled(sampled, Some(distance)),
+        }
+    }
+
+    /// How many references.
+    pub fn references(&self) -> u64 {
+        self.references
+    }
+
+    /// How many of them were the first to their key: the number of distinct keys, estimated when sampled.
+    pub fn distinct(&self) -> f64 {
+        self.all.first
+    }
+
+    /// Whether all keys were in the sample.
+    pub fn is_exact(&self) -> bool {
+        self.rate >= 1.0
+    }
+
+    /// The greatest distance, within its bin; `None` when no key came twice.
+    pub fn greatest(&self) -> Option<u64> {
+        let bin = self.all.bins.iter().rposition(|&weight| weight > 0.0)?;
+        Some(self.all.span(bin).1)
+    }
+
+    /// The distances that are there: least and greatest of each bin, and how many references, ascending.
+    pub fn distances(&self) -> impl Iterator<Item = (u64, u64, f64)> + '_ {
+        let bins = self.all.bins.iter().enumerate();
+        let present = bins.filter(|(_, weight)| **weight > 0.0);
+        present.map(|(bin, &weight)| {
+            let (least, greatest) = self.all.span(bin);
+            (least, greatest, weight)
+        })
+    }
+
+    /// The miss ratio of an LRU cache that holds `size` keys; without references all miss.
+    pub fn miss_ratio(&self, size: u64) -> MissRatio {
+        if self.references == 0 {
+            let (ratio, error) = (1.0, 0.0);
+            return MissRatio { size, ratio, error };
+        }
+        MissRatio {
+            size,
+            ratio: self.ratio(self.all.misses(size).0),
+            error: self.error(size),
+        }
+    }
+
+    /// [`ReuseHistogram::miss_ratio`] of each size.
+    pub fn curve(&self, sizes: impl IntoIterator<Item = u64>) -> Vec<MissRatio> {
+        sizes
+            .into_iter()
+            .map(|size| self.miss_ratio(size))
+            .collect()
+    }
+
+    /// Takes in the references of `other`, of other keys or other times. The curve is then that of both,
+    /// each with a cache of its own of that size: how they would share one depends on how they interleave,
+    /// which no histogram tells.
+    pub fn merge(&mut self, other: &ReuseHistogram) {
+        self.references += other.references;
+        self.rate = self.rate.min(other.rate);
+        self.all.merge(&other.all);
+        for (mine, others) in self.groups.iter_mut().zip(&other.groups) {
+            mine.merge(others);
+        }
+    }
+
+    /// Bytes on the heap.
+    pub fn bytes(&self) -> usize {
+        let groups = self.groups.iter().map(Distances::bytes).sum::<usize>();
+        self.all.bytes() + groups + self.groups.capacity() * size_of::<Distances>()
+    }
+
+    /// Appends its bytes: 9 or more for each distance that is there, in bins of [`ReuseHistogram::SKETCH_BITS`]
+    /// where they are finer.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        codec::put_u64(out, self.references);
+        codec::put_f64(out, self.rate);
+        if self.all.bits > ReuseHistogram::SKETCH_BITS {
+            let mut coarse = Distances::new(ReuseHistogram::SKETCH_BITS);
+            coarse.merge(&self.all);
+            coarse.encode(out);
+        } else {
+            self.all.encode(out);
+        }
+        self.groups.iter().for_each(|group| group.encode(out));
+    }
+
+    /// Reads what [`ReuseHistogram::encode`] wrote.
+    ///
+    /// # Errors
+    /// When it did not, or another version did.
+    pub fn decode(bytes: &mut Bytes<'_>) -> Result<ReuseHistogram, Malformed> {
+        if bytes.byte()? != VERSION {
+            return Err(Malformed("reuse distances of another version"));
+        }
+        let references = bytes.u64()?;
+        let rate = bytes.f64()?;
+        if !(rate > 0.0 && rate <= 1.0) {
+            return Err(Malformed("a sampling rate is not between 0 and 1"));
+        }
+        let all = Distances::decode(bytes)?;
+        let groups = (0..GROUPS)
+            .map(|_| Distances::decode(bytes))
+            .collect::<Result<_, _>>()?;
+        Ok(ReuseHistogram {
+            references,
+            all,
+            groups,
+            rate,
+        })
+    }
+
+    fn add_sampled(&mut self, sampled: Sampled, distance: Option<u64>) {
+        let weight = 1.0 / sampled.rate;
+        self.rate = self.rate.min(sampled.rate);
+        self.all.add(distance, weight);
+        self.groups[sampled.group].add(distance, weight);
+    }
+
+    fn ratio(&self, misses: f64) -> f64 {
+        (misses / self.references as f64).clamp(0.0, 1.0)
+    }
+
+    /// Three causes, of which the second and third are none where every key is sampled: that the size lies
+    /// inside a bin; that other keys might have been sampled, told from how the groups differ; and that
+    /// distances among n sampled keys are off by a share of 1/√n.
+    fn error(&self, size: u64) -> f64 {
+        let inside = self.all.misses(size).1 / self.references as f64;
+        let unsampled = 1.0 - self.rate;
+        if unsampled <= 0.0 {
+            return inside;
+        }
+        let whole = GROUPS as f64;
+        let misses: Vec<f64> = self
+            .groups
+            .iter()
+            .map(|g| g.misses(size).0 * whole)
+            .collect();
+        let mean = misses.iter().sum::<f64>() / whole;
+        let squares = misses.iter().map(|m| (m - mean).powi(2)).sum::<f64>();
+        let of_keys = squares / (whole - 1.0) / whole * unsampled;
+
+        let sampled_keys = (size as f64 * self.rate).max(1.0);
+        let reach = (unsampled / sampled_keys).sqrt();
+        let at = |factor: f64| self.ratio(self.all.misses((size as f64 * factor) as u64).0);
+        let of_distance = (at(1.0 - reach) - at(1.0 + reach)) / 2.0;
+        let deviation = (of_keys / (self.references as f64).powi(2) + of_distance.powi(2)).sqrt();
+        (inside + T_95 * deviation).min(1.0)
+    }
+}
+
+impl Distances {
+    fn new(bits: u32) -> Distances {
+        Distances {
+            bits,
+            first: 0.0,
+            bins: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, distance: Option<u64>, weight: f64) {
+        let Some(distance) = distance else {
+            self.first += weight;
+            return;
+        };
+        let bin = self.bin(distance);
+        if bin >= self.bins.len() {
+            self.bins.resize(bin + 1, 0.0);
+        }
+        self.bins[bin] += weight;
+    }
+
+    fn merge(&mut self, other: &Distances) {
+        self.first += other.first;
+        for (bin, &weight) in other.bins.iter().enumerate() {
+            if weight > 0.0 {
+                self.add(Some(other.span(bin).0), weight);
+            }
+        }
+    }
+
+    /// The weight of what misses in a cache of `size` keys, and how far inside of a bin that was cut.
+    fn misses(&self, size: u64) -> (f64, f64) {
+        let size = size.min(i64::MAX as u64);
+        let cut = self.bin(size);
+        let beyond: f64 = self.bins.iter().skip(cut + 1).sum();
+        let Some(&here) = self.bins.get(cut) else {
+            return (self.first, 0.0);
+        };
+        let (least, greatest) = self.span(cut);
+        let share = (greatest - size + 1) as f64 / (greatest - least + 1) as f64;
+        let inside = if share < 1.0 {
+            share.max(1.0 - share) * here
+        } else {
+            0.0
+        };
+        (self.first + beyond + share * here, inside)
+    }
+
+    fn bin(&self, distance: u64) -> usize {
+        let distance = i64::try_from(distance).unwrap_or(i64::MAX);
+        distance.place(self.bits).0 as usize
+    }
+
+    fn span(&self, bin: usize) -> (u64, u64) {
+        let at = |offset| i64::at(bin as i32, offset, self.bits) as u64;
+        (at(0), at(u32::MAX))
+    }
+
+    fn bytes(&self) -> usize {
+        self.bins.capacity() * size_of::<f64>()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.bits as u8);
+        codec::put_f64(out, self.first);
+        let present = self
+            .bins
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| **weight > 0.0);
+        codec::put_u64(out, present.clone().count() as u64);
+        let mut before = 0;
+        for (bin, &weight) in present {
+            codec::put_u64(out, (bin - before) as u64);
+            codec::put_f64(out, weight);
+            before = bin;
+        }
+    }
+
+    fn decode(bytes: &mut Bytes<'_>) -> Result<Distances, Malformed> {
+        let bits = u32::from(bytes.byte()?);
+        if bits > ReuseHistogram::SKETCH_BITS {
+            return Err(Malformed("distances are finer than any that are sent"));
+        }
+        let mut distances = Distances::new(bits);
+        distances.first = weight(bytes)?;
+        let bins = i64::buckets(bits).1 as u64;
+        let mut bin = 0u64;
+        for _ in 0..bytes.length(9)? {
+            bin = bin.wrapping_add(bytes.u64()?);
+            if bin > bins {
+                return Err(Malformed("there is no such distance"));
+            }
+            let least = distances.span(bin as usize).0;
+            distances.add(Some(least), weight(bytes)?);
+        }
+        Ok(distances)
+    }
+}
+
+fn weight(bytes: &mut Bytes<'_>) -> Result<f64, Malformed> {
+    let weight = bytes.f64()?;
+    match weight.is_finite() && weight >= 0.0 {
+        true => Ok(weight),
+        false => Err(Malformed("a weight is not a positive number")),
+    }
+}

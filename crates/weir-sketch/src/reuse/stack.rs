@@ -1,0 +1,224 @@
+//! [`Stack`]: keys by when they were last touched, and how many were touched since.
+//!
+//! That count is the LRU stack distance (Mattson and others 1970, "Evaluation techniques for storage
+//! hierarchies"); it is found as Bennett and Kruskal do (1975, "LRU stack processing"), by counting the
+//! keys' last touches in a tree over time, with a table from key to time. Times are renumbered when they
+//! run out, so that memory is that of the keys: 16 bytes and a half each.
+
+use super::marks::Marks;
+
+/// Moments per key between two renumberings.
+const MOMENTS_PER_KEY: usize = 4;
+
+/// Keys that are known, each by its hash. Its low 32 bits find its place, so they need to be well spread.
+#[derive(Clone, Debug)]
+pub(super) struct Stack {
+    /// Open addressing with linear probing. A slot is in use when its moment is not [`FREE`].
+    hashes: Vec<u64>,
+    moments: Vec<u32>,
+    marks: Marks,
+    /// The moment of the last touch.
+    now: u32,
+    keys_max: usize,
+}
+
+/// No key is touched at moment 0. Zeroed memory costs nothing until it is used.
+const FREE: u32 = 0;
+
+impl Stack {
+    /// Room for `keys_max` keys, fewer than 2^29.
+    pub(super) fn new(keys_max: usize) -> Stack {
+        assert!((1..1 << 29).contains(&keys_max), "moments are 32 bits wide");
+        Stack {
+            hashes: vec![0; slots(keys_max)],
+            moments: vec![FREE; slots(keys_max)],
+            marks: Marks::new(keys_max * MOMENTS_PER_KEY),
+            now: 0,
+            keys_max,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.marks.marked() as usize
+    }
+
+    pub(super) fn keys_max(&self) -> usize {
+        self.keys_max
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let marks = Marks::bytes_for(self.marks.capacity());
+        self.hashes.capacity() * 8 + self.moments.capacity() * 4 + marks
+    }
+
+    /// Bytes on the heap with room for `keys_max` keys.
+    pub(super) fn bytes_for(keys_max: usize) -> usize {
+        slots(keys_max) * 12 + Marks::bytes_for(keys_max * MOMENTS_PER_KEY)
+    }
+
+    /// Touches a key: how many others were touched since it was; `None` for a new one, for which there
+    /// has to be room.
+    pub(super) fn touch(&mut self, hash: u64) -> Option<u64> {
+        if self.now as usize + 1 == self.marks.capacity() {
+            self.renumber();
+        }
+        self.now += 1;
+        let now = self.now;
+        let slot = self.find(hash);
+        let before = std::mem::replace(&mut self.moments[slot], now);
+        let distance = if before == FREE {
+            assert!(self.len() < self.keys_max, "there is room for a new key");
+            self.hashes[slot] = hash;
+            None
+        } else {
+            let older = self.marks.before(before) + 1;
+            self.marks.clear(before);
+            Some(u64::from(self.marks.marked() + 1 - older))
+        };
+        self.marks.set(now);
+        distance
+    }
+
+    /// Whether a key is there.
+    pub(super) fn contains(&self, hash: u64) -> bool {
+        self.moments[self.find(hash)] != FREE
+    }
+
+    /// Drops the keys whose hash is above `most`.
+    pub(super) fn drop_above(&mut self, most: u64) {
+        let slots = self.hashes.len();
+        let Some(free) = self.moments.iter().position(|&moment| moment == FREE) else {
+            unreachable!("a quarter of the slots is free");
+        };
+        // From a free slot on, no run of used slots goes across the end of the round.
+        let mut step = 1;
+        while step < slots {
+            let slot = (free + step) % slots;
+            if self.moments[slot] != FREE && self.hashes[slot] > most {
+                self.marks.clear(self.moments[slot]);
+                self.free(slot);
+            } else {
+                step += 1;
+            }
+        }
+    }
+
+    /// The same keys with room for `keys_max`.
+    pub(super) fn grown(&mut self, keys_max: usize) -> Stack {
+        self.renumber();
+        let mut grown = Stack::new(keys_max);
+        for (&hash, &moment) in self.hashes.iter().zip(&self.moments) {
+            if moment != FREE {
+                let slot = grown.find(hash);
+                (grown.hashes[slot], grown.moments[slot]) = (hash, moment);
+            }
+        }
+        grown.marks.set_first(self.marks.marked());
+        grown.now = self.now;
+        grown
+    }
+
+    /// Makes the moments of the keys 1, 2, .. in their order.
+    fn renumber(&mut self) {
+        for moment in &mut self.moments {
+            if *moment != FREE {
+                *moment = self.marks.before(*moment) + 1;
+            }
+        }
+        self.marks.set_first(self.marks.marked());
+        self.now = self.marks.marked();
+    }
+
+    /// The slot of a key, or the free one where it would go.
+    fn find(&self, hash: u64) -> usize {
+        let mut slot = self.home(hash);
+        while self.moments[slot] != FREE && self.hashes[slot] != hash {
+            slot = self.after(slot);
+        }
+        slot
+    }
+
+    /// Frees a slot and moves up what had to go past it (Knuth, The Art of Computer Programming 3,
+    /// section 6.4, algorithm R).
+    fn free(&mut self, slot: usize) {
+        let mut hole = slot;
+        let mut next = self.after(slot);
+        while self.moments[next] != FREE {
+            let home = self.home(self.hashes[next]);
+            let slots = self.hashes.len();
+            let from_home = (next + slots - home) % slots;
+            let from_hole = (next + slots - hole) % slots;
+            if from_home >= from_hole {
+                self.hashes[hole] = self.hashes[next];
+                self.moments[hole] = self.moments[next];
+                hole = next;
+            }
+            next = self.after(next);
+        }
+        self.moments[hole] = FREE;
+    }
+
+    fn home(&self, hash: u64) -> usize {
+        (((hash & 0xffff_ffff) * self.hashes.len() as u64) >> 32) as usize
+    }
+
+    fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.hashes.len() {
+            0
+        } else {
+            slot + 1
+        }
+    }
+}
+
+/// Slots for so many keys: a quarter stays free.
+fn slots(keys_max: usize) -> usize {
+    keys_max + keys_max.div_ceil(3) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hash::mix;
+
+    /// Keys in the order of their last touch, the latest last.
+    #[derive(Default)]
+    struct List(Vec<u64>);
+
+    impl List {
+        fn touch(&mut self, hash: u64) -> Option<u64> {
+            let found = self.0.iter().position(|known| *known == hash);
+            let distance = found.map(|at| (self.0.len() - 1 - at) as u64);
+            self.0.retain(|known| *known != hash);
+            self.0.push(hash);
+            distance
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn distances_are_those_of_a_list(touches in prop::collection::vec((0u64..60, 0u8..40), 0..3_000)) {
+            let (mut stack, mut list) = (Stack::new(40), List::default());
+            let mut most = u64::MAX;
+            for (key, action) in touches {
+                if action == 0 {
+                    stack = stack.grown(stack.keys_max() + 7);
+                }
+                if mix(key) > most {
+                    continue;
+                }
+                if !stack.contains(mix(key)) && stack.len() == stack.keys_max() {
+                    most = most / 16 * 15;
+                    stack.drop_above(most);
+                    list.0.retain(|hash| *hash <= most);
+                    continue;
+                }
+                prop_assert_eq!(stack.touch(mix(key)), list.touch(mix(key)));
+                prop_assert_eq!(stack.len(), list.0.len());
+            }
+            prop_assert!(list.0.iter().all(|hash| stack.contains(*hash)));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Reuse distances against a plain list of keys, and samples of them against the whole.
+
+use proptest::prelude::*;
+use weir_sketch::{Bytes, ReuseHistogram, ReuseSampler, Touch};
+
+/// Sizes of caches of which miss ratios are compared.
+fn sizes() -> impl Iterator<Item = u64> {
+    (0..20).flat_map(|power| [1 << power, 3 << power])
+}
+
+fn histogram(keys: &[u64], sampler: &mut ReuseSampler, bits: u32) -> ReuseHistogram {
+    let mut histogram = ReuseHistogram::new(bits);
+    for &key in keys {
+        histogram.add(sampler.touch(key));
+    }
+    histogram
+}
+
+fn exact(keys: &[u64]) -> ReuseHistogram {
+    let mut sampler = ReuseSampler::new(1 << 28);
+    let histogram = histogram(keys, &mut sampler, ReuseHistogram::EXACT_BITS);
+    assert!(sampler.is_exact() && histogram.is_exact());
+    histogram
+}
+
+/// Misses of an LRU cache, by having one.
+fn misses_of_a_cache(keys: &[u64], size: usize) -> usize {
+    let mut cache: Vec<u64> = Vec::new();
+    let mut misses = 0;
+    for key in keys {
+        match cache.iter().position(|known| known == key) {
+            Some(at) => drop(cache.remove(at)),
+            None => misses += 1,
+        }
+        cache.push(*key);
+        if cache.len() > size {
+            cache.remove(0);
+        }
+    }
+    misses
+}
+
+/// A number that looks random, for workloads that are the same at each run.
+fn scatter(i: u64) -> u64 {
+    let x = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11
+}
+
+/// Few keys often and many seldom: the k-th of `keys` about as often as 1/k.
+fn skewed(references: u64, keys: f64) -> Vec<u64> {
+    let unit = |i| scatter(i) as f64 / (1u64 << 53) as f64;
+    (0..references).map(|i| keys.powf(unit(i)) as u64).collect()
+}
+
+#[test]
+fn a_loop_misses_until_all_of_it_fits() {
+    let keys: Vec<u64> = (0..5_000).map(|i| i % 1_000).collect();
+    let histogram = exact(&keys);
+    assert_eq!(histogram.miss_ratio(999).ratio, 1.0);
+    assert_eq!(histogram.miss_ratio(1_000).ratio, 0.2);
+    assert_eq!(histogram.greatest(), Some(999));
+    assert_eq!(histogram.distinct(), 1_000.0);
+    let distances: Vec<_> = histogram.distances().collect();
+    assert_eq!(distances, [(999, 999, 4_000.0)]);
+}
+
+#[test]
+fn without_references_all_miss() {
+    let histogram = ReuseHistogram::new(ReuseHistogram::SKETCH_BITS);
+    assert_eq!(histogram.miss_ratio(100).ratio, 1.0);
+    assert_eq!(histogram.greatest(), None);
+}
+
+#[test]
+fn the_memory_told_is_kept_to_and_used() {
+    for bytes in [1 << 16, 1 << 20, 3 << 20] {
+        let mut sampler = ReuseSampler::new(bytes);
+        let (mut most, mut keys) = (0, 0);
+        for key in 0..2_000_000 {
+            sampler.touch(key);
+            most = most.max(sampler.bytes());
+            keys = keys.max(sampler.keys());
+        }
+        assert!(most <= bytes, "{most} bytes of {bytes}");
+        assert!(most >= bytes / 6 * 5, "{most} bytes of {bytes}");
+        assert!(keys >= bytes / 21, "{keys} keys in {bytes}");
+        let expected = 2_000_000.0 * sampler.rate();
+        let off = (sampler.keys() as f64 - expected).abs();
+        assert!(
+            off < 5.0 * expected.sqrt(),
+            "{} keys at rate {}",
+            sampler.keys(),
+            sampler.rate()
+        );
+    }
+}
+
+/// How far the sampled curve is from the exact one for caches that hold a hundred sampled keys or more, on average
+/// and at most; and for how many of all caches it is further than the error that it tells.
+fn compare(keys: &[u64], sampler: &mut ReuseSampler) -> (f64, f64, usize) {
+    let whole = exact(keys);
+    let sample = histogram(keys, sampler, ReuseHistogram::SKETCH_BITS);
+    assert!(!sampler.is_exact());
+    let (mut total, mut most, mut beyond, mut count) = (0.0, 0.0f64, 0, 0.0);
+    for size in sizes() {
+        let told = sample.miss_ratio(size);
+        let off = (told.ratio - whole.miss_ratio(size).ratio).abs();
+        beyond += usize::from(off > told.error + 1e-9);
+        if size as f64 * sampler.rate() >= 100.0 {
+            total += off;
+            most = most.max(off);
+            count += 1.0;
+        }
+    }
+    (total / count, most, beyond)
+}
+
+#[test]
+fn a_sample_tells_the_curve_of_the_whole() {
+    let mixed: Vec<u64> = (0..1_200_000)
+        .map(|i| match i % 3 {
+            0 => i / 3 % 100_000,
+            1 => 1_000_000 + scatter(i) % 300_000,
+            _ => 2_000_000 + scatter(i) % 2_000,
+        })
+        .collect();
+    for (name, keys) in [("skewed", skewed(1_200_000, 1e6)), ("mixed", mixed)] {
+        let (mean, most, beyond) = compare(&keys, &mut ReuseSampler::new(1 << 17));
+        assert!(
+            mean < 0.01 && most < 0.03,
+            "{name}: {mean} on average, {most} at most"
+        );
+        assert!(
+            beyond <= 4,
+            "{name}: {beyond} of 40 sizes are off by more than the error"
+        );
+        let (mean, most, beyond) = compare(&keys, &mut ReuseSampler::with_rate(1 << 22, 0.02));
+        assert!(
+            beyond <= 4,
+            "{name}: {beyond} of 40 sizes are off by more than the error"
+        );
+        assert!(
+            mean < 0.01 && most < 0.03,
+            "{name}: {mean} on average, {most} at most"
+        );
+    }
+}
+
+#[test]
+fn the_error_shrinks_with_memory_and_is_none_when_exact() {
+    let keys = skewed(400_000, 1e5);
+    let error = |bytes| {
+        let histogram = histogram(
+            &keys,
+            &mut ReuseSampler::new(bytes),
+            ReuseHistogram::SKETCH_BITS,
+        );
+        histogram.miss_ratio(1 << 10).error
+    };
+    let (small, large) = (error(1 << 16), error(1 << 19));
+    assert!(small > large && large > 0.0, "{small} then {large}");
+    assert_eq!(error(1 << 24), 0.0);
+}
+
+#[test]
+fn a_sample_of_nothing_does_not_hang() {
+    let mut sampler = ReuseSampler::with_rate(0, f64::NAN);
+    let touched = (0..1_000).filter(|&key| sampler.touch(key) != Touch::Passed);
+    assert!(touched.count() == 1_000, "what is no rate is taken for all");
+    let mut sampler = ReuseSampler::with_rate(0, -1.0);
+    assert!((0..1_000).all(|key| sampler.touch(key) == Touch::Passed));
+}
+
+proptest! {
+    #[test]
+    fn the_exact_curve_is_that_of_real_caches(keys in prop::collection::vec(0u64..50, 1..400), size in 1usize..60) {
+        let ratio = misses_of_a_cache(&keys, size) as f64 / keys.len() as f64;
+        let told = exact(&keys).miss_ratio(size as u64);
+        prop_assert!((told.ratio - ratio).abs() < 1e-12, "{told:?} for {ratio}");
+        prop_assert_eq!(told.error, 0.0);
+    }
+
+    #[test]
+    fn merged_is_a_cache_each(a in prop::collection::vec(0u64..50, 1..200), b in prop::collection::vec(0u64..50, 1..200), size in 1usize..60) {
+        let mut both = exact(&a);
+        both.merge(&exact(&b));
+        let misses = misses_of_a_cache(&a, size) + misses_of_a_cache(&b, size);
+        let ratio = misses as f64 / (a.len() + b.len()) as f64;
+        prop_assert!((both.miss_ratio(size as u64).ratio - ratio).abs() < 1e-12);
+    }
+
+    #[test]
+    fn bytes_give_it_back(keys in prop::collection::vec(0u64..20_000, 0..3_000), fine in any::<bool>()) {
+        let bits = if fine { ReuseHistogram::EXACT_BITS } else { ReuseHistogram::SKETCH_BITS };
+        let before = histogram(&keys, &mut ReuseSampler::with_rate(1 << 16, 0.5), bits);
+        let mut bytes = Vec::new();
+        before.encode(&mut bytes);
+        let mut rest = Bytes::new(&bytes);
+        let after = ReuseHistogram::decode(&mut rest).unwrap();
+        rest.end().unwrap();
+        // Bins of any width end at powers of two.
+        for size in (0..20).map(|power| 1 << power) {
+            let (told, expected) = (after.miss_ratio(size).ratio, before.miss_ratio(size).ratio);
+            prop_assert!((told - expected).abs() < 1e-9, "{told} for {expected} at {size}");
+        }
+        if !fine {
+            prop_assert_eq!(after, before);
+        }
+    }
+
+    #[test]
+    fn wrong_bytes_are_an_error_or_a_histogram(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Some(version) = bytes.first_mut() {
+            *version = 1;
+        }
+        if let Ok(histogram) = ReuseHistogram::decode(&mut Bytes::new(&bytes)) {
+            prop_assert!(histogram.bytes() <= ReuseHistogram::SKETCH_BYTES_MAX + (1 << 12));
+            let ratio = histogram.miss_ratio(1_000).ratio;
+            prop_assert!((0.0..=1.0).contains(&ratio));
+        }
+    }
+}
