@@ -16,6 +16,7 @@
 //!
 //! | summary | keeps | answers | error |
 //! | --- | --- | --- | --- |
+//! | [`Frequent`] | counts of the most frequent values, in so many places | which prevail | the total over the places; none with few distinct values |
 //! | [`ReuseSampler`] | the keys by last touch, a sample of them when memory is short | the stack distance of each reference | none until it samples |
 //! | [`ReuseHistogram`] | stack distances | the miss ratio of an LRU cache of any size | told with each ratio |
 //!
@@ -23,6 +24,7 @@
 
 pub mod codec;
 mod exact;
+mod frequent;
 mod hash;
 mod limits;
 mod log_bins;
@@ -33,6 +35,7 @@ mod reuse;
 
 pub use codec::{Bytes, Malformed};
 pub use exact::ExactSum;
+pub use frequent::{Count, Frequent};
 pub use limits::{Limits, PowerOfTwo};
 pub use log_bins::LogBins;
 pub use log_linear::{Bucket, Bucketed, LogLinear, SUB_BUCKET_BITS};

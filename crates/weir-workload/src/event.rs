@@ -60,6 +60,13 @@ pub struct Response {
     pub failed: bool,
 }
 
+impl Response {
+    /// How long it took: from insertion where that is known, else from issue.
+    pub fn total_ns(&self) -> Option<Nanos> {
+        self.latency_ns.or(self.service_ns)
+    }
+}
+
 impl Event {
     /// When it happened.
     pub fn ts(&self) -> Nanos {

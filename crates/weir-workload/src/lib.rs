@@ -6,16 +6,27 @@
 //! file, looks at a clock or prints: the kernel's histograms, a recording and a live stream give the same
 //! [`Histograms`], bin for bin.
 
+pub mod analysis;
+mod characteriser;
 mod counter;
 mod distribution;
 mod event;
+mod evidence;
 mod histograms;
+mod interference;
 mod metric;
+mod profile;
 mod track;
+mod verdict;
 
+pub use characteriser::{Characteriser, SUBJECTS_MAX};
 pub use counter::Counter;
 pub use distribution::Distribution;
 pub use event::{Event, Request, Response, Subject};
+pub use evidence::{Confidence, Evidence, REQUESTS_LOW, REQUESTS_MIN};
 pub use histograms::Histograms;
+pub use interference::Interference;
 pub use metric::{Class, Measure, Metric};
+pub use profile::{Advice, Missing, Profile, Report, SubjectName, Topic};
 pub use track::{End, IN_FLIGHT_MAX, Issue, Step, Track};
+pub use verdict::{Part, Pattern, Verdict};

@@ -1,0 +1,14 @@
+//! The analyses, one a file: each takes the steps of one subject in, in order of time, in bounded
+//! memory, and gives plain data.
+
+pub mod access;
+pub mod arrivals;
+pub mod bursts;
+pub mod load;
+pub mod mix;
+pub mod order;
+pub mod parallelism;
+pub mod regions;
+pub mod runs;
+pub mod sizes;
+pub mod timeline;

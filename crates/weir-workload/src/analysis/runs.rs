@@ -1,0 +1,259 @@
+//! [`Runs`]: finds the sequential streams among interleaved requests, in a table of fixed size.
+//!
+//! A **run** is a chain of requests of one operation: each begins where the one before ended
+//! (forward), ends where it began (backward), or lies a constant distance from it (strided). Runs are
+//! followed by their positions, so it does not matter how many are interleaved, how long their requests are
+//! or what else comes between. A run counts from [`RUN_MIN`] requests on, so that requests at random places
+//! make none by chance.
+
+use weir_model::Op;
+
+/// Requests that make a run.
+pub const RUN_MIN: u64 = 4;
+
+/// Runs and possible beginnings of runs that are remembered.
+const PLACES: usize = 128;
+
+/// Possible beginnings are given up for new ones only when there are this many, so that a run
+/// with rare requests is not lost to noise.
+const BEGINNINGS_MIN: usize = 64;
+
+/// A stride is at most this long: 4 MiB.
+const STRIDE_SECTORS_MAX: u64 = 8_192;
+
+/// Depths of interleaving that are told apart.
+pub const DEPTHS: usize = 32;
+
+/// How a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// Each request begins where the one before ended.
+    Forward,
+    /// Each request lies before the previous one, at its beginning or at a constant distance.
+    Backward,
+    /// Each request lies a constant distance after the previous one, with a gap.
+    Strided,
+}
+
+/// What a request is to the runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The requests that, with this one, are known to continue a run: 0 for a request that is at a place of
+    /// its own, more than 1 when it makes a run of what came before.
+    pub continued: Option<Continued>,
+    /// It begins where the last request of a chain began.
+    pub repeated: bool,
+}
+
+/// Requests that continue a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Continued {
+    /// How.
+    pub course: Course,
+    /// How many requests more are known to continue a run than before.
+    pub requests: u64,
+    /// Their length.
+    pub sectors: u64,
+    /// This request made it a run.
+    pub new_run: bool,
+    /// Two runs turned out to be one.
+    pub joined_run: bool,
+    /// Other runs, of any operation, that had a request since this one's last.
+    pub depth: usize,
+    /// The same of this operation.
+    pub depth_of_op: usize,
+    /// Distance between the first sectors, where it is constant.
+    pub stride_sectors: Option<i64>,
+}
+
+/// The runs.
+#[derive(Clone, Debug, Default)]
+pub struct Runs {
+    runs: Vec<Run>,
+    requests: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    op: Op,
+    /// First sector of its first request.
+    origin: i64,
+    /// First sector of its last request.
+    first: i64,
+    /// First sector behind its last request.
+    end: i64,
+    /// How it goes on; `None` for a single request.
+    course: Option<Course>,
+    /// Distance of its last request from the one before, if it is to be tried.
+    stride: Option<i64>,
+    requests: u64,
+    /// Length of all requests but the first.
+    sectors: u64,
+    /// Number of its last request.
+    seen: u64,
+}
+
+impl Run {
+    fn is_run(&self) -> bool {
+        self.requests >= RUN_MIN
+    }
+
+    /// Requests and sectors that are known to continue it.
+    fn known(&self) -> (u64, u64) {
+        match self.is_run() {
+            true => (self.requests - 1, self.sectors),
+            false => (0, 0),
+        }
+    }
+
+    /// How a request would go on with it.
+    fn course_of(&self, first: i64, sectors: i64) -> Option<Course> {
+        let step = first - self.first;
+        let fits = |course| self.course.is_none_or(|c| c == course);
+        match () {
+            () if first == self.end && fits(Course::Forward) => Some(Course::Forward),
+            () if first + sectors == self.first && fits(Course::Backward) => Some(Course::Backward),
+            () if self.stride != Some(step) || step == 0 => None,
+            () if step < 0 && fits(Course::Backward) => Some(Course::Backward),
+            () if step > 0 && fits(Course::Strided) => Some(Course::Strided),
+            () => None,
+        }
+    }
+}
+
+impl Runs {
+    /// Takes a request in.
+    pub fn take(&mut self, op: Op, first: i64, sectors: i64) -> Place {
+        self.requests += 1;
+        if let Some(at) = self.continued_by(op, first, sectors) {
+            let continued = Some(self.go_on(at, first, sectors));
+            let repeated = false;
+            return Place {
+                continued,
+                repeated,
+            };
+        }
+        let same = |run: &&mut Run| run.op == op && run.first == first;
+        if let Some(run) = self.runs.iter_mut().find(same) {
+            run.seen = self.requests;
+            run.end = first.saturating_add(sectors);
+            return Place {
+                continued: None,
+                repeated: true,
+            };
+        }
+        self.begin(op, first, sectors);
+        Place {
+            continued: None,
+            repeated: false,
+        }
+    }
+
+    /// The chain that a request continues; forward before all, then the longest.
+    fn continued_by(&self, op: Op, first: i64, sectors: i64) -> Option<usize> {
+        let fits = self.runs.iter().enumerate().filter(|(_, r)| r.op == op);
+        let fits = fits.filter_map(|(at, r)| Some((at, r, r.course_of(first, sectors)?)));
+        let best = fits.max_by_key(|(_, run, c)| (*c == Course::Forward, run.requests, run.seen));
+        best.map(|(at, ..)| at)
+    }
+
+    fn go_on(&mut self, at: usize, first: i64, sectors: i64) -> Continued {
+        let before = self.runs[at];
+        let course = before
+            .course_of(first, sectors)
+            .expect("it was found by its course");
+        let since = |r: &&Run| r.is_run() && r.seen > before.seen;
+        let others = self.runs.iter().filter(since);
+        let depth_of_op = others.clone().filter(|r| r.op == before.op).count();
+        let depth = others.count();
+        let run = &mut self.runs[at];
+        let step = first - run.first;
+        run.course = Some(course);
+        run.stride = Some(step);
+        run.first = first;
+        run.end = first.saturating_add(sectors);
+        run.requests += 1;
+        run.sectors += sectors.max(0) as u64;
+        run.seen = self.requests;
+        let constant = before.stride == Some(step) && course != Course::Forward;
+        let mut known = before.known();
+        let mut joined_run = false;
+        if let Some(other) = self.joined(at, course) {
+            let more = other.known();
+            known = (known.0 + more.0, known.1 + more.1);
+            joined_run = other.is_run() && before.is_run();
+        }
+        let at = self.runs.iter().position(|r| r.seen == self.requests);
+        let run = &self.runs[at.expect("the run that goes on is kept")];
+        let now = run.known();
+        Continued {
+            course,
+            requests: now.0 - known.0,
+            sectors: now.1 - known.1,
+            new_run: run.is_run() && known.0 == 0,
+            joined_run,
+            depth,
+            depth_of_op,
+            stride_sectors: constant.then_some(step),
+        }
+    }
+
+    /// Requests are not always issued in the order of their sectors: a chain that begins where run
+    /// `at` ends now is its continuation. That chain.
+    fn joined(&mut self, at: usize, course: Course) -> Option<Run> {
+        let run = self.runs[at];
+        let follows = |r: &Run| {
+            let forward = r.course.is_none_or(|c| c == Course::Forward);
+            r.op == run.op && r.origin == run.end && r.seen != run.seen && forward
+        };
+        if course != Course::Forward {
+            return None;
+        }
+        let next = self.runs.iter().position(follows)?;
+        let other = self.runs[next];
+        let run = &mut self.runs[at];
+        run.end = other.end;
+        run.first = other.first;
+        run.requests += other.requests;
+        // The first request of the other continues this run as well.
+        let first = match other.course {
+            None => other.end - other.origin,
+            Some(_) => 0,
+        };
+        run.sectors += other.sectors + first.max(0) as u64;
+        self.runs.swap_remove(next);
+        Some(other)
+    }
+
+    /// Remembers a request as the possible beginning of a run.
+    fn begin(&mut self, op: Op, first: i64, sectors: i64) {
+        let single = |r: &&Run| r.op == op && !r.is_run();
+        let distance = |r: &&Run| first.abs_diff(r.first);
+        let nearest = self.runs.iter().filter(single).min_by_key(distance);
+        let nearest = nearest.filter(|r| distance(r) <= STRIDE_SECTORS_MAX);
+        let stride = nearest.map(|r| first - r.first);
+        if self.runs.len() == PLACES {
+            self.evict();
+        }
+        self.runs.push(Run {
+            op,
+            origin: first,
+            first,
+            end: first.saturating_add(sectors),
+            course: None,
+            stride,
+            requests: 1,
+            sectors: 0,
+            seen: self.requests,
+        });
+    }
+
+    fn evict(&mut self) {
+        let beginnings = self.runs.iter().filter(|r| !r.is_run()).count();
+        let spare_runs = beginnings >= BEGINNINGS_MIN;
+        let oldest = (0..self.runs.len())
+            .filter(|at| !(spare_runs && self.runs[*at].is_run()))
+            .min_by_key(|at| self.runs[*at].seen);
+        self.runs.swap_remove(oldest.expect("the table is full"));
+    }
+}

@@ -1,0 +1,177 @@
+//! [`Timeline`]: what happened when, in intervals that grow so that their number stays bounded.
+//!
+//! Intervals begin at 1 ms and double as often as the span needs. They begin at multiples of their length since
+//! the epoch, so that those of two subjects can be laid side by side.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weir_model::{Nanos, Op, SECTOR_BYTES};
+
+use crate::track::Step;
+
+/// Most intervals from the first to the last.
+pub const INTERVALS_MAX: i64 = 1_024;
+
+/// The shortest interval.
+const INTERVAL_NS_MIN: Nanos = 1_000_000;
+
+/// What happened when.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Timeline {
+    /// The length of an interval.
+    pub interval_ns: Nanos,
+    /// The intervals in which something happened, in order.
+    pub intervals: Vec<Interval>,
+}
+
+/// What happened in an interval. Requests are counted where they were issued, times where they finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Interval {
+    /// When it begins.
+    pub ts_ns: Nanos,
+    /// Reads issued.
+    pub reads: u64,
+    /// Writes issued.
+    pub writes: u64,
+    /// Requests of other kinds issued.
+    pub others: u64,
+    /// Bytes to be read.
+    pub read_bytes: u64,
+    /// Bytes to be written.
+    pub written_bytes: u64,
+    /// Sum over the requests issued of those in flight then.
+    pub in_flight_sum: u64,
+    /// Requests finished whose latency is known.
+    pub timed: u64,
+    /// Sum of their latencies.
+    pub latency_sum_ns: i64,
+    /// The greatest.
+    pub latency_max_ns: Nanos,
+}
+
+/// Takes steps in.
+#[derive(Clone, Debug)]
+pub struct TimeTally {
+    interval_ns: Nanos,
+    /// By number since the epoch.
+    intervals: BTreeMap<i64, Interval>,
+}
+
+impl Default for TimeTally {
+    fn default() -> TimeTally {
+        TimeTally {
+            interval_ns: INTERVAL_NS_MIN,
+            intervals: BTreeMap::new(),
+        }
+    }
+}
+
+impl TimeTally {
+    /// Takes a step in.
+    pub fn take(&mut self, step: &Step) {
+        match step {
+            Step::Issued(issue) => {
+                let request = &issue.request;
+                let bytes = request.sectors.saturating_mul(SECTOR_BYTES).max(0) as u64;
+                let interval = self.at(request.ts);
+                interval.in_flight_sum += issue.in_flight.max(0) as u64;
+                match request.op {
+                    Op::Read => {
+                        interval.reads += 1;
+                        interval.read_bytes += bytes;
+                    }
+                    Op::Write => {
+                        interval.writes += 1;
+                        interval.written_bytes += bytes;
+                    }
+                    _ => interval.others += 1,
+                }
+            }
+            Step::Finished(end) => {
+                let Some(latency) = end.response.total_ns() else {
+                    return;
+                };
+                let interval = self.at(end.response.ts);
+                interval.timed += 1;
+                interval.latency_sum_ns = interval.latency_sum_ns.saturating_add(latency);
+                interval.latency_max_ns = interval.latency_max_ns.max(latency);
+            }
+        }
+    }
+
+    /// The interval of `ts`, made if there is none; all are lengthened first where they would be too many.
+    fn at(&mut self, ts: Nanos) -> &mut Interval {
+        loop {
+            let number = ts.div_euclid(self.interval_ns);
+            let first = self.intervals.first_key_value().map_or(number, |(n, _)| *n);
+            let last = self.intervals.last_key_value().map_or(number, |(n, _)| *n);
+            if last.max(number) - first.min(number) < INTERVALS_MAX {
+                return self.intervals.entry(number).or_default();
+            }
+            let doubled = self.result().lengthened(2);
+            self.interval_ns = doubled.interval_ns;
+            let numbered = doubled.intervals.into_iter();
+            self.intervals = numbered
+                .map(|i| (i.ts_ns.div_euclid(doubled.interval_ns), i))
+                .collect();
+        }
+    }
+
+    /// What was seen.
+    pub fn result(&self) -> Timeline {
+        let intervals = self.intervals.iter();
+        Timeline {
+            interval_ns: self.interval_ns,
+            intervals: intervals
+                .map(|(number, interval)| Interval {
+                    ts_ns: number * self.interval_ns,
+                    ..*interval
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Timeline {
+    /// The same in intervals `times` as long.
+    pub fn lengthened(&self, times: i64) -> Timeline {
+        let interval_ns = self.interval_ns.saturating_mul(times);
+        let mut intervals: Vec<Interval> = Vec::new();
+        for part in &self.intervals {
+            let ts_ns = part.ts_ns.div_euclid(interval_ns) * interval_ns;
+            match intervals.last_mut() {
+                Some(last) if last.ts_ns == ts_ns => last.merge(part),
+                _ => intervals.push(Interval { ts_ns, ..*part }),
+            }
+        }
+        Timeline {
+            interval_ns,
+            intervals,
+        }
+    }
+}
+
+impl Interval {
+    /// Requests issued.
+    pub fn requests(&self) -> u64 {
+        self.reads + self.writes + self.others
+    }
+
+    /// Mean latency of those that finished.
+    pub fn latency_mean_ns(&self) -> Option<f64> {
+        (self.timed > 0).then(|| self.latency_sum_ns as f64 / self.timed as f64)
+    }
+
+    fn merge(&mut self, other: &Interval) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.others += other.others;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.in_flight_sum += other.in_flight_sum;
+        self.timed += other.timed;
+        self.latency_sum_ns = self.latency_sum_ns.saturating_add(other.latency_sum_ns);
+        self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
+    }
+}

@@ -1,0 +1,103 @@
+//! Loads made to measure: requests at chosen places and times, each with its end.
+
+use weir_model::{Nanos, Op, Symbol};
+use weir_workload::{Characteriser, Event, Profile, Report, Request, Response, Subject};
+
+/// A request to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Io {
+    pub ts: Nanos,
+    pub op: Op,
+    pub sector: i64,
+    pub sectors: i64,
+    pub latency: Nanos,
+}
+
+/// Numbers that look random and are always the same (xorshift64*, Vigna 2016).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn below(&mut self, limit: i64) -> i64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as i64 % limit
+    }
+
+    /// From 0 to 1, never 0.
+    pub fn unit(&mut self) -> f64 {
+        (self.below(1 << 30) + 1) as f64 / (1u64 << 30) as f64
+    }
+}
+
+/// The disk called `name` of VM `vm` on `device`.
+pub fn disk(vm: &str, name: &str, device: &str) -> Subject {
+    Subject {
+        vm: Some(Symbol::new(vm)),
+        vdisk: Some(Symbol::new(name)),
+        pdisk: Some(Symbol::new(device)),
+        ..Subject::default()
+    }
+}
+
+/// Reads of 4 KiB at these sectors, 1 ms apart and 0.2 ms long.
+pub fn reads(sectors: impl IntoIterator<Item = i64>) -> Vec<Io> {
+    let read = |(i, sector): (usize, i64)| Io {
+        ts: i as Nanos * 1_000_000,
+        op: Op::Read,
+        sector,
+        sectors: 8,
+        latency: 200_000,
+    };
+    sectors.into_iter().enumerate().map(read).collect()
+}
+
+/// The events of these requests in order of time.
+pub fn events(ios: &[Io]) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    for (id, io) in ios.iter().enumerate() {
+        let id = id as i64;
+        events.push(Event::Issued(Request {
+            ts: io.ts,
+            id,
+            op: io.op,
+            sector: Some(io.sector),
+            sectors: io.sectors,
+        }));
+        events.push(Event::Finished(Response {
+            ts: io.ts + io.latency,
+            id,
+            op: io.op,
+            wait_ns: Some(0),
+            service_ns: Some(io.latency),
+            latency_ns: Some(io.latency),
+            failed: false,
+        }));
+    }
+    events.sort_by_key(Event::ts);
+    events
+}
+
+/// What is said of several disks.
+pub fn report(loads: &[(Subject, Vec<Io>)]) -> Report {
+    let mut all: Vec<(Subject, Event)> = Vec::new();
+    for (subject, ios) in loads {
+        all.extend(events(ios).into_iter().map(|event| (*subject, event)));
+    }
+    all.sort_by_key(|(_, event)| event.ts());
+    let mut characteriser = Characteriser::default();
+    for (subject, event) in &all {
+        characteriser.take(subject, event);
+    }
+    characteriser.report()
+}
+
+/// What is said of one disk.
+pub fn profile(ios: &[Io]) -> Profile {
+    let mut report = report(&[(disk("vm", "/dev/vda", "/dev/sda"), ios.to_vec())]);
+    report.profiles.remove(0)
+}
