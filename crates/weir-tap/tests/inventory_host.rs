@@ -13,7 +13,7 @@ use weir_tap::inventory::{Declared, Look, Snapshot, Watch, WatchOptions};
 use weir_tap::qmp::{Address, Monitor};
 
 /// How long a change may take to be seen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn skip(test: &str, why: &str) {
     // The harness captures what `eprintln!` writes; a skip must be heard.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weir_tap::inventory::{Look, Snapshot, Watch, WatchOptions};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A tree that looks like a host's.
 struct Tree(PathBuf);

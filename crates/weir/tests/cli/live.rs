@@ -160,7 +160,7 @@ fn capabilities_are_given_up_once_the_probes_are_attached() {
         let mut child = weir(&args).stdout(Stdio::piped()).spawn().unwrap();
         let status = format!("/proc/{}/status", child.id());
         // The work has begun when there is a thread for the sinks and one for the tap.
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let field = |name: &str| {
             let text = std::fs::read_to_string(&status).unwrap();
             let line = text

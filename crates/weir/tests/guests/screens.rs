@@ -23,7 +23,7 @@ const DISKS: [(&str, &str, &str); 2] = [
 type Totals = [(i64, i64); 2];
 
 /// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The most requests of a load that may end unseen, as some do on kernels of protected machines.
 const MISSED_MAX: i64 = 16;

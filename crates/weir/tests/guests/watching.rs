@@ -69,7 +69,7 @@ pub struct Watching {
 }
 
 /// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Watching {
     /// Asks weir for each request of these devices; it is at work on return, and what was seen so
