@@ -7,6 +7,8 @@ mod command;
 mod disk_totals;
 mod exporter;
 mod failure;
+#[allow(dead_code)]
+mod hist;
 mod iostat;
 mod output;
 mod plans;

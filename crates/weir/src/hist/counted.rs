@@ -1,0 +1,186 @@
+//! [`Counted`]: the histograms of everything that was watched, over a span of time.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use weir_model::{Nanos, Symbol};
+use weir_workload::{Histograms, Subject};
+
+use super::choice::Choice;
+
+/// How many previous requests the closest seek distance is taken from, as in vscsiStats.
+pub const CLOSEST_OF: usize = 16;
+
+/// What has histograms of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Each virtual disk; what belongs to none, by the host's device
+    #[default]
+    Disk,
+    /// Each of the host's devices
+    Device,
+    /// Each process that submits I/O
+    Process,
+    /// Each cgroup
+    Cgroup,
+}
+
+/// Histograms by subject, and what is known of how complete they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counted {
+    /// Requests were counted from here on.
+    pub since: Nanos,
+    /// And up to here.
+    pub at: Nanos,
+    /// How many previous requests the closest seek distance is taken from.
+    pub closest_of: usize,
+    /// What has histograms.
+    pub subjects: Vec<(Subject, Histograms)>,
+    /// What could not be counted, by cause.
+    pub lost: Vec<(String, u64)>,
+}
+
+impl By {
+    /// Its name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            By::Disk => "disk",
+            By::Device => "device",
+            By::Process => "process",
+            By::Cgroup => "cgroup",
+        }
+    }
+
+    /// What of a subject this way of counting keeps apart.
+    pub fn of(self, subject: Subject) -> Subject {
+        let none = Subject::default();
+        match self {
+            By::Disk => Subject {
+                pid: None,
+                cgroup: None,
+                // A virtual disk is one, wherever its pieces lie on the host.
+                pdisk: subject.pdisk.filter(|_| subject.vdisk.is_none()),
+                ..subject
+            },
+            By::Device => Subject {
+                pdisk: subject.pdisk,
+                ..none
+            },
+            By::Process => Subject {
+                vm: subject.vm,
+                pid: subject.pid,
+                ..none
+            },
+            By::Cgroup => Subject {
+                vm: subject.vm,
+                cgroup: subject.cgroup,
+                ..none
+            },
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Counted {
+    /// What came since `earlier`, an earlier state of the same. Subjects to which nothing came are left
+    /// out.
+    pub fn since(&self, earlier: &Counted) -> Counted {
+        let before: HashMap<&Subject, &Histograms> =
+            earlier.subjects.iter().map(|(s, h)| (s, h)).collect();
+        let rest = |(subject, now): &(Subject, Histograms)| {
+            let rest = match before.get(subject) {
+                Some(before) => now.since(before),
+                None => now.clone(),
+            };
+            (!is_empty(&rest)).then_some((*subject, rest))
+        };
+        let lost_before = |cause: &str| {
+            let known = earlier.lost.iter().find(|(known, _)| known == cause);
+            known.map_or(0, |(_, n)| *n)
+        };
+        let lost = self.lost.iter();
+        let lost = lost.map(|(cause, n)| (cause.clone(), n.saturating_sub(lost_before(cause))));
+        Counted {
+            since: earlier.at,
+            at: self.at,
+            closest_of: self.closest_of,
+            subjects: self.subjects.iter().filter_map(rest).collect(),
+            lost: lost.filter(|(_, n)| *n > 0).collect(),
+        }
+    }
+
+    /// Leaves out what is not chosen.
+    pub fn keep(&mut self, choice: &Choice) {
+        self.subjects.retain(|(subject, _)| choice.has(subject));
+    }
+
+    /// Takes in what `other` counted: the same subjects become one, the span holds both.
+    pub fn merge(&mut self, other: Counted) {
+        self.since = self.since.min(other.since);
+        self.at = self.at.max(other.at);
+        for (subject, histograms) in other.subjects {
+            match self.subjects.iter_mut().find(|(s, _)| *s == subject) {
+                Some((_, known)) => known.merge(&histograms),
+                None => self.subjects.push((subject, histograms)),
+            }
+        }
+        for (cause, n) in other.lost {
+            match self.lost.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, known)) => *known += n,
+                None => self.lost.push((cause, n)),
+            }
+        }
+    }
+
+    /// The histograms of all subjects together.
+    pub fn together(&self) -> Histograms {
+        let mut all = Histograms::default();
+        for (_, histograms) in &self.subjects {
+            all.merge(histograms);
+        }
+        all
+    }
+
+    /// Puts the subjects into the order in which they are shown: VMs by name, then their disks, then what
+    /// belongs to no VM.
+    pub fn sort(&mut self) {
+        let text = |symbol: Option<Symbol>| symbol.map_or("", Symbol::as_str);
+        self.subjects.sort_by_key(|(s, _)| {
+            (
+                s.vm.is_none(),
+                text(s.vm),
+                s.vdisk.is_none(),
+                text(s.vdisk),
+                text(s.pdisk),
+                s.pid,
+                text(s.cgroup),
+            )
+        });
+    }
+}
+
+/// True where nothing at all was counted.
+pub fn is_empty(histograms: &Histograms) -> bool {
+    use weir_workload::{Class, Metric};
+    Metric::ALL
+        .iter()
+        .all(|metric| histograms.of(*metric, Class::All).count == 0)
+}
+
+/// A subject's name for readers: `web:/dev/vda`, `/dev/sda`, `web (pid 4711)`.
+pub fn name(subject: &Subject) -> String {
+    let disk = subject.vdisk.or(subject.pdisk).or(subject.cgroup);
+    let disk = disk.map(|d| d.as_str().to_owned());
+    let what = disk.or_else(|| subject.pid.map(|pid| format!("pid {pid}")));
+    match (subject.vm, what) {
+        (Some(vm), Some(what)) => format!("{vm}:{what}"),
+        (Some(vm), None) => vm.as_str().to_owned(),
+        (None, Some(what)) => what,
+        (None, None) => "not known".to_owned(),
+    }
+}

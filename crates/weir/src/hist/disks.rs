@@ -1,0 +1,112 @@
+//! [`Listed`]: the VMs' disks and the host's, with the numbers under which `weir hist` knows them.
+//!
+//! vscsiStats names a VM by its world group and a disk by its handle. Here a VM's number is that of its
+//! process, a disk's its place in the list; what belongs to no VM has VM number 0.
+
+use weir_model::{Nanos, Symbol};
+use weir_tap::inventory::Snapshot;
+use weir_workload::Subject;
+
+/// A line of `weir hist -l`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its number, from 1 on.
+    pub handle: u64,
+    /// Its VM's number.
+    pub world_group: u64,
+    /// Its VM.
+    pub vm: Option<Symbol>,
+    /// The disk as the VM sees it.
+    pub vdisk: Option<Symbol>,
+    /// The host's device below it, or the device itself.
+    pub pdisk: Option<Symbol>,
+    /// The file or device that holds a virtual disk's data.
+    pub image: Option<Symbol>,
+    /// Size.
+    pub bytes: Option<i64>,
+}
+
+/// Since when and until when something is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// When it was started, or reset.
+    pub since: Nanos,
+    /// When it stops by itself; `None` for never.
+    pub until: Option<Nanos>,
+}
+
+impl Listed {
+    /// The disk as its owner calls it.
+    pub fn disk(&self) -> Symbol {
+        let name = self.vdisk.or(self.pdisk);
+        name.expect("a disk is seen by its VM or by the host")
+    }
+
+    /// For readers: `web:/dev/vda`.
+    pub fn name(&self) -> String {
+        super::counted::name(&self.subject())
+    }
+
+    /// As histograms name it.
+    pub fn subject(&self) -> Subject {
+        Subject {
+            vm: self.vm,
+            vdisk: self.vdisk,
+            pdisk: self.pdisk,
+            ..Subject::default()
+        }
+    }
+
+    /// True when it belongs to the VM of that name.
+    pub fn is_of(&self, vm: &str) -> bool {
+        self.vm.is_some_and(|own| own.as_str() == vm)
+    }
+}
+
+/// The disks of a host: VMs by name with their disks, then the host's own devices, as far as they have
+/// a size.
+pub fn list(host: &Snapshot) -> Vec<Listed> {
+    let mut all: Vec<Listed> = Vec::new();
+    for laid in &host.disks {
+        let disk = &laid.disk;
+        let pid = host.vms[laid.vm as usize].pid.unwrap_or(0);
+        all.push(Listed {
+            handle: 0,
+            world_group: u64::try_from(pid).unwrap_or(0),
+            vm: Some(disk.vm),
+            vdisk: Some(disk.vdisk),
+            pdisk: disk.pdisk,
+            image: disk.image,
+            bytes: disk.bytes,
+        });
+    }
+    // A device on several others has a row for each; it is one.
+    for device in host
+        .devices
+        .iter()
+        .filter(|d| d.device == d.disk && d.bytes > 0)
+    {
+        if !all
+            .iter()
+            .any(|l| l.vm.is_none() && l.pdisk == Some(device.device))
+        {
+            all.push(Listed {
+                handle: 0,
+                world_group: 0,
+                vm: None,
+                vdisk: None,
+                pdisk: Some(device.device),
+                image: device.file,
+                bytes: Some(device.bytes),
+            });
+        }
+    }
+    all.sort_by_key(|l| {
+        let vm = l.vm.map(Symbol::as_str);
+        (vm.is_none(), vm, l.disk().as_str())
+    });
+    for (place, disk) in all.iter_mut().enumerate() {
+        disk.handle = place as u64 + 1;
+    }
+    all
+}

@@ -1,0 +1,333 @@
+//! Histograms as JSON, a line for each subject: what `--json` prints, what a collector answers, and
+//! what `--from` reads again.
+//!
+//! Values are in the metric's own unit (bytes, sectors, ns, requests). `bins` are vscsiStats', as
+//! `[limit, count]`, the last with limit null; `log` are the bins of equal relative width that hold
+//! something, as `[least, greatest, count]` by magnitude. From a line the distribution comes back as it
+//! was.
+
+use serde_json::{Map, Value, json};
+use weir_model::Symbol;
+use weir_sketch::LogBins;
+use weir_workload::{Class, Distribution, Histograms, Measure, Metric, Subject};
+
+use super::counted::Counted;
+
+/// The form's version, under the key by which a line is known.
+const VERSION: u64 = 1;
+
+/// Longest line that is read.
+pub const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// The quantiles that are told.
+pub const QUANTILES: [(&str, f64); 4] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
+
+/// The lines of everything that was counted, of `metrics` only; the last one tells the span, and what
+/// was lost.
+pub fn lines(counted: &Counted, metrics: &[Metric]) -> Vec<String> {
+    let text = |symbol: Option<Symbol>| json!(symbol.map(Symbol::as_str));
+    let line = |(subject, histograms): &(Subject, Histograms)| {
+        let Subject {
+            vm,
+            vdisk,
+            pdisk,
+            pid,
+            cgroup,
+        } = *subject;
+        let rest = [
+            ("vm", text(vm)),
+            ("vdisk", text(vdisk)),
+            ("pdisk", text(pdisk)),
+            ("pid", json!(pid)),
+            ("cgroup", text(cgroup)),
+            ("histograms", of_histograms(histograms, metrics)),
+        ];
+        self::line(counted, &rest)
+    };
+    let mut lines: Vec<String> = counted.subjects.iter().map(line).collect();
+    let lost = counted.lost.iter();
+    let lost = lost.map(|(cause, n)| (cause.clone(), json!(n)));
+    let rest = [
+        ("subjects", json!(counted.subjects.len())),
+        ("lost", Value::Object(lost.collect())),
+    ];
+    lines.push(self::line(counted, &rest));
+    lines
+}
+
+/// True if `text` begins as lines of histograms do.
+pub fn is_saved(text: &[u8]) -> bool {
+    text.starts_with(br#"{"hist":"#)
+}
+
+/// What lines hold, added up over all spans.
+///
+/// # Errors
+/// In words, naming the line, when one is none of ours.
+pub fn counted(lines: impl Iterator<Item = Result<String, String>>) -> Result<Counted, String> {
+    let mut all: Option<Counted> = None;
+    for (number, line) in lines.enumerate() {
+        let wrong = |what: String| format!("line {}: {what}", number + 1);
+        let line = line.map_err(wrong)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let line: Value = serde_json::from_str(&line).map_err(|e| wrong(e.to_string()))?;
+        let part = part(&line).ok_or_else(|| wrong("is no line of histograms".into()))?;
+        match &mut all {
+            Some(all) => all.merge(part),
+            None => all = Some(part),
+        }
+    }
+    all.ok_or_else(|| "it holds no histograms".into())
+}
+
+/// A line, by which it is known at the beginning.
+fn line(counted: &Counted, rest: &[(&str, Value)]) -> String {
+    let Counted {
+        since,
+        at,
+        closest_of,
+        ..
+    } = counted;
+    let mut line = format!(
+        "{{\"hist\":{VERSION},\"since_ns\":{since},\"until_ns\":{at},\"closest_of\":{closest_of}"
+    );
+    for (key, value) in rest {
+        line += &format!(",\"{key}\":{value}");
+    }
+    line + "}"
+}
+
+/// One line as all that was counted.
+fn part(line: &Value) -> Option<Counted> {
+    if line["hist"].as_u64()? != VERSION {
+        return None;
+    }
+    let mut part = Counted {
+        since: line["since_ns"].as_i64()?,
+        at: line["until_ns"].as_i64()?,
+        closest_of: usize::try_from(line["closest_of"].as_u64()?).ok()?,
+        subjects: Vec::new(),
+        lost: Vec::new(),
+    };
+    if let Some(lost) = line["lost"].as_object() {
+        let lost = lost
+            .iter()
+            .map(|(cause, n)| Some((cause.clone(), n.as_u64()?)));
+        part.lost = lost.collect::<Option<_>>()?;
+        return Some(part);
+    }
+    let text = |key: &str| match &line[key] {
+        Value::Null => Some(None),
+        Value::String(text) => Symbol::try_new(text).ok().map(Some),
+        _ => None,
+    };
+    let subject = Subject {
+        vm: text("vm")?,
+        vdisk: text("vdisk")?,
+        pdisk: text("pdisk")?,
+        pid: line["pid"].as_i64(),
+        cgroup: text("cgroup")?,
+    };
+    part.subjects
+        .push((subject, to_histograms(&line["histograms"])?));
+    Some(part)
+}
+
+fn of_histograms(histograms: &Histograms, metrics: &[Metric]) -> Value {
+    let of = |metric: &Metric| {
+        let classes = Class::ALL.into_iter().filter(|class| {
+            let filled = histograms.of(*metric, *class).count > 0;
+            metric.is_of(*class) && (filled || *class == Class::All)
+        });
+        let distribution = |class| {
+            let of = histograms.of(*metric, class);
+            (class_name(class).to_owned(), of_distribution(of))
+        };
+        let mut of: Map<String, Value> = classes.map(distribution).collect();
+        of.insert("unit".into(), json!(unit_name(metric.measure())));
+        (metric.name().to_owned(), Value::Object(of))
+    };
+    Value::Object(metrics.iter().map(of).collect())
+}
+
+fn of_distribution(of: &Distribution) -> Value {
+    let limits = of.metric.limits().iter().map(|limit| json!(limit));
+    let limits = limits.chain([Value::Null]);
+    let bins: Vec<Value> = limits.zip(&of.bins).map(|(l, n)| json!([l, n])).collect();
+    let log = of.log.bins().map(|(bin, n)| {
+        let (least, greatest) = LogBins::span(bin);
+        json!([least, greatest, n])
+    });
+    let filled = |value: i64| (of.count > 0).then_some(value);
+    let mut told = Map::new();
+    told.insert("count".into(), json!(of.count));
+    told.insert("sum".into(), integer(of.sum));
+    told.insert("min".into(), json!(filled(of.min)));
+    told.insert("max".into(), json!(filled(of.max)));
+    told.insert("mean".into(), json!(of.mean()));
+    for (name, q) in QUANTILES {
+        told.insert(name.into(), json!(of.quantile(q)));
+    }
+    told.insert("bins".into(), Value::Array(bins));
+    told.insert("log".into(), log.collect());
+    Value::Object(told)
+}
+
+fn to_histograms(value: &Value) -> Option<Histograms> {
+    let mut histograms = Histograms::default();
+    for (name, classes) in value.as_object()? {
+        let metric = Metric::ALL.into_iter().find(|m| m.name() == name)?;
+        for class in Class::ALL {
+            let Some(of) = classes.get(class_name(class)) else {
+                continue;
+            };
+            *histograms.of_mut(metric, class) = to_distribution(metric, of)?;
+        }
+    }
+    Some(histograms)
+}
+
+fn to_distribution(metric: Metric, told: &Value) -> Option<Distribution> {
+    let mut of = Distribution::new(metric);
+    of.count = told["count"].as_u64()?;
+    if of.count == 0 {
+        return Some(of);
+    }
+    of.sum = match &told["sum"] {
+        Value::String(text) => text.parse().ok()?,
+        sum => sum.as_i64()?.into(),
+    };
+    of.min = told["min"].as_i64()?;
+    of.max = told["max"].as_i64()?;
+    let bins = told["bins"].as_array()?;
+    let limits = metric.limits().iter().map(|limit| json!(limit));
+    let limits = limits.chain([Value::Null]);
+    if bins.len() != of.bins.len() || bins.iter().zip(limits).any(|(b, l)| b[0] != l) {
+        return None;
+    }
+    for (bin, told) in of.bins.iter_mut().zip(bins) {
+        *bin = told[1].as_u64()?;
+    }
+    for bin in told["log"].as_array()? {
+        of.log.add(bin[0].as_i64()?, bin[2].as_u64()?);
+    }
+    let total = |counts: Vec<u64>| counts.into_iter().try_fold(0u64, u64::checked_add);
+    let totals = [
+        total(of.bins.clone()),
+        total(of.log.bins().map(|(_, n)| n).collect()),
+    ];
+    (totals == [Some(of.count); 2]).then_some(of)
+}
+
+/// A number where JSON's readers keep it, else its digits.
+fn integer(value: i128) -> Value {
+    match i64::try_from(value) {
+        Ok(value) => json!(value),
+        Err(_) => json!(value.to_string()),
+    }
+}
+
+/// `all`, or the operation's letter.
+pub fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::All => "all",
+        Class::Of(op) => op.as_str(),
+    }
+}
+
+/// The unit of a metric's values.
+pub fn unit_name(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Bytes => "bytes",
+        Measure::Sectors => "sectors",
+        Measure::Nanoseconds => "ns",
+        Measure::Requests => "requests",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::Op;
+
+    use super::*;
+
+    fn some() -> Counted {
+        let mut histograms = Histograms::default();
+        for value in [-700_000, -3, 1, 1, 17, 1 << 40] {
+            histograms.of_mut(Metric::Seek, Class::All).add(value);
+            histograms
+                .of_mut(Metric::Seek, Class::Of(Op::Write))
+                .add(value);
+        }
+        let latency = histograms.of_mut(Metric::Latency, Class::Of(Op::Read));
+        (0..500).for_each(|i| latency.add(i * i * 977));
+        latency.sum += i128::from(u64::MAX);
+        let symbol = |text: &str| Some(Symbol::new(text));
+        let subject = Subject {
+            vm: symbol("w\"e\nb"),
+            vdisk: symbol("/dev/vda"),
+            ..Subject::default()
+        };
+        let process = Subject {
+            pid: Some(4711),
+            ..Subject::default()
+        };
+        Counted {
+            since: 1_700_000_000_000_000_001,
+            at: 1_700_000_001_000_000_003,
+            closest_of: 16,
+            subjects: vec![(subject, histograms), (process, Histograms::default())],
+            lost: vec![("table_full".into(), 3)],
+        }
+    }
+
+    fn read(lines: &[String]) -> Result<Counted, String> {
+        counted(lines.iter().cloned().map(Ok))
+    }
+
+    #[test]
+    fn what_is_written_comes_back() {
+        let lines = lines(&some(), &Metric::ALL);
+        assert!(
+            lines
+                .iter()
+                .all(|l| is_saved(l.as_bytes()) && !l.contains('\n'))
+        );
+        assert_eq!(read(&lines), Ok(some()));
+    }
+
+    #[test]
+    fn spans_of_the_same_add_up() {
+        let once = lines(&some(), &Metric::ALL);
+        let twice = read(&[once.clone(), once].concat()).unwrap();
+        let seeks = twice.subjects[0].1.of(Metric::Seek, Class::All);
+        assert_eq!((seeks.count, seeks.max), (12, 1 << 40));
+        assert_eq!(twice.lost, [("table_full".to_owned(), 6)]);
+        assert_eq!(twice.subjects.len(), 2);
+    }
+
+    #[test]
+    fn what_is_none_of_ours_is_named() {
+        let good = lines(&some(), &Metric::ALL);
+        let mut bad = good.clone();
+        bad[0] = bad[0].replacen("\"count\":6", "\"count\":7", 1);
+        assert!(
+            read(&bad).unwrap_err().starts_with("line 1: "),
+            "the bins say six"
+        );
+        for line in [
+            "{}",
+            "[1]",
+            "{\"hist\":2}",
+            "x",
+            "{\"hist\":1,\"since_ns\":0}",
+        ] {
+            let error = read(&[good[0].clone(), line.into()]).unwrap_err();
+            assert!(error.starts_with("line 2: "), "{error}");
+        }
+        assert!(read(&[]).is_err());
+    }
+}
