@@ -80,6 +80,17 @@ impl Choice {
         vm && disk
     }
 
+    /// True when whatever is meant by it is meant by `other` too.
+    pub fn is_within(&self, other: &Choice) -> bool {
+        let vm = other.vm.is_none() || other.vm == self.vm;
+        let disk = match (&self.disk, &other.disk) {
+            (_, None) => true,
+            (Some(own), Some(others)) => is_named(own, others) || is_named(others, own),
+            (None, Some(_)) => false,
+        };
+        vm && disk
+    }
+
     /// For readers: `VM web, disk vda`.
     pub fn words(&self) -> String {
         match (&self.vm, &self.disk) {

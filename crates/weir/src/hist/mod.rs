@@ -5,6 +5,8 @@
 //! are counted here, or from a file in which it was kept.
 
 pub mod choice;
+pub mod collector;
 pub mod counted;
 pub mod disks;
+pub mod gauge;
 pub mod saved;
