@@ -18,8 +18,6 @@ mod run_loop;
 mod script_sources;
 mod source;
 mod top;
-// `weir characterise` and `weir hist` are fed by it.
-#[allow(dead_code, unused_imports)]
 mod workload;
 
 use std::process::ExitCode;

@@ -64,7 +64,7 @@ pub struct SourceArgs {
     /// How long rows may be on their way, where nobody looks at each of them.
     #[arg(skip)]
     pub rhythm: Option<Duration>,
-    /// Nobody takes the end of a request for known where the source does not know it.
+    /// Whoever asks tells for himself what a source without responses means to him.
     #[arg(skip)]
     pub without_responses: bool,
     /// The host's inventory, once something asks for it.

@@ -109,15 +109,19 @@ impl ArrivalTally {
     }
 }
 
-/// By the variation of the gaps, and by the dispersion on scales that hold some requests each.
+/// By the variation of the gaps, and by the dispersion: too much counts on every scale; too little only on
+/// those that hold some requests each, as on shorter ones a clock looks like chance.
 fn process(cv: f64, bursts: &Bursts) -> Option<Process> {
+    let dispersion = bursts.scales.iter().map(|s| s.index_of_dispersion);
+    let most = dispersion.fold(0.0, f64::max);
     let told = bursts.scales.iter().filter(|s| s.requests_mean >= 2.0);
-    let dispersion: Vec<f64> = told.map(|s| s.index_of_dispersion).collect();
-    let most = dispersion.iter().copied().fold(0.0, f64::max);
-    let least = dispersion.iter().copied().fold(f64::INFINITY, f64::min);
+    let told = told.map(|s| s.index_of_dispersion);
+    let (least, most_told) = told.fold((f64::INFINITY, 0.0), |(least, most), d| {
+        (f64::min(least, d), f64::max(most, d))
+    });
     match () {
         () if cv > 1.3 || most > 2.0 => Some(Process::Bursty),
-        () if cv < 0.5 && most < 0.5 => Some(Process::Regular),
+        () if cv < 0.5 && most_told < 0.5 => Some(Process::Regular),
         () if (0.7..=1.3).contains(&cv) && least >= 0.5 => Some(Process::Poisson),
         () => None,
     }

@@ -40,10 +40,10 @@ pub struct Interval {
     pub read_bytes: u64,
     /// Bytes to be written.
     pub written_bytes: u64,
-    /// Sum over the requests issued of those in flight then.
-    pub in_flight_sum: u64,
     /// Requests finished whose latency is known.
     pub timed: u64,
+    /// Sum over those of the requests in flight when they were issued, themselves included.
+    pub in_flight_sum: u64,
     /// Sum of their latencies.
     pub latency_sum_ns: i64,
     /// The greatest.
@@ -75,7 +75,6 @@ impl TimeTally {
                 let request = &issue.request;
                 let bytes = request.sectors.saturating_mul(SECTOR_BYTES).max(0) as u64;
                 let interval = self.at(request.ts);
-                interval.in_flight_sum += issue.in_flight.max(0) as u64;
                 match request.op {
                     Op::Read => {
                         interval.reads += 1;
@@ -94,6 +93,8 @@ impl TimeTally {
                 };
                 let interval = self.at(end.response.ts);
                 interval.timed += 1;
+                let in_flight = end.issue.as_ref().map_or(0, |issue| issue.in_flight);
+                interval.in_flight_sum += in_flight.max(0) as u64;
                 interval.latency_sum_ns = interval.latency_sum_ns.saturating_add(latency);
                 interval.latency_max_ns = interval.latency_max_ns.max(latency);
             }

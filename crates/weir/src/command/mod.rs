@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+mod characterise;
 mod check;
 mod completions;
 mod convert;
@@ -53,6 +54,7 @@ enum Command {
     Iostat(iostat::IostatArgs),
     Diskstats(diskstats::DiskstatsArgs),
     Exporter(exporter::ExporterArgs),
+    Characterise(characterise::CharacteriseArgs),
     Query(query::QueryArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
@@ -85,6 +87,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Iostat(args) => iostat::run(&args, cli.verbose),
         Command::Diskstats(args) => diskstats::run(&args, cli.verbose),
         Command::Exporter(args) => exporter::run(&args, cli.verbose),
+        Command::Characterise(args) => characterise::run(&args, cli.verbose),
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Run(args) => run::run(&args, cli.verbose),
         Command::Explain(args) => explain::run(&args),

@@ -17,7 +17,9 @@ use crate::{plans, source};
 
 /// Who takes the events in.
 pub trait Reader: Send {
-    /// Takes what happened to a request of `subject`, in order of time; false when it wants no more.
+    /// Takes what happened to a request of `subject`, in order of time; false when it wants no more. Where a
+    /// source does not know when requests finished, their ends come at once and without times: nobody knows
+    /// how long they took, nor what was in flight together.
     fn take(&mut self, subject: Subject, event: Event) -> bool;
 }
 
@@ -55,12 +57,6 @@ impl Feed {
         })
     }
 
-    /// False when a source does not know when requests finished. Then no [`Event::Finished`] comes of any
-    /// of them: no latency is known, and not how many requests are outstanding.
-    pub fn responses_known(&self) -> bool {
-        !self.inputs.iter().any(|i| i.tap.responses_assumed())
-    }
-
     /// Gives every event to `reader`, until the sources end, it wants no more, or `stop`.
     ///
     /// # Errors
@@ -72,7 +68,6 @@ impl Feed {
         stop: &Stop,
     ) -> Result<Report, Failure> {
         let sink = Pour {
-            responses_known: self.responses_known(),
             reader: reader.clone(),
         };
         let options = Options {
@@ -91,7 +86,6 @@ impl Feed {
 
 /// Pours rows into a reader.
 struct Pour<R> {
-    responses_known: bool,
     reader: Arc<Mutex<R>>,
 }
 
@@ -100,8 +94,7 @@ impl<R: Reader> Sink for Pour<R> {
         let mut reader = self.reader.lock().expect("nobody panics while reading");
         let rows = Rows::new(batch);
         for (subject, event) in (0..batch.len()).filter_map(|row| rows.event(row)) {
-            let told = self.responses_known || matches!(event, Event::Issued(_));
-            if told && !reader.take(subject, event) {
+            if !reader.take(subject, event) {
                 return Err(SinkError::Closed {
                     name: "the reader".into(),
                 });
@@ -149,18 +142,16 @@ mod tests {
         }
     }
 
-    fn read(path: &Path, selection: &Selection, wanted: usize) -> (bool, Vec<(Subject, Event)>) {
+    fn read(path: &Path, selection: &Selection, wanted: usize) -> Vec<(Subject, Event)> {
         let line = Line::parse_from(["weir".as_ref(), "--from".as_ref(), path.as_os_str()]);
         let stop = Stop::new();
         let feed = Feed::open(&line.source, selection, &stop).unwrap();
-        let known = feed.responses_known();
         let all = Arc::new(Mutex::new(All {
             taken: Vec::new(),
             wanted,
         }));
         feed.run(&all, Telling::Nothing, &stop).unwrap();
-        let taken = std::mem::take(&mut all.lock().unwrap().taken);
-        (known, taken)
+        std::mem::take(&mut all.lock().unwrap().taken)
     }
 
     fn trace(name: &str, text: &str) -> std::path::PathBuf {
@@ -178,9 +169,8 @@ mod tests {
     #[test]
     fn requests_and_responses_come_in_order_of_time() {
         let path = trace("msr.csv", MSR);
-        let (known, taken) = read(&path, &Selection::default(), usize::MAX);
+        let taken = read(&path, &Selection::default(), usize::MAX);
         std::fs::remove_file(&path).unwrap();
-        assert!(known);
         assert_eq!(taken.len(), 6, "{taken:?}");
         assert!(taken.is_sorted_by_key(|(_, event)| event.ts()));
         let Event::Issued(Request { op, sector, .. }) = taken[0].1 else {
@@ -197,27 +187,30 @@ mod tests {
     #[test]
     fn a_selection_keeps_to_its_disk_and_a_reader_may_have_enough() {
         let path = trace("some.csv", MSR);
-        let (_, all) = read(&path, &Selection::default(), 1);
+        let all = read(&path, &Selection::default(), 1);
         assert_eq!(all.len(), 1);
         let disk = all[0].0.vdisk.or(all[0].0.pdisk).unwrap();
         let selection = Selection {
             disk: Some(disk.as_str().to_owned()),
             vm: all[0].0.vm.map(|vm| vm.as_str().to_owned()),
         };
-        let (_, some) = read(&path, &selection, usize::MAX);
+        let some = read(&path, &selection, usize::MAX);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(some.len(), 4, "{some:?}");
         assert!(some.iter().all(|(subject, _)| *subject == all[0].0));
     }
 
     #[test]
-    fn of_a_trace_without_responses_there_are_only_requests() {
+    fn of_a_trace_without_responses_the_ends_have_no_times() {
         // MQSim: time ns, device, sector, sectors, 0 for a write.
         let path = trace("requests.trace", "0 0 8 8 1\n1000 0 16 8 0\n");
-        let (known, taken) = read(&path, &Selection::default(), usize::MAX);
+        let taken = read(&path, &Selection::default(), usize::MAX);
         std::fs::remove_file(&path).unwrap();
-        assert!(!known);
-        assert_eq!(taken.len(), 2, "{taken:?}");
-        assert!(taken.iter().all(|(_, e)| matches!(e, Event::Issued(_))));
+        assert_eq!(taken.len(), 4, "{taken:?}");
+        for (_, event) in taken {
+            if let Event::Finished(response) = event {
+                assert!(!response.is_timed(), "{response:?}");
+            }
+        }
     }
 }

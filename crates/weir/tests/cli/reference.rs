@@ -2,7 +2,8 @@
 
 use crate::support::{Scratch, run};
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
+    "characterise",
     "query",
     "run",
     "explain",

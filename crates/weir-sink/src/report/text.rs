@@ -1,0 +1,366 @@
+//! A report as words and numbers: a paragraph for each disk, a line for each analysis.
+
+use std::fmt::Write as _;
+
+use weir_model::{NANOS_PER_SECOND, Nanos, Unit};
+use weir_workload::analysis::arrivals::{Process, Source};
+use weir_workload::analysis::bursts::Scale;
+use weir_workload::analysis::load::Latency;
+use weir_workload::analysis::order::Sequence;
+use weir_workload::analysis::sizes::Lengths;
+use weir_workload::{Advice, Missing, Profile, Report};
+
+use crate::number::scaled;
+use crate::text::{shown, width};
+
+/// Where the words of a line begin.
+const INDENT: usize = 14;
+
+/// Lines are no longer, but where a word is.
+const COLUMNS: usize = 100;
+
+/// The whole report.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    if report.profiles.is_empty() {
+        out.push_str("no requests\n");
+    }
+    for profile in &report.profiles {
+        paragraph(&mut out, profile);
+        out.push('\n');
+    }
+    if report.requests_left_out > 0 {
+        let (left, kept) = (report.requests_left_out, report.profiles.len());
+        let _ = writeln!(
+            out,
+            "{left} requests of disks beyond the first {kept} are not in the report\n"
+        );
+    }
+    if report.profiles.len() > 1 {
+        out.push_str("together\n");
+        for found in &report.interference {
+            let (latency, rate) = (found.latency_ratio, found.throughput_ratio);
+            let words = vec![
+                format!(
+                    "{} is disturbed by {}: latency {latency:.1} times, requests per second {rate:.2} times",
+                    found.victim, found.disturber
+                ),
+                format!("confidence {}", found.confidence.as_str()),
+            ];
+            line(&mut out, "disturbance", &words);
+        }
+        conclusions(&mut out, &report.advice, &report.missing);
+        out.push('\n');
+    }
+    out
+}
+
+fn paragraph(out: &mut String, profile: &Profile) {
+    let name = profile.subject.to_string();
+    let label = profile.verdict.as_ref().map(|v| v.label.as_str());
+    let label = label.unwrap_or("too few requests to tell what kind of workload it is");
+    let _ = writeln!(out, "{}: {label}", shown(&name));
+    line(out, "requests", &requests(profile));
+    line(out, "mix", &mix(profile));
+    let sizes = &profile.sizes;
+    line(out, "reads", &lengths(&sizes.reads, &profile.order.reads));
+    line(
+        out,
+        "writes",
+        &lengths(&sizes.writes, &profile.order.writes),
+    );
+    line(out, "order", &order(&profile.order.all));
+    line(out, "arrivals", &arrivals(profile));
+    line(out, "parallelism", &parallelism(profile));
+    line(out, "latency", &latency(profile));
+    line(out, "regions", &regions(profile));
+    conclusions(out, &profile.advice, &profile.missing);
+}
+
+/// A label and phrases, wrapped.
+fn line(out: &mut String, label: &str, phrases: &[String]) {
+    if phrases.is_empty() {
+        return;
+    }
+    let mut column = INDENT;
+    let _ = write!(out, "  {label:<12}");
+    let text = phrases.join("; ");
+    for (i, word) in shown(&text).split(' ').enumerate() {
+        if i > 0 && column + 1 + width(word) > COLUMNS {
+            let _ = write!(out, "\n{:INDENT$}", "");
+            column = INDENT;
+        } else if i > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width(word);
+    }
+    out.push('\n');
+}
+
+fn requests(profile: &Profile) -> Vec<String> {
+    let mut phrases = vec![format!(
+        "{} in {}",
+        profile.requests,
+        time(profile.span_ns as f64)
+    )];
+    let rate = profile.arrivals.rate_mean_per_s;
+    phrases.extend(rate.map(|rate| format!("{} per second", figure(rate))));
+    let confidence = profile.verdict.as_ref().map(|v| v.confidence.as_str());
+    phrases.extend(confidence.map(|word| format!("confidence in the verdict {word}")));
+    phrases
+}
+
+fn mix(profile: &Profile) -> Vec<String> {
+    let mix = &profile.mix;
+    let mut phrases = Vec::new();
+    if let (Some(requests), Some(bytes)) = (mix.read_share, mix.read_bytes_share) {
+        phrases.push(format!(
+            "{} reads by requests, {} by bytes",
+            percent(requests),
+            percent(bytes)
+        ));
+    }
+    for (count, what) in [
+        (mix.reads, "reads"),
+        (mix.writes, "writes"),
+        (mix.flushes, "flushes"),
+        (mix.discards, "discards"),
+        (mix.write_zeroes, "write zeroes"),
+        (mix.failed, "failed"),
+    ] {
+        phrases.extend((count > 0).then(|| format!("{count} {what}")));
+    }
+    phrases
+}
+
+fn lengths(lengths: &Lengths, order: &Sequence) -> Vec<String> {
+    let Some(mean) = lengths.mean_bytes else {
+        return Vec::new();
+    };
+    let dominant = lengths.dominant.iter().take(4);
+    let dominant = dominant.map(|d| format!("{} ({})", bytes(d.bytes as f64), percent(d.share)));
+    let dominant: Vec<String> = dominant.collect();
+    let mut phrases = vec![format!("{} in the mean", bytes(mean))];
+    if !dominant.is_empty() {
+        phrases.push(dominant.join(", "));
+    }
+    let alignment = lengths.alignment_bytes;
+    phrases.extend(alignment.map(|a| format!("aligned to {}", bytes(a as f64))));
+    phrases.extend(
+        order
+            .sequential_share
+            .map(|s| format!("{} sequential", percent(s))),
+    );
+    if order.interleaved_streams > 1 {
+        phrases.push(format!("{} streams", order.interleaved_streams));
+    }
+    phrases
+}
+
+fn order(order: &Sequence) -> Vec<String> {
+    let share = |name: &str, share: Option<f64>| Some(format!("{} {name}", percent(share?)));
+    let mut phrases: Vec<String> = [
+        share("sequential", order.sequential_share),
+        share("reverse", order.reverse_share),
+        share("strided", order.strided_share),
+        share("repeated", order.repeated_share),
+        share("random", order.random_share),
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|phrase| !phrase.starts_with("0 %"))
+    .collect();
+    if let Some(requests) = order.run_requests_mean {
+        phrases.push(format!(
+            "{} runs of {} requests",
+            order.runs,
+            figure(requests)
+        ));
+    }
+    if order.interleaved_streams > 0 {
+        phrases.push(format!("{} at a time", order.interleaved_streams));
+    }
+    phrases
+}
+
+fn arrivals(profile: &Profile) -> Vec<String> {
+    let arrivals = &profile.arrivals;
+    let process = arrivals.process.map(|process| match process {
+        Process::Regular => "regular as a clock",
+        Process::Poisson => "at random (Poisson)",
+        Process::Bursty => "in bursts",
+    });
+    let source = arrivals.source.map(|source| match source {
+        Source::Closed => "each waits for an earlier one (closed)",
+        Source::Open => "none waits for another (open)",
+    });
+    let mut phrases: Vec<String> = process.into_iter().map(str::to_owned).collect();
+    let cv = arrivals.interarrival_cv;
+    phrases.extend(cv.map(|cv| format!("variation of the times between {cv:.2}")));
+    phrases.extend(source.map(str::to_owned));
+    let bursts = &profile.bursts;
+    let peak = bursts.peak_to_mean_1s;
+    phrases.extend(peak.map(|p| format!("the busiest second has {p:.1} times the mean")));
+    let dispersion = |s: &Scale| {
+        format!(
+            "{:.1} at {}",
+            s.index_of_dispersion,
+            time(s.interval_ns as f64)
+        )
+    };
+    if let (Some(first), Some(last)) = (bursts.scales.first(), bursts.scales.last()) {
+        phrases.push(format!(
+            "dispersion {}, {}",
+            dispersion(first),
+            dispersion(last)
+        ));
+    }
+    let hurst = bursts.hurst_by_dispersion.as_ref();
+    phrases.extend(hurst.map(|h| format!("Hurst parameter about {:.1}", h.estimate)));
+    phrases
+}
+
+fn parallelism(profile: &Profile) -> Vec<String> {
+    let Some(parallelism) = &profile.parallelism else {
+        return Vec::new();
+    };
+    let mut phrases = vec![
+        format!(
+            "{} in flight at an issue, itself included",
+            figure(parallelism.at_issue_mean)
+        ),
+        format!("at most {}", parallelism.at_issue_max),
+        format!("{} over time", figure(parallelism.in_flight_mean)),
+        format!("busy {}", percent(parallelism.busy_share)),
+    ];
+    let little = parallelism.little_ratio;
+    phrases.extend(little.map(|ratio| format!("Little's law holds to {ratio:.2}")));
+    phrases
+}
+
+fn latency(profile: &Profile) -> Vec<String> {
+    let Some(load) = &profile.load else {
+        return Vec::new();
+    };
+    let of = |latency: &Latency| {
+        let [mean, p50, p99] = [
+            latency.mean_ns,
+            latency.p50_ns as f64,
+            latency.p99_ns as f64,
+        ]
+        .map(time);
+        format!(
+            "{mean} in the mean, p50 {p50}, p99 {p99}, at most {}",
+            time(latency.max_ns as f64)
+        )
+    };
+    let mut phrases = vec![of(&load.all)];
+    phrases.extend(
+        load.reads
+            .as_ref()
+            .map(|l| format!("reads {}", time(l.mean_ns))),
+    );
+    phrases.extend(
+        load.writes
+            .as_ref()
+            .map(|l| format!("writes {}", time(l.mean_ns))),
+    );
+    if load.by_depth.len() > 1 {
+        let depths = load.by_depth.iter().map(|depth| {
+            let in_flight = match depth.in_flight_min == depth.in_flight_max {
+                true => depth.in_flight_min.to_string(),
+                false => format!("{}-{}", depth.in_flight_min, depth.in_flight_max),
+            };
+            format!("{in_flight}: {}", time(depth.latency.mean_ns))
+        });
+        phrases.push(format!(
+            "by requests in flight {}",
+            depths.collect::<Vec<_>>().join(", ")
+        ));
+    }
+    phrases
+}
+
+fn regions(profile: &Profile) -> Vec<String> {
+    let regions = &profile.regions;
+    let (touched, span) = (regions.touched_bytes as f64, regions.span_bytes as f64);
+    if regions.touched_bytes == 0 {
+        return Vec::new();
+    }
+    let mut phrases = vec![format!(
+        "at most {} touched within {}",
+        bytes(touched),
+        bytes(span)
+    )];
+    let tenth = regions.concentration.iter().find(|c| c.space_share == 0.1);
+    phrases.extend(tenth.map(|c| format!("the hottest tenth gets {}", percent(c.access_share))));
+    let hottest = regions.hottest.iter().take(3).map(|region| {
+        let place = bytes(region.first_byte as f64);
+        format!(
+            "{} at {place} ({})",
+            bytes(region.bytes as f64),
+            percent(region.access_share)
+        )
+    });
+    let hottest: Vec<String> = hottest.collect();
+    phrases.extend((!hottest.is_empty()).then(|| format!("hot: {}", hottest.join(", "))));
+    phrases
+}
+
+fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
+    for advice in advice {
+        let evidence = advice.evidence.iter();
+        let evidence = evidence.map(|e| format!("{} {}", e.name, figure(e.value)));
+        let evidence: Vec<String> = evidence.collect();
+        let confidence = advice.confidence.as_str();
+        let words = format!(
+            "{} (confidence {confidence}: {})",
+            advice.text,
+            evidence.join(", ")
+        );
+        line(out, advice.topic.as_str(), &[words]);
+    }
+    for missing in missing {
+        let words = format!("nothing to be said: {}", missing.text);
+        line(out, missing.topic.as_str(), &[words]);
+    }
+}
+
+fn bytes(x: f64) -> String {
+    scaled(x, Unit::Bytes).expect("bytes have greater units")
+}
+
+/// A span: `12.3 s` up to a minute, then `2:00:00`.
+fn time(ns: f64) -> String {
+    let minute = 60 * NANOS_PER_SECOND;
+    if ns < minute as f64 {
+        return scaled(ns, Unit::Nanoseconds).expect("times have greater units");
+    }
+    let seconds = ns as Nanos / NANOS_PER_SECOND;
+    format!(
+        "{}:{:02}:{:02}",
+        seconds / 3_600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
+}
+
+fn percent(share: f64) -> String {
+    match 100.0 * share {
+        small if small > 0.0 && small < 0.95 => format!("{small:.1} %"),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
+/// A number with as many digits as its size deserves.
+fn figure(x: f64) -> String {
+    match x.abs() {
+        _ if x.fract() == 0.0 => format!("{x:.0}"),
+        size if size >= 1_000.0 => format!("{x:.0}"),
+        size if size >= 10.0 => format!("{x:.1}"),
+        size if size >= 0.01 => format!("{x:.2}"),
+        _ => format!("{x:.1e}"),
+    }
+}

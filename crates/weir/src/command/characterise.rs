@@ -1,0 +1,76 @@
+//! `weir characterise`: what kind of workload each disk has, and what follows for storage.
+
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex};
+
+use clap::Args;
+use weir_sink::report;
+use weir_workload::{Characteriser, Event, Subject};
+
+use super::conclude;
+use crate::failure::{Ending, Failure};
+use crate::output;
+use crate::run_loop::{Stop, Telling};
+use crate::source::SourceArgs;
+use crate::workload::{Feed, Reader, Selection};
+
+/// Say what kind of workload each disk has, and what follows for storage
+///
+/// For each virtual disk: reads and writes, sizes, how sequential and in how many interleaved streams, how
+/// requests arrive, how many are in flight, latency against load, where they go; and advice with its
+/// evidence, where the data carry it. Works as events come, in bounded memory.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir characterise --for 30s\n  \
+    weir characterise -w web1 --for 5m --json > web1.json\n  \
+    weir characterise --from recording.parquet\n  \
+    weir characterise --from trace.vscsi -d /dev/sda --for 10m\n\n\
+    Ctrl-C ends it with the report of what was seen. Without --for a live report needs it.")]
+pub struct CharacteriseArgs {
+    /// This VM only
+    #[arg(short = 'w', long = "only-vm", value_name = "VM")]
+    only_vm: Option<String>,
+    /// This disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
+    #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
+    only_disk: Option<String>,
+    /// Write the report as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
+    let selection = Selection {
+        vm: args.only_vm.clone(),
+        disk: args.only_disk.clone(),
+    };
+    let stop = Stop::on_signals()?;
+    let feed = Feed::open(&args.source, &selection, &stop)?;
+    if args.source.is_live() && args.source.span.is_none() && std::io::stderr().is_terminal() {
+        output::say("weir: watching; Ctrl-C ends it with the report");
+    }
+    let reader = Arc::new(Mutex::new(Follower::default()));
+    let ran = feed.run(&reader, Telling::Files, &stop)?;
+    let follower = reader.lock().expect("nobody panics while reading");
+    let report = follower.0.report();
+    match args.json {
+        true => {
+            let text = serde_json::to_string(&report).map_err(std::io::Error::from)?;
+            output::print(&(text + "\n"))?;
+        }
+        false => output::print(&report::text::text(&report))?,
+    }
+    conclude(ran, verbose)
+}
+
+/// Characterises what it reads.
+#[derive(Default)]
+struct Follower(Characteriser);
+
+impl Reader for Follower {
+    fn take(&mut self, subject: Subject, event: Event) -> bool {
+        self.0.take(&subject, &event);
+        true
+    }
+}

@@ -1,0 +1,153 @@
+//! `weir characterise`: what is said of recordings and traces of which it is known what they are.
+
+use serde_json::Value;
+
+use crate::support::{Scratch, run, shared};
+
+/// The recording that comes with the project.
+const SAMPLE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../samples/fio-loop.parquet"
+);
+
+/// What is said, as JSON.
+fn report(args: &[&str]) -> Value {
+    let said = run(&[&["characterise", "--json"], args].concat()).fine();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    serde_json::from_str(&said).unwrap()
+}
+
+/// A request of an MSR Cambridge trace: `at` and `lasting` in ms.
+fn line(at: f64, host: &str, write: bool, sector: i64, sectors: i64, lasting: f64) -> String {
+    let ts = 128_166_372_030_000_000 + (at * 1e4) as u64;
+    let op = if write { "Write" } else { "Read" };
+    let (offset, size) = (512 * sector, 512 * sectors);
+    format!(
+        "{ts},{host},0,{op},{offset},{size},{}\n",
+        (lasting * 1e4) as u64
+    )
+}
+
+#[test]
+fn a_recording_is_told_in_words_and_its_counts_are_those_of_a_query() {
+    let words = run(&["characterise", "--from", SAMPLE]).fine();
+    for part in ["/dev/loop", "requests", "parallelism", "latency", "regions"] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    let report = report(&["--from", SAMPLE]);
+    let query = "select op, count(*), sum(bytes), avg(latency) from IO group by op";
+    let said = run(&[
+        "query", "--from", SAMPLE, "--final", "--format", "csv", query,
+    ])
+    .fine();
+    let mix = &report["profiles"][0]["mix"];
+    for (op, count, bytes) in [
+        ("r", "reads", "read_bytes"),
+        ("w", "writes", "written_bytes"),
+    ] {
+        let row = said
+            .lines()
+            .find(|l| l.contains(&format!("{op},")))
+            .unwrap();
+        let cells: Vec<&str> = row.split(',').collect();
+        let at = cells.iter().position(|c| *c == op).unwrap();
+        assert_eq!(mix[count].to_string(), cells[at + 1], "{said}");
+        assert_eq!(mix[bytes].to_string(), cells[at + 2], "{said}");
+    }
+    assert_eq!(
+        report["profiles"][0]["load"]["reads"]["requests"],
+        mix["reads"]
+    );
+}
+
+#[test]
+fn streams_of_a_trace_are_counted_and_a_vm_narrows_the_report() {
+    let scratch = Scratch::new();
+    // Host `a` reads three files in turn, host `b` writes one backward.
+    let lines = (0..3_000).map(|i| {
+        let three = line(
+            f64::from(i),
+            "a",
+            false,
+            i64::from(i % 3) << 24 | i64::from(i / 3 * 16),
+            16,
+            0.3,
+        );
+        let back = line(
+            f64::from(i) + 0.5,
+            "b",
+            true,
+            1 << 30 | (80_000 - 8 * i64::from(i)),
+            8,
+            0.2,
+        );
+        three + &back
+    });
+    let path = scratch.file("two.csv", &lines.collect::<String>());
+    let all = report(&["--from", &path]);
+    let labels: Vec<&Value> = all["profiles"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| &p["verdict"]["label"])
+        .collect();
+    assert_eq!(labels, ["3 interleaved sequential streams", "reverse scan"]);
+    let vm = all["profiles"][1]["subject"]["vm"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let disk = all["profiles"][1]["subject"]["pdisk"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let choice = if vm.is_empty() {
+        ["-d", &disk]
+    } else {
+        ["-w", &vm]
+    };
+    let one = report(&["--from", &path, choice[0], choice[1]]);
+    assert_eq!(one["profiles"].as_array().unwrap().len(), 1, "{choice:?}");
+    assert_eq!(one["profiles"][0]["verdict"]["pattern"], "reverse_scan");
+    assert_eq!(one["requests"], 3_000);
+    // Of its first second only.
+    let short = report(&["--from", &path, "--for", "1s"]);
+    assert_eq!(short["requests"], 2_000);
+}
+
+#[test]
+fn what_is_not_there_is_not_said() {
+    let none = run(&["characterise", "--from", SAMPLE, "-w", "nobody"]).fine();
+    assert_eq!(none, "no requests\n");
+    // MQSim's traces know no responses.
+    let scratch = Scratch::new();
+    let lines = (0..500).map(|i| format!("{} 0 {} 8 1\n", i * 1_000_000, i * 8));
+    let path = scratch.file("requests.trace", &lines.collect::<String>());
+    let report = report(&["--from", &path]);
+    let profile = &report["profiles"][0];
+    assert_eq!(profile["verdict"]["label"], "sequential");
+    assert!(
+        profile["load"].is_null() && profile["parallelism"].is_null(),
+        "{profile}"
+    );
+    assert!(run(&["characterise", "--from", "/nowhere"]).code == 1);
+}
+
+#[test]
+fn the_cloudphysics_trace_has_the_counts_that_its_authors_tell() {
+    let name = "the_cloudphysics_trace_has_the_counts_that_its_authors_tell";
+    let Some(folder) = shared(name, "cloudphysics") else {
+        return;
+    };
+    let path = folder.join("cloudPhysicsIO.vscsi");
+    let report = report(&["--from", path.to_str().unwrap()]);
+    let profile = &report["profiles"][0];
+    assert_eq!(profile["requests"], 113_872);
+    assert_eq!(profile["mix"]["reads"], 46_974);
+    assert_eq!(profile["mix"]["writes"], 66_898);
+    let bytes = |name: &str| profile["mix"][name].as_i64().unwrap();
+    assert_eq!(bytes("read_bytes") + bytes("written_bytes"), 4_205_978_112);
+    assert_eq!(
+        profile["span_ns"].as_f64().map(|ns| (ns / 1e7).round()),
+        Some(720_009.0)
+    );
+}
