@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_rs::libbpf_sys::{self, bpf_prog_info};
 use weir_model::Nanos;
 
+use super::fold::layout::Folding;
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::programs::{Probe, Programs, Sizes};
@@ -98,7 +99,7 @@ impl EmptyPrograms {
         ];
         let sizes = Sizes::new(&LiveOptions::default(), layout::RECORD_BYTES)?;
         let config = Config::new(&Needs::of(&[], false)?, &sizes, true, false);
-        let mut programs = Programs::load(&probes, &config, &sizes)?;
+        let mut programs = Programs::load(&probes, &config, &Folding::default(), &sizes)?;
         programs.attach()?;
         Ok(EmptyPrograms(programs))
     }

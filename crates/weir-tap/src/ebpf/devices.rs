@@ -123,6 +123,12 @@ impl Devices {
         self.by_number.values()
     }
 
+    /// The sectors of a whole disk; `None` if it is gone.
+    pub fn sectors(&self, disk: u32) -> Option<u64> {
+        let size = Path::new(&self.get(disk)?.sysfs).join("size");
+        read_text(&size)?.parse().ok()
+    }
+
     /// The whole disks of which every request is wanted, partitions and all: those that the
     /// kernel's counts can be held against.
     pub fn whole_disks(&self) -> Vec<&Device> {

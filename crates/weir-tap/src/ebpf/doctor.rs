@@ -11,6 +11,7 @@ use weir_model::{Demand, Predicate};
 use super::cgroups::Root;
 use super::completeness::counts_io;
 use super::devices::{DeviceChoice, Devices, read_text};
+use super::fold::layout::Folding;
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::programs::{self, Probe, Programs, Sizes};
@@ -217,7 +218,7 @@ fn loads(options: &LiveOptions) -> Fact {
         let sizes = Sizes::new(options, needs.record_bytes())?;
         let config = Config::new(&needs, &sizes, has(programs::START.tracepoint), true);
         let probes = programs::probes(&needs, &has, true);
-        Programs::load(&probes, &config, &sizes).map(|p| p.probes.len())
+        Programs::load(&probes, &config, &Folding::default(), &sizes).map(|p| p.probes.len())
     };
     match load() {
         Ok(count) => ok(NAME, format!("the kernel accepts all {count}")),

@@ -72,10 +72,14 @@ pub mod flag {
     pub const SYNC: u8 = 4;
     /// Metadata.
     pub const META: u8 = 8;
+    /// It was folded for the demand of the first fold.
+    pub const FOLDED: u8 = 16;
     /// A kernel thread submitted it.
     pub const KERNEL: u8 = 32;
     /// Its beginning was not seen.
     pub const ORPHAN: u8 = 64;
+    /// It was folded for the demand of the second fold.
+    pub const FOLDED_TOO: u8 = 128;
 }
 
 /// `enum test`.

@@ -23,6 +23,7 @@ mod doctor;
 mod explain;
 pub(crate) mod filesystem;
 mod flow;
+mod fold;
 mod layout;
 mod needs;
 mod order;

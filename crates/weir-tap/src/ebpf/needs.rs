@@ -142,7 +142,11 @@ impl Needs {
                 continue;
             }
             let schema = stream.schema();
-            for &column in &demand.columns {
+            let folded = demand.fold.iter().flat_map(|fold| {
+                let calls = fold.calls.iter().filter_map(|call| call.column);
+                fold.keys.iter().copied().chain(calls)
+            });
+            for column in demand.columns.iter().copied().chain(folded) {
                 columns.add(&schema[column].name);
             }
             let paired = ["in_flight", "seek"].map(|name| {
@@ -257,6 +261,7 @@ fn every_request(clause: &Clause) -> Clause {
         devices: clause.devices.clone(),
         cgroups: None,
         demands: clause.demands,
+        exact: false,
     }
 }
 

@@ -33,6 +33,11 @@ pub struct Lanes {
     fill_max: u64,
 }
 
+/// Until when, on the kernel's clock, whatever happened is in the rings by now.
+pub fn settled_ns() -> u64 {
+    clock::monotonic_ns().saturating_sub(SETTLE_NS)
+}
+
 impl Lanes {
     /// Rings of which nothing was read.
     pub fn new(sizes: &Sizes) -> Lanes {
@@ -53,8 +58,9 @@ impl Lanes {
 
     /// Reads what is there and forgets what was settled before. Afterwards [`Lanes::settled`] has,
     /// in order of time, every record up to [`Lanes::watermark_ns`] that it did not have before.
-    pub fn drain(&mut self, programs: &Programs) {
-        let mut watermark = clock::monotonic_ns().saturating_sub(SETTLE_NS);
+    /// That is `settled_ns` at most, which [`settled_ns`] gave.
+    pub fn drain(&mut self, programs: &Programs, settled_ns: u64) {
+        let mut watermark = settled_ns;
         self.forget();
         self.fill_max = 0;
         for lane in 0..self.tails.len() {

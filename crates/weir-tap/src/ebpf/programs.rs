@@ -17,6 +17,8 @@ use libbpf_rs::{
 };
 
 use super::cost::{self, RunTime};
+use super::fold;
+use super::fold::layout::{FOLDS, Folding};
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::shared::Shared;
@@ -185,6 +187,8 @@ pub struct Programs {
     pub cgroups: Shared,
     /// Counts per processor and device.
     pub counters: Shared,
+    /// Where groups are folded, if any are, until somebody takes it.
+    pub folds: Option<fold::Tables>,
     /// Whether the programs do anything yet.
     state: Shared,
     /// What is attached.
@@ -205,13 +209,18 @@ impl Programs {
     ///
     /// # Errors
     /// When the kernel refuses a program, a table or a mapping.
-    pub fn load(probes: &[Probe], config: &Config, sizes: &Sizes) -> Result<Programs, TapError> {
+    pub fn load(
+        probes: &[Probe],
+        config: &Config,
+        folding: &Folding,
+        sizes: &Sizes,
+    ) -> Result<Programs, TapError> {
         let mut object = open()?;
         for mut program in object.progs_mut() {
             let wanted = probes.iter().any(|p| program.name() == p.program);
             OpenProgramMut::set_autoload(&mut program, wanted);
         }
-        size_tables(&mut object, config, sizes).map_err(|e| refused("a table", &e))?;
+        size_tables(&mut object, config, folding, sizes).map_err(|e| refused("a table", &e))?;
         let object = object.load().map_err(|e| refused("the programs", &e))?;
         let records = (sizes.processors * sizes.lane_slots) as usize;
         let known = sizes.known as usize;
@@ -220,13 +229,32 @@ impl Programs {
         let map = |name: &str, bytes: usize, values: usize| {
             let table = object
                 .maps()
-                .find(|m| m.name().to_string_lossy().ends_with(name));
+                .find(|m| is_table(&m.name().to_string_lossy(), name));
             let table = table.expect("the object has the tables of tap.bpf.c");
             Shared::map(table.as_fd(), bytes, values).map_err(|e| no_memory(name, &e))
         };
+        let processors = sizes.processors as usize;
+        let folds = || {
+            let all = |each: u32| processors * each as usize;
+            let cell_bytes = fold::layout::cell_bytes(folding.moments as usize);
+            Ok(fold::Tables {
+                windows: map("fold_windows", fold::layout::WINDOW_BYTES, FOLDS)?,
+                lanes: map("fold_lanes", fold::layout::LANE_BYTES, processors)?,
+                cells: map("fold_cells", cell_bytes, all(folding.cells))?,
+                blocks: map(
+                    "fold_blocks",
+                    fold::layout::BLOCK_BYTES,
+                    all(folding.blocks),
+                )?,
+                folding: folding.clone(),
+                processors,
+            })
+        };
+        let folds = (!folding.folds.is_empty()).then(folds).transpose()?;
         Ok(Programs {
+            folds,
             records: map("records", sizes.record_bytes, records)?,
-            lanes: map("lanes", layout::LANE_BYTES, sizes.processors as usize)?,
+            lanes: map("lanes", layout::LANE_BYTES, processors)?,
             buckets: map("buckets", layout::BUCKET_BYTES, buckets)?,
             entries: map("entries", layout::ENTRY_BYTES, buckets * layout::WAYS)?,
             devices: map("devices", layout::KNOWN_BYTES, known)?,
@@ -332,7 +360,13 @@ fn open() -> Result<OpenObject, TapError> {
         .map_err(|e| refused("the object", &e))
 }
 
-fn size_tables(object: &mut OpenObject, config: &Config, sizes: &Sizes) -> libbpf_rs::Result<()> {
+fn size_tables(
+    object: &mut OpenObject,
+    config: &Config,
+    folding: &Folding,
+    sizes: &Sizes,
+) -> libbpf_rs::Result<()> {
+    let folds = !folding.folds.is_empty();
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
@@ -345,6 +379,17 @@ fn size_tables(object: &mut OpenObject, config: &Config, sizes: &Sizes) -> libbp
             "entries" => sizes.buckets * layout::WAYS as u32,
             "devices" | "cgroups" => sizes.known,
             "counters" => sizes.processors * sizes.device_rows,
+            "fold_windows" if folds => FOLDS as u32,
+            "fold_lanes" if folds => sizes.processors,
+            "fold_cells" if folds => {
+                map.set_value_size(fold::layout::cell_bytes(folding.moments as usize) as u32)?;
+                sizes.processors * folding.cells
+            }
+            "fold_blocks" if folds => sizes.processors * folding.blocks,
+            ".rodata.fold" => {
+                map.set_initial_value(&folding.bytes())?;
+                continue;
+            }
             _ if name.ends_with(".rodata") => {
                 map.set_initial_value(&config.bytes())?;
                 continue;
@@ -354,6 +399,12 @@ fn size_tables(object: &mut OpenObject, config: &Config, sizes: &Sizes) -> libbp
         map.set_max_entries(entries)?;
     }
     Ok(())
+}
+
+/// Whether the object's table `full` is the one called `name`. Those of variables begin with the
+/// object's own name.
+fn is_table(full: &str, name: &str) -> bool {
+    full == name || name.starts_with('.') && full.ends_with(name)
 }
 
 fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {

@@ -57,6 +57,8 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Rows {
     bit: u64,
+    /// What marks a record that was folded for this demand instead.
+    folded: u8,
     finished_only: bool,
     columns: Vec<Option<Source>>,
 }
@@ -142,14 +144,15 @@ const SOURCES: &[(&str, Source)] = &[
 
 impl Rows {
     /// A builder for demand number `demand` of `stream`, with the columns whose positions `wanted`
-    /// names.
-    pub fn new(demand: usize, stream: Stream, wanted: &[usize]) -> Rows {
+    /// names. A record with one of the flags `folded` is no row of it.
+    pub fn new(demand: usize, stream: Stream, wanted: &[usize], folded: u8) -> Rows {
         let source = |name: &str| SOURCES.iter().find(|(n, _)| *n == name).map(|(_, s)| *s);
         let fields = stream.schema().fields;
         let columns = fields.iter().enumerate();
         let columns = columns.map(|(i, f)| wanted.contains(&i).then(|| source(&f.name)).flatten());
         Rows {
             bit: 1 << demand,
+            folded,
             finished_only: stream == Stream::Io,
             columns: columns.collect(),
         }
@@ -158,9 +161,10 @@ impl Rows {
     /// The demand's rows of `drained`, if there are any.
     pub fn build(&self, drained: &Drained<'_>, names: &mut Names) -> Option<Batch> {
         let wanted = |t: &Told| {
-            let kind = drained.records[t.at as usize].kind;
+            let record = &drained.records[t.at as usize];
             drained.places[t.place as usize].demands & self.bit != 0
-                && !(self.finished_only && kind == kind::REQUEST)
+                && !(self.finished_only && record.kind == kind::REQUEST)
+                && record.flags & self.folded == 0
         };
         let told = drained.told.iter().enumerate();
         let rows: Vec<u32> = told
@@ -327,7 +331,13 @@ impl Names {
         }
     }
 
-    fn comm(&mut self, words: [u64; 2]) -> Option<Symbol> {
+    /// This host's name.
+    pub fn host(&self) -> Option<Symbol> {
+        self.host
+    }
+
+    /// A command name as the kernel keeps it.
+    pub fn comm(&mut self, words: [u64; 2]) -> Option<Symbol> {
         if words == [0; 2] {
             return None;
         }

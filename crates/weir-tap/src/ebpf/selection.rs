@@ -23,6 +23,8 @@ pub struct Clause {
     pub cgroups: Option<HashSet<Symbol>>,
     /// The demands it serves, a bit each.
     pub demands: u64,
+    /// Whether nothing was loosened.
+    pub exact: bool,
 }
 
 /// Bits of all kinds of record.
@@ -38,19 +40,24 @@ pub fn clauses(
     kinds: u8,
     loosened: &mut Vec<String>,
 ) -> Vec<Clause> {
-    let whole = |c: &weir_model::Clause| {
+    let mut whole = |c: &weir_model::Clause| {
         let all = Clause {
             raw: layout::Clause::ALL,
             kinds,
             devices: None,
             cgroups: None,
             demands: 1 << demand,
+            exact: true,
         };
-        c.tests
+        let before = loosened.len();
+        let mut clause = c
+            .tests
             .iter()
-            .fold(all, |clause, test| clause.with(test, loosened))
+            .fold(all, |clause, test| clause.with(test, loosened));
+        clause.exact = loosened.len() == before;
+        clause
     };
-    let clauses: Vec<Clause> = predicate.clauses.iter().map(whole).collect();
+    let clauses: Vec<Clause> = predicate.clauses.iter().map(&mut whole).collect();
     clauses.into_iter().filter(|c| c.kinds != 0).collect()
 }
 
@@ -200,6 +207,7 @@ impl Clause {
             devices: union(self.devices, other.devices),
             cgroups: union(self.cgroups, other.cgroups),
             demands: self.demands | other.demands,
+            exact: false,
         }
     }
 }

@@ -121,6 +121,8 @@ struct marks {
 
 #define MARKS_ALL 0xff
 #define MARK_WANTED 1
+/* And one bit for each fold that may fold what goes there. */
+#define MARK_FOLD (1 << 8)
 
 static __always_inline struct marks marks_in(void *table, __u32 mask, __u64 key)
 {

@@ -19,6 +19,7 @@
 #include "tap.h"
 #include "table.bpf.h"
 #include "request.bpf.h"
+#include "fold.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -275,9 +276,11 @@ static __always_inline void finish(__u32 cpu, __u64 request, struct io *io)
 		io->clauses &= passing(io, TIMES);
 		if (!io->clauses)
 			return;
-		if (io->service_ns == UNKNOWN)
-			io->wait_ns = io->latency_ns;
 	}
+	if (folding.count && !fold(cpu, io, now))
+		return;
+	if (config.track && io->service_ns == UNKNOWN)
+		io->wait_ns = io->latency_ns;
 	tell(cpu, kind, request, io, now);
 }
 

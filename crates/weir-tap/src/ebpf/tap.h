@@ -30,8 +30,10 @@ enum flag {
 	FLAG_READ_AHEAD = 2,
 	FLAG_SYNC = 4,
 	FLAG_META = 8,
+	FLAG_FOLDED = 16,	/* folded for the demand of the first fold */
 	FLAG_KERNEL = 32,	/* a kernel thread submitted it */
 	FLAG_ORPHAN = 64,	/* its beginning was not seen */
+	FLAG_FOLDED_TOO = 128,	/* for that of the second */
 };
 
 /* A time, sector or the like that is not known. */
@@ -124,7 +126,7 @@ _Static_assert(sizeof(struct bucket) == 64, "struct bucket");
 struct known {
 	__u64 key[SIBLINGS];	/* dev_t + 1 or cgroup id; 0 is free */
 	__u32 index[SIBLINGS];	/* device: row of counters */
-	__u32 marks[SIBLINGS];	/* device: bit 0: wanted at all; bit 1 + i: passes clause i */
+	__u32 marks[SIBLINGS];	/* device: bit 0: wanted at all; 1 + i: passes clause i; 8 + i: fold i may fold */
 };
 _Static_assert(sizeof(struct known) == 64, "struct known");
 

@@ -1,6 +1,6 @@
 //! [`BlockTap`]: the live tap itself: opens, waits, reads, delivers and counts.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,9 +15,11 @@ use super::cost::RunTime;
 use super::devices::{DeviceChoice, Devices};
 use super::explain;
 use super::flow::{Flow, Flows};
+use super::fold::layout::Folding;
+use super::fold::{self, Folds, Naming, Plans};
 use super::layout::{Config, Record, count};
 use super::needs::Needs;
-use super::order::Lanes;
+use super::order::{self, Lanes};
 use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
 use super::rows::{Drained, Names, Place, Rows, Told};
@@ -33,6 +35,8 @@ pub struct LiveOptions {
     pub devices: DeviceChoice,
     /// Most bytes of all rings together; each processor gets an equal part.
     pub ring_bytes: usize,
+    /// Most bytes of the tables in which groups are folded; each processor gets an equal part.
+    pub fold_bytes: usize,
     /// Requests in flight that are kept track of, on the whole host.
     pub requests_max: usize,
     /// Tracepoints to do without, as if the kernel lacked them.
@@ -50,7 +54,7 @@ pub static TAP: LiveTap = LiveTap {
     name: "block",
     streams: &["IO", "IOstream", RECORDING],
     open: |demands, options| Ok(Box::new(open(demands, options)?)),
-    folds: |_| Err("the tap folds nothing".into()),
+    folds: fold::check,
 };
 
 /// Most demands of one tap.
@@ -70,6 +74,7 @@ const ENTRY_AGE_MAX_NS: u64 = 300_000_000_000;
 #[derive(Debug)]
 pub struct BlockTap {
     needs: Needs,
+    plans: Plans,
     live: Option<Live>,
     rows: Vec<Rows>,
     names: Names,
@@ -80,6 +85,8 @@ pub struct BlockTap {
     flows: Option<Flows>,
     attribution: Option<Attribution>,
     owners: Vec<Owner>,
+    /// Disks on which whose a request is does not depend on where it goes.
+    undivided: HashSet<u32>,
     census: Census,
     pace: Pace,
     chores_done: Instant,
@@ -94,6 +101,7 @@ pub struct BlockTap {
 struct Live {
     programs: Programs,
     lanes: Lanes,
+    folds: Option<Folds>,
     sizes: Sizes,
     known_devices: Known,
     known_cgroups: Known,
@@ -113,6 +121,7 @@ impl Default for LiveOptions {
         LiveOptions {
             devices: DeviceChoice::default(),
             ring_bytes: 64 << 20,
+            fold_bytes: 32 << 20,
             requests_max: 1 << 15,
             without: Vec::new(),
             inventory: None,
@@ -143,10 +152,12 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
         demands.len(),
         sizes.device_rows,
     );
+    let plans = Plans::of(demands, &needs);
     let root = Root::find();
     let unified = root.as_ref().is_some_and(|r| r.unified);
     let rows = needs.streams.iter().zip(demands).enumerate();
-    let rows = rows.map(|(i, (stream, demand))| Rows::new(i, *stream, &demand.columns));
+    let rows =
+        rows.map(|(i, (stream, demand))| Rows::new(i, *stream, &demand.columns, plans.flag(i)));
     let now = Instant::now();
     let mut tap = BlockTap {
         rows: rows.collect(),
@@ -161,7 +172,9 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
         },
         owners: Vec::new(),
         census: Census::default(),
-        pace: Pace::new(now, options.rhythm),
+        pace: Pace::new(now, plans.rhythm(options.rhythm)),
+        undivided: HashSet::new(),
+        plans,
         chores_done: now,
         looked: now,
         events: 0,
@@ -200,19 +213,25 @@ impl BlockTap {
             has(programs::START.tracepoint),
             unified,
         );
-        let programs = Programs::load(&probes, &config, &sizes)?;
+        let folding = Folding::new(&self.plans, options.fold_bytes, sizes.processors);
+        let mut programs = Programs::load(&probes, &config, &folding, &sizes)?;
+        let tables = programs.folds.take();
+        let plans = self.plans.folds.clone();
+        let offset_ns = self.names.epoch_offset_ns;
         let mut live = Live {
             lanes: Lanes::new(&sizes),
+            folds: tables.map(|tables| Folds::begin(plans, tables, offset_ns)),
             known_devices: Known::default(),
             known_cgroups: Known::default(),
             programs,
             sizes,
         };
-        live.tell_devices(&self.devices);
         if self.needs.cgroups() {
             self.names.cgroups.walk();
             live.tell_cgroups(&self.needs, &self.names.cgroups);
         }
+        self.find_undivided();
+        live.tell_devices(&self.devices, &self.plans, &self.undivided);
         live.programs.attach()?;
         self.live = Some(live);
         self.take_census();
@@ -221,10 +240,25 @@ impl BlockTap {
 
     /// Reads the rings and lines up what is to be said.
     fn drain(&mut self) {
+        let changed = self.attribution.as_mut().is_some_and(Attribution::refresh);
+        if changed && self.plans.folds.iter().any(|p| p.owner) {
+            self.find_undivided();
+            self.tell_devices();
+        }
         let Some(live) = &mut self.live else {
             return;
         };
-        live.lanes.drain(&live.programs);
+        let mut settled_ns = order::settled_ns();
+        if let Some(folds) = &mut live.folds {
+            let mut naming = Naming {
+                devices: &self.devices,
+                names: &mut self.names,
+                attribution: self.attribution.as_mut(),
+                undivided: &self.undivided,
+            };
+            settled_ns = folds.advance(settled_ns, &mut naming);
+        }
+        live.lanes.drain(&live.programs, settled_ns);
         let settled = live.lanes.settled().len();
         let full = self
             .pace
@@ -232,15 +266,47 @@ impl BlockTap {
         if full {
             self.lost.add(live, self.pace.was_late());
         }
-        if settled == 0 {
-            return;
+        if settled != 0 {
+            self.events += settled as i64;
+            self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
+            self.find_devices();
+            self.line_up();
+            if self.attribution.as_ref().is_some_and(|a| a.sees_growth()) {
+                self.pace.wait_for(LOOKS_APART);
+            }
         }
-        self.events += settled as i64;
-        self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
-        self.find_devices();
-        self.line_up();
-        if self.attribution.as_ref().is_some_and(|a| a.sees_growth()) {
-            self.pace.wait_for(LOOKS_APART);
+        self.say_folded();
+    }
+
+    /// Lines up the groups of intervals that are over.
+    fn say_folded(&mut self) {
+        let Some(live) = &mut self.live else {
+            return;
+        };
+        let watermark_ns = live.lanes.watermark_ns();
+        let over = live.folds.as_mut().map(|folds| folds.over(watermark_ns));
+        let said = over.into_iter().flatten();
+        self.said
+            .extend(said.map(|(demand, folded)| Said::Folded { demand, folded }));
+    }
+
+    /// Finds the disks on which whose a request is does not depend on where it goes.
+    fn find_undivided(&mut self) {
+        let Some(attribution) = &self.attribution else {
+            return;
+        };
+        let whole = |disk: &u32| {
+            let sectors = self.devices.sectors(*disk);
+            sectors.is_some_and(|sectors| !attribution.divides(*disk, sectors))
+        };
+        let disks = self.devices.iter().map(|d| d.disk);
+        let disks: HashSet<u32> = disks.collect();
+        self.undivided = disks.into_iter().filter(whole).collect();
+    }
+
+    fn tell_devices(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.tell_devices(&self.devices, &self.plans, &self.undivided);
         }
     }
 
@@ -324,10 +390,11 @@ impl BlockTap {
     /// Finds new devices and tells the kernel side which of them are wanted.
     fn look_at_devices(&mut self) {
         self.looked = Instant::now();
-        if !self.devices.refresh().is_empty()
-            && let Some(live) = &mut self.live
-        {
-            live.tell_devices(&self.devices);
+        if !self.devices.refresh().is_empty() {
+            if self.plans.folds.iter().any(|p| p.owner) {
+                self.find_undivided();
+            }
+            self.tell_devices();
         }
     }
 
@@ -410,6 +477,8 @@ impl Tap for BlockTap {
         let Some(live) = &self.live else {
             return counts;
         };
+        let folded = live.folds.as_ref().map_or(0, Folds::told_nobody);
+        counts[0].total += folded;
         self.lost.add(live, self.pace.was_late());
         let whole = |counter, cause, total| Count {
             counter,
@@ -445,7 +514,9 @@ impl Tap for BlockTap {
 
     fn describe(&self) -> Vec<String> {
         let probes = self.live.as_ref().map(|l| l.programs.probes.as_slice());
-        explain::lines(&self.needs, probes.unwrap_or_default(), &self.devices)
+        let mut lines = explain::lines(&self.needs, probes.unwrap_or_default(), &self.devices);
+        lines.extend(self.plans.lines());
+        lines
     }
 }
 
@@ -500,10 +571,11 @@ impl Live {
         tables::sum(&self.programs.counters, &self.sizes, row, word)
     }
 
-    fn tell_devices(&mut self, devices: &Devices) {
+    fn tell_devices(&mut self, devices: &Devices, plans: &Plans, undivided: &HashSet<u32>) {
         let table = &self.programs.devices;
         for device in devices.iter() {
-            let marks = devices.marks(device);
+            let folds = plans.marks(undivided.contains(&device.disk));
+            let marks = devices.marks(device) | folds;
             self.known_devices
                 .tell(table, u64::from(device.number) + 1, device.index, marks);
         }

@@ -5,6 +5,7 @@
 //! one at a time: they look at one machine.
 
 mod counts;
+mod folds;
 mod images;
 mod life;
 mod load;

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use weir_model::event::{io_schema, iostream_schema};
-use weir_model::{Batch, Demand, Predicate, Schema, Test, Value};
+use weir_model::{Batch, Demand, Folded, Predicate, Schema, Test, Value};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
 use weir_tap::{Count, Said, Tap};
 
@@ -20,6 +20,10 @@ pub struct Watch {
 pub struct Seen {
     /// The rows of each demand.
     pub rows: Vec<Rows>,
+    /// Groups, by demand.
+    pub folded: Vec<(usize, Folded)>,
+    /// The last heartbeat.
+    pub upto: i64,
     /// The counts at the end.
     pub counts: Vec<Count>,
     /// What it said of itself.
@@ -101,6 +105,7 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> Seen {
     };
     let mut rows: Vec<Rows> = schemas.into_iter().map(empty).collect();
     let mut batches: Vec<(usize, Batch)> = Vec::new();
+    let mut groups = Vec::new();
     let mut until = None;
     let mut told = i64::MIN;
     loop {
@@ -120,6 +125,10 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> Seen {
                     break;
                 }
             }
+            Said::Folded { demand, folded } => {
+                assert!(folded.end > told, "no group is of an interval that is over");
+                groups.push((demand, folded));
+            }
             other => panic!("a live tap does not say {other:?}"),
         }
         if until.is_none() && stop.load(Ordering::Acquire) {
@@ -133,6 +142,8 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> Seen {
     }
     Seen {
         rows,
+        folded: groups,
+        upto: told,
         counts: tap.counts(),
         described: tap.describe(),
     }
@@ -163,6 +174,11 @@ impl Seen {
 }
 
 impl Rows {
+    /// Each row, column by column.
+    pub fn iter(&self) -> impl Iterator<Item = &[Value]> {
+        self.rows.iter().map(Vec::as_slice)
+    }
+
     /// How many.
     pub fn len(&self) -> usize {
         self.rows.len()

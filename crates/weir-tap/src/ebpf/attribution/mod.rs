@@ -160,13 +160,26 @@ impl Attribution {
         cgroups: &mut Cgroups,
         found: &mut Vec<Owner>,
     ) {
-        if self.watch.generation() != self.owners.snapshot.generation {
-            self.renew();
-        }
+        self.refresh();
         self.decide_all(told.clone(), records, submitters, cgroups, found);
         if self.look() {
             self.decide_all(told, records, submitters, cgroups, found);
         }
+    }
+
+    /// Takes over what has changed in the inventory; true if anything has.
+    pub fn refresh(&mut self) -> bool {
+        let changed = self.watch.generation() != self.owners.snapshot.generation;
+        if changed {
+            self.renew();
+        }
+        changed
+    }
+
+    /// Whether whose a request to a whole device of so many sectors is may depend on where it goes
+    /// there, and not only on who submitted it.
+    pub fn divides(&self, disk: u32, sectors: u64) -> bool {
+        self.owners.divide(disk, sectors)
     }
 
     /// Whether images are growing: records are then better read [`LOOKS_APART`], so that none are

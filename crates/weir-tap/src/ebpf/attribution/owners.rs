@@ -178,6 +178,16 @@ impl Owners {
         Some(own.disks[device.only? as usize].vdisk)
     }
 
+    /// Whether any disk lies on only a part of a whole device of so many sectors.
+    pub fn divide(&self, disk: u32, sectors: u64) -> bool {
+        self.vms.iter().any(|own| {
+            let mut devices = own.devices.iter().filter(|d| d.disk == disk);
+            let shared = own.disks.iter().flat_map(|d| &d.layout.pieces);
+            let mut shared = shared.filter(|p| p.shared && p.device == disk);
+            devices.any(|d| !d.spans.are_one(sectors)) || shared.next().is_some()
+        })
+    }
+
     /// What of anybody's lies at a place, and whether images in files are on that device.
     pub fn of_all(&mut self, target: Target) -> (Spot, bool) {
         if !self.all.contains_key(&target.disk) {

@@ -94,6 +94,19 @@ impl Spans {
         self.spans.get(start as usize).map_or(0, |span| span.end)
     }
 
+    /// Whether all of `sectors` sectors from the first one on have the same, only owner.
+    pub fn are_one(&self, sectors: u64) -> bool {
+        let owner = self.spans.first().map_or(SEVERAL, |span| span.owner);
+        let mut reached = 0;
+        for span in &self.spans {
+            if span.owner != owner || span.first != reached {
+                return false;
+            }
+            reached = span.end;
+        }
+        owner != SEVERAL && reached >= sectors
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Span> {
         self.spans.iter()

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * Finished requests folded into groups where they are seen, in place of a record each.
+ *
+ * A fold is a group-by over intervals of time. Each processor has cells of its own, one for each group,
+ * and blocks of bins for what is kept as a histogram; both are found by their keys. Whatever has no
+ * room, or is out of the ordinary, becomes a record as if there were no fold. weir_model::fold has the
+ * contract, fold/layout.rs the user side's view. Both sides assert the sizes.
+ *
+ * Who may touch what, and when:
+ *  - A program marks its processor as busy, with a full barrier, before it looks which interval is open,
+ *    and is not busy any more after its last store. One that finds the mark, because it interrupts
+ *    another, leaves everything alone and makes a record.
+ *  - The user side closes an interval, with a full barrier, and then waits until each processor has been
+ *    seen not to be busy. Whoever becomes busy after that sees that the interval is closed. So the
+ *    cells of a closed interval stand still, and are the user side's until it frees their keys.
+ */
+#ifndef WEIR_FOLD_BPF_H
+#define WEIR_FOLD_BPF_H
+
+#include "request.bpf.h"
+
+/*
+ * A function of its own. Hidden rather than static: its symbol, which the loader needs, stays in the
+ * object, and the verifier follows its arguments all the same.
+ */
+#define SUBPROGRAM __attribute__((noinline, visibility("hidden")))
+
+#define FOLDS 2			/* group-bys at a time */
+#define FOLD_CALLS 8		/* things kept of each group */
+#define FOLD_LIMITS 64		/* limits of one histogram */
+#define FOLD_LOG_BITS 7		/* bins to a power of two, as a power of two */
+#define FOLD_BINS 16		/* bins of a block */
+#define FOLD_PROBES 8		/* places where a cell or a block may be */
+
+/*
+ * Greater values, some 18 minutes or a terabyte, become records. So a sum cannot overflow: the times of
+ * all requests that end in an interval add up to no more than requests in flight (2^23 entries at most)
+ * times the interval and the longest time (2^40 ns), below 2^64; lengths are below 2^32, and so are
+ * the places in a bin, which 2^32 requests do not overflow.
+ */
+#define FOLD_VALUE_MAX (1ULL << 40)
+
+/* What tells the groups of a fold apart, a bit each. */
+enum fold_key {
+	FOLD_BY_OP = 1,
+	FOLD_BY_DEVICE = 2,
+	FOLD_BY_PID = 4,
+	FOLD_BY_COMM = 8,
+	FOLD_BY_CGROUP = 16,
+	FOLD_BY_KERNEL = 32,	/* whether a kernel thread submitted it */
+};
+
+/* What something is kept of. */
+enum measure {
+	MEASURE_SECTORS = 0,
+	MEASURE_BYTES = 1,
+	MEASURE_WAIT = 2,
+	MEASURE_SERVICE = 3,
+	MEASURE_LATENCY = 4,
+	MEASURES = 8,
+};
+
+/* What is kept of it. */
+enum keep {
+	KEEP_MOMENTS = 0,
+	KEEP_LIMITS = 1,
+	KEEP_LOG_LINEAR = 2,
+};
+
+struct fold_call {
+	__u8 measure;
+	__u8 keep;
+	__u8 place;		/* moments: which of the cell's */
+	__u8 spare[5];
+};
+_Static_assert(sizeof(struct fold_call) == 8, "struct fold_call");
+
+struct fold {
+	__u64 interval_ns;
+	__u32 keys;
+	__u8 clauses;		/* of the demand, a bit each */
+	__u8 call_count;
+	__u8 marked;		/* only on devices that are marked for it */
+	__u8 flag;		/* says in a record that it was folded */
+	struct fold_call calls[FOLD_CALLS];
+	__u64 limits[FOLD_CALLS][FOLD_LIMITS];	/* ascending, the rest the greatest there is */
+};
+_Static_assert(sizeof(struct fold) == 80 + 8 * 512, "struct fold");
+
+/* Fixed before the programs are loaded, like struct config. */
+struct folding {
+	struct fold folds[FOLDS];
+	__u32 count;
+	__u32 cells;		/* per processor, a power of two */
+	__u32 blocks;		/* likewise */
+	__u32 moments;		/* in each cell */
+};
+_Static_assert(sizeof(struct folding) == 2 * 4176 + 16, "struct folding");
+
+const volatile struct folding folding SEC(".rodata.fold") = {};
+
+/* The ends of the intervals that are open, on the monotonic clock; 0 is none. */
+struct fold_window {
+	__u64 end_ns[2];
+};
+_Static_assert(sizeof(struct fold_window) == 16, "struct fold_window");
+
+/* What one processor has: the last cell that was taken of each fold and window, + 1; each names the next. */
+struct fold_lane {
+	__u64 busy;
+	__u64 told_nobody;	/* requests that became no record */
+	__u64 spare[2];
+	__u64 cells[FOLDS][2];
+};
+_Static_assert(sizeof(struct fold_lane) == 64, "struct fold_lane");
+
+struct moments {
+	__u64 count;
+	__u64 sum;
+	__u64 min;
+	__u64 max;
+};
+
+/* Where key[0] of a cell has what. */
+#define CELL_OP_SHIFT 32
+#define CELL_KERNEL (1ULL << 40)
+#define CELL_FOLD_SHIFT 48
+#define CELL_WINDOW_SHIFT 56
+#define CELL_TAKEN (1ULL << 63)
+
+/* A group; as many moments follow as the folds keep. */
+struct fold_cell {
+	__u64 key[5];		/* 0 is free; pid; cgroup; command name */
+	__u64 rows;
+	__u32 next;
+	__u32 blocks;		/* the last block taken, + 1 */
+	__u32 slot;		/* known to who finds it, but the verifier must not tell ways apart */
+	__u32 spare;
+	struct moments moments[FOLD_CALLS];
+};
+_Static_assert(sizeof(struct fold_cell) == 64 + 8 * 32, "struct fold_cell");
+
+struct fold_bin {
+	__u64 count;
+	__u64 offsets;		/* how far its values lie in it, added up */
+};
+
+/* Some bins of a group. */
+struct fold_block {
+	__u64 key;		/* cell + 1, call, number among the blocks of the call; 0 is free */
+	__u64 next;
+	struct fold_bin bins[FOLD_BINS];
+};
+_Static_assert(sizeof(struct fold_block) == 272, "struct fold_block");
+
+TABLE(fold_windows, sizeof(struct fold_window));
+TABLE(fold_lanes, sizeof(struct fold_lane));
+TABLE(fold_cells, sizeof(struct fold_cell));
+TABLE(fold_blocks, sizeof(struct fold_block));
+
+/* What a fold reads of a finished request. */
+struct finished {
+	__u64 ts_ns;
+	__u64 cgroup;
+	__u64 comm[2];
+	__u64 values[MEASURES];
+	__u32 device;
+	__u32 pid;
+	__u32 cpu;
+	__u8 op;
+	__u8 is_kernel;
+	__u8 clauses;
+};
+
+/* Makes a word visible after all that was stored before. */
+static __always_inline void publish(__u64 *word, __u64 value)
+{
+	barrier();
+	if (config.ordered)
+		*(volatile __u64 *)word = value;
+	else
+		__sync_lock_test_and_set(word, value);
+}
+
+/* ---- Cells and blocks ---------------------------------------------------------------------- */
+
+#define MIX 0x9e3779b97f4a7c15ULL
+
+/* Begins a cell anew, as far as it goes. */
+static __always_inline void fold_clear(struct fold_cell *cell)
+{
+	__u32 i;
+
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < folding.moments) {
+			cell->moments[i].count = 0;
+			cell->moments[i].sum = 0;
+			cell->moments[i].min = ~0ULL;
+			cell->moments[i].max = 0;
+		}
+}
+
+/*
+ * The group of `key` among the cells of this processor, taken if there is none yet; NULL if there is no
+ * room. A cell that the user side has freed may hide one of the same key behind it: the group then has
+ * two, and both are told.
+ */
+SUBPROGRAM struct fold_cell *fold_cell_of(const __u64 *key, __u32 cpu, __u64 *list)
+{
+	__u64 mixed = key[0] * MIX + key[1];
+	__u32 home, i;
+
+	mixed = (mixed ^ mixed >> 32) * MIX + key[2];
+	mixed = (mixed ^ mixed >> 32) * MIX + key[3] + key[4] * MIX;
+	mixed = (mixed ^ mixed >> 32) * MIX;
+	home = mixed >> 40;
+#pragma unroll
+	for (i = 0; i < FOLD_PROBES; i++) {
+		__u32 slot = cpu * folding.cells + ((home + i) & (folding.cells - 1));
+		struct fold_cell *cell = bpf_map_lookup_elem(&fold_cells, &slot);
+
+		if (!cell)
+			return NULL;
+		if (!((cell->key[0] ^ key[0]) | (cell->key[1] ^ key[1]) | (cell->key[2] ^ key[2]) |
+		      (cell->key[3] ^ key[3]) | (cell->key[4] ^ key[4])))
+			return cell;
+		if (!cell->key[0]) {
+			cell->key[1] = key[1];
+			cell->key[2] = key[2];
+			cell->key[3] = key[3];
+			cell->key[4] = key[4];
+			cell->rows = 0;
+			cell->blocks = 0;
+			cell->next = *list;
+			cell->slot = slot;
+			fold_clear(cell);
+			cell->key[0] = key[0];
+			publish(list, slot + 1);
+			return cell;
+		}
+	}
+	return NULL;
+}
+
+/* The block of `key`, taken if there is none yet, likewise. */
+SUBPROGRAM struct fold_block *fold_block_of(__u64 key, __u32 cpu, struct fold_cell *cell)
+{
+	__u64 mixed = key * MIX;
+	__u32 home, i, bin;
+
+	home = (mixed ^ mixed >> 32) * MIX >> 40;
+#pragma unroll
+	for (i = 0; i < FOLD_PROBES; i++) {
+		__u32 slot = cpu * folding.blocks + ((home + i) & (folding.blocks - 1));
+		struct fold_block *block = bpf_map_lookup_elem(&fold_blocks, &slot);
+
+		if (!block)
+			return NULL;
+		if (block->key == key)
+			return block;
+		if (!block->key) {
+#pragma unroll
+			for (bin = 0; bin < FOLD_BINS; bin++) {
+				block->bins[bin].count = 0;
+				block->bins[bin].offsets = 0;
+			}
+			block->next = cell->blocks;
+			block->key = key;
+			cell->blocks = slot + 1;
+			return block;
+		}
+	}
+	return NULL;
+}
+
+/* ---- Bins ---------------------------------------------------------------------------------- */
+
+/* 1 if `a` is greater than `b`, without a branch: the verifier would follow each. Both below 2^63. */
+static __always_inline __u64 exceeds(__u64 a, __u64 b)
+{
+	return (b - a) >> 63;
+}
+
+/* How many of the limits are below `value`, which is the number of its bin. */
+static __always_inline __u32 limits_below(const volatile __u64 *limits, __u64 value)
+{
+	__u32 below = 0;
+
+	below += exceeds(value, limits[31]) << 5;
+	below += exceeds(value, limits[below + 15]) << 4;
+	below += exceeds(value, limits[below + 7]) << 3;
+	below += exceeds(value, limits[below + 3]) << 2;
+	below += exceeds(value, limits[below + 1]) << 1;
+	below += exceeds(value, limits[below]);
+	/* 63 at most so far. */
+	below += exceeds(value, limits[below & (FOLD_LIMITS - 1)]);
+	return below;
+}
+
+/* The greatest power of two in `value`, which is below 2^64 and not 0. */
+static __always_inline __u32 log2_of(__u64 value)
+{
+	__u32 log = 0, more;
+
+	more = exceeds(value, 0xffffffff) << 5;
+	log += more;
+	value >>= more;
+	more = exceeds(value, 0xffff) << 4;
+	log += more;
+	value >>= more;
+	more = exceeds(value, 0xff) << 3;
+	log += more;
+	value >>= more;
+	more = exceeds(value, 0xf) << 2;
+	log += more;
+	value >>= more;
+	more = exceeds(value, 3) << 1;
+	log += more;
+	value >>= more;
+	return log + (value >> 1);
+}
+
+/* Where a value counts: a bin, and how far it lies in it. */
+struct place {
+	__u32 bin;
+	__u64 offset;
+};
+
+/* As weir_sketch::LogLinear numbers bins; no value is so great that an offset loses bits. */
+static __always_inline struct place log_linear_place(__u64 value)
+{
+	__u32 log = log2_of(value | (1 << FOLD_LOG_BITS)), shift = (log - FOLD_LOG_BITS) & 63;
+
+	return (struct place){
+		.bin = (shift << FOLD_LOG_BITS) + (value >> shift),
+		.offset = value & ((1ULL << shift) - 1),
+	};
+}
+
+/* ---- One request --------------------------------------------------------------------------- */
+
+/* What a call of a fold adds to, once all that it needs is there. */
+struct addition {
+	struct fold_bin *bin;
+	__u64 offset;
+};
+
+static __always_inline bool find_bin(const volatile struct fold *fold, __u32 call, __u64 value,
+				     __u32 cpu, struct fold_cell *cell, struct addition *found)
+{
+	struct fold_block *block;
+	struct place place = {};
+	__u64 key;
+
+	if (fold->calls[call].keep == KEEP_LIMITS)
+		place.bin = limits_below(fold->limits[call], value);
+	else
+		place = log_linear_place(value);
+	key = (__u64)(cell->slot + 1) << 32 | call << 24 | place.bin / FOLD_BINS;
+	block = fold_block_of(key, cpu, cell);
+	if (!block)
+		return false;
+	found->bin = &block->bins[place.bin & (FOLD_BINS - 1)];
+	found->offset = place.offset;
+	return true;
+}
+
+/* Folds a request into its group; false if it must become a record. */
+SUBPROGRAM bool fold_into(const struct finished *f, __u32 number, struct fold_lane *lane)
+{
+	const volatile struct fold *fold = &folding.folds[number & (FOLDS - 1)];
+	struct fold_window *window = bpf_map_lookup_elem(&fold_windows, &number);
+	struct addition additions[FOLD_CALLS];
+	struct fold_cell *cell;
+	__u64 key[5] = {};
+	__u32 i, open;
+
+	if (!window)
+		return false;
+	/* An interval holds what comes after its beginning, up to and with its end. */
+	if (*(volatile __u64 *)&window->end_ns[0] - f->ts_ns < fold->interval_ns)
+		open = 0;
+	else if (*(volatile __u64 *)&window->end_ns[1] - f->ts_ns < fold->interval_ns)
+		open = 1;
+	else
+		return false;
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < fold->call_count) {
+			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+
+			if (value != UNKNOWN && value >= FOLD_VALUE_MAX)
+				return false;
+		}
+	key[0] = CELL_TAKEN | (__u64)number << CELL_FOLD_SHIFT | (__u64)open << CELL_WINDOW_SHIFT;
+	if (fold->keys & FOLD_BY_DEVICE)
+		key[0] |= f->device;
+	if (fold->keys & FOLD_BY_OP)
+		key[0] |= (__u64)f->op << CELL_OP_SHIFT;
+	if (fold->keys & FOLD_BY_KERNEL && f->is_kernel)
+		key[0] |= CELL_KERNEL;
+	if (fold->keys & FOLD_BY_PID)
+		key[1] = f->pid;
+	if (fold->keys & FOLD_BY_CGROUP)
+		key[2] = f->cgroup;
+	if (fold->keys & FOLD_BY_COMM) {
+		key[3] = f->comm[0];
+		key[4] = f->comm[1];
+	}
+	cell = fold_cell_of(key, f->cpu, &lane->cells[number & (FOLDS - 1)][open]);
+	if (!cell)
+		return false;
+	/* First all bins, then all additions: a request is folded whole or not at all. */
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < fold->call_count && fold->calls[i].keep != KEEP_MOMENTS) {
+			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+
+			additions[i].bin = NULL;
+			if (value != UNKNOWN &&
+			    !find_bin(fold, i, value, f->cpu, cell, &additions[i]))
+				return false;
+		}
+	cell->rows++;
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < fold->call_count) {
+			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+
+			if (fold->calls[i].keep == KEEP_MOMENTS) {
+				__u32 place = fold->calls[i].place & (FOLD_CALLS - 1);
+				struct moments *m = &cell->moments[place];
+
+				if (value == UNKNOWN)
+					continue;
+				m->count++;
+				m->sum += value;
+				if (value < m->min)
+					m->min = value;
+				if (value > m->max)
+					m->max = value;
+			} else if (additions[i].bin) {
+				additions[i].bin->count++;
+				additions[i].bin->offsets += additions[i].offset;
+			}
+		}
+	return true;
+}
+
+/* Folds a request for whoever asked; the folds that took it, a bit each. */
+SUBPROGRAM __u32 fold_all(struct finished *f)
+{
+	struct fold_lane *lane = bpf_map_lookup_elem(&fold_lanes, &f->cpu);
+	__u32 folded = 0, i;
+	__u8 clauses = f->clauses;
+
+	if (!lane || __sync_lock_test_and_set(&lane->busy, 1))
+		return 0;
+#pragma unroll
+	for (i = 0; i < FOLDS; i++) {
+		const volatile struct fold *fold = &folding.folds[i];
+
+		if (i >= folding.count || !(f->clauses & fold->clauses))
+			continue;
+		if (fold->marked && !(device_marks(f->device).bits & MARK_FOLD << i))
+			continue;
+		if (fold_into(f, i, lane)) {
+			folded |= 1 << i;
+			clauses &= ~fold->clauses;
+		}
+	}
+	if (!clauses)
+		lane->told_nobody++;
+	publish(&lane->busy, 0);
+	return folded;
+}
+
+/* Folds a request that has finished; false if nobody wants a record of it any more. */
+static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
+{
+	__u32 folded, i;
+	struct finished f = {
+		.ts_ns = now,
+		.cgroup = io->cgroup,
+		.comm = { io->comm[0], io->comm[1] },
+		.values = { io->bytes >> 9, io->bytes, io->wait_ns, io->service_ns, io->latency_ns },
+		.device = io->device,
+		.pid = io->pid,
+		.cpu = cpu,
+		.op = io->op,
+		.is_kernel = !!(io->flags & FLAG_KERNEL),
+		.clauses = io->clauses,
+	};
+
+	/* Of devices and beginnings that nobody knows, the user side is to judge. */
+	if (io->status || !io->index || io->flags & FLAG_ORPHAN)
+		return true;
+	folded = fold_all(&f);
+#pragma unroll
+	for (i = 0; i < FOLDS; i++)
+		if (folded >> i & 1) {
+			io->flags |= folding.folds[i].flag;
+			io->clauses &= ~folding.folds[i].clauses;
+		}
+	return io->clauses;
+}
+
+#endif

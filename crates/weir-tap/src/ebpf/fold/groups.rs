@@ -1,0 +1,168 @@
+//! [`Groups`]: what all processors have kept of an interval, put together under the names that rows
+//! have.
+
+use std::collections::{BTreeMap, HashMap};
+
+use arrow_array::{Int64Array, UInt32Array};
+use weir_model::{Column, Folded, Kept, Nanos};
+
+use super::layout::keep;
+use super::plan::{Call, Key, Plan};
+use super::tables::Group;
+
+/// The key of a group in the demand's order: numbers, and the ids of texts; `None` is NULL.
+pub type Named = Box<[Option<i64>]>;
+
+/// The groups of an interval.
+#[derive(Debug, Default)]
+pub struct Groups {
+    at: HashMap<Named, usize>,
+    groups: Vec<Sums>,
+}
+
+/// What was kept of a group.
+#[derive(Debug)]
+struct Sums {
+    rows: u64,
+    /// By the kernel's calls.
+    calls: Vec<Sum>,
+}
+
+/// What one of the kernel's calls has kept.
+#[derive(Debug)]
+enum Sum {
+    Moments {
+        count: u64,
+        sum: i128,
+        min: i64,
+        max: i64,
+    },
+    /// By bin: count, and sum of offsets.
+    Bins(BTreeMap<u32, (u64, u64)>),
+}
+
+impl Groups {
+    /// Adds what one processor has kept of a group.
+    pub fn add(&mut self, plan: &Plan, named: &Named, group: &Group) {
+        let at = match self.at.get(named) {
+            Some(at) => *at,
+            None => {
+                self.groups.push(Sums::new(plan));
+                self.at.insert(named.clone(), self.groups.len() - 1);
+                self.groups.len() - 1
+            }
+        };
+        self.groups[at].add(plan, group);
+    }
+
+    /// All of them as the source says them; `None` if there are none.
+    pub fn folded(self, plan: &Plan, end: Nanos) -> Option<Folded> {
+        if self.groups.is_empty() {
+            return None;
+        }
+        let mut keys: Vec<&Named> = self.at.keys().collect();
+        keys.sort_by_key(|key| self.at[*key]);
+        let columns = plan.keys.iter().enumerate();
+        let columns = columns.map(|(i, key)| {
+            let values = keys.iter().map(|named| named[i]);
+            match key {
+                Key::Pid => Column::Int(Int64Array::from_iter(values)),
+                _ => Column::Text(UInt32Array::from_iter(
+                    values.map(|id| id.map(|id| id as u32)),
+                )),
+            }
+        });
+        let of = |call: &Call| {
+            let kept = self.groups.iter().map(|sums| sums.kept(plan, *call));
+            kept.collect()
+        };
+        Some(Folded {
+            end,
+            keys: columns.collect(),
+            kept: plan.calls.iter().map(of).collect(),
+        })
+    }
+}
+
+impl Sums {
+    fn new(plan: &Plan) -> Sums {
+        let sum = |keep| match keep {
+            keep::MOMENTS => Sum::Moments {
+                count: 0,
+                sum: 0,
+                min: i64::MAX,
+                max: i64::MIN,
+            },
+            _ => Sum::Bins(BTreeMap::new()),
+        };
+        Sums {
+            rows: 0,
+            calls: plan.kernel.calls.iter().map(|c| sum(c.keep)).collect(),
+        }
+    }
+
+    fn add(&mut self, plan: &Plan, group: &Group) {
+        self.rows += group.rows;
+        for (sum, call) in self.calls.iter_mut().zip(&plan.kernel.calls) {
+            if let Sum::Moments {
+                count,
+                sum,
+                min,
+                max,
+            } = sum
+            {
+                let [more, added, least, greatest] = group.moments[usize::from(call.place)];
+                if more == 0 {
+                    continue;
+                }
+                *count += more;
+                *sum += i128::from(added);
+                *min = (*min).min(least as i64);
+                *max = (*max).max(greatest as i64);
+            }
+        }
+        for (call, bin, count, offsets) in &group.bins {
+            if let Some(Sum::Bins(bins)) = self.calls.get_mut(*call) {
+                let sums = bins.entry(*bin).or_default();
+                *sums = (sums.0 + count, sums.1 + offsets);
+            }
+        }
+    }
+
+    fn kept(&self, plan: &Plan, call: Call) -> Kept {
+        let Call::Kept(at) = call else {
+            return Kept::Moments {
+                count: self.rows,
+                sum: 0,
+                min: 0,
+                max: 0,
+            };
+        };
+        match &self.calls[at] {
+            Sum::Moments {
+                count,
+                sum,
+                min,
+                max,
+            } => Kept::Moments {
+                count: *count,
+                sum: *sum,
+                min: *min,
+                max: *max,
+            },
+            Sum::Bins(bins) if plan.kernel.calls[at].keep == keep::LIMITS => {
+                let count = |bin| bins.get(&(bin as u32)).map_or(0, |(count, _)| *count);
+                Kept::Limits(
+                    (0..=plan.kernel.calls[at].limits.len())
+                        .map(count)
+                        .collect(),
+                )
+            }
+            Sum::Bins(bins) => {
+                let bins = bins.iter();
+                let bins = bins.map(|(bin, (count, offsets))| (*bin as i32, *count, *offsets));
+                Kept::LogLinear(bins.collect())
+            }
+        }
+    }
+}

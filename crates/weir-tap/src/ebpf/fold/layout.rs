@@ -1,0 +1,208 @@
+//! What the kernel side of a fold and this side share, as `fold.bpf.h` lays it out.
+
+/// Folds at a time.
+pub const FOLDS: usize = 2;
+
+/// Things kept of each group.
+pub const CALLS: usize = 8;
+
+/// Limits of one histogram.
+pub const LIMITS: usize = 64;
+
+/// Bins to a power of two, as a power of two.
+pub const LOG_BITS: u32 = 7;
+
+/// Bins of a block.
+pub const BINS: usize = 16;
+
+/// Bytes of `struct fold_window`.
+pub const WINDOW_BYTES: usize = 16;
+
+/// Bytes of `struct fold_lane`.
+pub const LANE_BYTES: usize = 64;
+
+/// Bytes of `struct fold_block`.
+pub const BLOCK_BYTES: usize = 272;
+
+/// Words of `struct moments`.
+pub const MOMENTS_WORDS: usize = 4;
+
+/// Bytes of a `struct fold_cell` that keeps so many moments.
+pub const fn cell_bytes(moments: usize) -> usize {
+    (cell::MOMENTS + moments * MOMENTS_WORDS) * 8
+}
+
+/// Positions in `struct fold_lane`, in words of 8 bytes.
+pub mod lane {
+    /// Whether a program is at it.
+    pub const BUSY: usize = 0;
+    /// Requests that became no record.
+    pub const TOLD_NOBODY: usize = 1;
+    /// The last cell taken, + 1, of each fold and window.
+    pub const CELLS: usize = 4;
+}
+
+/// Positions in `struct fold_cell`, in words of 8 bytes.
+pub mod cell {
+    /// The key.
+    pub const KEY: usize = 0;
+    /// How many requests.
+    pub const ROWS: usize = 5;
+    /// The next cell, + 1, in the lower half, and the first block, + 1, in the upper one.
+    pub const NEXT_AND_BLOCKS: usize = 6;
+    /// The first of the moments.
+    pub const MOMENTS: usize = 8;
+    /// Where the key has the operation.
+    pub const OP_SHIFT: u32 = 32;
+    /// A kernel thread submitted it.
+    pub const KERNEL: u64 = 1 << 40;
+}
+
+/// Positions in `struct fold_block`, in words of 8 bytes.
+pub mod block {
+    /// The key.
+    pub const KEY: usize = 0;
+    /// The next one, + 1.
+    pub const NEXT: usize = 1;
+    /// The first bin: count, and sum of offsets.
+    pub const BINS: usize = 2;
+    /// Where the key has the call.
+    pub const CALL_SHIFT: u32 = 24;
+}
+
+/// `enum fold_key`.
+pub mod key {
+    /// `op`
+    pub const OP: u32 = 1;
+    /// `pdisk`
+    pub const DEVICE: u32 = 2;
+    /// `pid`
+    pub const PID: u32 = 4;
+    /// `comm`
+    pub const COMM: u32 = 8;
+    /// `cgroup`
+    pub const CGROUP: u32 = 16;
+    /// Whether a kernel thread submitted it.
+    pub const KERNEL: u32 = 32;
+}
+
+/// `enum measure`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// `sectors`
+    Sectors = 0,
+    /// `bytes`
+    Bytes = 1,
+    /// `wait`
+    Wait = 2,
+    /// `service`
+    Service = 3,
+    /// `latency`
+    Latency = 4,
+}
+
+/// `enum keep`.
+pub mod keep {
+    /// How many, their sum, the least and the greatest.
+    pub const MOMENTS: u8 = 0;
+    /// Counts by limit.
+    pub const LIMITS: u8 = 1;
+    /// Counts by bins of equal relative width.
+    pub const LOG_LINEAR: u8 = 2;
+}
+
+/// `struct fold_call`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Of what.
+    pub measure: Measure,
+    /// Of [`keep`].
+    pub keep: u8,
+    /// Which of the cell's moments.
+    pub place: u8,
+    /// Of a histogram by limits: ascending, at most [`LIMITS`].
+    pub limits: Vec<i64>,
+}
+
+/// `struct fold`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// Intervals end at its multiples.
+    pub interval_ns: u64,
+    /// Of [`key`].
+    pub keys: u32,
+    /// The demand's clauses, a bit each.
+    pub clauses: u8,
+    /// Only on devices that are marked for it.
+    pub marked: bool,
+    /// What says in a record that it was folded, of `flag`.
+    pub flag: u8,
+    /// What is kept.
+    pub calls: Vec<Call>,
+}
+
+/// `struct folding`: what is fixed before the programs are loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folding {
+    /// The folds, at most [`FOLDS`].
+    pub folds: Vec<Fold>,
+    /// Cells per processor, a power of two.
+    pub cells: u32,
+    /// Blocks per processor, a power of two.
+    pub blocks: u32,
+    /// Moments in each cell.
+    pub moments: u32,
+}
+
+impl Folding {
+    /// The bytes of `.rodata.fold`.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FOLDS * FOLD_BYTES + 16);
+        for fold in &self.folds {
+            fold.encode(&mut out);
+        }
+        out.resize(FOLDS * FOLD_BYTES, 0);
+        let count = self.folds.len() as u32;
+        for word in [count, self.cells, self.blocks, self.moments] {
+            out.extend(word.to_ne_bytes());
+        }
+        out
+    }
+}
+
+/// Bytes of `struct fold`.
+const FOLD_BYTES: usize = 16 + CALLS * 8 + CALLS * LIMITS * 8;
+
+impl Fold {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend(self.interval_ns.to_ne_bytes());
+        out.extend(self.keys.to_ne_bytes());
+        let calls = self.calls.len() as u8;
+        out.extend([self.clauses, calls, self.marked.into(), self.flag]);
+        for call in &self.calls {
+            out.extend([call.measure as u8, call.keep, call.place, 0, 0, 0, 0, 0]);
+        }
+        out.resize(start + 16 + CALLS * 8, 0);
+        for call in &self.calls {
+            // No value is negative, so that all negative limits are as good as -1.
+            let limits = call.limits.iter().map(|limit| (*limit).max(-1));
+            let rest = std::iter::repeat(i64::MAX);
+            for limit in limits.chain(rest).take(LIMITS) {
+                out.extend(limit.to_ne_bytes());
+            }
+        }
+        out.resize(start + FOLD_BYTES, 0);
+    }
+}
+
+const _: () = assert!(FOLD_BYTES == 4176, "struct fold of fold.bpf.h");
+const _: () = assert!(
+    lane::CELLS * 8 + FOLDS * 2 * 8 == LANE_BYTES,
+    "struct fold_lane of fold.bpf.h"
+);
+const _: () = assert!(cell_bytes(CALLS) == 320, "struct fold_cell of fold.bpf.h");
+const _: () = assert!(
+    (block::BINS + 2 * BINS) * 8 == BLOCK_BYTES,
+    "struct fold_block of fold.bpf.h"
+);

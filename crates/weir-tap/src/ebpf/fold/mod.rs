@@ -1,0 +1,209 @@
+//! [`Folds`]: groups that kernel programs make of finished requests, in place of a record each.
+//!
+//! The life of an interval:
+//! 1. Two are open at a time, the one that time is in and the next: each has a window. A request is
+//!    folded into its group's cell in the window that its end falls into.
+//! 2. Groups are named as they come up, while whoever they belong to can still be asked.
+//! 3. Once it is over its window is closed, and when no processor is at it any more, the groups are
+//!    taken out. The window opens again for the interval after the next.
+//! 4. When all rows of the interval are settled as well, its groups are said.
+//!
+//! What finds no window, no room, or is out of the ordinary, becomes a record and comes as a row.
+
+mod groups;
+pub mod layout;
+mod naming;
+mod plan;
+mod tables;
+
+use std::collections::HashMap;
+
+use weir_model::{Folded, Nanos};
+
+use self::groups::{Groups, Named};
+use self::layout::{BLOCK_BYTES, Folding, cell_bytes, keep};
+pub use self::naming::Naming;
+pub use self::plan::{Plan, Plans, check};
+pub use self::tables::{RawKey, Tables};
+use super::clock;
+
+/// All folds of a tap.
+#[derive(Debug)]
+pub struct Folds {
+    plans: Vec<Plan>,
+    windows: Vec<[Window; 2]>,
+    tables: Tables,
+    /// What to add to the kernel's clock.
+    epoch_offset_ns: Nanos,
+    /// Groups of intervals that are over, by the interval's end on the kernel's clock.
+    taken: Vec<(u64, usize, Folded)>,
+}
+
+/// An interval that is open, or about to be taken out.
+#[derive(Debug)]
+struct Window {
+    /// Its end on the kernel's clock.
+    end_ns: u64,
+    /// The last cell of each processor whose group is named.
+    seen: Vec<u64>,
+    /// The groups that have come up.
+    named: HashMap<RawKey, Named>,
+}
+
+/// Most and fewest cells of one processor.
+const CELLS_RANGE: (usize, usize) = (16, 1 << 14);
+
+/// Most and fewest blocks of one processor.
+const BLOCKS_RANGE: (usize, usize) = (64, 1 << 15);
+
+impl Folding {
+    /// What the kernel side needs for these plans, in tables of some `bytes` for all processors.
+    pub fn new(plans: &Plans, bytes: usize, processors: u32) -> Folding {
+        let calls = plans.folds.iter().map(|p| &p.kernel.calls);
+        let moments = calls.clone().map(|calls| {
+            let moments = calls.iter().filter(|c| c.keep == keep::MOMENTS);
+            moments.count()
+        });
+        let moments = moments.max().unwrap_or(0);
+        let bins = calls.flatten().any(|c| c.keep != keep::MOMENTS);
+        let own = bytes / processors.max(1) as usize;
+        // A group's histograms are larger than all else of it.
+        let (for_cells, for_blocks) = if bins {
+            (own / 8, own - own / 8)
+        } else {
+            (own, 0)
+        };
+        let fit = |bytes: usize, each: usize, (least, most): (usize, usize)| {
+            1 << (bytes / each).clamp(least, most).ilog2()
+        };
+        Folding {
+            folds: plans.folds.iter().map(|p| p.kernel.clone()).collect(),
+            cells: fit(for_cells, cell_bytes(moments), CELLS_RANGE),
+            blocks: match bins {
+                true => fit(for_blocks, BLOCK_BYTES, BLOCKS_RANGE),
+                false => 1,
+            },
+            moments: moments as u32,
+        }
+    }
+}
+
+impl Folds {
+    /// Opens the windows of these plans; their programs must not run yet.
+    pub fn begin(plans: Vec<Plan>, tables: Tables, epoch_offset_ns: Nanos) -> Folds {
+        let mut folds = Folds {
+            windows: Vec::new(),
+            plans: Vec::new(),
+            tables,
+            epoch_offset_ns,
+            taken: Vec::new(),
+        };
+        let now_ns = clock::monotonic_ns();
+        for (fold, plan) in plans.into_iter().enumerate() {
+            let first = folds.end_of(plan.interval, now_ns);
+            let ends = [first, first + plan.interval as u64];
+            folds.windows.push(ends.map(|end_ns| folds.window(end_ns)));
+            folds.plans.push(plan);
+            for (window, end_ns) in ends.into_iter().enumerate() {
+                folds.tables.open(fold, window, end_ns);
+            }
+        }
+        folds
+    }
+
+    /// Takes out what is over at `settled_ns`, and names what is new. No heartbeat may say more than
+    /// the time that is returned has passed.
+    pub fn advance(&mut self, settled_ns: u64, naming: &mut Naming<'_>) -> u64 {
+        let mut limit_ns = settled_ns;
+        for fold in 0..self.plans.len() {
+            for window in [0, 1] {
+                self.name_new(fold, window, naming);
+            }
+            // The earlier one first, and the other one if that is over as well.
+            for _ in 0..2 {
+                let window = self.earlier(fold);
+                let end_ns = self.windows[fold][window].end_ns;
+                if end_ns > settled_ns {
+                    break;
+                }
+                if !self.tables.close(fold, window) {
+                    limit_ns = limit_ns.min(end_ns - 1);
+                    break;
+                }
+                self.take(fold, window, naming);
+            }
+        }
+        limit_ns
+    }
+
+    /// The groups of intervals of which no row will come after `watermark_ns`, by demand.
+    pub fn over(&mut self, watermark_ns: u64) -> Vec<(usize, Folded)> {
+        let is_over = |(end_ns, ..): &(u64, usize, Folded)| *end_ns <= watermark_ns;
+        let (over, rest) = self.taken.drain(..).partition(is_over);
+        self.taken = rest;
+        let over: Vec<(u64, usize, Folded)> = over;
+        over.into_iter()
+            .map(|(_, demand, folded)| (demand, folded))
+            .collect()
+    }
+
+    /// Requests that were folded and became no record.
+    pub fn told_nobody(&self) -> i64 {
+        self.tables.told_nobody() as i64
+    }
+
+    /// The window of the earlier interval.
+    fn earlier(&self, fold: usize) -> usize {
+        let [first, second] = &self.windows[fold];
+        usize::from(second.end_ns < first.end_ns)
+    }
+
+    fn name_new(&mut self, fold: usize, window: usize, naming: &mut Naming<'_>) {
+        let open = &mut self.windows[fold][window];
+        let mut keys = self.tables.new_keys(fold, window, &mut open.seen);
+        keys.retain(|key| !open.named.contains_key(key));
+        if !keys.is_empty() {
+            let named = naming.name(&self.plans[fold], &keys);
+            open.named.extend(keys.into_iter().zip(named));
+        }
+    }
+
+    /// Takes the groups out of a window that is closed and quiet, and opens it anew.
+    fn take(&mut self, fold: usize, window: usize, naming: &mut Naming<'_>) {
+        self.name_new(fold, window, naming);
+        let interval = self.plans[fold].interval;
+        let other_ns = self.windows[fold][1 - window].end_ns;
+        // Whatever was missed meanwhile came as rows.
+        let next_ns = self.end_of(interval, clock::monotonic_ns());
+        let next_ns = next_ns.max(other_ns + interval as u64);
+        let next = self.window(next_ns);
+        let over = std::mem::replace(&mut self.windows[fold][window], next);
+        let plan = &self.plans[fold];
+        let mut groups = Groups::default();
+        for group in self.tables.take(fold, window) {
+            let named = over.named.get(&group.key);
+            let named = named.expect("a closed window takes no group in, and all have names");
+            groups.add(plan, named, &group);
+        }
+        self.tables.open(fold, window, next_ns);
+        let end = over.end_ns as Nanos + self.epoch_offset_ns;
+        if let Some(folded) = groups.folded(plan, end) {
+            self.taken.push((over.end_ns, plan.demand, folded));
+        }
+    }
+
+    fn window(&self, end_ns: u64) -> Window {
+        Window {
+            end_ns,
+            seen: vec![0; self.tables.processors],
+            named: HashMap::new(),
+        }
+    }
+
+    /// The end of the interval that a time of the kernel's clock falls into.
+    fn end_of(&self, interval: Nanos, at_ns: u64) -> u64 {
+        let epoch = at_ns as Nanos + self.epoch_offset_ns;
+        let end = (epoch + interval - 1).div_euclid(interval) * interval;
+        (end - self.epoch_offset_ns) as u64
+    }
+}

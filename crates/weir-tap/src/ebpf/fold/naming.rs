@@ -1,0 +1,100 @@
+//! [`Naming`]: from the numbers that kernel programs tell groups apart by to what rows say.
+
+use std::collections::HashSet;
+
+use weir_model::{EventKind, Level, Op, Symbol};
+
+use super::groups::Named;
+use super::plan::{Key, Plan};
+use super::tables::RawKey;
+use crate::ebpf::attribution::{Attribution, Owner};
+use crate::ebpf::devices::Devices;
+use crate::ebpf::layout::{Record, Submitter, UNKNOWN, flag, kind};
+use crate::ebpf::rows::Names;
+
+/// Where no disk has a sector.
+const NOWHERE: u64 = UNKNOWN - 1;
+
+/// Who knows names.
+#[derive(Debug)]
+pub struct Naming<'a> {
+    /// Of devices.
+    pub devices: &'a Devices,
+    /// Of processes and cgroups.
+    pub names: &'a mut Names,
+    /// Of VMs and their disks.
+    pub attribution: Option<&'a mut Attribution>,
+    /// The disks on which whose a request is does not depend on its sector.
+    pub undivided: &'a HashSet<u32>,
+}
+
+impl Naming<'_> {
+    /// The names of these groups of a fold.
+    pub fn name(&mut self, plan: &Plan, keys: &[RawKey]) -> Vec<Named> {
+        let owners = match plan.owner {
+            true => self.owners(keys),
+            false => Vec::new(),
+        };
+        let named = keys.iter().enumerate().map(|(i, raw)| {
+            let owner = owners.get(i).copied().unwrap_or_default();
+            let values = plan.keys.iter().map(|key| self.value(*key, raw, &owner));
+            values.collect()
+        });
+        named.collect()
+    }
+
+    fn value(&mut self, key: Key, raw: &RawKey, owner: &Owner) -> Option<i64> {
+        let text = |symbol: Symbol| i64::from(symbol.id());
+        match key {
+            Key::Op => Some(text(Op::ALL[usize::from(raw.op)].symbol())),
+            Key::Pdisk => self.devices.place(raw.device).path.map(text),
+            Key::Pid => (raw.pid != 0).then_some(i64::from(raw.pid)),
+            Key::Comm => self.names.comm(raw.comm).map(text),
+            Key::Cgroup => self.names.cgroups.path(raw.cgroup).map(text),
+            Key::Vm => owner.vm().map(text),
+            Key::Vdisk => owner.vdisk().map(text),
+            Key::Kind => Some(text(EventKind::Response.symbol())),
+            Key::Host => self.names.host().map(text),
+            Key::Level => Some(text(Level::Block.symbol())),
+        }
+    }
+
+    /// Whose the requests of each group are. Where a disk was divided among VMs since they were
+    /// folded, it stays open which of the VM's disks they went to.
+    fn owners(&mut self, keys: &[RawKey]) -> Vec<Owner> {
+        let Some(attribution) = &mut self.attribution else {
+            return Vec::new();
+        };
+        let disks = keys.iter().map(|key| self.devices.place(key.device).disk);
+        let disks: Vec<u32> = disks.collect();
+        let record = |(key, disk): (&RawKey, &u32)| Record {
+            device: key.device,
+            kind: kind::RESPONSE,
+            op: key.op,
+            flags: if key.by_kernel { flag::KERNEL } else { 0 },
+            bytes: 512,
+            sector: match usize::from(key.op) {
+                op if op == Op::Flush as usize => UNKNOWN,
+                _ if self.undivided.contains(disk) => 0,
+                _ => NOWHERE,
+            },
+            ..Record::default()
+        };
+        let records: Vec<Record> = keys.iter().zip(&disks).map(record).collect();
+        let submitter = |key: &RawKey| Submitter {
+            cgroup: key.cgroup,
+            comm: key.comm,
+            pid: key.pid,
+        };
+        let submitters: Vec<Submitter> = keys.iter().map(submitter).collect();
+        let mut owners = Vec::new();
+        attribution.attribute(
+            (0u32..).zip(disks),
+            &records,
+            &submitters,
+            &mut self.names.cgroups,
+            &mut owners,
+        );
+        owners
+    }
+}

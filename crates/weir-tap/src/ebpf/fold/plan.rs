@@ -1,0 +1,346 @@
+//! [`Plan`]: which of the groups that demands ask for the kernel programs can make, and how.
+
+use std::time::Duration;
+
+use weir_model::event::io_schema;
+use weir_model::{Demand, FoldCall, Keep, KernelField, Nanos, Test};
+
+use super::layout::{self, CALLS, FOLDS, LIMITS, LOG_BITS, Measure, keep, key};
+use crate::ebpf::layout::flag;
+use crate::ebpf::needs::Needs;
+
+/// Shorter intervals are over before anybody could look at them.
+const INTERVAL_MIN_NS: Nanos = 1_000_000;
+
+/// In longer ones, 64 bits might not hold the sum of all times: see `FOLD_VALUE_MAX` in `fold.bpf.h`.
+const INTERVAL_MAX_NS: Nanos = 600_000_000_000;
+
+/// What says in a record that it was folded for the first, and the second, fold.
+const FLAGS: [u8; FOLDS] = [flag::FOLDED, flag::FOLDED_TOO];
+
+/// A column that groups can be told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// `op`
+    Op,
+    /// `pdisk`
+    Pdisk,
+    /// `pid`
+    Pid,
+    /// `comm`
+    Comm,
+    /// `cgroup`
+    Cgroup,
+    /// `vm`
+    Vm,
+    /// `vdisk`
+    Vdisk,
+    /// `type`: what fails comes as a row.
+    Kind,
+    /// `host`
+    Host,
+    /// `level`
+    Level,
+}
+
+/// The columns that are keys, by name.
+const KEYS: &[(&str, Key)] = &[
+    ("op", Key::Op),
+    ("pdisk", Key::Pdisk),
+    ("pid", Key::Pid),
+    ("comm", Key::Comm),
+    ("cgroup", Key::Cgroup),
+    ("vm", Key::Vm),
+    ("vdisk", Key::Vdisk),
+    ("type", Key::Kind),
+    ("host", Key::Host),
+    ("level", Key::Level),
+];
+
+/// The columns that something is kept of, by name.
+const MEASURES: &[(&str, Measure)] = &[
+    ("sectors", Measure::Sectors),
+    ("bytes", Measure::Bytes),
+    ("wait", Measure::Wait),
+    ("service", Measure::Service),
+    ("latency", Measure::Latency),
+];
+
+/// A fold that runs in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The demand that it is for.
+    pub demand: usize,
+    /// Intervals end at its multiples.
+    pub interval: Nanos,
+    /// What tells groups apart, in the demand's order.
+    pub keys: Vec<Key>,
+    /// What is kept, in the demand's order: the number of rows, or the position of one of the
+    /// kernel's calls.
+    pub calls: Vec<Call>,
+    /// Whether it must be found out whose a request is.
+    pub owner: bool,
+    /// What the kernel side does.
+    pub kernel: layout::Fold,
+}
+
+/// What one call of a demand's fold is in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// All rows count.
+    Rows,
+    /// What this one of the kernel's calls keeps.
+    Kept(usize),
+}
+
+/// Which folds run in the kernel.
+#[derive(Clone, Debug, Default)]
+pub struct Plans {
+    /// Those that do.
+    pub folds: Vec<Plan>,
+    /// Those that do not, by demand, and why.
+    pub declined: Vec<String>,
+}
+
+/// Whether the live tap can fold what `demand` asks for, as far as the demand alone says.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check(demand: &Demand) -> Result<(), String> {
+    Plan::of(0, demand).map(|_| ())
+}
+
+impl Plans {
+    /// The folds of these demands, whose needs are `needs`.
+    pub fn of(demands: &[Demand], needs: &Needs) -> Plans {
+        let mut plans = Plans::default();
+        for (i, demand) in demands.iter().enumerate() {
+            if demand.fold.is_none() {
+                continue;
+            }
+            let plan = Plan::of(i, demand).and_then(|plan| plan.selected(needs));
+            match plan {
+                Ok(_) if plans.folds.len() == FOLDS => plans.declined.push(format!(
+                    "the kernel programs make groups for {FOLDS} at a time"
+                )),
+                Ok(mut plan) => {
+                    plan.kernel.flag = FLAGS[plans.folds.len()];
+                    plans.folds.push(plan);
+                }
+                Err(why) => plans.declined.push(why),
+            }
+        }
+        plans
+    }
+
+    /// How often rings are to be read that should be read each `rhythm`: twice in the shortest
+    /// interval at least, so that there is always one open.
+    pub fn rhythm(&self, rhythm: Duration) -> Duration {
+        let intervals = self.folds.iter().map(|p| p.interval as u64);
+        let half = intervals.map(|ns| Duration::from_nanos(ns / 4));
+        half.fold(rhythm, Duration::min)
+    }
+
+    /// What the kernel side is told of a device: bit 8 + i, fold i may fold what goes there, as far as
+    /// `undivided` says that there is one owner only.
+    pub fn marks(&self, undivided: bool) -> u32 {
+        let folds = self.folds.iter().enumerate();
+        let may = folds.map(|(i, p)| u32::from(undivided || !p.owner) << (8 + i));
+        may.sum()
+    }
+
+    /// What is folded and what is not, in words.
+    pub fn lines(&self) -> Vec<String> {
+        let folds = self.folds.iter().map(Plan::line);
+        let declined = self.declined.iter();
+        let declined = declined.map(|why| format!("agent: makes the groups; {why}"));
+        folds.chain(declined).collect()
+    }
+
+    /// What marks in a record that it was folded for `demand`; 0 if nothing is folded for it.
+    pub fn flag(&self, demand: usize) -> u8 {
+        let mut folds = self.folds.iter();
+        let plan = folds.find(|p| p.demand == demand);
+        plan.map_or(0, |p| p.kernel.flag)
+    }
+}
+
+impl Plan {
+    fn of(number: usize, demand: &Demand) -> Result<Plan, String> {
+        let Some(fold) = &demand.fold else {
+            return Err("no groups are asked for".into());
+        };
+        if !demand.stream.eq_ignore_ascii_case("IO") {
+            return Err(format!("stream `{}` is told row by row", demand.stream));
+        }
+        if fold.interval < INTERVAL_MIN_NS {
+            return Err("an interval shorter than 1 ms is over before anybody looks".into());
+        }
+        if fold.interval > INTERVAL_MAX_NS {
+            return Err("an interval of more than 10 minutes".into());
+        }
+        let mut tests = demand.predicate.clauses.iter().flat_map(|c| &c.tests);
+        if tests.any(|t| field_of(t) == KernelField::Cgroup) {
+            return Err("`cgroup` is selected, and a new cgroup is not known in the kernel".into());
+        }
+        let schema = io_schema();
+        let keys = fold.keys.iter().map(|at| {
+            let name = &schema[*at].name;
+            let known = KEYS.iter().find(|(key, _)| key == name);
+            let known = known.map(|(_, key)| *key);
+            known.ok_or_else(|| format!("`{name}` is no key in the kernel"))
+        });
+        let keys = keys.collect::<Result<Vec<Key>, String>>()?;
+        let owner = keys.contains(&Key::Vm) || keys.contains(&Key::Vdisk);
+        let mut kernel = layout::Fold {
+            interval_ns: fold.interval as u64,
+            keys: keys.iter().fold(0, |all, key| all | key.bits()),
+            clauses: 0,
+            marked: owner,
+            flag: 0,
+            calls: Vec::new(),
+        };
+        let calls = fold.calls.iter();
+        let calls = calls.map(|c| call(c, &schema, &mut kernel.calls));
+        Ok(Plan {
+            demand: number,
+            interval: fold.interval,
+            keys,
+            calls: calls.collect::<Result<_, _>>()?,
+            owner,
+            kernel,
+        })
+    }
+
+    /// The same with what the kernel selects for it, if that is neither more nor less than wanted.
+    fn selected(mut self, needs: &Needs) -> Result<Plan, String> {
+        let own = 1u64 << self.demand;
+        for (i, clause) in needs.clauses.iter().enumerate() {
+            if clause.demands & own == 0 {
+                continue;
+            }
+            if clause.demands != own || !clause.exact {
+                return Err("the kernel cannot test all that selects its rows".into());
+            }
+            self.kernel.clauses |= 1 << i;
+        }
+        if self.kernel.clauses == 0 {
+            return Err("no row passes".into());
+        }
+        if self.owner && !needs.columns.owner {
+            // Nobody knows of owners: all are NULL, wherever a request goes.
+            self.owner = false;
+            self.kernel.marked = false;
+            self.kernel.keys = self.keys.iter().fold(0, |all, key| match key {
+                Key::Vm | Key::Vdisk => all,
+                key => all | key.bits(),
+            });
+        }
+        Ok(self)
+    }
+
+    /// What it does, in words.
+    fn line(&self) -> String {
+        let name = |key: &Key| {
+            KEYS.iter()
+                .find(|(_, k)| k == key)
+                .map_or("", |(name, _)| name)
+        };
+        let keys: Vec<&str> = self.keys.iter().map(name).collect();
+        let by = match keys.is_empty() {
+            true => String::new(),
+            false => format!(" by {}", keys.join(", ")),
+        };
+        let kept = self.kernel.calls.iter().map(|call| {
+            let of = |known: &Measure| *known == call.measure;
+            let name = MEASURES.iter().find(|(_, known)| of(known));
+            let name = name.map_or("", |(name, _)| name);
+            match call.keep {
+                keep::MOMENTS => format!("{name}: count, sum, least, greatest"),
+                keep::LIMITS => format!("{name}: counts under {} limits", call.limits.len()),
+                _ => format!("{name}: counts in {} bins to a power of two", 1 << LOG_BITS),
+            }
+        });
+        let kept: Vec<String> = std::iter::once("number".to_owned()).chain(kept).collect();
+        let only = match self.owner {
+            true => "; a disk that is divided among VMs comes as rows",
+            false => "",
+        };
+        let every = Duration::from_nanos(self.interval as u64);
+        format!(
+            "kernel: groups{by} each {every:?} ({}){only}",
+            kept.join("; ")
+        )
+    }
+}
+
+impl Key {
+    /// What of a request the kernel side must tell apart for it.
+    fn bits(self) -> u32 {
+        match self {
+            Key::Op => key::OP,
+            Key::Pdisk => key::DEVICE,
+            Key::Pid => key::PID,
+            Key::Comm => key::COMM,
+            Key::Cgroup => key::CGROUP,
+            // As attribution::Attribution decides; a flush and a discard it judges apart.
+            Key::Vm | Key::Vdisk => key::DEVICE | key::PID | key::CGROUP | key::KERNEL | key::OP,
+            Key::Kind | Key::Host | Key::Level => 0,
+        }
+    }
+}
+
+fn field_of(test: &Test) -> KernelField {
+    match test {
+        Test::Between { field, .. } | Test::In { field, .. } => *field,
+    }
+}
+
+/// What `call` is in the kernel, where `calls` are its calls so far.
+fn call(
+    call: &FoldCall,
+    schema: &weir_model::Schema,
+    calls: &mut Vec<layout::Call>,
+) -> Result<Call, String> {
+    let Some(column) = call.column else {
+        return match call.keep {
+            Keep::Moments => Ok(Call::Rows),
+            Keep::Limits(_) | Keep::LogLinear { .. } => Err("rows have no values".into()),
+        };
+    };
+    let name = &schema[column].name;
+    let Some((_, measure)) = MEASURES.iter().find(|(known, _)| known == name) else {
+        return Err(format!("`{name}` is not kept in the kernel"));
+    };
+    let (keep, limits) = match &call.keep {
+        Keep::Moments => (keep::MOMENTS, Vec::new()),
+        Keep::Limits(limits) if limits.len() > LIMITS => {
+            return Err(format!("a histogram of more than {LIMITS} limits"));
+        }
+        Keep::Limits(limits) => (keep::LIMITS, limits.clone()),
+        Keep::LogLinear { bits: LOG_BITS } => (keep::LOG_LINEAR, Vec::new()),
+        Keep::LogLinear { .. } => return Err("bins of another width".into()),
+    };
+    let moments = calls.iter().filter(|c| c.keep == keep::MOMENTS).count();
+    let wanted = layout::Call {
+        measure: *measure,
+        keep,
+        place: if keep == keep::MOMENTS {
+            moments as u8
+        } else {
+            0
+        },
+        limits,
+    };
+    let same = |c: &layout::Call| {
+        (c.measure, c.keep, &c.limits) == (wanted.measure, wanted.keep, &wanted.limits)
+    };
+    let at = calls.iter().position(same).unwrap_or(calls.len());
+    if at == CALLS {
+        return Err(format!("more than {CALLS} things are kept of a group"));
+    }
+    if at == calls.len() {
+        calls.push(wanted);
+    }
+    Ok(Call::Kept(at))
+}

@@ -1,0 +1,206 @@
+//! [`Tables`]: the cells and blocks in which kernel programs keep groups, read and freed by this side.
+
+use std::hint;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::layout::{self, BINS, FOLDS, Folding, MOMENTS_WORDS, block, cell, lane};
+use crate::ebpf::shared::Shared;
+
+/// How often a busy processor is looked at again before that is put off. A program is done long before.
+const LOOKS_MAX: usize = 1000;
+
+/// The tables of all processors.
+#[derive(Debug)]
+pub struct Tables {
+    /// Which intervals are open.
+    pub windows: Shared,
+    /// What each processor has.
+    pub lanes: Shared,
+    /// Groups.
+    pub cells: Shared,
+    /// Bins.
+    pub blocks: Shared,
+    /// Sizes of cells and blocks.
+    pub folding: Folding,
+    /// Processors that may ever be on line.
+    pub processors: usize,
+}
+
+/// What tells a group apart in the kernel. What the fold does not ask for is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawKey {
+    /// The device, as the kernel keeps it.
+    pub device: u32,
+    /// Thread group.
+    pub pid: u32,
+    /// Position in `weir_model::Op::ALL`.
+    pub op: u8,
+    /// A kernel thread submitted it.
+    pub by_kernel: bool,
+    /// Cgroup.
+    pub cgroup: u64,
+    /// Command name.
+    pub comm: [u64; 2],
+}
+
+/// What one processor has kept of a group.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Which group.
+    pub key: RawKey,
+    /// Requests.
+    pub rows: u64,
+    /// Count, sum, least and greatest, by place.
+    pub moments: Vec<[u64; MOMENTS_WORDS]>,
+    /// Bins that are not empty: call, bin, count, sum of offsets.
+    pub bins: Vec<(usize, u32, u64, u64)>,
+}
+
+impl Tables {
+    /// Lets requests up to and with `end_ns` of the monotonic clock into a window.
+    pub fn open(&self, fold: usize, window: usize, end_ns: u64) {
+        self.windows.words()[fold * 2 + window].store(end_ns, Ordering::Release);
+    }
+
+    /// Lets none in any more; true if none is on its way in either.
+    pub fn close(&self, fold: usize, window: usize) -> bool {
+        self.windows.words()[fold * 2 + window].store(0, Ordering::Relaxed);
+        // Before the marks are read. The programs set theirs, with as full a barrier, before they
+        // look which window is open: one of both sees the other.
+        fence(Ordering::SeqCst);
+        (0..self.processors).all(|cpu| self.is_quiet(cpu))
+    }
+
+    fn is_quiet(&self, cpu: usize) -> bool {
+        let busy = self.lane(cpu, lane::BUSY);
+        for _ in 0..LOOKS_MAX {
+            if busy.load(Ordering::Acquire) == 0 {
+                return true;
+            }
+            hint::spin_loop();
+        }
+        false
+    }
+
+    /// Requests that became no record.
+    pub fn told_nobody(&self) -> u64 {
+        let of = |cpu| self.lane(cpu, lane::TOLD_NOBODY).load(Ordering::Relaxed);
+        (0..self.processors).map(of).sum()
+    }
+
+    /// The keys of the cells that were taken since `seen` was the last one of each processor, which is
+    /// updated.
+    pub fn new_keys(&self, fold: usize, window: usize, seen: &mut [u64]) -> Vec<RawKey> {
+        let mut keys = Vec::new();
+        for (cpu, seen) in seen.iter_mut().enumerate() {
+            let last = self.last_cell(cpu, fold, window).load(Ordering::Acquire);
+            keys.extend(self.cells_from(last, *seen).map(|at| self.key(at)));
+            *seen = last;
+        }
+        keys
+    }
+
+    /// Takes the groups out of a window that is closed and quiet.
+    pub fn take(&self, fold: usize, window: usize) -> Vec<Group> {
+        let mut groups = Vec::new();
+        for cpu in 0..self.processors {
+            let last = self.last_cell(cpu, fold, window);
+            let cells = self.cells_from(last.load(Ordering::Acquire), 0);
+            let cells: Vec<usize> = cells.collect();
+            groups.extend(cells.iter().map(|at| self.group(*at)));
+            last.store(0, Ordering::Release);
+            // Who finds a key gone may take the place, and begins it anew.
+            let first_word = |at: &usize| &self.cell(*at)[cell::KEY];
+            cells
+                .iter()
+                .for_each(|at| first_word(at).store(0, Ordering::Release));
+        }
+        groups
+    }
+
+    /// The cells from `last` on up to, and without, `seen`: both positions + 1, where 0 is none.
+    fn cells_from(&self, last: u64, seen: u64) -> impl Iterator<Item = usize> {
+        let next = move |at: &usize| {
+            let word = self.cell(*at)[cell::NEXT_AND_BLOCKS].load(Ordering::Relaxed);
+            place(word & 0xffff_ffff)
+        };
+        let all = std::iter::successors(place(last), next);
+        let some = all.take_while(move |at| Some(*at) != place(seen));
+        some.take(self.folding.cells as usize)
+    }
+
+    fn key(&self, at: usize) -> RawKey {
+        let words = self.cell(at);
+        let word = |i: usize| words[cell::KEY + i].load(Ordering::Relaxed);
+        RawKey {
+            device: word(0) as u32,
+            op: (word(0) >> cell::OP_SHIFT) as u8,
+            by_kernel: word(0) & cell::KERNEL != 0,
+            pid: word(1) as u32,
+            cgroup: word(2),
+            comm: [word(3), word(4)],
+        }
+    }
+
+    fn group(&self, at: usize) -> Group {
+        let words = self.cell(at);
+        let word = |i: usize| words[i].load(Ordering::Relaxed);
+        let moments = 0..self.folding.moments as usize;
+        let moments = moments.map(|place| {
+            let first = cell::MOMENTS + place * MOMENTS_WORDS;
+            std::array::from_fn(|i| word(first + i))
+        });
+        let mut bins = Vec::new();
+        let mut block = word(cell::NEXT_AND_BLOCKS) >> 32;
+        let mut left = self.folding.blocks;
+        while block != 0 && left > 0 {
+            block = self.take_block(block as usize - 1, &mut bins);
+            left -= 1;
+        }
+        Group {
+            key: self.key(at),
+            rows: word(cell::ROWS),
+            moments: moments.collect(),
+            bins,
+        }
+    }
+
+    /// Reads a block, frees it, and says which is next, + 1. Its group's cell is still taken, so that
+    /// nobody else can look for it yet.
+    fn take_block(&self, at: usize, bins: &mut Vec<(usize, u32, u64, u64)>) -> u64 {
+        const WORDS: usize = layout::BLOCK_BYTES / 8;
+        let words = &self.blocks.words()[at * WORDS..][..WORDS];
+        let word = |i: usize| words[i].load(Ordering::Relaxed);
+        let key = word(block::KEY) as u32;
+        let call = (key >> block::CALL_SHIFT) as usize;
+        let first = (key & ((1 << block::CALL_SHIFT) - 1)) * BINS as u32;
+        for i in 0..BINS {
+            let (count, offsets) = (word(block::BINS + 2 * i), word(block::BINS + 2 * i + 1));
+            if count != 0 {
+                bins.push((call, first + i as u32, count, offsets));
+            }
+        }
+        let next = word(block::NEXT);
+        words[block::KEY].store(0, Ordering::Release);
+        next
+    }
+
+    fn lane(&self, cpu: usize, word: usize) -> &AtomicU64 {
+        &self.lanes.words()[cpu * layout::LANE_BYTES / 8 + word]
+    }
+
+    fn last_cell(&self, cpu: usize, fold: usize, window: usize) -> &AtomicU64 {
+        debug_assert!(fold < FOLDS && window < 2, "as the tables are laid out");
+        self.lane(cpu, lane::CELLS + fold * 2 + window)
+    }
+
+    fn cell(&self, at: usize) -> &[AtomicU64] {
+        let words = layout::cell_bytes(self.folding.moments as usize) / 8;
+        &self.cells.words()[at * words..][..words]
+    }
+}
+
+/// The place that a number + 1 stands for, where 0 is none.
+fn place(number: u64) -> Option<usize> {
+    number.checked_sub(1).map(|at| at as usize)
+}
