@@ -4,6 +4,7 @@
 //! no two keys share a hash.
 
 /// The hash of `key`.
+#[inline]
 pub(crate) fn mix(mut key: u64) -> u64 {
     // The finalizer leaves 0 where it is, and a first block 0 would never be sampled out.
     key ^= 0x9e37_79b9_7f4a_7c15;

@@ -41,7 +41,7 @@ pub struct MissRatio {
 }
 
 /// Weights of distances.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct Distances {
     bits: u32,
     first: f64,
@@ -58,7 +58,8 @@ impl ReuseHistogram {
     pub const SKETCH_BITS: u32 = 7;
 
     /// What a histogram with [`ReuseHistogram::SKETCH_BITS`] takes at most.
-    pub const SKETCH_BYTES_MAX: usize = 8 * ((64 << 7) + GROUPS * (64 << GROUP_BITS));
+    pub const SKETCH_BYTES_MAX: usize =
+        8 * (64 << 7) + GROUPS * (8 * (64 << GROUP_BITS) + size_of::<Distances>());
 
     /// Of no references yet, with 2^`bits` bins to a power of two, at most [`ReuseHistogram::EXACT_BITS`].
     pub fn new(bits: u32) -> ReuseHistogram {
@@ -232,6 +233,16 @@ impl ReuseHistogram {
     }
 }
 
+/// The same distances, whatever room there is for more.
+impl PartialEq for Distances {
+    fn eq(&self, other: &Distances) -> bool {
+        let present = |d: &Distances| d.bins.iter().rposition(|&w| w > 0.0).map_or(0, |i| i + 1);
+        let same = |d: &Distances| (d.bits, d.first.to_bits(), present(d));
+        let bins = present(self);
+        same(self) == same(other) && self.bins[..bins] == other.bins[..bins]
+    }
+}
+
 impl Distances {
     fn new(bits: u32) -> Distances {
         Distances {
@@ -248,9 +259,18 @@ impl Distances {
         };
         let bin = self.bin(distance);
         if bin >= self.bins.len() {
-            self.bins.resize(bin + 1, 0.0);
+            self.reach(bin);
         }
         self.bins[bin] += weight;
+    }
+
+    /// Makes room up to `bin`: by doubling within the first power of two, then a power of two at a time.
+    fn reach(&mut self, bin: usize) {
+        let bins = (bin + 1)
+            .next_power_of_two()
+            .min((bin + 1).next_multiple_of(1 << self.bits));
+        self.bins.reserve_exact(bins - self.bins.len());
+        self.bins.resize(bins, 0.0);
     }
 
     fn merge(&mut self, other: &Distances) {

@@ -1,0 +1,118 @@
+//! [`PairTally`]: how two measures of a request fall together: seek distance, length or requests in flight
+//! against latency.
+//!
+//! The histograms of two dimensions that section 3.6 of Ahmad 2007 asks for. One dimension has the limits of
+//! `vscsiStats`; the latency has four cells to a power of two, from 1 µs to 17 s. A class of operations takes
+//! 52 kB from its first request that ends with a latency on.
+
+use weir_model::SECTOR_BYTES;
+use weir_sketch::{Axis, Grid};
+
+use crate::metric::{Class, Metric};
+use crate::track::{End, Step};
+
+/// Cells of the latency to a power of two, as a power of two.
+const LATENCY_BITS: u32 = 2;
+
+/// The first limit of the latency: 2^10 ns.
+const LATENCY_POWER_MIN: u32 = 10;
+
+/// The last limit: 2^34 ns.
+const LATENCY_POWER_MAX: u32 = 34;
+
+/// What is held against the latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pair {
+    /// The distance from the previous request, sectors; of one operation, from the previous one of that.
+    SeekLatency,
+    /// The length, bytes.
+    LengthLatency,
+    /// The requests in flight at the issue, itself included.
+    OutstandingLatency,
+}
+
+impl Pair {
+    /// All, in the order in which they are shown.
+    pub const ALL: [Pair; 3] = [
+        Pair::SeekLatency,
+        Pair::LengthLatency,
+        Pair::OutstandingLatency,
+    ];
+
+    /// The measure along the first axis; the second is the latency in ns.
+    pub fn metric(self) -> Metric {
+        match self {
+            Pair::SeekLatency => Metric::Seek,
+            Pair::LengthLatency => Metric::Length,
+            Pair::OutstandingLatency => Metric::Outstanding,
+        }
+    }
+
+    fn value(self, end: &End, class: Class) -> Option<i64> {
+        let issue = end.issue.as_ref()?;
+        match (self, class) {
+            (Pair::SeekLatency, Class::All) => issue.seek_sectors,
+            (Pair::SeekLatency, Class::Of(_)) => issue.seek_of_op_sectors,
+            (Pair::LengthLatency, _) => {
+                let sectors = issue.request.sector.and(Some(issue.request.sectors))?;
+                Some(sectors.saturating_mul(SECTOR_BYTES))
+            }
+            (Pair::OutstandingLatency, _) => Some(issue.in_flight),
+        }
+    }
+
+    fn empty(self) -> Grid {
+        let limits = Axis::Limits(self.metric().limits().to_vec());
+        let latency = Axis::log_linear(LATENCY_BITS, LATENCY_POWER_MIN, LATENCY_POWER_MAX);
+        Grid::new(limits, latency)
+    }
+}
+
+/// Counts pairs by class of operation.
+#[derive(Clone, Debug, Default)]
+pub struct PairTally {
+    /// By class, then as in [`Pair::ALL`].
+    of: [Option<Box<[Grid; 3]>>; Class::ALL.len()],
+}
+
+impl PairTally {
+    /// Takes a step in. The latency is from insertion to completion where that is known, else from issue.
+    pub fn take(&mut self, step: &Step) {
+        let Step::Finished(end) = step else { return };
+        let (Some(latency), Some(issue)) = (end.response.total_ns(), end.issue) else {
+            return;
+        };
+        for class in [Class::All, Class::Of(issue.request.op)] {
+            let grids =
+                self.of[class.index()].get_or_insert_with(|| Box::new(Pair::ALL.map(Pair::empty)));
+            for (pair, grid) in Pair::ALL.into_iter().zip(grids.iter_mut()) {
+                if let Some(value) = pair.value(end, class) {
+                    grid.add(value, latency, 1);
+                }
+            }
+        }
+    }
+
+    /// The counts of a pair; `None` when no request of the class ended with a latency.
+    pub fn grid(&self, pair: Pair, class: Class) -> Option<&Grid> {
+        let at = Pair::ALL.iter().position(|p| *p == pair)?;
+        self.of[class.index()].as_ref().map(|grids| &grids[at])
+    }
+
+    /// Takes in what `other` holds.
+    pub fn merge(&mut self, other: &PairTally) {
+        for (mine, others) in self.of.iter_mut().zip(&other.of) {
+            let Some(others) = others else { continue };
+            let mine = mine.get_or_insert_with(|| Box::new(Pair::ALL.map(Pair::empty)));
+            for (mine, others) in mine.iter_mut().zip(others.iter()) {
+                mine.merge(others).expect("a pair's axes are fixed");
+            }
+        }
+    }
+
+    /// Bytes on the heap.
+    pub fn bytes(&self) -> usize {
+        let grids = self.of.iter().flatten().flat_map(|grids| grids.iter());
+        grids.map(|grid| grid.bytes() + size_of::<Grid>()).sum()
+    }
+}
