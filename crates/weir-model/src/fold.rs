@@ -2,12 +2,13 @@
 //!
 //! A source that is asked to fold need not fold every row: what it has no room for, or cannot tell where
 //! it folds, it delivers as a row. So an interval's result is that of its rows and its folded groups
-//! together, each request in exactly one of the two.
+//! together, each request in exactly one of the two. Rows with negative values in what is kept are
+//! among those that come as rows.
 
 use crate::{Column, Nanos};
 
 /// Rows grouped by `keys` over `[Range interval Slide interval]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fold {
     /// An interval ends at each multiple of this, and holds the rows after the multiple before.
     pub interval: Nanos,
@@ -18,7 +19,7 @@ pub struct Fold {
 }
 
 /// Something kept of a group's rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FoldCall {
     /// The column it is of, by position; rows where that is NULL do not count. `None`: all rows count.
     pub column: Option<usize>,
@@ -27,7 +28,7 @@ pub struct FoldCall {
 }
 
 /// What is kept of a group's values.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
     /// How many, their sum, the least and the greatest.
     Moments,

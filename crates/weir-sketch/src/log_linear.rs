@@ -182,7 +182,8 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
         Ok(histogram)
     }
 
-    fn add_to_bucket(&mut self, number: i32, added: Bucket) {
+    /// Adds values that somebody else has counted, to a bucket of [`Bucketed::buckets`].
+    pub fn add_to_bucket(&mut self, number: i32, added: Bucket) {
         if added == Bucket::default() {
             return;
         }

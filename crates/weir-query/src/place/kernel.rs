@@ -2,7 +2,7 @@
 //! against constants.
 //!
 //! What cannot be said so is left out, so that the result lets through at least the rows that are
-//! wanted.
+//! wanted; and it is known whether that was so, since rows that are folded are not tested again.
 
 use weir_model::{
     Clause, Declaration, EventKind, KernelField, Op, Predicate, SECTOR_BYTES, Symbol, Test, Type,
@@ -20,31 +20,82 @@ pub const TESTS_MAX: usize = 8;
 /// Most texts in one test.
 pub const TEXTS_MAX: usize = 16;
 
+/// The rows that pass a filter, as far as a kernel can test it.
+#[derive(Clone, Debug)]
+pub struct Tested {
+    /// The rows, and perhaps more.
+    pub rows: Predicate,
+    /// No more.
+    pub exact: bool,
+}
+
+impl Tested {
+    /// These rows and no other.
+    pub fn exactly(rows: Predicate) -> Tested {
+        Tested { rows, exact: true }
+    }
+
+    /// Among all rows, nobody can say which.
+    fn unknown() -> Tested {
+        Tested {
+            rows: Predicate::all(),
+            exact: false,
+        }
+    }
+}
+
 /// Rows that pass `filter`, and perhaps more.
 pub fn superset(filter: &Expr, source: &Declaration) -> Predicate {
+    tested(filter, source).rows
+}
+
+/// Rows that pass `filter`.
+pub fn tested(filter: &Expr, source: &Declaration) -> Tested {
     bounded(test(filter, false, source))
 }
 
-/// Rows that pass both, and perhaps more.
-pub fn both(a: Predicate, b: Predicate) -> Predicate {
-    let product = a.clauses.len() * b.clauses.len();
+/// Rows that pass both.
+pub fn both(a: Tested, b: Tested) -> Tested {
+    let product = a.rows.clauses.len() * b.rows.clauses.len();
     if product <= CLAUSES_MAX {
-        return bounded(a.and(b));
+        return bounded(Tested {
+            rows: a.rows.and(b.rows),
+            exact: a.exact && b.exact,
+        });
     }
     // Too many alternatives: either side alone lets all through that both do.
-    let tests = |p: &Predicate| p.clauses.iter().map(|c| c.tests.len()).min().unwrap_or(0);
-    if tests(&a) >= tests(&b) { a } else { b }
+    let tests = |t: &Tested| {
+        let clauses = t.rows.clauses.iter();
+        clauses.map(|c| c.tests.len()).min().unwrap_or(0)
+    };
+    Tested {
+        rows: if tests(&a) >= tests(&b) { a } else { b }.rows,
+        exact: false,
+    }
 }
 
-/// The predicate within the bounds, by dropping tests.
-pub fn bounded(predicate: Predicate) -> Predicate {
+/// Rows that pass either.
+fn either(a: Tested, b: Tested) -> Tested {
+    bounded(Tested {
+        rows: a.rows.or(b.rows),
+        exact: a.exact && b.exact,
+    })
+}
+
+/// The same within the bounds, by dropping tests.
+pub fn bounded(tested: Tested) -> Tested {
     let mut clauses: Vec<Clause> = Vec::new();
-    for clause in predicate.clauses {
-        let Some(clause) = narrowed(clause) else {
+    let mut exact = tested.exact;
+    for clause in tested.rows.clauses {
+        let Some((clause, whole)) = narrowed(clause) else {
             continue;
         };
+        exact &= whole;
         if clause.tests.is_empty() {
-            return Predicate::all();
+            return Tested {
+                rows: Predicate::all(),
+                exact,
+            };
         }
         match clauses.iter().position(|c| united(c, &clause).is_some()) {
             Some(i) => clauses[i] = united(&clauses[i], &clause).expect("it was possible just now"),
@@ -52,13 +103,16 @@ pub fn bounded(predicate: Predicate) -> Predicate {
         }
     }
     match clauses.len() <= CLAUSES_MAX {
-        true => Predicate { clauses },
-        false => Predicate::all(),
+        true => Tested {
+            rows: Predicate { clauses },
+            exact,
+        },
+        false => Tested::unknown(),
     }
 }
 
-/// One test a field; `None` when no row can pass.
-fn narrowed(clause: Clause) -> Option<Clause> {
+/// One test a field, and whether none was dropped; `None` when no row can pass.
+fn narrowed(clause: Clause) -> Option<(Clause, bool)> {
     let mut tests: Vec<Test> = Vec::new();
     for test in clause.tests {
         let Some(known) = tests.iter_mut().find(|t| t.field() == test.field()) else {
@@ -88,12 +142,14 @@ fn narrowed(clause: Clause) -> Option<Clause> {
     if tests.iter().any(empty) {
         return None;
     }
+    let all = tests.len();
     tests.retain(|test| match test {
         Test::Between { .. } => true,
         Test::In { texts, .. } => texts.len() <= TEXTS_MAX,
     });
     tests.truncate(TESTS_MAX);
-    Some(Clause { tests })
+    let whole = tests.len() == all;
+    Some((Clause { tests }, whole))
 }
 
 /// Two alternatives as one, where they differ in the texts of one test only.
@@ -110,14 +166,14 @@ fn united(a: &Clause, b: &Clause) -> Option<Clause> {
     }
 }
 
-/// Rows for which `filter` is true, or with `negated` false, and perhaps more.
-fn test(filter: &Expr, negated: bool, source: &Declaration) -> Predicate {
+/// Rows for which `filter` is true, or with `negated` false.
+fn test(filter: &Expr, negated: bool, source: &Declaration) -> Tested {
     match filter {
         Expr::Literal {
             value: Value::Bool(b),
             ..
-        } if *b != negated => Predicate::all(),
-        Expr::Literal { .. } => Predicate::none(),
+        } if *b != negated => Tested::exactly(Predicate::all()),
+        Expr::Literal { .. } => Tested::exactly(Predicate::none()),
         Expr::Unary {
             op: UnaryOp::Not,
             expr,
@@ -132,7 +188,7 @@ fn test(filter: &Expr, negated: bool, source: &Declaration) -> Predicate {
             // A AND B is false where A or B is.
             match (*op == BinaryOp::And) != negated {
                 true => both(l, r),
-                false => bounded(l.or(r)),
+                false => either(l, r),
             }
         }
         Expr::Binary {
@@ -142,7 +198,7 @@ fn test(filter: &Expr, negated: bool, source: &Declaration) -> Predicate {
             match (&**left, &**right) {
                 (field, Expr::Literal { value, .. }) => compare(field, op, value, source),
                 (Expr::Literal { value, .. }, field) => compare(field, mirrored(op), value, source),
-                _ => Predicate::all(),
+                _ => Tested::unknown(),
             }
         }
         Expr::InList {
@@ -153,11 +209,11 @@ fn test(filter: &Expr, negated: bool, source: &Declaration) -> Predicate {
         } => in_list(expr, list, *has_null, *not != negated, source),
         Expr::IsNull { expr, negated: not } if *not != negated => {
             match number_field(expr, source) {
-                Some(Linear { field, .. }) => between(field, i64::MIN, i64::MAX),
-                None => Predicate::all(),
+                Some(linear) => linear.tested(between(linear.field, i64::MIN, i64::MAX)),
+                None => Tested::unknown(),
             }
         }
-        _ => Predicate::all(),
+        _ => Tested::unknown(),
     }
 }
 
@@ -191,6 +247,17 @@ struct Linear {
     field: KernelField,
     /// At least 1.
     factor: i64,
+}
+
+impl Linear {
+    /// The rows for which a test of the number holds. A product may overflow, which ends the query;
+    /// a kernel does not notice.
+    fn tested(&self, rows: Predicate) -> Tested {
+        Tested {
+            rows,
+            exact: [1, SECTOR_BYTES].contains(&self.factor),
+        }
+    }
 }
 
 /// The kernel's field behind a column, or a positive multiple of it.
@@ -298,46 +365,46 @@ fn all_texts(field: KernelField) -> Option<Vec<Symbol>> {
 }
 
 /// `x op value`
-fn compare(x: &Expr, op: BinaryOp, value: &Value, source: &Declaration) -> Predicate {
+fn compare(x: &Expr, op: BinaryOp, value: &Value, source: &Declaration) -> Tested {
     match value {
-        Value::Null => Predicate::none(),
+        Value::Null => Tested::exactly(Predicate::none()),
         Value::Text(text) => match (text_field(x, source), op) {
-            (Some(field), BinaryOp::Equal) => in_texts(field, vec![*text]),
+            (Some(field), BinaryOp::Equal) => Tested::exactly(in_texts(field, vec![*text])),
             (Some(field), BinaryOp::NotEqual) => match all_texts(field) {
                 Some(mut texts) => {
                     texts.retain(|t| t != text);
-                    in_texts(field, texts)
+                    Tested::exactly(in_texts(field, texts))
                 }
-                None => Predicate::all(),
+                None => Tested::unknown(),
             },
-            _ => Predicate::all(),
+            _ => Tested::unknown(),
         },
         Value::Int(bound) => match number_field(x, source) {
             Some(linear) => ranges(linear, op, i128::from(*bound), i128::from(*bound)),
-            None => Predicate::all(),
+            None => Tested::unknown(),
         },
         // Floats hold integers up to 2^53 exactly; beyond, a comparison may round.
         Value::Float(bound) if bound.abs() < (1_u64 << 53) as f64 => {
             match number_field(x, source) {
                 Some(linear) => ranges(linear, op, bound.floor() as i128, bound.ceil() as i128),
-                None => Predicate::all(),
+                None => Tested::unknown(),
             }
         }
-        _ => Predicate::all(),
+        _ => Tested::unknown(),
     }
 }
 
 /// Values of the field for which `field * factor op bound` can hold, where `low <= bound <= high`
 /// and nothing lies between.
-fn ranges(Linear { field, factor }: Linear, op: BinaryOp, low: i128, high: i128) -> Predicate {
-    let factor = i128::from(factor);
+fn ranges(linear: Linear, op: BinaryOp, low: i128, high: i128) -> Tested {
+    let (field, factor) = (linear.field, i128::from(linear.factor));
     let clamp = |x: i128| x.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
     let at_least = |x: i128| x.div_euclid(factor) + i128::from(x.rem_euclid(factor) != 0);
     let at_most = |x: i128| x.div_euclid(factor);
     // With a bound between two integers, `>` begins above the lower one and `>=` at the upper one:
     // the same.
     let (from, to) = match op {
-        BinaryOp::Equal if low != high => return Predicate::none(),
+        BinaryOp::Equal if low != high => return Tested::exactly(Predicate::none()),
         BinaryOp::Equal => (at_least(low), at_most(low)),
         BinaryOp::Less => (i128::MIN, at_most(high - 1)),
         BinaryOp::LessEqual => (i128::MIN, at_most(low)),
@@ -346,14 +413,14 @@ fn ranges(Linear { field, factor }: Linear, op: BinaryOp, low: i128, high: i128)
         BinaryOp::NotEqual if low == high && low.rem_euclid(factor) == 0 => {
             let gap = low / factor;
             let below = between(field, i64::MIN, clamp(gap - 1));
-            return below.or(between(field, clamp(gap + 1), i64::MAX));
+            return linear.tested(below.or(between(field, clamp(gap + 1), i64::MAX)));
         }
         _ => (i128::MIN, i128::MAX),
     };
-    match from > to {
+    linear.tested(match from > to {
         true => Predicate::none(),
         false => between(field, clamp(from), clamp(to)),
-    }
+    })
 }
 
 fn in_list(
@@ -362,35 +429,40 @@ fn in_list(
     has_null: bool,
     negated: bool,
     source: &Declaration,
-) -> Predicate {
+) -> Tested {
     if negated {
         // x NOT IN (.., NULL) is never true.
         if has_null {
-            return Predicate::none();
+            return Tested::exactly(Predicate::none());
         }
         let others = list
             .iter()
             .map(|value| compare(x, BinaryOp::NotEqual, value, source));
-        return others.fold(Predicate::all(), both);
+        return others.fold(Tested::exactly(Predicate::all()), both);
     }
     if let Some(field) = text_field(x, source) {
         let texts = list.iter().filter_map(|value| match value {
             Value::Text(text) => Some(*text),
             _ => None,
         });
-        return bounded(in_texts(field, texts.collect()));
+        return bounded(Tested::exactly(in_texts(field, texts.collect())));
     }
     let equal = list
         .iter()
         .map(|value| compare(x, BinaryOp::Equal, value, source));
-    let each = equal.fold(Predicate::none(), Predicate::or);
-    if each.clauses.len() <= CLAUSES_MAX {
+    let none = Tested::exactly(Predicate::none());
+    let each = equal.fold(none, |all, one| Tested {
+        rows: all.rows.or(one.rows),
+        exact: all.exact && one.exact,
+    });
+    if each.rows.clauses.len() <= CLAUSES_MAX {
         return each;
     }
     // Many numbers: all between the least and the greatest.
     let least = compare(x, BinaryOp::GreaterEqual, &list[0], source);
-    both(
-        least,
-        compare(x, BinaryOp::LessEqual, &list[list.len() - 1], source),
-    )
+    let greatest = compare(x, BinaryOp::LessEqual, &list[list.len() - 1], source);
+    Tested {
+        exact: false,
+        ..both(least, greatest)
+    }
 }

@@ -1,4 +1,5 @@
-//! The law of kernel selections, on random selections and rows: whatever is wanted passes.
+//! The law of kernel selections, on random selections and rows: whatever is wanted passes, and where
+//! that is said to be exact, nothing else.
 
 use super::kernel::*;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
@@ -186,6 +187,15 @@ proptest! {
     }
 
     #[test]
+    fn an_exact_selection_lets_nothing_else_through(filter in condition(), row in row()) {
+        let tested = tested(&filter, &io());
+        if tested.exact {
+            let wanted = value(&filter, &row) == Value::Bool(true);
+            prop_assert_eq!(passes(&tested.rows, &row), wanted, "{:?}", tested.rows);
+        }
+    }
+
+    #[test]
     fn what_is_known_in_the_kernel_is_tested_exactly(op in prop::sample::select(vec![
         BinaryOp::Equal, BinaryOp::Less, BinaryOp::LessEqual, BinaryOp::Greater, BinaryOp::GreaterEqual, BinaryOp::NotEqual,
     ]), bound in -4_i64..9, row in row()) {
@@ -195,4 +205,33 @@ proptest! {
             prop_assert_eq!(passes(&superset(&filter, &io()), &row), wanted);
         }
     }
+}
+
+#[test]
+fn it_is_known_which_selections_are_exact() {
+    let is = |name: &str, op, value: Value| {
+        let ty = match value {
+            Value::Text(_) => Type::Text,
+            _ => Type::Int,
+        };
+        Expr::boolean(op, column(name), literal(value, ty))
+    };
+    let exact = |filter: &Expr| tested(filter, &io()).exact;
+    let not = |expr: Expr| Expr::Unary {
+        op: UnaryOp::Not,
+        expr: Box::new(expr),
+    };
+    let slow = is("latency", BinaryOp::Greater, Value::Int(1_000));
+    let read = is("op", BinaryOp::Equal, "r".into());
+    let not_fio = is("comm", BinaryOp::NotEqual, "fio".into());
+    let on_cpu = is("cpu", BinaryOp::Equal, Value::Int(0));
+    assert!(exact(&slow) && exact(&read) && exact(&not(read.clone())));
+    assert!(exact(&Expr::boolean(
+        BinaryOp::And,
+        slow.clone(),
+        read.clone()
+    )));
+    assert!(exact(&not(Expr::boolean(BinaryOp::Or, slow.clone(), read))));
+    assert!(!exact(&not_fio) && !exact(&on_cpu));
+    assert!(!exact(&Expr::boolean(BinaryOp::And, slow, on_cpu)));
 }

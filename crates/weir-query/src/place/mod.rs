@@ -12,6 +12,7 @@ mod kernel_law;
 
 use weir_model::{Demand, Predicate};
 
+use self::kernel::Tested;
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, ToStream, Window};
 pub use explain::{Explanation, Operator, Place, explain, explain_in};
@@ -36,7 +37,7 @@ pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
                         stream: known.stream.clone(),
                         ..demand
                     });
-                    let predicate = kernel::bounded(both.predicate);
+                    let predicate = kernel::bounded(Tested::exactly(both.predicate)).rows;
                     *known = Demand { predicate, ..both };
                 }
                 None => demands.push(demand),
@@ -60,8 +61,9 @@ fn walk(
     match &plan.node {
         Node::Source(declaration) => {
             let filters = filters.unwrap_or_default();
-            let tests = filters.iter().map(|f| kernel::superset(f, declaration));
-            let predicate = tests.fold(Predicate::all(), kernel::both);
+            let tests = filters.iter().map(|f| kernel::tested(f, declaration));
+            let all = Tested::exactly(Predicate::all());
+            let predicate = tests.fold(all, kernel::both).rows;
             let stream = declaration.name.clone();
             found(Demand {
                 stream,

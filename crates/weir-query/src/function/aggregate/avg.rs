@@ -1,6 +1,6 @@
 //! `avg(x)`: the arithmetic mean of the values.
 
-use weir_model::Type;
+use weir_model::{Keep, Kept, Type};
 
 use super::per_group::per_group;
 use super::total::{FloatTotal, IntTotal};
@@ -62,6 +62,14 @@ impl Aggregate for Avg {
             Type::Time => per_group(|x: i64| x, time_mean),
             _ => per_group(|x: i64| x, int_mean),
         }
+    }
+
+    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
+        Some(Keep::Moments)
+    }
+
+    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+        IntTotal::partial_of(kept)
     }
 }
 

@@ -1,9 +1,9 @@
 //! `count(*)`, `count(x)`: how many rows, or how many of them have an `x`.
 
-use weir_model::{Type, Unit};
+use weir_model::{Keep, Kept, Type, Unit};
 use weir_sketch::{Bytes, codec};
 
-use super::per_group::{Summary, per_group};
+use super::per_group::{Summary, partial_of, per_group};
 use super::{Aggregate, AggregateCall, AggregateState};
 use crate::function::arguments::arity;
 use crate::function::element::Present;
@@ -63,6 +63,17 @@ impl Aggregate for Count {
                 Ok(Some(rows.0))
             },
         )
+    }
+
+    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
+        Some(Keep::Moments)
+    }
+
+    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+        let Kept::Moments { count, .. } = *kept else {
+            return None;
+        };
+        Some(partial_of(&Rows(i64::try_from(count).ok()?)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use weir_model::Type;
 use weir_sketch::{Bytes, Malformed};
 
-use super::per_group::{Summary, per_group};
+use super::per_group::{Summary, partial_of, per_group};
 use super::{AggregateCall, AggregateState};
 use crate::function::EvalError;
 use crate::function::element::{Element, Real, Text};
@@ -60,6 +60,14 @@ pub fn end_of<W: Which>(call: &AggregateCall) -> Box<dyn AggregateState> {
         Type::Text => of_type::<Text, W>(),
         _ => of_type::<i64, W>(),
     }
+}
+
+/// The partial of a group of integers of which that value is kept.
+pub fn end_partial<W: Which>(value: Option<i64>) -> Vec<u8> {
+    partial_of(&End {
+        value,
+        which: PhantomData::<W>,
+    })
 }
 
 fn of_type<K: Element, W: Which>() -> Box<dyn AggregateState> {

@@ -1,9 +1,9 @@
 //! `min` and `max`: the end of the order.
 
-use weir_model::Type;
+use weir_model::{Kept, Type};
 use weir_sketch::OrderedCounts;
 
-use super::end::{Greatest, Least, end_of};
+use super::end::{Greatest, Least, end_of, end_partial};
 use super::per_group::per_group;
 use super::{AggregateCall, AggregateState};
 use crate::function::arguments::{arity, typed};
@@ -38,6 +38,21 @@ pub fn state_of_growing(call: &AggregateCall, first: bool) -> Box<dyn AggregateS
     } else {
         end_of::<Greatest>(call)
     }
+}
+
+/// The partial of what a source kept of integers, where rows only come.
+pub fn partial_of(kept: &Kept, first: bool) -> Option<Vec<u8>> {
+    let Kept::Moments {
+        count, min, max, ..
+    } = *kept
+    else {
+        return None;
+    };
+    let there = |value: i64| (count > 0).then_some(value);
+    Some(match first {
+        true => end_partial::<Least>(there(min)),
+        false => end_partial::<Greatest>(there(max)),
+    })
 }
 
 fn of_all<K: Element>(first: bool) -> Box<dyn AggregateState> {

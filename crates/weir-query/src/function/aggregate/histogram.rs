@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use weir_model::{Tally, Type, Unit, Value};
+use weir_model::{Keep, Kept, Tally, Type, Unit, Value};
 use weir_sketch::{Limits, OrderedCounts, PowerOfTwo};
 
-use super::per_group::per_group;
+use super::per_group::{partial_of, per_group};
 use super::{Aggregate, AggregateCall, AggregateState};
 use crate::function::arguments::{
     arity, as_f64, as_i64, constant, convert, literal, number, refusal, same_dimension,
@@ -18,6 +18,9 @@ pub struct Histogram;
 
 /// Most limits of one call.
 const LIMITS_MAX: usize = 1000;
+
+/// Limits that are 0 or a power of two and fit 64 bits.
+const POWERS: usize = 64;
 
 static DOC: FunctionDoc = FunctionDoc {
     name: "histogram",
@@ -83,15 +86,36 @@ impl Aggregate for Histogram {
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        let (ty, unit) = (call.args[0].ty(), call.args[0].unit());
-        let limits = call.args[1..].iter().map(|limit| {
-            let value = literal(limit).and_then(|value| limit_of(&value, limit.unit(), ty, unit));
-            value.expect("`check` saw a limit")
-        });
-        match ty {
-            Type::Float => buckets(limits.filter_map(|limit| as_f64(&limit)).collect()),
-            _ => buckets(limits.filter_map(|limit| as_i64(&limit)).collect()),
+        match call.args[0].ty() {
+            Type::Float => buckets(limits(call, as_f64)),
+            _ => buckets(limits(call, as_i64)),
         }
+    }
+
+    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
+        let limits = match limits(call, as_i64) {
+            Limits::Explicit(limits) => limits,
+            // A source folds no negative values.
+            Limits::PowersOfTwo => (0..).map_while(i64::power).take(POWERS).collect(),
+        };
+        Some(Keep::Limits(limits))
+    }
+
+    fn partial_of(&self, call: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+        let (Kept::Limits(bins), Some(Keep::Limits(kept_by))) = (kept, self.keep(call)) else {
+            return None;
+        };
+        if bins.len() != kept_by.len() + 1 {
+            return None;
+        }
+        let limits = limits(call, as_i64);
+        let mut counts = OrderedCounts::default();
+        for (i, &count) in bins.iter().enumerate() {
+            // Above the last limit there is one bucket.
+            let bucket = limits.bucket(*kept_by.get(i).unwrap_or(&i64::MAX));
+            counts.add(i64::from(bucket), i64::try_from(count).ok()?);
+        }
+        Some(partial_of(&counts))
     }
 }
 
@@ -104,13 +128,23 @@ fn limit_of(value: &Value, from: Unit, ty: Type, unit: Unit) -> Option<Value> {
     }
 }
 
+/// The limits of a call, as numbers of its values' type.
+fn limits<V>(call: &AggregateCall, number: impl Fn(&Value) -> Option<V>) -> Limits<V> {
+    let (ty, unit) = (call.args[0].ty(), call.args[0].unit());
+    let limits = call.args[1..].iter().map(|limit| {
+        let value = literal(limit).and_then(|value| limit_of(&value, limit.unit(), ty, unit));
+        let number = value.as_ref().and_then(&number);
+        number.expect("`check` saw a limit")
+    });
+    match call.args.len() {
+        1 => Limits::PowersOfTwo,
+        _ => Limits::Explicit(limits.collect()),
+    }
+}
+
 fn buckets<V: PowerOfTwo + Input + Output + Send + Sync + 'static>(
-    limits: Vec<V>,
+    limits: Limits<V>,
 ) -> Box<dyn AggregateState> {
-    let limits = match limits.is_empty() {
-        true => Limits::PowersOfTwo,
-        false => Limits::Explicit(limits),
-    };
     let limits = Arc::new(limits);
     let shared = limits.clone();
     per_group(

@@ -1,5 +1,7 @@
 //! `min(x)`: the least value.
 
+use weir_model::{Keep, Kept};
+
 use super::{Aggregate, AggregateCall, AggregateState, extreme};
 use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
 
@@ -47,5 +49,13 @@ impl Aggregate for Min {
 
     fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
         extreme::state_of_growing(call, true)
+    }
+
+    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
+        Some(Keep::Moments)
+    }
+
+    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+        extreme::partial_of(kept, true)
     }
 }

@@ -34,7 +34,7 @@ pub mod var_pop;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
+use weir_model::{Column, ColumnBuilder, Keep, Kept, Type, Unit, Value};
 
 use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
 use crate::expr::Expr;
@@ -90,6 +90,20 @@ pub trait Aggregate: Sync {
     /// other state's rows as later than its own.
     fn splits(&self) -> bool {
         true
+    }
+
+    /// What a source that folds rows must keep of the argument, a column of integers, so that the
+    /// result is exactly that of the rows. `None`: it must be shown the rows.
+    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
+        let _ = call;
+        None
+    }
+
+    /// What was kept by [`Aggregate::keep`], as the bytes that [`AggregateState::merge`] of the call
+    /// takes; `None` when something else was kept.
+    fn partial_of(&self, call: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+        let _ = (call, kept);
+        None
     }
 }
 

@@ -39,6 +39,13 @@ pub trait Summary: Default + Send + 'static {
     }
 }
 
+/// The partial of a group that holds `summary`.
+pub fn partial_of(summary: &impl Summary) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    summary.encode(&mut out);
+    out
+}
+
 /// Reads the result of a call off a summary that it shares.
 pub type ResultOf<S> = fn(&S, &AggregateCall) -> Value;
 

@@ -1,9 +1,9 @@
 //! `quantile(x, q)`: the value that a share q of all values does not exceed.
 
-use weir_model::{Type, Value};
-use weir_sketch::{Bucketed, Bytes, LogLinear};
+use weir_model::{Keep, Kept, Type, Value};
+use weir_sketch::{Bucket, Bucketed, Bytes, LogLinear, SUB_BUCKET_BITS};
 
-use super::per_group::{Summary, shared_per_group};
+use super::per_group::{Summary, partial_of, shared_per_group};
 use super::{Aggregate, AggregateCall, AggregateState};
 use crate::function::arguments::{arity, as_f64, constant, literal, number, refusal};
 use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
@@ -95,6 +95,25 @@ impl Aggregate for Quantile {
     /// Quantiles of the same values differ in where they look only.
     fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
         call.args[0] == other.args[0] && call.ty == other.ty
+    }
+
+    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
+        Some(Keep::LogLinear {
+            bits: SUB_BUCKET_BITS,
+        })
+    }
+
+    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+        let Kept::LogLinear(bins) = kept else {
+            return None;
+        };
+        let mut all = LogLinear::<i64>::default();
+        for &(number, count, offsets) in bins {
+            let count = i64::try_from(count).ok()?;
+            let offsets = i64::try_from(offsets).ok()?;
+            all.add_to_bucket(number, Bucket { count, offsets });
+        }
+        Some(partial_of(&all))
     }
 }
 

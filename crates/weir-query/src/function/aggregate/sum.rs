@@ -1,6 +1,6 @@
 //! `sum(x)`: the values added up.
 
-use weir_model::Type;
+use weir_model::{Keep, Kept, Type};
 
 use super::per_group::per_group;
 use super::total::{FloatTotal, IntTotal};
@@ -63,6 +63,14 @@ impl Aggregate for Sum {
             ),
             _ => per_group(|x: i64| x, int_sum),
         }
+    }
+
+    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
+        Some(Keep::Moments)
+    }
+
+    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+        IntTotal::partial_of(kept)
     }
 }
 

@@ -1,8 +1,9 @@
 //! How many values and their exact sum: what `sum` and `avg` keep of a group.
 
+use weir_model::Kept;
 use weir_sketch::{Bytes, ExactSum, codec};
 
-use super::per_group::Summary;
+use super::per_group::{Summary, partial_of};
 use crate::function::EvalError;
 
 /// Of integers. 128 bits hold the sum of 2^63 of them; what goes beyond on the way comes back.
@@ -10,6 +11,17 @@ use crate::function::EvalError;
 pub struct IntTotal {
     pub sum: i128,
     pub count: i64,
+}
+
+impl IntTotal {
+    /// The partial of what a source kept of integers.
+    pub fn partial_of(kept: &Kept) -> Option<Vec<u8>> {
+        let Kept::Moments { count, sum, .. } = *kept else {
+            return None;
+        };
+        let count = i64::try_from(count).ok()?;
+        Some(partial_of(&IntTotal { sum, count }))
+    }
 }
 
 impl Summary for IntTotal {
