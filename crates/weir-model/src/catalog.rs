@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::event::{io_schema, iostream_schema};
 use crate::inventory::{BlockDevice, Disk, Row, Vm};
 use crate::qemu::{blocklatency_schema, blockstats_schema};
-use crate::{Field, Schema, Type, Unit};
+use crate::{Field, Fold, Schema, Type, Unit};
 
 /// Stream or relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +30,8 @@ pub struct Declaration {
     pub star: Option<Vec<String>>,
     /// What it is, in a sentence.
     pub doc: String,
+    /// What it may deliver groups of in place of rows; a planner decides that.
+    pub fold: Option<Arc<Fold>>,
 }
 
 /// The sources that queries can name.
@@ -53,6 +55,7 @@ impl Catalog {
             schema: Arc::new(schema),
             star: None,
             doc: doc.into(),
+            fold: None,
         };
         let stream = |name, schema, doc| source(name, Shape::Stream, schema, doc);
         let relation = |name, schema, doc| source(name, Shape::Relation, schema, doc);

@@ -53,6 +53,13 @@ pub struct Folded {
     pub kept: Vec<Vec<Kept>>,
 }
 
+impl Folded {
+    /// How many groups there are.
+    pub fn groups(&self) -> usize {
+        self.kept.first().map_or(0, Vec::len)
+    }
+}
+
 /// What was kept of a group's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {

@@ -26,6 +26,7 @@ fn catalog() -> Catalog {
         schema: Arc::new(schema.clone()),
         star: None,
         doc: String::new(),
+        fold: None,
     };
     Catalog {
         declarations: vec![stream("s"), stream("t")],

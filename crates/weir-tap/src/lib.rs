@@ -35,8 +35,9 @@ pub enum Said {
         batch: Batch,
     },
     /// Groups that the source folded, of demand number `demand`, which has a fold. They come before
-    /// any heartbeat at or past the end of their interval; the rows that it did not fold come as
-    /// [`Said::Rows`] of the same demand.
+    /// any heartbeat at or past the end of their interval and before any row of the same demand that
+    /// is later: the rows that were not folded come as [`Said::Rows`], and whoever hears one knows
+    /// that what is earlier is complete.
     Folded {
         /// Position in the demands the tap was opened with.
         demand: usize,

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use weir_model::{Batch, Shape};
+use weir_model::{Batch, Folded, Shape};
 
 use super::aggregate::own_interval;
 use super::eval::may_fail;
@@ -19,6 +19,7 @@ use super::operator::{Operator, Span, operator};
 use super::to_stream::arrivals;
 use crate::expr::Expr;
 use crate::function::EvalError;
+use crate::place::fold::groups;
 use crate::plan::{Node as PlanNode, Plan, ToStream, Window};
 
 /// An operator in its place.
@@ -33,6 +34,8 @@ pub(super) struct Node {
     inputs: Vec<Edge>,
     /// Its deltas of the present step.
     pub out: Vec<Batch>,
+    /// Of a source, the groups of the intervals that end in the present step.
+    folded: Vec<Folded>,
     /// Why it stopped.
     pub error: Option<EvalError>,
     /// How many edges and queries lead here.
@@ -78,6 +81,8 @@ pub(super) trait Sources {
     fn read(&mut self, declaration: &weir_model::Declaration) -> (usize, i64);
     /// The rows of the instants up to and including `upto`.
     fn take(&mut self, source: usize, upto: i64) -> Vec<Batch>;
+    /// The groups of the intervals that are over with `upto`.
+    fn take_folded(&mut self, source: usize, upto: i64) -> Vec<Folded>;
     /// What a relation holds after all rows taken so far.
     fn content(&self, source: usize, ts: i64) -> Option<Batch>;
     /// Nobody reads it any more.
@@ -161,6 +166,11 @@ fn inputs(plan: &Plan) -> Vec<Arc<Plan>> {
     if let PlanNode::Join { left, right, .. } = &plan.node {
         let side = |plan: &Arc<Plan>| own_window(plan).map_or(plan, |(stream, _)| stream).clone();
         return vec![side(left), side(right)];
+    }
+    if let Some(source) = groups(plan) {
+        // The rows that were not folded, and the source itself for those that were.
+        let window = plan.inputs()[0];
+        return vec![window.inputs()[0].clone(), source.clone()];
     }
     if let PlanNode::Aggregate { input, .. } = &plan.node
         && let Some((stream, _)) = own_interval(input)
@@ -308,6 +318,7 @@ impl Graph {
             kind,
             inputs,
             out: Vec::new(),
+            folded: Vec::new(),
             error: None,
             users: 0,
             bytes: 0,
@@ -427,6 +438,7 @@ impl Graph {
         let operator = match &mut node.kind {
             Kind::Source(source) => {
                 node.out = sources.take(*source, span.upto);
+                node.folded = sources.take_folded(*source, span.upto);
                 return;
             }
             Kind::Operator(operator) => operator,
@@ -435,6 +447,12 @@ impl Graph {
         if let Some(error) = node.inputs.iter().find_map(failed) {
             node.error = Some(error);
             return;
+        }
+        for (input, edge) in node.inputs.iter().enumerate() {
+            let folded = &before[edge.node].folded;
+            if !folded.is_empty() && !matches!(edge.gate, Gate::Closed { .. }) {
+                operator.take_folded(input, folded);
+            }
         }
         let seen = node.inputs.iter_mut().map(|e| e.hide(&before[e.node].out));
         let seen: Vec<Option<Vec<Batch>>> = seen.collect();
@@ -452,11 +470,11 @@ impl Graph {
     pub(super) fn forget(&mut self, position: usize) {
         let (before, rest) = self.nodes.split_at_mut(position);
         if rest[0].last_reader == position {
-            rest[0].out = Vec::new();
+            rest[0].clear();
         }
         for edge in &rest[0].inputs {
             if before[edge.node].last_reader == position {
-                before[edge.node].out = Vec::new();
+                before[edge.node].clear();
             }
         }
     }
@@ -474,6 +492,13 @@ impl Graph {
             at += 1;
         }
         found
+    }
+}
+
+impl Node {
+    fn clear(&mut self) {
+        self.out = Vec::new();
+        self.folded = Vec::new();
     }
 }
 

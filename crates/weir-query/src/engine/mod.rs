@@ -452,11 +452,15 @@ impl Sources for InUse<'_> {
             source.heartbeat(self.now);
             source.used = true;
         }
-        (at, source.complete)
+        (at, source.seen_from(self.now))
     }
 
     fn take(&mut self, source: usize, upto: i64) -> Vec<Batch> {
         self.sources[source].take(upto)
+    }
+
+    fn take_folded(&mut self, source: usize, upto: i64) -> Vec<Folded> {
+        self.sources[source].take_folded(upto)
     }
 
     fn content(&self, source: usize, ts: i64) -> Option<Batch> {

@@ -1,6 +1,6 @@
 //! [`Operator`]: what every operator of a running query can do, and how each plan node becomes one.
 
-use weir_model::Batch;
+use weir_model::{Batch, Folded};
 
 use super::aggregate::{Aggregate, Tumbling, own_interval};
 use super::consolidate::is_net;
@@ -12,6 +12,7 @@ use super::set_op::{Combine, UnionAll};
 use super::to_stream::{Changes, Content};
 use super::window::window;
 use crate::function::EvalError;
+use crate::place::fold::reading;
 use crate::plan::{Node, Plan, SetOp, ToStream};
 
 /// The instants a step covers, and what it may take.
@@ -42,6 +43,12 @@ pub(super) trait Operator: Send {
     /// # Errors
     /// When a value cannot be computed; the operator is not used again.
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError>;
+
+    /// Takes groups that the source at `input` folded; they are of intervals that end in the next
+    /// step. Operators that do not look at groups leave them alone.
+    fn take_folded(&mut self, input: usize, folded: &[Folded]) {
+        let _ = (input, folded);
+    }
 
     /// The last instant up to which `span` may go without more than about `rows_max` rows coming
     /// out by time alone.
@@ -95,9 +102,12 @@ pub(super) fn operator(plan: &Plan, wanted: Option<&[usize]>) -> Box<dyn Operato
             residual.as_ref(),
             wanted,
         )),
-        Node::Aggregate { input, keys, calls } => match own_interval(input) {
-            Some((_, interval)) => Box::new(Tumbling::new(keys, calls, interval, &plan.schema)),
-            None => Box::new(Aggregate::new(keys, calls, input.is_growing())),
+        Node::Aggregate { input, keys, calls } => match (reading(plan), own_interval(input)) {
+            (Some(reading), _) => Box::new(Tumbling::of_groups(keys, calls, reading, &plan.schema)),
+            (None, Some((_, interval))) => {
+                Box::new(Tumbling::new(keys, calls, interval, &plan.schema))
+            }
+            (None, None) => Box::new(Aggregate::new(keys, calls, input.is_growing())),
         },
         Node::Distinct { input } => Box::new(Aggregate::distinct(&input.schema)),
         Node::SetOp {

@@ -15,6 +15,8 @@ pub(super) struct Source {
     pub queue: Fifo,
     /// Groups of intervals that are not over yet.
     folded: Vec<Folded>,
+    /// Of what intervals it may deliver groups.
+    interval: Option<i64>,
     /// No row at or before this instant will come.
     pub complete: i64,
     /// The instant of the last row.
@@ -40,6 +42,7 @@ impl Source {
             name: name.into(),
             queue: Fifo::default(),
             folded: Vec::new(),
+            interval: None,
             complete: i64::MIN,
             last_ts: None,
             closed: false,
@@ -55,6 +58,20 @@ impl Source {
     pub(super) fn declare(&mut self, declaration: &Declaration) {
         if declaration.shape == Shape::Relation && self.content.is_none() {
             self.content = Some(Bag::new(&declaration.schema));
+        }
+        self.interval = declaration.fold.as_ref().map(|fold| fold.interval);
+    }
+
+    /// The instant up to which rows are too old for a reader that comes at `now`. Groups cannot be
+    /// cut: where such come, it reads whole intervals.
+    pub(super) fn seen_from(&self, now: i64) -> i64 {
+        let from = self.complete.max(now);
+        match self.interval {
+            Some(interval) if from > i64::MIN => match from.rem_euclid(interval) {
+                0 => from,
+                rest => from.saturating_add(interval - rest),
+            },
+            _ => from,
         }
     }
 

@@ -37,6 +37,7 @@ pub(super) fn source(name: &str, shape: Shape, columns: &str) -> Arc<Plan> {
         schema: schema.clone(),
         star: None,
         doc: String::new(),
+        fold: None,
     };
     Arc::new(Plan {
         node: Node::Source(declaration),

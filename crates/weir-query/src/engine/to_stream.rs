@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_model::{Batch, Schema};
+use weir_model::{Batch, Folded, Schema};
 
 use super::bag::Bag;
 use super::consolidate::Consolidate;
@@ -129,11 +129,7 @@ impl Content {
             let mut last = None;
             for ts in batches.iter().flat_map(|b| b.ts.iter().copied()) {
                 if last.replace(ts) != Some(ts) {
-                    due.insert(
-                        slides
-                            .iter()
-                            .fold(ts, |ts, &slide| round_up(ts, Some(slide))),
-                    );
+                    due.insert(comes_in(ts, slides));
                 }
             }
         }
@@ -195,6 +191,12 @@ pub(super) fn arrivals(plan: &Arc<Plan>) -> Vec<(Arc<Plan>, Vec<i64>)> {
     found
 }
 
+/// When a row of `ts` comes in through windows with these slides.
+fn comes_in(ts: i64, slides: &[i64]) -> i64 {
+    let each = slides.iter();
+    each.fold(ts, |ts, &slide| round_up(ts, Some(slide)))
+}
+
 /// The multiples of `every` in (after, upto], ascending.
 fn ticks(after: i64, upto: i64, every: i64) -> impl Iterator<Item = i64> {
     let first = after.checked_add(1).map(|ts| round_up(ts, Some(every)));
@@ -213,6 +215,14 @@ fn instants(batch: &Batch) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl Operator for Content {
+    /// Groups stand for rows that came in; the windows over them change when their interval ends.
+    fn take_folded(&mut self, input: usize, folded: &[Folded]) {
+        if let (Pace::Arrivals { slides, due }, 1..) = (&mut self.pace, input) {
+            let some = folded.iter().filter(|f| f.groups() > 0);
+            due.extend(some.map(|f| comes_in(f.end, &slides[input - 1])));
+        }
+    }
+
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
         let net = match &mut self.consolidate {
             Some(consolidate) => consolidate.net(inputs[0]),

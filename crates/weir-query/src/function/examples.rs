@@ -79,6 +79,7 @@ fn run(example: &Example, is_aggregate: bool) -> String {
         schema: Arc::new(Schema::new(fields.collect())),
         star: None,
         doc: String::new(),
+        fold: None,
     };
     let catalog = Catalog {
         declarations: vec![stream],

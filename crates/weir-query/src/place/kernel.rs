@@ -319,6 +319,12 @@ pub fn is_seen(source: &Declaration) -> bool {
     made.iter().any(|s| s.eq_ignore_ascii_case(&source.name))
 }
 
+/// True for the stream of finished requests, of which the kernel can keep groups, and where it
+/// does.
+pub fn is_finished(source: &Declaration) -> bool {
+    source.fold.is_some() || source.name.eq_ignore_ascii_case("IO")
+}
+
 /// The kernel's field called `name`, where the source is one that the kernel sees.
 fn field(name: &str, source: &Declaration) -> Option<KernelField> {
     if !is_seen(source) {

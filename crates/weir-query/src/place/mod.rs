@@ -4,11 +4,16 @@
 //! is seen run in the kernel ([`kernel`]); so does the projection to the columns in use. The rest
 //! runs in the agent's engine, which also tests every selection again: the kernel may let more
 //! through than was asked. A demand never lets a row go that a query needs.
+//!
+//! Aggregations over slides run there too where they can ([`fold`]): [`place`] asks for groups in
+//! place of the rows that nobody else wants, and the engine puts the groups together.
 
 mod explain;
+pub(crate) mod fold;
 mod kernel;
 #[cfg(test)]
 mod kernel_law;
+mod placement;
 
 use weir_model::{Demand, Predicate};
 
@@ -16,6 +21,7 @@ use self::kernel::Tested;
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, ToStream, Window};
 pub use explain::{Explanation, Operator, Place, explain, explain_in};
+pub use placement::{Placement, place};
 
 /// Largest selection that is looked at through projections, in nodes.
 const FILTER_NODES_MAX: usize = 1_000;
@@ -23,10 +29,16 @@ const FILTER_NODES_MAX: usize = 1_000;
 /// What the plans need of each source: the columns in use and, as far as the kernel can test it,
 /// the rows. One demand a source, in order of first use.
 pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
+    demands_beside(plans, &mut |_, _| false)
+}
+
+/// The same where some aggregations take groups: those for which `folded` is true. It is also told
+/// whether rows matter whether they pass the selections or not.
+fn demands_beside(plans: &[&Plan], folded: &mut dyn FnMut(&Plan, bool) -> bool) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     for plan in plans {
         let every = (0..plan.schema.len()).collect();
-        walk(plan, every, Some(Vec::new()), &mut |demand| {
+        let mut found = |demand: Demand| {
             let name = &demand.stream;
             match demands
                 .iter_mut()
@@ -42,20 +54,29 @@ pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
                 }
                 None => demands.push(demand),
             }
-        });
+        };
+        let mut visit = Visit {
+            source: &mut found,
+            folded,
+        };
+        walk(plan, every, Some(Vec::new()), &mut visit);
     }
     demands
+}
+
+/// What [`walk`] tells of.
+struct Visit<'a> {
+    /// A source, and what is needed of it.
+    source: &'a mut dyn FnMut(Demand),
+    /// An aggregation, and whether rows matter whether they pass or not; true if what is below it
+    /// is of no concern.
+    folded: &'a mut dyn FnMut(&Plan, bool) -> bool,
 }
 
 /// Goes down to the sources. `columns` are those in use of this node, ascending; `filters` are
 /// selections that every row must pass further up before it matters, over this node's columns, or
 /// `None` where rows matter whether they pass or not.
-fn walk(
-    plan: &Plan,
-    columns: Vec<usize>,
-    filters: Option<Vec<Expr>>,
-    found: &mut impl FnMut(Demand),
-) {
+fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mut Visit<'_>) {
     let none_yet = filters.as_ref().map(|_| Vec::new());
     let whole = |input: &Plan| (0..input.schema.len()).collect();
     match &plan.node {
@@ -65,7 +86,7 @@ fn walk(
             let all = Tested::exactly(Predicate::all());
             let predicate = tests.fold(all, kernel::both).rows;
             let stream = declaration.name.clone();
-            found(Demand {
+            (visit.source)(Demand {
                 stream,
                 columns,
                 predicate,
@@ -75,7 +96,7 @@ fn walk(
         Node::Select { input, predicate } => {
             let columns = with(columns, [predicate]);
             let filters = filters.map(|f| [f, vec![predicate.clone()]].concat());
-            walk(input, columns, filters, found);
+            walk(input, columns, filters, visit);
         }
         Node::Window { input, window } => {
             // A row that does not pass must still push others out of a window that counts rows.
@@ -84,7 +105,7 @@ fn walk(
                 Window::Rows { .. } => (columns, None),
                 Window::Partition { keys, .. } => (with(columns, keys), None),
             };
-            walk(input, columns, filters, found);
+            walk(input, columns, filters, visit);
         }
         Node::Project { input, exprs } => {
             let used = with(Vec::new(), columns.iter().map(|i| &exprs[*i]));
@@ -92,20 +113,21 @@ fn walk(
                 let below = filters.iter().map(|f| substituted(f, exprs));
                 below.filter(|f| f.size() <= FILTER_NODES_MAX).collect()
             });
-            walk(input, used, filters, found);
+            walk(input, used, filters, visit);
         }
+        Node::Aggregate { .. } if (visit.folded)(plan, filters.is_none()) => {}
         Node::Aggregate { input, keys, calls } => {
             let args = calls.iter().flat_map(|call| &call.args);
             walk(
                 input,
                 with(Vec::new(), keys.iter().chain(args)),
                 none_yet,
-                found,
+                visit,
             );
         }
         Node::Order { input, by, .. } => {
             let keys = by.iter().map(|key| &key.expr);
-            walk(input, with(columns, keys), none_yet, found);
+            walk(input, with(columns, keys), none_yet, visit);
         }
         Node::Join {
             left,
@@ -122,21 +144,21 @@ fn walk(
                 left,
                 with(l, on.iter().map(|(l, _)| l)),
                 none_yet.clone(),
-                found,
+                visit,
             );
-            walk(right, with(r, on.iter().map(|(_, r)| r)), none_yet, found);
+            walk(right, with(r, on.iter().map(|(_, r)| r)), none_yet, visit);
         }
         // It emits whenever a row arrives, also one that does not pass.
         Node::ToStream {
             input,
             kind: ToStream::Rstream { every: None },
         } => {
-            walk(input, whole(input), None, found);
+            walk(input, whole(input), None, visit);
         }
         // Whole rows are compared.
         Node::Distinct { .. } | Node::SetOp { .. } | Node::ToStream { .. } => {
             for input in plan.inputs() {
-                walk(input, whole(input), none_yet.clone(), found);
+                walk(input, whole(input), none_yet.clone(), visit);
             }
         }
     }

@@ -378,5 +378,6 @@ fn declaration(registration: &Registration) -> Declaration {
         schema: Arc::new(Schema::new(fields.collect())),
         star: None,
         doc: String::new(),
+        fold: None,
     }
 }

@@ -72,6 +72,7 @@ fn results(example: &Example) -> Vec<(&'static str, String)> {
         schema: Arc::new(Schema::new(fields.collect())),
         star: None,
         doc: String::new(),
+        fold: None,
     };
     let row = |line: &Vec<&str>| -> Vec<Value> {
         line.iter()

@@ -42,6 +42,7 @@ fn source(name: &str, shape: Shape) -> Declaration {
         schema: Arc::new(Schema::new(fields.to_vec())),
         star: None,
         doc: String::new(),
+        fold: None,
     }
 }
 

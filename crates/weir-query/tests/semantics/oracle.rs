@@ -18,6 +18,7 @@ fn numbers() -> Arc<Plan> {
         schema: schema.clone(),
         star: None,
         doc: String::new(),
+        fold: None,
     };
     Arc::new(Plan {
         node: Node::Source(source),

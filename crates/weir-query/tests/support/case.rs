@@ -375,6 +375,7 @@ fn declared(rest: &str, shape: Shape) -> Result<Source, String> {
             schema: Arc::new(Schema::new(fields)),
             star: None,
             doc: String::new(),
+            fold: None,
         },
     })
 }

@@ -4,14 +4,20 @@
 //! rows are folded in as they come, into groups that are empty at the beginning of each interval,
 //! and no row is kept. What a window and an [`Aggregate`](super::Aggregate) would give at each
 //! multiple of S is given here, at a fraction of the work and the memory.
+//!
+//! A source may deliver groups in place of some rows, or of all. They are put together with the
+//! rows' own by key. Over such a source a window may span several intervals: what each had is kept
+//! as partials then, and put together anew at every multiple of S.
 
-use weir_model::{Batch, Column, ColumnBuilder, Schema, Type};
+use std::collections::VecDeque;
+
+use weir_model::{Batch, Column, ColumnBuilder, Folded, Kept, Schema, Type, Value};
 
 use super::distinct_call::DistinctValues;
 use crate::engine::consolidate::Consolidate;
 use crate::engine::eval::{Rows, eval};
 use crate::engine::gather::{
-    batch_bytes, concat_batches, pick, take, take_columns, weights, whole_instants,
+    batch_bytes, column_bytes, concat_batches, pick, take, take_columns, weights, whole_instants,
 };
 use crate::engine::keys::KeyPacker;
 use crate::engine::lane::Slots;
@@ -19,6 +25,7 @@ use crate::engine::operator::{Operator, Span};
 use crate::engine::table::KeyTable;
 use crate::expr::Expr;
 use crate::function::{AggregateCall, AggregateState, EvalError};
+use crate::place::fold::Reading;
 use crate::plan::{Node, Plan, Window};
 
 /// The stream and the interval of a window that an aggregation keeps itself.
@@ -56,6 +63,22 @@ pub(in crate::engine) struct Tumbling {
     /// The rows in the result.
     shown: Option<Shown>,
     net: Consolidate,
+    /// How to read groups, where the source delivers such.
+    reading: Option<Reading>,
+    /// Groups of intervals that end in the next step, the earliest first.
+    folded: VecDeque<Folded>,
+    /// The intervals that are over and still in the window, if it spans several.
+    panes: VecDeque<Pane>,
+    /// How many intervals the window spans.
+    panes_max: usize,
+}
+
+/// What an interval had, where a window spans several.
+struct Pane {
+    end: i64,
+    keys: Vec<Column>,
+    /// By group, and then by state.
+    partials: Vec<Vec<Vec<u8>>>,
 }
 
 /// The rows in the result.
@@ -108,6 +131,25 @@ impl Tumbling {
             failed: None,
             shown: None,
             net: Consolidate::new(schema),
+            reading: None,
+            folded: VecDeque::new(),
+            panes: VecDeque::new(),
+            panes_max: 1,
+        }
+    }
+
+    /// The same over a source that delivers groups.
+    pub(in crate::engine) fn of_groups(
+        keys: &[Expr],
+        calls: &[AggregateCall],
+        reading: Reading,
+        schema: &Schema,
+    ) -> Tumbling {
+        let by_rows = Tumbling::new(keys, calls, reading.slide, schema);
+        Tumbling {
+            panes_max: reading.panes,
+            reading: Some(reading),
+            ..by_rows
         }
     }
 
@@ -127,18 +169,7 @@ impl Tumbling {
             len,
         };
         let keys = self.keys.iter().map(|k| eval(k, rows));
-        let keys = keys.collect::<Result<Vec<_>, _>>()?;
-        let (groups, added) = match self.keys.is_empty() {
-            true => (vec![0; len], Vec::new()),
-            false => self.table.find_or_add_all(&self.packer.pack(&keys, len)),
-        };
-        self.groups = match self.keys.is_empty() {
-            true => 1,
-            false => self.table.numbers(),
-        };
-        self.values.grow_to(self.groups);
-        self.values
-            .write(&pick(&groups, &added), &take_columns(&keys, &added));
+        let groups = self.groups_of(&keys.collect::<Result<Vec<_>, _>>()?, len);
         let weights = weights(batch);
         let unwanted = vec![false; len];
         for call in &mut self.calls {
@@ -147,16 +178,92 @@ impl Tumbling {
         Ok(())
     }
 
-    /// The groups' rows. They are forgotten then.
-    fn finish(&mut self) -> Result<Shown, EvalError> {
+    /// The groups of so many rows with these keys.
+    fn groups_of(&mut self, keys: &[Column], len: usize) -> Vec<u32> {
+        let (groups, added) = match self.keys.is_empty() {
+            true => (vec![0; len], Vec::new()),
+            false => self.table.find_or_add_all(&self.packer.pack(keys, len)),
+        };
+        self.groups = match self.keys.is_empty() {
+            true => 1,
+            false => self.table.numbers(),
+        };
+        self.values.grow_to(self.groups);
+        self.values
+            .write(&pick(&groups, &added), &take_columns(keys, &added));
+        groups
+    }
+
+    /// Takes groups of the interval that is under way in: those in rows `picked`, with these keys.
+    fn take_in(
+        &mut self,
+        folded: &Folded,
+        picked: &[u32],
+        keys: &[Column],
+    ) -> Result<(), EvalError> {
+        let groups = self.groups_of(keys, picked.len());
+        let reading = self.reading.as_ref().expect("its source delivers groups");
+        for (number, state) in self.calls.iter_mut().enumerate() {
+            state.state.resize(self.groups);
+            let at = self.columns.iter().position(|(state, _)| *state == number);
+            let at = at.expect("a state is there for a column");
+            let (call, kept) = (&self.columns[at].1, &folded.kept[reading.calls[at]]);
+            for (&group, &from) in groups.iter().zip(picked) {
+                let partial = call.function.partial_of(call, &kept[from as usize]);
+                let partial = partial.expect("the source kept what it was asked for");
+                state.state.merge(group, &partial)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the interval that is over had. It is forgotten otherwise.
+    fn pane(&mut self, end: i64) -> Pane {
         let groups: Vec<u32> = (0..self.groups as u32).collect();
-        let mut rows = self.values.gather(&groups);
+        let keys = self.values.gather(&groups);
+        let partial = |call: &Call, group: u32| {
+            let mut out = Vec::new();
+            call.state.partial(group, &mut out);
+            out
+        };
         for call in &mut self.calls {
             call.state.resize(self.groups);
         }
-        for (state, column) in &self.columns {
-            rows.push(self.calls[*state].results(column, &groups)?);
+        let partials = groups.iter().map(|&group| {
+            let calls = self.calls.iter();
+            calls.map(|call| partial(call, group)).collect()
+        });
+        let partials = partials.collect();
+        self.forget(&groups);
+        Pane {
+            end,
+            keys,
+            partials,
         }
+    }
+
+    /// Takes in all that the window holds at `at`.
+    fn regroup(&mut self, at: i64) -> Result<(), EvalError> {
+        let size = self.interval.saturating_mul(self.panes_max as i64);
+        self.panes.retain(|pane| pane.end > at.saturating_sub(size));
+        let panes = std::mem::take(&mut self.panes);
+        for pane in &panes {
+            let groups = self.groups_of(&pane.keys, pane.partials.len());
+            for call in &mut self.calls {
+                call.state.resize(self.groups);
+            }
+            for (&group, partials) in groups.iter().zip(&pane.partials) {
+                for (call, partial) in self.calls.iter_mut().zip(partials) {
+                    call.state.merge(group, partial)?;
+                }
+            }
+        }
+        self.panes = panes;
+        Ok(())
+    }
+
+    /// Forgets what is known of these groups, which are all there are.
+    fn forget(&mut self, groups: &[u32]) {
         for call in &mut self.calls {
             groups.iter().for_each(|&group| call.state.clear(group));
             if let Some(distinct) = &mut call.distinct {
@@ -165,14 +272,40 @@ impl Tumbling {
         }
         if !self.keys.is_empty() {
             self.table = KeyTable::new(self.packer.width());
-            self.groups = 0;
         }
-        let until = self.end.and_then(|end| end.checked_add(self.interval));
+        self.groups = 0;
+    }
+
+    /// The groups' rows at `at`. They are forgotten then.
+    fn finish(&mut self, at: i64) -> Result<Shown, EvalError> {
+        if self.keys.is_empty() {
+            self.groups = 1;
+        }
+        let groups: Vec<u32> = (0..self.groups as u32).collect();
+        let mut rows = self.values.gather(&groups);
+        for call in &mut self.calls {
+            call.state.resize(self.groups);
+        }
+        for (state, column) in &self.columns {
+            rows.push(self.calls[*state].results(column, &groups)?);
+        }
+        self.forget(&groups);
+        let until = at.checked_add(self.interval);
         Ok(Shown {
             rows,
             len: groups.len(),
             until: until.filter(|&until| until < i64::MAX),
         })
+    }
+
+    /// The interval that ends at `end` is under way. Others are over.
+    fn begin(&mut self, end: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
+        if self.end.is_some_and(|open| open < end) {
+            self.close(out)?;
+        }
+        self.expire(end - 1, out)?;
+        self.end = Some(end);
+        Ok(())
     }
 
     /// The interval under way is over: its rows take the place of those shown.
@@ -181,7 +314,12 @@ impl Tumbling {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let new = self.finish()?;
+        if self.panes_max > 1 {
+            let pane = self.pane(end);
+            self.panes.push_back(pane);
+            self.regroup(end)?;
+        }
+        let new = self.finish(end)?;
         self.end = None;
         let old = self.shown.take();
         self.exchange(end, old, Some(&new), out);
@@ -189,23 +327,46 @@ impl Tumbling {
         Ok(())
     }
 
-    /// What is shown goes, if its time has come by `upto`. The one row of an aggregation without
+    /// What is shown goes, if its time has come by `upto`; where the window spans several
+    /// intervals, what the later ones had takes its place. The one row of an aggregation without
     /// keys becomes that of no rows.
     fn expire(&mut self, upto: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
-        let due = |shown: &mut Shown| shown.until.filter(|&until| until <= upto);
-        let Some(at) = self.shown.as_mut().and_then(due) else {
-            return Ok(());
-        };
-        let old = self.shown.take();
-        if self.keys.is_empty() {
-            let none = Shown {
-                until: None,
-                ..self.finish()?
-            };
-            self.exchange(at, old, Some(&none), out);
-            self.shown = Some(none);
-        } else {
-            self.exchange(at, old, None, out);
+        let due = |shown: &Shown| shown.until.filter(|&until| until <= upto);
+        while let Some(at) = self.shown.as_ref().and_then(due) {
+            let old = self.shown.take();
+            self.regroup(at)?;
+            if self.keys.is_empty() || self.groups > 0 {
+                let left = !self.panes.is_empty();
+                let new = self.finish(at)?;
+                self.exchange(at, old, Some(&new), out);
+                self.shown = Some(Shown {
+                    until: new.until.filter(|_| left),
+                    ..new
+                });
+            } else {
+                self.exchange(at, old, None, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the groups of intervals that end by `end`.
+    fn take_folded_by(&mut self, end: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
+        while let Some(folded) = self.folded.pop_front_if(|folded| folded.end <= end) {
+            let reading = self.reading.as_ref().expect("its source delivers groups");
+            match wanted(reading, &folded) {
+                Ok((picked, _)) if picked.is_empty() => {}
+                Ok((picked, keys)) => {
+                    self.begin(folded.end, out)?;
+                    if self.failed.is_none() {
+                        self.failed = self.take_in(&folded, &picked, &keys).err();
+                    }
+                }
+                Err(error) => {
+                    self.begin(folded.end, out)?;
+                    self.failed.get_or_insert(error);
+                }
+            }
         }
         Ok(())
     }
@@ -221,6 +382,50 @@ impl Tumbling {
         let changes: Vec<Batch> = going.into_iter().chain(coming).collect();
         out.extend(self.net.net(&[concat_batches(&changes)]));
     }
+}
+
+impl Pane {
+    fn bytes(&self) -> usize {
+        let keys: usize = self.keys.iter().map(column_bytes).sum();
+        let partials = self.partials.iter().flatten();
+        keys + partials
+            .map(|p| p.capacity() + size_of::<Vec<u8>>())
+            .sum::<usize>()
+    }
+}
+
+/// Which of the groups have rows and pass the selections, and the aggregation's keys of each.
+fn wanted(reading: &Reading, folded: &Folded) -> Result<(Vec<u32>, Vec<Column>), EvalError> {
+    let counts = folded.kept.first().map_or(&[][..], Vec::as_slice);
+    let has_rows = |kept: &Kept| !matches!(kept, Kept::Moments { count: 0, .. });
+    let mut picked: Vec<u32> = (0..)
+        .zip(counts)
+        .filter_map(|(group, kept)| has_rows(kept).then_some(group))
+        .collect();
+    let columns = |picked: &[u32]| {
+        let mut columns = vec![Column::Nulls(picked.len()); reading.width];
+        for (&at, key) in reading.columns.iter().zip(&folded.keys) {
+            columns[at] = take(key, picked);
+        }
+        columns
+    };
+    for filter in &reading.filters {
+        let columns = columns(&picked);
+        let rows = Rows {
+            columns: &columns,
+            len: picked.len(),
+        };
+        let passes = eval(filter, rows)?;
+        let passing = (0..picked.len()).filter(|&row| passes.value(row) == Value::Bool(true));
+        picked = passing.map(|row| picked[row]).collect();
+    }
+    let columns = columns(&picked);
+    let rows = Rows {
+        columns: &columns,
+        len: picked.len(),
+    };
+    let keys = reading.keys.iter().map(|key| eval(key, rows));
+    Ok((picked, keys.collect::<Result<_, _>>()?))
 }
 
 /// Whether the result of `call` can be read off the state of `other`.
@@ -282,6 +487,11 @@ impl Call {
 }
 
 impl Operator for Tumbling {
+    fn take_folded(&mut self, _: usize, folded: &[Folded]) {
+        self.folded.extend(folded.iter().cloned());
+        self.folded.make_contiguous().sort_by_key(|f| f.end);
+    }
+
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
         let mut out = Vec::new();
         for batch in whole_instants(inputs[0]) {
@@ -290,11 +500,8 @@ impl Operator for Tumbling {
                 let Some(end) = self.end_of(batch.ts[from]) else {
                     break;
                 };
-                if self.end.is_some_and(|open| open < end) {
-                    self.close(&mut out)?;
-                }
-                self.expire(end - 1, &mut out)?;
-                self.end = Some(end);
+                self.take_folded_by(end, &mut out)?;
+                self.begin(end, &mut out)?;
                 let to = batch.ts.partition_point(|&ts| ts <= end);
                 if self.failed.is_none() {
                     self.failed = self.fold(&batch.slice(from, to - from)).err();
@@ -302,6 +509,7 @@ impl Operator for Tumbling {
                 from = to;
             }
         }
+        self.take_folded_by(span.upto, &mut out)?;
         if self.end.is_some_and(|end| end <= span.upto) {
             self.close(&mut out)?;
         }
@@ -311,7 +519,17 @@ impl Operator for Tumbling {
         Ok(out)
     }
 
+    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+        let (Some(shown), false) = (&self.shown, self.panes.is_empty()) else {
+            return span.upto;
+        };
+        let count = i64::try_from((rows_max / shown.len.max(1)).max(1)).unwrap_or(i64::MAX);
+        let far = self.interval.saturating_mul(count);
+        span.upto.min(span.after.saturating_add(far))
+    }
+
     fn bytes(&self) -> usize {
+        let panes = self.panes.iter().map(Pane::bytes).sum::<usize>();
         let shown = self.shown.iter().map(|shown| {
             let rows = Batch::stream(vec![0; shown.len], shown.rows.clone());
             batch_bytes(&rows)
@@ -321,6 +539,7 @@ impl Operator for Tumbling {
             + self.values.bytes()
             + self.net.bytes()
             + shown.sum::<usize>()
+            + panes
             + self.calls.iter().map(Call::bytes).sum::<usize>()
     }
 }

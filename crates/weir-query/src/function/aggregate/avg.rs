@@ -4,7 +4,7 @@ use weir_model::{Keep, Kept, Type};
 
 use super::per_group::per_group;
 use super::total::{FloatTotal, IntTotal};
-use super::{Aggregate, AggregateCall, AggregateState};
+use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::arguments::{arity, typed};
 use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
 
@@ -64,8 +64,8 @@ impl Aggregate for Avg {
         }
     }
 
-    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
-        Some(Keep::Moments)
+    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
+        of_integers(call, || Keep::Moments)
     }
 
     fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {

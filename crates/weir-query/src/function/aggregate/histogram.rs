@@ -6,7 +6,7 @@ use weir_model::{Keep, Kept, Tally, Type, Unit, Value};
 use weir_sketch::{Limits, OrderedCounts, PowerOfTwo};
 
 use super::per_group::{partial_of, per_group};
-use super::{Aggregate, AggregateCall, AggregateState};
+use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::arguments::{
     arity, as_f64, as_i64, constant, convert, literal, number, refusal, same_dimension,
 };
@@ -93,12 +93,13 @@ impl Aggregate for Histogram {
     }
 
     fn keep(&self, call: &AggregateCall) -> Option<Keep> {
-        let limits = match limits(call, as_i64) {
-            Limits::Explicit(limits) => limits,
-            // A source folds no negative values.
-            Limits::PowersOfTwo => (0..).map_while(i64::power).take(POWERS).collect(),
-        };
-        Some(Keep::Limits(limits))
+        of_integers(call, || {
+            Keep::Limits(match limits(call, as_i64) {
+                Limits::Explicit(limits) => limits,
+                // A source folds no negative values.
+                Limits::PowersOfTwo => (0..).map_while(i64::power).take(POWERS).collect(),
+            })
+        })
     }
 
     fn partial_of(&self, call: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {

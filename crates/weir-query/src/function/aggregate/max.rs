@@ -2,7 +2,7 @@
 
 use weir_model::{Keep, Kept};
 
-use super::{Aggregate, AggregateCall, AggregateState, extreme};
+use super::{Aggregate, AggregateCall, AggregateState, extreme, of_integers};
 use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
 
 /// `max(x)`
@@ -51,8 +51,8 @@ impl Aggregate for Max {
         extreme::state_of_growing(call, false)
     }
 
-    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
-        Some(Keep::Moments)
+    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
+        of_integers(call, || Keep::Moments)
     }
 
     fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {

@@ -178,6 +178,11 @@ pub struct AggregateCall {
     pub unit: Unit,
 }
 
+/// `keep`, if the call is of integers, which is what sources fold.
+fn of_integers(call: &AggregateCall, keep: impl FnOnce() -> Keep) -> Option<Keep> {
+    (call.args.first()?.ty() == Type::Int).then(keep)
+}
+
 /// The aggregate called `name`, by its own name or an alias, without regard to case.
 pub fn find(name: &str) -> Option<&'static dyn Aggregate> {
     let answers = |d: &FunctionDoc| {

@@ -4,7 +4,7 @@ use weir_model::{Keep, Kept, Type, Value};
 use weir_sketch::{Bucket, Bucketed, Bytes, LogLinear, SUB_BUCKET_BITS};
 
 use super::per_group::{Summary, partial_of, shared_per_group};
-use super::{Aggregate, AggregateCall, AggregateState};
+use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::arguments::{arity, as_f64, constant, literal, number, refusal};
 use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
 
@@ -97,10 +97,9 @@ impl Aggregate for Quantile {
         call.args[0] == other.args[0] && call.ty == other.ty
     }
 
-    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
-        Some(Keep::LogLinear {
-            bits: SUB_BUCKET_BITS,
-        })
+    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
+        let bits = SUB_BUCKET_BITS;
+        of_integers(call, || Keep::LogLinear { bits })
     }
 
     fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {

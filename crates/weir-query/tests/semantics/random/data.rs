@@ -51,6 +51,7 @@ pub fn catalog() -> Catalog {
             schema: Arc::new(Schema::new(fields.to_vec())),
             star: None,
             doc: String::new(),
+            fold: None,
         }
     };
     Catalog {

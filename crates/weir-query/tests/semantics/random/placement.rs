@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-fn compiled(text: &str) -> Option<(Arc<Plan>, Arc<Plan>)> {
+pub fn compiled(text: &str) -> Option<(Arc<Plan>, Arc<Plan>)> {
     let options = CheckOptions {
         second: 1,
         dialect: Dialect::Cql,
@@ -117,7 +117,7 @@ fn tapped(event: &Event, catalog: &Catalog, demands: &[Demand]) -> Option<Event>
     Some(Event::Row(*source, element))
 }
 
-fn passes(predicate: &Predicate, declaration: &Declaration, row: &[Value]) -> bool {
+pub fn passes(predicate: &Predicate, declaration: &Declaration, row: &[Value]) -> bool {
     let holds = |test: &demand::Test| {
         let value = &row[declaration.schema.index(test.field().column())];
         match (test, value) {

@@ -1,0 +1,283 @@
+//! Aggregations that the source computes: which they are, what it must keep for them, and what the
+//! engine reads off that.
+//!
+//! An aggregation over `[Range S Slide S]`, or over a multiple of S, can take groups in place of
+//! rows where three things hold. Its aggregates say what to keep ([`Aggregate::keep`]). Its keys are
+//! computed of columns that the source can tell groups apart by. And its selections are tested
+//! before, exactly, or look at nothing but those columns, so that they can be tested on groups.
+//!
+//! [`Aggregate::keep`]: crate::function::Aggregate::keep
+
+use std::sync::Arc;
+
+use weir_model::{Declaration, Demand, Fold, FoldCall, Keep, Predicate};
+
+use super::kernel::{self, Tested};
+use super::{substituted, with};
+use crate::expr::Expr;
+use crate::function::AggregateCall;
+use crate::plan::{Node, Plan, Window, show};
+
+/// Most intervals of a slide that a window is put together of.
+const PANES_MAX: i64 = 3_600;
+
+/// An aggregation over a stream, told in columns of that stream.
+pub struct Grouping {
+    /// The stream.
+    pub source: Declaration,
+    /// How often the result changes.
+    pub slide: i64,
+    /// How many slides the window spans.
+    pub panes: usize,
+    /// What rows must pass.
+    filters: Vec<Expr>,
+    keys: Vec<Expr>,
+    calls: Vec<FoldCall>,
+}
+
+/// What an aggregation takes from groups that its source folded.
+pub struct Reading {
+    /// How often the result changes.
+    pub slide: i64,
+    /// How many slides the window spans.
+    pub panes: usize,
+    /// What groups must pass, over the source's columns.
+    pub filters: Vec<Expr>,
+    /// The aggregation's keys, likewise.
+    pub keys: Vec<Expr>,
+    /// Of each call, the position in [`Fold::calls`].
+    pub calls: Vec<usize>,
+    /// Which of the source's columns the groups have, as [`Fold::keys`].
+    pub columns: Vec<usize>,
+    /// How many columns the source has.
+    pub width: usize,
+}
+
+impl Grouping {
+    /// What `aggregate` groups, if a source could do that.
+    ///
+    /// # Errors
+    /// Why none can, as a sentence without full stop.
+    pub fn of(aggregate: &Plan) -> Result<Grouping, String> {
+        let Node::Aggregate { input, keys, calls } = &aggregate.node else {
+            return Err("it is no aggregation".into());
+        };
+        let (below, slide, panes) = window(input)?;
+        let mut grouping = Grouping {
+            source: source(below)?.clone(),
+            slide,
+            panes,
+            filters: Vec::new(),
+            keys: keys.clone(),
+            calls: Vec::new(),
+        };
+        let mut args: Vec<Option<Expr>> = calls.iter().map(|c| c.args.first().cloned()).collect();
+        grouping.descend(below, &mut args);
+        for (call, arg) in calls.iter().zip(args) {
+            let kept = kept(call, arg.as_ref(), &grouping.source)?;
+            grouping.calls.push(kept);
+        }
+        Ok(grouping)
+    }
+
+    /// Puts everything in terms of the columns below `plan`, down to the source.
+    fn descend(&mut self, plan: &Plan, args: &mut [Option<Expr>]) {
+        match &plan.node {
+            Node::Select { input, predicate } => {
+                self.filters.extend(predicate.clone().conjuncts());
+                self.descend(input, args);
+            }
+            Node::Project { input, exprs } => {
+                let all = self.keys.iter_mut().chain(&mut self.filters);
+                for expr in all.chain(args.iter_mut().flatten()) {
+                    *expr = substituted(expr, exprs);
+                }
+                self.descend(input, args);
+            }
+            Node::Window { input, .. } => self.descend(input, args),
+            _ => {}
+        }
+    }
+
+    /// What to ask of the source. With `whole`, a row matters whether it passes the selections or
+    /// not.
+    ///
+    /// # Errors
+    /// As [`Grouping::of`].
+    pub fn demand(&self, whole: bool) -> Result<Demand, String> {
+        let (tested, others) = self.tested(&[], whole);
+        if !tested.exact {
+            return Err("its selections together are too many to be tested in the kernel".into());
+        }
+        let keys = with(Vec::new(), self.keys.iter().chain(others));
+        let mut kept = vec![FoldCall {
+            column: None,
+            keep: Keep::Moments,
+        }];
+        for call in &self.calls {
+            if !kept.contains(call) {
+                kept.push(call.clone());
+            }
+        }
+        // What comes as rows is tested again.
+        let mut columns: Vec<usize> = kept.iter().filter_map(|c| c.column).collect();
+        columns.extend(&keys);
+        let columns = with(columns, &self.filters);
+        Ok(Demand {
+            stream: self.source.name.clone(),
+            columns,
+            predicate: tested.rows,
+            fold: Some(Fold {
+                interval: self.slide,
+                keys,
+                calls: kept,
+            }),
+        })
+    }
+
+    /// What is left of the selections for a source to test, and those that are not: those that can
+    /// be tested on groups with these keys, and those that no kernel can test.
+    fn tested(&self, keys: &[usize], whole: bool) -> (Tested, Vec<&Expr>) {
+        let mut all = Tested::exactly(Predicate::all());
+        let mut others = Vec::new();
+        for filter in &self.filters {
+            let tested = kernel::tested(filter, &self.source);
+            if whole || !tested.exact || is_over(filter, keys) {
+                others.push(filter);
+            } else {
+                all = kernel::both(all, tested);
+            }
+        }
+        (all, others)
+    }
+
+    /// What to read off a fold, if that has all of it. Selections that groups cannot be tested by
+    /// are left to the source.
+    pub fn reading(&self, fold: &Fold) -> Option<Reading> {
+        let position = |call: &FoldCall| fold.calls.iter().position(|c| c == call);
+        let filters = self.filters.iter().filter(|f| is_over(f, &fold.keys));
+        let fits = fold.interval == self.slide && self.keys.iter().all(|k| is_over(k, &fold.keys));
+        let reading = Reading {
+            slide: self.slide,
+            panes: self.panes,
+            filters: filters.cloned().collect(),
+            keys: self.keys.clone(),
+            calls: self.calls.iter().map(position).collect::<Option<_>>()?,
+            columns: fold.keys.clone(),
+            width: self.source.schema.len(),
+        };
+        fits.then_some(reading)
+    }
+
+    /// True when `demand` has all that this needs, `whole` as in [`Grouping::demand`].
+    pub fn is_served_by(&self, demand: &Demand, whole: bool) -> bool {
+        let Some(fold) = &demand.fold else {
+            return false;
+        };
+        let (by_keys, rest) = self.tested(&fold.keys, whole);
+        let (by_kernel, _) = self.tested(&[], whole);
+        let same = |tested: &Tested| tested.exact && tested.rows == demand.predicate;
+        self.source.name.eq_ignore_ascii_case(&demand.stream)
+            && rest.iter().all(|filter| is_over(filter, &fold.keys))
+            && (same(&by_keys) || same(&by_kernel))
+            && self.reading(fold).is_some()
+    }
+}
+
+/// What an aggregation reads off groups, if its source delivers such.
+pub fn reading(aggregate: &Plan) -> Option<Reading> {
+    let grouping = Grouping::of(aggregate).ok()?;
+    let fold = grouping.source.fold.as_deref()?;
+    let reading = grouping.reading(fold);
+    Some(reading.expect("it was placed over groups that it can read"))
+}
+
+/// The source below an aggregation that takes groups.
+pub fn groups(aggregate: &Plan) -> Option<&Arc<Plan>> {
+    let Node::Aggregate { input, .. } = &aggregate.node else {
+        return None;
+    };
+    let mut below = input;
+    loop {
+        match &below.node {
+            Node::Source(declaration) => return declaration.fold.is_some().then_some(below),
+            Node::Select { input, .. }
+            | Node::Project { input, .. }
+            | Node::Window { input, .. } => {
+                below = input;
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// True when an expression looks at no other columns.
+fn is_over(expr: &Expr, columns: &[usize]) -> bool {
+    let mut over = true;
+    expr.visit_columns(&mut |i| over &= columns.contains(&i));
+    over
+}
+
+/// The stream below a window that changes at multiples of its slide only, the slide, and how many
+/// of it the window spans.
+fn window(input: &Plan) -> Result<(&Plan, i64, usize), String> {
+    let Node::Window { input, window } = &input.node else {
+        return Err("it is not directly over a window".into());
+    };
+    match window {
+        Window::Range {
+            size,
+            slide: Some(slide),
+        } if size % slide == 0 && size / slide <= PANES_MAX => {
+            Ok((input, *slide, (size / slide) as usize))
+        }
+        Window::Range {
+            size,
+            slide: Some(slide),
+        } if size % slide == 0 => Err(format!("its window spans more than {PANES_MAX} slides")),
+        Window::Range { slide: Some(_), .. } => {
+            Err("its window is no multiple of the slide".into())
+        }
+        _ => Err("its window has no slide, as in [range 1 s slide 1 s]".into()),
+    }
+}
+
+/// The stream of which the kernel sees every row.
+fn source(plan: &Plan) -> Result<&Declaration, String> {
+    match &plan.node {
+        Node::Source(declaration) if kernel::is_finished(declaration) => Ok(declaration),
+        Node::Select { input, .. }
+        | Node::Project { input, .. }
+        | Node::Window {
+            input,
+            window: Window::Unbounded { slide: None },
+        } => source(input),
+        _ => Err("it is not over finished requests alone, stream IO".into()),
+    }
+}
+
+/// What a call needs kept of `arg`.
+fn kept(
+    call: &AggregateCall,
+    arg: Option<&Expr>,
+    source: &Declaration,
+) -> Result<FoldCall, String> {
+    let name = call.function.doc().name;
+    if call.distinct {
+        return Err(format!("`{name}(distinct ..)` must see the values"));
+    }
+    let column = match arg {
+        None => None,
+        Some(Expr::Column { index, .. }) => Some(*index),
+        Some(expr) => {
+            let text = show(expr, &source.schema.fields).to_string();
+            return Err(format!("`{text}` is computed of each row"));
+        }
+    };
+    let why = || match arg.map(Expr::ty) {
+        Some(ty) if !ty.is_numeric() => format!("`{name}` of {ty} must see the values"),
+        _ => format!("`{name}` must see the values"),
+    };
+    let keep = call.function.keep(call).ok_or_else(why)?;
+    Ok(FoldCall { column, keep })
+}

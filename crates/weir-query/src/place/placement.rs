@@ -1,0 +1,232 @@
+//! [`place`]: plans whose aggregations take groups where the source keeps them, and what the taps
+//! must deliver.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_model::{Demand, Fold};
+
+use super::fold::Grouping;
+use super::{demands, demands_beside, kernel};
+use crate::plan::{Node, Plan};
+
+/// Plans in their place.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The plans as the engine runs them, in the order in which they were given. Their results are
+    /// the same.
+    pub plans: Vec<Plan>,
+    /// What the taps must deliver: rows of each stream, and groups.
+    pub demands: Vec<Demand>,
+    /// What the engine calls the source of each demand.
+    pub sources: Vec<String>,
+    /// Of each aggregation over a stream that the kernel sees, why it does not run there.
+    whys: HashMap<Plan, String>,
+}
+
+/// Whether a source folds a demand, or why not.
+pub type Folds<'a> = dyn Fn(&Demand) -> Result<(), String> + 'a;
+
+/// An aggregation that a source can do.
+struct Candidate {
+    aggregate: Plan,
+    demand: Demand,
+}
+
+/// Places plans that run together. `folds` says what the source folds.
+///
+/// An aggregation takes groups if the source keeps them and none of the plans needs its rows
+/// anyway. Where one keeps groups that are finer than those of another, that one reads them too.
+pub fn place(plans: &[&Plan], folds: &Folds<'_>) -> Placement {
+    let mut whys = HashMap::new();
+    let candidates = candidates(plans, folds, &mut whys);
+    let (candidates, mut demands) = unless_rows_come(plans, candidates, &mut whys);
+    let mut sources: Vec<String> = demands.iter().map(|d| d.stream.clone()).collect();
+    for (i, demand) in united(candidates, folds).into_iter().enumerate() {
+        // No name in a query has this sign.
+        sources.push(format!("{}#{}", demand.stream, i + 1));
+        demands.push(demand);
+    }
+    let mut placement = Placement {
+        plans: Vec::new(),
+        demands,
+        sources,
+        whys,
+    };
+    placement.plans = plans.iter().map(|plan| placement.admit(plan)).collect();
+    placement
+}
+
+/// The aggregations that the source can do, each once.
+fn candidates(
+    plans: &[&Plan],
+    folds: &Folds<'_>,
+    whys: &mut HashMap<Plan, String>,
+) -> Vec<Candidate> {
+    let asked = aggregations(plans).into_iter().map(|(aggregate, whole)| {
+        let demand = Grouping::of(&aggregate).and_then(|grouping| grouping.demand(whole));
+        let demand = demand.and_then(|demand| folds(&demand).map(|()| demand));
+        (aggregate, demand)
+    });
+    let mut found = Vec::new();
+    for (aggregate, demand) in asked {
+        match demand {
+            Ok(demand) => found.push(Candidate { aggregate, demand }),
+            Err(why) => drop(whys.insert(aggregate, why)),
+        }
+    }
+    found
+}
+
+/// The aggregations over streams that the kernel sees, each once, and whether rows below them
+/// matter whether they pass selections or not.
+fn aggregations(plans: &[&Plan]) -> Vec<(Plan, bool)> {
+    let mut found: Vec<(Plan, bool)> = Vec::new();
+    demands_beside(plans, &mut |aggregate, whole| {
+        match found.iter_mut().find(|(known, _)| known == aggregate) {
+            Some((_, known)) => *known |= whole,
+            None if aggregate.sources().into_iter().any(kernel::is_seen) => {
+                found.push((aggregate.clone(), whole));
+            }
+            None => {}
+        }
+        false
+    });
+    found
+}
+
+/// The candidates whose rows do not come anyway, and the demands for rows beside them.
+fn unless_rows_come(
+    plans: &[&Plan],
+    mut candidates: Vec<Candidate>,
+    whys: &mut HashMap<Plan, String>,
+) -> (Vec<Candidate>, Vec<Demand>) {
+    loop {
+        let demands = demands_beside(plans, &mut |aggregate, _| {
+            candidates.iter().any(|c| c.aggregate == *aggregate)
+        });
+        let comes = |c: &Candidate, rows: &Demand| {
+            rows.stream.eq_ignore_ascii_case(&c.demand.stream)
+                && (rows.predicate.is_all() || rows.predicate == c.demand.predicate)
+        };
+        let anyway = |c: &Candidate| demands.iter().any(|rows| comes(c, rows));
+        let Some(at) = candidates.iter().position(anyway) else {
+            return (candidates, demands);
+        };
+        // What one of them needs the others get too.
+        let why = "its rows come anyway, for another part of what is asked";
+        whys.insert(candidates.remove(at).aggregate, why.into());
+    }
+}
+
+/// As few demands as possible for what the candidates need.
+fn united(candidates: Vec<Candidate>, folds: &Folds<'_>) -> Vec<Demand> {
+    let mut demands: Vec<Demand> = Vec::new();
+    for Candidate { demand, .. } in candidates {
+        let both = demands.iter_mut().find_map(|known| {
+            let both = finer(known, &demand)?;
+            (both == *known || folds(&both).is_ok()).then_some((known, both))
+        });
+        match both {
+            Some((known, both)) => *known = both,
+            None => demands.push(demand),
+        }
+    }
+    demands
+}
+
+/// A fold that serves both, if the groups of one are finer than the other's.
+fn finer(a: &Demand, b: &Demand) -> Option<Demand> {
+    let (x, y) = (a.fold.as_ref()?, b.fold.as_ref()?);
+    let same = a.stream.eq_ignore_ascii_case(&b.stream)
+        && a.predicate == b.predicate
+        && x.interval == y.interval;
+    let within = |few: &[usize], many: &[usize]| few.iter().all(|key| many.contains(key));
+    let keys = match (within(&y.keys, &x.keys), within(&x.keys, &y.keys)) {
+        (true, _) => &x.keys,
+        (_, true) => &y.keys,
+        _ => return None,
+    };
+    let mut calls = x.calls.clone();
+    calls.extend(y.calls.iter().filter(|c| !x.calls.contains(c)).cloned());
+    let mut columns = [a.columns.clone(), b.columns.clone()].concat();
+    columns.sort_unstable();
+    columns.dedup();
+    same.then(|| Demand {
+        columns,
+        fold: Some(Fold {
+            interval: x.interval,
+            keys: keys.clone(),
+            calls,
+        }),
+        ..a.clone()
+    })
+}
+
+impl Placement {
+    /// Rows only: nothing is folded.
+    pub fn of_rows(plans: &[&Plan]) -> Placement {
+        let demands = demands(plans);
+        Placement {
+            plans: plans.iter().map(|plan| (*plan).clone()).collect(),
+            sources: demands.iter().map(|d| d.stream.clone()).collect(),
+            demands,
+            whys: HashMap::new(),
+        }
+    }
+
+    /// A plan as the engine runs it on what the taps deliver: its aggregations take groups where
+    /// there are such as they need.
+    pub fn admit(&self, plan: &Plan) -> Plan {
+        let aggregations = aggregations(&[plan]);
+        let served = |aggregate: &Plan| {
+            let (_, whole) = aggregations.iter().find(|(known, _)| known == aggregate)?;
+            self.serving(aggregate, *whole)
+        };
+        self.admitted(plan, &served)
+    }
+
+    /// The demand whose groups an aggregation takes.
+    fn serving(&self, aggregate: &Plan, whole: bool) -> Option<usize> {
+        if self.whys.contains_key(aggregate) {
+            return None;
+        }
+        let grouping = Grouping::of(aggregate).ok()?;
+        let serves = |demand: &Demand| grouping.is_served_by(demand, whole);
+        self.demands.iter().position(serves)
+    }
+
+    fn admitted(&self, plan: &Plan, served: &dyn Fn(&Plan) -> Option<usize>) -> Plan {
+        if let Node::Aggregate { .. } = plan.node
+            && let Some(demand) = served(plan)
+        {
+            return self.over(plan, demand);
+        }
+        rebuilt(plan, &mut |input| self.admitted(input, served))
+    }
+
+    /// The plan over the source of a demand with groups.
+    fn over(&self, plan: &Plan, demand: usize) -> Plan {
+        let mut plan = rebuilt(plan, &mut |input| self.over(input, demand));
+        if let Node::Source(declaration) = &mut plan.node {
+            declaration.name.clone_from(&self.sources[demand]);
+            declaration.fold = self.demands[demand].fold.clone().map(Arc::new);
+        }
+        plan
+    }
+
+    /// Why an aggregation does not run where the rows are seen.
+    pub fn why_not(&self, aggregate: &Plan) -> Option<&str> {
+        self.whys.get(aggregate).map(String::as_str)
+    }
+}
+
+/// The plan with other inputs of the same columns.
+fn rebuilt(plan: &Plan, input: &mut dyn FnMut(&Plan) -> Plan) -> Plan {
+    let inputs = plan.inputs().into_iter().map(|p| Arc::new(input(p)));
+    let rebuilt = plan.with_inputs(inputs.collect());
+    Plan {
+        schema: plan.schema.clone(),
+        ..(*rebuilt).clone()
+    }
+}

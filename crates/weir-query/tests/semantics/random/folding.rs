@@ -1,0 +1,342 @@
+//! What the source folds makes no difference: rows dealt at random into groups and rows give what
+//! all rows give, for every aggregate that folds, over every kind of key.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use weir_model::{Catalog, Column, Declaration, Fold, FoldCall, Folded, Keep, Kept, Type, Value};
+use weir_query::Plan;
+use weir_query::engine::{Engine, EngineOptions};
+use weir_query::place::{self, Placement};
+use weir_sketch::{Bucketed, Limits};
+
+use super::choices::Choices;
+use super::placement::{compiled, passes};
+use super::{agree, config, numbers};
+use crate::support::feed::{self, Action, Event, Random};
+use crate::support::history::Element;
+use crate::support::oracle;
+use crate::support::run::Run;
+
+/// What tells groups apart, computed of columns by which the source can.
+const KEYS: &[&str] = &[
+    "",
+    "op",
+    "vm",
+    "pid",
+    "op, vm",
+    "vm, vdisk, op",
+    "op, pid",
+    "case when vm is null then op else vm end",
+    "pid + 1",
+];
+
+const CALLS: &[&str] = &[
+    "count(*)",
+    "count(latency)",
+    "count(vm)",
+    "sum(bytes)",
+    "sum(latency)",
+    "avg(latency)",
+    "avg(sectors)",
+    "min(wait)",
+    "max(wait)",
+    "max(latency)",
+    "quantile(latency, 0.5)",
+    "quantile(latency, 0.99)",
+    "histogram(latency)",
+    "histogram(latency, 1, 10, 1000)",
+    "histogram(sectors)",
+];
+
+/// Selections: exact in the kernel, over keys only, both, none.
+const FILTERS: &[&str] = &[
+    "",
+    "",
+    "where op = 'r'",
+    "where vm = 'x'",
+    "where latency > 5 and vm is null",
+    "where sectors >= 2 or op = 'w'",
+    "where vm is not null and op <> 'f'",
+    "where pid < 0",
+];
+
+const WINDOWS: &[&str] = &[
+    "[range 2 second slide 2 second]",
+    "[range 3 second slide 3 second]",
+    "[range 4 second slide 2 second]",
+    "[range 9 second slide 3 second]",
+];
+
+/// What is asked of the groups.
+const AROUND: &[(&str, &str)] = &[
+    ("", ""),
+    ("", ""),
+    ("istream(", ")"),
+    ("dstream(", ")"),
+    ("rstream(", ")"),
+    ("rstream(", ") every 2 second"),
+];
+
+/// Times of requests: none, usual ones, and such as no source folds.
+const TIMES: [Option<i64>; 7] = [
+    None,
+    Some(0),
+    Some(5),
+    Some(12),
+    Some(1_000),
+    Some(1_000_003),
+    Some(-7),
+];
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn what_the_source_folds_makes_no_difference(
+        query in numbers(30..60),
+        data in numbers(20..200),
+        seed in any::<u64>(),
+    ) {
+        let mut choices = Choices::new(&query);
+        let texts: Vec<String> = (0..=choices.pick(2)).map(|_| text(&mut choices)).collect();
+        let plans: Vec<(Arc<Plan>, Arc<Plan>)> = texts.iter().map(|text| {
+            compiled(text).unwrap_or_else(|| panic!("{text} is right"))
+        }).collect();
+        let asked: Vec<&Plan> = plans.iter().map(|(plan, _)| &**plan).collect();
+        let placement = place::place(&asked, &|_| Ok(()));
+        prop_assert!(placement.demands.iter().all(|d| d.fold.is_some()), "{texts:?}");
+
+        let feed = rows(&mut Choices::new(&data));
+        let mut random = Random(seed);
+        let options = EngineOptions {
+            span_rows_max: [1, 3, 1 << 16][random.below(3) as usize],
+            ..EngineOptions::default()
+        };
+        let mut run = Run::new(Engine::new(options), sources(&placement));
+        let ids: Vec<usize> = placement.plans.iter()
+            .map(|plan| run.add(&Arc::new(plan.clone())))
+            .collect();
+        deliver(&feed, &placement, &mut run, &mut random);
+        run.finish();
+
+        let names = vec!["IO".to_owned()];
+        for ((text, (_, unoptimized)), id) in texts.iter().zip(&plans).zip(ids) {
+            let history = feed::history(&feed, &names, unoptimized);
+            let expected = oracle::evaluate(unoptimized, &history).changes;
+            let result = agree(&expected, run.query(id));
+            prop_assert!(result.is_ok(), "{text}\n{}{feed:?}", result.unwrap_err());
+        }
+    }
+}
+
+fn text(choices: &mut Choices<'_>) -> String {
+    let keys = choices.one(KEYS);
+    let calls: Vec<&str> = (0..=choices.pick(4)).map(|_| choices.one(CALLS)).collect();
+    let select = match keys.is_empty() {
+        true => calls.join(", "),
+        false => format!("{keys}, {}", calls.join(", ")),
+    };
+    let group = match keys.is_empty() {
+        true => String::new(),
+        false => format!("group by {keys}"),
+    };
+    let (before, behind) = choices.one(AROUND);
+    // Where every row matters, groups can be tested by their keys only.
+    let filter = choices.one(FILTERS);
+    let filter = match (before, behind) {
+        ("rstream(", ")") if filter.contains("latency") || filter.contains("sectors") => "",
+        _ => filter,
+    };
+    let window = choices.one(WINDOWS);
+    format!("{before}select {select} from IO {window} {filter} {group}{behind}")
+}
+
+fn io() -> Declaration {
+    Catalog::builtin()
+        .find("IO")
+        .expect("it is built in")
+        .clone()
+}
+
+/// The sources of the demands as the engine calls them.
+fn sources(placement: &Placement) -> Vec<Declaration> {
+    let named = |name: &String| Declaration {
+        name: name.clone(),
+        ..io()
+    };
+    placement.sources.iter().map(named).collect()
+}
+
+/// Rows of `IO`, and at the end a heartbeat that outlives them.
+fn rows(choices: &mut Choices<'_>) -> Vec<Event> {
+    let io = io();
+    let mut feed = Vec::new();
+    let mut ts = 0;
+    while choices.any_left() {
+        ts += choices.one(&[0, 0, 1, 0, 2, 0, 1, 7]);
+        let sectors = choices.one(&[0, 1, 2, 8, 300]);
+        let text = |text: Option<&str>| text.map_or(Value::Null, Value::text);
+        let number = |x: Option<i64>| x.map_or(Value::Null, Value::Int);
+        let row = io.schema.fields.iter().map(|field| match &*field.name {
+            "op" => Value::text(choices.one(&["r", "w", "f"])),
+            "vm" => text(choices.one(&[None, Some("x"), Some("y")])),
+            "vdisk" => text(choices.one(&[None, Some("d")])),
+            "pid" => number(choices.one(&[None, Some(1), Some(-2)])),
+            "sectors" => Value::Int(sectors),
+            "bytes" => Value::Int(512 * sectors),
+            "latency" | "wait" => number(choices.one(&TIMES)),
+            _ if field.ty == Type::Time => Value::Int(ts),
+            _ => Value::Null,
+        });
+        let row = row.collect();
+        feed.push(Event::Row(0, Element { ts, weight: 1, row }));
+    }
+    feed.push(Event::Heartbeat(None, ts + 30));
+    feed
+}
+
+/// Groups under way of one demand.
+#[derive(Default)]
+struct Groups(BTreeMap<(i64, Vec<Value>, u64), Vec<Element>>);
+
+/// Says each row of each demand once, by itself or within a group.
+fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mut Random) {
+    let io = io();
+    let mut groups: Vec<Groups> = placement
+        .demands
+        .iter()
+        .map(|_| Groups::default())
+        .collect();
+    for event in feed {
+        let ts = match event {
+            Event::Row(_, element) => element.ts - 1,
+            Event::Heartbeat(_, ts) => *ts,
+        };
+        let told: Vec<(usize, Folded)> = placement
+            .demands
+            .iter()
+            .enumerate()
+            .flat_map(|(i, demand)| {
+                let fold = demand.fold.as_ref().expect("all fold");
+                let over = groups[i].over(ts, fold, random);
+                over.into_iter().map(move |folded| (i, folded))
+            })
+            .collect();
+        for (i, folded) in told {
+            run.engine.push_folded(&placement.sources[i], folded);
+        }
+        for (i, demand) in placement.demands.iter().enumerate() {
+            let Event::Row(_, element) = event else {
+                run.act(&[Action::Heartbeat(i, ts)]);
+                continue;
+            };
+            let fold = demand.fold.as_ref().expect("all fold");
+            if !passes(&demand.predicate, &io, &element.row) {
+                continue;
+            }
+            let whole = |call: &FoldCall| {
+                let value = call.column.map(|column| &element.row[column]);
+                !matches!(value, Some(Value::Int(x)) if *x < 0)
+            };
+            if fold.calls.iter().all(whole) && !random.once_in(3) {
+                groups[i].take(element, fold, random);
+                continue;
+            }
+            let mut element = element.clone();
+            for (column, value) in element.row.iter_mut().enumerate() {
+                if !demand.columns.contains(&column) {
+                    *value = Value::Null;
+                }
+            }
+            run.act(&[Action::Push(i, vec![element])]);
+        }
+        if random.once_in(4) {
+            let beats = (0..placement.demands.len()).map(|i| Action::Heartbeat(i, ts));
+            run.act(&beats.chain([Action::Step]).collect::<Vec<_>>());
+        }
+    }
+    run.act(&[Action::Step]);
+}
+
+impl Groups {
+    /// A group may be told in two pieces.
+    fn take(&mut self, element: &Element, fold: &Fold, random: &mut Random) {
+        let rest = element.ts.rem_euclid(fold.interval);
+        let end = element.ts + (fold.interval - rest) % fold.interval;
+        let keys = fold.keys.iter().map(|key| element.row[*key].clone());
+        let key = (end, keys.collect(), random.below(2));
+        self.0.entry(key).or_default().push(element.clone());
+    }
+
+    /// The groups of intervals that are over with `ts`.
+    fn over(&mut self, ts: i64, fold: &Fold, random: &mut Random) -> Vec<Folded> {
+        let ends: Vec<i64> = self.0.keys().map(|(end, ..)| *end).collect();
+        let mut all = Vec::new();
+        for end in ends {
+            let over = self.0.extract_if(.., |(at, ..), _| *at == end && end <= ts);
+            let (keys, rows): (Vec<Vec<Value>>, Vec<Vec<Element>>) =
+                over.map(|((_, keys, _), rows)| (keys, rows)).unzip();
+            if rows.is_empty() && !random.once_in(9) {
+                continue;
+            }
+            if end <= ts {
+                all.push(folded(end, &keys, &rows, fold));
+            }
+        }
+        all
+    }
+}
+
+fn folded(end: i64, keys: &[Vec<Value>], rows: &[Vec<Element>], fold: &Fold) -> Folded {
+    let io = io();
+    let column = |at: usize| {
+        let ty = io.schema[fold.keys[at]].ty;
+        Column::from_values(ty, keys.iter().map(|key| key[at].clone()))
+    };
+    let kept = |call: &FoldCall| {
+        let groups = rows.iter();
+        groups.map(|rows| kept(call, rows)).collect()
+    };
+    Folded {
+        end,
+        keys: (0..fold.keys.len()).map(column).collect(),
+        kept: fold.calls.iter().map(kept).collect(),
+    }
+}
+
+/// What is kept of rows, by its definition.
+fn kept(call: &FoldCall, rows: &[Element]) -> Kept {
+    let value = |row: &Element| match call.column.map(|column| &row.row[column]) {
+        None | Some(Value::Text(_)) => Some(0),
+        Some(Value::Int(x)) => Some(*x),
+        Some(_) => None,
+    };
+    let values: Vec<i64> = rows.iter().filter_map(value).collect();
+    match &call.keep {
+        Keep::Moments => Kept::Moments {
+            count: values.len() as u64,
+            sum: values.iter().map(|x| i128::from(*x)).sum(),
+            min: values.iter().copied().min().unwrap_or(i64::MAX),
+            max: values.iter().copied().max().unwrap_or(0),
+        },
+        Keep::Limits(limits) => {
+            let of = Limits::Explicit(limits.clone());
+            let mut counts = vec![0; limits.len() + 1];
+            values
+                .iter()
+                .for_each(|x| counts[of.bucket(*x) as usize] += 1);
+            Kept::Limits(counts)
+        }
+        Keep::LogLinear { bits } => {
+            let mut bins: BTreeMap<i32, (u64, u64)> = BTreeMap::new();
+            for value in values {
+                let (bin, offset) = value.place(*bits);
+                let bin = bins.entry(bin).or_default();
+                *bin = (bin.0 + 1, bin.1 + u64::from(offset));
+            }
+            Kept::LogLinear(bins.into_iter().map(|(n, (c, o))| (n, c, o)).collect())
+        }
+    }
+}
