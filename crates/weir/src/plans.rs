@@ -1,11 +1,13 @@
 //! What the sinks and taps must know of plans.
 
 use weir_model::{Demand, Shape};
+use weir_query::Plan;
+use weir_query::place::{self, Placement};
 use weir_query::plan::OrderBy;
-use weir_query::{Plan, place};
 use weir_sink::{Answer, Clock, SortKey};
 
 use crate::run_loop::OWN_STREAM;
+use crate::source::SourceArgs;
 
 /// What a sink is told of a plan's answer. A relation from which no row ever goes is shown as the
 /// stream of its rows, unless its rows have an order or only the `last` state is wanted.
@@ -29,12 +31,30 @@ pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
     }
 }
 
-/// What the plans need of taps.
+/// What the plans need of taps, row by row.
 pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
-    let mut demands = place::demands(plans);
-    // The loop makes this one itself.
-    demands.retain(|d| !d.stream.eq_ignore_ascii_case(OWN_STREAM));
-    demands
+    of_rows(plans).demands
+}
+
+/// The plans as the engine runs them on those sources, and what the taps must deliver.
+pub fn placed(plans: &[&Plan], args: &SourceArgs) -> Placement {
+    without_own_stream(place::place(plans, &|demand| args.folds(demand)))
+}
+
+/// The same where every row is wanted.
+pub fn of_rows(plans: &[&Plan]) -> Placement {
+    without_own_stream(Placement::of_rows(plans))
+}
+
+fn without_own_stream(mut placement: Placement) -> Placement {
+    let mut sources = std::mem::take(&mut placement.sources).into_iter();
+    placement.demands.retain(|demand| {
+        let source = sources.next().expect("one for each demand");
+        let kept = !demand.stream.eq_ignore_ascii_case(OWN_STREAM);
+        placement.sources.extend(kept.then_some(source));
+        kept
+    });
+    placement
 }
 
 /// True when a plan reads stream `weir`.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Declaration, Demand, Nanos, Shape};
+use weir_query::place::Placement;
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
 use weir_tap::live::LiveTap;
@@ -52,6 +53,9 @@ pub struct SourceArgs {
     /// Keep all capabilities after the probes are attached; otherwise they are given up (live)
     #[arg(long)]
     pub keep_privileges: bool,
+    /// Let the kernel tell every request, also where it could add them up itself (live)
+    #[arg(long)]
+    pub no_fold: bool,
     /// End at the first bad record instead of skipping and counting it (files)
     #[arg(long)]
     pub strict: bool,
@@ -147,6 +151,24 @@ impl SourceArgs {
         Ok(self.watch.get_or_init(|| watch).clone())
     }
 
+    /// Whether the sources fold what a demand asks for.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn folds(&self, demand: &Demand) -> Result<(), String> {
+        if self.no_fold {
+            return Err("--no-fold was given".into());
+        }
+        self.sources().iter().try_for_each(|source| match source {
+            Source::Live => match LiveTap::of(&demand.stream) {
+                Some(tap) => (tap.folds)(demand),
+                None => Err(format!("`{}` is not to be had live", demand.stream)),
+            },
+            Source::Qemu(_) => Err("a VM's own requests are told one by one".into()),
+            Source::File(_) => Err("a file is read row by row".into()),
+        })
+    }
+
     /// True when any source is live.
     pub fn is_live(&self) -> bool {
         self.sources().iter().any(Source::is_live)
@@ -187,19 +209,21 @@ pub fn everything() -> Declaration {
         schema: Arc::new(io_schema()),
         star: None,
         doc: "every request and every response".into(),
+        fold: None,
     }
 }
 
-/// Opens the sources for `demands`; the rows of each go to the engine's source of that name.
-/// Without demands nothing is opened.
+/// Opens the sources for the demands of `placement`; the rows of each go to the engine's source of
+/// that name. Without demands nothing is opened.
 ///
 /// # Errors
 /// When a file cannot be read or its format is unknown, or the host does not let us watch it.
-pub fn open(args: &SourceArgs, demands: &[Demand], stop: &Stop) -> Result<Vec<Input>, Failure> {
+pub fn open(args: &SourceArgs, placement: &Placement, stop: &Stop) -> Result<Vec<Input>, Failure> {
     let mut inputs = Vec::new();
+    let demands = &placement.demands;
     if !demands.is_empty() {
         for source in args.sources() {
-            let outlets = demands.iter().enumerate().map(outlet).collect();
+            let outlets = placement.sources.iter().enumerate().map(outlet).collect();
             inputs.extend(self::inputs(&source, args, demands, outlets)?);
         }
     }
@@ -409,10 +433,10 @@ pub fn begin(args: &SourceArgs, stop: &Stop) {
     }
 }
 
-fn outlet((demand, wanted): (usize, &Demand)) -> Outlet {
+fn outlet((demand, source): (usize, &String)) -> Outlet {
     Outlet {
         demand,
-        source: wanted.stream.clone(),
+        source: source.clone(),
         instant_ns: 1,
         adoption: None,
     }

@@ -58,7 +58,8 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     let checked = question.compile(&Catalog::builtin(), live)?;
     let plan = &*checked.plan;
     let mut engine = args.limits.engine();
-    let id = engine.add(plan);
+    let placement = plans::placed(&[plan], &args.source);
+    let id = engine.add(&placement.plans[0]);
     let stop = Stop::on_signals()?;
     let answer = plans::answer(plan, Clock::Nanoseconds, args.output.raw, args.output.last);
     let telling = args.output.telling(answer.shape);
@@ -66,7 +67,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
         output::never_over(path, args.source.files())?;
     }
     let sink = args.output.open(answer, live)?;
-    let inputs = source::open(&args.source, &plans::demands(&[plan]), &stop)?;
+    let inputs = source::open(&args.source, &placement, &stop)?;
     let options = Options {
         idle: args.source.idle,
         own_stream: plans::read_own_stream(&[plan]),

@@ -52,7 +52,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
     let mut engine = Engine::new(EngineOptions::default());
     let id = engine.add(&checked.plan);
-    let inputs = source::open(&args.source, &plans::demands(&[&checked.plan]), &stop)?;
+    let inputs = source::open(&args.source, &plans::of_rows(&[&checked.plan]), &stop)?;
     let header = Header {
         source: args.source.from.join(", "),
         responses_assumed: inputs.iter().any(|i| i.tap.responses_assumed()),

@@ -13,6 +13,7 @@ use signal_hook::consts::SIGINT;
 use weir_model::Nanos;
 use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOptions};
+use weir_query::place::Placement;
 
 use super::conclude;
 use crate::failure::{Ending, Failure};
@@ -205,6 +206,7 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
     let post = inbox.clone();
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
     let (run, levels) = Run::of_screen(args, scope, stop)?;
+    let placement = run.placement.clone();
     let gather = Gather::new(run.whole_intervals(Box::new(move |tick| {
         post.push(tick);
         left -= 1;
@@ -216,6 +218,7 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
     let (changes, wishes) = channel();
     let asking = Asking {
         scope: scope.clone(),
+        placement,
         gather,
         changes,
         asked: None,
@@ -277,6 +280,7 @@ impl Drop for Abandon {
 /// Asks what the view on top is about.
 struct Asking {
     scope: Scope,
+    placement: Placement,
     gather: Arc<Mutex<Gather>>,
     changes: Sender<Change>,
     asked: Option<u64>,
@@ -336,7 +340,7 @@ impl Asking {
             false => Nanos::MIN,
         };
         let sink = PartSink::boxed(part, &checked.plan.schema, since, &self.gather);
-        let plan = checked.plan;
+        let plan = Arc::new(self.placement.admit(&checked.plan));
         self.send(Change::Ask { name, plan, sink });
     }
 
@@ -368,6 +372,8 @@ struct Run<'a> {
     interval_ns: Nanos,
     asked: Vec<(Part, Option<u64>, Arc<Plan>)>,
     inputs: Vec<Input>,
+    /// How the questions run, those first that are asked from the start.
+    placement: Placement,
     /// The instant of the last tick that was taken.
     shown: Arc<AtomicI64>,
 }
@@ -389,6 +395,7 @@ impl<'a> Run<'a> {
             interval_ns: Nanos::try_from(scope.interval.as_nanos()).unwrap_or(Nanos::MAX),
             asked: asked.collect::<Result<_, Failure>>()?,
             inputs: Vec::new(),
+            placement: Placement::of_rows(&[]),
             shown: Arc::new(AtomicI64::new(Nanos::MIN)),
         })
     }
@@ -425,7 +432,8 @@ impl<'a> Run<'a> {
         let later: Vec<Arc<Plan>> = later.collect::<Result<_, Failure>>()?;
         let plans = self.asked.iter().map(|(.., plan)| plan).chain(&later);
         let plans: Vec<&Plan> = plans.map(|plan| &**plan).collect();
-        self.inputs = source::open(&self.args.source, &plans::demands(&plans), stop)?;
+        self.placement = plans::placed(&plans, &self.args.source);
+        self.inputs = source::open(&self.args.source, &self.placement, stop)?;
         Ok(())
     }
 
@@ -452,14 +460,15 @@ impl<'a> Run<'a> {
         speed: Option<f64>,
     ) -> Result<(Engine, Vec<Input>, Vec<Show>), Failure> {
         let mut engine = Engine::new(EngineOptions::default());
-        let show = |(part, name, plan): &(Part, Option<u64>, Arc<Plan>)| Show {
+        let asked = self.asked.iter().zip(&self.placement.plans);
+        let shows = asked.map(|((part, name, _), plan)| Show {
             name: *name,
             ..Show::new(
                 engine.add(plan),
                 PartSink::boxed(*part, &plan.schema, Nanos::MIN, gather),
             )
-        };
-        let shows = self.asked.iter().map(show).collect();
+        });
+        let shows = shows.collect();
         let replayed = |input: Input| match input.live {
             true => input,
             false => Input {

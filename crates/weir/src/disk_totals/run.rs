@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use weir_model::Catalog;
 use weir_query::Plan;
+use weir_sink::Sink;
 use weir_tap::Count;
 
 use super::ledger::{Ledger, Reader};
@@ -40,15 +41,18 @@ pub fn run(
     let mut engine = limits.engine();
     let sinks = Ledger::sinks(wanted, totals, reader);
     let [span_sink, counter_sink] = sinks;
-    let mut shows = Vec::new();
-    let mut asked: Vec<&Plan> = Vec::new();
+    let mut asked: Vec<(&Plan, Box<dyn Sink>)> = Vec::new();
     if let Some(spans) = &spans {
-        shows.push(Show::new(engine.add(&spans.plan), span_sink));
-        asked.push(&spans.plan);
+        asked.push((&spans.plan, span_sink));
     }
-    shows.push(Show::new(engine.add(&counters.plan), counter_sink));
-    asked.push(&counters.plan);
-    let inputs = source::open(args, &plans::demands(&asked), stop)?;
+    asked.push((&counters.plan, counter_sink));
+    let (asked, sinks): (Vec<&Plan>, Vec<Box<dyn Sink>>) = asked.into_iter().unzip();
+    let placement = plans::placed(&asked, args);
+    let placed = placement.plans.iter().zip(sinks);
+    let shows = placed
+        .map(|(plan, sink)| Show::new(engine.add(plan), sink))
+        .collect();
+    let inputs = source::open(args, &placement, stop)?;
     let options = Options {
         idle: args.idle,
         own_stream: false,

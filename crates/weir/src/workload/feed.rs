@@ -51,7 +51,7 @@ impl Feed {
         args.without_responses = true;
         Ok(Feed {
             query: engine.add(&plan),
-            inputs: source::open(&args, &plans::demands(&[&plan]), stop)?,
+            inputs: source::open(&args, &plans::of_rows(&[&plan]), stop)?,
             engine,
             args,
         })

@@ -66,7 +66,7 @@ pub(in crate::engine) struct Tumbling {
     /// How to read groups, where the source delivers such.
     reading: Option<Reading>,
     /// Groups of intervals that end in the next step, the earliest first.
-    folded: VecDeque<Folded>,
+    folded: Vec<Folded>,
     /// The intervals that are over and still in the window, if it spans several.
     panes: VecDeque<Pane>,
     /// How many intervals the window spans.
@@ -132,7 +132,7 @@ impl Tumbling {
             shown: None,
             net: Consolidate::new(schema),
             reading: None,
-            folded: VecDeque::new(),
+            folded: Vec::new(),
             panes: VecDeque::new(),
             panes_max: 1,
         }
@@ -352,7 +352,8 @@ impl Tumbling {
 
     /// Takes in the groups of intervals that end by `end`.
     fn take_folded_by(&mut self, end: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
-        while let Some(folded) = self.folded.pop_front_if(|folded| folded.end <= end) {
+        let due = self.folded.partition_point(|folded| folded.end <= end);
+        for folded in self.folded.drain(..due).collect::<Vec<_>>() {
             let reading = self.reading.as_ref().expect("its source delivers groups");
             match wanted(reading, &folded) {
                 Ok((picked, _)) if picked.is_empty() => {}
@@ -489,7 +490,7 @@ impl Call {
 impl Operator for Tumbling {
     fn take_folded(&mut self, _: usize, folded: &[Folded]) {
         self.folded.extend(folded.iter().cloned());
-        self.folded.make_contiguous().sort_by_key(|f| f.end);
+        self.folded.sort_by_key(|f| f.end);
     }
 
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {

@@ -272,20 +272,28 @@ impl Groups {
 
     /// The groups of intervals that are over with `ts`.
     fn over(&mut self, ts: i64, fold: &Fold, random: &mut Random) -> Vec<Folded> {
-        let ends: Vec<i64> = self.0.keys().map(|(end, ..)| *end).collect();
-        let mut all = Vec::new();
-        for end in ends {
-            let over = self.0.extract_if(.., |(at, ..), _| *at == end && end <= ts);
-            let (keys, rows): (Vec<Vec<Value>>, Vec<Vec<Element>>) =
-                over.map(|((_, keys, _), rows)| (keys, rows)).unzip();
-            if rows.is_empty() && !random.once_in(9) {
-                continue;
-            }
-            if end <= ts {
-                all.push(folded(end, &keys, &rows, fold));
-            }
-        }
-        all
+        let all = std::mem::take(&mut self.0);
+        let (over, open) = all.into_iter().partition(|((end, ..), _)| *end <= ts);
+        self.0 = open;
+        let over: BTreeMap<(i64, Vec<Value>, u64), Vec<Element>> = over;
+        let mut ends: Vec<i64> = over.keys().map(|(end, ..)| *end).collect();
+        // An interval may be told in two parts, or with nothing in it.
+        ends.push(ts - ts.rem_euclid(fold.interval));
+        let part = |end: i64, half: u64| {
+            let groups = over
+                .iter()
+                .filter(|((at, _, of), _)| *at == end && *of == half);
+            let (keys, rows): (Vec<Vec<Value>>, Vec<Vec<Element>>) = groups
+                .map(|((_, keys, _), rows)| (keys.clone(), rows.clone()))
+                .unzip();
+            folded(end, &keys, &rows, fold)
+        };
+        ends.sort_unstable();
+        ends.dedup();
+        let parts = ends.iter().flat_map(|end| [part(*end, 0), part(*end, 1)]);
+        parts
+            .filter(|part| part.groups() > 0 || random.once_in(9))
+            .collect()
     }
 }
 
