@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
-use weir_model::Nanos;
+use weir_model::{Nanos, SECTOR_BYTES};
 
+use crate::advice::advise;
 use crate::analysis::access::AccessTally;
 use crate::analysis::arrivals::ArrivalTally;
 use crate::analysis::bursts::BurstTally;
@@ -17,6 +18,7 @@ use crate::analysis::sizes::SizeTally;
 use crate::analysis::timeline::TimeTally;
 use crate::counter::Counter;
 use crate::event::{Event, Subject};
+use crate::interference;
 use crate::profile::{Profile, Report, SubjectName};
 use crate::verdict::verdict;
 
@@ -26,11 +28,18 @@ pub const SUBJECTS_MAX: usize = 256;
 /// Distances are to the closest of so many requests, as `vscsiStats` has it.
 const CLOSEST_OF: usize = 16;
 
+/// Bytes on a disk are counted in 64 bits.
+const SECTORS_MAX: i64 = i64::MAX / SECTOR_BYTES;
+
+/// Instants are within a century and a half of 1970.
+const INSTANT_NS_MAX: Nanos = 1 << 62;
+
 /// Follows all subjects.
 #[derive(Debug, Default)]
 pub struct Characteriser {
     subjects: HashMap<Subject, Followed>,
     requests_left_out: u64,
+    requests_impossible: u64,
     first: Option<Nanos>,
     last: Nanos,
 }
@@ -56,6 +65,7 @@ struct Followed {
 impl Characteriser {
     /// Takes an event in. Those of a subject come in order of time.
     pub fn take(&mut self, subject: &Subject, event: &Event) {
+        let event = &self.possible(*event);
         self.first.get_or_insert(event.ts());
         self.last = self.last.max(event.ts());
         if let Some(followed) = self.subjects.get_mut(subject) {
@@ -69,6 +79,33 @@ impl Characteriser {
         }
     }
 
+    /// The event with nothing in it that no disk can have: so the analyses need not fear for their numbers.
+    fn possible(&mut self, event: Event) -> Event {
+        match event {
+            Event::Issued(mut request) => {
+                request.ts = request.ts.clamp(-INSTANT_NS_MAX, INSTANT_NS_MAX);
+                let end = request.sector.unwrap_or(0).checked_add(request.sectors);
+                let possible = |sector| (0..=SECTORS_MAX).contains(&sector);
+                let places = [Some(request.sectors), request.sector.or(Some(0)), end];
+                if !places.into_iter().all(|place| place.is_some_and(possible)) {
+                    self.requests_impossible += 1;
+                    request.sector = None;
+                    request.sectors = 0;
+                }
+                Event::Issued(request)
+            }
+            Event::Finished(mut response) => {
+                response.ts = response.ts.clamp(-INSTANT_NS_MAX, INSTANT_NS_MAX);
+                let possible =
+                    |time: Option<Nanos>| time.filter(|t| (0..=INSTANT_NS_MAX).contains(t));
+                response.wait_ns = possible(response.wait_ns);
+                response.service_ns = possible(response.service_ns);
+                response.latency_ns = possible(response.latency_ns);
+                Event::Finished(response)
+            }
+        }
+    }
+
     /// What is known so far.
     pub fn report(&self) -> Report {
         let profiles = self.subjects.iter();
@@ -79,6 +116,7 @@ impl Characteriser {
             let busiest = b.requests.cmp(&a.requests);
             busiest.then_with(|| a.subject.cmp(&b.subject))
         });
+        let found = interference::find(&profiles);
         Report {
             began_ns: self.first,
             span_ns: self
@@ -86,10 +124,11 @@ impl Characteriser {
                 .map_or(0, |first| self.last.saturating_sub(first)),
             requests: profiles.iter().map(|p| p.requests).sum::<u64>() + self.requests_left_out,
             requests_left_out: self.requests_left_out,
+            requests_impossible: self.requests_impossible,
             profiles,
-            interference: Vec::new(),
-            advice: Vec::new(),
-            missing: Vec::new(),
+            interference: found.interference,
+            pairs_tested: found.pairs_tested,
+            missing: found.missing,
         }
     }
 }
@@ -133,7 +172,7 @@ impl Followed {
         let timeline = self.timeline.result();
         let parallelism = self.parallelism.result();
         let bursts = self.bursts.result();
-        Profile {
+        let mut profile = Profile {
             subject: SubjectName::from(subject),
             began_ns: self.first,
             span_ns: self.last.saturating_sub(self.first),
@@ -152,6 +191,8 @@ impl Followed {
             bursts,
             parallelism,
             timeline,
-        }
+        };
+        advise(&mut profile);
+        profile
     }
 }

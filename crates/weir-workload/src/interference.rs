@@ -1,10 +1,38 @@
 //! [`Interference`]: which subject's latency and throughput change when another one on the same device is
 //! active, as section 5.3 and figure 6 of Ahmad 2007 show it for two VMs.
+//!
+//! The time lines of two subjects on one device are laid side by side. The victim's mean latency in the
+//! intervals in which the other is active is held against that in those in which it is idle, by the rank-sum test
+//! of Mann and Whitney (1947), which asks nothing of how latencies are distributed. Where others share
+//! the device too, intervals in which they are idle are taken if there are enough: only then can one be named.
+//! Intervals that follow each other are not independent, so a significance is worth less than it looks;
+//! how often the other came and went counts for the confidence as well.
 
 use serde::Serialize;
+use weir_model::Nanos;
 
+use crate::analysis::timeline::{Interval, Timeline};
 use crate::evidence::{Confidence, Evidence};
-use crate::profile::SubjectName;
+use crate::profile::{Missing, Profile, SubjectName, Topic};
+use crate::ranks::{median, rank_sum_z};
+
+/// Fewer intervals with or without the other tell nothing.
+const INTERVALS_MIN: usize = 5;
+
+/// Requests that finish in an interval of the victim, in the mean, so that the interval's mean tells something.
+const TIMED_MEAN: f64 = 10.0;
+
+/// Fewer intervals are not lengthened further.
+const INTERVALS_WANTED: usize = 64;
+
+/// Subjects of one device that are looked at, the busiest.
+const SUBJECTS_MAX: usize = 16;
+
+/// A smaller change of the latency is not worth a word.
+const RATIO_MIN: f64 = 1.2;
+
+/// Standard deviations above what chance gives: 1 in 100, 1 in 1,000, 1 in 10,000.
+const Z: [f64; 3] = [2.33, 3.09, 3.72];
 
 /// One subject disturbs another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -13,7 +41,8 @@ pub struct Interference {
     pub victim: SubjectName,
     /// Who is active then.
     pub disturber: SubjectName,
-    /// The victim's median latency while the other is active, over that while it is not.
+    /// The victim's median latency while the other is active, over that while it is not: medians of the means of
+    /// intervals.
     pub latency_ratio: f64,
     /// The same of its requests per second.
     pub throughput_ratio: f64,
@@ -21,4 +50,289 @@ pub struct Interference {
     pub confidence: Confidence,
     /// What it rests on.
     pub evidence: Vec<Evidence>,
+}
+
+/// What was found among all subjects.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Who disturbs whom, the strongest first.
+    pub interference: Vec<Interference>,
+    /// Pairs, victim and other, of which the data tell whether.
+    pub pairs_tested: u64,
+    /// Why others could not be judged.
+    pub missing: Vec<Missing>,
+}
+
+/// Looks at all pairs that share a device.
+pub fn find(profiles: &[Profile]) -> Found {
+    let mut found = Found::default();
+    let mut untold = 0;
+    for victim in profiles {
+        let others: Vec<&Profile> = profiles
+            .iter()
+            .filter(|other| !std::ptr::eq(*other, victim) && share_device(victim, other))
+            .take(SUBJECTS_MAX)
+            .collect();
+        for disturber in &others {
+            let rest = others.iter().filter(|o| !std::ptr::eq(**o, *disturber));
+            match Comparison::of(victim, disturber, &rest.copied().collect::<Vec<_>>()) {
+                None => untold += 1,
+                Some(comparison) => {
+                    found.pairs_tested += 1;
+                    found
+                        .interference
+                        .extend(comparison.judged(victim, disturber));
+                }
+            }
+        }
+    }
+    let strength = |i: &Interference| (i.confidence, i.latency_ratio);
+    found.interference.sort_by(|a, b| {
+        strength(b)
+            .partial_cmp(&strength(a))
+            .expect("ratios are finite")
+    });
+    if found.pairs_tested == 0 {
+        let text = match untold {
+            0 => "no two disks share a device".to_owned(),
+            _ => format!(
+                "disks share a device, but it takes latencies, and {INTERVALS_MIN} intervals with and without the other"
+            ),
+        };
+        let topic = Topic::Interference;
+        found.missing.push(Missing { topic, text });
+    }
+    found
+}
+
+/// The victim's intervals with and without the other.
+struct Comparison {
+    with: Vec<Interval>,
+    without: Vec<Interval>,
+    interval_ns: Nanos,
+    /// How often the other came or went.
+    switches: u64,
+    /// Others on the device were idle in all these intervals.
+    alone: bool,
+}
+
+impl Comparison {
+    /// `None` where there are too few intervals of either kind.
+    fn of(victim: &Profile, disturber: &Profile, others: &[&Profile]) -> Option<Comparison> {
+        victim.load.as_ref()?;
+        let lines: Vec<&Timeline> = [victim, disturber]
+            .into_iter()
+            .chain(others.iter().copied())
+            .map(|p| &p.timeline)
+            .collect();
+        let lines = side_by_side(&lines);
+        let active: Vec<Activity> = lines[1..].iter().map(Activity::of).collect();
+        let compared = |alone: bool| {
+            let mut comparison = Comparison {
+                with: Vec::new(),
+                without: Vec::new(),
+                interval_ns: lines[0].interval_ns,
+                switches: 0,
+                alone,
+            };
+            let mut before = None;
+            for interval in inner(&lines[0].intervals) {
+                let idle = |a: &Activity| a.at(interval.ts_ns) == Some(false);
+                if interval.timed == 0 || alone && !active[1..].iter().all(idle) {
+                    continue;
+                }
+                let Some(is_active) = active[0].at(interval.ts_ns) else {
+                    continue;
+                };
+                comparison.switches += u64::from(before.replace(is_active) == Some(!is_active));
+                match is_active {
+                    true => comparison.with.push(*interval),
+                    false => comparison.without.push(*interval),
+                }
+            }
+            let least = comparison.with.len().min(comparison.without.len());
+            (least >= INTERVALS_MIN).then_some(comparison)
+        };
+        compared(true).or_else(|| compared(false))
+    }
+
+    /// The disturbance, if there is one.
+    fn judged(&self, victim: &Profile, disturber: &Profile) -> Option<Interference> {
+        let of = |intervals: &[Interval], value: fn(&Interval) -> f64| -> Vec<f64> {
+            intervals.iter().map(value).collect()
+        };
+        let latency = |i: &Interval| i.latency_mean_ns().unwrap_or_default();
+        let rate = |i: &Interval| i.requests() as f64;
+        let length =
+            |i: &Interval| (i.read_bytes + i.written_bytes) as f64 / (i.requests().max(1)) as f64;
+        let (slow, usual) = (of(&self.with, latency), of(&self.without, latency));
+        let ratio = |value: fn(&Interval) -> f64| {
+            let [with, without] = [&self.with, &self.without].map(|i| median(&of(i, value)));
+            (without > 0.0).then(|| with / without)
+        };
+        let latency_ratio = ratio(latency)?;
+        let z = rank_sum_z(&slow, &usual);
+        if latency_ratio < RATIO_MIN || z < Z[0] || self.switches == 0 {
+            return None;
+        }
+        let throughput_ratio = ratio(rate)?;
+        // Who sends other requests than before has another latency without anybody's help.
+        let length_ratio = ratio(length).unwrap_or(1.0);
+        let changed = !(2.0 / 3.0..=1.5).contains(&length_ratio);
+        let per_s = 1e9 / self.interval_ns as f64;
+        Some(Interference {
+            victim: victim.subject.clone(),
+            disturber: disturber.subject.clone(),
+            latency_ratio,
+            throughput_ratio,
+            confidence: self.confidence(z, changed),
+            evidence: vec![
+                Evidence::new("latency_with_ns", median(&slow)),
+                Evidence::new("latency_without_ns", median(&usual)),
+                Evidence::new("rate_with_per_s", median(&of(&self.with, rate)) * per_s),
+                Evidence::new(
+                    "rate_without_per_s",
+                    median(&of(&self.without, rate)) * per_s,
+                ),
+                Evidence::new("intervals_with", slow.len() as f64),
+                Evidence::new("intervals_without", usual.len() as f64),
+                Evidence::new("interval_ns", self.interval_ns as f64),
+                Evidence::new("times_it_came_or_went", self.switches as f64),
+                Evidence::new("rank_sum_z", z),
+                Evidence::new("request_length_ratio", length_ratio),
+                Evidence::new("others_idle", f64::from(u8::from(self.alone))),
+            ],
+        })
+    }
+
+    fn confidence(&self, z: f64, changed: bool) -> Confidence {
+        let least = self.with.len().min(self.without.len());
+        match () {
+            () if changed || !self.alone => Confidence::Low,
+            () if z >= Z[2] && self.switches >= 3 && least >= 15 => Confidence::High,
+            () if z >= Z[1] && (self.switches >= 2 || least >= 10) => Confidence::Moderate,
+            () => Confidence::Low,
+        }
+    }
+}
+
+/// All in intervals of the same length: long enough that means of the first tell something.
+fn side_by_side(lines: &[&Timeline]) -> Vec<Timeline> {
+    let longest = lines.iter().map(|l| l.interval_ns).max().unwrap_or(1);
+    let lengthened = |to: Nanos| -> Vec<Timeline> {
+        lines
+            .iter()
+            .map(|l| l.lengthened(to / l.interval_ns))
+            .collect()
+    };
+    let mut length = longest;
+    let mut all = lengthened(length);
+    while all[0].intervals.len() > INTERVALS_WANTED {
+        let timed: u64 = all[0].intervals.iter().map(|i| i.timed).sum();
+        if timed as f64 >= TIMED_MEAN * all[0].intervals.len() as f64 {
+            break;
+        }
+        length *= 2;
+        all = lengthened(length);
+    }
+    all
+}
+
+/// All but the first and the last, which may be cut.
+fn inner(intervals: &[Interval]) -> &[Interval] {
+    match intervals {
+        [_, inner @ .., _] => inner,
+        _ => &[],
+    }
+}
+
+/// When a subject is active.
+struct Activity<'a> {
+    line: &'a Timeline,
+    /// Requests to an interval from which on it is active.
+    least: f64,
+}
+
+impl Activity<'_> {
+    fn of(line: &Timeline) -> Activity<'_> {
+        let all: u64 = line.intervals.iter().map(Interval::requests).sum();
+        Activity {
+            line,
+            least: 0.1 * all as f64 / line.intervals.len().max(1) as f64,
+        }
+    }
+
+    /// Whether it is active then; `None` where it does a little.
+    fn at(&self, ts_ns: Nanos) -> Option<bool> {
+        let found = self
+            .line
+            .intervals
+            .binary_search_by_key(&ts_ns, |i| i.ts_ns);
+        let requests = found.map_or(0, |at| self.line.intervals[at].requests());
+        match requests {
+            0 => Some(false),
+            n if n as f64 >= self.least => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// Whether two subjects are on one device, which partitions are too.
+fn share_device(a: &Profile, b: &Profile) -> bool {
+    match (a.subject.pdisk, b.subject.pdisk) {
+        (Some(a), Some(b)) => whole_disk(a) == whole_disk(b),
+        _ => false,
+    }
+}
+
+/// The disk of a partition: Linux names it by a number after the disk's name, with a `p` between where that
+/// ends in a digit (block/partitions/core.c, `part_devt` and `disk_name`).
+fn whole_disk(path: &str) -> &str {
+    if !path.starts_with("/dev/") {
+        return path;
+    }
+    let disk = path.trim_end_matches(|c: char| c.is_ascii_digit());
+    if disk == path {
+        return path;
+    }
+    let ends_in_digit = |text: &str| text.ends_with(|c: char| c.is_ascii_digit());
+    match disk.strip_suffix('p') {
+        Some(before) if ends_in_digit(before) => before,
+        _ if numbered(disk) => path,
+        _ => disk,
+    }
+}
+
+/// Disks whose names are numbers already: the number is not that of a partition.
+fn numbered(name: &str) -> bool {
+    let kinds = [
+        "loop", "md", "dm-", "nvme", "sr", "zram", "ram", "nbd", "mmcblk", "pmem", "zd", "rbd",
+        "drbd",
+    ];
+    let name = name.trim_start_matches("/dev/");
+    kinds.contains(&name) || name.starts_with("nvme") || name.starts_with("mapper/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_on_its_disk() {
+        for (path, disk) in [
+            ("/dev/sda3", "/dev/sda"),
+            ("/dev/sda", "/dev/sda"),
+            ("/dev/vdb12", "/dev/vdb"),
+            ("/dev/nvme0n1p2", "/dev/nvme0n1"),
+            ("/dev/nvme0n1", "/dev/nvme0n1"),
+            ("/dev/loop7p1", "/dev/loop7"),
+            ("/dev/loop7", "/dev/loop7"),
+            ("/dev/md127", "/dev/md127"),
+            ("/dev/dm-3", "/dev/dm-3"),
+            ("/dev/mapper/vg0", "/dev/mapper/vg0"),
+            ("/var/lib/images/web1", "/var/lib/images/web1"),
+        ] {
+            assert_eq!(whole_disk(path), disk);
+        }
+    }
 }

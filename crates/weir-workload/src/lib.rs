@@ -6,6 +6,7 @@
 //! file, looks at a clock or prints: the kernel's histograms, a recording and a live stream give the same
 //! [`Histograms`], bin for bin.
 
+mod advice;
 pub mod analysis;
 mod characteriser;
 mod counter;
@@ -16,6 +17,7 @@ mod histograms;
 mod interference;
 mod metric;
 mod profile;
+mod ranks;
 mod track;
 mod verdict;
 

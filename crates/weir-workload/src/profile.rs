@@ -34,12 +34,14 @@ pub struct Report {
     pub requests: u64,
     /// Requests of the subjects for which there was no place.
     pub requests_left_out: u64,
+    /// Requests at a place, or of a length, that no disk has. They count, but as if without a place.
+    pub requests_impossible: u64,
     /// Each subject, the one with most requests first.
     pub profiles: Vec<Profile>,
     /// Who disturbs whom, among those on one device; the strongest first.
     pub interference: Vec<Interference>,
-    /// What follows for subjects together.
-    pub advice: Vec<Advice>,
+    /// Ordered pairs on one device of which the data tell whether one disturbs the other.
+    pub pairs_tested: u64,
     /// What could not be said of them together, and why.
     pub missing: Vec<Missing>,
 }

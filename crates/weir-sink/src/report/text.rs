@@ -8,7 +8,7 @@ use weir_workload::analysis::bursts::Scale;
 use weir_workload::analysis::load::Latency;
 use weir_workload::analysis::order::Sequence;
 use weir_workload::analysis::sizes::Lengths;
-use weir_workload::{Advice, Missing, Profile, Report};
+use weir_workload::{Advice, Confidence, Evidence, Missing, Profile, Report};
 
 use crate::number::scaled;
 use crate::text::{shown, width};
@@ -37,22 +37,32 @@ pub fn text(report: &Report) -> String {
         );
     }
     if report.profiles.len() > 1 {
-        out.push_str("together\n");
-        for found in &report.interference {
-            let (latency, rate) = (found.latency_ratio, found.throughput_ratio);
-            let words = vec![
-                format!(
-                    "{} is disturbed by {}: latency {latency:.1} times, requests per second {rate:.2} times",
-                    found.victim, found.disturber
-                ),
-                format!("confidence {}", found.confidence.as_str()),
-            ];
-            line(&mut out, "disturbance", &words);
-        }
-        conclusions(&mut out, &report.advice, &report.missing);
-        out.push('\n');
+        together(&mut out, report);
     }
     out
+}
+
+/// What is said of all disks together.
+fn together(out: &mut String, report: &Report) {
+    out.push_str("together\n");
+    for found in &report.interference {
+        let (latency, rate) = (found.latency_ratio, found.throughput_ratio);
+        let words = format!(
+            "{} is disturbed by {}: latency {latency:.1} times, requests per second {rate:.2} times as many",
+            found.victim, found.disturber
+        );
+        let grounds = grounds(found.confidence, &found.evidence);
+        line(out, "interference", &[format!("{words} ({grounds})")]);
+    }
+    if report.interference.is_empty() && report.pairs_tested > 0 {
+        let words = format!(
+            "none seen among {} pairs that share a device",
+            report.pairs_tested
+        );
+        line(out, "interference", &[words]);
+    }
+    conclusions(out, &[], &report.missing);
+    out.push('\n');
 }
 
 fn paragraph(out: &mut String, profile: &Profile) {
@@ -309,23 +319,32 @@ fn regions(profile: &Profile) -> Vec<String> {
     phrases
 }
 
+/// What follows, and what does not because something is missing: once for all that lack the same.
 fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
     for advice in advice {
-        let evidence = advice.evidence.iter();
-        let evidence = evidence.map(|e| format!("{} {}", e.name, figure(e.value)));
-        let evidence: Vec<String> = evidence.collect();
-        let confidence = advice.confidence.as_str();
-        let words = format!(
-            "{} (confidence {confidence}: {})",
-            advice.text,
-            evidence.join(", ")
-        );
+        let grounds = grounds(advice.confidence, &advice.evidence);
+        let words = format!("{} ({grounds})", advice.text);
         line(out, advice.topic.as_str(), &[words]);
     }
-    for missing in missing {
-        let words = format!("nothing to be said: {}", missing.text);
-        line(out, missing.topic.as_str(), &[words]);
+    let mut told: Vec<&str> = Vec::new();
+    for Missing { text, .. } in missing {
+        if told.contains(&text.as_str()) {
+            continue;
+        }
+        told.push(text);
+        let topics = missing.iter().filter(|m| m.text == *text);
+        let topics: Vec<&str> = topics.map(|m| m.topic.as_str()).collect();
+        let words = format!("nothing on {}: {text}", topics.join(", "));
+        line(out, "not said", &[words]);
     }
+}
+
+fn grounds(confidence: Confidence, evidence: &[Evidence]) -> String {
+    let numbers = evidence
+        .iter()
+        .map(|e| format!("{} {}", e.name, figure(e.value)));
+    let numbers: Vec<String> = numbers.collect();
+    format!("confidence {}: {}", confidence.as_str(), numbers.join(", "))
 }
 
 fn bytes(x: f64) -> String {

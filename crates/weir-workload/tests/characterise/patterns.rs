@@ -40,7 +40,7 @@ fn interleaved(
 #[test]
 fn one_to_eight_streams_are_counted_that_take_turns_in_order() {
     for k in 1..=8 {
-        let ios = interleaved(k, 4_000, |i| i % k, |_| 8);
+        let ios = interleaved(k, 1_600, |i| i % k, |_| 8);
         assert_eq!(pattern(&profile(&ios)), streams(k as u32));
     }
 }
@@ -49,7 +49,7 @@ fn one_to_eight_streams_are_counted_that_take_turns_in_order() {
 fn one_to_eight_streams_are_counted_that_take_turns_at_random() {
     for k in 1..=8 {
         let mut random = Random::new(7 + k as u64);
-        let ios = interleaved(k, 4_000, |_| random.below(k), |_| 8);
+        let ios = interleaved(k, 1_600, |_| random.below(k), |_| 8);
         assert_eq!(pattern(&profile(&ios)), streams(k as u32));
     }
 }
@@ -59,9 +59,9 @@ fn streams_may_have_requests_of_different_sizes() {
     for k in 1..=8 {
         let (mut random, mut size) = (Random::new(k as u64), Random::new(99));
         let sectors = |_| [8, 16, 64, 256, 1_024][size.below(5) as usize];
-        let ios = interleaved(k, 4_000, |_| random.below(k), sectors);
+        let ios = interleaved(k, 1_600, |_| random.below(k), sectors);
         assert_eq!(pattern(&profile(&ios)), streams(k as u32));
-        let each = interleaved(k, 4_000, |i| i % k, |stream| 8 << stream);
+        let each = interleaved(k, 1_600, |i| i % k, |stream| 8 << stream);
         assert_eq!(pattern(&profile(&each)), streams(k as u32));
     }
 }
@@ -70,7 +70,7 @@ fn streams_may_have_requests_of_different_sizes() {
 fn noise_does_not_hide_the_streams() {
     for k in 1..=8 {
         let mut random = Random::new(k as u64);
-        let mut ios = interleaved(k, 8_000, |i| i % k, |_| 8);
+        let mut ios = interleaved(k, 3_200, |i| i % k, |_| 8);
         for io in &mut ios {
             io.ts *= 2;
         }

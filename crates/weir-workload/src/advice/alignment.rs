@@ -1,0 +1,34 @@
+//! Whether requests lie as the blocks of the storage do.
+//!
+//! Flash pages, sectors of today's disks and blocks of most arrays are 4 KiB or a multiple. A write that
+//! covers a part of one makes the storage read the rest first.
+
+use super::Conclusion;
+use crate::evidence::{Confidence, Evidence};
+use crate::profile::Profile;
+
+/// Fewer of the writes lie elsewhere in any case: a partition table, a label.
+const UNALIGNED_SHARE: f64 = 0.1;
+
+/// What the alignment of the writes says.
+pub fn says(profile: &Profile) -> Conclusion {
+    let writes = &profile.sizes.writes;
+    let (Some(confidence), Some(aligned)) = (
+        Confidence::of_requests(writes.requests),
+        writes.aligned_4k_share,
+    ) else {
+        return Conclusion::Nothing;
+    };
+    if 1.0 - aligned < UNALIGNED_SHARE {
+        return Conclusion::Nothing;
+    }
+    let text = format!(
+        "{:.0} % of the writes do not begin and end at multiples of 4 KiB; align partition and file system, or the storage reads before it writes",
+        100.0 * (1.0 - aligned)
+    );
+    let evidence = vec![
+        Evidence::new("writes", writes.requests as f64),
+        Evidence::new("write_aligned_4k_share", aligned),
+    ];
+    Conclusion::Do(text, confidence, evidence)
+}

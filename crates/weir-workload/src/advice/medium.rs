@@ -1,0 +1,110 @@
+//! Flash or disk: how many random requests a second there are, and how long the sequential ones.
+//!
+//! A disk takes a seek and half a turn for a request at a random place: 8.5 ms and 4.2 ms at 7,200 turns a
+//! minute, so some 80 a second, and twice as many with a deep queue or faster turns. Sequential requests cost
+//! it no more than flash. Random writes are what flash wears by (Ouarnoughi 2014, section IV.B).
+
+use weir_model::NANOS_PER_SECOND;
+
+use super::Conclusion;
+use crate::analysis::arrivals::Source;
+use crate::evidence::{Confidence, Evidence};
+use crate::profile::Profile;
+
+/// Requests at random places that a disk serves in a second.
+const DISK_RANDOM_PER_S: f64 = 100.0;
+
+/// Bytes that a disk moves in a second, sequentially.
+const DISK_BYTES_PER_S: f64 = 150e6;
+
+/// A rate is not known from less.
+const SPAN_NS_MIN: i64 = 10 * NANOS_PER_SECOND;
+
+/// Random writes are many from here on.
+const RANDOM_WRITES_SHARE: f64 = 0.3;
+
+/// What rate and order say.
+pub fn says(profile: &Profile) -> Conclusion {
+    let span = profile.span_ns as f64 / NANOS_PER_SECOND as f64;
+    let order = &profile.order.all;
+    let (Some(sequential), Some(rate)) = (order.sequential_share, profile.arrivals.rate_mean_per_s)
+    else {
+        return Conclusion::Untold("it takes reads or writes".into());
+    };
+    if profile.span_ns < SPAN_NS_MIN {
+        return Conclusion::Untold(format!(
+            "{span:.1} s are too short for a rate; it takes 10 s"
+        ));
+    }
+    let peak = rate * profile.bursts.peak_to_mean_1s.unwrap_or(1.0);
+    let scattered = 1.0 - sequential;
+    let (random, random_peak) = (rate * scattered, peak * scattered);
+    let moved = (profile.mix.read_bytes + profile.mix.written_bytes) as f64 / span;
+    let evidence = evidence(profile, [random, random_peak, scattered, moved]);
+    let carried = Confidence::of_requests(profile.requests).unwrap_or(Confidence::Low);
+    // What a closed source asks for depends on how fast it is answered.
+    let carried = match profile.arrivals.source {
+        Some(Source::Closed) => carried.min(Confidence::Moderate),
+        _ => carried,
+    };
+    if random >= 2.0 * DISK_RANDOM_PER_S {
+        let disks = (random / DISK_RANDOM_PER_S).ceil();
+        let text = format!(
+            "flash: {random:.0} requests a second are not sequential, for which it would take {disks:.0} disks{}",
+            wear(profile)
+        );
+        return Conclusion::Do(text, carried, evidence);
+    }
+    if random_peak <= DISK_RANDOM_PER_S && moved <= DISK_BYTES_PER_S {
+        let text = format!(
+            "one disk serves it: {random_peak:.0} requests that are not sequential in the busiest second, {:.1} MB a second in the mean{}",
+            moved / 1e6,
+            waits(profile, scattered)
+        );
+        return Conclusion::Do(text, carried.min(Confidence::Moderate), evidence);
+    }
+    Conclusion::Untold(format!(
+        "it depends on how long a burst may wait: {random:.0} requests a second are not sequential in the mean, {random_peak:.0} in the busiest second"
+    ))
+}
+
+/// What flash has to stand.
+fn wear(profile: &Profile) -> String {
+    let writes = 1.0 - profile.mix.read_share.unwrap_or(1.0);
+    let scattered = 1.0 - profile.order.writes.sequential_share.unwrap_or(1.0);
+    match writes * scattered {
+        share if share >= RANDOM_WRITES_SHARE => format!(
+            "; {:.0} % of all are writes that are not sequential, so one that stands many of them",
+            100.0 * share
+        ),
+        _ => String::new(),
+    }
+}
+
+/// What a disk would make of the latency.
+fn waits(profile: &Profile, scattered: f64) -> String {
+    let now = profile
+        .load
+        .as_ref()
+        .map(|load| load.all.p50_ns as f64 / 1e6);
+    match now {
+        Some(ms) if ms < 2.0 && scattered >= 0.5 => format!(
+            "; but half of the requests take no more than {ms:.1} ms now, where a disk takes some 10 ms"
+        ),
+        _ => String::new(),
+    }
+}
+
+fn evidence(profile: &Profile, [random, peak, scattered, moved]: [f64; 4]) -> Vec<Evidence> {
+    let mut evidence = vec![
+        Evidence::new("not_sequential_per_s", random),
+        Evidence::new("not_sequential_peak_per_s", peak),
+        Evidence::new("not_sequential_share", scattered),
+        Evidence::new("moved_bytes_per_s", moved),
+        Evidence::new("requests", profile.requests as f64),
+        Evidence::new("span_ns", profile.span_ns as f64),
+    ];
+    let writes = profile.mix.read_share.map(|share| 1.0 - share);
+    evidence.extend(writes.map(|share| Evidence::new("write_share", share)));
+    evidence
+}

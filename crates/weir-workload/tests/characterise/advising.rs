@@ -1,0 +1,131 @@
+//! What follows for storage, and that nothing follows where the data do not carry it.
+
+use weir_model::{Nanos, Op};
+use weir_workload::{Advice, Confidence, Profile, Topic};
+
+use crate::load::{Io, Random, profile, reads};
+
+fn advice(profile: &Profile, topic: Topic) -> Option<&Advice> {
+    profile.advice.iter().find(|a| a.topic == topic)
+}
+
+fn missing(profile: &Profile, topic: Topic) -> bool {
+    profile.missing.iter().any(|m| m.topic == topic)
+}
+
+/// `count` requests of `sectors` each `gap`, `latency` long, at random places.
+fn scattered(count: usize, gap: Nanos, latency: Nanos, sectors: i64) -> Vec<Io> {
+    let mut random = Random::new(31);
+    let mut ios = reads((0..count).map(|_| random.below(1 << 20) * 8));
+    for (i, io) in ios.iter_mut().enumerate() {
+        io.ts = i as Nanos * gap;
+        (io.latency, io.sectors) = (latency, sectors);
+    }
+    ios
+}
+
+#[test]
+fn many_random_requests_want_flash_and_few_do_with_a_disk() {
+    let many = profile(&scattered(30_000, 1_000_000, 500_000, 8));
+    let flash = advice(&many, Topic::Medium).unwrap();
+    assert!(
+        flash.text.starts_with("flash: 1000 requests"),
+        "{}",
+        flash.text
+    );
+    assert_eq!(flash.confidence, Confidence::High);
+    let few = profile(&scattered(2_000, 20_000_000, 9_000_000, 8));
+    let disk = advice(&few, Topic::Medium).unwrap();
+    assert!(
+        disk.text.starts_with("one disk serves it: 51 "),
+        "{}",
+        disk.text
+    );
+    let between = profile(&scattered(3_000, 7_000_000, 1_000_000, 8));
+    assert!(missing(&between, Topic::Medium), "{:?}", between.advice);
+}
+
+#[test]
+fn random_writes_are_what_flash_has_to_stand() {
+    let mut ios = scattered(30_000, 1_000_000, 500_000, 8);
+    ios.iter_mut().for_each(|io| io.op = Op::Write);
+    let profile = profile(&ios);
+    let flash = advice(&profile, Topic::Medium).unwrap();
+    assert!(
+        flash.text.contains("100 % of all are writes"),
+        "{}",
+        flash.text
+    );
+}
+
+#[test]
+fn requests_in_flight_together_want_wide_stripes() {
+    let deep = profile(&scattered(20_000, 1_000_000, 8_000_000, 32));
+    let stripe = advice(&deep, Topic::StripeUnit).unwrap();
+    assert!(
+        stripe
+            .text
+            .starts_with("a stripe unit of 64 KiB or more: 8."),
+        "{}",
+        stripe.text
+    );
+    let single = profile(
+        &reads((0..2_000).map(|i| 1_024 * i))
+            .iter()
+            .map(|io| Io {
+                sectors: 1_024,
+                ..*io
+            })
+            .collect::<Vec<_>>(),
+    );
+    let stripe = advice(&single, Topic::StripeUnit).unwrap();
+    assert!(
+        stripe
+            .text
+            .contains("no wider than 512 KiB over the number of disks"),
+        "{}",
+        stripe.text
+    );
+    let small = profile(&scattered(2_000, 1_000_000, 200_000, 8));
+    assert!(advice(&small, Topic::StripeUnit).is_none() && !missing(&small, Topic::StripeUnit));
+}
+
+#[test]
+fn streams_that_take_turns_want_disks_of_their_own() {
+    let three = profile(&reads((0..6_000).map(|i| ((i % 3) << 24) + i / 3 * 8)));
+    let apart = advice(&three, Topic::Separation).unwrap();
+    assert!(
+        apart.text.starts_with("3 sequential streams"),
+        "{}",
+        apart.text
+    );
+    let one = profile(&reads((0..6_000).map(|i| 8 * i)));
+    assert_eq!(advice(&one, Topic::Separation), None);
+}
+
+#[test]
+fn writes_across_blocks_are_told_and_others_are_not() {
+    let mut ios = scattered(2_000, 1_000_000, 200_000, 8);
+    ios.iter_mut().for_each(|io| io.op = Op::Write);
+    assert_eq!(advice(&profile(&ios), Topic::Alignment), None);
+    ios.iter_mut().for_each(|io| io.sector += 63);
+    let profile = profile(&ios);
+    let told = advice(&profile, Topic::Alignment).unwrap();
+    assert!(
+        told.text.starts_with("100 % of the writes"),
+        "{}",
+        told.text
+    );
+    assert_eq!(profile.sizes.writes.alignment_bytes, Some(512));
+}
+
+#[test]
+fn too_few_requests_and_too_short_a_time_carry_no_advice() {
+    let few = profile(&scattered(900, 20_000_000, 500_000, 8));
+    assert_eq!(few.advice, []);
+    for topic in [Topic::Medium, Topic::StripeUnit, Topic::Separation] {
+        assert!(missing(&few, topic), "{topic:?}");
+    }
+    let short = profile(&scattered(5_000, 1_000_000, 500_000, 8));
+    assert!(missing(&short, Topic::Medium), "five seconds tell no rate");
+}
