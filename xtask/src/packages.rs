@@ -9,9 +9,18 @@ use crate::{execute, is_root};
 /// What linking libbpf needs.
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
 
-/// What the live tests and the comparisons with other tools need: load generators and the tools to
-/// compare with.
-pub const TEST: &[&str] = &["fio", "blktrace", "clang", "llvm", "bpftool", "prometheus"];
+/// What the live tests and the comparisons with other tools need: load generators, real workloads and
+/// the tools to compare with.
+pub const TEST: &[&str] = &[
+    "fio",
+    "blktrace",
+    "clang",
+    "llvm",
+    "bpftool",
+    "prometheus",
+    "postgresql",
+    "btrfs-progs",
+];
 
 /// What the tests with real guests need: the emulator, what the guest is made of, libvirt, and the
 /// tool whose columns weir gives.

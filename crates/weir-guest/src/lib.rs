@@ -1,6 +1,6 @@
-//! For tests: disks and VMs made for one test. A loop device that goes away with the test, and a tiny
-//! Linux guest in QEMU with a load that is known to the request, so that what weir says of a VM can
-//! be held against what the VM did.
+//! For tests: disks and VMs made for one test. A loop device that goes away with the test and work of
+//! a known kind for it, and a tiny Linux guest in QEMU with a load that is known to the request, so
+//! that what weir says of a VM can be held against what the VM did.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -32,6 +32,7 @@ pub mod plan;
 mod port;
 mod qmp;
 mod run;
+pub mod workload;
 
 pub use counts::{Counts, disk_stats};
 pub use disk::Disk;

@@ -121,14 +121,22 @@ impl LoopDisk {
         Ok(format!("{}p{number}", self.path))
     }
 
-    /// Makes an ext4 of the device and mounts it; where. Nothing is left to be initialised later,
-    /// which would be I/O in the background.
+    /// Makes an ext4 of the device and mounts it; where.
     pub fn file_system(&self) -> Result<PathBuf> {
+        // Nothing is left to be initialised later, which would be I/O in the background.
+        let lazy = "lazy_itable_init=0,lazy_journal_init=0";
+        self.mounted("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", lazy])
+    }
+
+    /// Makes a btrfs, which never writes in place, and mounts it; where.
+    pub fn copy_on_write(&self) -> Result<PathBuf> {
+        self.mounted("mkfs.btrfs", &["-q", "-f"])
+    }
+
+    fn mounted(&self, make: &str, options: &[&str]) -> Result<PathBuf> {
         let target = self.folder.path().join("mounted");
         fs::create_dir(&target)?;
-        let lazy = "lazy_itable_init=0,lazy_journal_init=0";
-        let make = ["-q", "-F", "-b", "4096", "-E", lazy, &self.path];
-        run("mkfs.ext4", &make)?;
+        run(make, &[options, &[&self.path]].concat())?;
         let mounted = target.to_string_lossy();
         run("mount", &["-o", "noatime", &self.path, &mounted])?;
         self.undone_by(&["umount", "-l", &mounted]);

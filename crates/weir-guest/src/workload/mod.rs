@@ -1,0 +1,167 @@
+//! [`Workload`]: work of a known kind for a disk, so that what weir says of it can be held against what
+//! it is.
+//!
+//! Tests ask weir about each; `cargo xtask pictures` makes the pictures of `docs/workloads.md`
+//! from the same. No workload is timed: each ends when its requests are done.
+
+mod database;
+mod files;
+mod fio;
+mod recorder;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+pub use fio::fio;
+pub use recorder::Recorder;
+
+use crate::LoopDisk;
+
+/// What a disk is put to.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Its name in names of files: `sequential-read`.
+    pub name: &'static str,
+    /// What is done, in a sentence.
+    pub what: &'static str,
+    work: Work,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    /// fio on the raw device with these options.
+    Device(&'static str),
+    /// So many files, read in turn.
+    InTurn(usize),
+    /// So many threads, each reading a file of its own at a constant rate.
+    Players(usize),
+    /// A file is copied through the page cache.
+    Copy,
+    /// A file is overwritten at random, in place or on a file system that writes elsewhere.
+    Overwrite { in_place: bool },
+    /// PostgreSQL under pgbench.
+    Database,
+}
+
+/// The work, ready to be done. What it holds is ended and taken away when it is dropped.
+type Job = Box<dyn FnOnce() -> Result<()>>;
+
+/// The size of the disk.
+const DISK_MIB: u64 = 256;
+
+/// All of them, in the order of `docs/workloads.md`.
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "sequential-read",
+        what: "reads 64 MiB from the beginning on, 64 KiB at a time, four requests in flight",
+        work: Work::Device("--rw=read --bs=64k --iodepth=4 --size=64m"),
+    },
+    Workload {
+        name: "sequential-write",
+        what: "writes 64 MiB from the beginning on, 64 KiB at a time, four requests in flight",
+        work: Work::Device("--rw=write --bs=64k --iodepth=4 --size=64m"),
+    },
+    Workload {
+        name: "random",
+        what: "reads and writes 8 KiB at random places, two reads to a write, eight in flight",
+        work: Work::Device(
+            "--rw=randrw --rwmixread=67 --bs=8k --iodepth=8 --size=256m --io_size=32m",
+        ),
+    },
+    Workload {
+        name: "reverse-scan",
+        what: "reads 32 MiB from the end to the beginning, 8 KiB at a time",
+        // After each block, fio goes back by the number behind the colon.
+        work: Work::Device("--rw=read:-16k --bs=8k --iodepth=1 --size=32m"),
+    },
+    streams(3),
+    Workload {
+        name: "players",
+        what: "four players read a film each, 16 KiB at a time, at a constant rate",
+        work: Work::Players(4),
+    },
+    Workload {
+        name: "log-structured",
+        what: "writes a log, 16 KiB at a time, while another reads 8 KiB at random places",
+        // What Ahmad 2007 sees of ZFS under a database (section 4.1, figure 3).
+        work: Work::Device(
+            "--rw=randread --bs=8k --iodepth=4 --size=64m --io_size=16m \
+             --name=log --rw=write --bs=16k --iodepth=1 --offset=64m --size=32m --io_size=32m",
+        ),
+    },
+    Workload {
+        name: "overwrite-ext4",
+        what: "overwrites 8 KiB at random places of a file on ext4, which writes in place",
+        work: Work::Overwrite { in_place: true },
+    },
+    Workload {
+        name: "overwrite-btrfs",
+        what: "overwrites 8 KiB at random places of a file on btrfs, which writes elsewhere",
+        work: Work::Overwrite { in_place: false },
+    },
+    Workload {
+        name: "file-copy",
+        what: "copies a file of 48 MiB on ext4 with cp, through the page cache",
+        work: Work::Copy,
+    },
+    Workload {
+        name: "postgresql",
+        what: "PostgreSQL on ext4 under pgbench, four clients, with little memory of its own",
+        work: Work::Database,
+    },
+];
+
+/// So many files, up to 8, read in turn: interleaved sequential streams.
+pub const fn streams(count: usize) -> Workload {
+    Workload {
+        name: "streams",
+        what: "reads files in turn, 16 KiB of each at a time, four requests in flight",
+        work: Work::InTurn(count),
+    }
+}
+
+/// Does one workload after the other, each on a disk of its own, recorded by the binary `weir` to the
+/// file `out`. The disks: `/dev/loop3`.
+///
+/// # Errors
+/// When the host lacks what they need: root, BPF, or a program, which is named.
+pub fn record(workloads: &[Workload], weir: &Path, out: &Path) -> Result<Vec<String>> {
+    let disks = workloads.iter().map(|_| LoopDisk::new(DISK_MIB));
+    let disks = disks.collect::<Result<Vec<LoopDisk>>>()?;
+    let jobs = workloads
+        .iter()
+        .zip(&disks)
+        .map(|(w, disk)| w.prepare(disk));
+    let jobs = jobs.collect::<Result<Vec<Job>>>()?;
+    let devices: Vec<String> = disks.iter().map(|d| d.path().to_owned()).collect();
+    let options: Vec<&str> = devices.iter().flat_map(|d| ["--device", d]).collect();
+    let recorder = Recorder::start(weir, &options, out)?;
+    for job in jobs {
+        job()?;
+    }
+    recorder.stop()?;
+    Ok(devices)
+}
+
+impl Workload {
+    /// The one of [`WORKLOADS`] with this name.
+    pub fn named(name: &str) -> Option<&'static Workload> {
+        WORKLOADS.iter().find(|w| w.name == name)
+    }
+
+    /// Makes what the work needs on the disk.
+    fn prepare(&self, disk: &LoopDisk) -> Result<Job> {
+        match self.work {
+            Work::Device(options) => {
+                let device = format!("--filename={}", disk.path());
+                Ok(Box::new(move || fio(&device, options)))
+            }
+            Work::InTurn(count) => files::in_turn(disk, count),
+            Work::Players(count) => files::players(disk, count),
+            Work::Copy => files::copy(disk),
+            Work::Overwrite { in_place } => files::overwrite(disk, in_place),
+            Work::Database => database::bench(disk),
+        }
+    }
+}

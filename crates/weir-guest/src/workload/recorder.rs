@@ -1,0 +1,76 @@
+//! [`Recorder`]: `weir record` at work.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::run::run;
+
+/// `weir record` as a child, which ends with this.
+#[derive(Debug)]
+pub struct Recorder {
+    weir: Child,
+}
+
+/// How long it may take to begin and to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Recorder {
+    /// Records with more `options`, as `--device /dev/loop3`, to the file `out`. It is at work on
+    /// return.
+    pub fn start(weir: &Path, options: &[&str], out: &Path) -> Result<Recorder> {
+        let mut command = Command::new(weir);
+        command.arg("record").args(options).arg("-o").arg(out);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", weir.display()))?;
+        let mut recorder = Recorder { weir: child };
+        // The file is made when the probes are attached.
+        recorder.until(|_| Ok(out.exists().then_some(())))?;
+        Ok(recorder)
+    }
+
+    /// Interrupts it, as Ctrl-C does: the file holds what was done until now.
+    pub fn stop(mut self) -> Result<()> {
+        run("kill", &["-INT", &self.weir.id().to_string()])?;
+        self.until(|weir| Ok(weir.try_wait()?))?;
+        Ok(())
+    }
+
+    /// Looks until there is something. An end that nobody asked for is a failure.
+    fn until<T>(&mut self, mut look: impl FnMut(&mut Child) -> Result<Option<T>>) -> Result<T> {
+        let begun = Instant::now();
+        loop {
+            if let Some(seen) = look(&mut self.weir)? {
+                return Ok(seen);
+            }
+            if let Some(status) = self.weir.try_wait()? {
+                let mut said = String::new();
+                let stderr = self.weir.stderr.take();
+                stderr
+                    .map(|mut e| e.read_to_string(&mut said))
+                    .transpose()?;
+                bail!("weir record ended with {status}: {}", said.trim());
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("weir record does nothing for {} s", PATIENCE.as_secs());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // It has ended, unless something failed.
+        let _ = self.weir.kill();
+        let _ = self.weir.wait();
+    }
+}
