@@ -7,13 +7,16 @@ use weir_model::{Nanos, SECTOR_BYTES};
 
 use crate::advice::advise;
 use crate::analysis::access::AccessTally;
+use crate::analysis::addresses::AddressTally;
 use crate::analysis::arrivals::ArrivalTally;
 use crate::analysis::bursts::BurstTally;
 use crate::analysis::load::LoadTally;
 use crate::analysis::mix::Mix;
 use crate::analysis::order::OrderTally;
+use crate::analysis::pairs::PairTally;
 use crate::analysis::parallelism::ParallelismTally;
 use crate::analysis::regions::RegionTally;
+use crate::analysis::reuse::ReuseTally;
 use crate::analysis::sizes::SizeTally;
 use crate::analysis::timeline::TimeTally;
 use crate::counter::Counter;
@@ -60,6 +63,9 @@ struct Followed {
     regions: RegionTally,
     timeline: TimeTally,
     access: AccessTally,
+    addresses: AddressTally,
+    pairs: PairTally,
+    reuse: ReuseTally,
 }
 
 impl Characteriser {
@@ -149,6 +155,9 @@ impl Followed {
             regions: RegionTally::default(),
             timeline: TimeTally::default(),
             access: AccessTally::default(),
+            addresses: AddressTally::default(),
+            pairs: PairTally::default(),
+            reuse: ReuseTally::default(),
         }
     }
 
@@ -165,6 +174,9 @@ impl Followed {
         self.regions.take(step);
         self.timeline.take(step);
         self.access.take(step);
+        self.addresses.take(step);
+        self.pairs.take(step);
+        self.reuse.take(step);
     }
 
     fn profile(&self, subject: &Subject) -> Profile {
@@ -183,6 +195,9 @@ impl Followed {
             load: self.load.result(&timeline),
             regions: self.regions.result(),
             access: self.access.result(),
+            addresses: self.addresses.clone(),
+            pairs: self.pairs.clone(),
+            reuse: self.reuse.result(),
             advice: Vec::new(),
             missing: Vec::new(),
             histograms: self.counter.histograms().clone(),

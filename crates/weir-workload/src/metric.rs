@@ -145,6 +145,14 @@ impl Class {
         Class::Of(Op::WriteZeroes),
     ];
 
+    /// The operation; `None` for all of them.
+    pub fn op(self) -> Option<Op> {
+        match self {
+            Class::All => None,
+            Class::Of(op) => Some(op),
+        }
+    }
+
     /// Its place in [`Class::ALL`].
     pub fn index(self) -> usize {
         match self {

@@ -8,13 +8,16 @@ use serde::Serialize;
 use weir_model::{Nanos, Symbol};
 
 use crate::analysis::access::Access;
+use crate::analysis::addresses::AddressTally;
 use crate::analysis::arrivals::Arrivals;
 use crate::analysis::bursts::Bursts;
 use crate::analysis::load::Load;
 use crate::analysis::mix::Mix;
 use crate::analysis::order::Order;
+use crate::analysis::pairs::PairTally;
 use crate::analysis::parallelism::Parallelism;
 use crate::analysis::regions::Regions;
+use crate::analysis::reuse::Reuse;
 use crate::analysis::sizes::Sizes;
 use crate::analysis::timeline::Timeline;
 use crate::event::Subject;
@@ -79,6 +82,12 @@ pub struct Profile {
     pub timeline: Timeline,
     /// Address over time, a sample.
     pub access: Access,
+    /// Address over time, counted.
+    pub addresses: AddressTally,
+    /// Seek distance, length and requests in flight, each against latency.
+    pub pairs: PairTally,
+    /// How soon blocks are used again, and what caches hit; `None` without reads and writes.
+    pub reuse: Option<Reuse>,
     /// What follows for storage.
     pub advice: Vec<Advice>,
     /// What could not be said, and why.

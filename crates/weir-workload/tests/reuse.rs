@@ -231,3 +231,33 @@ fn sectors_are_counted_by_time_and_address() {
     assert!(rows.is_sorted() && *rows.last().unwrap() >= 60, "{rows:?}");
     assert!(tally.bytes() < 300_000);
 }
+
+#[test]
+fn a_profile_has_them_and_its_json_too() {
+    let mut characteriser = weir_workload::Characteriser::default();
+    let subject = weir_workload::Subject::default();
+    for i in 0..100 {
+        let read = request(i * 1_000_000, Op::Read, i % 10 * 8, 8);
+        characteriser.take(&subject, &Event::Issued(read));
+        characteriser.take(&subject, &finished(read, 50_000));
+    }
+    let report = serde_json::to_value(characteriser.report()).unwrap();
+    let profile = &report["profiles"][0];
+    assert_eq!(profile["reuse"]["first_share"], 0.1);
+    assert_eq!(profile["reuse"]["curve"][0]["miss_ratio"], 0.1);
+    let lengths = &profile["pairs"][2];
+    assert_eq!(
+        (&lengths["measure"], &lengths["op"]),
+        (&"ioLength".into(), &().into())
+    );
+    assert_eq!(lengths["cells"].as_array().unwrap().len(), 1);
+    assert_eq!(profile["addresses"]["row_bytes"], 4096);
+    let sectors = profile["addresses"]["ops"][0]["cells"]
+        .as_array()
+        .unwrap()
+        .iter();
+    assert_eq!(
+        sectors.map(|cell| cell[2].as_u64().unwrap()).sum::<u64>(),
+        800
+    );
+}

@@ -4,7 +4,8 @@
 //! of addresses, both of which double as time goes on and as more of the disk is touched. An operation takes
 //! 131 kB from its first request on.
 
-use weir_model::Op;
+use serde::{Serialize, Serializer};
+use weir_model::{Nanos, Op, SECTOR_BYTES};
 use weir_sketch::{Axis, Grid};
 
 use crate::metric::Class;
@@ -23,11 +24,35 @@ const ROWS: usize = 128;
 const ROW_SECTORS_MIN: i64 = 8;
 
 /// Counts sectors by time and address, for each operation. All have the same axes: the time of the issue in ns,
-/// and the sector.
-#[derive(Clone, Debug, Default)]
+/// and the sector. As JSON it is [`AddressCounts`].
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct AddressTally {
     /// By [`Class::index`]; there is none for all of them.
     of: [Option<Box<Grid>>; Class::ALL.len()],
+}
+
+/// Sectors by time and address, as plain data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AddressCounts {
+    /// When the first column begins.
+    pub began_ns: Nanos,
+    /// How long a column is.
+    pub column_ns: Nanos,
+    /// Where the first row begins.
+    pub first_byte: i64,
+    /// How long a row is.
+    pub row_bytes: i64,
+    /// What each operation did.
+    pub ops: Vec<OpCounts>,
+}
+
+/// The sectors of one operation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OpCounts {
+    /// The operation.
+    pub op: &'static str,
+    /// Cells that are not empty: column, row, sectors.
+    pub cells: Vec<(usize, usize, u64)>,
 }
 
 impl AddressTally {
@@ -60,10 +85,39 @@ impl AddressTally {
         self.of[Class::Of(op).index()].as_deref()
     }
 
+    /// All counts, as plain data; `None` without requests that have sectors.
+    pub fn result(&self) -> Option<AddressCounts> {
+        let any = self.of.iter().flatten().next()?;
+        let span = |axis: &Axis| match (axis.span(0), axis) {
+            ((Some(least), _), Axis::Growing(growing)) => (least, growing.width()),
+            _ => unreachable!("both axes grow"),
+        };
+        let ((began_ns, column_ns), (first_sector, row_sectors)) = (span(any.x()), span(any.y()));
+        let ops = Op::ALL.into_iter().filter_map(|op| {
+            Some(OpCounts {
+                op: op.as_str(),
+                cells: self.grid(op)?.cells().collect(),
+            })
+        });
+        Some(AddressCounts {
+            began_ns,
+            column_ns,
+            first_byte: first_sector.saturating_mul(SECTOR_BYTES),
+            row_bytes: row_sectors.saturating_mul(SECTOR_BYTES),
+            ops: ops.collect(),
+        })
+    }
+
     /// Bytes on the heap.
     pub fn bytes(&self) -> usize {
         let grids = self.of.iter().flatten();
         grids.map(|grid| grid.bytes() + size_of::<Grid>()).sum()
+    }
+}
+
+impl Serialize for AddressTally {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.result().serialize(serializer)
     }
 }
 

@@ -5,7 +5,8 @@
 //! `vscsiStats`; the latency has four cells to a power of two, from 1 µs to 17 s. A class of operations takes
 //! 52 kB from its first request that ends with a latency on.
 
-use weir_model::SECTOR_BYTES;
+use serde::{Serialize, Serializer};
+use weir_model::{Op, SECTOR_BYTES};
 use weir_sketch::{Axis, Grid};
 
 use crate::metric::{Class, Metric};
@@ -68,11 +69,26 @@ impl Pair {
     }
 }
 
-/// Counts pairs by class of operation.
-#[derive(Clone, Debug, Default)]
+/// Counts pairs by class of operation. As JSON it is a list of [`PairCounts`].
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairTally {
     /// By class, then as in [`Pair::ALL`].
     of: [Option<Box<[Grid; 3]>>; Class::ALL.len()],
+}
+
+/// The counts of a pair for a class of operations, as plain data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PairCounts {
+    /// What is held against the latency.
+    pub measure: &'static str,
+    /// The operation; `None` for all together.
+    pub op: Option<&'static str>,
+    /// Upper limits of the measure: bytes, sectors or requests. One more cell is above the last.
+    pub limits: Vec<i64>,
+    /// Upper limits of the latency; likewise.
+    pub latency_limits_ns: Vec<i64>,
+    /// Cells that are not empty: number by `limits`, number by `latency_limits_ns`, count.
+    pub cells: Vec<(usize, usize, u64)>,
 }
 
 impl PairTally {
@@ -99,6 +115,27 @@ impl PairTally {
         self.of[class.index()].as_ref().map(|grids| &grids[at])
     }
 
+    /// All counts, as plain data.
+    pub fn result(&self) -> Vec<PairCounts> {
+        let named = Pair::ALL
+            .into_iter()
+            .flat_map(|p| Class::ALL.map(|class| (p, class)));
+        let counts = named.filter_map(|(pair, class)| {
+            let grid = self.grid(pair, class)?;
+            let (Axis::Limits(limits), Axis::Limits(latency)) = (grid.x(), grid.y()) else {
+                unreachable!("a pair's axes are fixed");
+            };
+            Some(PairCounts {
+                measure: pair.metric().name(),
+                op: class.op().map(Op::as_str),
+                limits: limits.clone(),
+                latency_limits_ns: latency.clone(),
+                cells: grid.cells().collect(),
+            })
+        });
+        counts.collect()
+    }
+
     /// Takes in what `other` holds.
     pub fn merge(&mut self, other: &PairTally) {
         for (mine, others) in self.of.iter_mut().zip(&other.of) {
@@ -114,5 +151,11 @@ impl PairTally {
     pub fn bytes(&self) -> usize {
         let grids = self.of.iter().flatten().flat_map(|grids| grids.iter());
         grids.map(|grid| grid.bytes() + size_of::<Grid>()).sum()
+    }
+}
+
+impl Serialize for PairTally {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.result().serialize(serializer)
     }
 }
