@@ -16,6 +16,7 @@ pub mod live;
 pub mod qmp;
 pub mod vdisk;
 
+pub use ebpf::hist;
 pub use error::TapError;
 
 /// The streams a tap can be asked for, beside those of the catalog: every row of `IOstream`

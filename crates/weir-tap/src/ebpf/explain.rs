@@ -10,7 +10,7 @@ use super::selection::Clause;
 
 /// One line for each thing that is done in the kernel, or could not be.
 pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> {
-    if needs.kinds == 0 {
+    if !needs.is_any() {
         return vec!["live tap: no row is wanted, nothing is attached".into()];
     }
     let names: Vec<&str> = probes.iter().map(|p| p.tracepoint).collect();

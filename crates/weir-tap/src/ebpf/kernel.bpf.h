@@ -27,6 +27,7 @@ struct task_struct;
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) value *name
 #define __always_inline inline __attribute__((always_inline))
+#define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define barrier() asm volatile("" ::: "memory")
 

@@ -134,6 +134,8 @@ pub mod entry {
     pub const ISSUE: usize = 1;
     /// When it was opened by an unusual event.
     pub const ODD: usize = 6;
+    /// Bits 16 to 31 are the number + 1 of the subject whose histograms it is in.
+    pub const SUBJECT: usize = 4;
 }
 
 /// `struct clause`: all of the tests hold; bounds are inclusive.
@@ -251,7 +253,7 @@ impl Config {
     /// whether it has one hierarchy of cgroups.
     pub fn new(needs: &Needs, sizes: &Sizes, has_start: bool, unified: bool) -> Config {
         let mut clauses = [Clause::ALL; CLAUSES];
-        let several = needs.streams.len() > 1;
+        let several = needs.demand_count() > 1;
         for (slot, clause) in clauses.iter_mut().zip(&needs.clauses) {
             *slot = clause.raw;
             if several {
@@ -263,7 +265,8 @@ impl Config {
             let bits = needs.clauses.iter().enumerate();
             bits.fold(0, |all, (i, c)| all | (c.kinds >> kind & 1) << i)
         };
-        let columns = &needs.columns;
+        let (columns, read) = (&needs.columns, &needs.read);
+        let cgroup = read.cgroup || read.owner || needs.cgroups();
         Config {
             clauses,
             clause_count: needs.clauses.len() as u32,
@@ -278,14 +281,14 @@ impl Config {
             issue: needs.sees_issue(has_start).into(),
             insert_only: (!has_start).into(),
             wide: needs.wide().into(),
-            cgroup: (columns.cgroup || columns.owner || needs.cgroups()).into(),
-            task_cgroup: (unified && (columns.cgroup || columns.owner || needs.cgroups())).into(),
+            cgroup: cgroup.into(),
+            task_cgroup: (unified && cgroup).into(),
             comm: (columns.comm || needs.tests(test::COMM)).into(),
-            pid: (columns.pid || columns.owner || needs.tests(test::PID)).into(),
+            pid: (read.pid || read.owner || needs.tests(test::PID)).into(),
             merges: columns.merges.into(),
             flags: columns.flags.into(),
             ordered: cfg!(any(target_arch = "x86", target_arch = "x86_64")).into(),
-            kernel: columns.owner.into(),
+            kernel: read.owner.into(),
         }
     }
 

@@ -2,8 +2,9 @@
 //! query asked for.
 
 use weir_model::event::{io_schema, iostream_schema};
-use weir_model::{Demand, Schema, Symbol};
+use weir_model::{Demand, Predicate, Schema, Symbol};
 
+use super::hist::{By, HistOptions};
 use super::layout::{self, kind, test};
 use super::selection::{self, Clause, KINDS_ALL, KINDS_FINISHED};
 use crate::{RECORDING, TapError};
@@ -40,6 +41,10 @@ pub struct Needs {
     pub flush_start: bool,
     /// Columns that cost something to fill.
     pub columns: Columns,
+    /// What is read of a request: for the columns, and for the histograms.
+    pub read: Columns,
+    /// Whether histograms are kept.
+    pub histograms: bool,
 }
 
 /// Columns that cost something to fill.
@@ -196,9 +201,54 @@ impl Needs {
             start,
             issue: requests || (finished && (from_issue || waits)),
             flush_start: clauses.iter().any(flushes),
+            read: columns,
             columns,
             clauses,
+            histograms: false,
         }
+    }
+
+    /// The same with histograms, which stand behind the last demand.
+    pub fn with_histograms(mut self, options: &HistOptions) -> Needs {
+        let mut every = selection::clauses(
+            self.streams.len(),
+            &Predicate::all(),
+            KINDS_ALL,
+            &mut self.loosened,
+        );
+        // They see each kind, but want no record of it.
+        every.iter_mut().for_each(|clause| clause.kinds = 0);
+        self.clauses.extend(every);
+        self.clauses = selection::fit(self.clauses, &mut self.loosened);
+        self.histograms = true;
+        self.track = true;
+        self.issue = true;
+        self.flush_start |= options.flushes;
+        self.start |= options.waits || options.needs_submitter();
+        match options.by {
+            By::Disk => self.read.owner |= options.needs_submitter(),
+            By::Process => self.read.pid = true,
+            By::Cgroup => self.read.cgroup = true,
+            By::Device => (),
+        }
+        self
+    }
+
+    /// Whether anything has to be attached at all.
+    pub fn is_any(&self) -> bool {
+        self.kinds != 0 || self.histograms
+    }
+
+    /// The clauses that stand for the histograms, a bit each.
+    pub fn histogram_clauses(&self) -> u8 {
+        let own = |c: &Clause| self.histograms && c.demands >> self.streams.len() & 1 == 1;
+        let clauses = self.clauses.iter().enumerate();
+        clauses.fold(0, |all, (i, c)| all | u8::from(own(c)) << i)
+    }
+
+    /// Demands, and the histograms.
+    pub fn demand_count(&self) -> usize {
+        self.streams.len() + usize::from(self.histograms)
     }
 
     /// Whether requests must be seen among each other.

@@ -19,6 +19,7 @@ use libbpf_rs::{
 use super::cost::{self, RunTime};
 use super::fold;
 use super::fold::layout::{FOLDS, Folding};
+use super::hist::{HistOptions, HistTables, PROCESSORS_MAX, Setup};
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::shared::Shared;
@@ -123,6 +124,8 @@ pub struct Sizes {
     pub device_rows: u32,
     /// Entries of the tables of devices and of cgroups, a power of two.
     pub known: u32,
+    /// Histograms.
+    pub hist: Setup,
 }
 
 /// Most and fewest bytes of one processor's ring.
@@ -156,7 +159,28 @@ impl Sizes {
             buckets: buckets.next_power_of_two() as u32,
             device_rows: DEVICE_ROWS,
             known: KNOWN,
+            hist: Setup::off(),
         })
+    }
+
+    /// The same with room for histograms.
+    ///
+    /// # Errors
+    /// On a machine with more processors than the order of a subject can tell apart.
+    pub fn keep_histograms(
+        &mut self,
+        options: &HistOptions,
+        needs: &Needs,
+    ) -> Result<(), TapError> {
+        if self.processors > PROCESSORS_MAX {
+            return Err(TapError::Unavailable {
+                what: format!("{} processors are too many for histograms", self.processors),
+                remedy: format!("{PROCESSORS_MAX} can be told apart; ask for records instead"),
+            });
+        }
+        let clauses = needs.histogram_clauses();
+        self.hist = Setup::new(options, self.processors, clauses, needs.start);
+        Ok(())
     }
 
     /// Bytes of all tables.
@@ -166,7 +190,8 @@ impl Sizes {
         let bucket = layout::BUCKET_BYTES + layout::WAYS * layout::ENTRY_BYTES;
         let known = 2 * self.known as usize * layout::KNOWN_BYTES;
         let processors = self.processors as usize;
-        (processors * (lane + counters) + self.buckets as usize * bucket + known) as u64
+        let tap = processors * (lane + counters) + self.buckets as usize * bucket + known;
+        tap as u64 + self.hist.bytes()
     }
 }
 
@@ -189,6 +214,8 @@ pub struct Programs {
     pub counters: Shared,
     /// Where groups are folded, if any are, until somebody takes it.
     pub folds: Option<fold::Tables>,
+    /// The histograms, where they are kept.
+    pub hist: Option<HistTables>,
     /// Whether the programs do anything yet.
     state: Shared,
     /// What is attached.
@@ -251,6 +278,10 @@ impl Programs {
             })
         };
         let folds = (!folding.folds.is_empty()).then(folds).transpose()?;
+        let hist = match sizes.hist.config.on {
+            true => Some(HistTables::map(&sizes.hist, &map)?),
+            false => None,
+        };
         Ok(Programs {
             folds,
             records: map("records", sizes.record_bytes, records)?,
@@ -260,6 +291,7 @@ impl Programs {
             devices: map("devices", layout::KNOWN_BYTES, known)?,
             cgroups: map("cgroups", layout::KNOWN_BYTES, known)?,
             counters: map("counters", layout::COUNTS_BYTES, counters)?,
+            hist,
             state: map(".bss", layout::STATE_BYTES, 1)?,
             probes: probes.to_vec(),
             links: Vec::new(),
@@ -284,6 +316,11 @@ impl Programs {
         Ok(())
     }
 
+    /// Takes the programs away. What the tables hold stays.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
     /// What the kernel says of each program's runs.
     pub fn run_times(&self) -> Vec<RunTime> {
         let of = |probe: &Probe| {
@@ -299,7 +336,7 @@ impl Programs {
 pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Probe> {
     let mut probes = Vec::new();
     let finished = needs.kinds & super::selection::KINDS_FINISHED != 0;
-    if needs.kinds == 0 {
+    if !needs.is_any() {
         return probes;
     }
     if has(START.tracepoint) {
@@ -320,7 +357,7 @@ pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Prob
     }
     if bios {
         probes.push(BIO_QUEUE);
-        if finished {
+        if finished || needs.histograms {
             probes.push(BIO_COMPLETE);
         }
     }
@@ -394,7 +431,14 @@ fn size_tables(
                 map.set_initial_value(&config.bytes())?;
                 continue;
             }
-            _ => continue,
+            _ if name.ends_with(".rodata.hist") => {
+                map.set_initial_value(&sizes.hist.config.bytes())?;
+                continue;
+            }
+            table => match sizes.hist.values(table) {
+                Some(values) => values,
+                None => continue,
+            },
         };
         map.set_max_entries(entries)?;
     }

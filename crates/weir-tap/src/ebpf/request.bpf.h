@@ -23,6 +23,7 @@ struct io {
 	__u32 index;
 	__u32 marks;
 	__u32 pid;
+	__u16 subject;
 	__u16 merges;
 	__u16 cpu;
 	__u16 status;
@@ -40,6 +41,7 @@ static __always_inline void keep(struct entry *e, const struct io *io, bool is_o
 	e->bytes = io->bytes;
 	e->device = io->device;
 	e->index = io->index;
+	e->subject = io->subject;
 	e->merges = io->merges;
 	e->cpu = io->cpu;
 	e->status = io->status;
@@ -67,6 +69,7 @@ static __always_inline void recall(struct io *io, const struct entry *e)
 	io->bytes = e->bytes;
 	io->device = e->device;
 	io->index = e->index;
+	io->subject = e->subject;
 	io->merges = e->merges;
 	io->cpu = e->cpu;
 	io->status = e->status;

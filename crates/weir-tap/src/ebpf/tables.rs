@@ -45,6 +45,15 @@ impl Known {
     }
 }
 
+impl Known {
+    /// Takes a key out; to the kernel side it is unknown from now on.
+    pub fn forget(&mut self, table: &Shared, key: u64) {
+        if let Some((first, way)) = self.slots.remove(&key) {
+            table.words()[first + way].store(0, Ordering::Release);
+        }
+    }
+}
+
 /// Writes 32-bit value number `at` of those that begin with word `first`. Only this side writes
 /// these words.
 fn put_half(words: &[std::sync::atomic::AtomicU64], first: usize, at: usize, value: u32) {
@@ -64,8 +73,9 @@ pub fn sum(counters: &Shared, sizes: &Sizes, row: u32, word: usize) -> i64 {
     (0..sizes.processors).map(at).sum::<u64>() as i64
 }
 
-/// Frees the entries of requests that began before `before_ns`; how many those were.
-pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64) -> i64 {
+/// Frees the entries of requests that began before `before_ns`; how many those were. `forget` is told
+/// the subject of each, of which 0 is none.
+pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn(usize)) -> i64 {
     const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
     let mut freed = 0;
     for (slot, request) in buckets.words().iter().enumerate() {
@@ -81,10 +91,12 @@ pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64) -> i64 {
         ];
         let last = times.map(|word| entry[word].load(Ordering::Relaxed));
         let last = last.into_iter().max().expect("an entry has three times");
+        let subject = entry[layout::entry::SUBJECT].load(Ordering::Relaxed) >> 16 & 0xffff;
         let old = last != 0 && last < before_ns;
         let freeing = || request.compare_exchange(name, 0, Ordering::AcqRel, Ordering::Relaxed);
         if old && freeing().is_ok() {
             freed += 1;
+            forget(subject as usize);
         }
     }
     freed

@@ -20,8 +20,25 @@
 #include "table.bpf.h"
 #include "request.bpf.h"
 #include "fold.bpf.h"
+#include "hist.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* An entry is in use again, or is another request's now, although the completion was not seen. */
+static __always_inline void overtake(__u32 cpu, __u64 request, struct entry *e)
+{
+	COUNT(cpu, e->index, overtaken);
+	hist_forget(e);
+	release(request, e);
+}
+
+/* There is no room to keep what is known of a request until its end. */
+static __always_inline void lost_track(const struct io *io)
+{
+	COUNT(io->cpu, io->index, table_full);
+	if (hist.on && io->clauses & hist.clauses)
+		NOT_ENTERED(io->cpu, table_full);
+}
 
 /* ---- Insertion ----------------------------------------------------------------------------- */
 
@@ -42,11 +59,8 @@ static __always_inline int start(struct view v)
 		e = find(request);
 		if (config.insert_only && e)
 			return 0;
-		if (unlikely(e)) {
-			/* In use again although its completion was not seen. */
-			COUNT(io.cpu, e->index, overtaken);
-			release(request, e);
-		}
+		if (unlikely(e))
+			overtake(io.cpu, request, e);
 	}
 	describe(&io, &v);
 	identify(&io);
@@ -61,20 +75,27 @@ static __always_inline int start(struct view v)
 		return 0;
 	io.insert_ns = bpf_ktime_get_ns();
 	io.state = STARTED;
+	if (config.track) {
+		e = claim(request);
+		if (!e)
+			lost_track(&io);
+	}
 	if (io.op == OP_FLUSH) {
 		io.state = ISSUED;
 		io.wait_ns = UNKNOWN;
 		io.service_ns = UNKNOWN;
+		if (e) {
+			/* Nothing else will tell when it is issued. */
+			io.issue_ns = io.insert_ns;
+			hist_issue(&io);
+			io.insert_ns = io.issue_ns;
+			io.issue_ns = 0;
+		}
 		if (io.clauses & config.kinds[KIND_REQUEST])
 			tell(io.cpu, KIND_REQUEST, request, &io, io.insert_ns);
 	}
-	if (!config.track)
-		return 0;
-	e = claim(request);
 	if (e)
 		keep(e, &io, 0);
-	else
-		COUNT(io.cpu, io.index, table_full);
 	return 0;
 }
 
@@ -160,10 +181,8 @@ int on_issue(__u64 *ctx)
 		return 0;
 	io.cpu = bpf_get_smp_processor_id();
 	if (e && (!config.track || unlikely(e->state == ISSUED))) {
-		if (config.track) {
-			COUNT(io.cpu, e->index, overtaken);
-			release(request, e);
-		}
+		if (config.track)
+			overtake(io.cpu, request, e);
 		e = NULL;
 	}
 	if (config.start) {
@@ -192,14 +211,16 @@ int on_issue(__u64 *ctx)
 	io.wait_ns = UNKNOWN;
 	io.service_ns = UNKNOWN;
 	if (config.track) {
-		if (io.insert_ns)
-			io.wait_ns = io.issue_ns - io.insert_ns;
 		if (!e)
 			e = claim(request);
-		if (e)
+		if (e) {
+			hist_issue(&io);
 			keep(e, &io, 0);
-		else
-			COUNT(io.cpu, io.index, table_full);
+		} else {
+			lost_track(&io);
+		}
+		if (io.insert_ns)
+			io.wait_ns = io.issue_ns - io.insert_ns;
 	}
 	if (io.clauses & config.kinds[KIND_REQUEST])
 		tell(io.cpu, KIND_REQUEST, request, &io, io.issue_ns);
@@ -259,10 +280,12 @@ static __always_inline void finish(__u32 cpu, __u64 request, struct io *io)
 	__u8 kind = io->status ? KIND_ERROR : KIND_RESPONSE;
 	__u64 now;
 
+	if (!(io->clauses & config.kinds[kind]) && !(hist.on && io->subject))
+		return;
+	now = hist_finish(cpu, io, bpf_ktime_get_ns());
 	io->clauses &= config.kinds[kind];
 	if (!io->clauses)
 		return;
-	now = bpf_ktime_get_ns();
 	io->wait_ns = UNKNOWN;
 	io->service_ns = UNKNOWN;
 	io->latency_ns = UNKNOWN;
@@ -359,8 +382,7 @@ int on_complete(__u64 *ctx)
 	 * if merging may have moved it unseen; but then every request is seen to start.
 	 */
 	if (config.issue && e && v.bytes && !e->changed && unlikely(e->sector != v.sector)) {
-		COUNT(bpf_get_smp_processor_id(), e->index, overtaken);
-		release(request, e);
+		overtake(bpf_get_smp_processor_id(), request, e);
 		e = NULL;
 	}
 	if (!e)
@@ -434,17 +456,18 @@ int on_bio_queue(__u64 *ctx)
 	io.insert_ns = io.issue_ns = bpf_ktime_get_ns();
 	io.service_ns = UNKNOWN;
 	io.state = ISSUED;
-	if (config.kinds[KIND_RESPONSE] | config.kinds[KIND_ERROR]) {
+	if (hist.on || config.kinds[KIND_RESPONSE] | config.kinds[KIND_ERROR]) {
 		e = find(request);
-		if (e) {
-			COUNT(io.cpu, e->index, overtaken);
-			release(request, e);
-		}
-		e = claim(request);
 		if (e)
+			overtake(io.cpu, request, e);
+		e = claim(request);
+		if (e) {
+			hist_issue(&io);
+			io.insert_ns = io.issue_ns;
 			keep(e, &io, 0);
-		else
-			COUNT(io.cpu, io.index, table_full);
+		} else {
+			lost_track(&io);
+		}
 	}
 	if (io.clauses & config.kinds[KIND_REQUEST])
 		tell(io.cpu, KIND_REQUEST, request, &io, io.issue_ns);

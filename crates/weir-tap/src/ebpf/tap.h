@@ -95,7 +95,8 @@ struct entry {
 	__u64 sector;
 	__u32 bytes;
 	__u32 device;
-	__u32 index;		/* of the device in the counters */
+	__u16 index;		/* of the device in the counters */
+	__u16 subject;		/* number + 1 of the subject whose histograms it is in, 0 if in none */
 	__u16 merges;
 	__u16 cpu;
 	__u16 status;		/* first error of a part */

@@ -1,5 +1,9 @@
 //! [`BlockTap`]: the live tap itself: opens, waits, reads, delivers and counts.
 
+mod histograms;
+
+pub use self::histograms::open_with_histograms;
+
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::thread;
@@ -7,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_model::{Demand, Symbol};
 
+use self::histograms::Kept;
 use super::attribution::{Attribution, LOOKS_APART, Owner};
 use super::cgroups::{Cgroups, Root};
 use super::clock;
@@ -17,6 +22,7 @@ use super::explain;
 use super::flow::{Flow, Flows};
 use super::fold::layout::Folding;
 use super::fold::{self, Folds, Naming, Plans};
+use super::hist::HistOptions;
 use super::layout::{Config, Record, count};
 use super::needs::Needs;
 use super::order::{self, Lanes};
@@ -94,6 +100,7 @@ pub struct BlockTap {
     events: i64,
     expired: i64,
     lost: Lost,
+    kept: Option<Kept>,
 }
 
 /// What the kernel side is made of.
@@ -138,18 +145,30 @@ impl Default for LiveOptions {
 /// [`TapError::Unavailable`] when the kernel or the user's rights do not suffice, naming what is
 /// missing.
 pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapError> {
+    open_for(demands, options, None)
+}
+
+fn open_for(
+    demands: &[Demand],
+    options: &LiveOptions,
+    histograms: Option<&HistOptions>,
+) -> Result<BlockTap, TapError> {
     if demands.len() > DEMANDS_MAX {
         return Err(TapError::Unavailable {
             what: format!("{} demands are more than a live tap serves", demands.len()),
             remedy: format!("ask at most {DEMANDS_MAX}, or merge those of one stream"),
         });
     }
-    let needs = Needs::of(demands, options.inventory.is_some())?;
-    let sizes = Sizes::new(options, needs.record_bytes())?;
+    let mut needs = Needs::of(demands, options.inventory.is_some())?;
+    let mut sizes = Sizes::new(options, needs.record_bytes())?;
+    if let Some(histograms) = histograms {
+        needs = needs.with_histograms(histograms);
+        sizes.keep_histograms(histograms, &needs)?;
+    }
     let devices = Devices::new(
         options.devices.clone(),
         needs.clauses.clone(),
-        demands.len(),
+        needs.demand_count(),
         sizes.device_rows,
     );
     let plans = Plans::of(demands, &needs);
@@ -181,10 +200,11 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
         expired: 0,
         lost: Lost::new(sizes.device_rows),
         live: None,
+        kept: histograms.map(|options| Kept::new(options, &sizes)),
         devices,
         needs,
     };
-    if tap.needs.kinds != 0 {
+    if tap.needs.is_any() {
         tap.go_live(options, sizes, unified)?;
     }
     Ok(tap)
@@ -234,6 +254,10 @@ impl BlockTap {
         live.tell_devices(&self.devices, &self.plans, &self.undivided);
         live.programs.attach()?;
         self.live = Some(live);
+        self.begin_histograms();
+        if let Some(live) = &mut self.live {
+            live.programs.attach()?;
+        }
         self.take_census();
         Ok(())
     }
@@ -403,15 +427,24 @@ impl BlockTap {
         self.chores_done = Instant::now();
         self.look_at_devices();
         self.take_census();
+        if self.needs.cgroups() || self.keeps_owners() {
+            self.names.cgroups.walk();
+        }
+        self.tell_all_owners();
         let Some(live) = &mut self.live else {
             return;
         };
         if self.needs.cgroups() {
-            self.names.cgroups.walk();
             live.tell_cgroups(&self.needs, &self.names.cgroups);
         }
         let before = clock::monotonic_ns().saturating_sub(ENTRY_AGE_MAX_NS);
-        self.expired += tables::sweep(&live.programs.buckets, &live.programs.entries, before);
+        let programs = &live.programs;
+        let forget = |subject: usize| {
+            if let Some(tables) = &programs.hist {
+                tables.forget(subject);
+            }
+        };
+        self.expired += tables::sweep(&programs.buckets, &programs.entries, before, forget);
         if let Some(flows) = &mut self.flows {
             flows.sweep(before);
         }

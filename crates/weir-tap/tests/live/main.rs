@@ -6,6 +6,7 @@
 
 mod counts;
 mod folds;
+mod hist;
 mod images;
 mod life;
 mod load;

@@ -13,7 +13,7 @@ use weir_tap::{Count, Said, Tap};
 /// A tap that is being read.
 pub struct Watch {
     stop: Arc<AtomicBool>,
-    reader: JoinHandle<Seen>,
+    reader: JoinHandle<(BlockTap, Seen)>,
 }
 
 /// What the tap has said.
@@ -93,12 +93,17 @@ impl Watch {
 
     /// Reads on until the tap has told all that happened so far.
     pub fn stop(self) -> Seen {
+        self.stop_open().1
+    }
+
+    /// The same, with the tap, which is still open.
+    pub fn stop_open(self) -> (BlockTap, Seen) {
         self.stop.store(true, Ordering::Release);
         self.reader.join().expect("reading does not fail")
     }
 }
 
-fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> Seen {
+fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> (BlockTap, Seen) {
     let empty = |schema| Rows {
         schema,
         rows: Vec::new(),
@@ -140,13 +145,14 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> Seen {
         let more = (0..batch.len()).map(|row| batch.row(row));
         rows[demand].rows.extend(more);
     }
-    Seen {
+    let seen = Seen {
         rows,
         folded: groups,
         upto: told,
         counts: tap.counts(),
         described: tap.describe(),
-    }
+    };
+    (tap, seen)
 }
 
 impl Seen {
@@ -197,6 +203,11 @@ impl Rows {
             schema: self.schema.clone(),
             rows: rows.cloned().collect(),
         }
+    }
+
+    /// One value.
+    pub fn value(&self, row: usize, column: &str) -> Value {
+        self.rows[row][self.schema.index(column)].clone()
     }
 
     /// The values of a column.

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use weir_model::{Op, Symbol};
 
-use self::owners::{Owners, Spot, Target};
+pub(super) use self::owners::Owners;
+use self::owners::{Spot, Target};
 use self::spans::NO_SECTOR;
 use super::cgroups::Cgroups;
 use super::layout::{Record, Submitter, UNKNOWN, flag};

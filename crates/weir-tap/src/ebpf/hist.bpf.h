@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * Histograms of what disks do, kept where it happens: entered at the issue and at the end of a request.
+ *
+ * Counts are kept per processor. What a request is to the one before it is one matter of all
+ * processors: one compare-and-swap of `subject.order` gives an event its time, its place among the
+ * events of its subject, and how many requests are in flight. A time that is not later than that of the
+ * event before is moved behind it, and the record that tells of the event carries the same time. So
+ * what is counted here is what anybody counts who reads the records in order of time.
+ */
+#ifndef WEIR_HIST_BPF_H
+#define WEIR_HIST_BPF_H
+
+#include "hist.h"
+#include "request.bpf.h"
+
+const volatile struct hist_config hist SEC(".rodata.hist") = {};
+
+TABLE(hist_blocks, sizeof(union block));
+TABLE(hist_blocks_of, sizeof(struct blocks_of));
+TABLE(hist_subjects, sizeof(struct subject));
+TABLE(hist_pasts, sizeof(struct past));
+TABLE(hist_names, sizeof(struct subject_bucket));
+TABLE(hist_owners, sizeof(struct known));
+TABLE(hist_not_entered, sizeof(struct not_entered));
+TABLE(hist_state, sizeof(struct hist_state));
+
+/* Attempts to find a place in the order of a subject. */
+#define TRIES 5
+
+#define NOT_ENTERED(cpu_, field)                                                                   \
+	do {                                                                                       \
+		__u32 at_ = cpu_;                                                                  \
+		struct not_entered *n_ = bpf_map_lookup_elem(&hist_not_entered, &at_);             \
+		if (n_)                                                                            \
+			n_->field++;                                                               \
+	} while (0)
+
+/* Hides from the compiler what it knows of a number, so that the verifier sees each test of it. */
+#define opaque(x) asm volatile("" : "+r"(x))
+
+/* ---- Bins ---------------------------------------------------------------------------------- */
+
+/* The lowest byte, for an index that the verifier can see. */
+static __always_inline __u64 byte_of(__u64 v)
+{
+	opaque(v);
+	return v & 255;
+}
+
+/* The number of the log bin of `v`, which is below 2^40. */
+static __always_inline __u32 log_bin(__u64 v)
+{
+	__u32 shift;
+
+	if (v < 1 << 8)
+		shift = hist.small[byte_of(v)];
+	else if (v < 1 << 16)
+		shift = hist.log2[byte_of(v >> 8)] + 4;
+	else if (v < 1 << 24)
+		shift = hist.log2[byte_of(v >> 16)] + 12;
+	else if (v < 1ULL << 32)
+		shift = hist.log2[byte_of(v >> 24)] + 20;
+	else
+		shift = hist.log2[byte_of(v >> 32)] + 28;
+	return (shift << 4) + (v >> shift);
+}
+
+static __always_inline void enter(struct head *head, __u64 *bins, __u32 bins_max, __u64 cut,
+				  __s64 value)
+{
+	__u64 key = value ^ 1ULL << 63;
+	/* Without a branch: whether a value lies beyond its limit is a matter of chance. */
+	__u64 bin = (cut & 0xfff) + ((__u64)(((__s64)cut >> 12) - value) >> 63);
+
+	opaque(bin);
+	if (bin < bins_max)
+		bins[bin]++;
+	head->sum += value;
+	if (unlikely(key > head->greatest))
+		head->greatest = key;
+	if (unlikely(~key > head->least))
+		head->least = ~key;
+}
+
+#define ENTER(block, metric, KIND, cuts, log, value)                                               \
+	do {                                                                                       \
+		__u64 log_ = log;                                                                  \
+		opaque(log_);                                                                      \
+		if (log_ < KIND##_LOG_BINS)                                                        \
+			enter(&(block)->metric, (block)->metric##_bins, KIND##_BINS,               \
+			      hist.cuts[log_], value);                                             \
+	} while (0)
+
+#define ENTER_TIME(block, metric, value)                                                           \
+	do {                                                                                       \
+		__u64 time_ = value;                                                               \
+		__u64 in_range_ = time_ > TIME_NS_MAX ? TIME_NS_MAX : time_;                       \
+		ENTER(block, metric, TIME, time_cuts, log_bin(in_range_), time_);                  \
+	} while (0)
+
+/* The number of the log bin of a distance, negative ones first. */
+static __always_inline __u32 seek_bin(__s64 distance)
+{
+	__u64 sign = distance >> 63;
+	__u64 magnitude = (distance ^ sign) - sign;
+	__u32 bin;
+
+	if (magnitude > SEEK_SECTORS_MAX)
+		magnitude = SEEK_SECTORS_MAX;
+	bin = log_bin(magnitude);
+	return SEEK_LOG_BINS / 2 + ((bin ^ (__u32)sign) - (__u32)sign);
+}
+
+#define ENTER_SEEK(block, metric, value)                                                           \
+	do {                                                                                       \
+		__s64 distance_ = value;                                                           \
+		ENTER(block, metric, SEEK, seek_cuts, seek_bin(distance_), distance_);             \
+	} while (0)
+
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+/*
+ * The block of an operation, or of all, of this processor's part of a subject; none if there is no
+ * memory left. Programs may interrupt each other here, so that one block may be given out in vain.
+ */
+static __always_inline union block *block_of(struct blocks_of *of, __u32 which)
+{
+	__u32 number = of->block[which & 7], zero = 0;
+	struct hist_state *s;
+
+	if (unlikely(!number)) {
+		s = bpf_map_lookup_elem(&hist_state, &zero);
+		if (!s || s->blocks >= hist.blocks_max)
+			return NULL;
+		number = __sync_fetch_and_add(&s->blocks, 1) + 1;
+		if (number >= hist.blocks_max)
+			return NULL;
+		of->block[which & 7] = number;
+	}
+	return bpf_map_lookup_elem(&hist_blocks, &number);
+}
+
+static __always_inline struct blocks_of *blocks_of(__u32 subject, __u32 cpu)
+{
+	__u32 at = subject * hist.processors + cpu;
+
+	return bpf_map_lookup_elem(&hist_blocks_of, &at);
+}
+
+/* ---- Subjects ------------------------------------------------------------------------------ */
+
+static __always_inline __u64 owner_in(__u64 key)
+{
+	return marks_in(&hist_owners, hist.owner_mask, key).index;
+}
+
+/* The number of the VM that a request is of, as far as that is certain; else 0. */
+static __always_inline __u64 owner_of(const struct io *io)
+{
+	__u64 working = io->pid ? owner_in(OWNS_PROCESS | io->pid) : 0;
+	__u64 charged = io->cgroup ? owner_in(OWNS_CGROUP | io->cgroup) : 0;
+
+	/* A kernel thread says nothing; the place says whose it is if the device is one disk's. */
+	if (!working && io->flags & FLAG_KERNEL)
+		working = owner_in(OWNS_DEVICE | io->device);
+	if (working && charged && working != charged)
+		return 0;
+	return working ? working : charged;
+}
+
+static __always_inline __u64 who_of(const struct io *io)
+{
+	if (hist.by == BY_OWNER)
+		return owner_of(io);
+	if (hist.by == BY_PROCESS)
+		return io->pid;
+	if (hist.by == BY_CGROUP)
+		return io->cgroup;
+	return 0;
+}
+
+static __always_inline struct past *past_at(__u32 subject, __u32 past)
+{
+	__u32 at = subject * hist.processors * 2 + past;
+
+	return bpf_map_lookup_elem(&hist_pasts, &at);
+}
+
+/* Whether this is the subject that a word of its bucket names; then its number + 1. */
+static __always_inline __u32 number_if(__u64 there, __u64 name, __u32 device, __u64 who)
+{
+	__u32 number = (__u32)(there & ((1 << NUMBER_BITS) - 1)) - 1;
+	struct subject *s;
+
+	if ((there ^ name) >> NUMBER_BITS)
+		return 0;
+	s = bpf_map_lookup_elem(&hist_subjects, &number);
+	return s && s->device == device && s->who == who ? number + 1 : 0;
+}
+
+/*
+ * Makes a subject; its number + 1, or 0 if there are too many. Its first past, which the user side wrote
+ * before, is number 0.
+ */
+static __always_inline __u32 make_subject(struct subject_bucket *b, __u64 name, __u32 device,
+					  __u64 who)
+{
+	__u32 number, zero = 0, i;
+	struct hist_state *state = bpf_map_lookup_elem(&hist_state, &zero);
+	struct subject *s;
+	__u64 there;
+
+	if (!state || state->subjects >= hist.subjects_max)
+		return 0;
+	number = __sync_fetch_and_add(&state->subjects, 1);
+	if (number >= hist.subjects_max)
+		return 0;
+	s = bpf_map_lookup_elem(&hist_subjects, &number);
+	if (!s)
+		return 0;
+	s->who = who;
+	s->device = device;
+	for (i = 0; i < WAYS; i++) {
+		there = __sync_val_compare_and_swap(&b->name[i], 0, name | (number + 1));
+		if (!there)
+			return number + 1;
+		/* Another processor was quicker; ours stays unused. */
+		there = number_if(there, name, device, who);
+		if (there)
+			return there;
+	}
+	return 0;
+}
+
+/* The number + 1 of the subject of `device` and `who`, which is made if there is none; 0 if it cannot be. */
+static __always_inline __u32 subject_of(__u32 device, __u64 who)
+{
+	__u64 key = (who ^ (__u64)device << 32 ^ device) * 0x9e3779b97f4a7c15ULL;
+	__u64 name = key & ~((1ULL << NUMBER_BITS) - 1);
+	__u32 bucket = key >> 40 & hist.bucket_mask, number, i;
+	struct subject_bucket *b = bpf_map_lookup_elem(&hist_names, &bucket);
+
+	if (!b)
+		return 0;
+	for (i = 0; i < WAYS && b->name[i]; i++) {
+		number = number_if(b->name[i], name, device, who);
+		if (number)
+			return number;
+	}
+	return make_subject(b, name, device, who);
+}
+
+/* ---- Order --------------------------------------------------------------------------------- */
+
+/*
+ * The time of an event that comes after the one that `order` tells of: `now`, or the next one after that.
+ * Without branches, as the verifier follows each of them in each attempt.
+ */
+static __always_inline __u64 time_after(__u64 order, __u64 last_ns, __u64 now)
+{
+	__u64 mask = (1ULL << TS_BITS) - 1;
+	__u64 ahead = ((order >> (PAST_BITS + FLIGHT_BITS)) - now) & mask;
+	__u64 is_ahead = (ahead >> (TS_BITS - 1)) - 1;
+	/* Only so many bits of it are kept, and after a long silence they say nothing. */
+	__u64 is_old = ((__s64)(mask >> 2) - (__s64)(now - last_ns)) >> 63;
+
+	return now + ((ahead + 1) & is_ahead & ~is_old);
+}
+
+static __always_inline __u64 order_of(__u64 ts_ns, __u64 low_bits)
+{
+	return ts_ns << (PAST_BITS + FLIGHT_BITS) |
+	       (low_bits & ((1ULL << (PAST_BITS + FLIGHT_BITS)) - 1));
+}
+
+/* What a request is to those before it. */
+struct relation {
+	__u64 ts_ns;
+	__u64 depth;
+	__u64 before_ns;	/* 0 is none */
+	__u64 before_of_op_ns;	/* likewise */
+	__s64 seek;		/* at least NO_SECTOR / 2 away without */
+	__s64 seek_of_op;
+	__s64 closest;
+};
+
+static __always_inline bool is_far(__s64 distance)
+{
+	return distance < -(__s64)(NO_SECTOR / 2);
+}
+
+/*
+ * Writes what is past after a request at `sector` into `to`, and finds which of the last sectors is the
+ * closest. Of equals the latest counts: its age is the lower part of what is compared.
+ */
+static __always_inline __s64 go_on(struct past *to, const struct past *from, __u64 sector,
+				   __u64 end)
+{
+	__u64 best = ~0ULL >> 1, age = 0;
+	const __u64 *old = from->ends;
+	__u64 *new = to->ends;
+	__u32 i, j;
+
+	to->ends[0] = end;
+	for (i = 0; i < hist.closest_of; i += AT_ONCE) {
+#pragma unroll
+		for (j = 0; j < AT_ONCE; j++) {
+			__u64 last = old[j];
+			__s64 distance = sector - last;
+			__u64 sign = distance >> 63;
+			__u64 rank = ((distance ^ sign) - sign) << 7 | (age + j) << 1 | (sign & 1);
+			__s64 less = rank - best;
+
+			best += less & less >> 63;
+			new[j + 1] = last;
+		}
+		old += AT_ONCE;
+		new += AT_ONCE;
+		age += AT_ONCE;
+	}
+	to->ends[hist.closest_of] = NO_SECTOR;
+	age = -(best & 1);
+	return ((best >> 7) ^ age) - age;
+}
+
+/* The same for a request without a sector: a flush. */
+static __always_inline void go_on_without_sector(struct past *to, const struct past *from)
+{
+	__u32 i, j;
+
+	for (i = 0; i < hist.closest_of; i += AT_ONCE)
+#pragma unroll
+		for (j = 0; j < AT_ONCE; j++)
+			to->ends[i + j] = from->ends[i + j];
+}
+
+/*
+ * Gives a request its place among the events of its subject; false if others were quicker each time.
+ * What is read of the past may be half overwritten by then, but then `order` has changed as well.
+ */
+static __always_inline bool find_place(struct subject *s, __u32 number, __u32 cpu,
+				       const struct io *io, struct relation *is)
+{
+	bool has_sector = io->op != OP_FLUSH;
+	__u64 last_sector = io->sector + (io->bytes >> 9) - 1;
+	__u32 try, own = cpu * 2, i;
+	struct past *from, *to;
+	__u64 order, op = io->op, past;
+
+	opaque(op);
+	op &= 7;
+	for (try = 0; try < TRIES; try++) {
+		order = *(volatile __u64 *)&s->order;
+		past = order & ((1 << PAST_BITS) - 1);
+		from = past_at(number, past);
+		/* Of two of our own one may be what is past now. */
+		past = own + (past == own);
+		to = past_at(number, past);
+		is->depth = (order >> PAST_BITS & DEPTH_MAX) + 1;
+		if (!from || !to || is->depth > DEPTH_MAX)
+			return false;
+		is->ts_ns = time_after(order, s->last_ns, io->issue_ns);
+		is->before_ns = from->ts_ns;
+		is->before_of_op_ns = from->ts_of_op_ns[op];
+		to->ts_ns = is->ts_ns;
+#pragma unroll
+		for (i = 0; i < HIST_OPS; i++) {
+			to->ts_of_op_ns[i] = from->ts_of_op_ns[i];
+			to->end_of_op[i] = from->end_of_op[i];
+		}
+		to->ts_of_op_ns[op] = is->ts_ns;
+		if (has_sector) {
+			is->seek = io->sector - from->ends[0];
+			is->seek_of_op = io->sector - from->end_of_op[op];
+			to->end_of_op[op] = last_sector;
+			is->closest = go_on(to, from, io->sector, last_sector);
+		} else {
+			go_on_without_sector(to, from);
+		}
+		past |= is->depth << PAST_BITS;
+		if (__sync_val_compare_and_swap(&s->order, order, order_of(is->ts_ns, past)) ==
+		    order) {
+			s->last_ns = is->ts_ns;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Takes a request out of those in flight; the time of its end among the events of its subject. */
+static __always_inline __u64 leave(struct subject *s, __u64 now)
+{
+	__u64 order, ts_ns;
+	__u32 try;
+
+	for (try = 0; try < TRIES; try++) {
+		order = *(volatile __u64 *)&s->order;
+		ts_ns = time_after(order, s->last_ns, now);
+		if (__sync_val_compare_and_swap(&s->order, order,
+						order_of(ts_ns, order - (1 << PAST_BITS))) ==
+		    order) {
+			s->last_ns = ts_ns;
+			return ts_ns;
+		}
+	}
+	__sync_fetch_and_add(&s->order, -(1 << PAST_BITS));
+	return now;
+}
+
+/* ---- What the programs call ---------------------------------------------------------------- */
+
+/* Whether anything is entered at this time. */
+static __always_inline bool hist_open(__u64 now)
+{
+	__u32 zero = 0;
+	struct hist_state *s = bpf_map_lookup_elem(&hist_state, &zero);
+
+	return s && now < s->until_ns;
+}
+
+/*
+ * Enters the issue of a request. It has an entry, in which `io->subject` is kept. Its time may move by
+ * a few nanoseconds.
+ */
+static __always_inline void hist_issue(struct io *io)
+{
+	struct relation is = {};
+	struct blocks_of *of;
+	union block *all, *op;
+	struct subject *s;
+	__u32 cpu = io->cpu, number;
+
+	io->subject = 0;
+	if (!hist.on || !(io->clauses & hist.clauses) || !hist_open(io->issue_ns))
+		return;
+	number = subject_of(io->device, who_of(io)) - 1;
+	of = blocks_of(number, cpu);
+	s = bpf_map_lookup_elem(&hist_subjects, &number);
+	if (unlikely(!of || !s)) {
+		NOT_ENTERED(cpu, subjects_full);
+		return;
+	}
+	all = block_of(of, OF_ALL);
+	op = block_of(of, io->op);
+	if (unlikely(!all || !op)) {
+		NOT_ENTERED(cpu, blocks_full);
+		return;
+	}
+	if (unlikely(!find_place(s, number, cpu, io, &is))) {
+		NOT_ENTERED(cpu, contended);
+		return;
+	}
+	io->subject = number + 1;
+	io->issue_ns = is.ts_ns;
+	ENTER(&op->op, depth, DEPTH, depth_cuts, log_bin(is.depth), is.depth);
+	if (is.before_ns)
+		ENTER_TIME(&all->all, interarrival, is.ts_ns - is.before_ns);
+	if (is.before_of_op_ns)
+		ENTER_TIME(&op->op, interarrival, is.ts_ns - is.before_of_op_ns);
+	if (io->op == OP_FLUSH)
+		return;
+	ENTER(&op->op, length, LENGTH, length_cuts, log_bin(io->bytes), io->bytes);
+	if (!is_far(is.seek)) {
+		ENTER_SEEK(&all->all, seek, is.seek);
+		ENTER_SEEK(&all->all, closest, is.closest);
+	}
+	if (!is_far(is.seek_of_op))
+		ENTER_SEEK(&op->op, seek, is.seek_of_op);
+}
+
+/* Enters the end of a request at `now`; when that is, among the events of its subject. */
+static __always_inline __u64 hist_finish(__u32 cpu, const struct io *io, __u64 now)
+{
+	__u32 number = (__u32)io->subject - 1;
+	struct blocks_of *of;
+	struct subject *s;
+	union block *op;
+
+	if (!hist.on || !io->subject || !hist_open(now))
+		return now;
+	of = blocks_of(number, cpu);
+	s = bpf_map_lookup_elem(&hist_subjects, &number);
+	if (!of || !s)
+		return now;
+	now = leave(s, now);
+	op = block_of(of, io->op);
+	if (unlikely(!op)) {
+		NOT_ENTERED(cpu, ends_blocks_full);
+		return now;
+	}
+	if (io->issue_ns)
+		ENTER_TIME(&op->op, service, now - io->issue_ns);
+	if (hist.waits && io->insert_ns) {
+		ENTER_TIME(&op->op, latency, now - io->insert_ns);
+		if (io->issue_ns)
+			ENTER_TIME(&op->op, wait, io->issue_ns - io->insert_ns);
+	}
+	return now;
+}
+
+/* The end of a request was not seen; it is in flight no more. */
+static __always_inline void hist_forget(const struct entry *e)
+{
+	__u32 number = (__u32)e->subject - 1;
+	struct subject *s;
+
+	if (!hist.on || !e->subject)
+		return;
+	s = bpf_map_lookup_elem(&hist_subjects, &number);
+	if (s)
+		__sync_fetch_and_add(&s->order, -(1 << PAST_BITS));
+}
+
+#endif

@@ -1,0 +1,148 @@
+//! [`OwnerTable`]: tells the kernel side which VM a process, a cgroup or a device is, and remembers which
+//! number stands for which VM.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_model::Symbol;
+
+use crate::ebpf::attribution::Owners;
+use crate::ebpf::cgroups::Cgroups;
+use crate::ebpf::devices::{Device, Devices};
+use crate::ebpf::shared::Shared;
+use crate::ebpf::tables::Known;
+use crate::inventory::{Piece, Watch};
+
+/// Keys of the table of owners (`OWNS_PROCESS` and so on in `hist.h`).
+const PROCESS: u64 = 1 << 62;
+const CGROUP: u64 = 2 << 62;
+const DEVICE: u64 = 3 << 62;
+
+/// The VMs as the kernel side knows them.
+#[derive(Debug)]
+pub struct OwnerTable {
+    watch: Arc<Watch>,
+    owners: Owners,
+    told: Known,
+    /// What each key was told to be.
+    keys: HashMap<u64, u32>,
+    /// Names of the VMs, by number less 1; a number is never given to another.
+    names: Vec<Symbol>,
+    /// The disk that a VM had on a device when it was last known.
+    vdisks: HashMap<(Symbol, u32), Symbol>,
+}
+
+impl OwnerTable {
+    /// Of what `watch` sees; [`OwnerTable::tell`] tells it.
+    pub fn new(watch: Arc<Watch>) -> OwnerTable {
+        OwnerTable {
+            owners: Owners::new(watch.snapshot(), &Owners::default()),
+            watch,
+            told: Known::default(),
+            keys: HashMap::new(),
+            names: Vec::new(),
+            vdisks: HashMap::new(),
+        }
+    }
+
+    /// Whether the inventory has changed since it was told.
+    pub fn is_stale(&self) -> bool {
+        self.watch.generation() != self.owners.snapshot.generation
+    }
+
+    /// Tells the kernel side what the inventory knows now.
+    pub fn tell(&mut self, table: &Shared, devices: &Devices, cgroups: &Cgroups) {
+        self.owners = Owners::new(self.watch.snapshot(), &self.owners);
+        let mut keys = self.known_keys(devices, cgroups);
+        // Who is gone is nobody's: a process number may go to another.
+        for gone in self.keys.keys() {
+            keys.entry(*gone).or_insert(0);
+        }
+        for (key, owner) in &keys {
+            if self.keys.get(key) != Some(owner) {
+                self.told.tell(table, *key, *owner, 0);
+            }
+        }
+        keys.retain(|key, owner| {
+            if *owner == 0 {
+                self.told.forget(table, *key);
+            }
+            *owner != 0
+        });
+        self.keys = keys;
+    }
+
+    /// The VM that a number stands for.
+    pub fn vm(&self, number: u64) -> Option<Symbol> {
+        let at = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.names.get(at).copied()
+    }
+
+    /// The only disk that `vm` has on a whole device, as the VM sees it.
+    pub fn vdisk(&mut self, vm: Symbol, disk: u32) -> Option<Symbol> {
+        let vms = &self.owners.snapshot.vms;
+        let Some(at) = vms.iter().position(|v| v.name == vm) else {
+            // It is gone; what it was stays true of what was counted.
+            return self.vdisks.get(&(vm, disk)).copied();
+        };
+        let only = self.owners.only_on(at as u32, disk);
+        match only {
+            Some(vdisk) => self.vdisks.insert((vm, disk), vdisk),
+            None => self.vdisks.remove(&(vm, disk)),
+        };
+        only
+    }
+
+    /// Every key that one VM is known to own.
+    fn known_keys(&mut self, devices: &Devices, cgroups: &Cgroups) -> HashMap<u64, u32> {
+        let snapshot = self.owners.snapshot.clone();
+        let numbers: Vec<u32> = snapshot.vms.iter().map(|vm| self.number(vm.name)).collect();
+        let number = |vm: u32| numbers.get(vm as usize).copied().unwrap_or(0);
+        let mut keys = HashMap::new();
+        for (pid, vm) in &snapshot.pids {
+            keys.insert(PROCESS | u64::from(*pid), number(*vm));
+        }
+        for (id, path) in cgroups.iter() {
+            if let Some(vm) = self.owners.vm_of_cgroup(path) {
+                keys.insert(CGROUP | id, number(vm));
+            }
+        }
+        for device in devices.iter() {
+            if let Some(vm) = self.sole_owner(device) {
+                keys.insert(DEVICE | u64::from(device.number), number(vm));
+            }
+        }
+        keys
+    }
+
+    /// The VM of whose disk all of a device is, if that is one VM.
+    fn sole_owner(&self, device: &Device) -> Option<u32> {
+        let snapshot = &self.owners.snapshot;
+        let found = snapshot.devices.iter().find(|d| d.device == device.path)?;
+        let first = found.start_sectors.unwrap_or(0) as u64;
+        let end = first + found.bytes as u64 / weir_model::SECTOR_BYTES as u64;
+        let is_here =
+            |p: &&Piece| p.device == device.disk && p.sector < end && p.sector + p.sectors > first;
+        let mut owner = None;
+        for laid in &snapshot.disks {
+            for piece in laid.layout.pieces.iter().filter(is_here) {
+                let all = piece.sector <= first && piece.sector + piece.sectors >= end;
+                if !all || piece.shared || owner.is_some_and(|other| other != laid.vm) {
+                    return None;
+                }
+                owner = Some(laid.vm);
+            }
+        }
+        owner
+    }
+
+    /// The number that stands for a VM.
+    fn number(&mut self, name: Symbol) -> u32 {
+        let known = self.names.iter().position(|known| *known == name);
+        let at = known.unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        });
+        at as u32 + 1
+    }
+}

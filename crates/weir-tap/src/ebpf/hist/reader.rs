@@ -1,0 +1,315 @@
+//! [`Reader`]: adds up what the processors counted, since the beginning or the last reset, and says of whom
+//! it is.
+
+use std::sync::atomic::Ordering;
+
+use weir_model::{Nanos, Symbol};
+use weir_workload::{Class, Histograms, Metric, Subject};
+
+use super::layout::{self, Bin, OPS, Part};
+use super::owners::OwnerTable;
+use super::tables::{HistTables, Setup};
+use super::{By, Completeness};
+use crate::ebpf::cgroups::Cgroups;
+use crate::ebpf::clock;
+use crate::ebpf::devices::Devices;
+
+/// What was counted.
+#[derive(Clone, Debug)]
+pub struct HistSnapshot {
+    /// When it was read, or the counting stopped.
+    pub at: Nanos,
+    /// Since when it counts.
+    pub since: Nanos,
+    /// The histograms of each subject that did anything, in the order in which they first did.
+    pub subjects: Vec<(Subject, Histograms)>,
+    /// What was not entered since then.
+    pub not_entered: NotEntered,
+    /// Finished requests, and those of them that only the kernel's own counters know of, per disk, since
+    /// the tap was opened. A disk whose statistics are switched off is not there.
+    pub disks: Vec<Completeness>,
+}
+
+/// Requests that no histogram knows of, or not all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotEntered {
+    /// Requests of a subject beyond [`super::HistOptions::entries_max`].
+    pub subjects_full: u64,
+    /// Requests that found no memory for their bins.
+    pub blocks_full: u64,
+    /// Requests that found no place in the order of a very busy subject.
+    pub contended: u64,
+    /// Requests beyond [`super::HistOptions::requests_max`] in flight.
+    pub table_full: u64,
+    /// Requests whose ends found no memory for their bins: they have no times.
+    pub ends_blocks_full: u64,
+    /// Runs of a program that did not take place because it was already running on that processor.
+    pub missed: u64,
+}
+
+/// Reads the tables.
+#[derive(Debug)]
+pub struct Reader {
+    by: By,
+    processors: usize,
+    owners: Option<OwnerTable>,
+    parts_of_op: Vec<(Part, Vec<Bin>)>,
+    parts_of_all: Vec<(Part, Vec<Bin>)>,
+    /// What was there at the last reset, by subject and block.
+    before: Vec<[Option<Vec<u64>>; OPS + 1]>,
+    not_entered_before: NotEntered,
+    since: Nanos,
+    stopped: Option<Nanos>,
+}
+
+impl Reader {
+    /// Of tables that were just made.
+    pub fn new(by: By, setup: &Setup, owners: Option<OwnerTable>) -> Reader {
+        let with_meaning = |part: &Part| (*part, part.meaning());
+        Reader {
+            by,
+            processors: setup.config.processors as usize,
+            owners,
+            parts_of_op: layout::parts_of_op().iter().map(with_meaning).collect(),
+            parts_of_all: layout::parts_of_all().iter().map(with_meaning).collect(),
+            before: Vec::new(),
+            not_entered_before: NotEntered::default(),
+            since: now_ns(),
+            stopped: None,
+        }
+    }
+
+    /// Whose requests are, where that decides where they count.
+    pub fn owners(&mut self) -> Option<&mut OwnerTable> {
+        self.owners.as_mut()
+    }
+
+    /// Nothing is counted any more.
+    pub fn stop(&mut self) {
+        self.stopped.get_or_insert_with(now_ns);
+    }
+
+    /// Whether counting was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// What was counted since the beginning or the last reset.
+    pub fn snapshot(
+        &mut self,
+        tables: &HistTables,
+        devices: &Devices,
+        cgroups: &mut Cgroups,
+        missed: u64,
+    ) -> HistSnapshot {
+        let mut subjects = Vec::new();
+        for number in 0..tables.subjects() {
+            let blocks = self.gather(tables, number);
+            let histograms = self.histograms(number, blocks);
+            let requests = histograms.of(Metric::Outstanding, Class::All).count;
+            let ends = histograms.of(Metric::Service, Class::All).count
+                + histograms.of(Metric::Latency, Class::All).count;
+            if requests + ends > 0 {
+                let subject = self.subject(tables, number, devices, cgroups);
+                subjects.push((subject, histograms));
+            }
+        }
+        HistSnapshot {
+            at: self.stopped.unwrap_or_else(now_ns),
+            since: self.since,
+            subjects,
+            not_entered: not_entered(tables, missed).since(&self.not_entered_before),
+            disks: Vec::new(),
+        }
+    }
+
+    /// Counts from now on. What is in flight and what each request is to the one before it goes on.
+    pub fn reset(&mut self, tables: &HistTables, missed: u64) {
+        let subjects = 0..tables.subjects();
+        self.before = subjects
+            .clone()
+            .map(|number| self.gather(tables, number))
+            .collect();
+        for number in subjects {
+            for cpu in 0..self.processors {
+                let blocks = tables.blocks(number, cpu, self.processors);
+                for (which, block) in blocks.enumerate() {
+                    if let Some(block) = block {
+                        self.forget_extremes(tables, which, block);
+                    }
+                }
+            }
+        }
+        self.not_entered_before = not_entered(tables, missed);
+        self.since = self.stopped.unwrap_or_else(now_ns);
+    }
+
+    fn parts(&self, which: usize) -> &[(Part, Vec<Bin>)] {
+        match which {
+            OPS => &self.parts_of_all,
+            _ => &self.parts_of_op,
+        }
+    }
+
+    /// Counts and sums only grow, and what they were is taken off; the least and the greatest are of what
+    /// comes from now on.
+    fn forget_extremes(&self, tables: &HistTables, which: usize, block: usize) {
+        let words = tables.block(block);
+        for (part, _) in self.parts(which) {
+            words[part.head + 1].store(0, Ordering::Relaxed);
+            words[part.head + 2].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The blocks of a subject, added up over the processors.
+    fn gather(&self, tables: &HistTables, number: usize) -> [Option<Vec<u64>>; OPS + 1] {
+        let mut sums: [Option<Vec<u64>>; OPS + 1] = Default::default();
+        for cpu in 0..self.processors {
+            let blocks = tables.blocks(number, cpu, self.processors);
+            for (which, (sum, block)) in sums.iter_mut().zip(blocks).enumerate() {
+                let Some(block) = block else {
+                    continue;
+                };
+                let words = tables.block(block);
+                let sum = sum.get_or_insert_with(|| vec![0; words.len()]);
+                let heads = &self.parts(which);
+                let extreme = |at: usize| {
+                    heads
+                        .iter()
+                        .any(|(p, _)| at == p.head + 1 || at == p.head + 2)
+                };
+                let heads_end = heads[0].0.bins;
+                for (at, (sum, word)) in sum.iter_mut().zip(words).enumerate() {
+                    let word = word.load(Ordering::Relaxed);
+                    *sum = match at < heads_end && extreme(at) {
+                        true => word.max(*sum),
+                        false => sum.wrapping_add(word),
+                    };
+                }
+            }
+        }
+        sums
+    }
+
+    /// What the blocks of subject `number` say, less what was there at the reset.
+    fn histograms(&self, number: usize, blocks: [Option<Vec<u64>>; OPS + 1]) -> Histograms {
+        let mut histograms = Histograms::default();
+        let no_blocks = Default::default();
+        let before = self.before.get(number).unwrap_or(&no_blocks);
+        for (which, (block, before)) in blocks.into_iter().zip(before).enumerate() {
+            let Some(mut words) = block else {
+                continue;
+            };
+            if let Some(before) = before {
+                self.take_off(which, &mut words, before);
+            }
+            for (part, meaning) in self.parts(which) {
+                let metric = part.metric;
+                if which == OPS {
+                    part.add_to(&words, meaning, histograms.of_mut(metric, Class::All));
+                    continue;
+                }
+                let class = Class::ALL[which + 1];
+                part.add_to(&words, meaning, histograms.of_mut(metric, class));
+                let adds_up = self.parts_of_all.iter().all(|(p, _)| p.metric != metric);
+                if adds_up {
+                    part.add_to(&words, meaning, histograms.of_mut(metric, Class::All));
+                }
+            }
+        }
+        histograms
+    }
+
+    /// Takes off sums and counts; the extremes were set back.
+    fn take_off(&self, which: usize, words: &mut [u64], before: &[u64]) {
+        let parts = self.parts(which);
+        for (part, _) in parts {
+            words[part.head] = words[part.head].wrapping_sub(before[part.head]);
+        }
+        let first_bin = parts[0].0.bins;
+        for (word, before) in words.iter_mut().zip(before).skip(first_bin) {
+            *word = word.wrapping_sub(*before);
+        }
+    }
+
+    fn subject(
+        &mut self,
+        tables: &HistTables,
+        number: usize,
+        devices: &Devices,
+        cgroups: &mut Cgroups,
+    ) -> Subject {
+        let who = tables.subject(number, layout::subject::WHO);
+        let device = tables.subject(number, layout::subject::DEVICE) as u32;
+        let place = devices.place(device);
+        let subject = Subject {
+            pdisk: place.path.or_else(|| unnamed(device)),
+            ..Subject::default()
+        };
+        match self.by {
+            By::Device => subject,
+            By::Process => Subject {
+                pid: (who > 0).then_some(who as i64),
+                ..subject
+            },
+            By::Cgroup => Subject {
+                cgroup: cgroups.path(who),
+                ..subject
+            },
+            By::Disk => {
+                let vm = self.owners.as_ref().and_then(|owners| owners.vm(who));
+                let owners = self.owners.as_mut().zip(vm);
+                let vdisk = owners.and_then(|(owners, vm)| owners.vdisk(vm, place.disk));
+                Subject {
+                    vm,
+                    vdisk,
+                    ..subject
+                }
+            }
+        }
+    }
+}
+
+/// The name of a device that sysfs does not tell of: its numbers.
+fn unnamed(device: u32) -> Option<Symbol> {
+    Symbol::try_new(&format!("{}:{}", device >> 20, device & 0xf_ffff)).ok()
+}
+
+fn now_ns() -> Nanos {
+    clock::monotonic_ns() as i64 + clock::epoch_offset_ns()
+}
+
+/// All that was not entered so far.
+fn not_entered(tables: &HistTables, missed: u64) -> NotEntered {
+    NotEntered {
+        subjects_full: tables.not_entered(0),
+        blocks_full: tables.not_entered(1),
+        contended: tables.not_entered(2),
+        table_full: tables.not_entered(3),
+        ends_blocks_full: tables.not_entered(4),
+        missed,
+    }
+}
+
+impl NotEntered {
+    /// All of it together.
+    pub fn total(&self) -> u64 {
+        self.subjects_full
+            + self.blocks_full
+            + self.contended
+            + self.table_full
+            + self.ends_blocks_full
+            + self.missed
+    }
+
+    fn since(&self, before: &NotEntered) -> NotEntered {
+        NotEntered {
+            subjects_full: self.subjects_full - before.subjects_full,
+            blocks_full: self.blocks_full - before.blocks_full,
+            contended: self.contended - before.contended,
+            table_full: self.table_full - before.table_full,
+            ends_blocks_full: self.ends_blocks_full - before.ends_blocks_full,
+            missed: self.missed.saturating_sub(before.missed),
+        }
+    }
+}

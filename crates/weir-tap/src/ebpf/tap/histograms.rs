@@ -1,0 +1,166 @@
+//! The histograms of a [`BlockTap`]: read, reset, stopped, and looked after.
+
+use std::time::Instant;
+
+use weir_model::Demand;
+
+use super::{BlockTap, CHORES_EVERY, LiveOptions, open_for};
+use crate::TapError;
+use crate::ebpf::clock;
+use crate::ebpf::hist::{By, HistOptions, HistSnapshot, HistTables, OwnerTable, Reader};
+use crate::ebpf::programs::Sizes;
+
+/// The histograms that a tap keeps in the kernel.
+#[derive(Debug)]
+pub(super) struct Kept {
+    reader: Reader,
+    until: Option<Instant>,
+}
+
+/// Opens the live tap for `demands` and for histograms: one set of programs does both, so that records
+/// and bins tell of the same requests with the same times. The devices and the inventory of the
+/// histograms are those of `options`.
+///
+/// # Errors
+/// As [`super::open`], and when `histograms` asks for what cannot be.
+pub fn open_with_histograms(
+    demands: &[Demand],
+    options: &LiveOptions,
+    histograms: &HistOptions,
+) -> Result<BlockTap, TapError> {
+    histograms.check()?;
+    open_for(demands, options, Some(histograms))
+}
+
+impl Kept {
+    pub(super) fn new(options: &HistOptions, sizes: &Sizes) -> Kept {
+        let watch = options.inventory.clone().filter(|_| options.by == By::Disk);
+        Kept {
+            reader: Reader::new(options.by, &sizes.hist, watch.map(OwnerTable::new)),
+            until: options.until,
+        }
+    }
+
+    /// The time of the monotonic clock that counting ends at.
+    fn until_ns(&self) -> u64 {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        self.until.map_or(u64::MAX, |until| {
+            clock::monotonic_ns().saturating_add(left(until).as_nanos() as u64)
+        })
+    }
+}
+
+impl BlockTap {
+    /// What the histograms hold since they were opened or reset; `None` if none are kept.
+    pub fn histograms(&mut self) -> Option<HistSnapshot> {
+        self.take_census();
+        let missed = self.missed();
+        let (kept, live) = self.kept.as_mut().zip(self.live.as_ref())?;
+        let tables = live.programs.hist.as_ref()?;
+        let cgroups = &mut self.names.cgroups;
+        let snapshot = kept.reader.snapshot(tables, &self.devices, cgroups, missed);
+        Some(HistSnapshot {
+            disks: self.census.disks(),
+            ..snapshot
+        })
+    }
+
+    /// Counts from 0 again.
+    pub fn reset_histograms(&mut self) {
+        let missed = self.missed();
+        if let Some((kept, tables)) = self.kept_tables() {
+            kept.reader.reset(tables, missed);
+        }
+    }
+
+    /// Enters nothing any more. If nothing else is asked of the programs they are taken away.
+    pub fn stop_histograms(&mut self) {
+        self.take_census();
+        if let Some((kept, tables)) = self.kept_tables() {
+            tables.stop_at(0);
+            kept.reader.stop();
+        }
+        if self.needs.kinds == 0
+            && let Some(live) = &mut self.live
+        {
+            live.programs.detach();
+        }
+    }
+
+    /// Whether histograms are being counted.
+    pub fn has_open_histograms(&self) -> bool {
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| {
+            let over = kept.until.is_some_and(|until| until <= Instant::now());
+            !over && !kept.reader.is_stopped()
+        })
+    }
+
+    /// Bytes of all tables.
+    pub fn memory_bytes(&self) -> u64 {
+        self.live.as_ref().map_or(0, |live| live.sizes.bytes())
+    }
+
+    /// What has to be looked after without [`crate::Tap::next`]: the time to stop, new owners, new
+    /// devices.
+    pub(in crate::ebpf) fn look_after_histograms(&mut self) {
+        let stopped = self.kept.as_ref().is_none_or(|k| k.reader.is_stopped());
+        if stopped {
+            return;
+        }
+        if !self.has_open_histograms() {
+            self.stop_histograms();
+            return;
+        }
+        if self.chores_done.elapsed() >= CHORES_EVERY {
+            self.do_chores();
+        } else {
+            self.tell_owners();
+        }
+    }
+
+    /// Tells the kernel side when counting ends, and who owns what. Before it begins.
+    pub(super) fn begin_histograms(&mut self) {
+        if let Some((kept, tables)) = self.kept_tables() {
+            tables.stop_at(kept.until_ns());
+        }
+        self.names.cgroups.walk();
+        self.tell_all_owners();
+    }
+
+    /// Tells the kernel side who owns what, if that has changed.
+    fn tell_owners(&mut self) {
+        let owners = self.kept.as_mut().and_then(|kept| kept.reader.owners());
+        if owners.is_some_and(|owners| owners.is_stale()) {
+            self.names.cgroups.walk();
+            self.tell_all_owners();
+        }
+    }
+
+    /// The same in any case: a cgroup may be new.
+    pub(super) fn tell_all_owners(&mut self) {
+        let live = self.live.as_ref();
+        let tables = live.and_then(|live| live.programs.hist.as_ref());
+        let owners = self.kept.as_mut().and_then(|kept| kept.reader.owners());
+        if let Some((owners, tables)) = owners.zip(tables) {
+            owners.tell(&tables.owners, &self.devices, &self.names.cgroups);
+        }
+    }
+
+    /// Whether the kernel side is told of owners.
+    pub(super) fn keeps_owners(&mut self) -> bool {
+        self.kept
+            .as_mut()
+            .is_some_and(|kept| kept.reader.owners().is_some())
+    }
+
+    fn kept_tables(&mut self) -> Option<(&mut Kept, &HistTables)> {
+        let tables = self.live.as_ref()?.programs.hist.as_ref()?;
+        Some((self.kept.as_mut()?, tables))
+    }
+
+    /// Runs of the programs that did not take place.
+    fn missed(&self) -> u64 {
+        self.run_times().iter().map(|run| run.missed).sum()
+    }
+}
