@@ -252,7 +252,6 @@ impl BlockTap {
         }
         self.find_undivided();
         live.tell_devices(&self.devices, &self.plans, &self.undivided);
-        live.programs.attach()?;
         self.live = Some(live);
         self.begin_histograms();
         if let Some(live) = &mut self.live {
