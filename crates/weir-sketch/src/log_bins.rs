@@ -3,16 +3,24 @@
 //! The bins are those of [`LogLinear`](crate::LogLinear) with 16 to a power of two, but hold a count
 //! only. A quantile is read in the middle of its bin.
 
-use std::collections::BTreeMap;
-
 use crate::log_linear::Bucketed;
 
 /// Counts by bin. Values up to 31 in magnitude have a bin each; above, each power of two has
-/// 2^[`LogBins::BITS`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// 2^[`LogBins::BITS`]. All bins from the least to the greatest that was used take 8 bytes each, 16 kB at most.
+#[derive(Clone, Debug, Default)]
 pub struct LogBins {
-    counts: BTreeMap<i32, u64>,
+    /// The bin of the first count.
+    first: i32,
+    counts: Vec<u64>,
 }
+
+impl PartialEq for LogBins {
+    fn eq(&self, other: &LogBins) -> bool {
+        self.bins().eq(other.bins())
+    }
+}
+
+impl Eq for LogBins {}
 
 impl LogBins {
     /// Bins per power of two, as a power of two.
@@ -37,43 +45,45 @@ impl LogBins {
         self.add_to_bin(LogBins::bin(value), count);
     }
 
-    /// Takes `count` values of a bin in.
+    /// Takes `count` values of a bin in; of the last there is when `bin` is beyond it.
     pub fn add_to_bin(&mut self, bin: i32, count: u64) {
+        let (first, last) = i64::buckets(LogBins::BITS);
         if count > 0 {
-            *self.counts.entry(bin).or_default() += count;
+            *self.reach(bin.clamp(first, last)) += count;
         }
     }
 
     /// How many values the bin of `value` holds.
     pub fn count(&self, value: i64) -> u64 {
-        self.counts.get(&LogBins::bin(value)).copied().unwrap_or(0)
+        self.place(LogBins::bin(value))
+            .map_or(0, |at| self.counts[at])
     }
 
     /// Takes in what `other` holds.
     pub fn merge(&mut self, other: &LogBins) {
-        for (&bin, &count) in &other.counts {
+        for (bin, count) in other.bins() {
             self.add_to_bin(bin, count);
         }
     }
 
     /// Takes out what `earlier`, an earlier state of these, held.
     pub fn remove(&mut self, earlier: &LogBins) {
-        for (bin, count) in &earlier.counts {
-            if let Some(known) = self.counts.get_mut(bin) {
-                *known = known.saturating_sub(*count);
+        for (bin, count) in earlier.bins() {
+            if let Some(at) = self.place(bin) {
+                self.counts[at] = self.counts[at].saturating_sub(count);
             }
         }
-        self.counts.retain(|_, count| *count > 0);
     }
 
     /// The bins that are not empty, ascending.
     pub fn bins(&self) -> impl Iterator<Item = (i32, u64)> + '_ {
-        self.counts.iter().map(|(&bin, &count)| (bin, count))
+        let numbered = (self.first..).zip(self.counts.iter().copied());
+        numbered.filter(|(_, count)| *count > 0)
     }
 
     /// The `q`-quantile by nearest rank, `q` from 0 to 1; `None` without values.
     pub fn quantile(&self, q: f64) -> Option<i64> {
-        let total: u64 = self.counts.values().sum();
+        let total: u64 = self.counts.iter().sum();
         let rank = crate::log_linear::rank(q, (total > 0).then_some(total)?);
         let mut before = 0;
         for (bin, count) in self.bins() {
@@ -84,6 +94,36 @@ impl LogBins {
             }
         }
         None
+    }
+
+    fn place(&self, bin: i32) -> Option<usize> {
+        let at = usize::try_from(bin.checked_sub(self.first)?).ok()?;
+        (at < self.counts.len()).then_some(at)
+    }
+
+    /// The count of a bin, with room made for it where there is none.
+    #[inline]
+    fn reach(&mut self, bin: i32) -> &mut u64 {
+        let at = match self.place(bin) {
+            Some(at) => at,
+            None => self.widen(bin),
+        };
+        &mut self.counts[at]
+    }
+
+    #[cold]
+    fn widen(&mut self, bin: i32) -> usize {
+        if self.counts.is_empty() {
+            self.first = bin;
+        }
+        if bin < self.first {
+            let more = (self.first - bin) as usize;
+            self.counts.splice(0..0, std::iter::repeat_n(0, more));
+            self.first = bin;
+        }
+        let at = (bin - self.first) as usize;
+        self.counts.resize(self.counts.len().max(at + 1), 0);
+        at
     }
 }
 
@@ -100,6 +140,15 @@ mod tests {
         }
         assert_eq!(LogBins::span(LogBins::bin(100)), (100, 103));
         assert_eq!(LogBins::span(LogBins::bin(-101)), (-100, -103));
+    }
+
+    #[test]
+    fn a_bin_that_is_none_counts_in_the_last() {
+        let mut bins = LogBins::default();
+        bins.add_to_bin(i32::MAX, 2);
+        bins.add_to_bin(i32::MIN, 1);
+        let ends = [(LogBins::bin(i64::MIN), 1), (LogBins::bin(i64::MAX), 2)];
+        assert_eq!(bins.bins().collect::<Vec<_>>(), ends);
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 //! requests, and the requests in flight up to [`IN_FLIGHT_MAX`].
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
@@ -65,7 +66,7 @@ pub struct Track {
     /// Last sectors of the last `closest_of` requests that have sectors, the latest last.
     ends: VecDeque<i64>,
     closest_of: usize,
-    in_flight: HashMap<i64, Issue>,
+    in_flight: HashMap<i64, Issue, BuildHasherDefault<IdHasher>>,
     swept: Option<Nanos>,
     forgotten: u64,
 }
@@ -85,7 +86,7 @@ impl Track {
             previous: [Previous::default(); Class::ALL.len()],
             ends: VecDeque::new(),
             closest_of,
-            in_flight: HashMap::new(),
+            in_flight: HashMap::default(),
             swept: None,
             forgotten: 0,
         }
@@ -182,5 +183,25 @@ impl Response {
     /// requests are not known to have been in flight together.
     pub fn is_timed(&self) -> bool {
         self.wait_ns.is_some() || self.service_ns.is_some() || self.latency_ns.is_some()
+    }
+}
+
+/// Hashes one id. Ids are the tap's own numbers, which nobody chooses to collide.
+#[derive(Clone, Copy, Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_i64(byte.into()));
+    }
+
+    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4), both halves of the product.
+    fn write_i64(&mut self, id: i64) {
+        let product = u128::from(self.0 ^ id as u64) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }

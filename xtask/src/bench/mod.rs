@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed
 //! beside their bounds.
 //!
-//! `cargo xtask bench engine`, `.. tap` and `.. top` run one part. Ratios are taken within one
+//! `cargo xtask bench engine`, `.. tap`, `.. top` and `.. workload` run one part. Ratios are taken within one
 //! run, from rounds in which every configuration has its turn, because machines drift. Bounds are
 //! printed for comparison and never fail the run.
 
@@ -9,6 +9,7 @@ mod disk;
 mod engine;
 mod tap;
 mod top;
+mod workload;
 
 use anyhow::{Result, bail};
 
@@ -32,11 +33,11 @@ pub fn run(args: &[String]) -> Result<()> {
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
-            "engine" | "tap" | "top" => parts.push(arg.as_str()),
+            "engine" | "tap" | "top" | "workload" => parts.push(arg.as_str()),
             "--rounds" => pace.rounds = number(arg, rest.next())?,
             "--seconds" => pace.seconds = number(arg, rest.next())?,
             other => bail!(
-                "unknown argument {other}; usage: cargo xtask bench [engine|tap|top] [--rounds N] [--seconds N]"
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap|top|workload] [--rounds N] [--seconds N]"
             ),
         }
     }
@@ -52,6 +53,9 @@ pub fn run(args: &[String]) -> Result<()> {
     if wanted("top") {
         execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
         top::run(&pace)?;
+    }
+    if wanted("workload") {
+        workload::run()?;
     }
     Ok(())
 }

@@ -106,13 +106,14 @@ pub struct ReuseTally {
     sampler: ReuseSampler,
     reads: ReuseHistogram,
     writes: ReuseHistogram,
-    working_set: WorkingSetTally,
-}
-
-#[derive(Clone, Debug)]
-struct WorkingSetTally {
     read: Distinct,
     written: Distinct,
+    over_time: OverTime,
+}
+
+/// Different blocks by interval.
+#[derive(Clone, Debug)]
+struct OverTime {
     interval_ns: Nanos,
     /// By number since the epoch.
     intervals: BTreeMap<i64, Distinct>,
@@ -146,7 +147,9 @@ impl ReuseTally {
             sampler,
             reads: ReuseHistogram::new(bits),
             writes: ReuseHistogram::new(bits),
-            working_set: WorkingSetTally::default(),
+            read: Distinct::default(),
+            written: Distinct::default(),
+            over_time: OverTime::default(),
         }
     }
 
@@ -162,17 +165,18 @@ impl ReuseTally {
             .div_euclid(self.block_sectors);
         let first = first.div_euclid(self.block_sectors);
         let blocks = first..=last.min(first.saturating_add(BLOCKS_MAX - 1));
-        let (histogram, set) = match request.op {
-            Op::Read => (&mut self.reads, &mut self.working_set.read),
-            Op::Write => (&mut self.writes, &mut self.working_set.written),
+        let (histogram, by_op) = match request.op {
+            Op::Read => (&mut self.reads, &mut self.read),
+            Op::Write => (&mut self.writes, &mut self.written),
             Op::Flush | Op::Discard | Op::WriteZeroes => return,
         };
-        for block in blocks.clone() {
-            histogram.add(self.sampler.touch(block as u64));
-            set.add(block as u64);
+        let now = self.over_time.at(request.ts);
+        for block in blocks {
+            let block = block as u64;
+            histogram.add(self.sampler.touch(block));
+            by_op.add(block);
+            now.add(block);
         }
-        let interval = self.working_set.at(request.ts);
-        blocks.for_each(|block| interval.add(block as u64));
     }
 
     /// Reads and writes together.
@@ -190,8 +194,8 @@ impl ReuseTally {
     /// Bytes on the heap.
     pub fn bytes(&self) -> usize {
         let reuse = self.sampler.bytes() + self.reads.bytes() + self.writes.bytes();
-        let sets = 2 + self.working_set.intervals.len();
-        reuse + sets * self.working_set.read.bytes()
+        let sets = 2 + self.over_time.intervals.len();
+        reuse + sets * self.read.bytes()
     }
 
     /// What was seen; `None` without reads and writes.
@@ -223,8 +227,31 @@ impl ReuseTally {
             exact: self.sampler.is_exact(),
             sampling_rate: self.sampler.rate(),
             curve: sizes.into_iter().map(point).collect(),
-            working_set: self.working_set.result(block_bytes),
+            working_set: self.working_set(block_bytes),
         })
+    }
+
+    fn working_set(&self, block_bytes: i64) -> WorkingSet {
+        let bytes = |set: &Distinct| set.count() * block_bytes as f64;
+        let mut all = self.read.clone();
+        all.merge(&self.written);
+        let mut so_far = Distinct::default();
+        let intervals = self.over_time.intervals.iter().map(|(number, set)| {
+            so_far.merge(set);
+            InUse {
+                ts_ns: number.saturating_mul(self.over_time.interval_ns),
+                bytes: bytes(set),
+                bytes_so_far: bytes(&so_far),
+            }
+        });
+        WorkingSet {
+            bytes: bytes(&all),
+            read_bytes: bytes(&self.read),
+            written_bytes: bytes(&self.written),
+            error_share: Distinct::ERROR,
+            interval_ns: self.over_time.interval_ns,
+            intervals: intervals.collect(),
+        }
     }
 }
 
@@ -243,18 +270,16 @@ fn sizes(most: u64) -> Vec<u64> {
     sizes
 }
 
-impl Default for WorkingSetTally {
-    fn default() -> WorkingSetTally {
-        WorkingSetTally {
-            read: Distinct::default(),
-            written: Distinct::default(),
+impl Default for OverTime {
+    fn default() -> OverTime {
+        OverTime {
             interval_ns: INTERVAL_NS_MIN,
             intervals: BTreeMap::new(),
         }
     }
 }
 
-impl WorkingSetTally {
+impl OverTime {
     /// The interval of `ts`, made if there is none; all are lengthened first where they would be too many.
     fn at(&mut self, ts: Nanos) -> &mut Distinct {
         loop {
@@ -269,29 +294,6 @@ impl WorkingSetTally {
                 let whole = self.intervals.entry(number.div_euclid(2)).or_default();
                 whole.merge(&part);
             }
-        }
-    }
-
-    fn result(&self, block_bytes: i64) -> WorkingSet {
-        let bytes = |set: &Distinct| set.count() * block_bytes as f64;
-        let mut all = self.read.clone();
-        all.merge(&self.written);
-        let mut so_far = Distinct::default();
-        let intervals = self.intervals.iter().map(|(number, set)| {
-            so_far.merge(set);
-            InUse {
-                ts_ns: number.saturating_mul(self.interval_ns),
-                bytes: bytes(set),
-                bytes_so_far: bytes(&so_far),
-            }
-        });
-        WorkingSet {
-            bytes: bytes(&all),
-            read_bytes: bytes(&self.read),
-            written_bytes: bytes(&self.written),
-            error_share: Distinct::ERROR,
-            interval_ns: self.interval_ns,
-            intervals: intervals.collect(),
         }
     }
 }
