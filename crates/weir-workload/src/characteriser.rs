@@ -16,7 +16,7 @@ use crate::analysis::order::OrderTally;
 use crate::analysis::pairs::PairTally;
 use crate::analysis::parallelism::ParallelismTally;
 use crate::analysis::regions::RegionTally;
-use crate::analysis::reuse::ReuseTally;
+use crate::analysis::reuse::{BLOCK_BYTES, MEMORY_BYTES, ReuseTally};
 use crate::analysis::sizes::SizeTally;
 use crate::analysis::timeline::TimeTally;
 use crate::counter::Counter;
@@ -38,8 +38,9 @@ const SECTORS_MAX: i64 = i64::MAX / SECTOR_BYTES;
 const INSTANT_NS_MAX: Nanos = 1 << 62;
 
 /// Follows all subjects.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Characteriser {
+    reuse_memory_bytes: usize,
     subjects: HashMap<Subject, Followed>,
     requests_left_out: u64,
     requests_impossible: u64,
@@ -63,12 +64,31 @@ struct Followed {
     regions: RegionTally,
     timeline: TimeTally,
     access: AccessTally,
-    addresses: AddressTally,
-    pairs: PairTally,
     reuse: ReuseTally,
+    pairs: PairTally,
+    addresses: AddressTally,
+}
+
+impl Default for Characteriser {
+    fn default() -> Characteriser {
+        Characteriser::new(MEMORY_BYTES)
+    }
 }
 
 impl Characteriser {
+    /// Of no subjects yet. Each gets so many bytes for its reuse distances, see [`ReuseTally::new`]; the other
+    /// analyses of a subject take up to 2 MiB.
+    pub fn new(reuse_memory_bytes: usize) -> Characteriser {
+        Characteriser {
+            reuse_memory_bytes,
+            subjects: HashMap::new(),
+            requests_left_out: 0,
+            requests_impossible: 0,
+            first: None,
+            last: Nanos::MIN,
+        }
+    }
+
     /// Takes an event in. Those of a subject come in order of time.
     pub fn take(&mut self, subject: &Subject, event: &Event) {
         let event = &self.possible(*event);
@@ -77,7 +97,7 @@ impl Characteriser {
         if let Some(followed) = self.subjects.get_mut(subject) {
             followed.take(event);
         } else if self.subjects.len() < SUBJECTS_MAX {
-            let mut followed = Followed::new(event.ts());
+            let mut followed = Followed::new(event.ts(), self.reuse_memory_bytes);
             followed.take(event);
             self.subjects.insert(*subject, followed);
         } else {
@@ -140,7 +160,7 @@ impl Characteriser {
 }
 
 impl Followed {
-    fn new(first: Nanos) -> Followed {
+    fn new(first: Nanos, reuse_memory_bytes: usize) -> Followed {
         Followed {
             first,
             last: first,
@@ -155,9 +175,9 @@ impl Followed {
             regions: RegionTally::default(),
             timeline: TimeTally::default(),
             access: AccessTally::default(),
-            addresses: AddressTally::default(),
+            reuse: ReuseTally::new(BLOCK_BYTES, reuse_memory_bytes),
             pairs: PairTally::default(),
-            reuse: ReuseTally::default(),
+            addresses: AddressTally::default(),
         }
     }
 
@@ -174,9 +194,9 @@ impl Followed {
         self.regions.take(step);
         self.timeline.take(step);
         self.access.take(step);
-        self.addresses.take(step);
-        self.pairs.take(step);
         self.reuse.take(step);
+        self.pairs.take(step);
+        self.addresses.take(step);
     }
 
     fn profile(&self, subject: &Subject) -> Profile {

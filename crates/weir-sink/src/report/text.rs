@@ -84,6 +84,7 @@ fn paragraph(out: &mut String, profile: &Profile) {
     line(out, "parallelism", &parallelism(profile));
     line(out, "latency", &latency(profile));
     line(out, "regions", &regions(profile));
+    line(out, "reuse", &reuse(profile));
     conclusions(out, &profile.advice, &profile.missing);
 }
 
@@ -316,6 +317,48 @@ fn regions(profile: &Profile) -> Vec<String> {
     });
     let hottest: Vec<String> = hottest.collect();
     phrases.extend((!hottest.is_empty()).then(|| format!("hot: {}", hottest.join(", "))));
+    phrases
+}
+
+fn reuse(profile: &Profile) -> Vec<String> {
+    let Some(reuse) = &profile.reuse else {
+        return Vec::new();
+    };
+    let set = &reuse.working_set;
+    let mut phrases = vec![
+        format!(
+            "working set {} (± {})",
+            bytes(set.bytes),
+            percent(2.0 * set.error_share)
+        ),
+        format!(
+            "{} of all touches are the first to their block",
+            percent(reuse.first_share)
+        ),
+    ];
+    // Eight points tell the form of the curve.
+    let step = reuse.curve.len().div_ceil(8).max(1);
+    let points = reuse.curve.iter().rev().step_by(step);
+    let points: Vec<String> = points
+        .map(|size| {
+            format!(
+                "{}: {}",
+                bytes(size.cache_bytes as f64),
+                percent(size.miss_ratio)
+            )
+        })
+        .collect();
+    let points = points.into_iter().rev().collect::<Vec<_>>().join(", ");
+    phrases.push(format!("misses of an LRU cache by its size {points}"));
+    if !reuse.exact {
+        let error = reuse.curve.iter().map(|s| s.miss_ratio_error);
+        let error = error.fold(0.0, f64::max);
+        phrases.push(format!(
+            "from {} of the blocks, within {} of the true ratio",
+            percent(reuse.sampling_rate),
+            percent(error)
+        ));
+    }
     phrases
 }
 

@@ -4,6 +4,7 @@
 //! where there is nothing to do.
 
 mod alignment;
+mod cache;
 mod medium;
 mod separation;
 mod stripe;
@@ -31,6 +32,10 @@ pub enum Conclusion {
 
 /// Every rule, in the order in which advice is told.
 pub static RULES: &[Rule] = &[
+    Rule {
+        topic: Topic::CacheSize,
+        says: cache::says,
+    },
     Rule {
         topic: Topic::Medium,
         says: medium::says,

@@ -129,3 +129,52 @@ fn too_few_requests_and_too_short_a_time_carry_no_advice() {
     let short = profile(&scattered(5_000, 1_000_000, 500_000, 8));
     assert!(missing(&short, Topic::Medium), "five seconds tell no rate");
 }
+
+#[test]
+fn a_cache_pays_where_few_blocks_are_used_again_and_again() {
+    // Nine of ten reads go to 4 MiB, the others anywhere.
+    let mut random = Random::new(41);
+    let ios = reads((0..60_000).map(|i| match i % 10 {
+        0 => (1 << 24) + random.below(1 << 22) * 8,
+        _ => random.below(1_024) * 8,
+    }));
+    let profile = profile(&ios);
+    let cache = advice(&profile, Topic::CacheSize).unwrap();
+    let evidence = |name| {
+        cache
+            .evidence
+            .iter()
+            .find(|e| e.name == name)
+            .unwrap()
+            .value
+    };
+    assert!(
+        (0.75..0.95).contains(&evidence("hit_ratio")),
+        "{}",
+        cache.text
+    );
+    assert!(evidence("cache_bytes") <= 8e6, "{}", cache.text);
+    assert!(evidence("working_set_bytes") > 20e6, "{}", cache.text);
+}
+
+#[test]
+fn no_cache_pays_where_nothing_is_used_again() {
+    let profile = profile(&reads((0..20_000).map(|i| 8 * i)));
+    let cache = advice(&profile, Topic::CacheSize).unwrap();
+    assert!(
+        cache.text.starts_with("no cache pays: 0 %"),
+        "{}",
+        cache.text
+    );
+}
+
+#[test]
+fn a_loop_wants_all_of_it_in_the_cache() {
+    let profile = profile(&reads((0..40_000).map(|i| i % 5_000 * 8)));
+    let cache = advice(&profile, Topic::CacheSize).unwrap();
+    assert!(
+        cache.text.starts_with("a cache pays as much as it holds"),
+        "{}",
+        cache.text
+    );
+}

@@ -9,10 +9,10 @@ use weir_workload::{Characteriser, Event, Subject};
 
 use super::conclude;
 use crate::failure::{Ending, Failure};
-use crate::output;
 use crate::run_loop::{Stop, Telling};
 use crate::source::SourceArgs;
-use crate::workload::{Feed, Reader, Selection};
+use crate::workload::{Feed, Reader, Selection, json};
+use crate::{output, quantity};
 
 /// Say what kind of workload each disk has, and what follows for storage
 ///
@@ -33,11 +33,26 @@ pub struct CharacteriseArgs {
     /// This disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
     #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
     only_disk: Option<String>,
+    /// Memory for the blocks of a disk that are followed, from which miss ratios come; where it does not
+    /// suffice for all of them, a sample is followed
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = memory)]
+    memory: usize,
     /// Write the report as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     source: SourceArgs,
+}
+
+/// Less holds no useful sample, and more than so much no address.
+const MEMORY_BYTES: std::ops::RangeInclusive<usize> = 256 << 10..=4 << 30;
+
+fn memory(text: &str) -> Result<usize, String> {
+    let bytes = quantity::size(text)?;
+    match MEMORY_BYTES.contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("it takes 256 KiB at least and 4 GiB at most".to_owned()),
+    }
 }
 
 pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
@@ -50,22 +65,18 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     if args.source.is_live() && args.source.span.is_none() && std::io::stderr().is_terminal() {
         output::say("weir: watching; Ctrl-C ends it with the report");
     }
-    let reader = Arc::new(Mutex::new(Follower::default()));
+    let reader = Arc::new(Mutex::new(Follower(Characteriser::new(args.memory))));
     let ran = feed.run(&reader, Telling::Files, &stop)?;
     let follower = reader.lock().expect("nobody panics while reading");
     let report = follower.0.report();
     match args.json {
-        true => {
-            let text = serde_json::to_string(&report).map_err(std::io::Error::from)?;
-            output::print(&(text + "\n"))?;
-        }
+        true => output::print(&format!("{}\n", json::report(&report)?))?,
         false => output::print(&report::text::text(&report))?,
     }
     conclude(ran, verbose)
 }
 
 /// Characterises what it reads.
-#[derive(Default)]
 struct Follower(Characteriser);
 
 impl Reader for Follower {

@@ -136,7 +136,8 @@ fn part(line: &Value) -> Option<Counted> {
     Some(part)
 }
 
-fn of_histograms(histograms: &Histograms, metrics: &[Metric]) -> Value {
+/// The distributions of `metrics`, by metric and class.
+pub fn of_histograms(histograms: &Histograms, metrics: &[Metric]) -> Value {
     let of = |metric: &Metric| {
         let classes = Class::ALL.into_iter().filter(|class| {
             let filled = histograms.of(*metric, *class).count > 0;

@@ -6,6 +6,7 @@
 //! [`Subject`](weir_workload::Subject)s and [`Event`](weir_workload::Event)s, in order of time.
 
 mod feed;
+pub mod json;
 mod rows;
 mod selection;
 

@@ -54,10 +54,17 @@ fn a_recording_is_told_in_words_and_its_counts_are_those_of_a_query() {
         assert_eq!(mix[count].to_string(), cells[at + 1], "{said}");
         assert_eq!(mix[bytes].to_string(), cells[at + 2], "{said}");
     }
+    let profile = &report["profiles"][0];
+    assert_eq!(profile["load"]["reads"]["requests"], mix["reads"]);
     assert_eq!(
-        report["profiles"][0]["load"]["reads"]["requests"],
+        profile["histograms"]["ioLength"]["r"]["count"],
         mix["reads"]
     );
+    let grids = profile["addresses"]["ops"].as_array().unwrap();
+    let written = grids.iter().find(|g| g["op"] == "w").unwrap();
+    let cells = written["cells"].as_array().unwrap().iter();
+    let sectors: u64 = cells.map(|cell| cell[2].as_u64().unwrap()).sum();
+    assert_eq!(Some(sectors * 512), mix["written_bytes"].as_u64());
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! How large a cache pays, from the miss-ratio curve.
+//!
+//! The curve tells the hits of an LRU cache in front of the storage, below any cache of the VM's own, whose hits
+//! never come here. What pays is the smallest cache that hits nearly all that any cache could have hit in the
+//! time that was watched; where the hits grow evenly up to the whole working set there is none.
+
+use super::Conclusion;
+use crate::analysis::reuse::{CacheSize, Reuse};
+use crate::evidence::{Confidence, Evidence, REQUESTS_LOW};
+use crate::profile::Profile;
+
+/// A cache that hits so much of what any could is large enough.
+const OF_ATTAINABLE: f64 = 0.9;
+
+/// Fewer hits do not pay.
+const HITS_MIN: f64 = 0.1;
+
+/// A cache of so much of the working set is the working set.
+const OF_WORKING_SET: f64 = 0.5;
+
+/// Less certain miss ratios carry nothing, and less certain than the second not much.
+const ERRORS: [f64; 2] = [0.1, 0.02];
+
+/// What the curve says: of reads where there are enough of them, else of writes, which a cache may hold back.
+pub fn says(profile: &Profile) -> Conclusion {
+    let Some(reuse) = &profile.reuse else {
+        return Conclusion::Untold("it takes reads or writes".into());
+    };
+    let of_reads = reuse.read_touches >= REQUESTS_LOW;
+    let point = |size: &CacheSize| match (size.read_miss_ratio, size.read_miss_ratio_error) {
+        (Some(ratio), Some(error)) if of_reads => (1.0 - ratio, error),
+        _ => (1.0 - size.miss_ratio, size.miss_ratio_error),
+    };
+    let Some(largest) = reuse.curve.last() else {
+        return Conclusion::Untold("no block was touched".into());
+    };
+    let (most, _) = point(largest);
+    let enough = reuse
+        .curve
+        .iter()
+        .find(|size| point(size).0 >= OF_ATTAINABLE * most);
+    let enough = enough.unwrap_or(largest);
+    let (hits, error) = point(enough);
+    if error > ERRORS[0] {
+        return Conclusion::Untold(format!(
+            "the miss ratio is uncertain by {error:.2}; more memory (--memory) or more time makes it surer"
+        ));
+    }
+    let what = if of_reads {
+        "reads"
+    } else {
+        "reads and writes"
+    };
+    let touches = if of_reads {
+        reuse.read_touches
+    } else {
+        reuse.touches
+    };
+    let evidence = evidence(reuse, enough, [hits, error, most], touches);
+    let confidence = confidence(touches, error);
+    let size = shown(enough.cache_bytes as f64);
+    if most < HITS_MIN {
+        let text = format!(
+            "no cache pays: {:.0} % of what is touched by {what} was touched before in the time that was watched",
+            100.0 * most
+        );
+        // A longer time might show reuse that this one is too short for.
+        return Conclusion::Do(text, confidence.min(Confidence::Moderate), evidence);
+    }
+    let whole = reuse.working_set.bytes;
+    if enough.cache_bytes as f64 >= OF_WORKING_SET * whole {
+        let text = format!(
+            "a cache pays as much as it holds, up to the working set of {}: only with {size} does it hit {:.0} % of {what}",
+            shown(whole),
+            100.0 * hits
+        );
+        return Conclusion::Do(text, confidence, evidence);
+    }
+    let text = format!(
+        "a cache of {size} hits {:.0} % of {what}, where no cache could hit more than {:.0} %; the working set is {}",
+        100.0 * hits,
+        100.0 * most,
+        shown(whole)
+    );
+    Conclusion::Do(text, confidence, evidence)
+}
+
+fn confidence(touches: u64, error: f64) -> Confidence {
+    let of_touches = Confidence::of_requests(touches).unwrap_or(Confidence::Low);
+    match error <= ERRORS[1] {
+        true => of_touches,
+        false => of_touches.min(Confidence::Moderate),
+    }
+}
+
+fn evidence(
+    reuse: &Reuse,
+    enough: &CacheSize,
+    [hits, error, most]: [f64; 3],
+    touches: u64,
+) -> Vec<Evidence> {
+    vec![
+        Evidence::new("cache_bytes", enough.cache_bytes as f64),
+        Evidence::new("hit_ratio", hits),
+        Evidence::new("hit_ratio_error", error),
+        Evidence::new("hit_ratio_max", most),
+        Evidence::new("working_set_bytes", reuse.working_set.bytes),
+        Evidence::new("touches", touches as f64),
+        Evidence::new("sampling_rate", reuse.sampling_rate),
+    ]
+}
+
+/// A size with three digits.
+fn shown(bytes: f64) -> String {
+    let power = (bytes.max(1.0).log2() / 10.0).floor().clamp(0.0, 5.0);
+    let unit = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][power as usize];
+    let scaled = bytes / 1024f64.powf(power);
+    match scaled {
+        x if x >= 100.0 || x.fract() == 0.0 => format!("{x:.0} {unit}"),
+        x => format!("{x:.1} {unit}"),
+    }
+}
