@@ -32,6 +32,7 @@ pub mod plan;
 mod port;
 mod qmp;
 mod run;
+mod slow_disk;
 pub mod workload;
 
 pub use counts::{Counts, disk_stats};
@@ -44,3 +45,4 @@ pub use plan::Load;
 pub use port::{Done, Port, Socket};
 pub use qmp::Qmp;
 pub use run::run;
+pub use slow_disk::SlowDisk;

@@ -7,6 +7,7 @@
 //! a time.
 
 mod kinds;
+mod neighbours;
 mod report;
 
 use std::fmt::Display;

@@ -1,0 +1,161 @@
+//! Two VMs on one disk: who disturbs whom is found and named, with its evidence, and nobody is blamed
+//! without (Ahmad 2007, section 5.3 and figure 6).
+//!
+//! The disk finishes a known number of requests a second, so that the neighbours fare alike on every
+//! host.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_guest::workload::{Recorder, fio};
+use weir_guest::{Disk, Guest, Kit, Load, MemoryFolder, SlowDisk};
+
+use crate::report::characterise;
+use crate::{skip, turn, weir};
+
+/// What a disk finishes in a second.
+const IOPS: u32 = 1_000;
+
+/// The size of a disk's parts.
+const PART_MIB: u64 = 24;
+
+/// How long a neighbour is quiet between its bursts: long enough to see what it is without it.
+const QUIET: Duration = Duration::from_millis(700);
+
+/// A disk of two parts, of which each is used by someone else.
+fn shared() -> anyhow::Result<(SlowDisk, [String; 2])> {
+    let disk = SlowDisk::new(2 * PART_MIB + 2, IOPS)?;
+    let part = |number: u32| {
+        let start = 1 + u64::from(number - 1) * PART_MIB;
+        disk.partition(number, start << 11, PART_MIB << 11)
+    };
+    let parts = [part(1)?, part(2)?];
+    Ok((disk, parts))
+}
+
+/// `weir characterise` on what was done on these disks meanwhile.
+fn seen(disks: &[&str], work: impl FnOnce()) -> Value {
+    let folder = MemoryFolder::new(64).unwrap();
+    let out = folder.path().join("recording.parquet");
+    let options: Vec<&str> = disks.iter().flat_map(|d| ["--device", *d]).collect();
+    let recorder = Recorder::start(weir(), &options, &out).unwrap();
+    work();
+    recorder.stop().unwrap();
+    characterise(&out)
+}
+
+/// The figure of this name among the evidence.
+fn evidence(finding: &Value, name: &str) -> f64 {
+    let all = finding["evidence"].as_array().unwrap();
+    let one = all.iter().find(|e| e["name"] == name);
+    one.and_then(|e| e["value"].as_f64())
+        .unwrap_or_else(|| panic!("no {name}: {finding}"))
+}
+
+/// `web` reads one block after the other, one at a time; `mail` reads at random, 16 at a time,
+/// twice for a while.
+fn disturbed(web: &mut Guest, mail: &mut Guest, disk: &str) {
+    let scan = [Load {
+        bytes: 8192,
+        count: 2000,
+        span: PART_MIB << 20,
+        sequential: true,
+        ..Load::on(disk)
+    }];
+    let flood = [Load {
+        bytes: 8192,
+        count: 1200,
+        span: PART_MIB << 20,
+        depth: 16,
+        ..Load::on("/dev/vda")
+    }];
+    web.begin_load(&scan).unwrap();
+    for _ in 0..2 {
+        thread::sleep(QUIET);
+        mail.load(&flood).unwrap();
+    }
+    thread::sleep(QUIET);
+    web.finish_load(&scan).unwrap();
+}
+
+#[test]
+fn a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not() {
+    let test = "a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not";
+    let Some(_turn) = turn(test) else { return };
+    let made = Kit::find().and_then(|kit| Ok((kit, shared()?, SlowDisk::new(PART_MIB, IOPS)?)));
+    let (kit, (common, parts), own) = match made {
+        Ok(made) => made,
+        Err(why) => return skip(test, why).unwrap_or_default(),
+    };
+    let disks = [
+        Disk::new("d0", &parts[0]).args(),
+        Disk::new("d1", own.path()).args(),
+    ];
+    let mut web = Guest::start(&kit, "web", &disks.concat()).unwrap();
+    let mut mail = Guest::start(&kit, "mail", &Disk::new("d0", &parts[1]).args()).unwrap();
+    web.ready().unwrap();
+    mail.ready().unwrap();
+
+    // On one disk.
+    let report = seen(&[common.path()], || {
+        disturbed(&mut web, &mut mail, "/dev/vda")
+    });
+    let found = report["interference"].as_array().unwrap();
+    let [finding] = &found[..] else {
+        panic!("one disturbs the other: {found:?} {:?}", report["missing"]);
+    };
+    let whose = |who: &str| [&finding[who]["vm"], &finding[who]["vdisk"]].map(Value::as_str);
+    assert_eq!(whose("victim"), [Some("web"), Some("/dev/vda")]);
+    assert_eq!(whose("disturber"), [Some("mail"), Some("/dev/vda")]);
+    // A request waits for up to 16 others: so many times as long, and so many times as rarely.
+    let ratio = |name: &str| finding[name].as_f64().unwrap();
+    assert!((3.0..60.0).contains(&ratio("latency_ratio")), "{finding}");
+    assert!(
+        (0.01..0.5).contains(&ratio("throughput_ratio")),
+        "{finding}"
+    );
+    let alone = evidence(finding, "rate_without_per_s");
+    assert!(alone <= 1.2 * f64::from(IOPS), "{finding}");
+    assert!(
+        evidence(finding, "times_it_came_or_went") >= 3.0,
+        "{finding}"
+    );
+    assert_ne!(finding["confidence"], "low", "{finding}");
+
+    // The same work, on two.
+    let report = seen(&[common.path(), own.path()], || {
+        disturbed(&mut web, &mut mail, "/dev/vdb");
+    });
+    assert_eq!(report["interference"], Value::Array(Vec::new()));
+    let profiles = report["profiles"].as_array().unwrap();
+    assert_eq!(profiles.len(), 2, "{profiles:?}");
+}
+
+#[test]
+fn a_neighbour_that_does_little_is_not_blamed() {
+    let test = "a_neighbour_that_does_little_is_not_blamed";
+    let Some(_turn) = turn(test) else { return };
+    let (disk, [scanned, visited]) = match shared() {
+        Ok(made) => made,
+        Err(why) => return skip(test, why).unwrap_or_default(),
+    };
+    let report = seen(&[disk.path()], || {
+        thread::scope(|scope| {
+            let (scanned, visited) = (&scanned, &visited);
+            let scan = "--rw=read --bs=8k --iodepth=1 --size=24m --io_size=32m";
+            scope.spawn(move || fio(&format!("--filename={scanned}"), scan).unwrap());
+            // One request in fifty is a visitor's: most of the scan's do not meet it.
+            let visit = "--rw=randread --bs=8k --iodepth=1 --rate_iops=20 --number_ios=16";
+            for _ in 0..2 {
+                thread::sleep(QUIET);
+                fio(&format!("--filename={visited}"), visit).unwrap();
+            }
+        });
+    });
+    // That the scan disturbs the visitor would be no more than the truth.
+    let found = report["interference"].as_array().unwrap();
+    let blamed = |finding: &&Value| finding["disturber"]["pdisk"] == visited.as_str();
+    assert_eq!(found.iter().find(blamed), None);
+    assert_eq!(report["profiles"].as_array().unwrap().len(), 2);
+}
