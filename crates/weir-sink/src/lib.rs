@@ -13,6 +13,7 @@
 //! | [`vscsistats`] | a disk's histograms in the CSV of VMware's vscsiStats |
 //! | [`metrics`] | metrics for Prometheus, over HTTP |
 //! | [`report`] | what `weir characterise` says |
+//! | [`plot`] | histograms, heat maps and lines, as SVG or for a terminal |
 //! | [`last`] | any of these, of what a relation holds at the end |
 //!
 //! A sink knows its answer's columns ([`Answer`]) before the first row comes. It knows nothing of
@@ -29,6 +30,7 @@ pub mod last;
 pub mod metrics;
 pub mod number;
 pub mod parquet;
+pub mod plot;
 pub mod relation;
 pub mod report;
 pub mod stream;

@@ -1,0 +1,106 @@
+//! [`HeatMap`]: counts by two measures, as shades: latency over time, seek distance against latency.
+
+use weir_sketch::{Axis, Grid};
+
+use super::quantity::Quantity;
+
+/// Counts by two measures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeatMap {
+    /// What it shows.
+    pub title: String,
+    /// From left to right.
+    pub x: Bands,
+    /// From the bottom up.
+    pub y: Bands,
+    /// What is counted: `requests`.
+    pub counted: String,
+    /// Column by column, as many as there are bands of `x` and `y`.
+    pub counts: Vec<u64>,
+}
+
+/// The parts of an axis, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bands {
+    /// What it measures.
+    pub title: String,
+    /// Of each part, its upper limit or when it began; not all are shown where there is no room.
+    pub labels: Vec<String>,
+}
+
+impl HeatMap {
+    /// The count of a cell.
+    pub fn count(&self, column: usize, row: usize) -> u64 {
+        self.counts[column * self.y.labels.len() + row]
+    }
+
+    /// The greatest.
+    pub fn most(&self) -> u64 {
+        self.counts.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Of a histogram of two dimensions; rows and columns at the edges that hold nothing are left out.
+    pub fn of_grid(title: &str, grid: &Grid, x: (&str, Quantity), y: (&str, Quantity)) -> HeatMap {
+        let holds = |column: usize, row: usize| grid.count(column, row) > 0;
+        let (wide, high) = (grid.x().cells(), grid.y().cells());
+        let columns = range(wide, |c| (0..high).any(|r| holds(c, r)));
+        let rows = range(high, |r| columns.clone().any(|c| holds(c, r)));
+        let bands = |axis: &Axis, cells: std::ops::Range<usize>, (title, quantity): (&str, _)| {
+            let labels = cells.map(|cell| label(axis.span(cell), quantity));
+            Bands {
+                title: title.to_owned(),
+                labels: labels.collect(),
+            }
+        };
+        let counts = columns.clone().flat_map(|c| {
+            let column = grid.column(c);
+            rows.clone().map(move |r| column[r])
+        });
+        HeatMap {
+            title: title.to_owned(),
+            counted: "requests".into(),
+            counts: counts.collect(),
+            x: bands(grid.x(), columns.clone(), x),
+            y: bands(grid.y(), rows.clone(), y),
+        }
+    }
+}
+
+/// From the first that holds something to the last.
+fn range(cells: usize, holds: impl Fn(usize) -> bool) -> std::ops::Range<usize> {
+    let first = (0..cells).find(|&i| holds(i)).unwrap_or(0);
+    let end = (0..cells).rfind(|&i| holds(i)).map_or(first, |i| i + 1);
+    first..end
+}
+
+fn label((least, greatest): (Option<i64>, Option<i64>), quantity: Quantity) -> String {
+    let show = |x: i64| match quantity.exact(x) {
+        exact if exact.len() <= 8 => exact,
+        _ => quantity.short(x as f64),
+    };
+    match (least, greatest) {
+        (_, Some(greatest)) => show(greatest),
+        (Some(least), None) => format!("> {}", show(least.saturating_sub(1))),
+        (None, None) => "all".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_keeps_what_it_holds() {
+        let x = Axis::Limits(vec![1, 2, 4, 8]);
+        let mut grid = Grid::new(x.clone(), x);
+        grid.add(2, 8, 3);
+        grid.add(9, 4, 5);
+        let time = Quantity::Nanoseconds;
+        let map = HeatMap::of_grid("t", &grid, ("x", Quantity::Number), ("y", time));
+        assert_eq!(map.x.labels, ["2", "4", "8", "> 8"]);
+        assert_eq!(map.y.labels, ["4 ns", "8 ns"]);
+        assert_eq!(map.count(0, 1), 3);
+        assert_eq!(map.count(3, 0), 5);
+        assert_eq!(map.counts.iter().sum::<u64>(), 8);
+    }
+}
