@@ -289,6 +289,8 @@ impl BlockTap {
         if full {
             self.lost.add(live, self.pace.was_late());
         }
+        // Before the rows: one that is later would tell that the interval is complete.
+        self.say_folded();
         if settled != 0 {
             self.events += settled as i64;
             self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
@@ -298,7 +300,6 @@ impl BlockTap {
                 self.pace.wait_for(LOOKS_APART);
             }
         }
-        self.say_folded();
     }
 
     /// Lines up the groups of intervals that are over.
