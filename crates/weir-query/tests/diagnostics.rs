@@ -10,8 +10,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weir_model::Catalog;
-use weir_query::{CheckOptions, compile, compile_script, compile_unoptimized, render};
+use weir_model::{Catalog, NANOS_PER_SECOND};
+use weir_query::{CheckOptions, compile, compile_script, compile_unoptimized, place, render};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -132,6 +132,23 @@ fn explain_says_where_each_operator_runs() {
             Ok(checked) => weir_query::place::explain(&checked.plan).to_string(),
             Err(diagnostics) => diagnostics.iter().map(|d| render(d, query, None)).collect(),
         }
+    });
+}
+
+#[test]
+fn explain_says_which_groups_the_kernel_makes() {
+    golden("explain_placed", |query, catalog, options| {
+        let plan = compile(query, catalog, options).expect("it is right").plan;
+        let placement = place::place(&[&plan], &|demand| {
+            let fold = demand.fold.as_ref().expect("groups are asked for");
+            let io = &catalog.find("IO").expect("it is built in").schema;
+            let mut names = fold.keys.iter().map(|key| io[*key].name.as_str());
+            match names.find(|name| !["op", "pdisk", "vm", "comm"].contains(name)) {
+                Some(name) => Err(format!("`{name}` is no key in the kernel")),
+                None => Ok(()),
+            }
+        });
+        place::explain_placed(&plan, &placement, NANOS_PER_SECOND).to_string()
     });
 }
 

@@ -3,10 +3,11 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use weir_model::{
-    Declaration, Demand, Dimension, NANOS_PER_SECOND, Predicate, Shape, Test, Type, Unit,
+    Declaration, Demand, Dimension, Keep, NANOS_PER_SECOND, Predicate, Shape, Test, Type, Unit,
 };
 
-use super::kernel;
+use super::fold::Grouping;
+use super::{Placement, kernel};
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, Window, show};
 use crate::syntax::measure::MEASURES;
@@ -61,14 +62,20 @@ pub struct Explanation {
     sources: Vec<Declaration>,
 }
 
-/// Where each operator of `plan` runs on one host, live, where instants are nanoseconds.
+/// Where each operator of `plan` runs on one host, live, where instants are nanoseconds, if the tap
+/// delivers rows.
 pub fn explain(plan: &Plan) -> Explanation {
     explain_in(plan, NANOS_PER_SECOND)
 }
 
 /// The same where a second has `second` instants: 1 in scripts.
 pub fn explain_in(plan: &Plan, second: i64) -> Explanation {
-    let demands = super::demands(&[plan]);
+    explain_placed(plan, &Placement::of_rows(&[plan]), second)
+}
+
+/// The same for a plan that was placed.
+pub fn explain_placed(plan: &Plan, placement: &Placement, second: i64) -> Explanation {
+    let demands = &placement.demands;
     let sources: Vec<Declaration> = plan.sources().into_iter().cloned().collect();
     let sources = demands.iter().filter_map(|demand| {
         sources
@@ -82,41 +89,134 @@ pub fn explain_in(plan: &Plan, second: i64) -> Explanation {
         demands: demands.clone(),
     };
     let span = |instants: i64| span_text(instants, second);
-    operators(plan, 0, &demands, &span, &mut explanation.operators);
+    let placed = Placed {
+        placement,
+        folded: placement.folded(plan),
+        span: &span,
+    };
+    placed.operators(plan, 0, None, &mut explanation.operators);
     explanation
 }
 
-fn operators(
-    plan: &Plan,
-    depth: usize,
-    demands: &[Demand],
-    span: &dyn Fn(i64) -> String,
-    out: &mut Vec<Operator>,
-) {
-    let (place, notes) = match &plan.node {
-        Node::Source(declaration) => {
-            let demand = demands.iter().find(|d| d.stream == declaration.name);
-            let seen = kernel::is_seen(declaration);
-            (
-                if seen { Place::Kernel } else { Place::Agent },
-                demand.map_or(Vec::new(), |d| source_notes(d, declaration)),
-            )
+/// What is known of how a plan runs.
+struct Placed<'a> {
+    placement: &'a Placement,
+    /// The aggregations that take groups, each with the demand for these.
+    folded: Vec<(Plan, &'a Demand)>,
+    span: &'a dyn Fn(i64) -> String,
+}
+
+impl Placed<'_> {
+    /// Tells of `plan` and all below it. `fold` is the demand for groups of an aggregation above,
+    /// if it takes such.
+    fn operators(&self, plan: &Plan, depth: usize, fold: Option<&Demand>, out: &mut Vec<Operator>) {
+        let own = self.folded.iter().find(|(aggregate, _)| aggregate == plan);
+        let fold = own.map(|(_, demand)| *demand).or(fold);
+        let (place, notes) = match (&plan.node, fold) {
+            (Node::Aggregate { .. }, Some(demand)) => (Place::Kernel, fold_notes(plan, demand)),
+            (Node::Aggregate { .. }, None) => {
+                let why = self.placement.why_not(plan);
+                let note = why.map(|why| format!("the kernel does not make the groups: {why}"));
+                (Place::Agent, note.into_iter().collect())
+            }
+            (Node::Window { .. } | Node::Project { .. }, Some(_)) => (Place::Kernel, Vec::new()),
+            (Node::Select { predicate, .. }, Some(demand)) => {
+                fold_select_notes(plan, predicate, demand)
+            }
+            (Node::Source(declaration), Some(demand)) => {
+                let notes = rows_text(&demand.predicate);
+                let names = column_names(demand, declaration);
+                let note =
+                    format!("delivers groups {notes}, and {names} of what it has no room for");
+                (Place::Kernel, vec![note])
+            }
+            (_, None) => self.place(plan),
+            _ => (Place::Agent, Vec::new()),
+        };
+        let columns = plan.schema.fields.iter();
+        out.push(Operator {
+            depth,
+            title: plan.title_in(self.span),
+            columns: columns.map(|f| (f.name.clone(), f.ty, f.unit)).collect(),
+            shape: plan.shape,
+            place,
+            notes,
+        });
+        for input in plan.inputs() {
+            self.operators(input, depth + 1, fold, out);
         }
-        Node::Select { input, predicate } => select_place(input, predicate),
-        _ => (Place::Agent, Vec::new()),
-    };
-    let columns = plan.schema.fields.iter();
-    out.push(Operator {
-        depth,
-        title: plan.title_in(span),
-        columns: columns.map(|f| (f.name.clone(), f.ty, f.unit)).collect(),
-        shape: plan.shape,
-        place,
-        notes,
-    });
-    for input in plan.inputs() {
-        operators(input, depth + 1, demands, span, out);
     }
+
+    /// Where an operator runs whose rows come one by one.
+    fn place(&self, plan: &Plan) -> (Place, Vec<String>) {
+        match &plan.node {
+            Node::Source(declaration) => {
+                let mut demands = self.placement.demands.iter();
+                let demand = demands.find(|d| d.stream == declaration.name && d.fold.is_none());
+                let place = match kernel::is_seen(declaration) {
+                    true => Place::Kernel,
+                    false => Place::Agent,
+                };
+                let notes = demand.map(|d| source_notes(d, declaration));
+                (place, notes.unwrap_or_default())
+            }
+            Node::Select { input, predicate } => select_place(input, predicate),
+            _ => (Place::Agent, Vec::new()),
+        }
+    }
+}
+
+/// What the kernel keeps of each group, and what is left to the agent.
+fn fold_notes(aggregate: &Plan, demand: &Demand) -> Vec<String> {
+    let (Ok(grouping), Some(fold)) = (Grouping::of(aggregate), &demand.fold) else {
+        return Vec::new();
+    };
+    let name = |at: &usize| grouping.source.schema[*at].name.as_str();
+    let kept = fold.calls.iter().map(|call| {
+        let of = call.column.as_ref().map_or("rows", name);
+        match (&call.keep, call.column) {
+            (Keep::Moments, None) => "count".to_owned(),
+            (Keep::Moments, _) => format!("count, sum, least and greatest {of}"),
+            (Keep::Limits(limits), _) => format!("{of} under {} limits", limits.len()),
+            (Keep::LogLinear { bits }, _) => {
+                format!("{of} in {} bins to a power of two", 1 << bits)
+            }
+        }
+    });
+    let kept: Vec<String> = kept.collect();
+    let keys: Vec<&str> = fold.keys.iter().map(name).collect();
+    let by = match keys.is_empty() {
+        true => String::new(),
+        false => format!(" by {}", keys.join(", ")),
+    };
+    let merged = match grouping.panes {
+        1 => String::new(),
+        panes => format!(" of {panes} slides"),
+    };
+    vec![
+        format!("keeps{by}: {}", kept.join("; ")),
+        format!("the agent merges the groups{merged} and what comes as rows"),
+    ]
+}
+
+/// Where a selection runs of which groups are made.
+fn fold_select_notes(select: &Plan, predicate: &Expr, demand: &Demand) -> (Place, Vec<String>) {
+    let fields = select.schema.fields.as_slice();
+    let Ok(source) = stream_source(select) else {
+        return (Place::Agent, Vec::new());
+    };
+    let (mut place, mut notes) = (Place::Agent, Vec::new());
+    for condition in predicate.clone().conjuncts() {
+        let tested = kernel::tested(&condition, source);
+        match tested.exact && !demand.predicate.is_all() {
+            true => place = Place::Kernel,
+            false => notes.push(format!(
+                "`{}` is tested by the agent, once a group",
+                show(&condition, fields)
+            )),
+        }
+    }
+    (place, notes)
 }
 
 /// A span of time in the largest unit in which it is a whole number.
@@ -135,22 +235,31 @@ fn span_text(instants: i64, second: i64) -> String {
 
 /// What the source delivers.
 fn source_notes(demand: &Demand, source: &Declaration) -> Vec<String> {
+    let (columns, rows) = (column_names(demand, source), rows_text(&demand.predicate));
+    vec![format!("delivers {columns} {rows}")]
+}
+
+/// The columns that are delivered.
+fn column_names(demand: &Demand, source: &Declaration) -> String {
     let all = source.schema.len();
     let names = demand
         .columns
         .iter()
         .map(|i| source.schema[*i].name.as_str());
-    let columns = match demand.columns.len() {
-        0 => "delivers rows without columns".to_owned(),
-        n if n == all => "delivers all columns".to_owned(),
-        _ => format!("delivers {}", names.collect::<Vec<_>>().join(", ")),
-    };
-    let rows = match &demand.predicate {
+    match demand.columns.len() {
+        0 => "rows without columns".to_owned(),
+        n if n == all => "all columns".to_owned(),
+        _ => names.collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// The rows that are delivered.
+fn rows_text(predicate: &Predicate) -> String {
+    match predicate {
         p if p.is_all() => "of every row".to_owned(),
         p if p.clauses.is_empty() => "of no row, since none can pass".to_owned(),
         p => format!("of rows where {}", predicate_text(p)),
-    };
-    vec![format!("{columns} {rows}")]
+    }
 }
 
 /// Where a selection runs, condition by condition.
@@ -340,8 +449,17 @@ impl Explanation {
                     true => "null".into(),
                     false => json_text(&predicate_text(&demand.predicate)),
                 };
+                let groups = demand.fold.as_ref().map(|fold| {
+                    let keys = fold.keys.iter().map(|i| json_text(&source.schema[*i].name));
+                    let keys = keys.collect::<Vec<_>>().join(",");
+                    format!(
+                        ",\"groups\":{{\"by\":[{keys}],\"every\":{}}}",
+                        fold.interval
+                    )
+                });
+                let groups = groups.unwrap_or_default();
                 format!(
-                    "{{\"stream\":{},\"columns\":[{}],\"rows\":{rows}}}",
+                    "{{\"stream\":{},\"columns\":[{}],\"rows\":{rows}{groups}}}",
                     json_text(&demand.stream),
                     columns.collect::<Vec<_>>().join(","),
                 )

@@ -215,6 +215,17 @@ impl Placement {
         plan
     }
 
+    /// The aggregations of a plan that take groups, each with the demand for these.
+    pub(super) fn folded(&self, plan: &Plan) -> Vec<(Plan, &Demand)> {
+        let served = aggregations(&[plan])
+            .into_iter()
+            .filter_map(|(aggregate, whole)| {
+                let demand = self.serving(&aggregate, whole)?;
+                Some((aggregate, &self.demands[demand]))
+            });
+        served.collect()
+    }
+
     /// Why an aggregation does not run where the rows are seen.
     pub fn why_not(&self, aggregate: &Plan) -> Option<&str> {
         self.whys.get(aggregate).map(String::as_str)

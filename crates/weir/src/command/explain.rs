@@ -3,7 +3,7 @@
 
 use clap::Args;
 use serde_json::json;
-use weir_model::Catalog;
+use weir_model::{Catalog, NANOS_PER_SECOND};
 use weir_query::diagnostic::codes;
 use weir_query::place;
 
@@ -41,8 +41,9 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         return Ok(Ending::Done);
     }
     let checked = question.compile(&Catalog::builtin(), args.source.is_live())?;
-    let explanation = place::explain(&checked.plan);
-    let source = source::describe(&args.source, &plans::demands(&[&checked.plan]));
+    let placement = plans::placed(&[&checked.plan], &args.source);
+    let explanation = place::explain_placed(&checked.plan, &placement, NANOS_PER_SECOND);
+    let source = source::describe(&args.source, &placement.demands);
     let text = match args.json {
         true => {
             let plan: serde_json::Value =
