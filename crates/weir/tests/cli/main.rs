@@ -3,6 +3,7 @@
 mod characterise;
 mod endings;
 mod exporter;
+mod folds;
 mod formats;
 mod iostat;
 mod live;
