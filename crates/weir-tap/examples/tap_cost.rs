@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 use weir_guest::LoopDisk;
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
-use weir_model::{Clause, Demand, KernelField, Predicate, Symbol, Test};
+use weir_model::{
+    Clause, Demand, Fold, FoldCall, Keep, KernelField, Predicate, Schema, Symbol, Test,
+};
 use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
 use weir_tap::inventory::{LaidDisk, Layout, Look, Piece, Snapshot, Watch};
@@ -60,7 +62,46 @@ const MODES: &[Mode] = &[
         vec![number(KernelField::Latency, 1_000_000_000, i64::MAX)]
     }),
     ("recording", "recording", &[], Vec::new),
+    ("groups, bytes", "IO", &["op", "bytes"], Vec::new),
+    ("groups, latency", "IO", &["op", "latency"], Vec::new),
+    (
+        "groups, as weir top",
+        "IO",
+        &["op", "pdisk", "bytes", "wait", "latency"],
+        Vec::new,
+    ),
 ];
+
+/// What the modes called groups are told apart by; of their other columns, moments are kept, and of
+/// latencies bins as well.
+const KEYS: &[&str] = &["op", "pdisk", "vm", "vdisk"];
+
+/// The groups of a mode, made in the kernel each second.
+fn fold(mode: &Mode, schema: &Schema, columns: &[usize]) -> Option<Fold> {
+    let is_key = |at: &&usize| KEYS.contains(&schema[**at].name.as_str());
+    let mut calls = vec![FoldCall {
+        column: None,
+        keep: Keep::Moments,
+    }];
+    for at in columns.iter().filter(|at| !is_key(at)) {
+        let column = Some(*at);
+        calls.push(FoldCall {
+            column,
+            keep: Keep::Moments,
+        });
+        if schema[*at].name == "latency" {
+            calls.push(FoldCall {
+                column,
+                keep: Keep::LogLinear { bits: 7 },
+            });
+        }
+    }
+    mode.0.starts_with("groups").then(|| Fold {
+        interval: 1_000_000_000,
+        keys: columns.iter().filter(is_key).copied().collect(),
+        calls,
+    })
+}
 
 fn text(field: KernelField, text: &str) -> Test {
     let texts = vec![Symbol::new(text)];
@@ -221,20 +262,23 @@ fn open(mode: &Mode, with_owners: bool, disk: &LoopDisk) -> BlockTap {
         io_schema()
     };
     let all = 0..schema.len();
-    let columns = if columns.is_empty() {
+    let columns: Vec<usize> = if columns.is_empty() {
         all.collect()
     } else {
-        let owners = OWNERS.iter().filter(|_| with_owners);
+        let groups = mode.0.starts_with("groups");
+        let owners = OWNERS
+            .iter()
+            .filter(|c| with_owners && !(groups && **c == "vsector"));
         let columns = columns.iter().chain(owners);
         columns.map(|c| schema.index(c)).collect()
     };
     let demand = Demand {
         stream: (*stream).into(),
+        fold: fold(mode, &schema, &columns),
         columns,
         predicate: Predicate {
             clauses: vec![Clause { tests: tests() }],
         },
-        fold: None,
     };
     let options = LiveOptions {
         devices: ebpf::DeviceChoice::Named(vec![disk.path().into()]),

@@ -95,8 +95,10 @@ struct folding {
 	__u32 cells;		/* per processor, a power of two */
 	__u32 blocks;		/* likewise */
 	__u32 moments;		/* in each cell */
+	__u32 keys;		/* of all folds together */
+	__u32 spare;
 };
-_Static_assert(sizeof(struct folding) == 2 * 4176 + 16, "struct folding");
+_Static_assert(sizeof(struct folding) == 2 * 4176 + 24, "struct folding");
 
 const volatile struct folding folding SEC(".rodata.fold") = {};
 
@@ -185,13 +187,62 @@ static __always_inline void publish(__u64 *word, __u64 value)
 
 /* ---- Cells and blocks ---------------------------------------------------------------------- */
 
-#define MIX 0x9e3779b97f4a7c15ULL
+/* What a processor's tables are searched for: words of a key that no fold uses are not looked at. */
+static __always_inline bool same_key(const struct fold_cell *cell, const __u64 *key)
+{
+	__u64 apart = cell->key[0] ^ key[0];
 
-/* Begins a cell anew, as far as it goes. */
-static __always_inline void fold_clear(struct fold_cell *cell)
+	if (folding.keys & FOLD_BY_PID)
+		apart |= cell->key[1] ^ key[1];
+	if (folding.keys & FOLD_BY_CGROUP)
+		apart |= cell->key[2] ^ key[2];
+	if (folding.keys & FOLD_BY_COMM)
+		apart |= (cell->key[3] ^ key[3]) | (cell->key[4] ^ key[4]);
+	return !apart;
+}
+
+/* Odd numbers without a pattern: the products are independent of each other, and so made side by side. */
+static __always_inline __u32 hash_key(const __u64 *key)
+{
+	__u64 mixed = key[0] * 0x9e3779b97f4a7c15ULL;
+
+	if (folding.keys & FOLD_BY_PID)
+		mixed ^= key[1] * 0xc2b2ae3d27d4eb4fULL;
+	if (folding.keys & FOLD_BY_CGROUP)
+		mixed ^= key[2] * 0x165667b19e3779f9ULL;
+	if (folding.keys & FOLD_BY_COMM)
+		mixed ^= key[3] * 0xd6e8feb86659fd93ULL ^ key[4] * 0xa0761d6478bd642fULL;
+	return (mixed ^ mixed >> 29) * 0x9e3779b97f4a7c15ULL >> 40;
+}
+
+static __always_inline struct fold_cell *cell_at(__u32 cpu, __u32 hash)
+{
+	__u32 slot = cpu * folding.cells + (hash & (folding.cells - 1));
+
+	return bpf_map_lookup_elem(&fold_cells, &slot);
+}
+
+static __always_inline struct fold_block *block_at(__u32 cpu, __u32 hash)
+{
+	__u32 slot = cpu * folding.blocks + (hash & (folding.blocks - 1));
+
+	return bpf_map_lookup_elem(&fold_blocks, &slot);
+}
+
+/* Begins a cell anew, as far as it goes, and puts it at the head of its window's. */
+static __always_inline void take_cell(struct fold_cell *cell, const __u64 *key, __u32 slot,
+				      __u64 *list)
 {
 	__u32 i;
 
+	cell->key[1] = key[1];
+	cell->key[2] = key[2];
+	cell->key[3] = key[3];
+	cell->key[4] = key[4];
+	cell->rows = 0;
+	cell->blocks = 0;
+	cell->next = *list;
+	cell->slot = slot;
 #pragma unroll
 	for (i = 0; i < FOLD_CALLS; i++)
 		if (i < folding.moments) {
@@ -200,6 +251,8 @@ static __always_inline void fold_clear(struct fold_cell *cell)
 			cell->moments[i].min = ~0ULL;
 			cell->moments[i].max = 0;
 		}
+	cell->key[0] = key[0];
+	publish(list, slot + 1);
 }
 
 /*
@@ -207,54 +260,50 @@ static __always_inline void fold_clear(struct fold_cell *cell)
  * room. A cell that the user side has freed may hide one of the same key behind it: the group then has
  * two, and both are told.
  */
-SUBPROGRAM struct fold_cell *fold_cell_of(const __u64 *key, __u32 cpu, __u64 *list)
+SUBPROGRAM struct fold_cell *search_cell(const __u64 *key, __u32 cpu, __u64 *list)
 {
-	__u64 mixed = key[0] * MIX + key[1];
-	__u32 home, i;
+	__u32 home = hash_key(key), i;
 
-	mixed = (mixed ^ mixed >> 32) * MIX + key[2];
-	mixed = (mixed ^ mixed >> 32) * MIX + key[3] + key[4] * MIX;
-	mixed = (mixed ^ mixed >> 32) * MIX;
-	home = mixed >> 40;
 #pragma unroll
 	for (i = 0; i < FOLD_PROBES; i++) {
-		__u32 slot = cpu * folding.cells + ((home + i) & (folding.cells - 1));
-		struct fold_cell *cell = bpf_map_lookup_elem(&fold_cells, &slot);
+		struct fold_cell *cell = cell_at(cpu, home + i);
 
 		if (!cell)
 			return NULL;
-		if (!((cell->key[0] ^ key[0]) | (cell->key[1] ^ key[1]) | (cell->key[2] ^ key[2]) |
-		      (cell->key[3] ^ key[3]) | (cell->key[4] ^ key[4])))
+		if (same_key(cell, key))
 			return cell;
 		if (!cell->key[0]) {
-			cell->key[1] = key[1];
-			cell->key[2] = key[2];
-			cell->key[3] = key[3];
-			cell->key[4] = key[4];
-			cell->rows = 0;
-			cell->blocks = 0;
-			cell->next = *list;
-			cell->slot = slot;
-			fold_clear(cell);
-			cell->key[0] = key[0];
-			publish(list, slot + 1);
+			take_cell(cell, key,
+				  cpu * folding.cells + ((home + i) & (folding.cells - 1)), list);
 			return cell;
 		}
 	}
 	return NULL;
 }
 
-/* The block of `key`, taken if there is none yet, likewise. */
-SUBPROGRAM struct fold_block *fold_block_of(__u64 key, __u32 cpu, struct fold_cell *cell)
+/* Nearly always it is where it is looked for first. */
+static __always_inline struct fold_cell *find_cell(const __u64 *key, __u32 cpu, __u64 *list)
 {
-	__u64 mixed = key * MIX;
-	__u32 home, i, bin;
+	struct fold_cell *cell = cell_at(cpu, hash_key(key));
 
-	home = (mixed ^ mixed >> 32) * MIX >> 40;
+	if (cell && same_key(cell, key))
+		return cell;
+	return search_cell(key, cpu, list);
+}
+
+static __always_inline __u32 hash_block(__u64 key)
+{
+	return (key ^ key >> 29) * 0x9e3779b97f4a7c15ULL >> 40;
+}
+
+/* The block of `key`, taken if there is none yet, likewise. */
+SUBPROGRAM struct fold_block *search_block(__u64 key, __u32 cpu, struct fold_cell *cell)
+{
+	__u32 home = hash_block(key), i, bin;
+
 #pragma unroll
 	for (i = 0; i < FOLD_PROBES; i++) {
-		__u32 slot = cpu * folding.blocks + ((home + i) & (folding.blocks - 1));
-		struct fold_block *block = bpf_map_lookup_elem(&fold_blocks, &slot);
+		struct fold_block *block = block_at(cpu, home + i);
 
 		if (!block)
 			return NULL;
@@ -268,11 +317,20 @@ SUBPROGRAM struct fold_block *fold_block_of(__u64 key, __u32 cpu, struct fold_ce
 			}
 			block->next = cell->blocks;
 			block->key = key;
-			cell->blocks = slot + 1;
+			cell->blocks = cpu * folding.blocks + ((home + i) & (folding.blocks - 1)) + 1;
 			return block;
 		}
 	}
 	return NULL;
+}
+
+static __always_inline struct fold_block *find_block(__u64 key, __u32 cpu, struct fold_cell *cell)
+{
+	struct fold_block *block = block_at(cpu, hash_block(key));
+
+	if (block && block->key == key)
+		return block;
+	return search_block(key, cpu, cell);
 }
 
 /* ---- Bins ---------------------------------------------------------------------------------- */
@@ -359,7 +417,7 @@ static __always_inline bool find_bin(const volatile struct fold *fold, __u32 cal
 	else
 		place = log_linear_place(value);
 	key = (__u64)(cell->slot + 1) << 32 | call << 24 | place.bin / FOLD_BINS;
-	block = fold_block_of(key, cpu, cell);
+	block = find_block(key, cpu, cell);
 	if (!block)
 		return false;
 	found->bin = &block->bins[place.bin & (FOLD_BINS - 1)];
@@ -368,7 +426,7 @@ static __always_inline bool find_bin(const volatile struct fold *fold, __u32 cal
 }
 
 /* Folds a request into its group; false if it must become a record. */
-SUBPROGRAM bool fold_into(const struct finished *f, __u32 number, struct fold_lane *lane)
+static __always_inline bool fold_into(const struct finished *f, __u32 number, struct fold_lane *lane)
 {
 	const volatile struct fold *fold = &folding.folds[number & (FOLDS - 1)];
 	struct fold_window *window = bpf_map_lookup_elem(&fold_windows, &number);
@@ -409,7 +467,7 @@ SUBPROGRAM bool fold_into(const struct finished *f, __u32 number, struct fold_la
 		key[3] = f->comm[0];
 		key[4] = f->comm[1];
 	}
-	cell = fold_cell_of(key, f->cpu, &lane->cells[number & (FOLDS - 1)][open]);
+	cell = find_cell(key, f->cpu, &lane->cells[number & (FOLDS - 1)][open]);
 	if (!cell)
 		return false;
 	/* First all bins, then all additions: a request is folded whole or not at all. */

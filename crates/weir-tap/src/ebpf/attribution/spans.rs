@@ -187,6 +187,18 @@ mod tests {
         assert_eq!(Spans::new(Vec::new()).find(0), None);
     }
 
+    #[test]
+    fn a_device_is_one_where_one_owner_has_all_of_it() {
+        let one = Spans::new(vec![span(0, 16, 1, 8), span(16, 32, 1, 0)]);
+        assert!(one.are_one(32) && !one.are_one(33));
+        let apart = Spans::new(vec![span(0, 16, 1, 0), span(17, 32, 1, 0)]);
+        let later = Spans::new(vec![span(1, 32, 1, 0)]);
+        let two = Spans::new(vec![span(0, 16, 1, 0), span(16, 32, 2, 0)]);
+        let shared = Spans::new(vec![span(0, 32, 1, 0), span(0, 32, 2, 0)]);
+        let all = [apart, later, two, shared, Spans::default()];
+        assert!(all.iter().all(|spans| !spans.are_one(32)));
+    }
+
     fn any_spans() -> impl Strategy<Value = Vec<Span>> {
         let one = (0..2000u64, 1..60u64, 0..4u32, prop::option::of(0..9000u64));
         let span = one.prop_map(|(first, sectors, owner, vsector)| {

@@ -157,13 +157,14 @@ pub struct Folding {
 impl Folding {
     /// The bytes of `.rodata.fold`.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FOLDS * FOLD_BYTES + 16);
+        let mut out = Vec::with_capacity(FOLDS * FOLD_BYTES + 24);
         for fold in &self.folds {
             fold.encode(&mut out);
         }
         out.resize(FOLDS * FOLD_BYTES, 0);
         let count = self.folds.len() as u32;
-        for word in [count, self.cells, self.blocks, self.moments] {
+        let keys = self.folds.iter().fold(0, |all, fold| all | fold.keys);
+        for word in [count, self.cells, self.blocks, self.moments, keys, 0] {
             out.extend(word.to_ne_bytes());
         }
         out

@@ -344,3 +344,104 @@ fn call(
     }
     Ok(Call::Kept(at))
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Clause, Fold, Predicate, Symbol};
+
+    use super::*;
+
+    fn column(name: &str) -> usize {
+        io_schema().index(name)
+    }
+
+    fn demand(keys: &[&str], calls: &[(&str, Keep)], tests: Vec<Test>) -> Demand {
+        let count = FoldCall {
+            column: None,
+            keep: Keep::Moments,
+        };
+        let calls = calls.iter().map(|(name, keep)| FoldCall {
+            column: Some(column(name)),
+            keep: keep.clone(),
+        });
+        Demand {
+            stream: "IO".into(),
+            columns: Vec::new(),
+            predicate: Predicate {
+                clauses: vec![Clause { tests }],
+            },
+            fold: Some(Fold {
+                interval: 1_000_000_000,
+                keys: keys.iter().map(|name| column(name)).collect(),
+                calls: std::iter::once(count).chain(calls).collect(),
+            }),
+        }
+    }
+
+    fn plans(demands: &[Demand], with_owners: bool) -> Plans {
+        Plans::of(demands, &Needs::of(demands, with_owners).unwrap())
+    }
+
+    #[test]
+    fn what_is_kept_twice_is_kept_once() {
+        let latency = || ("latency", Keep::Moments);
+        let bins = ("latency", Keep::LogLinear { bits: 7 });
+        let asked = demand(&["op"], &[latency(), bins, latency()], Vec::new());
+        let plans = plans(&[asked], false);
+        let [plan] = &plans.folds[..] else {
+            panic!("{plans:?}");
+        };
+        let kept = [Call::Rows, Call::Kept(0), Call::Kept(1), Call::Kept(0)];
+        assert_eq!(plan.calls, kept);
+        assert_eq!((plan.kernel.keys, plan.kernel.clauses), (key::OP, 1));
+        assert_eq!(plans.flag(0), flag::FOLDED);
+    }
+
+    #[test]
+    fn the_kernel_declines_what_it_cannot_do_exactly() {
+        let only = |test| demand(&[], &[], vec![test]);
+        let texts = |field, texts: &[&str]| Test::In {
+            field,
+            texts: texts.iter().map(|t| Symbol::new(t)).collect(),
+        };
+        let twelve = [("bytes", Keep::Limits((0..65).collect()))];
+        let fine = ("latency", Keep::LogLinear { bits: 5 });
+        let names = ["a", "b", "c", "d", "e"];
+        let cases = [
+            (demand(&["sector"], &[], Vec::new()), "`sector` is no key"),
+            (
+                demand(&[], &[("seek", Keep::Moments)], Vec::new()),
+                "`seek`",
+            ),
+            (demand(&[], &twelve, Vec::new()), "more than 64 limits"),
+            (demand(&[], &[fine], Vec::new()), "bins of another width"),
+            (only(texts(KernelField::Cgroup, &["/a"])), "`cgroup`"),
+            (only(texts(KernelField::Comm, &names)), "cannot test all"),
+        ];
+        for (demand, why) in cases {
+            let plans = plans(&[demand], false);
+            assert_eq!(plans.folds, []);
+            assert!(plans.declined[0].contains(why), "{:?}", plans.declined);
+        }
+    }
+
+    #[test]
+    fn no_more_is_folded_at_a_time_than_there_is_room_for() {
+        let one = demand(&["op"], &[], Vec::new());
+        let plans = plans(&[one.clone(), one.clone(), one], false);
+        let served: Vec<usize> = plans.folds.iter().map(|p| p.demand).collect();
+        assert_eq!((served, plans.declined.len()), (vec![0, 1], 1));
+        assert_eq!((plans.flag(1), plans.flag(2)), (flag::FOLDED_TOO, 0));
+    }
+
+    #[test]
+    fn owners_are_found_out_only_where_somebody_knows_them() {
+        let asked = demand(&["vm", "pdisk"], &[], Vec::new());
+        let known = plans(std::slice::from_ref(&asked), true);
+        assert!(known.folds[0].owner && known.folds[0].kernel.marked);
+        assert_eq!((known.marks(true), known.marks(false)), (1 << 8, 0));
+        let unknown = plans(&[asked], false);
+        assert_eq!(unknown.folds[0].kernel.keys, key::DEVICE);
+        assert_eq!(unknown.marks(false), 1 << 8);
+    }
+}
