@@ -1,6 +1,7 @@
 //! [`Feed`]: opens a source and gives its events to a [`Reader`].
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use weir_model::{Batch, Catalog};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
@@ -14,6 +15,9 @@ use crate::question::Question;
 use crate::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
 use crate::source::SourceArgs;
 use crate::{plans, source};
+
+/// How long rows may be on their way.
+const RHYTHM: Duration = Duration::from_millis(100);
 
 /// Who takes the events in.
 pub trait Reader: Send {
@@ -49,6 +53,9 @@ impl Feed {
         let mut engine = Engine::new(EngineOptions::default());
         let mut args = args.clone();
         args.without_responses = true;
+        // Nobody sees single requests here: rows may come in larger lots, which is cheaper.
+        args.rhythm = Some(RHYTHM);
+        args.idle = args.idle.max(5 * RHYTHM);
         Ok(Feed {
             query: engine.add(&plan),
             inputs: source::open(&args, &plans::of_rows(&[&plan]), stop)?,

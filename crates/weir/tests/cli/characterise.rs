@@ -1,8 +1,12 @@
 //! `weir characterise`: what is said of recordings and traces of which it is known what they are.
 
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::support::{Scratch, run, shared};
+use crate::live::{on_disk, run_under_writes, watchable};
+use crate::support::{Said, Scratch, interrupt, run, shared, weir};
 
 /// The recording that comes with the project.
 const SAMPLE: &str = concat!(
@@ -65,6 +69,47 @@ fn a_recording_is_told_in_words_and_its_counts_are_those_of_a_query() {
     let cells = written["cells"].as_array().unwrap().iter();
     let sectors: u64 = cells.map(|cell| cell[2].as_u64().unwrap()).sum();
     assert_eq!(Some(sectors * 512), mix["written_bytes"].as_u64());
+}
+
+#[test]
+fn the_page_names_the_fields_that_are_there() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let page = std::fs::read_to_string(format!("{root}/docs/characterise.md")).unwrap();
+    let table = page
+        .split("Of a profile:")
+        .nth(1)
+        .expect("the page has the table");
+    let rows = table.lines().filter(|l| l.starts_with("| `"));
+    let named = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let mut keys = Vec::new();
+    collect_keys(&report(&["--from", SAMPLE]), &mut keys);
+    // Values, not fields.
+    let values = [
+        "regular",
+        "poisson",
+        "bursty",
+        "closed",
+        "open",
+        "weir hist --json",
+    ];
+    let mut checked = 0;
+    for name in named.filter(|name| !values.contains(name)) {
+        let name = name.trim_end_matches("[]");
+        assert!(keys.iter().any(|key| key == name), "{name}");
+        checked += 1;
+    }
+    assert!(checked > 80, "{checked}");
+}
+
+fn collect_keys(value: &Value, keys: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+            keys.push(key.clone());
+            collect_keys(value, keys);
+        }),
+        Value::Array(values) => values.iter().for_each(|v| collect_keys(v, keys)),
+        _ => {}
+    }
 }
 
 #[test]
@@ -157,4 +202,57 @@ fn the_cloudphysics_trace_has_the_counts_that_its_authors_tell() {
         profile["span_ns"].as_f64().map(|ns| (ns / 1e7).round()),
         Some(720_009.0)
     );
+}
+
+#[test]
+fn live_writes_are_in_the_report_with_their_latencies() {
+    let test = "live_writes_are_in_the_report_with_their_latencies";
+    let scratch = Scratch::new();
+    if !watchable(test) || !on_disk(test, scratch.path()) {
+        return;
+    }
+    let said = run_under_writes(&["characterise", "--for", "6s", "--json"], &scratch).fine();
+    let report: Value = serde_json::from_str(&said).unwrap();
+    let profiles = report["profiles"].as_array().unwrap();
+    let bytes = |p: &Value| p["mix"]["written_bytes"].as_u64().unwrap();
+    assert!(profiles.iter().map(bytes).sum::<u64>() >= 8 << 20, "{said}");
+    let written = profiles.iter().max_by_key(|p| bytes(p)).unwrap();
+    assert!(written["load"]["writes"]["mean_ns"].as_f64() > Some(0.0));
+    let little = written["parallelism"]["little_ratio"].as_f64().unwrap();
+    assert!((0.5..2.0).contains(&little), "{little}");
+}
+
+#[test]
+fn an_interrupt_ends_it_with_the_report() {
+    let test = "an_interrupt_ends_it_with_the_report";
+    if !watchable(test) {
+        return;
+    }
+    let mut command = weir(&["characterise", "--json"]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until_it_hears_interrupts(&child);
+    interrupt(&child);
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!(said.code, 130, "{}", said.err);
+    let report: Value = serde_json::from_str(&said.out).unwrap();
+    assert!(report["profiles"].is_array(), "{}", said.out);
+}
+
+/// Waits until SIGINT, number 2, is among the signals that the process catches (proc(5), `SigCgt`).
+fn until_it_hears_interrupts(child: &Child) {
+    let path = format!("/proc/{}/status", child.id());
+    for _ in 0..600 {
+        let status = std::fs::read_to_string(&path).unwrap();
+        let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+        if caught & 1 << 1 != 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("it never caught SIGINT");
 }

@@ -19,7 +19,7 @@ pub fn watchable(test: &str) -> bool {
 }
 
 /// True when writing below `directory` reaches a disk.
-fn on_disk(test: &str, directory: &Path) -> bool {
+pub fn on_disk(test: &str, directory: &Path) -> bool {
     let kind = Command::new("stat")
         .args(["-f", "-c", "%T"])
         .arg(directory)
@@ -44,7 +44,7 @@ fn write_to_disk(path: &Path, count: usize) {
 }
 
 /// Runs `weir ARGS`, which end by themselves, with such writes going on.
-fn run_under_writes(args: &[&str], scratch: &Scratch) -> Said {
+pub fn run_under_writes(args: &[&str], scratch: &Scratch) -> Said {
     let mut command = weir(args);
     let child = command
         .stdout(Stdio::piped())
