@@ -4,13 +4,14 @@
 //! An aggregation over `[Range S Slide S]`, or over a multiple of S, can take groups in place of
 //! rows where three things hold. Its aggregates say what to keep ([`Aggregate::keep`]). Its keys are
 //! computed of columns that the source can tell groups apart by. And its selections are tested
-//! before, exactly, or look at nothing but those columns, so that they can be tested on groups.
+//! before, exactly, or look at nothing but those columns, so that they can be tested on groups. What
+//! is aggregated is a column, or a `CASE` that chooses one, or a constant, by those columns.
 //!
 //! [`Aggregate::keep`]: crate::function::Aggregate::keep
 
 use std::sync::Arc;
 
-use weir_model::{Declaration, Demand, Fold, FoldCall, Keep, Predicate};
+use weir_model::{Declaration, Demand, Fold, FoldCall, Keep, Predicate, Type, Unit, Value};
 
 use super::kernel::{self, Tested};
 use super::{substituted, with};
@@ -32,7 +33,34 @@ pub struct Grouping {
     /// What rows must pass.
     filters: Vec<Expr>,
     keys: Vec<Expr>,
-    calls: Vec<FoldCall>,
+    calls: Vec<Wanted>,
+}
+
+/// What a call needs of a group.
+struct Wanted {
+    keep: Keep,
+    /// Which of `of`, by number, where the argument is a `CASE` that looks at keys only; the first
+    /// otherwise.
+    choice: Option<Expr>,
+    of: Vec<Of<Option<usize>>>,
+}
+
+/// What a call is of: what is kept of a column (or of all rows), or a constant for each row.
+#[derive(Clone, Debug)]
+pub enum Of<T> {
+    /// What is kept.
+    Kept(T),
+    /// A constant, or NULL.
+    Constant(Option<i64>),
+}
+
+/// Where a call finds what it needs of a group.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// Which of `of`, by number, as an expression over the source's columns; the first without.
+    pub choice: Option<Expr>,
+    /// What there is to choose from, by position in [`Fold::calls`].
+    pub of: Vec<Of<usize>>,
 }
 
 /// What an aggregation takes from groups that its source folded.
@@ -45,8 +73,8 @@ pub struct Reading {
     pub filters: Vec<Expr>,
     /// The aggregation's keys, likewise.
     pub keys: Vec<Expr>,
-    /// Of each call, the position in [`Fold::calls`].
-    pub calls: Vec<usize>,
+    /// Where each call finds what it needs.
+    pub calls: Vec<Taken>,
     /// Which of the source's columns the groups have, as [`Fold::keys`].
     pub columns: Vec<usize>,
     /// How many columns the source has.
@@ -109,14 +137,16 @@ impl Grouping {
         if !tested.exact {
             return Err("its selections together are too many to be tested in the kernel".into());
         }
-        let keys = with(Vec::new(), self.keys.iter().chain(others));
+        let choices = self.calls.iter().filter_map(|call| call.choice.as_ref());
+        let keys = self.keys.iter().chain(others).chain(choices);
+        let keys = with(Vec::new(), keys);
         let mut kept = vec![FoldCall {
             column: None,
             keep: Keep::Moments,
         }];
-        for call in &self.calls {
-            if !kept.contains(call) {
-                kept.push(call.clone());
+        for call in self.calls.iter().flat_map(Wanted::kept) {
+            if !kept.contains(&call) {
+                kept.push(call);
             }
         }
         // What comes as rows is tested again.
@@ -154,7 +184,7 @@ impl Grouping {
     /// What to read off a fold, if that has all of it. Selections that groups cannot be tested by
     /// are left to the source.
     pub fn reading(&self, fold: &Fold) -> Option<Reading> {
-        let position = |call: &FoldCall| fold.calls.iter().position(|c| c == call);
+        let taken = |call: &Wanted| call.taken(fold);
         let filters = self.filters.iter().filter(|f| is_over(f, &fold.keys));
         let fits = fold.interval == self.slide && self.keys.iter().all(|k| is_over(k, &fold.keys));
         let reading = Reading {
@@ -162,7 +192,7 @@ impl Grouping {
             panes: self.panes,
             filters: filters.cloned().collect(),
             keys: self.keys.clone(),
-            calls: self.calls.iter().map(position).collect::<Option<_>>()?,
+            calls: self.calls.iter().map(taken).collect::<Option<_>>()?,
             columns: fold.keys.clone(),
             width: self.source.schema.len(),
         };
@@ -181,6 +211,37 @@ impl Grouping {
             && rest.iter().all(|filter| is_over(filter, &fold.keys))
             && (same(&by_keys) || same(&by_kernel))
             && self.reading(fold).is_some()
+    }
+}
+
+impl Wanted {
+    /// What must be kept for it.
+    fn kept(&self) -> impl Iterator<Item = FoldCall> + '_ {
+        self.of.iter().filter_map(|of| match of {
+            Of::Kept(column) => Some(FoldCall {
+                column: *column,
+                keep: self.keep.clone(),
+            }),
+            Of::Constant(_) => None,
+        })
+    }
+
+    /// Where it is found in a fold, if that has all of it.
+    fn taken(&self, fold: &Fold) -> Option<Taken> {
+        let mut kept = self.kept();
+        let of = self.of.iter().map(|of| match of {
+            Of::Kept(_) => {
+                let call = kept.next()?;
+                Some(Of::Kept(fold.calls.iter().position(|c| *c == call)?))
+            }
+            Of::Constant(value) => Some(Of::Constant(*value)),
+        });
+        let of = of.collect::<Option<_>>()?;
+        let choice = self.choice.clone();
+        choice
+            .iter()
+            .all(|choice| is_over(choice, &fold.keys))
+            .then_some(Taken { choice, of })
     }
 }
 
@@ -257,27 +318,55 @@ fn source(plan: &Plan) -> Result<&Declaration, String> {
 }
 
 /// What a call needs kept of `arg`.
-fn kept(
-    call: &AggregateCall,
-    arg: Option<&Expr>,
-    source: &Declaration,
-) -> Result<FoldCall, String> {
+fn kept(call: &AggregateCall, arg: Option<&Expr>, source: &Declaration) -> Result<Wanted, String> {
     let name = call.function.doc().name;
     if call.distinct {
         return Err(format!("`{name}(distinct ..)` must see the values"));
     }
-    let column = match arg {
-        None => None,
-        Some(Expr::Column { index, .. }) => Some(*index),
-        Some(expr) => {
-            let text = show(expr, &source.schema.fields).to_string();
-            return Err(format!("`{text}` is computed of each row"));
-        }
-    };
     let why = || match arg.map(Expr::ty) {
         Some(ty) if !ty.is_numeric() => format!("`{name}` of {ty} must see the values"),
         _ => format!("`{name}` must see the values"),
     };
     let keep = call.function.keep(call).ok_or_else(why)?;
-    Ok(FoldCall { column, keep })
+    let computed = |expr: &Expr| {
+        let text = show(expr, &source.schema.fields).to_string();
+        format!("`{text}` is computed of each row")
+    };
+    let of = |expr: &Expr| match expr {
+        Expr::Column { index, .. } => Ok(Of::Kept(Some(*index))),
+        Expr::Literal { value, .. } if keep == Keep::Moments => match value {
+            Value::Int(constant) => Ok(Of::Constant(Some(*constant))),
+            Value::Null => Ok(Of::Constant(None)),
+            _ => Err(computed(expr)),
+        },
+        _ => Err(computed(expr)),
+    };
+    let (choice, of) = match arg {
+        None => (None, vec![Of::Kept(None)]),
+        Some(Expr::Case {
+            branches,
+            otherwise,
+            ..
+        }) => {
+            let results = branches.iter().map(|(_, result)| of(result));
+            let otherwise = otherwise.as_ref().map_or(Ok(Of::Constant(None)), |e| of(e));
+            let of = results.chain([otherwise]).collect::<Result<_, _>>()?;
+            (Some(choice(branches)), of)
+        }
+        Some(expr) => (None, vec![of(expr)?]),
+    };
+    Ok(Wanted { keep, choice, of })
+}
+
+/// The number of the first branch whose condition holds, or else how many there are.
+fn choice(branches: &[(Expr, Expr)]) -> Expr {
+    let numbered = (0..).zip(branches);
+    Expr::Case {
+        branches: numbered
+            .map(|(number, (condition, _))| (condition.clone(), Expr::int(number)))
+            .collect(),
+        otherwise: Some(Box::new(Expr::int(branches.len() as i64))),
+        ty: Type::Int,
+        unit: Unit::None,
+    }
 }

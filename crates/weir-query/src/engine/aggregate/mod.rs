@@ -7,6 +7,7 @@
 
 mod call;
 mod distinct_call;
+mod groups;
 #[cfg(test)]
 mod tests;
 mod tumbling;

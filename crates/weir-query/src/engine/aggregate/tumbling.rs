@@ -10,14 +10,16 @@
 //! as partials then, and put together anew at every multiple of S.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use weir_model::{Batch, Column, ColumnBuilder, Folded, Kept, Schema, Type, Value};
+use weir_model::{Batch, Column, ColumnBuilder, Folded, Schema, Type};
 
 use super::distinct_call::DistinctValues;
+use super::groups::{self, Pane};
 use crate::engine::consolidate::Consolidate;
 use crate::engine::eval::{Rows, eval};
 use crate::engine::gather::{
-    batch_bytes, column_bytes, concat_batches, pick, take, take_columns, weights, whole_instants,
+    batch_bytes, concat_batches, pick, take, take_columns, weights, whole_instants,
 };
 use crate::engine::keys::KeyPacker;
 use crate::engine::lane::Slots;
@@ -29,7 +31,7 @@ use crate::place::fold::Reading;
 use crate::plan::{Node, Plan, Window};
 
 /// The stream and the interval of a window that an aggregation keeps itself.
-pub(in crate::engine) fn own_interval(input: &Plan) -> Option<(&std::sync::Arc<Plan>, i64)> {
+pub(in crate::engine) fn own_interval(input: &Plan) -> Option<(&Arc<Plan>, i64)> {
     match &input.node {
         Node::Window {
             input,
@@ -64,21 +66,13 @@ pub(in crate::engine) struct Tumbling {
     shown: Option<Shown>,
     net: Consolidate,
     /// How to read groups, where the source delivers such.
-    reading: Option<Reading>,
+    reading: Option<Arc<Reading>>,
     /// Groups of intervals that end in the next step, the earliest first.
     folded: Vec<Folded>,
     /// The intervals that are over and still in the window, if it spans several.
     panes: VecDeque<Pane>,
     /// How many intervals the window spans.
     panes_max: usize,
-}
-
-/// What an interval had, where a window spans several.
-struct Pane {
-    end: i64,
-    keys: Vec<Column>,
-    /// By group, and then by state.
-    partials: Vec<Vec<Vec<u8>>>,
 }
 
 /// The rows in the result.
@@ -148,7 +142,7 @@ impl Tumbling {
         let by_rows = Tumbling::new(keys, calls, reading.slide, schema);
         Tumbling {
             panes_max: reading.panes,
-            reading: Some(reading),
+            reading: Some(Arc::new(reading)),
             ..by_rows
         }
     }
@@ -194,22 +188,17 @@ impl Tumbling {
         groups
     }
 
-    /// Takes groups of the interval that is under way in: those in rows `picked`, with these keys.
-    fn take_in(
-        &mut self,
-        folded: &Folded,
-        picked: &[u32],
-        keys: &[Column],
-    ) -> Result<(), EvalError> {
-        let groups = self.groups_of(keys, picked.len());
-        let reading = self.reading.as_ref().expect("its source delivers groups");
+    /// Takes groups of the interval that is under way in.
+    fn take_in(&mut self, folded: &Folded, wanted: &groups::Wanted) -> Result<(), EvalError> {
+        let groups = self.groups_of(&wanted.keys, wanted.picked.len());
         for (number, state) in self.calls.iter_mut().enumerate() {
             state.state.resize(self.groups);
             let at = self.columns.iter().position(|(state, _)| *state == number);
             let at = at.expect("a state is there for a column");
-            let (call, kept) = (&self.columns[at].1, &folded.kept[reading.calls[at]]);
-            for (&group, &from) in groups.iter().zip(picked) {
-                let partial = call.function.partial_of(call, &kept[from as usize]);
+            let call = &self.columns[at].1;
+            for (row, &group) in groups.iter().enumerate() {
+                let kept = wanted.kept(folded, at, row);
+                let partial = call.function.partial_of(call, &kept);
                 let partial = partial.expect("the source kept what it was asked for");
                 state.state.merge(group, &partial)?;
             }
@@ -354,13 +343,13 @@ impl Tumbling {
     fn take_folded_by(&mut self, end: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
         let due = self.folded.partition_point(|folded| folded.end <= end);
         for folded in self.folded.drain(..due).collect::<Vec<_>>() {
-            let reading = self.reading.as_ref().expect("its source delivers groups");
-            match wanted(reading, &folded) {
-                Ok((picked, _)) if picked.is_empty() => {}
-                Ok((picked, keys)) => {
+            let reading = self.reading.clone().expect("its source delivers groups");
+            match groups::Wanted::of(&reading, &folded) {
+                Ok(wanted) if wanted.picked.is_empty() => {}
+                Ok(wanted) => {
                     self.begin(folded.end, out)?;
                     if self.failed.is_none() {
-                        self.failed = self.take_in(&folded, &picked, &keys).err();
+                        self.failed = self.take_in(&folded, &wanted).err();
                     }
                 }
                 Err(error) => {
@@ -383,50 +372,6 @@ impl Tumbling {
         let changes: Vec<Batch> = going.into_iter().chain(coming).collect();
         out.extend(self.net.net(&[concat_batches(&changes)]));
     }
-}
-
-impl Pane {
-    fn bytes(&self) -> usize {
-        let keys: usize = self.keys.iter().map(column_bytes).sum();
-        let partials = self.partials.iter().flatten();
-        keys + partials
-            .map(|p| p.capacity() + size_of::<Vec<u8>>())
-            .sum::<usize>()
-    }
-}
-
-/// Which of the groups have rows and pass the selections, and the aggregation's keys of each.
-fn wanted(reading: &Reading, folded: &Folded) -> Result<(Vec<u32>, Vec<Column>), EvalError> {
-    let counts = folded.kept.first().map_or(&[][..], Vec::as_slice);
-    let has_rows = |kept: &Kept| !matches!(kept, Kept::Moments { count: 0, .. });
-    let mut picked: Vec<u32> = (0..)
-        .zip(counts)
-        .filter_map(|(group, kept)| has_rows(kept).then_some(group))
-        .collect();
-    let columns = |picked: &[u32]| {
-        let mut columns = vec![Column::Nulls(picked.len()); reading.width];
-        for (&at, key) in reading.columns.iter().zip(&folded.keys) {
-            columns[at] = take(key, picked);
-        }
-        columns
-    };
-    for filter in &reading.filters {
-        let columns = columns(&picked);
-        let rows = Rows {
-            columns: &columns,
-            len: picked.len(),
-        };
-        let passes = eval(filter, rows)?;
-        let passing = (0..picked.len()).filter(|&row| passes.value(row) == Value::Bool(true));
-        picked = passing.map(|row| picked[row]).collect();
-    }
-    let columns = columns(&picked);
-    let rows = Rows {
-        columns: &columns,
-        len: picked.len(),
-    };
-    let keys = reading.keys.iter().map(|key| eval(key, rows));
-    Ok((picked, keys.collect::<Result<_, _>>()?))
 }
 
 /// Whether the result of `call` can be read off the state of `other`.

@@ -48,6 +48,10 @@ const CALLS: &[&str] = &[
     "histogram(latency)",
     "histogram(latency, 1, 10, 1000)",
     "histogram(sectors)",
+    "sum(case when vm is null then latency else 0 ns end)",
+    "sum(case when op = 'r' then 1 when op = 'w' then 2 end)",
+    "count(case when vm is null then wait end)",
+    "min(case when vm = 'x' then latency when vm is null then wait end)",
 ];
 
 /// Selections: exact in the kernel, over keys only, both, none.
@@ -129,6 +133,85 @@ proptest! {
             prop_assert!(result.is_ok(), "{text}\n{}{feed:?}", result.unwrap_err());
         }
     }
+}
+
+/// A query by itself, over groups, on an engine that runs it.
+fn alone(text: &str) -> (Placement, Run) {
+    let (plan, _) = compiled(text).expect("it is right");
+    let placement = place::place(&[&plan], &|_| Ok(()));
+    let engine = Engine::new(EngineOptions::default());
+    let run = Run::new(engine, sources(&placement));
+    (placement, run)
+}
+
+/// A group of no key with so many rows of such a latency.
+fn latencies(end: i64, count: u64, sum: i128) -> Folded {
+    let moments = |sum| Kept::Moments {
+        count,
+        sum,
+        min: 0,
+        max: i64::MAX,
+    };
+    Folded {
+        end,
+        keys: Vec::new(),
+        kept: vec![vec![moments(0)], vec![moments(sum)]],
+    }
+}
+
+#[test]
+fn a_sum_that_groups_make_too_great_ends_the_query_as_rows_do() {
+    let (placement, mut run) = alone("select sum(latency) from IO [range 2 second slide 2 second]");
+    let id = run.add(&Arc::new(placement.plans[0].clone()));
+    run.engine
+        .push_folded("IO#1", latencies(2, 2, i128::from(i64::MAX)));
+    run.engine
+        .push_folded("IO#1", latencies(4, 2, i128::from(i64::MAX) + 1));
+    run.act(&[Action::Heartbeat(0, 3), Action::Step]);
+    assert_eq!(run.query(id).failure, None);
+    run.act(&[Action::Heartbeat(0, 4), Action::Step]);
+    let failure = run.query(id).failure.as_deref();
+    assert!(
+        failure.is_some_and(|why| why.contains("overflow in sum")),
+        "{failure:?}"
+    );
+}
+
+#[test]
+fn groups_that_come_too_late_are_counted_with_all_their_rows() {
+    let (placement, mut run) = alone("select sum(latency) from IO [range 2 second slide 2 second]");
+    let id = run.add(&Arc::new(placement.plans[0].clone()));
+    run.act(&[Action::Heartbeat(0, 4), Action::Step]);
+    run.engine.push_folded("IO#1", latencies(4, 7, 100));
+    run.act(&[Action::Heartbeat(0, 9), Action::Step]);
+    assert!(run.query(id).changes.instants.is_empty());
+    let counts = &run.engine.counts().sources[0];
+    assert_eq!((counts.rows_in, counts.rows_late), (7, 7));
+}
+
+#[test]
+fn a_query_that_comes_within_an_interval_begins_with_the_next() {
+    let (placement, mut run) =
+        alone("select sum(latency) from IO [range 10 second slide 10 second]");
+    let plan = Arc::new(
+        placement.admit(
+            &compiled("select sum(latency) from IO [range 10 second slide 10 second]")
+                .expect("it is right")
+                .0,
+        ),
+    );
+    let first = run.add(&plan);
+    run.act(&[Action::Heartbeat(0, 3), Action::Step]);
+    let late = run.add(&plan);
+    run.engine.push_folded("IO#1", latencies(10, 1, 5));
+    run.engine.push_folded("IO#1", latencies(20, 1, 6));
+    run.act(&[Action::Heartbeat(0, 20), Action::Step]);
+    let shown = |query: usize| {
+        let instants = run.query(query).changes.instants.keys();
+        instants.copied().collect::<Vec<i64>>()
+    };
+    assert_eq!(shown(first), [10, 20]);
+    assert_eq!(shown(late), [20]);
 }
 
 fn text(choices: &mut Choices<'_>) -> String {
