@@ -25,6 +25,8 @@ pub struct Workload {
     pub name: &'static str,
     /// What is done, in a sentence.
     pub what: &'static str,
+    /// What weir calls it.
+    pub label: &'static str,
     work: Work,
 }
 
@@ -55,16 +57,19 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "sequential-read",
         what: "reads 64 MiB from the beginning on, 64 KiB at a time, four requests in flight",
+        label: "sequential",
         work: Work::Device("--rw=read --bs=64k --iodepth=4 --size=64m"),
     },
     Workload {
         name: "sequential-write",
         what: "writes 64 MiB from the beginning on, 64 KiB at a time, four requests in flight",
+        label: "sequential",
         work: Work::Device("--rw=write --bs=64k --iodepth=4 --size=64m"),
     },
     Workload {
         name: "random",
         what: "reads and writes 8 KiB at random places, two reads to a write, eight in flight",
+        label: "random",
         work: Work::Device(
             "--rw=randrw --rwmixread=67 --bs=8k --iodepth=8 --size=256m --io_size=32m",
         ),
@@ -72,6 +77,7 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "reverse-scan",
         what: "reads 32 MiB from the end to the beginning, 8 KiB at a time",
+        label: "reverse scan",
         // After each block, fio goes back by the number behind the colon.
         work: Work::Device("--rw=read:-16k --bs=8k --iodepth=1 --size=32m"),
     },
@@ -79,11 +85,13 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "players",
         what: "four players read a film each, 16 KiB at a time, at a constant rate",
+        label: "4 interleaved sequential streams",
         work: Work::Players(4),
     },
     Workload {
         name: "log-structured",
         what: "writes a log, 16 KiB at a time, while another reads 8 KiB at random places",
+        label: "log-structured",
         // What Ahmad 2007 sees of ZFS under a database (section 4.1, figure 3).
         work: Work::Device(
             "--rw=randread --bs=8k --iodepth=4 --size=64m --io_size=16m \
@@ -93,23 +101,39 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "overwrite-ext4",
         what: "overwrites 8 KiB at random places of a file on ext4, which writes in place",
+        label: "random",
         work: Work::Overwrite { in_place: true },
     },
     Workload {
         name: "overwrite-btrfs",
         what: "overwrites 8 KiB at random places of a file on btrfs, which writes elsewhere",
+        label: "sequential",
         work: Work::Overwrite { in_place: false },
     },
     Workload {
         name: "file-copy",
         what: "copies a file of 48 MiB on ext4 with cp, through the page cache",
+        label: "sequential",
         work: Work::Copy,
     },
     Workload {
         name: "postgresql",
         what: "PostgreSQL on ext4 under pgbench, four clients, with little memory of its own",
+        label: "random",
         work: Work::Database,
     },
+];
+
+/// What weir calls so many streams, from one on.
+const STREAMS: [&str; 8] = [
+    "sequential",
+    "2 interleaved sequential streams",
+    "3 interleaved sequential streams",
+    "4 interleaved sequential streams",
+    "5 interleaved sequential streams",
+    "6 interleaved sequential streams",
+    "7 interleaved sequential streams",
+    "8 interleaved sequential streams",
 ];
 
 /// So many files, up to 8, read in turn: interleaved sequential streams.
@@ -117,6 +141,7 @@ pub const fn streams(count: usize) -> Workload {
     Workload {
         name: "streams",
         what: "reads files in turn, 16 KiB of each at a time, four requests in flight",
+        label: STREAMS[count - 1],
         work: Work::InTurn(count),
     }
 }

@@ -4,10 +4,12 @@ use weir_guest::workload::{Workload, streams};
 
 use crate::report::{Profile, judged};
 
-/// The profile of the workload with this name.
+/// The profile of the workload with this name, which weir calls what it is.
 fn of(test: &str, name: &str) -> Option<Profile> {
     let workload = Workload::named(name).unwrap_or_else(|| panic!("no workload {name}"));
-    judged(test, &[*workload])?.pop()
+    let profile = judged(test, &[*workload])?.pop()?;
+    assert_eq!(profile.label(), workload.label, "{profile}");
+    Some(profile)
 }
 
 #[test]
@@ -15,7 +17,6 @@ fn one_run_of_reads_is_sequential() {
     let Some(profile) = of("one_run_of_reads_is_sequential", "sequential-read") else {
         return;
     };
-    profile.is("sequential");
     profile.within("mix.reads", 1024.0..=1024.0);
     profile.within("mix.read_share", 1.0..=1.0);
     profile.within("order.all.runs", 1.0..=1.0);
@@ -28,7 +29,6 @@ fn one_run_of_writes_is_sequential() {
     let Some(profile) = of("one_run_of_writes_is_sequential", "sequential-write") else {
         return;
     };
-    profile.is("sequential");
     profile.within("mix.writes", 1024.0..=1024.0);
     profile.within("mix.read_share", 0.0..=0.0);
     profile.within("order.writes.runs", 1.0..=1.0);
@@ -40,7 +40,6 @@ fn random_reads_and_writes_are_random() {
     let Some(profile) = of("random_reads_and_writes_are_random", "random") else {
         return;
     };
-    profile.is("random");
     profile.within("requests", 4096.0..=4096.0);
     profile.within("mix.read_share", 0.6..=0.74);
     profile.within("order.all.sequential_share", 0.0..=0.01);
@@ -53,7 +52,6 @@ fn a_scan_towards_the_beginning_is_a_reverse_scan() {
     let Some(profile) = of(test, "reverse-scan") else {
         return;
     };
-    profile.is("reverse scan");
     profile.within("order.all.reverse_share", 0.99..=1.0);
     // The histograms of seek distances have nothing at 1.
     profile.within("order.all.seek_sequential_share", 0.0..=0.01);
@@ -68,10 +66,7 @@ fn one_to_eight_interleaved_streams_are_counted() {
         return;
     };
     for (count, profile) in counts.into_iter().zip(profiles) {
-        match count {
-            1 => profile.is("sequential"),
-            _ => profile.is(&format!("{count} interleaved sequential streams")),
-        }
+        assert_eq!(profile.label(), streams(count).label, "{profile}");
         // Section 3.1 of the paper: no request follows the one before it, yet each has one that it
         // follows among the last 16.
         let alone = if count == 1 { 0.99..=1.0 } else { 0.0..=0.01 };
@@ -86,7 +81,6 @@ fn players_that_do_not_wait_for_each_other_are_counted() {
     let Some(profile) = of(test, "players") else {
         return;
     };
-    profile.is("4 interleaved sequential streams");
     profile.within("order.all.sequential_share", 0.99..=1.0);
 }
 
@@ -96,7 +90,6 @@ fn a_log_beside_random_reads_is_log_structured() {
     let Some(profile) = of(test, "log-structured") else {
         return;
     };
-    profile.is("log-structured");
     profile.within("order.writes.sequential_share", 0.99..=1.0);
     profile.within("order.reads.random_share", 0.95..=1.0);
 }
@@ -107,12 +100,10 @@ fn a_log_beside_random_reads_is_log_structured() {
 fn the_file_system_decides_whether_overwriting_is_random_or_sequential() {
     let test = "the_file_system_decides_whether_overwriting_is_random_or_sequential";
     if let Some(profile) = of(test, "overwrite-ext4") {
-        profile.is("random");
         profile.within("order.writes.sequential_share", 0.0..=0.1);
         assert_eq!(profile.size("writes").0, 8192.0, "{profile}");
     }
     if let Some(profile) = of(test, "overwrite-btrfs") {
-        profile.is("sequential");
         profile.within("order.writes.sequential_share", 0.8..=1.0);
         assert_eq!(profile.size("writes").0, 8192.0, "{profile}");
     }
@@ -125,7 +116,6 @@ fn the_copy_of_a_large_file_is_sequential_in_large_requests() {
     let Some(profile) = of(test, "file-copy") else {
         return;
     };
-    profile.is("sequential");
     let (file, mebibyte) = (48.0, f64::from(1 << 20));
     // Beside the file there is what the file system keeps of it.
     profile.within("mix.read_bytes", file * mebibyte..=(file + 2.0) * mebibyte);
@@ -147,7 +137,6 @@ fn a_database_is_random_in_pages_of_8_kib() {
     let Some(profile) = of(test, "postgresql") else {
         return;
     };
-    profile.is("random");
     assert_eq!(profile.size("reads").0, 8192.0, "{profile}");
     assert_eq!(profile.size("writes").0, 8192.0, "{profile}");
     profile.within("sizes.reads.dominant.0.share", 0.5..=1.0);

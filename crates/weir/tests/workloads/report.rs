@@ -65,11 +65,6 @@ impl Profile {
         (at("bytes"), at("share"))
     }
 
-    /// Asserts that the verdict is `label`.
-    pub fn is(&self, label: &str) {
-        assert_eq!(self.label(), label, "{self}");
-    }
-
     /// Asserts that a number lies in a range.
     pub fn within(&self, path: &str, range: std::ops::RangeInclusive<f64>) {
         let number = self.number(path);
