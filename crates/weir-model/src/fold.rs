@@ -45,7 +45,7 @@ pub enum Keep {
 /// Groups that a source folded.
 #[derive(Clone, Debug)]
 pub struct Folded {
-    /// The end of the interval; no row and no group of it comes later.
+    /// The end of the interval.
     pub end: Nanos,
     /// The groups' keys, as [`Fold::keys`] orders them. A group may occur more than once.
     pub keys: Vec<Column>,

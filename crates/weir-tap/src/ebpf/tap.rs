@@ -1,5 +1,6 @@
 //! [`BlockTap`]: the live tap itself: opens, waits, reads, delivers and counts.
 
+mod folds;
 mod histograms;
 
 pub use self::histograms::open_with_histograms;
@@ -21,7 +22,7 @@ use super::devices::{DeviceChoice, Devices};
 use super::explain;
 use super::flow::{Flow, Flows};
 use super::fold::layout::Folding;
-use super::fold::{self, Folds, Naming, Plans};
+use super::fold::{self, Folds, Plans};
 use super::hist::HistOptions;
 use super::layout::{Config, Record, count};
 use super::needs::Needs;
@@ -128,7 +129,7 @@ impl Default for LiveOptions {
         LiveOptions {
             devices: DeviceChoice::default(),
             ring_bytes: 64 << 20,
-            fold_bytes: 32 << 20,
+            fold_bytes: 64 << 20,
             requests_max: 1 << 15,
             without: Vec::new(),
             inventory: None,
@@ -263,24 +264,10 @@ impl BlockTap {
 
     /// Reads the rings and lines up what is to be said.
     fn drain(&mut self) {
-        let changed = self.attribution.as_mut().is_some_and(Attribution::refresh);
-        if changed && self.plans.folds.iter().any(|p| p.owner) {
-            self.find_undivided();
-            self.tell_devices();
-        }
+        let settled_ns = self.fold_up(order::settled_ns());
         let Some(live) = &mut self.live else {
             return;
         };
-        let mut settled_ns = order::settled_ns();
-        if let Some(folds) = &mut live.folds {
-            let mut naming = Naming {
-                devices: &self.devices,
-                names: &mut self.names,
-                attribution: self.attribution.as_mut(),
-                undivided: &self.undivided,
-            };
-            settled_ns = folds.advance(settled_ns, &mut naming);
-        }
         live.lanes.drain(&live.programs, settled_ns);
         let settled = live.lanes.settled().len();
         let full = self
@@ -299,38 +286,6 @@ impl BlockTap {
             if self.attribution.as_ref().is_some_and(|a| a.sees_growth()) {
                 self.pace.wait_for(LOOKS_APART);
             }
-        }
-    }
-
-    /// Lines up the groups of intervals that are over.
-    fn say_folded(&mut self) {
-        let Some(live) = &mut self.live else {
-            return;
-        };
-        let watermark_ns = live.lanes.watermark_ns();
-        let over = live.folds.as_mut().map(|folds| folds.over(watermark_ns));
-        let said = over.into_iter().flatten();
-        self.said
-            .extend(said.map(|(demand, folded)| Said::Folded { demand, folded }));
-    }
-
-    /// Finds the disks on which whose a request is does not depend on where it goes.
-    fn find_undivided(&mut self) {
-        let Some(attribution) = &self.attribution else {
-            return;
-        };
-        let whole = |disk: &u32| {
-            let sectors = self.devices.sectors(*disk);
-            sectors.is_some_and(|sectors| !attribution.divides(*disk, sectors))
-        };
-        let disks = self.devices.iter().map(|d| d.disk);
-        let disks: HashSet<u32> = disks.collect();
-        self.undivided = disks.into_iter().filter(whole).collect();
-    }
-
-    fn tell_devices(&mut self) {
-        if let Some(live) = &mut self.live {
-            live.tell_devices(&self.devices, &self.plans, &self.undivided);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the kernel side of a fold and this side share, as `fold.bpf.h` lays it out.
+//! What the kernel side of a fold and this side share, as `fold.h` lays it out.
 
 /// Folds at a time.
 pub const FOLDS: usize = 2;
@@ -197,13 +197,13 @@ impl Fold {
     }
 }
 
-const _: () = assert!(FOLD_BYTES == 4176, "struct fold of fold.bpf.h");
+const _: () = assert!(FOLD_BYTES == 4176, "struct fold of fold.h");
 const _: () = assert!(
     lane::CELLS * 8 + FOLDS * 2 * 8 == LANE_BYTES,
-    "struct fold_lane of fold.bpf.h"
+    "struct fold_lane of fold.h"
 );
-const _: () = assert!(cell_bytes(CALLS) == 320, "struct fold_cell of fold.bpf.h");
+const _: () = assert!(cell_bytes(CALLS) == 320, "struct fold_cell of fold.h");
 const _: () = assert!(
     (block::BINS + 2 * BINS) * 8 == BLOCK_BYTES,
-    "struct fold_block of fold.bpf.h"
+    "struct fold_block of fold.h"
 );

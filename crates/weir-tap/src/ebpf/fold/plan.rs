@@ -12,7 +12,7 @@ use crate::ebpf::needs::Needs;
 /// Shorter intervals are over before anybody could look at them.
 const INTERVAL_MIN_NS: Nanos = 1_000_000;
 
-/// In longer ones, 64 bits might not hold the sum of all times: see `FOLD_VALUE_MAX` in `fold.bpf.h`.
+/// In longer ones, 64 bits might not hold the sum of all times: see `FOLD_VALUE_MAX` in `fold.h`.
 const INTERVAL_MAX_NS: Nanos = 600_000_000_000;
 
 /// What says in a record that it was folded for the first, and the second, fold.
