@@ -7,7 +7,6 @@ mod command;
 mod disk_totals;
 mod exporter;
 mod failure;
-#[allow(dead_code)]
 mod hist;
 mod iostat;
 mod output;

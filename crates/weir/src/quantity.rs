@@ -30,19 +30,25 @@ const SIZES: &[(&str, f64)] = &[
     ("gb", 1e9),
 ];
 
+/// As good as for ever: instants are 64-bit nanoseconds.
+pub const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// A span of time: a number with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`; without unit it is
-/// seconds.
+/// seconds. And `forever`.
 ///
 /// # Errors
 /// A text for the user when it is none, or not above zero.
 pub fn span(text: &str) -> Result<Duration, String> {
+    if text.trim() == "forever" {
+        return Ok(CENTURY);
+    }
     let nanos = amount(text, SPANS).ok_or_else(|| {
         "expected a number with ns, us, ms, s, m, h or d, as in 10s or 250ms".to_owned()
     })?;
-    // Instants are 64-bit nanoseconds; a century is as good as for ever.
-    let century = 100.0 * 365.0 * 86_400e9;
     match nanos >= 1.0 {
-        true => Ok(Duration::from_nanos(nanos.min(century) as u64)),
+        true => Ok(Duration::from_nanos(
+            nanos.min(CENTURY.as_nanos() as f64) as u64
+        )),
         false => Err("a span must be at least 1 ns".to_owned()),
     }
 }
@@ -81,6 +87,7 @@ mod tests {
         assert_eq!(span("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(span("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(span("250 ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(span("forever"), span("1000000d"));
         for bad in ["", "s", "-1s", "0", "5 parsecs", "1e3s", "1..2"] {
             assert!(span(bad).is_err(), "{bad}");
         }

@@ -139,13 +139,30 @@ impl SourceArgs {
         self.span.map(nanos)
     }
 
+    /// The devices to watch.
+    pub fn devices(&self) -> DeviceChoice {
+        match (self.device.is_empty(), self.stacked) {
+            (false, _) => DeviceChoice::Named(self.device.clone()),
+            (true, true) => DeviceChoice::All,
+            (true, false) => DeviceChoice::Leaves,
+        }
+    }
+
+    /// What `--vm` declares.
+    pub fn declared(&self) -> Vec<Declared> {
+        self.vm.iter().flat_map(|d| d.0.clone()).collect()
+    }
+
     /// The host's inventory, watched by one thread for the whole process.
-    fn inventory(&self) -> Result<Arc<Watch>, TapError> {
+    ///
+    /// # Errors
+    /// When the host cannot be looked at.
+    pub fn inventory(&self) -> Result<Arc<Watch>, TapError> {
         if let Some(watch) = self.watch.get() {
             return Ok(watch.clone());
         }
         let watch = Watch::start(&WatchOptions {
-            declared: self.vm.iter().flat_map(|d| d.0.clone()).collect(),
+            declared: self.declared(),
             ..WatchOptions::default()
         })?;
         Ok(self.watch.get_or_init(|| watch).clone())
@@ -456,29 +473,29 @@ pub fn file(path: &Path, args: &SourceArgs, demands: &[Demand]) -> Result<Box<dy
 
 /// One of the host's taps.
 fn live(share: Share, args: &SourceArgs) -> Result<Box<dyn Tap>, TapError> {
-    let devices = match (args.device.is_empty(), args.stacked) {
-        (false, _) => DeviceChoice::Named(args.device.clone()),
-        (true, true) => DeviceChoice::All,
-        (true, false) => DeviceChoice::Leaves,
-    };
     let inventory = match share.demands.iter().any(needs_inventory) {
         true => Some(args.inventory()?),
         false => None,
     };
     let usual = LiveOptions::default();
     let options = LiveOptions {
-        devices,
+        devices: args.devices(),
         inventory,
         rhythm: args.rhythm.unwrap_or(usual.rhythm),
         ..usual
     };
-    (share.tap.open)(&share.demands, &options).map_err(|error| match error {
+    (share.tap.open)(&share.demands, &options).map_err(unwatched)
+}
+
+/// Why live I/O cannot be watched, and what can be done instead.
+pub fn unwatched(error: TapError) -> TapError {
+    match error {
         TapError::Unavailable { what, remedy } => TapError::Unavailable {
             what: format!("live I/O cannot be watched: {what}"),
             remedy: format!("{remedy}; --from FILE asks a recording"),
         },
         other => other,
-    })
+    }
 }
 
 /// What the sources do in place of the engine, one line each; of a source that cannot be opened,

@@ -9,6 +9,8 @@ mod doctor;
 mod explain;
 mod exporter;
 mod functions;
+mod hist;
+mod hist_collector;
 mod iostat;
 mod man;
 mod qemu_guard;
@@ -26,6 +28,8 @@ use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::run_loop::{self, Report};
 
+/// What counts as `weir` in the background.
+pub use hist_collector::NAME as COLLECTOR;
 /// What runs as `weir` when weir is gone.
 pub use qemu_guard::NAME as GUARD;
 
@@ -52,6 +56,7 @@ pub struct Cli {
 enum Command {
     Top(top::TopArgs),
     Iostat(iostat::IostatArgs),
+    Hist(hist::HistArgs),
     Diskstats(diskstats::DiskstatsArgs),
     Exporter(exporter::ExporterArgs),
     Characterise(characterise::CharacteriseArgs),
@@ -66,6 +71,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+    #[command(hide = true, name = hist_collector::NAME)]
+    HistCollector,
     #[command(hide = true, name = qemu_guard::NAME)]
     QemuGuard,
 }
@@ -85,6 +92,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
     match command {
         Command::Top(args) => top::run(&args, cli.verbose),
         Command::Iostat(args) => iostat::run(&args, cli.verbose),
+        Command::Hist(args) => hist::run(&args, cli.verbose),
         Command::Diskstats(args) => diskstats::run(&args, cli.verbose),
         Command::Exporter(args) => exporter::run(&args, cli.verbose),
         Command::Characterise(args) => characterise::run(&args, cli.verbose),
@@ -99,12 +107,13 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::HistCollector => hist_collector::run(),
         Command::QemuGuard => qemu_guard::run(),
     }
 }
 
 /// Says on standard error what the sources counted and which queries failed.
-fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
+pub fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
     let losses = run_loop::summary(&report.counts, verbose);
     for line in losses.iter().chain(&report.remarks) {
         output::say(format_args!("weir: {line}"));

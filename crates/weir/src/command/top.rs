@@ -45,7 +45,8 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
     weir top -b --json 10 | jq .totals\n  \
     weir top --from recording.parquet --speed 10\n  \
     weir top --show-query\n\n\
-    Where standard output is no terminal, -b is understood. Live tables begin with the first whole interval.")]
+    Where standard output is no terminal, -b is understood. Live tables begin with the first whole interval.\n\
+    `weir hist` counts a disk's requests by size, distance and latency.")]
 pub struct TopArgs {
     /// Watch this VM only
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]

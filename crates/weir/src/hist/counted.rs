@@ -55,10 +55,10 @@ impl By {
     pub fn of(self, subject: Subject) -> Subject {
         let none = Subject::default();
         match self {
+            // A virtual disk is one, wherever its pieces lie on the host.
             By::Disk => Subject {
                 pid: None,
                 cgroup: None,
-                // A virtual disk is one, wherever its pieces lie on the host.
                 pdisk: subject.pdisk.filter(|_| subject.vdisk.is_none()),
                 ..subject
             },
@@ -67,13 +67,13 @@ impl By {
                 ..none
             },
             By::Process => Subject {
-                vm: subject.vm,
                 pid: subject.pid,
+                pdisk: subject.pdisk,
                 ..none
             },
             By::Cgroup => Subject {
-                vm: subject.vm,
                 cgroup: subject.cgroup,
+                pdisk: subject.pdisk,
                 ..none
             },
         }
@@ -172,15 +172,21 @@ pub fn is_empty(histograms: &Histograms) -> bool {
         .all(|metric| histograms.of(*metric, Class::All).count == 0)
 }
 
-/// A subject's name for readers: `web:/dev/vda`, `/dev/sda`, `web (pid 4711)`.
+/// A subject's name for readers: `web:/dev/vda`, `/dev/sda`, `pid 4711 on /dev/sda`.
 pub fn name(subject: &Subject) -> String {
-    let disk = subject.vdisk.or(subject.pdisk).or(subject.cgroup);
-    let disk = disk.map(|d| d.as_str().to_owned());
-    let what = disk.or_else(|| subject.pid.map(|pid| format!("pid {pid}")));
-    match (subject.vm, what) {
-        (Some(vm), Some(what)) => format!("{vm}:{what}"),
-        (Some(vm), None) => vm.as_str().to_owned(),
-        (None, Some(what)) => what,
-        (None, None) => "not known".to_owned(),
+    let who = subject.pid.map(|pid| format!("pid {pid}"));
+    let who = who.or_else(|| subject.cgroup.map(|path| format!("cgroup {path}")));
+    let disk = subject.vdisk.or(subject.pdisk).map(Symbol::as_str);
+    match (who, subject.vm, disk) {
+        (Some(who), _, Some(disk)) => format!("{who} on {disk}"),
+        (Some(who), _, None) => who,
+        (None, Some(vm), Some(disk)) => match subject.vdisk {
+            Some(_) => format!("{vm}:{disk}"),
+            // Which of its disks that is, is not known.
+            None => format!("{vm} on {disk}"),
+        },
+        (None, Some(vm), None) => vm.as_str().to_owned(),
+        (None, None, Some(disk)) => disk.to_owned(),
+        (None, None, None) => "not known".to_owned(),
     }
 }

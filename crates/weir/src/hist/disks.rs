@@ -3,7 +3,7 @@
 //! vscsiStats names a VM by its world group and a disk by its handle. Here a VM's number is that of its
 //! process, a disk's its place in the list; what belongs to no VM has VM number 0.
 
-use weir_model::{Nanos, Symbol};
+use weir_model::Symbol;
 use weir_tap::inventory::Snapshot;
 use weir_workload::Subject;
 
@@ -24,15 +24,6 @@ pub struct Listed {
     pub image: Option<Symbol>,
     /// Size.
     pub bytes: Option<i64>,
-}
-
-/// Since when and until when something is collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// When it was started, or reset.
-    pub since: Nanos,
-    /// When it stops by itself; `None` for never.
-    pub until: Option<Nanos>,
 }
 
 impl Listed {

@@ -5,6 +5,8 @@ mod endings;
 mod exporter;
 mod folds;
 mod formats;
+mod hist;
+mod hist_live;
 mod iostat;
 mod live;
 mod query;

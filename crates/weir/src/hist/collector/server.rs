@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,8 @@ fn listen(place: &Place) -> Result<UnixListener, Failure> {
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)
         .map_err(|error| Failure::world(format_args!("{}: {error}", socket.display())))?;
+    // Its folder keeps others out already.
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

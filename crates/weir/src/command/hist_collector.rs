@@ -1,0 +1,22 @@
+//! `weir hist-collector`: started by `weir hist -s` to count in the background. Nobody types it.
+
+use std::io::Write;
+
+use crate::failure::{Ending, Failure};
+use crate::hist::background;
+
+/// Its name on the command line.
+pub const NAME: &str = "hist-collector";
+
+pub fn run() -> Result<Ending, Failure> {
+    let Err(failure) = background::collect() else {
+        return Ok(Ending::Done);
+    };
+    // Whoever started it reads a line; nobody looks at its standard error.
+    let why = match failure {
+        Failure::Words(text) => text,
+        Failure::World(error) => format!("{error:#}"),
+    };
+    let _ = writeln!(std::io::stdout(), "{}", why.replace('\n', " "));
+    Ok(Ending::Failed)
+}

@@ -1,0 +1,124 @@
+//! Histograms of two dimensions: as heat maps for the terminal or as SVG, their cells as JSON or CSV.
+
+use serde_json::{Value, json};
+use weir_model::{Nanos, Symbol};
+use weir_sink::plot::{HeatMap, Ink, Quantity, phrase, svg, terminal};
+use weir_sketch::{Axis, Grid};
+use weir_workload::{Metric, Subject};
+
+use crate::hist::counted::name;
+use crate::hist::saved::unit_name;
+
+/// One dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dimension {
+    /// Of a metric.
+    Of(Metric),
+    /// Time since the beginning, ns.
+    Time,
+    /// Address on the disk, bytes.
+    Address,
+}
+
+/// A grid for each disk, and what they are of.
+pub struct Cells {
+    /// Along and up.
+    pub dimensions: [Dimension; 2],
+    /// When the time begins.
+    pub begun: Option<Nanos>,
+    /// The grids.
+    pub grids: Vec<(Subject, Grid)>,
+}
+
+impl Dimension {
+    fn name(self) -> &'static str {
+        match self {
+            Dimension::Of(metric) => metric.name(),
+            Dimension::Time => "time",
+            Dimension::Address => "address",
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Dimension::Of(metric) => unit_name(metric.measure()),
+            Dimension::Time => "ns",
+            Dimension::Address => "bytes",
+        }
+    }
+
+    /// For an axis: in words, and what its values are.
+    fn axis(self) -> (&'static str, Quantity) {
+        match self {
+            Dimension::Of(metric) => (phrase(metric), metric.measure().into()),
+            Dimension::Time => ("time", Quantity::Elapsed),
+            Dimension::Address => ("address", Quantity::Bytes),
+        }
+    }
+}
+
+impl Cells {
+    /// As heat maps, one below the other.
+    pub fn text(&self, ink: Ink, columns: usize) -> String {
+        let map = |map: HeatMap| terminal::heat_map(&map, ink, columns) + "\n";
+        self.maps().map(map).collect()
+    }
+
+    /// As one SVG.
+    pub fn picture(&self) -> String {
+        let pictures: Vec<svg::Picture> = self.maps().map(|map| svg::heat_map(&map)).collect();
+        svg::Picture::side_by_side("heat maps", &pictures, 1).standalone()
+    }
+
+    /// The cells that hold something, a line of JSON for each disk.
+    pub fn json(&self) -> String {
+        let [x, y] = self.dimensions;
+        let text = |symbol: Option<Symbol>| symbol.map(Symbol::as_str);
+        let line = |(subject, grid): &(Subject, Grid)| {
+            let cells = cells(grid).map(|(x, y, count)| json!([x.0, x.1, y.0, y.1, count]));
+            let line = json!({
+                "vm": text(subject.vm),
+                "vdisk": text(subject.vdisk),
+                "pdisk": text(subject.pdisk),
+                "begun_ns": self.begun,
+                "x": {"of": x.name(), "unit": x.unit()},
+                "y": {"of": y.name(), "unit": y.unit()},
+                "cells": cells.collect::<Vec<Value>>(),
+            });
+            format!("{line}\n")
+        };
+        self.grids.iter().map(line).collect()
+    }
+
+    /// The cells that hold something, with a header; an open end of a cell is empty.
+    pub fn csv(&self) -> String {
+        let [x, y] = self.dimensions.map(Dimension::name);
+        let mut text = format!("disk,{x}_min,{x}_max,{y}_min,{y}_max,requests\n");
+        for (subject, grid) in &self.grids {
+            let disk = name(subject).replace('"', "\"\"");
+            for (x, y, count) in cells(grid) {
+                let [x0, x1, y0, y1] =
+                    [x.0, x.1, y.0, y.1].map(|v| v.map_or(String::new(), |v| v.to_string()));
+                text += &format!("\"{disk}\",{x0},{x1},{y0},{y1},{count}\n");
+            }
+        }
+        text
+    }
+
+    fn maps(&self) -> impl Iterator<Item = HeatMap> + '_ {
+        let [x, y] = self.dimensions.map(Dimension::axis);
+        self.grids.iter().map(move |(subject, grid)| {
+            let title = format!("{}: {} against {}", name(subject), y.0, x.0);
+            HeatMap::of_grid(&title, grid, x, y)
+        })
+    }
+}
+
+/// The least and the greatest value of a cell along an axis.
+type Span = (Option<i64>, Option<i64>);
+
+fn cells(grid: &Grid) -> impl Iterator<Item = (Span, Span, u64)> + '_ {
+    let span = |axis: &Axis, cell| axis.span(cell);
+    grid.cells()
+        .map(move |(column, row, count)| (span(grid.x(), column), span(grid.y(), row), count))
+}

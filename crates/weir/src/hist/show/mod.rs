@@ -1,0 +1,151 @@
+//! How histograms are shown: as bars and heat maps, as pictures, as vscsiStats' CSV, as JSON.
+
+mod bars;
+mod cells;
+mod csv;
+
+pub use bars::Compared;
+pub use cells::{Cells, Dimension};
+
+use std::path::PathBuf;
+
+use weir_model::Nanos;
+use weir_sink::plot::Ink;
+use weir_sink::time::timestamp;
+use weir_workload::{Histograms, Metric, Subject};
+
+use super::counted::Counted;
+use super::disks::Listed;
+use super::saved;
+use crate::failure::Failure;
+use crate::output;
+
+/// The forms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For the eye.
+    Bars,
+    /// CSV, vscsiStats' where that has one.
+    Csv,
+    /// JSON, a line a disk.
+    Json,
+    /// A picture in a file.
+    Svg(PathBuf),
+}
+
+/// Makes text of what was counted, and prints it.
+#[derive(Clone, Debug)]
+pub struct Printer {
+    /// These histograms.
+    pub metrics: Vec<Metric>,
+    /// In this form.
+    pub form: Form,
+    /// With these characters.
+    pub ink: Ink,
+    /// In lines of so many characters.
+    pub columns: usize,
+    /// Each with its time.
+    pub times: bool,
+    /// The numbers of disks.
+    pub listed: Vec<Listed>,
+    /// Disks that the CSV shows in any case.
+    pub idle: Vec<Subject>,
+}
+
+impl Printer {
+    /// Prints what was counted; says what was not.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn print(&self, counted: &Counted) -> Result<(), Failure> {
+        let lost: u64 = counted.lost.iter().map(|(_, n)| n).sum();
+        if lost > 0 {
+            let causes = counted.lost.iter().map(|(cause, n)| format!("{cause} {n}"));
+            output::say(format_args!(
+                "weir: {lost} requests are not in the histograms: {}",
+                causes.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        let for_the_eye = !matches!(self.form, Form::Csv | Form::Json);
+        if counted.subjects.is_empty() && for_the_eye && !self.times {
+            output::say("weir: no request was seen");
+        }
+        self.put(
+            || self.bars(counted),
+            || bars::picture(counted, &self.metrics),
+            || match self.form {
+                Form::Csv => csv::csv(&self.with_idle(counted), &self.metrics, &self.listed),
+                _ => saved::lines(counted, &self.metrics).join("\n") + "\n",
+            },
+        )
+    }
+
+    /// Prints two side by side.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn print_compared(&self, two: &Compared) -> Result<(), Failure> {
+        let text = || two.text(&self.metrics, self.ink, self.columns);
+        self.put(text, || two.picture(&self.metrics), text)
+    }
+
+    /// Prints grids.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn print_cells(&self, cells: &Cells) -> Result<(), Failure> {
+        let data = || match self.form {
+            Form::Csv => cells.csv(),
+            _ => cells.json(),
+        };
+        if cells.grids.is_empty() {
+            output::say("weir: no request was seen of which both are known");
+        }
+        self.put(
+            || cells.text(self.ink, self.columns),
+            || cells.picture(),
+            data,
+        )
+    }
+
+    /// Writes it in its form: for the eye, as a picture, as data.
+    fn put(
+        &self,
+        eye: impl Fn() -> String,
+        picture: impl Fn() -> String,
+        data: impl Fn() -> String,
+    ) -> Result<(), Failure> {
+        match &self.form {
+            Form::Bars => output::print(&eye()),
+            Form::Csv | Form::Json => output::print(&data()),
+            Form::Svg(path) => std::fs::write(path, picture())
+                .map_err(|error| Failure::world(format_args!("{}: {error}", path.display()))),
+        }
+    }
+
+    fn bars(&self, counted: &Counted) -> String {
+        let time = match self.times {
+            true => format!("{} to {}\n\n", clock(counted.since), clock(counted.at)),
+            false => String::new(),
+        };
+        time + &bars::text(counted, &self.metrics, self.ink, self.columns)
+    }
+
+    fn with_idle(&self, counted: &Counted) -> Counted {
+        let mut all = counted.clone();
+        for idle in &self.idle {
+            let disk = |s: &Subject| (s.vm, s.vdisk.or(s.pdisk));
+            if !all.subjects.iter().any(|(s, _)| disk(s) == disk(idle)) {
+                all.subjects.push((*idle, Histograms::default()));
+            }
+        }
+        all.sort();
+        all
+    }
+}
+
+/// Date and time to the millisecond.
+fn clock(at: Nanos) -> String {
+    let text = timestamp(at);
+    format!("{}Z", &text[..text.len().min(23)])
+}

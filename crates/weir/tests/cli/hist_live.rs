@@ -1,0 +1,362 @@
+//! `weir hist` on a loop device under fio: in the background and in the foreground.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_guest::LoopDisk;
+
+use crate::live::watchable;
+use crate::support::{Said, Scratch, interrupt, skipped, weir};
+
+/// A loop device and a place for a collector of one test's own.
+struct Host {
+    disk: LoopDisk,
+    scratch: Scratch,
+}
+
+/// What a load did: requests that fio made, by direction.
+#[derive(Debug, PartialEq, Eq)]
+struct Load {
+    reads: u64,
+    writes: u64,
+}
+
+impl Host {
+    /// Or a loud line that `test` is skipped.
+    fn new(test: &str) -> Option<Host> {
+        if !watchable(test) {
+            return None;
+        }
+        if Command::new("fio").arg("--version").output().is_err() {
+            skipped(test, "no fio");
+            return None;
+        }
+        match LoopDisk::new(64) {
+            Ok(disk) => Some(Host {
+                disk,
+                scratch: Scratch::new(),
+            }),
+            Err(why) => {
+                skipped(test, &format!("{why:#}"));
+                None
+            }
+        }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = weir(&[&["hist"], args].concat());
+        command.env("RUNTIME_DIRECTORY", self.scratch.path());
+        command
+    }
+
+    fn hist(&self, args: &[&str]) -> Said {
+        Said::of(self.command(args).output().unwrap())
+    }
+
+    /// The same, of our disk only.
+    fn of_disk(&self, args: &[&str]) -> Said {
+        self.hist(&[args, &["-i", self.disk.path()]].concat())
+    }
+
+    /// Random reads and writes past the page cache, one request each.
+    fn load(&self) -> Load {
+        let options = "--name=load --output-format=json --rw=randrw --bs=4k --direct=1 --size=4M \
+                       --norandommap --randrepeat=1 --ioengine=psync";
+        let output = Command::new("fio")
+            .arg(format!("--filename={}", self.disk.path()))
+            .args(options.split_whitespace())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}");
+        let report: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+        let ios = |direction: &str| report["jobs"][0][direction]["total_ios"].as_u64().unwrap();
+        Load {
+            reads: ios("read"),
+            writes: ios("write"),
+        }
+    }
+
+    /// Counts of a metric, as `-j` tells them.
+    fn counts(&self, metric: &str) -> Load {
+        let said = self.of_disk(&["-p", metric, "-j"]).fine();
+        let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+        let count = |op: &str| {
+            let of = &line["histograms"][metric][op]["count"];
+            of.as_u64().unwrap_or(0)
+        };
+        assert_eq!(count("all"), count("r") + count("w"), "{line}");
+        Load {
+            reads: count("r"),
+            writes: count("w"),
+        }
+    }
+
+    /// The processes that collect for this test.
+    fn collectors(&self) -> Vec<PathBuf> {
+        let own = format!("RUNTIME_DIRECTORY={}", self.scratch.path().display());
+        let is_ours = |process: &PathBuf| {
+            let read = |name: &str| fs::read(process.join(name)).unwrap_or_default();
+            let words = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            words(read("cmdline")).split('\0').nth(1) == Some("hist-collector")
+                && words(read("environ")).split('\0').any(|v| v == own)
+        };
+        processes().filter(is_ours).collect()
+    }
+
+    /// The kernel programs that the collector holds.
+    fn programs(&self) -> BTreeSet<u32> {
+        self.collectors().iter().flat_map(|p| programs(p)).collect()
+    }
+
+    /// Waits until no collector is there any more.
+    fn until_gone(&self) {
+        let begun = Instant::now();
+        while !self.collectors().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Also when the test failed.
+        let _ = self.command(&["-x"]).output();
+    }
+}
+
+fn processes() -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.map(|e| e.path()).filter(|path| {
+        let name = path.file_name().and_then(|n| n.to_str());
+        name.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+    })
+}
+
+/// The numbers of the kernel programs that a process holds.
+fn programs(process: &Path) -> BTreeSet<u32> {
+    let open = fs::read_dir(process.join("fdinfo")).into_iter().flatten();
+    let read = open
+        .flatten()
+        .filter_map(|e| fs::read_to_string(e.path()).ok());
+    let numbers = read.flat_map(|text| {
+        let number = |line: &str| line.strip_prefix("prog_id:")?.trim().parse().ok();
+        text.lines().filter_map(number).collect::<Vec<u32>>()
+    });
+    numbers.collect()
+}
+
+/// Asserts that nobody holds these programs any more, and so the kernel does not run them.
+fn detached(programs_before: &BTreeSet<u32>) {
+    assert!(!programs_before.is_empty(), "something was attached");
+    for process in processes() {
+        let held = programs(&process);
+        assert!(
+            held.is_disjoint(programs_before),
+            "{}: {held:?}",
+            process.display()
+        );
+    }
+}
+
+#[test]
+fn what_is_collected_is_what_fio_did_until_it_is_stopped() {
+    let Some(host) = Host::new("what_is_collected_is_what_fio_did_until_it_is_stopped") else {
+        return;
+    };
+    let said = host.of_disk(&["-s"]);
+    assert!(
+        said.err.contains("until") && said.out.is_empty(),
+        "{}",
+        said.err
+    );
+    said.fine();
+    let done = host.load();
+    for metric in ["ioLength", "latency", "service", "outstandingIOs"] {
+        assert_eq!(host.counts(metric), done, "{metric}");
+    }
+    let csv = host.of_disk(&["-p", "all", "-c"]).fine();
+    let sections: Vec<&str> = csv.split("Histogram: ").skip(1).collect();
+    assert_eq!(sections.len(), 16, "{csv}");
+    for section in &sections {
+        let lines: Vec<&str> = section.lines().collect();
+        let count: u64 = lines[4].strip_prefix("count,").unwrap().parse().unwrap();
+        let rows = lines[6..].iter().map(|row| row.split_once(',').unwrap().0);
+        let sum: u64 = rows.map(|n| n.parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, count, "{section}");
+        assert!(lines[0].contains(&format!("({})", host.disk.name())));
+    }
+    let length = "IO lengths of Read commands,virtual machine worldGroupID,0,";
+    assert!(sections[1].starts_with(length), "{}", sections[1]);
+    assert!(sections[1].contains(&format!("count,{}\n", done.reads)));
+
+    let list = host.hist(&["-l", "-j"]).fine();
+    let of = |list: &str, key: &str| {
+        let mut lines = list
+            .lines()
+            .map(|l| serde_json::from_str::<Value>(l).unwrap());
+        lines.find(|l| l["pdisk"] == host.disk.path()).unwrap()[key].clone()
+    };
+    let (since, until) = (
+        of(&list, "collected")["since_ns"].as_i64().unwrap(),
+        of(&list, "collected")["until_ns"].as_i64().unwrap(),
+    );
+    let minutes = (until - since) as f64 / 60e9;
+    assert!((29.0..31.0).contains(&minutes), "{minutes} minutes");
+    let number = of(&list, "disk_id").to_string();
+    let by_number = host.hist(&["-p", "ioLength", "-j", "-i", &number]).fine();
+    assert!(by_number.contains(host.disk.path()), "{by_number}");
+
+    host.of_disk(&["-r"]).fine();
+    assert_eq!(host.load(), host.counts("ioLength"), "after the reset");
+
+    let programs = host.programs();
+    host.hist(&["-x"]).fine();
+    detached(&programs);
+    host.until_gone();
+    let list = host.hist(&["-l", "-j"]).fine();
+    assert_eq!(of(&list, "collected"), Value::Null);
+    let kept = host.of_disk(&["-p", "ioLength", "-j"]);
+    assert!(kept.err.contains("until it was stopped"), "{}", kept.err);
+    assert!(
+        kept.fine().contains("\"count\":"),
+        "it still can be printed"
+    );
+}
+
+#[test]
+fn it_stops_by_itself() {
+    let Some(host) = Host::new("it_stops_by_itself") else {
+        return;
+    };
+    host.of_disk(&["-s", "--for", "3s"]).fine();
+    let programs = host.programs();
+    let done = host.load();
+    host.until_gone();
+    detached(&programs);
+    let counted = host.counts("ioLength");
+    // On a busy host the time may be over before fio is.
+    assert!(
+        counted.reads <= done.reads && counted.writes <= done.writes,
+        "{counted:?}"
+    );
+    assert!(counted.reads > 0, "{done:?}");
+}
+
+#[test]
+fn a_killed_collector_leaves_nothing_and_the_next_one_starts() {
+    let Some(host) = Host::new("a_killed_collector_leaves_nothing_and_the_next_one_starts") else {
+        return;
+    };
+    host.of_disk(&["-s", "--for", "forever"]).fine();
+    let programs = host.programs();
+    let [collector] = &host.collectors()[..] else {
+        panic!("one collector");
+    };
+    let pid = collector.file_name().unwrap().to_str().unwrap();
+    let killed = Command::new("kill").args(["-9", pid]).status().unwrap();
+    assert!(killed.success());
+    host.until_gone();
+    detached(&programs);
+    assert!(!host.hist(&["-l"]).fine().contains("until stopped"));
+    let none = host.hist(&["-x"]);
+    assert!(none.err.contains("nothing is collected"), "{}", none.err);
+    host.of_disk(&["-s", "--for", "forever"]).fine();
+    assert!(host.hist(&["-l"]).fine().contains("until stopped"));
+    host.hist(&["-x"]).fine();
+    host.until_gone();
+}
+
+#[test]
+fn several_starts_share_one_collector() {
+    let Some(host) = Host::new("several_starts_share_one_collector") else {
+        return;
+    };
+    let both = [0; 2].map(|_| {
+        let mut start = host.command(&["-s", "-w", "one-that-comes-later"]);
+        start.stderr(Stdio::piped()).spawn().unwrap()
+    });
+    for start in both {
+        Said::of(start.wait_with_output().unwrap()).fine();
+    }
+    assert_eq!(host.collectors().len(), 1);
+    let one = host.programs();
+    host.hist(&["-s", "-w", "another"]).fine();
+    let two = host.programs();
+    assert!(
+        two.len() > one.len() && two.is_superset(&one),
+        "{one:?} {two:?}"
+    );
+    let twice = host.hist(&["-s"]);
+    assert_eq!(twice.code, 2, "{}", twice.err);
+    assert!(twice.err.contains("counted twice"), "{}", twice.err);
+    host.hist(&["-x", "-w", "one-that-comes-later"]).fine();
+    detached(&one);
+    assert_eq!(host.collectors().len(), 1, "the other goes on");
+    host.hist(&["-x"]).fine();
+    host.until_gone();
+}
+
+#[test]
+fn in_the_foreground_it_counts_until_it_is_told_to_end() {
+    let Some(host) = Host::new("in_the_foreground_it_counts_until_it_is_told_to_end") else {
+        return;
+    };
+    let args = ["-i", host.disk.path(), "-j"];
+    let mut command = host.command(&args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let process = PathBuf::from(format!("/proc/{}", child.id()));
+    let mut word = String::new();
+    let mut words = BufReader::new(child.stderr.take().unwrap());
+    words.read_line(&mut word).unwrap();
+    assert!(word.contains("Ctrl-C shows it"), "{word}");
+    let held = programs(&process);
+    let done = host.load();
+    interrupt(&child);
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!(said.code, 130, "{}", said.err);
+    detached(&held);
+    let line: Value = serde_json::from_str(said.out.lines().next().unwrap()).unwrap();
+    let count = |op: &str| line["histograms"]["ioLength"][op]["count"].as_u64();
+    assert_eq!(
+        (count("r"), count("w")),
+        (Some(done.reads), Some(done.writes))
+    );
+    for by in ["device", "process", "cgroup"] {
+        let said = host.of_disk(&["--for", "200ms", "--by", by]);
+        assert_eq!(said.code, 0, "{by}: {}", said.err);
+    }
+}
+
+#[test]
+fn without_rights_it_says_what_is_missing() {
+    let test = "without_rights_it_says_what_is_missing";
+    let scratch = Scratch::new();
+    // Somebody else's process has to enter it.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(scratch.path(), open).unwrap();
+    let script = format!("{} hist -s", env!("CARGO_BIN_EXE_weir"));
+    let run = Command::new("setpriv")
+        .args(["--reuid", "65534", "--clear-groups", "--inh-caps=-all"])
+        .args(["sh", "-c", &script])
+        .env("RUNTIME_DIRECTORY", scratch.path())
+        .output();
+    match run {
+        Ok(output) if output.status.code() == Some(1) => {
+            let err = String::from_utf8(output.stderr).unwrap();
+            assert!(err.contains("live I/O cannot be watched"), "{err}");
+            assert!(err.contains("weir doctor"), "{err}");
+        }
+        other => skipped(
+            test,
+            &format!("privileges cannot be dropped here: {other:?}"),
+        ),
+    }
+}
