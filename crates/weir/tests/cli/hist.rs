@@ -152,11 +152,11 @@ latency (insert to complete)
 
 "
     );
-    let map = shown(&["--heatmap", "20ms", "3"]);
-    assert!(
-        map.contains("against time\n") && map.contains("@ 20\n"),
-        "{map}"
-    );
+    scratch.file("b.csv", &requests(1_000));
+    let args = ["hist", "--from", "b.csv", "--heatmap", "100ms", "3"];
+    let map = run_in(scratch.path(), &args).fine();
+    assert!(map.contains("524 us |@@@@@@@@@|\n"), "three columns: {map}");
+    assert!(map.contains("@ 100\n"), "{map}");
     let svg = scratch.path().join("a.svg");
     let file = svg.to_str().unwrap();
     for args in [
