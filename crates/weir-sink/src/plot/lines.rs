@@ -33,7 +33,7 @@ pub struct Lines {
 pub struct Line {
     /// Its name in the legend.
     pub name: String,
-    /// By ascending x.
+    /// By ascending x; the line has a gap where y is no number.
     pub points: Vec<(f64, f64)>,
     /// A value holds until the next one.
     pub steps: bool,

@@ -8,7 +8,7 @@ use weir_workload::analysis::bursts::Scale;
 use weir_workload::analysis::load::Latency;
 use weir_workload::analysis::order::Sequence;
 use weir_workload::analysis::sizes::Lengths;
-use weir_workload::{Advice, Confidence, Evidence, Missing, Profile, Report};
+use weir_workload::{Advice, Confidence, Evidence, Interference, Missing, Profile, Report};
 
 use crate::number::scaled;
 use crate::text::{shown, width};
@@ -46,13 +46,7 @@ pub fn text(report: &Report) -> String {
 fn together(out: &mut String, report: &Report) {
     out.push_str("together\n");
     for found in &report.interference {
-        let (latency, rate) = (found.latency_ratio, found.throughput_ratio);
-        let words = format!(
-            "{} is disturbed by {}: latency {latency:.1} times, requests per second {rate:.2} times as many",
-            found.victim, found.disturber
-        );
-        let grounds = grounds(found.confidence, &found.evidence);
-        line(out, "interference", &[format!("{words} ({grounds})")]);
+        line(out, "interference", &[disturbance(found)]);
     }
     if report.interference.is_empty() && report.pairs_tested > 0 {
         let words = format!(
@@ -70,22 +64,27 @@ fn paragraph(out: &mut String, profile: &Profile) {
     let label = profile.verdict.as_ref().map(|v| v.label.as_str());
     let label = label.unwrap_or("too few requests to tell what kind of workload it is");
     let _ = writeln!(out, "{}: {label}", shown(&name));
-    line(out, "requests", &requests(profile));
-    line(out, "mix", &mix(profile));
-    let sizes = &profile.sizes;
-    line(out, "reads", &lengths(&sizes.reads, &profile.order.reads));
-    line(
-        out,
-        "writes",
-        &lengths(&sizes.writes, &profile.order.writes),
-    );
-    line(out, "order", &order(&profile.order.all));
-    line(out, "arrivals", &arrivals(profile));
-    line(out, "parallelism", &parallelism(profile));
-    line(out, "latency", &latency(profile));
-    line(out, "regions", &regions(profile));
-    line(out, "reuse", &reuse(profile));
+    for (label, phrases) in facts(profile) {
+        line(out, label, &phrases);
+    }
     conclusions(out, &profile.advice, &profile.missing);
+}
+
+/// What is known of a disk: phrases by subject. A subject of which nothing is known has none.
+pub(super) fn facts(profile: &Profile) -> [(&'static str, Vec<String>); 10] {
+    let (sizes, sequences) = (&profile.sizes, &profile.order);
+    [
+        ("requests", requests(profile)),
+        ("mix", mix(profile)),
+        ("reads", lengths(&sizes.reads, &sequences.reads)),
+        ("writes", lengths(&sizes.writes, &sequences.writes)),
+        ("order", order(&sequences.all)),
+        ("arrivals", arrivals(profile)),
+        ("parallelism", parallelism(profile)),
+        ("latency", latency(profile)),
+        ("regions", regions(profile)),
+        ("reuse", reuse(profile)),
+    ]
 }
 
 /// A label and phrases, wrapped.
@@ -369,7 +368,15 @@ fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
         let words = format!("{} ({grounds})", advice.text);
         line(out, advice.topic.as_str(), &[words]);
     }
+    for words in unsaid(missing) {
+        line(out, "not said", &[words]);
+    }
+}
+
+/// What is not said and why: a sentence for all that lack the same.
+pub(super) fn unsaid(missing: &[Missing]) -> Vec<String> {
     let mut told: Vec<&str> = Vec::new();
+    let mut sentences = Vec::new();
     for Missing { text, .. } in missing {
         if told.contains(&text.as_str()) {
             continue;
@@ -377,12 +384,22 @@ fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
         told.push(text);
         let topics = missing.iter().filter(|m| m.text == *text);
         let topics: Vec<&str> = topics.map(|m| m.topic.as_str()).collect();
-        let words = format!("nothing on {}: {text}", topics.join(", "));
-        line(out, "not said", &[words]);
+        sentences.push(format!("nothing on {}: {text}", topics.join(", ")));
     }
+    sentences
 }
 
-fn grounds(confidence: Confidence, evidence: &[Evidence]) -> String {
+/// Who is disturbed by whom, and how much.
+pub(super) fn disturbance(found: &Interference) -> String {
+    let (latency, rate) = (found.latency_ratio, found.throughput_ratio);
+    let grounds = grounds(found.confidence, &found.evidence);
+    format!(
+        "{} is disturbed by {}: latency {latency:.1} times, requests per second {rate:.2} times as many ({grounds})",
+        found.victim, found.disturber
+    )
+}
+
+pub(super) fn grounds(confidence: Confidence, evidence: &[Evidence]) -> String {
     let numbers = evidence
         .iter()
         .map(|e| format!("{} {}", e.name, figure(e.value)));
@@ -395,7 +412,7 @@ fn bytes(x: f64) -> String {
 }
 
 /// A span: `12.3 s` up to a minute, then `2:00:00`.
-fn time(ns: f64) -> String {
+pub(super) fn time(ns: f64) -> String {
     let minute = 60 * NANOS_PER_SECOND;
     if ns < minute as f64 {
         return scaled(ns, Unit::Nanoseconds).expect("times have greater units");

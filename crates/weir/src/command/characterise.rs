@@ -1,6 +1,7 @@
 //! `weir characterise`: what kind of workload each disk has, and what follows for storage.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
@@ -24,7 +25,8 @@ use crate::{output, quantity};
     weir characterise --for 30s\n  \
     weir characterise -w web1 --for 5m --json > web1.json\n  \
     weir characterise --from recording.parquet\n  \
-    weir characterise --from trace.vscsi -d /dev/sda --for 10m\n\n\
+    weir characterise --from trace.vscsi -d /dev/sda --for 10m\n  \
+    weir characterise --from recording.parquet --html report.html\n\n\
     Ctrl-C ends it with the report of what was seen. Without --for a live report needs it.")]
 pub struct CharacteriseArgs {
     /// This VM only
@@ -40,6 +42,9 @@ pub struct CharacteriseArgs {
     /// Write the report as one JSON object
     #[arg(long)]
     json: bool,
+    /// Write the report as one page with its plots, which needs nothing else and loads nothing
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -60,6 +65,14 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         vm: args.only_vm.clone(),
         disk: args.only_disk.clone(),
     };
+    // A page that cannot be written is told before the hours that it would tell of.
+    let page = match &args.html {
+        Some(path) => {
+            output::never_over(path, args.source.files())?;
+            Some(output::file(path)?)
+        }
+        None => None,
+    };
     let stop = Stop::on_signals()?;
     let feed = Feed::open(&args.source, &selection, &stop)?;
     if args.source.is_live() && args.source.span.is_none() && std::io::stderr().is_terminal() {
@@ -69,6 +82,10 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     let ran = feed.run(&reader, Telling::Files, &stop)?;
     let follower = reader.lock().expect("nobody panics while reading");
     let report = follower.0.report();
+    if let Some(mut page) = page {
+        page.put(&report::html::html(&report))?;
+        page.flush()?;
+    }
     match args.json {
         true => output::print(&format!("{}\n", json::report(&report)?))?,
         false => output::print(&report::text::text(&report))?,

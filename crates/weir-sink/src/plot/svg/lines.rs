@@ -40,11 +40,13 @@ pub fn lines(plot: &Lines) -> Picture {
         let mut last_y = None;
         for &(px, py) in &line.points {
             let (Some(at_x), Some(at_y)) = (x.place(px), y.place(py)) else {
+                last_y = None;
                 continue;
             };
             let (at_x, at_y) = (number(frame.x(at_x)), number(frame.y(at_y)));
             path += &match &last_y {
-                None => format!("M{at_x} {at_y}"),
+                // A point without neighbours shows as a dot.
+                None => format!("M{at_x} {at_y}h.01"),
                 Some(_) if line.steps => format!("H{at_x}V{at_y}"),
                 Some(_) => format!("L{at_x} {at_y}"),
             };
