@@ -74,10 +74,7 @@ fn range(cells: usize, holds: impl Fn(usize) -> bool) -> std::ops::Range<usize> 
 }
 
 fn label((least, greatest): (Option<i64>, Option<i64>), quantity: Quantity) -> String {
-    let show = |x: i64| match quantity.exact(x) {
-        exact if exact.len() <= 8 => exact,
-        _ => quantity.short(x as f64),
-    };
+    let show = |x: i64| quantity.limit(x);
     match (least, greatest) {
         (_, Some(greatest)) => show(greatest),
         (Some(least), None) => format!("> {}", show(least.saturating_sub(1))),

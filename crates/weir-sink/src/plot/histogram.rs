@@ -89,7 +89,7 @@ impl Histogram {
 
     /// A bin's limits in words: `4 KiB`, `2 KiB -> 4,095 B`, `512 KiB ->`.
     pub fn range(&self, bin: Bin) -> String {
-        let show = |x: i64| self.limit(x);
+        let show = |x: i64| self.quantity.limit(x);
         match (bin.above, bin.up_to) {
             (Some(above), Some(up_to)) if up_to - above == 1 => show(up_to),
             (Some(above), Some(up_to)) => format!("{} -> {}", show(above), show(up_to)),
@@ -102,17 +102,9 @@ impl Histogram {
     /// A bin's upper limit: `4 KiB`; that of the last is `> 512 KiB`.
     pub fn label(&self, bin: Bin) -> String {
         match (bin.above, bin.up_to) {
-            (_, Some(up_to)) => self.limit(up_to),
-            (Some(above), None) => format!("> {}", self.limit(above)),
+            (_, Some(up_to)) => self.quantity.limit(up_to),
+            (Some(above), None) => format!("> {}", self.quantity.limit(above)),
             (None, None) => "all".into(),
-        }
-    }
-
-    fn limit(&self, limit: i64) -> String {
-        let exact = self.quantity.exact(limit);
-        match exact.len() {
-            0..=9 => exact,
-            _ => self.quantity.short(limit as f64),
         }
     }
 }

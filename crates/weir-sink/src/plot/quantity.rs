@@ -82,10 +82,26 @@ impl Quantity {
         joined(&trimmed(format!("{:.1}", magnitude / unit)), symbol)
     }
 
+    /// A limit in as many digits as a mark has room for: exact where that is short, and where one more or less is
+    /// another bin.
+    pub fn limit(self, value: i64) -> String {
+        let room = match self {
+            Quantity::Nanoseconds | Quantity::Elapsed => 6,
+            _ => 9,
+        };
+        match self.exact(value) {
+            exact if exact.len() <= room => exact,
+            _ => self.short(value as f64),
+        }
+    }
+
     /// A value in three digits at most where it is not a whole number: `1.02 us`, `12.5 ms`, `1,234`.
     pub fn short(self, value: f64) -> String {
         if !value.is_finite() {
             return "-".into();
+        }
+        if self == Quantity::Elapsed && value == 0.0 {
+            return "0 s".into();
         }
         let size = value.abs();
         let step = |i: usize| self.units().get(i + 1).map(|(_, unit)| *unit);
@@ -160,6 +176,9 @@ mod tests {
         assert_eq!(time(500_000), "500 us");
         assert_eq!(time(15_000_000), "15 ms");
         assert_eq!(Quantity::Number.exact(-500_000), "-500,000");
+        assert_eq!(Quantity::Nanoseconds.limit(6_143), "6.14 us");
+        assert_eq!(Quantity::Nanoseconds.limit(500_000), "500 us");
+        assert_eq!(Quantity::Bytes.limit(65_535), "65,535 B");
     }
 
     #[test]

@@ -160,7 +160,7 @@ mod tests {
         );
         assert_eq!(
             labels(&of(Quantity::Elapsed), 0.0, 7_200e9),
-            ["0 ns", "30 min", "1 h", "1.5 h", "2 h"]
+            ["0 s", "30 min", "1 h", "1.5 h", "2 h"]
         );
         assert_eq!(
             labels(&of(Quantity::Bytes), 0.0, 5e9),

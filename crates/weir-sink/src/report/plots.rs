@@ -8,7 +8,7 @@ use weir_workload::{Class, Distribution, Interference, Metric, Profile, Report, 
 
 use crate::plot::svg::{self, Picture};
 use crate::plot::{
-    HeatMap, Histogram, Layout, Line, Lines, Mark, Measured, Points, Quantity, phrase,
+    HeatMap, Histogram, Layout, Line, Lines, Mark, Measured, Points, Quantity, phrase, thousands,
 };
 
 /// Most disturbances that are drawn.
@@ -120,7 +120,11 @@ fn access(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
     let sampled = access.requests > access.points.len() as u64;
     let plot = Points {
         title: match sampled {
-            true => format!("where on the disk, {} requests of all", access.points.len()),
+            true => format!(
+                "where on the disk: a sample of {} of {} requests",
+                thousands(&access.points.len().to_string()),
+                thousands(&access.requests.to_string())
+            ),
             false => "where on the disk".into(),
         },
         x: Measured::new("time", Quantity::Elapsed),
@@ -275,7 +279,7 @@ fn dispersion(profile: &Profile) -> Option<Picture> {
         .map(|s| (s.interval_ns as f64, s.index_of_dispersion));
     drawn(Lines {
         title: "burstiness: dispersion by the length of the interval".into(),
-        x: Measured::log("interval", Quantity::Elapsed),
+        x: Measured::log("interval", Quantity::Nanoseconds),
         y: Measured::log("variance over mean of the requests", Quantity::Number),
         lines: vec![Line {
             name: "dispersion".into(),
