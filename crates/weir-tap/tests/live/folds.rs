@@ -2,6 +2,7 @@
 //! last count what the rows of a second demand of the same tap come to.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::bench;
 use crate::images::{Fake, Images, fio_as, raw, with_inventory};
 use crate::load::fio;
 use crate::skip;
+use crate::traps::read_direct;
 use crate::watch::{Rows, Seen, Watch, demand, only};
 
 /// Several processes on all processors; reads, writes, flushes; sizes that differ.
@@ -429,6 +431,27 @@ fn only_what_is_selected_is_folded_and_each_for_its_own_demand() {
     let share = holds(&seen, &demands, 1, &|row| int(&row[latency]) >= 100_000);
     assert!(share.folded > share.rows, "{share:?}");
     assert_eq!(seen.rows[1].len(), seen.rows[1].ints("latency").len());
+}
+
+#[test]
+fn what_fails_comes_as_a_row() {
+    let Some(bench) = bench("what_fails_comes_as_a_row", 64) else {
+        return;
+    };
+    let demands = demands(100 * MILLISECOND, "type op", &all_calls(), Vec::new());
+    let watch = Watch::start(demands.clone(), &only(bench.disk.path()));
+    fio(&bench.disk, MIXED);
+    // Nothing lies behind 1 MiB any more.
+    let image = OpenOptions::new().write(true).open(bench.disk.image());
+    image.unwrap().set_len(1 << 20).unwrap();
+    read_direct(bench.disk.path(), 1 << 20, 64 << 10);
+    thread::sleep(Duration::from_millis(100));
+    let seen = watch.stop();
+    holds(&seen, &demands, 0, &everything);
+    assert_eq!(seen.rows[0].with("type", "E").len(), 1);
+    let fold = demands[0].fold.as_ref().unwrap();
+    let folded = of_folded(seen.folded.iter().map(|(_, folded)| folded), fold);
+    assert!(folded.keys().all(|(_, key)| key[0] == "R"));
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn what_a_short_file_answers_in_parts_is_one_failed_request() {
 }
 
 /// Reads past the page cache; what dd says of an error is nobody's business.
-fn read_direct(device: &str, offset: u64, bytes: u64) {
+pub fn read_direct(device: &str, offset: u64, bytes: u64) {
     let (input, size) = (format!("if={device}"), format!("bs={bytes}"));
     let skip = format!("skip={}", offset / bytes);
     let mut dd = Command::new("dd");
