@@ -27,7 +27,8 @@ const PART_SHARE: f64 = 0.1;
 /// What kind of workload it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The pattern.
+    /// The pattern; as JSON `pattern` is its name, and `streams` beside it how many.
+    #[serde(flatten)]
     pub pattern: Pattern,
     /// The same in words: `4 interleaved sequential streams`.
     pub label: String,
@@ -41,7 +42,7 @@ pub struct Verdict {
 
 /// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "pattern", rename_all = "snake_case")]
 pub enum Pattern {
     /// One run after the other.
     Sequential,
@@ -66,6 +67,7 @@ pub enum Pattern {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
     /// What it is.
+    #[serde(flatten)]
     pub pattern: Pattern,
     /// Its share of the requests, from 0 to 1.
     pub share: f64,

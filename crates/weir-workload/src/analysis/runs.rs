@@ -73,6 +73,17 @@ pub struct Runs {
     requests: u64,
 }
 
+/// What a request is to the chains.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    /// The chain that it continues.
+    continued: Option<usize>,
+    /// One whose last request began at the same place.
+    same: Option<usize>,
+    /// The distance from the nearest possible beginning, if that can be a stride.
+    stride: Option<i64>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Run {
     op: Op,
@@ -125,36 +136,52 @@ impl Runs {
     /// Takes a request in.
     pub fn take(&mut self, op: Op, first: i64, sectors: i64) -> Place {
         self.requests += 1;
-        if let Some(at) = self.continued_by(op, first, sectors) {
-            let continued = Some(self.go_on(at, first, sectors));
-            let repeated = false;
+        let found = self.look_for(op, first, sectors);
+        if let Some(at) = found.continued {
             return Place {
-                continued,
-                repeated,
+                continued: Some(self.go_on(at, first, sectors)),
+                repeated: false,
             };
         }
-        let same = |run: &&mut Run| run.op == op && run.first == first;
-        if let Some(run) = self.runs.iter_mut().find(same) {
-            run.seen = self.requests;
-            run.end = first.saturating_add(sectors);
-            return Place {
-                continued: None,
-                repeated: true,
-            };
+        match found.same {
+            Some(at) => {
+                let run = &mut self.runs[at];
+                run.seen = self.requests;
+                run.end = first.saturating_add(sectors);
+            }
+            None => self.begin(op, first, sectors, found.stride),
         }
-        self.begin(op, first, sectors);
         Place {
             continued: None,
-            repeated: false,
+            repeated: found.same.is_some(),
         }
     }
 
-    /// The chain that a request continues; forward before all, then the longest.
-    fn continued_by(&self, op: Op, first: i64, sectors: i64) -> Option<usize> {
-        let fits = self.runs.iter().enumerate().filter(|(_, r)| r.op == op);
-        let fits = fits.filter_map(|(at, r)| Some((at, r, r.course_of(first, sectors)?)));
-        let best = fits.max_by_key(|(_, run, c)| (*c == Course::Forward, run.requests, run.seen));
-        best.map(|(at, ..)| at)
+    /// What a request is to the chains, in one pass over them.
+    fn look_for(&self, op: Op, first: i64, sectors: i64) -> Found {
+        let mut found = Found::default();
+        let mut best = None;
+        let mut nearest = STRIDE_SECTORS_MAX + 1;
+        for (at, run) in self.runs.iter().enumerate() {
+            if run.op != op {
+                continue;
+            }
+            if let Some(course) = run.course_of(first, sectors) {
+                // Forward before all, then the longest.
+                let merit = Some((course == Course::Forward, run.requests, run.seen));
+                if merit > best {
+                    (best, found.continued) = (merit, Some(at));
+                }
+            }
+            if run.first == first {
+                found.same = Some(at);
+            }
+            let distance = first.abs_diff(run.first);
+            if distance < nearest && !run.is_run() {
+                (nearest, found.stride) = (distance, Some(first - run.first));
+            }
+        }
+        found
     }
 
     fn go_on(&mut self, at: usize, first: i64, sectors: i64) -> Continued {
@@ -225,13 +252,8 @@ impl Runs {
         Some(other)
     }
 
-    /// Remembers a request as the possible beginning of a run.
-    fn begin(&mut self, op: Op, first: i64, sectors: i64) {
-        let single = |r: &&Run| r.op == op && !r.is_run();
-        let distance = |r: &&Run| first.abs_diff(r.first);
-        let nearest = self.runs.iter().filter(single).min_by_key(distance);
-        let nearest = nearest.filter(|r| distance(r) <= STRIDE_SECTORS_MAX);
-        let stride = nearest.map(|r| first - r.first);
+    /// Remembers a request as the possible beginning of a run, with the distance from the nearest such one.
+    fn begin(&mut self, op: Op, first: i64, sectors: i64, stride: Option<i64>) {
         if self.runs.len() == PLACES {
             self.evict();
         }
@@ -249,11 +271,17 @@ impl Runs {
     }
 
     fn evict(&mut self) {
-        let beginnings = self.runs.iter().filter(|r| !r.is_run()).count();
+        let mut beginnings = 0;
+        // The oldest of all, and of the beginnings: when it was seen, and where it is.
+        let mut oldest = [(u64::MAX, 0); 2];
+        for (at, run) in self.runs.iter().enumerate() {
+            oldest[0] = oldest[0].min((run.seen, at));
+            if !run.is_run() {
+                beginnings += 1;
+                oldest[1] = oldest[1].min((run.seen, at));
+            }
+        }
         let spare_runs = beginnings >= BEGINNINGS_MIN;
-        let oldest = (0..self.runs.len())
-            .filter(|at| !(spare_runs && self.runs[*at].is_run()))
-            .min_by_key(|at| self.runs[*at].seen);
-        self.runs.swap_remove(oldest.expect("the table is full"));
+        self.runs.swap_remove(oldest[usize::from(spare_runs)].1);
     }
 }

@@ -144,6 +144,9 @@ fn streams_of_a_trace_are_counted_and_a_vm_narrows_the_report() {
         .map(|p| &p["verdict"]["label"])
         .collect();
     assert_eq!(labels, ["3 interleaved sequential streams", "reverse scan"]);
+    let verdict = &all["profiles"][0]["verdict"];
+    assert_eq!(verdict["pattern"], "interleaved_streams");
+    assert_eq!(verdict["streams"], 3);
     let vm = all["profiles"][1]["subject"]["vm"]
         .as_str()
         .unwrap_or_default()
