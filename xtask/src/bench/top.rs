@@ -30,15 +30,18 @@ pub fn run(pace: &Pace) -> Result<()> {
         "{:>10} {:>32} {:>8} {:>6}",
         "IOPS", "% of a processor [min..max]", "ns/I/O", "bound"
     );
-    for rate in RATES_IOPS {
-        let rounds = (0..pace.rounds).map(|_| turn(&disk, pace.seconds.max(5), rate));
-        let rounds = rounds.collect::<Result<Vec<Turn>>>()?;
-        let iops = spread(rounds.iter().map(|t| t.iops).collect()).1;
-        let (least, percent, most) = spread(rounds.iter().map(|t| t.percent).collect());
-        println!(
-            "{iops:>10.0} {percent:>17.2} [{least:.2}..{most:.2}] {:>10.0} {BOUND_PERCENT:>6.1}",
-            percent / 100.0 * 1e9 / iops
-        );
+    for (how, option) in [("", None), (" --frugal", Some("--frugal"))] {
+        println!("weir top -b{how}");
+        for rate in RATES_IOPS {
+            let rounds = (0..pace.rounds).map(|_| turn(&disk, pace.seconds.max(5), rate, option));
+            let rounds = rounds.collect::<Result<Vec<Turn>>>()?;
+            let iops = spread(rounds.iter().map(|t| t.iops).collect()).1;
+            let (least, percent, most) = spread(rounds.iter().map(|t| t.percent).collect());
+            println!(
+                "{iops:>10.0} {percent:>17.2} [{least:.2}..{most:.2}] {:>10.0} {BOUND_PERCENT:>6.1}",
+                percent / 100.0 * 1e9 / iops
+            );
+        }
     }
     println!("\nprocessor time of the whole process, user and system, while the load runs");
     Ok(())
@@ -49,9 +52,10 @@ struct Turn {
     percent: f64,
 }
 
-fn turn(disk: &Disk, seconds: u32, rate_iops: Option<u32>) -> Result<Turn> {
+fn turn(disk: &Disk, seconds: u32, rate_iops: Option<u32>, option: Option<&str>) -> Result<Turn> {
     let mut child = binary()
         .args(["top", "--batch", "--device", &disk.device])
+        .args(option)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

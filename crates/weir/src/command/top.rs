@@ -54,6 +54,10 @@ pub struct TopArgs {
     /// Watch this disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
     #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
     only_disk: Option<String>,
+    /// Leave out QD, SEQ and the histograms of size and seek distance, which only single requests
+    /// can tell; all else the kernel then adds up, which is cheaper
+    #[arg(long)]
+    frugal: bool,
     /// Write plain tables instead of a screen
     #[arg(short, long)]
     batch: bool,
@@ -128,6 +132,7 @@ impl TopArgs {
             vm: self.only_vm.clone(),
             disk: self.only_disk.clone(),
             live: self.source.is_live(),
+            frugal: self.frugal,
         }
     }
 

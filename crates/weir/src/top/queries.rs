@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_model::{Catalog, Symbol};
 use weir_query::{Checked, compile};
 
-use super::columns::COLUMNS;
+use super::columns::{COLUMNS, Column};
 use super::figures::Figure;
 use crate::failure::Failure;
 use crate::question::{self, Question, quoted};
@@ -22,6 +22,8 @@ pub struct Scope {
     pub disk: Option<String>,
     /// Events happen while they are asked about.
     pub live: bool,
+    /// Nothing is asked that only single requests can tell, so that the kernel can add up.
+    pub frugal: bool,
 }
 
 /// Where in the stack is looked.
@@ -120,6 +122,13 @@ pub static HISTOGRAMS: [Histogram; 3] = [
     },
 ];
 
+/// The columns that only single requests can tell: how each lies among the others of its disk.
+const SINGLE: [&str; 2] = ["depth", "sequential"];
+
+/// How many of [`HISTOGRAMS`] are asked for where the kernel adds up: it keeps so many things of a
+/// group, and the table's columns take the others.
+const HISTOGRAMS_FRUGAL: usize = 1;
+
 /// How many intervals a histogram is about.
 pub const HISTOGRAM_INTERVALS: u32 = 10;
 
@@ -185,7 +194,11 @@ impl Scope {
             let limits: Vec<String> = limits.collect();
             format!("histogram({0}, {1}) as {0}", h.column, limits.join(", "))
         };
-        let histograms: Vec<String> = HISTOGRAMS.iter().map(histogram).collect();
+        let asked = match self.frugal {
+            true => &HISTOGRAMS[..HISTOGRAMS_FRUGAL],
+            false => &HISTOGRAMS[..],
+        };
+        let histograms: Vec<String> = asked.iter().map(histogram).collect();
         self.every(&format!(
             "select op, count(*) as requests,\n         {}\n  from IO {}{}\n  group by op",
             histograms.join(",\n         "),
@@ -229,7 +242,8 @@ impl Scope {
 
     /// All columns of the requests for which the tests hold, by `keys`.
     fn table(&self, keys: &str, tests: &[String]) -> String {
-        let columns = COLUMNS.iter().map(|c| {
+        let asked = |c: &&Column| !(self.frugal && SINGLE.contains(&c.name));
+        let columns = COLUMNS.iter().filter(asked).map(|c| {
             let cql = c.cql.replace("INTERVAL", &self.span(1));
             format!("{} as {}", cql.replace("SECONDS", &self.seconds()), c.name)
         });
@@ -333,7 +347,28 @@ mod tests {
             vm: vm.map(str::to_owned),
             disk: disk.map(str::to_owned),
             live: true,
+            frugal: false,
         }
+    }
+
+    /// That the kernel adds all of it up is shown where there is a kernel: tests/cli/folds.rs.
+    #[test]
+    fn what_is_asked_frugally_needs_no_single_request() {
+        let scope = Scope {
+            frugal: true,
+            ..scope(Some("web"), None, 1_000)
+        };
+        let block = [
+            scope.lines(Level::Block),
+            scope.totals(Level::Block),
+            scope.submitters(),
+            scope.histograms(&ANY_DISK),
+        ];
+        let plans = block.map(|text| checked(&text, true).ok().unwrap().plan);
+        let plans: Vec<&weir_query::Plan> = plans.iter().map(|plan| &**plan).collect();
+        let placement = weir_query::place::place(&plans, &|_| Ok(()));
+        assert!(placement.demands.iter().all(|d| d.fold.is_some()));
+        assert_eq!(placement.demands.len(), 2, "what has the same keys is one");
     }
 
     #[test]

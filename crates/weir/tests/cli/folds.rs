@@ -106,3 +106,26 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count() {
     }
     assert!(requests > 1_000, "{requests} requests");
 }
+
+#[test]
+fn whatever_top_asks_frugally_the_kernel_adds_up() {
+    let test = "whatever_top_asks_frugally_the_kernel_adds_up";
+    if !watchable(test) {
+        return;
+    }
+    let asked = run(&["top", "--frugal", "--show-query"]).fine();
+    let of_requests = asked.split("-- ").filter(|text| text.contains("from IO"));
+    let mut queries = 0;
+    for text in of_requests {
+        let (what, query) = text.split_once('\n').expect("a title, and the query");
+        let explained = run(&["explain", query]).fine();
+        let mut aggregations = explained.lines().filter(|l| l.contains("aggregate "));
+        assert!(
+            aggregations.all(|l| l.ends_with("-> kernel")),
+            "{what}: {explained}"
+        );
+        assert!(explained.contains("kernel: groups"), "{what}: {explained}");
+        queries += 1;
+    }
+    assert_eq!(queries, 4, "{asked}");
+}
