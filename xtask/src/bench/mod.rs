@@ -1,12 +1,13 @@
 //! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed
 //! beside their bounds.
 //!
-//! `cargo xtask bench engine`, `.. tap`, `.. top` and `.. workload` run one part. Ratios are taken within one
-//! run, from rounds in which every configuration has its turn, because machines drift. Bounds are
+//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. top` and `.. workload` run one part. Ratios are taken within
+//! one run, from rounds in which every configuration has its turn, because machines drift. Bounds are
 //! printed for comparison and never fail the run.
 
 mod disk;
 mod engine;
+mod hist;
 mod tap;
 mod top;
 mod workload;
@@ -33,11 +34,11 @@ pub fn run(args: &[String]) -> Result<()> {
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
-            "engine" | "tap" | "top" | "workload" => parts.push(arg.as_str()),
+            "engine" | "tap" | "hist" | "top" | "workload" => parts.push(arg.as_str()),
             "--rounds" => pace.rounds = number(arg, rest.next())?,
             "--seconds" => pace.seconds = number(arg, rest.next())?,
             other => bail!(
-                "unknown argument {other}; usage: cargo xtask bench [engine|tap|top|workload] [--rounds N] [--seconds N]"
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|top|workload] [--rounds N] [--seconds N]"
             ),
         }
     }
@@ -49,6 +50,9 @@ pub fn run(args: &[String]) -> Result<()> {
     if wanted("tap") {
         execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
         tap::run(&pace)?;
+    }
+    if wanted("hist") {
+        hist::run(&pace)?;
     }
     if wanted("top") {
         execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;

@@ -110,13 +110,13 @@ const WATCHERS: &[Watcher] = &[
 
 /// What biolatency of bpftrace's tools measures, on tracepoints, so that it runs on kernels without
 /// kprobes.
-const BIOLATENCY: &str = "tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; } \
+pub const BIOLATENCY: &str = "tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; } \
      tracepoint:block:block_rq_complete /@start[args->dev, args->sector]/ { \
      @usecs = hist((nsecs - @start[args->dev, args->sector]) / 1000); delete(@start[args->dev, args->sector]); }";
 
 /// A program that finds the kernel's tracepoints where it expects them, in a mount namespace of its
 /// own: not every machine has these file systems mounted.
-fn with_tracefs(program: &str) -> Command {
+pub fn with_tracefs(program: &str) -> Command {
     let mut command = Command::new("unshare");
     let script = "mount -t debugfs none /sys/kernel/debug; mount -t tracefs none /sys/kernel/tracing; \
                   ulimit -l unlimited; exec \"$@\"";

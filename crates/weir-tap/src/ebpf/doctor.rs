@@ -12,6 +12,7 @@ use super::cgroups::Root;
 use super::completeness::counts_io;
 use super::devices::{DeviceChoice, Devices, read_text};
 use super::fold::layout::Folding;
+use super::hist::{HistOptions, HistTap};
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::programs::{self, Probe, Programs, Sizes};
@@ -59,6 +60,7 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     ];
     facts.extend(tracepoints(options));
     facts.push(loads(options));
+    facts.push(histograms(options));
     facts.push(trial(options));
     facts.push(memory(options));
     facts.push(cgroups());
@@ -225,6 +227,28 @@ fn loads(options: &LiveOptions) -> Fact {
         Err(error) => ok(NAME, error.to_string()).but(
             Status::Missing,
             "there is no live tap",
+            "see the points above; the kernel's own words are in the message",
+        ),
+    }
+}
+
+/// Opens histograms of no device, and takes them away again.
+fn histograms(options: &LiveOptions) -> Fact {
+    const NAME: &str = "histograms";
+    let wanted = HistOptions {
+        devices: DeviceChoice::Named(Vec::new()),
+        waits: true,
+        without: options.without.clone(),
+        ..HistOptions::default()
+    };
+    match HistTap::open(&wanted) {
+        Ok(tap) => ok(
+            NAME,
+            format!("kept in the kernel, in {} MiB", tap.memory_bytes() >> 20),
+        ),
+        Err(error) => ok(NAME, error.to_string()).but(
+            Status::Degraded,
+            "the distributions cannot be kept in the kernel; `weir characterise` counts them from records",
             "see the points above; the kernel's own words are in the message",
         ),
     }

@@ -66,12 +66,62 @@ static __always_inline __u32 log_bin(__u64 v)
 	return (shift << 4) + (v >> shift);
 }
 
-static __always_inline void enter(struct head *head, __u64 *bins, __u32 bins_max, __u64 cut,
+/* The number of the bin of `value`, in the log bin that `cut` is of. */
+static __always_inline __u64 bin_in(__u64 cut, __s64 value)
+{
+	/* Without a branch: whether a value lies beyond its limit is a matter of chance. */
+	return (cut & 0xfff) + ((__u64)(((__s64)cut >> 12) - value) >> 63);
+}
+
+static __always_inline __u64 time_bin(__u64 value)
+{
+	__u64 log = log_bin(value > TIME_NS_MAX ? TIME_NS_MAX : value);
+
+	opaque(log);
+	return log < TIME_LOG_BINS ? bin_in(hist.time_cuts[log], value) : 0;
+}
+
+/* Log bins of negative distances come first. */
+static __always_inline __u64 seek_bin(__s64 distance)
+{
+	__u64 sign = distance >> 63;
+	__u64 magnitude = (distance ^ sign) - sign;
+	__u64 log = log_bin(magnitude > SEEK_SECTORS_MAX ? SEEK_SECTORS_MAX : magnitude);
+
+	log = SEEK_LOG_BINS / 2 + ((log ^ sign) - sign);
+	opaque(log);
+	return log < SEEK_LOG_BINS ? bin_in(hist.seek_cuts[log], distance) : 0;
+}
+
+/* Nearly every request has less than half a mebibyte; those have their bins in a table. */
+static __always_inline __u64 length_bin(__u32 bytes)
+{
+	__u64 log, sectors = bytes >> 9;
+
+	opaque(sectors);
+	if (sectors < SHORT_SECTORS)
+		return hist.short_bins[sectors];
+	log = log_bin(bytes);
+	opaque(log);
+	return log < LENGTH_LOG_BINS ? bin_in(hist.length_cuts[log], bytes) : 0;
+}
+
+static __always_inline __u64 depth_bin(__u64 depth)
+{
+	__u64 log;
+
+	opaque(depth);
+	if (depth < SHALLOW)
+		return hist.shallow_bins[depth];
+	log = log_bin(depth);
+	opaque(log);
+	return log < DEPTH_LOG_BINS ? bin_in(hist.depth_cuts[log], depth) : 0;
+}
+
+static __always_inline void enter(struct head *head, __u64 *bins, __u32 bins_max, __u64 bin,
 				  __s64 value)
 {
 	__u64 key = value ^ 1ULL << 63;
-	/* Without a branch: whether a value lies beyond its limit is a matter of chance. */
-	__u64 bin = (cut & 0xfff) + ((__u64)(((__s64)cut >> 12) - value) >> 63);
 
 	opaque(bin);
 	if (bin < bins_max)
@@ -83,40 +133,8 @@ static __always_inline void enter(struct head *head, __u64 *bins, __u32 bins_max
 		head->least = ~key;
 }
 
-#define ENTER(block, metric, KIND, cuts, log, value)                                               \
-	do {                                                                                       \
-		__u64 log_ = log;                                                                  \
-		opaque(log_);                                                                      \
-		if (log_ < KIND##_LOG_BINS)                                                        \
-			enter(&(block)->metric, (block)->metric##_bins, KIND##_BINS,               \
-			      hist.cuts[log_], value);                                             \
-	} while (0)
-
-#define ENTER_TIME(block, metric, value)                                                           \
-	do {                                                                                       \
-		__u64 time_ = value;                                                               \
-		__u64 in_range_ = time_ > TIME_NS_MAX ? TIME_NS_MAX : time_;                       \
-		ENTER(block, metric, TIME, time_cuts, log_bin(in_range_), time_);                  \
-	} while (0)
-
-/* The number of the log bin of a distance, negative ones first. */
-static __always_inline __u32 seek_bin(__s64 distance)
-{
-	__u64 sign = distance >> 63;
-	__u64 magnitude = (distance ^ sign) - sign;
-	__u32 bin;
-
-	if (magnitude > SEEK_SECTORS_MAX)
-		magnitude = SEEK_SECTORS_MAX;
-	bin = log_bin(magnitude);
-	return SEEK_LOG_BINS / 2 + ((bin ^ (__u32)sign) - (__u32)sign);
-}
-
-#define ENTER_SEEK(block, metric, value)                                                           \
-	do {                                                                                       \
-		__s64 distance_ = value;                                                           \
-		ENTER(block, metric, SEEK, seek_cuts, seek_bin(distance_), distance_);             \
-	} while (0)
+#define ENTER(block, metric, KIND, bin, value)                                                     \
+	enter(&(block)->metric, (block)->metric##_bins, KIND##_BINS, bin, value)
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
@@ -410,13 +428,41 @@ static __always_inline __u64 leave(struct subject *s, __u64 now)
 
 /* ---- What the programs call ---------------------------------------------------------------- */
 
-/* Whether anything is entered at this time. */
-static __always_inline bool hist_open(__u64 now)
+static __always_inline void enter_relation(struct of_all *all, struct of_op *op,
+					   const struct io *io, const struct relation *is)
 {
-	__u32 zero = 0;
-	struct hist_state *s = bpf_map_lookup_elem(&hist_state, &zero);
+	/* Then its distance and time to the one before are the same for both, and so are the bins. */
+	bool after_same_op = is->before_ns == is->before_of_op_ns;
+	__u64 bin = 0, gap_ns;
+	__s64 seek;
 
-	return s && now < s->until_ns;
+	ENTER(op, depth, DEPTH, depth_bin(is->depth), is->depth);
+	if (is->before_of_op_ns) {
+		gap_ns = is->ts_ns - is->before_of_op_ns;
+		bin = time_bin(gap_ns);
+		ENTER(op, interarrival, TIME, bin, gap_ns);
+	}
+	if (is->before_ns) {
+		gap_ns = is->ts_ns - is->before_ns;
+		if (!after_same_op)
+			bin = time_bin(gap_ns);
+		ENTER(all, interarrival, TIME, bin, gap_ns);
+	}
+	if (io->op == OP_FLUSH)
+		return;
+	ENTER(op, length, LENGTH, length_bin(io->bytes), io->bytes);
+	if (!is_far(is->seek_of_op)) {
+		seek = is->seek_of_op;
+		bin = seek_bin(seek);
+		ENTER(op, seek, SEEK, bin, seek);
+	}
+	if (!is_far(is->seek)) {
+		seek = is->seek;
+		if (!after_same_op)
+			bin = seek_bin(seek);
+		ENTER(all, seek, SEEK, bin, seek);
+		ENTER(all, closest, SEEK, seek_bin(is->closest), is->closest);
+	}
 }
 
 /*
@@ -432,7 +478,7 @@ static __always_inline void hist_issue(struct io *io)
 	__u32 cpu = io->cpu, number;
 
 	io->subject = 0;
-	if (!hist.on || !(io->clauses & hist.clauses) || !hist_open(io->issue_ns))
+	if (!hist.on || !(io->clauses & hist.clauses) || io->issue_ns >= state.hist_until_ns)
 		return;
 	number = subject_of(io->device, who_of(io)) - 1;
 	of = blocks_of(number, cpu);
@@ -453,20 +499,7 @@ static __always_inline void hist_issue(struct io *io)
 	}
 	io->subject = number + 1;
 	io->issue_ns = is.ts_ns;
-	ENTER(&op->op, depth, DEPTH, depth_cuts, log_bin(is.depth), is.depth);
-	if (is.before_ns)
-		ENTER_TIME(&all->all, interarrival, is.ts_ns - is.before_ns);
-	if (is.before_of_op_ns)
-		ENTER_TIME(&op->op, interarrival, is.ts_ns - is.before_of_op_ns);
-	if (io->op == OP_FLUSH)
-		return;
-	ENTER(&op->op, length, LENGTH, length_cuts, log_bin(io->bytes), io->bytes);
-	if (!is_far(is.seek)) {
-		ENTER_SEEK(&all->all, seek, is.seek);
-		ENTER_SEEK(&all->all, closest, is.closest);
-	}
-	if (!is_far(is.seek_of_op))
-		ENTER_SEEK(&op->op, seek, is.seek_of_op);
+	enter_relation(&all->all, &op->op, io, &is);
 }
 
 /* Enters the end of a request at `now`; when that is, among the events of its subject. */
@@ -476,8 +509,9 @@ static __always_inline __u64 hist_finish(__u32 cpu, const struct io *io, __u64 n
 	struct blocks_of *of;
 	struct subject *s;
 	union block *op;
+	__u64 time_ns;
 
-	if (!hist.on || !io->subject || !hist_open(now))
+	if (!hist.on || !io->subject || now >= state.hist_until_ns)
 		return now;
 	of = blocks_of(number, cpu);
 	s = bpf_map_lookup_elem(&hist_subjects, &number);
@@ -489,12 +523,16 @@ static __always_inline __u64 hist_finish(__u32 cpu, const struct io *io, __u64 n
 		NOT_ENTERED(cpu, ends_blocks_full);
 		return now;
 	}
-	if (io->issue_ns)
-		ENTER_TIME(&op->op, service, now - io->issue_ns);
+	if (io->issue_ns) {
+		time_ns = now - io->issue_ns;
+		ENTER(&op->op, service, TIME, time_bin(time_ns), time_ns);
+	}
 	if (hist.waits && io->insert_ns) {
-		ENTER_TIME(&op->op, latency, now - io->insert_ns);
+		time_ns = now - io->insert_ns;
+		ENTER(&op->op, latency, TIME, time_bin(time_ns), time_ns);
+		time_ns = io->issue_ns - io->insert_ns;
 		if (io->issue_ns)
-			ENTER_TIME(&op->op, wait, io->issue_ns - io->insert_ns);
+			ENTER(&op->op, wait, TIME, time_bin(time_ns), time_ns);
 	}
 	return now;
 }

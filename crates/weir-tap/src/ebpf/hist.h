@@ -29,6 +29,10 @@
 #define LENGTH_BINS (LENGTH_LOG_BINS + 17)
 #define DEPTH_BINS (DEPTH_LOG_BINS + 12)
 
+/* Lengths and depths below these have their bins in a table. */
+#define SHORT_SECTORS 1024
+#define SHALLOW 256
+
 /* Sum, wrapping; and, so that 0 is the beginning of both, `~key` of the least and `key` of the greatest
  * value, where `key` is the value with its sign bit turned. */
 struct head {
@@ -137,8 +141,7 @@ _Static_assert(sizeof(struct not_entered) == 64, "struct not_entered");
 struct hist_state {
 	__u64 subjects;		/* given out, and more where that was tried in vain */
 	__u64 blocks;		/* likewise; the first is never given out */
-	__u64 until_ns;		/* nothing is entered from this time on */
-	__u64 spare[5];
+	__u64 spare[6];
 };
 _Static_assert(sizeof(struct hist_state) == 64, "struct hist_state");
 
@@ -164,6 +167,8 @@ struct hist_config {
 	__u64 seek_cuts[SEEK_LOG_BINS];
 	__u64 length_cuts[LENGTH_LOG_BINS];
 	__u64 depth_cuts[DEPTH_LOG_BINS];
+	__u16 short_bins[SHORT_SECTORS];	/* bins of lengths */
+	__u16 shallow_bins[SHALLOW];		/* bins of depths */
 	__u32 bucket_mask;
 	__u32 owner_mask;
 	__u32 processors;
@@ -178,6 +183,6 @@ struct hist_config {
 	__u8 clauses;		/* those that stand for the histograms */
 	__u8 spare[4];
 };
-_Static_assert(sizeof(struct hist_config) == 19096, "struct hist_config");
+_Static_assert(sizeof(struct hist_config) == 21656, "struct hist_config");
 
 #endif

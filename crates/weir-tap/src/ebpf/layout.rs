@@ -35,10 +35,13 @@ pub const KNOWN_BYTES: usize = 64;
 pub const SIBLINGS: usize = 4;
 
 /// Bytes of `struct state`.
-pub const STATE_BYTES: usize = 16;
+pub const STATE_BYTES: usize = 24;
 
 /// Position of `live` in `struct state`, in words of 8 bytes.
 pub const STATE_LIVE_WORD: usize = 0;
+
+/// Position of `hist_until_ns` in `struct state`, in words of 8 bytes.
+pub const STATE_HIST_UNTIL_WORD: usize = 2;
 
 /// Bytes of `struct counts`.
 pub const COUNTS_BYTES: usize = 64;

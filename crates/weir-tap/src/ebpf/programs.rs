@@ -316,6 +316,11 @@ impl Programs {
         Ok(())
     }
 
+    /// Nothing is entered into histograms from `ns` of the monotonic clock on.
+    pub fn stop_histograms_at(&self, ns: u64) {
+        self.state.words()[layout::STATE_HIST_UNTIL_WORD].store(ns, Ordering::Release);
+    }
+
     /// Takes the programs away. What the tables hold stays.
     pub fn detach(&mut self) {
         self.links.clear();

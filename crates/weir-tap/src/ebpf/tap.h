@@ -148,8 +148,9 @@ _Static_assert(sizeof(struct counts) == 64, "struct counts");
 struct state {
 	__u64 live;		/* set once all are attached; before, none does anything */
 	__u64 odd;		/* entries opened by an unusual event while `track` is off; nearly always 0 */
+	__u64 hist_until_ns;	/* nothing is entered into histograms from this time on */
 };
-_Static_assert(sizeof(struct state) == 16, "struct state");
+_Static_assert(sizeof(struct state) == 24, "struct state");
 
 /* Tests of one clause that are in use. */
 enum test {

@@ -2,14 +2,20 @@
 //! requests: every metric, every class, to the last count.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use weir_guest::LoopDisk;
+use weir_guest::{LoopDisk, run};
 use weir_model::{Op, Value};
 use weir_tap::ebpf::{self, DeviceChoice};
-use weir_tap::hist::{By, HistOptions, HistSnapshot};
+use weir_tap::hist::{By, HistOptions, HistSnapshot, HistTap};
+use weir_tap::inventory::{self, Declared, WatchOptions};
 use weir_workload::{Class, Counter, Distribution, Event, Histograms, Metric, Request, Response};
 
-use crate::load::fio;
+use crate::load::{DiskStats, fio};
 use crate::watch::{Seen, Watch, demand, only};
 use crate::{bench, skip};
 
@@ -218,5 +224,264 @@ fn bins_of_the_kernel_are_those_of_a_recording() {
             let count = of_disk.of(Metric::Outstanding, Class::Of(op)).count;
             assert!(count > 50, "{scheduler}: {count} of {op:?}");
         }
+    }
+}
+
+#[test]
+fn two_processes_on_one_device_are_told_apart() {
+    const TEST: &str = "two_processes_on_one_device_are_told_apart";
+    let Some(bench) = bench(TEST, 64) else {
+        return;
+    };
+    let options = HistOptions {
+        by: By::Process,
+        ..whole(bench.disk.path(), 16)
+    };
+    let (both, complete) = complete(&bench.disk, &options, &|| mixed(&bench.disk));
+    let metrics = comparable(TEST, complete);
+    let records = counted(&both.seen, 16, |value| {
+        format!("{} {} NULL", value("pdisk"), value("pid"))
+    });
+    let kernel = by_key(&both.kernel);
+    agree(&kernel, &records, &metrics, "by process");
+    assert!(kernel.len() > JOBS.len(), "{:?}", kernel.keys());
+}
+
+/// A process that does what it is told when it is told, declared to be a VM.
+fn declared(name: &str, device: &str, load: &str) -> (Child, Declared) {
+    // The shell becomes dd, so that its number is the one that was declared.
+    let script = format!("read go; exec {}", load.replace("DEVICE", device));
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", &script]).stdin(Stdio::piped());
+    let shell = shell.stderr(Stdio::null()).spawn().expect("sh starts");
+    let declared = format!("{name}=pid:{}", shell.id());
+    (shell, declared.parse().expect("a declaration"))
+}
+
+fn go(child: &mut Child) {
+    let stdin = child.stdin.take().expect("it has one");
+    (&stdin).write_all(b"go\n").expect("it listens");
+    assert!(child.wait().expect("it is ours").success());
+}
+
+#[test]
+fn what_a_vm_does_counts_for_it_and_the_rest_for_nobody() {
+    let Some(bench) = bench("what_a_vm_does_counts_for_it_and_the_rest_for_nobody", 64) else {
+        return;
+    };
+    let device = bench.disk.path();
+    let (mut a, vm_a) = declared(
+        "vm-a",
+        device,
+        "dd if=DEVICE of=/dev/null bs=4k count=300 iflag=direct",
+    );
+    let (mut b, vm_b) = declared(
+        "vm-b",
+        device,
+        "dd if=/dev/zero of=DEVICE bs=8k count=200 seek=100 oflag=direct",
+    );
+    let watch = inventory::Watch::start(&WatchOptions {
+        declared: vec![vm_a, vm_b],
+        ..WatchOptions::default()
+    });
+    let options = HistOptions {
+        by: By::Disk,
+        inventory: Some(watch.unwrap_or_else(|e| panic!("{e}"))),
+        ..whole(device, 16)
+    };
+    let mut tap = HistTap::open(&options).unwrap_or_else(|e| panic!("{e}"));
+    go(&mut a);
+    go(&mut b);
+    let nobody = format!("if={device}");
+    run(
+        "dd",
+        &[
+            &nobody,
+            "of=/dev/null",
+            "bs=16k",
+            "count=50",
+            "iflag=direct",
+        ],
+    )
+    .unwrap();
+    let snapshot = tap.snapshot();
+    assert_eq!(
+        snapshot.not_entered.total(),
+        0,
+        "{:?}",
+        snapshot.not_entered
+    );
+    let of = |vm: Option<&str>, op: Op| {
+        let found = snapshot
+            .subjects
+            .iter()
+            .find(|(s, _)| s.vm.map(|v| v.as_str()) == vm);
+        let (subject, histograms) = found.unwrap_or_else(|| panic!("{vm:?} is told"));
+        assert_eq!(subject.pdisk.map(|p| p.as_str()), Some(device));
+        let lengths = histograms.of(Metric::Length, Class::Of(op));
+        (lengths.count, lengths.min, lengths.max)
+    };
+    assert_eq!(of(Some("vm-a"), Op::Read), (300, 4096, 4096));
+    assert_eq!(of(Some("vm-a"), Op::Write).0, 0);
+    assert_eq!(of(Some("vm-b"), Op::Write), (200, 8192, 8192));
+    let (count, _, longest) = of(None, Op::Read);
+    assert!(count >= 50 && longest >= 16_384, "{count} {longest}");
+}
+
+fn requests(tap: &mut HistTap) -> u64 {
+    let subjects = tap.snapshot().subjects;
+    let each = subjects
+        .iter()
+        .map(|(_, h)| h.of(Metric::Outstanding, Class::All).count);
+    each.sum()
+}
+
+const READS: &str = "--direct=1 --ioengine=psync --rw=read --bs=4k --io_size=4m --size=64m";
+
+#[test]
+fn a_reset_while_io_runs_loses_nothing_and_keeps_the_one_before() {
+    let Some(bench) = bench(
+        "a_reset_while_io_runs_loses_nothing_and_keeps_the_one_before",
+        64,
+    ) else {
+        return;
+    };
+    let mut tap = HistTap::open(&whole(bench.disk.path(), 16)).unwrap_or_else(|e| panic!("{e}"));
+    let finished = |path: &Path| DiskStats::read(path).requests() as u64;
+    let stat = bench.disk.sysfs().join("stat");
+    let begin = finished(&stat);
+    let (early, late) = thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            while finished(&stat) < begin + 2000 {
+                thread::sleep(Duration::from_millis(5));
+                tap.snapshot();
+            }
+            let early = finished(&stat);
+            tap.reset();
+            (early, finished(&stat))
+        });
+        mixed(&bench.disk);
+        looking.join().expect("looking does not fail")
+    });
+    let end = finished(&stat);
+    let counted = requests(&mut tap);
+    // The disk counts what finishes, the histograms what is issued; between are those in flight.
+    let in_flight = 64;
+    let range = (end - late).saturating_sub(in_flight)..=end - early + in_flight;
+    assert!(range.contains(&counted), "{counted} is not in {range:?}");
+    tap.reset();
+    assert_eq!(requests(&mut tap), 0);
+    let file = format!("if={}", bench.disk.path());
+    let read = |at: &str| {
+        run(
+            "dd",
+            &[
+                &file,
+                "of=/dev/null",
+                "bs=4k",
+                "count=1",
+                "iflag=direct",
+                at,
+            ],
+        )
+    };
+    read("skip=1000").unwrap();
+    let snapshot = tap.snapshot();
+    let (_, histograms) = &snapshot.subjects[0];
+    let seeks = histograms.of(Metric::Seek, Class::All);
+    let all = histograms.of(Metric::Length, Class::All);
+    assert_eq!(seeks.count, all.count, "the first one has one before it");
+    assert_eq!((all.min, all.bins.iter().sum::<u64>()), (4096, all.count));
+    assert!(snapshot.since <= snapshot.at);
+}
+
+#[test]
+fn histograms_end_in_time_and_leave_nothing_behind() {
+    let Some(bench) = bench("histograms_end_in_time_and_leave_nothing_behind", 64) else {
+        return;
+    };
+    let options = HistOptions {
+        until: Some(Instant::now() + Duration::from_secs(3)),
+        ..whole(bench.disk.path(), 16)
+    };
+    let mut tap = HistTap::open(&options).unwrap_or_else(|e| panic!("{e}"));
+    fio(&bench.disk, READS);
+    while tap.is_counting() {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let counted = requests(&mut tap);
+    fio(&bench.disk, READS);
+    assert_eq!(requests(&mut tap), counted, "nothing counts after its time");
+    drop(tap);
+    let mut tap = HistTap::open(&whole(bench.disk.path(), 16)).unwrap_or_else(|e| panic!("{e}"));
+    fio(&bench.disk, READS);
+    assert!(requests(&mut tap) >= 1024);
+    tap.stop();
+    assert!(!tap.is_counting());
+    let stopped = requests(&mut tap);
+    fio(&bench.disk, READS);
+    assert_eq!(requests(&mut tap), stopped);
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let Some(bench) = bench("what_finds_no_room_is_counted", 64) else {
+        return;
+    };
+    let tight = |entries_max: usize, bins_bytes_max: usize| {
+        let options = HistOptions {
+            by: By::Process,
+            entries_max,
+            bins_bytes_max,
+            ..whole(bench.disk.path(), 16)
+        };
+        let mut tap = HistTap::open(&options).unwrap_or_else(|e| panic!("{e}"));
+        let before = DiskStats::of(&bench.disk);
+        mixed(&bench.disk);
+        let kernel = DiskStats::of(&bench.disk).since(before).requests() as u64;
+        let snapshot = tap.snapshot();
+        let each = snapshot
+            .subjects
+            .iter()
+            .map(|(_, h)| h.of(Metric::Outstanding, Class::All));
+        let entered: u64 = each.map(|d| d.count).sum();
+        let lost = snapshot.not_entered;
+        assert_eq!(
+            entered + lost.subjects_full + lost.blocks_full,
+            kernel,
+            "{lost:?}"
+        );
+        (snapshot.subjects.len(), lost)
+    };
+    let (subjects, lost) = tight(1, 64 << 20);
+    assert_eq!(subjects, 1);
+    assert!(lost.subjects_full > 0 && lost.blocks_full == 0, "{lost:?}");
+    let (_, lost) = tight(64, 128 << 10);
+    assert!(lost.blocks_full > 0 && lost.subjects_full == 0, "{lost:?}");
+}
+
+#[test]
+fn numbers_that_cannot_be_are_refused_with_what_can() {
+    for options in [
+        HistOptions {
+            closest_of: 0,
+            ..HistOptions::default()
+        },
+        HistOptions {
+            entries_max: 0,
+            ..HistOptions::default()
+        },
+        HistOptions {
+            bins_bytes_max: 1,
+            ..HistOptions::default()
+        },
+    ] {
+        let error = HistTap::open(&options)
+            .expect_err("it cannot be")
+            .to_string();
+        assert!(
+            error.contains("ask for 1 to") || error.contains("allow"),
+            "{error}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Load by fio, and what fio and the kernel say of it.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -101,7 +102,12 @@ pub struct DiskStats {
 impl DiskStats {
     /// The counts now.
     pub fn of(disk: &LoopDisk) -> DiskStats {
-        let text = fs::read_to_string(disk.sysfs().join("stat")).expect("the disk has counts");
+        DiskStats::read(&disk.sysfs().join("stat"))
+    }
+
+    /// The same from a disk's file in sysfs.
+    pub fn read(stat: &Path) -> DiskStats {
+        let text = fs::read_to_string(stat).expect("the disk has counts");
         let n: Vec<i64> = text.split_whitespace().flat_map(str::parse).collect();
         DiskStats {
             read: (n[0], n[2]),

@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 
+use weir_model::SECTOR_BYTES;
 use weir_sketch::LogBins;
 use weir_workload::{Distribution, Metric};
 
 /// `struct hist_config`, in bytes.
-pub const CONFIG_BYTES: usize = 19_096;
+pub const CONFIG_BYTES: usize = 21_656;
 
 /// `union block`, in bytes.
 pub const BLOCK_BYTES: usize = 33_744;
@@ -46,8 +47,6 @@ pub const STATE_BYTES: usize = 64;
 pub mod state {
     /// Subjects given out.
     pub const SUBJECTS: usize = 0;
-    /// Nothing is entered from this time on.
-    pub const UNTIL: usize = 2;
 }
 
 /// Positions in `struct subject`, in words of 8 bytes.
@@ -71,6 +70,10 @@ pub const CLOSEST_OF_MAX: usize = 32;
 
 /// Most subjects (`NUMBER_BITS`, less the one that stands for none).
 pub const SUBJECTS_MAX: usize = (1 << 16) - 2;
+
+/// Lengths and depths below these have their bins in a table (`SHORT_SECTORS`, `SHALLOW`).
+const SHORT_SECTORS: i64 = 1024;
+const SHALLOW: i64 = 256;
 
 /// What the bins of a metric are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +137,12 @@ impl Kind {
 
     fn bins(self) -> usize {
         self.log_bins + self.limits().len()
+    }
+
+    /// The number of the bin of a value: that of its log bin, and a limit's for each that is below.
+    fn number_of(self, value: i64) -> usize {
+        let limits = self.limits().partition_point(|limit| *limit < value);
+        (LogBins::bin(value) + self.negative as i32) as usize + limits
     }
 }
 
@@ -284,6 +293,11 @@ impl Config {
                 out.extend(word.to_ne_bytes());
             }
         }
+        let short = (0..SHORT_SECTORS).map(|sectors| LENGTH.number_of(sectors * SECTOR_BYTES));
+        let shallow = (0..SHALLOW).map(|depth| DEPTH.number_of(depth));
+        for number in short.chain(shallow) {
+            out.extend((number as u16).to_ne_bytes());
+        }
         let words = [
             self.bucket_mask,
             self.owner_mask,
@@ -330,8 +344,8 @@ mod tests {
             for value in near.filter(|v| part.kind.negative > 0 || *v >= 0) {
                 let log = LogBins::bin(value);
                 let limit = limits.partition_point(|l| *l < value);
-                let number = (log + part.kind.negative as i32) as usize + limit;
-                assert_eq!(meaning[number], (log, limit), "{:?} {value}", part.metric);
+                let found = meaning[part.kind.number_of(value)];
+                assert_eq!(found, (log, limit), "{:?} {value}", part.metric);
             }
         }
     }

@@ -157,11 +157,6 @@ impl HistTables {
         self.subjects.words()[number * layout::SUBJECT_BYTES / 8 + word].load(Ordering::Acquire)
     }
 
-    /// Nothing is entered from `ns` of the monotonic clock on.
-    pub fn stop_at(&self, ns: u64) {
-        self.state.words()[layout::state::UNTIL].store(ns, Ordering::Release);
-    }
-
     /// The request with an entry that says subject `number` + 1 is in flight no more.
     pub fn forget(&self, number: usize) {
         if number > 0 {

@@ -76,13 +76,12 @@ impl BlockTap {
     /// Enters nothing any more. If nothing else is asked of the programs they are taken away.
     pub fn stop_histograms(&mut self) {
         self.take_census();
-        if let Some((kept, tables)) = self.kept_tables() {
-            tables.stop_at(0);
-            kept.reader.stop();
-        }
-        if self.needs.kinds == 0
-            && let Some(live) = &mut self.live
-        {
+        let Some((kept, live)) = self.kept.as_mut().zip(self.live.as_mut()) else {
+            return;
+        };
+        live.programs.stop_histograms_at(0);
+        kept.reader.stop();
+        if self.needs.kinds == 0 {
             live.programs.detach();
         }
     }
@@ -121,9 +120,10 @@ impl BlockTap {
 
     /// Tells the kernel side when counting ends, and who owns what. Before it begins.
     pub(super) fn begin_histograms(&mut self) {
-        if let Some((kept, tables)) = self.kept_tables() {
-            tables.stop_at(kept.until_ns());
-        }
+        let Some((kept, live)) = self.kept.as_ref().zip(self.live.as_ref()) else {
+            return;
+        };
+        live.programs.stop_histograms_at(kept.until_ns());
         self.names.cgroups.walk();
         self.tell_all_owners();
     }

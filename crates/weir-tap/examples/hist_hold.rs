@@ -1,0 +1,55 @@
+//! Keeps histograms of a device, or attaches empty programs, until its standard input ends; then says how
+//! often each program ran and how long. `cargo xtask bench hist` measures with it.
+//!
+//! `cargo run --release -p weir-tap --example hist_hold -- DEVICE empty|histograms|rw|waits [--stats]`
+//!
+//! `rw` leaves flushes out, which takes one program less; `waits` sees insertions as well. With `--stats`
+//! the kernel takes the time of every program, which costs each run some 50 ns.
+
+use std::io::{self, Read};
+
+use weir_tap::ebpf::DeviceChoice;
+use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics};
+use weir_tap::hist::{By, HistOptions, HistTap};
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [device, mode, ..] = &args[..] else {
+        panic!("DEVICE and empty, histograms, rw or waits are needed");
+    };
+    let statistics = args.iter().any(|a| a == "--stats").then(|| {
+        Statistics::enable().unwrap_or_else(|e| panic!("the kernel's statistics are needed: {e}"))
+    });
+    let mut rest = Vec::new();
+    let runs = if mode == "empty" {
+        let programs = EmptyPrograms::attach().unwrap_or_else(|e| panic!("{e}"));
+        println!("attached");
+        io::stdin().read_to_end(&mut rest).expect("stdin ends");
+        programs.run_times()
+    } else {
+        let options = HistOptions {
+            devices: DeviceChoice::Named(vec![device.clone()]),
+            by: By::Device,
+            waits: mode == "waits",
+            flushes: mode != "rw",
+            ..HistOptions::default()
+        };
+        let mut tap = HistTap::open(&options).unwrap_or_else(|e| panic!("{e}"));
+        println!("attached");
+        io::stdin().read_to_end(&mut rest).expect("stdin ends");
+        let missing = tap.snapshot().not_entered.total();
+        assert_eq!(missing, 0, "every request is entered");
+        println!("bytes {}", tap.memory_bytes());
+        tap.run_times()
+    };
+    drop(statistics);
+    for RunTime {
+        tracepoint,
+        runs,
+        time_ns,
+        ..
+    } in runs
+    {
+        println!("{tracepoint} {runs} {time_ns}");
+    }
+}
