@@ -46,14 +46,14 @@ pub fn text(report: &Report) -> String {
 fn together(out: &mut String, report: &Report) {
     out.push_str("together\n");
     for found in &report.interference {
-        line(out, "interference", &[disturbance(found)]);
+        line(out, "neighbours", &[disturbance(found)]);
     }
     if report.interference.is_empty() && report.pairs_tested > 0 {
         let words = format!(
-            "none seen among {} pairs that share a device",
+            "no disturbance seen among {} pairs that share a device",
             report.pairs_tested
         );
-        line(out, "interference", &[words]);
+        line(out, "neighbours", &[words]);
     }
     conclusions(out, &[], &report.missing);
     out.push('\n');
@@ -163,10 +163,21 @@ fn lengths(lengths: &Lengths, order: &Sequence) -> Vec<String> {
             .sequential_share
             .map(|s| format!("{} sequential", percent(s))),
     );
-    if order.interleaved_streams > 1 {
+    if order.interleaved_streams > 1 && goes_on(order) {
         phrases.push(format!("{} streams", order.interleaved_streams));
     }
     phrases
+}
+
+/// Whether enough requests continue one another that it matters in how many streams they do. A few
+/// do by chance.
+fn goes_on(order: &Sequence) -> bool {
+    let shares = [
+        order.sequential_share,
+        order.reverse_share,
+        order.strided_share,
+    ];
+    shares.into_iter().flatten().sum::<f64>() >= 0.1
 }
 
 fn order(order: &Sequence) -> Vec<String> {
@@ -183,13 +194,11 @@ fn order(order: &Sequence) -> Vec<String> {
     .filter(|phrase| !phrase.starts_with("0 %"))
     .collect();
     if let Some(requests) = order.run_requests_mean {
-        phrases.push(format!(
-            "{} runs of {} requests",
-            order.runs,
-            figure(requests)
-        ));
+        let runs = if order.runs == 1 { "run" } else { "runs" };
+        let (count, requests) = (order.runs, figure(requests));
+        phrases.push(format!("{count} {runs} of {requests} requests"));
     }
-    if order.interleaved_streams > 0 {
+    if order.interleaved_streams > 0 && goes_on(order) {
         phrases.push(format!("{} at a time", order.interleaved_streams));
     }
     phrases
