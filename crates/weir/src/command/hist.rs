@@ -17,7 +17,7 @@ use crate::hist::foreground;
 use crate::hist::gather::Pace;
 use crate::hist::maps;
 use crate::hist::pairs::Two;
-use crate::hist::show::{Form, Printer};
+use crate::hist::show::{Form, Picture, Printer};
 use crate::quantity;
 use crate::source::SourceArgs;
 
@@ -51,7 +51,8 @@ pub struct HistArgs {
     /// List VMs and their disks, with the numbers that -w and -i take, and what is being collected
     #[arg(short = 'l', long, group = "verb")]
     list: bool,
-    /// Start to collect in the background, and return
+    /// Start to collect in the background, and return; for 30 minutes, or as --for says, which may be
+    /// `forever`
     #[arg(short = 's', long, group = "verb")]
     start: bool,
     /// Stop collecting
@@ -149,9 +150,9 @@ impl HistArgs {
         self.two.as_ref().and_then(named)
     }
 
-    fn printer(&self) -> Printer {
+    fn printer(&self) -> Result<Printer, Failure> {
         let form = match (&self.svg, self.csv, self.json) {
-            (Some(path), ..) => Form::Svg(path.clone()),
+            (Some(path), ..) => Form::Svg(Picture::create(path)?),
             (_, true, _) => Form::Csv,
             (.., true) => Form::Json,
             _ => Form::Bars,
@@ -160,7 +161,7 @@ impl HistArgs {
         let columns = terminal_size::terminal_size().map(|(w, _)| usize::from(w.0));
         let columns = columns.filter(|_| terminal);
         let ink = Ink::of(|name| std::env::var(name).ok());
-        Printer {
+        Ok(Printer {
             metrics: self.metrics(),
             form,
             ink: if terminal { ink } else { Ink::PLAIN },
@@ -168,7 +169,7 @@ impl HistArgs {
             times: self.interval.is_some(),
             listed: Vec::new(),
             idle: Vec::new(),
-        }
+        })
     }
 }
 
@@ -198,17 +199,17 @@ pub fn run(args: &HistArgs, verbose: bool) -> Result<Ending, Failure> {
             format_args!("{verb} is about what happens now; leave out --from"),
         )),
         (Some(verb), _) => background::run(verb, &wanted, args.json),
-        (None, Some(other)) => foreground::against(&wanted, other, &args.printer(), verbose),
+        (None, Some(other)) => foreground::against(&wanted, other, &args.printer()?, verbose),
         (None, None) if args.heatmap => {
             let metric = match args.print.as_deref() {
                 None | Some("all") => Metric::Latency,
                 Some(_) => args.metrics()[0],
             };
-            maps::over_time(&wanted, metric, args.printer(), verbose)
+            maps::over_time(&wanted, metric, args.printer()?, verbose)
         }
         (None, None) => match args.two() {
-            Some(two) => maps::pairs(&wanted, two, &args.printer(), verbose),
-            None => foreground::run(&wanted, args.printer(), verbose),
+            Some(two) => maps::pairs(&wanted, two, &args.printer()?, verbose),
+            None => foreground::run(&wanted, args.printer()?, verbose),
         },
     }
 }

@@ -103,7 +103,11 @@ impl Choice {
 
     /// True when some disk can be meant by both.
     pub fn overlaps(&self, other: &Choice) -> bool {
-        let apart = |a: &Option<String>, b: &Option<String>, same: fn(&str, &str) -> bool| matches!((a, b), (Some(a), Some(b)) if !same(a, b));
+        type Name = Option<String>;
+        let apart = |a: &Name, b: &Name, same: fn(&str, &str) -> bool| match (a, b) {
+            (Some(a), Some(b)) => !same(a, b),
+            _ => false,
+        };
         let same_disk = |a: &str, b: &str| is_named(a, b) || is_named(b, a);
         !apart(&self.vm, &other.vm, |a, b| a == b) && !apart(&self.disk, &other.disk, same_disk)
     }

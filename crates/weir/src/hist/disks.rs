@@ -7,6 +7,8 @@ use weir_model::Symbol;
 use weir_tap::inventory::Snapshot;
 use weir_workload::Subject;
 
+use super::choice::Choice;
+
 /// A line of `weir hist -l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -100,4 +102,16 @@ pub fn list(host: &Snapshot) -> Vec<Listed> {
         disk.handle = place as u64 + 1;
     }
     all
+}
+
+/// The chosen virtual disk, if its VM has another on the same device of the host.
+pub fn with_others_on_its_device<'l>(listed: &'l [Listed], choice: &Choice) -> Option<&'l Listed> {
+    choice.disk.as_ref()?;
+    let mut chosen = listed
+        .iter()
+        .filter(|l| l.vm.is_some() && choice.has(&l.subject()));
+    chosen.find(|disk| {
+        let beside = |l: &Listed| (l.vm, l.pdisk) == (disk.vm, disk.pdisk) && l.vdisk != disk.vdisk;
+        disk.pdisk.is_some() && listed.iter().any(beside)
+    })
 }

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use weir_model::Symbol;
+use weir_tap::ebpf::{self, DeviceChoice};
 use weir_workload::{Histograms, Subject};
 
 use super::choice::Choice;
@@ -10,7 +12,7 @@ use super::collector::client::{Client, Remote};
 use super::collector::place::Place;
 use super::count::Each;
 use super::counted::{By, Counted};
-use super::disks::{Listed, list};
+use super::disks::{self, Listed, list};
 use super::gather::{self, Pace};
 use super::gauge::Gauge;
 use super::kernel::{self, Kernel};
@@ -46,7 +48,23 @@ impl Wanted {
     /// # Errors
     /// When they mean nothing.
     pub fn choice(&self, listed: &[Listed]) -> Result<Choice, Failure> {
-        Choice::new(self.vm.as_deref(), self.disk.as_deref(), listed)
+        if self.vm.is_some() && self.by != By::Disk {
+            let by = self.by;
+            return Err(Failure::words(format_args!(
+                "-w: by {by} it is not known which VM it is; leave out -w, or --by"
+            )));
+        }
+        let choice = Choice::new(self.vm.as_deref(), self.disk.as_deref(), listed)?;
+        if !self.each
+            && let Some(disk) = disks::with_others_on_its_device(listed, &choice)
+        {
+            output::say(format_args!(
+                "weir: VM {} has several disks on {}, which the kernel does not tell apart; --each does",
+                disk.vm.map_or("?", Symbol::as_str),
+                disk.pdisk.map_or("?", Symbol::as_str)
+            ));
+        }
+        Ok(choice)
     }
 
     /// What they mean where there is no list: names.
@@ -68,6 +86,15 @@ impl Wanted {
         let listed = list(&self.source.inventory()?.snapshot());
         let choice = self.choice(&listed)?;
         Ok((listed, choice))
+    }
+
+    /// The source, looking at the chosen device of the host if one is chosen.
+    pub fn source_for(&self, choice: &Choice, listed: &[Listed]) -> SourceArgs {
+        let mut source = self.source.clone();
+        if let DeviceChoice::Named(names) = kernel::devices(source.devices(), choice, listed) {
+            source.device = names;
+        }
+        source
     }
 
     /// True if the kernel can count it.
@@ -118,10 +145,15 @@ fn count(
     let stop = Stop::on_signals()?;
     let pace = &wanted.pace;
     if !wanted.in_kernel() {
-        let report = gather::of_events(&wanted.source, choice, wanted.by, pace, &stop, each)?;
+        let source = wanted.source_for(choice, listed);
+        let report = gather::of_events(&source, choice, wanted.by, pace, &stop, each)?;
         return conclude(report, verbose);
     }
     let mut kernel = open(wanted, choice, listed)?;
+    if !wanted.source.keep_privileges {
+        // What looks after the programs is a thread of its own, with the rights that it needs.
+        ebpf::drop_privileges()?;
+    }
     if pace.span.is_none() && pace.interval.is_none() {
         let words = choice.words();
         output::say(format_args!("weir: counting {words}; Ctrl-C shows it"));

@@ -43,7 +43,7 @@ pub fn over_time(
     };
     let interval_ns = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
     let map = Arc::new(Mutex::new(OverTime::new(metric, interval_ns, columns_max)));
-    let redrawn = live && printer.form == Form::Bars && std::io::stdout().is_terminal();
+    let redrawn = live && matches!(printer.form, Form::Bars) && std::io::stdout().is_terminal();
     let (taking, drawing) = (map.clone(), printer.clone());
     let take = Box::new(move |counted| {
         let mut map = taking.lock().expect("nobody panics while held");
@@ -90,12 +90,13 @@ pub fn pairs(
     verbose: bool,
 ) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
-    let (_, choice) = wanted.meant()?;
+    let (listed, choice) = wanted.meant()?;
+    let source = wanted.source_for(&choice, &listed);
     let selection = Selection {
         vm: choice.vm.clone(),
         disk: None,
     };
-    let feed = Feed::open(&wanted.source, &selection, &stop)?;
+    let feed = Feed::open(&source, &selection, &stop)?;
     let pairs = Arc::new(Mutex::new(Pairs::new(two, choice, wanted.by)));
     let report = feed.run(&pairs, Telling::Files, &stop)?;
     let pairs = pairs.lock().expect("nobody panics while counting");

@@ -336,6 +336,37 @@ fn in_the_foreground_it_counts_until_it_is_told_to_end() {
 }
 
 #[test]
+fn each_request_is_looked_at_where_that_is_asked_for() {
+    let Some(host) = Host::new("each_request_is_looked_at_where_that_is_asked_for") else {
+        return;
+    };
+    let args = ["-i", host.disk.path(), "-j", "--each", "0.5", "1"];
+    let mut command = host.command(&args);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    // An interval ends with a request after it.
+    while child.try_wait().unwrap().is_none() {
+        host.load();
+    }
+    let said = Said::of(child.wait_with_output().unwrap()).fine();
+    let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert_eq!(line["pdisk"], host.disk.path());
+    let count = |op: &str| line["histograms"]["ioLength"][op]["count"].as_u64();
+    let (reads, writes) = (count("r").unwrap(), count("w").unwrap());
+    assert_eq!(count("all"), Some(reads + writes));
+    let args = ["--for", "3s", "-j", "--2d", "ioLength:latency"];
+    let mut command = host.command(&[&args[..], &["-i", host.disk.path()]].concat());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        host.load();
+    }
+    let said = Said::of(child.wait_with_output().unwrap()).fine();
+    let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    for cell in line["cells"].as_array().unwrap() {
+        assert_eq!((&cell[0], &cell[1]), (&4096.into(), &4096.into()), "{line}");
+    }
+}
+
+#[test]
 fn without_rights_it_says_what_is_missing() {
     let test = "without_rights_it_says_what_is_missing";
     let scratch = Scratch::new();

@@ -7,7 +7,10 @@ mod csv;
 pub use bars::Compared;
 pub use cells::{Cells, Dimension};
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use weir_model::Nanos;
 use weir_sink::plot::Ink;
@@ -21,7 +24,7 @@ use crate::failure::Failure;
 use crate::output;
 
 /// The forms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Form {
     /// For the eye.
     Bars,
@@ -30,7 +33,38 @@ pub enum Form {
     /// JSON, a line a disk.
     Json,
     /// A picture in a file.
-    Svg(PathBuf),
+    Svg(Picture),
+}
+
+/// A file that is made before rights are given up, and written when there is something to draw.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    path: PathBuf,
+    file: Arc<File>,
+}
+
+impl Picture {
+    /// Makes the file.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn create(path: &Path) -> Result<Picture, Failure> {
+        let file = File::create(path)
+            .map_err(|error| Failure::world(format_args!("{}: {error}", path.display())))?;
+        Ok(Picture {
+            path: path.to_owned(),
+            file: Arc::new(file),
+        })
+    }
+
+    /// Writes the picture in place of the one before.
+    fn draw(&self, svg: &str) -> Result<(), Failure> {
+        let mut file = &*self.file;
+        // A device or a pipe takes one picture after the other.
+        let _ = file.set_len(0).and_then(|()| file.rewind());
+        file.write_all(svg.as_bytes())
+            .map_err(|error| Failure::world(format_args!("{}: {error}", self.path.display())))
+    }
 }
 
 /// Makes text of what was counted, and prints it.
@@ -118,8 +152,7 @@ impl Printer {
         match &self.form {
             Form::Bars => output::print(&eye()),
             Form::Csv | Form::Json => output::print(&data()),
-            Form::Svg(path) => std::fs::write(path, picture())
-                .map_err(|error| Failure::world(format_args!("{}: {error}", path.display()))),
+            Form::Svg(file) => file.draw(&picture()),
         }
     }
 
