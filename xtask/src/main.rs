@@ -8,6 +8,7 @@ mod bpf;
 mod demo;
 mod guest;
 mod packages;
+mod pictures;
 mod test;
 
 use std::path::PathBuf;
@@ -39,6 +40,11 @@ const CHORES: &[Chore] = &[
         "guest",
         "build the small Linux guest that tests run in QEMU, if it is not there yet",
         guest::run,
+    ),
+    (
+        "pictures",
+        "make the pictures of docs/workloads.md anew, by doing each workload",
+        pictures::run,
     ),
     (
         "packages",

@@ -71,7 +71,7 @@ pub const WORKLOADS: &[Workload] = &[
         what: "reads and writes 8 KiB at random places, two reads to a write, eight in flight",
         label: "random",
         work: Work::Device(
-            "--rw=randrw --rwmixread=67 --bs=8k --iodepth=8 --size=256m --io_size=32m",
+            "--rw=randrw --rwmixread=67 --bs=8k --iodepth=8 --size=256m --io_size=24m",
         ),
     },
     Workload {

@@ -40,7 +40,7 @@ fn random_reads_and_writes_are_random() {
     let Some(profile) = of("random_reads_and_writes_are_random", "random") else {
         return;
     };
-    profile.within("requests", 4096.0..=4096.0);
+    profile.within("requests", 3072.0..=3072.0);
     profile.within("mix.read_share", 0.6..=0.74);
     profile.within("order.all.sequential_share", 0.0..=0.01);
     assert_eq!(profile.size("all"), (8192.0, 1.0), "{profile}");

@@ -8,6 +8,7 @@
 
 mod kinds;
 mod neighbours;
+mod page;
 mod report;
 
 use std::fmt::Display;

@@ -1,0 +1,33 @@
+//! `docs/workloads.md` tells of every workload what the tests hold weir to, and has its pictures.
+
+use std::fs;
+use std::path::Path;
+
+use weir_guest::workload::WORKLOADS;
+
+/// A picture is made to be looked at in a page, not to hold data.
+const PICTURE_BYTES_MAX: usize = 60_000;
+
+#[test]
+fn the_page_says_what_weir_says() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let page = fs::read_to_string(docs.join("workloads.md")).unwrap();
+    for w in WORKLOADS {
+        let row = format!("| {} | {} | {} |", w.name, w.what, w.label);
+        assert!(page.lines().any(|line| line == row), "no row `{row}`");
+        for picture in ["places", "seeks"] {
+            let picture = format!("pictures/{}-{picture}.svg", w.name);
+            assert!(page.contains(&format!("({picture})")), "no {picture}");
+            let drawn = fs::read_to_string(docs.join(&picture)).unwrap();
+            assert!(
+                drawn.starts_with("<svg") && drawn.contains("<style>"),
+                "{picture}"
+            );
+            assert!(
+                drawn.len() < PICTURE_BYTES_MAX,
+                "{picture}: {}",
+                drawn.len()
+            );
+        }
+    }
+}
