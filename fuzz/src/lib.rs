@@ -7,17 +7,25 @@
 use std::time::Duration;
 
 use weir_model::event::io_schema;
-use weir_model::{Catalog, Demand, Predicate};
+use weir_model::{Catalog, Demand, Op, Predicate};
 use weir_query::script::compile_script;
 use weir_query::{CheckOptions, Diagnostic, compile, render, syntax};
+use weir_sketch::{Bytes, Distinct, ExactSum, Grid, LogLinear, Malformed, Moments, ReuseHistogram};
 use weir_tap::format::{self, FORMATS, Options, Source};
 use weir_tap::{RECORDING, Said};
+use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subject};
 
 /// A target: its name, and what it does with the input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target: its name, which is also that of its folder under `corpus/`, and what it does.
-pub static TARGETS: &[Target] = &[("cql", cql), ("script", script), ("trace", trace)];
+pub static TARGETS: &[Target] = &[
+    ("cql", cql),
+    ("script", script),
+    ("trace", trace),
+    ("summary", summary),
+    ("workload", workload),
+];
 
 /// A query, as live and as in a script: it is read, printed and read again, and checked.
 /// Diagnostics lie within the text.
@@ -115,6 +123,123 @@ pub fn trace(data: &[u8]) {
             }
         }
         tap.counts();
+    }
+}
+
+/// A summary as it comes from another host: which one, and its bytes. What is read is merged with itself and
+/// written, and what was written is read again, byte for byte.
+pub fn summary(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else {
+        return;
+    };
+    match kind % 7 {
+        0 => kept(bytes, Grid::decode, Grid::encode, |a, b| {
+            a.merge(b).expect("its own axes are like it");
+        }),
+        1 => kept(
+            bytes,
+            ReuseHistogram::decode,
+            ReuseHistogram::encode,
+            ReuseHistogram::merge,
+        ),
+        2 => kept(bytes, Distinct::decode, Distinct::encode, Distinct::merge),
+        3 => kept(
+            bytes,
+            LogLinear::<i64>::decode,
+            LogLinear::encode,
+            LogLinear::merge,
+        ),
+        4 => kept(
+            bytes,
+            LogLinear::<f64>::decode,
+            LogLinear::encode,
+            LogLinear::merge,
+        ),
+        5 => kept(bytes, Moments::decode, Moments::encode, Moments::merge),
+        _ => kept(bytes, ExactSum::decode, ExactSum::encode, ExactSum::merge),
+    }
+}
+
+fn kept<T: Clone>(
+    bytes: &[u8],
+    decode: fn(&mut Bytes<'_>) -> Result<T, Malformed>,
+    encode: fn(&T, &mut Vec<u8>),
+    merge: fn(&mut T, &T),
+) {
+    let Ok(summary) = decode(&mut Bytes::new(bytes)) else {
+        return;
+    };
+    let encoded = |summary: &T| {
+        let mut out = Vec::new();
+        encode(summary, &mut out);
+        out
+    };
+    let written = encoded(&summary);
+    let mut rest = Bytes::new(&written);
+    let again = decode(&mut rest).expect("what was written is read");
+    rest.end().expect("to its end");
+    assert_eq!(encoded(&again), written, "and says the same");
+    let mut twice = summary.clone();
+    merge(&mut twice, &summary);
+    encoded(&twice);
+}
+
+/// Bytes of an event of [`workload`].
+const EVENT_BYTES: usize = 16;
+
+/// What disks do: 16 bytes an event, in order of time. The report counts every request, and each histogram's bins
+/// hold as many values as it counts.
+pub fn workload(data: &[u8]) {
+    let mut characteriser = Characteriser::default();
+    let (mut ts, mut issued) = (0i64, 0);
+    for bytes in data.chunks_exact(EVENT_BYTES) {
+        let number = |at: usize| i64::from(i32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i])));
+        // Small numbers, and with some bits set the largest there are.
+        let far = |bit: u8| if bytes[1] & bit != 0 { 33 } else { 0 };
+        ts = ts.saturating_add(number(4).abs() << far(1));
+        let op = Op::ALL[usize::from(bytes[2]) % Op::ALL.len()];
+        let (id, subject) = (
+            i64::from(bytes[3] & 15),
+            Subject {
+                pid: Some(i64::from(bytes[3] >> 6)),
+                ..Subject::default()
+            },
+        );
+        let event = if bytes[0] & 1 == 0 {
+            issued += 1;
+            Event::Issued(Request {
+                ts,
+                id,
+                op,
+                sector: (bytes[0] & 6 != 6).then(|| number(8) << far(2)),
+                sectors: number(12) << far(4),
+            })
+        } else {
+            let time = |at: usize, bit: u8| (bytes[0] & bit != 0).then(|| number(at) << far(8));
+            Event::Finished(Response {
+                ts,
+                id,
+                op,
+                wait_ns: time(8, 2),
+                service_ns: time(12, 4),
+                latency_ns: time(10, 8),
+                failed: bytes[0] & 16 != 0,
+            })
+        };
+        characteriser.take(&subject, &event);
+    }
+    let report = characteriser.report();
+    assert_eq!(report.requests, issued, "every request is counted");
+    for profile in &report.profiles {
+        for (metric, class) in Metric::ALL
+            .into_iter()
+            .flat_map(|m| Class::ALL.map(|c| (m, c)))
+        {
+            let distribution = profile.histograms.of(metric, class);
+            let bins = distribution.bins.iter().sum::<u64>();
+            let log = distribution.log.bins().map(|(_, count)| count).sum::<u64>();
+            assert_eq!((bins, log), (distribution.count, distribution.count));
+        }
     }
 }
 

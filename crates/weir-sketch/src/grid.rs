@@ -61,8 +61,8 @@ impl Grid {
         self.x.mark(column);
         self.y.mark(row);
         let rows = self.y.cells();
-        self.counts[column * rows + row] += count;
-        self.total += count;
+        tally(&mut self.counts[column * rows + row], count);
+        tally(&mut self.total, count);
     }
 
     /// Grows the axes, where they grow, until they cover these values, so that several grids have the same.
@@ -119,9 +119,9 @@ impl Grid {
             let (Some(column), Some(row)) = (columns[column], rows[row]) else {
                 unreachable!("this grid has grown over the other");
             };
-            self.counts[column * self.y.cells() + row] += count;
+            tally(&mut self.counts[column * self.y.cells() + row], count);
         }
-        self.total += other.total;
+        tally(&mut self.total, other.total);
         Ok(())
     }
 
@@ -179,8 +179,8 @@ impl Grid {
                 .and_then(|at| grid.counts.get_mut(at));
             let cell = cell.ok_or(Malformed("there is no such cell"))?;
             let count = bytes.u64()?;
-            *cell = cell.wrapping_add(count);
-            grid.total = grid.total.wrapping_add(count);
+            tally(cell, count);
+            tally(&mut grid.total, count);
         }
         let sound = grid
             .cells()
@@ -199,8 +199,13 @@ impl Grid {
             let (Some(column), Some(row)) = (columns[column], rows[row]) else {
                 unreachable!("the new axes cover the old");
             };
-            moved[column * y.cells() + row] += count;
+            tally(&mut moved[column * y.cells() + row], count);
         }
         (self.x, self.y, self.counts) = (x, y, moved);
     }
+}
+
+/// Counts add up modulo 2^64, as all weights here do.
+fn tally(sum: &mut u64, count: u64) {
+    *sum = sum.wrapping_add(count);
 }

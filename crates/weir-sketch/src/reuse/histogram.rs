@@ -139,7 +139,7 @@ impl ReuseHistogram {
     /// each with a cache of its own of that size: how they would share one depends on how they interleave,
     /// which no histogram tells.
     pub fn merge(&mut self, other: &ReuseHistogram) {
-        self.references += other.references;
+        self.references = self.references.saturating_add(other.references);
         self.rate = self.rate.min(other.rate);
         self.all.merge(&other.all);
         for (mine, others) in self.groups.iter_mut().zip(&other.groups) {
@@ -354,8 +354,8 @@ impl Distances {
 
 fn weight(bytes: &mut Bytes<'_>) -> Result<f64, Malformed> {
     let weight = bytes.f64()?;
-    match weight.is_finite() && weight >= 0.0 {
+    match (0.0..=u64::MAX as f64).contains(&weight) {
         true => Ok(weight),
-        false => Err(Malformed("a weight is not a positive number")),
+        false => Err(Malformed("a weight is not a number of references")),
     }
 }
