@@ -130,13 +130,16 @@ impl Sums {
     }
 
     fn kept(&self, plan: &Plan, call: Call) -> Kept {
-        let Call::Kept(at) = call else {
-            return Kept::Moments {
-                count: self.rows,
-                sum: 0,
-                min: 0,
-                max: 0,
-            };
+        let only = |count| Kept::Moments {
+            count,
+            sum: 0,
+            min: 0,
+            max: 0,
+        };
+        let at = match call {
+            Call::Rows => return only(self.rows),
+            Call::None => return only(0),
+            Call::Kept(at) => at,
         };
         match &self.calls[at] {
             Sum::Moments {

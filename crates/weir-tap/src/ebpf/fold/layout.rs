@@ -99,6 +99,8 @@ pub enum Measure {
     Service = 3,
     /// `latency`
     Latency = 4,
+    /// `merges`
+    Merges = 5,
 }
 
 /// `enum keep`.

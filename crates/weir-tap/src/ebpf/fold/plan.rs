@@ -64,7 +64,11 @@ const MEASURES: &[(&str, Measure)] = &[
     ("wait", Measure::Wait),
     ("service", Measure::Service),
     ("latency", Measure::Latency),
+    ("merges", Measure::Merges),
 ];
+
+/// A column that is NULL in all rows that are folded: what failed comes as a row.
+const ALWAYS_NULL: &str = "error";
 
 /// A fold that runs in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +93,8 @@ pub struct Plan {
 pub enum Call {
     /// All rows count.
     Rows,
+    /// No row counts.
+    None,
     /// What this one of the kernel's calls keeps.
     Kept(usize),
 }
@@ -309,6 +315,9 @@ fn call(
         };
     };
     let name = &schema[column].name;
+    if name == ALWAYS_NULL && call.keep == Keep::Moments {
+        return Ok(Call::None);
+    }
     let Some((_, measure)) = MEASURES.iter().find(|(known, _)| known == name) else {
         return Err(format!("`{name}` is not kept in the kernel"));
     };
