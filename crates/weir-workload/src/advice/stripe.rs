@@ -31,6 +31,12 @@ pub fn says(profile: &Profile) -> Conclusion {
             "how many requests are in flight is not known, as the source has no responses".into(),
         );
     };
+    if !parallelism.is_whole() {
+        return Conclusion::Untold(format!(
+            "ends of requests are missing, so what is in flight is not known: Little's law holds to {:.2} only",
+            parallelism.little_ratio.unwrap_or_default()
+        ));
+    }
     let order = &profile.order.all;
     let sequential = order.sequential_share.unwrap_or_default();
     let evidence = vec![

@@ -33,6 +33,17 @@ pub struct Parallelism {
     pub little_ratio: Option<f64>,
 }
 
+/// Below this quotient so many ends are missing that the numbers in flight are those of requests long finished.
+const LITTLE_RATIO_MIN: f64 = 0.8;
+
+impl Parallelism {
+    /// Whether the numbers in flight can be relied on: few ends are missing.
+    pub fn is_whole(&self) -> bool {
+        self.little_ratio
+            .is_some_and(|ratio| ratio >= LITTLE_RATIO_MIN)
+    }
+}
+
 /// Takes requests in.
 #[derive(Clone, Debug)]
 pub struct ParallelismTally {

@@ -1,9 +1,9 @@
 //! What follows for storage, and that nothing follows where the data do not carry it.
 
 use weir_model::{Nanos, Op};
-use weir_workload::{Advice, Confidence, Profile, Topic};
+use weir_workload::{Advice, Characteriser, Confidence, Event, Profile, Topic};
 
-use crate::load::{Io, Random, profile, reads};
+use crate::load::{Io, Random, disk, events, profile, reads};
 
 fn advice(profile: &Profile, topic: Topic) -> Option<&Advice> {
     profile.advice.iter().find(|a| a.topic == topic)
@@ -177,4 +177,23 @@ fn a_loop_wants_all_of_it_in_the_cache() {
         "{}",
         cache.text
     );
+}
+
+#[test]
+fn where_ends_were_lost_nothing_is_concluded_from_what_is_in_flight() {
+    // Every hundredth end is lost; what is left takes 1 ms of 2.
+    let mut characteriser = Characteriser::default();
+    let subject = disk("vm", "/dev/vda", "/dev/sda");
+    for event in events(&scattered(4_000, 2_000_000, 1_000_000, 8)) {
+        let lost = matches!(event, Event::Finished(response) if response.id % 100 == 0);
+        if !lost {
+            characteriser.take(&subject, &event);
+        }
+    }
+    let profile = characteriser.report().profiles.remove(0);
+    let parallelism = profile.parallelism.as_ref().unwrap();
+    assert!(parallelism.little_ratio.unwrap() < 0.8, "{parallelism:?}");
+    assert_eq!(profile.arrivals.source, None);
+    assert!(advice(&profile, Topic::StripeUnit).is_none());
+    assert!(missing(&profile, Topic::StripeUnit));
 }

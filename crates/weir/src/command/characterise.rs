@@ -65,7 +65,10 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         vm: args.only_vm.clone(),
         disk: args.only_disk.clone(),
     };
-    // A page that cannot be written is told before the hours that it would tell of.
+    let stop = Stop::on_signals()?;
+    let feed = Feed::open(&args.source, &selection, &stop)?;
+    // A page that cannot be written is told before the hours that it would tell of; and an earlier page
+    // stays when there is nothing to make another of.
     let page = match &args.html {
         Some(path) => {
             output::never_over(path, args.source.files())?;
@@ -73,8 +76,6 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         }
         None => None,
     };
-    let stop = Stop::on_signals()?;
-    let feed = Feed::open(&args.source, &selection, &stop)?;
     if args.source.is_live() && args.source.span.is_none() && std::io::stderr().is_terminal() {
         output::say("weir: watching; Ctrl-C ends it with the report");
     }
