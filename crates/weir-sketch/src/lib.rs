@@ -17,9 +17,9 @@
 //!
 //! | summary | keeps | answers | error |
 //! | --- | --- | --- | --- |
-//! | [`Frequent`] | counts of the most frequent values, in so many places | which prevail | the total over the places; none with few distinct values |
+//! | [`Frequent`] | counts of the most frequent values | which prevail | the total over the places; none with few distinct values |
 //! | [`Distinct`] | how rare the rarest hashes were | how many different keys | 2.3 % standard deviation, [`Distinct::ERROR`] |
-//! | [`ReuseSampler`] | the keys by last touch, a sample of them when memory is short | the stack distance of each reference | none until it samples |
+//! | [`ReuseSampler`] | the keys, or a sample of them, by last touch | the stack distance of each reference | none until it samples |
 //! | [`ReuseHistogram`] | stack distances | the miss ratio of an LRU cache of any size | told with each ratio |
 //!
 //! Weights add up modulo 2^64: a summary holds fewer than 2^63 values.

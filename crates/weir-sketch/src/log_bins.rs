@@ -163,7 +163,10 @@ mod tests {
         }
 
         #[test]
-        fn what_was_merged_can_be_removed(a in prop::collection::vec(any::<i64>(), 0..50), b in prop::collection::vec(any::<i64>(), 0..50)) {
+        fn what_was_merged_can_be_removed(
+            a in prop::collection::vec(any::<i64>(), 0..50),
+            b in prop::collection::vec(any::<i64>(), 0..50),
+        ) {
             let of = |values: &[i64]| {
                 let mut bins = LogBins::default();
                 values.iter().for_each(|&value| bins.add(value, 1));

@@ -181,7 +181,11 @@ proptest! {
     }
 
     #[test]
-    fn merged_is_a_cache_each(a in prop::collection::vec(0u64..50, 1..200), b in prop::collection::vec(0u64..50, 1..200), size in 1usize..60) {
+    fn merged_is_a_cache_each(
+        a in prop::collection::vec(0u64..50, 1..200),
+        b in prop::collection::vec(0u64..50, 1..200),
+        size in 1usize..60,
+    ) {
         let mut both = exact(&a);
         both.merge(&exact(&b));
         let misses = misses_of_a_cache(&a, size) + misses_of_a_cache(&b, size);

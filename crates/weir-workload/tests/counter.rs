@@ -321,7 +321,10 @@ proptest! {
     }
 
     #[test]
-    fn a_value_taken_out_leaves_the_bins_of_the_others(values in prop::collection::vec(-2_000i64..2_000, 1..40), at in any::<prop::sample::Index>()) {
+    fn a_value_taken_out_leaves_the_bins_of_the_others(
+        values in prop::collection::vec(-2_000i64..2_000, 1..40),
+        at in any::<prop::sample::Index>(),
+    ) {
         let of = |values: &[i64]| {
             let mut distribution = Distribution::new(Metric::Seek);
             values.iter().for_each(|value| distribution.add(*value));
