@@ -16,6 +16,7 @@ use weir_tap::inventory::{self, Declared, WatchOptions};
 use weir_workload::{Class, Counter, Distribution, Event, Histograms, Metric, Request, Response};
 
 use crate::load::{DiskStats, fio};
+use crate::stacked::Zram;
 use crate::watch::{Seen, Watch, demand, only};
 use crate::{bench, skip};
 
@@ -245,6 +246,48 @@ fn two_processes_on_one_device_are_told_apart() {
     let kernel = by_key(&both.kernel);
     agree(&kernel, &records, &metrics, "by process");
     assert!(kernel.len() > JOBS.len(), "{:?}", kernel.keys());
+}
+
+#[test]
+fn a_device_without_requests_counts_by_its_bios() {
+    const TEST: &str = "a_device_without_requests_counts_by_its_bios";
+    let Some(_bench) = bench(TEST, 8) else {
+        return;
+    };
+    let zram = match Zram::new() {
+        Ok(zram) => zram,
+        Err(why) => {
+            skip::<()>(TEST, why);
+            return;
+        }
+    };
+    let device = zram.path();
+    let both = both(&device, &whole(&device, 16), || {
+        let (from, to) = (format!("if={device}"), format!("of={device}"));
+        for bs in ["bs=4k", "bs=16k"] {
+            run(
+                "dd",
+                &["if=/dev/zero", &to, bs, "count=300", "oflag=direct"],
+            )
+            .unwrap();
+            run(
+                "dd",
+                &[&from, "of=/dev/null", bs, "count=300", "iflag=direct"],
+            )
+            .unwrap();
+        }
+    });
+    let records = counted(&both.seen, 16, |value| {
+        format!("{} NULL NULL", value("pdisk"))
+    });
+    let kernel = by_key(&both.kernel);
+    agree(&kernel, &records, &Metric::ALL, "zram");
+    let lengths = kernel
+        .values()
+        .next()
+        .expect("one disk")
+        .of(Metric::Length, Class::All);
+    assert!(lengths.count >= 1200, "{}", lengths.count);
 }
 
 /// A process that does what it is told when it is told, declared to be a VM.

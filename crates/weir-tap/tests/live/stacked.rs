@@ -92,10 +92,10 @@ fn a_device_on_a_device_is_told_once_unless_asked() {
 }
 
 /// A disk in compressed memory, which has no requests.
-struct Zram(String);
+pub struct Zram(String);
 
 impl Zram {
-    fn new() -> Result<Zram, String> {
+    pub fn new() -> Result<Zram, String> {
         let number = fs::read_to_string("/sys/class/zram-control/hot_add")
             .map_err(|e| format!("no zram: {e}"))?;
         let zram = Zram(number.trim().to_owned());
@@ -104,7 +104,7 @@ impl Zram {
         Ok(zram)
     }
 
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         format!("/dev/zram{}", self.0)
     }
 }
