@@ -72,6 +72,30 @@ fn a_recording_is_told_in_words_and_its_counts_are_those_of_a_query() {
 }
 
 #[test]
+fn the_page_of_a_recording_has_its_words_and_plots() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("report.html");
+    let page = path.display().to_string();
+    let words = run(&["characterise", "--from", SAMPLE, "--html", &page]).fine();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let verdict = words.lines().next().unwrap().split_once(": ").unwrap().1;
+    assert!(text.contains(verdict), "{verdict}");
+    assert!(text.matches("<svg").count() >= 10, "it has its plots");
+    assert!(text.ends_with("</html>\n"));
+    let over = run(&["characterise", "--from", SAMPLE, "--html", SAMPLE]);
+    assert_eq!(over.code, 2, "a recording is not written over");
+    let nowhere = run(&[
+        "characterise",
+        "--from",
+        SAMPLE,
+        "--html",
+        "/nowhere/x.html",
+    ]);
+    assert_eq!(nowhere.code, 1, "{}", nowhere.err);
+    assert!(nowhere.err.contains("/nowhere/x.html"), "{}", nowhere.err);
+}
+
+#[test]
 fn the_page_names_the_fields_that_are_there() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let page = std::fs::read_to_string(format!("{root}/docs/characterise.md")).unwrap();
