@@ -5,11 +5,12 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 use weir_sink::text::shown;
 
-use super::ink::Ink;
+use super::ink::Styles;
 use crate::top::figures::Figure;
 use crate::top::gather::Bars;
 use crate::top::queries::{HISTOGRAMS, Histogram};
 use crate::top::state::State;
+use weir_sink::plot::Ink;
 
 /// A panel narrower than this is not worth having.
 const PANEL_MIN: u16 = 24;

@@ -7,12 +7,13 @@ use ratatui_core::style::Style;
 use weir_sink::text::{fitting, shown, width};
 use weir_sink::time;
 
-use super::ink::Ink;
+use super::ink::Styles;
 use super::{bars, help, table};
 use crate::top::columns::{COLUMNS, TIMES, index};
 use crate::top::figures::Figure;
 use crate::top::queries::{LOSSES, Level, TOTALS};
 use crate::top::state::{NAMES, State, View, names};
+use weir_sink::plot::Ink;
 
 /// A screen lower than this has no pane for the selected line.
 const DETAIL_FROM: u16 = 18;
@@ -253,7 +254,7 @@ fn detail(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
             room.into(),
             Style::new(),
         );
-        let spark = table::spark(&state.history.of(&selected.key, room.into()), ink);
+        let spark = ink.spark(&state.history.of(&selected.key, room.into()));
         buffer.set_stringn(x, y + 2, spark, room.into(), ink.bar());
     }
 }

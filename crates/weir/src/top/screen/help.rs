@@ -3,8 +3,9 @@
 use ratatui_core::buffer::Buffer;
 use ratatui_core::style::Style;
 
-use super::ink::Ink;
+use super::ink::Styles;
 use crate::top::columns::COLUMNS;
+use weir_sink::plot::Ink;
 
 const KEYS: &[(&str, &str)] = &[
     ("q", "quit"),

@@ -9,5 +9,5 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
-pub use ink::Ink;
 pub use terminal::{Screen, watch};
+pub use weir_sink::plot::Ink;

@@ -6,10 +6,11 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
 use weir_sink::text::{fitting, shown, width};
 
-use super::ink::Ink;
+use super::ink::Styles;
 use crate::top::columns::{COLUMNS, SPARK_RANK, SPARK_WIDTH};
 use crate::top::gather::Line;
 use crate::top::state::{NAMES, State, View, names};
+use weir_sink::plot::Ink;
 
 /// Least room for the name of a VM and of a disk.
 const NAME_MIN: u16 = 8;
@@ -189,22 +190,11 @@ fn draw_line(state: &State, ink: Ink, fit: &Fit, line: &Line, pen: &mut Pen<'_>)
         pen.skip(1);
         let past = state.history.of(&line.key, SPARK_WIDTH.into());
         pen.left(
-            &spark(&past, ink),
+            &ink.spark(&past),
             SPARK_WIDTH,
             ink.bar().remove_modifier(Modifier::BOLD),
         );
     }
-}
-
-/// Values as characters of different height, from 0 to the greatest; a gap where there is none.
-pub fn spark(values: &[Option<f32>], ink: Ink) -> String {
-    let most = values.iter().flatten().fold(0f32, |a, b| a.max(*b));
-    let mark = |value: &Option<f32>| match value {
-        Some(x) if most > 0.0 => ink.level(f64::from(x / most)),
-        Some(_) => ink.level(0.0),
-        None => ' ',
-    };
-    values.iter().map(mark).collect()
 }
 
 /// Writes cells one after the other into a line.

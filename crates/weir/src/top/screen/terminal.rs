@@ -18,8 +18,8 @@ use ratatui_crossterm::crossterm::terminal::{
 };
 
 use super::draw::{Places, draw};
-use super::ink::Ink;
 use crate::top::state::{State, Wish};
+use weir_sink::plot::Ink;
 
 /// How long to wait for a key before looking whether there is news.
 const PATIENCE: Duration = Duration::from_millis(100);

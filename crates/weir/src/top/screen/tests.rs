@@ -11,11 +11,11 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use weir_model::Symbol;
 
 use super::draw::{Places, draw};
-use super::ink::Ink;
 use crate::top::columns::{COLUMNS, index};
 use crate::top::gather::{Bars, Key, Line, Tick};
 use crate::top::queries::{Disk, HISTOGRAMS};
 use crate::top::state::{State, View, Wish};
+use weir_sink::plot::Ink;
 
 const COLORS: Ink = Ink {
     color: true,
