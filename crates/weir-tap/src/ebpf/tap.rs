@@ -205,10 +205,23 @@ fn open_for(
         devices,
         needs,
     };
-    if tap.needs.is_any() {
-        tap.go_live(options, sizes, unified)?;
+    if !tap.needs.is_any() {
+        return Ok(tap);
     }
-    Ok(tap)
+    match tap.go_live(options, sizes, unified) {
+        // A kernel may find the programs too long with groups: then all comes as rows.
+        Err(_) if demands.iter().any(|d| d.fold.is_some()) => open(&rows_of(demands), options),
+        live => live.map(|()| tap),
+    }
+}
+
+/// The same demands, for rows only.
+fn rows_of(demands: &[Demand]) -> Vec<Demand> {
+    let rows = |demand: &Demand| Demand {
+        fold: None,
+        ..demand.clone()
+    };
+    demands.iter().map(rows).collect()
 }
 
 impl BlockTap {

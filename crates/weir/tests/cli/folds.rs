@@ -10,7 +10,7 @@ use crate::support::{Said, run, skipped, weir};
 
 /// What both sides compute of each op's requests.
 const KEPT: &str = "op, count(*), count(service), sum(bytes), avg(latency), min(wait), max(service), \
-    quantile(latency, 0.99), sum(merges), count(error), \
+    quantile(latency, 0.99), count(error), \
     histogram(latency, 50 us, 100 us, 200 us, 500 us, 1 ms, 10 ms), histogram(bytes)";
 
 /// Rows of `[ts]:+:made, op, ...` by instant and op, apart for each of the two that made them.

@@ -99,8 +99,6 @@ pub enum Measure {
     Service = 3,
     /// `latency`
     Latency = 4,
-    /// `merges`
-    Merges = 5,
 }
 
 /// `enum keep`.

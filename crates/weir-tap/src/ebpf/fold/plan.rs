@@ -64,7 +64,6 @@ const MEASURES: &[(&str, Measure)] = &[
     ("wait", Measure::Wait),
     ("service", Measure::Service),
     ("latency", Measure::Latency),
-    ("merges", Measure::Merges),
 ];
 
 /// A column that is NULL in all rows that are folded: what failed comes as a row.
