@@ -286,31 +286,31 @@ fn share_device(a: &Profile, b: &Profile) -> bool {
 }
 
 /// The disk of a partition: Linux names it by a number after the disk's name, with a `p` between where that
-/// ends in a digit (block/partitions/core.c, `part_devt` and `disk_name`).
+/// ends in a digit (block/partitions/core.c, `part_devt` and `disk_name`). Other names that end in a number
+/// are of disks themselves, as `/dev/nullb1` and `/dev/vg0/web1`.
 fn whole_disk(path: &str) -> &str {
-    if !path.starts_with("/dev/") {
-        return path;
-    }
     let disk = path.trim_end_matches(|c: char| c.is_ascii_digit());
-    if disk == path {
+    let Some(name) = disk.strip_prefix("/dev/") else {
+        return path;
+    };
+    if disk == path || name.contains('/') {
         return path;
     }
     let ends_in_digit = |text: &str| text.ends_with(|c: char| c.is_ascii_digit());
     match disk.strip_suffix('p') {
         Some(before) if ends_in_digit(before) => before,
-        _ if numbered(disk) => path,
-        _ => disk,
+        _ if has_letters(name) => disk,
+        _ => path,
     }
 }
 
-/// Disks whose names are numbers already: the number is not that of a partition.
-fn numbered(name: &str) -> bool {
-    let kinds = [
-        "loop", "md", "dm-", "nvme", "sr", "zram", "ram", "nbd", "mmcblk", "pmem", "zd", "rbd",
-        "drbd",
-    ];
-    let name = name.trim_start_matches("/dev/");
-    kinds.contains(&name) || name.starts_with("nvme") || name.starts_with("mapper/")
+/// True for the name of a disk that is told from others by letters, so that a number after it is a partition's.
+fn has_letters(name: &str) -> bool {
+    let kinds = ["sd", "vd", "xvd", "hd", "dasd"];
+    let are_letters = |rest: &str| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_lowercase());
+    kinds
+        .iter()
+        .any(|kind| name.strip_prefix(kind).is_some_and(are_letters))
 }
 
 #[cfg(test)]
@@ -330,6 +330,11 @@ mod tests {
             ("/dev/md127", "/dev/md127"),
             ("/dev/dm-3", "/dev/dm-3"),
             ("/dev/mapper/vg0", "/dev/mapper/vg0"),
+            ("/dev/vg0/web1", "/dev/vg0/web1"),
+            ("/dev/nullb1", "/dev/nullb1"),
+            ("/dev/bcache0", "/dev/bcache0"),
+            ("/dev/bcache0p1", "/dev/bcache0"),
+            ("/dev/xvda1", "/dev/xvda"),
             ("/var/lib/images/web1", "/var/lib/images/web1"),
         ] {
             assert_eq!(whole_disk(path), disk);
