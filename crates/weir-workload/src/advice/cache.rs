@@ -56,10 +56,12 @@ pub fn says(profile: &Profile) -> Conclusion {
     } else {
         reuse.touches
     };
-    let evidence = evidence(reuse, enough, [hits, error, most], touches);
+    let mut evidence = evidence(reuse, enough, [hits, error, most], touches);
     let confidence = confidence(touches, error);
     let size = shown(enough.cache_bytes as f64);
     if most < HITS_MIN {
+        // There is no size to mark where none pays.
+        evidence.retain(|e| !["cache_bytes", "hit_ratio"].contains(&e.name));
         let text = format!(
             "no cache pays: {:.0} % of what is touched by {what} was touched before in the time that was watched",
             100.0 * most

@@ -166,6 +166,8 @@ fn no_cache_pays_where_nothing_is_used_again() {
         "{}",
         cache.text
     );
+    // The plot of the curve marks the size that pays by this.
+    assert!(cache.evidence.iter().all(|e| e.name != "cache_bytes"));
 }
 
 #[test]
