@@ -17,7 +17,7 @@ const DISK_RANDOM_PER_S: f64 = 100.0;
 /// Bytes that a disk moves in a second, sequentially.
 const DISK_BYTES_PER_S: f64 = 150e6;
 
-/// A rate is not known from less.
+/// A rate is not known from less; how much more the busiest second has takes 16 of them.
 const SPAN_NS_MIN: i64 = 10 * NANOS_PER_SECOND;
 
 /// Random writes are many from here on.
@@ -36,12 +36,14 @@ pub fn says(profile: &Profile) -> Conclusion {
             "{span:.1} s are too short for a rate; it takes 10 s"
         ));
     }
-    let peak = rate * profile.bursts.peak_to_mean_1s.unwrap_or(1.0);
     let scattered = 1.0 - sequential;
-    let (random, random_peak) = (rate * scattered, peak * scattered);
+    // The rate is of all requests, and flushes go nowhere.
+    let placed = order.requests as f64 / profile.requests.max(1) as f64;
+    let random = rate * placed * scattered;
+    let random_peak = profile.bursts.peak_to_mean_1s.map(|peak| peak * random);
     let moved = (profile.mix.read_bytes + profile.mix.written_bytes) as f64 / span;
-    let evidence = evidence(profile, [random, random_peak, scattered, moved]);
-    let carried = Confidence::of_requests(profile.requests).unwrap_or(Confidence::Low);
+    let evidence = evidence(profile, [random, scattered, moved], random_peak);
+    let carried = Confidence::of_requests(order.requests).unwrap_or(Confidence::Low);
     // What a closed source asks for depends on how fast it is answered.
     let carried = match profile.arrivals.source {
         Some(Source::Closed) => carried.min(Confidence::Moderate),
@@ -55,6 +57,11 @@ pub fn says(profile: &Profile) -> Conclusion {
         );
         return Conclusion::Do(text, carried, evidence);
     }
+    let Some(random_peak) = random_peak else {
+        return Conclusion::Untold(format!(
+            "{span:.1} s are too short to tell how busy the busiest second is; it takes 17 s"
+        ));
+    };
     if random_peak <= DISK_RANDOM_PER_S && moved <= DISK_BYTES_PER_S {
         let text = format!(
             "one disk serves it: {random_peak:.0} requests that are not sequential in the busiest second, {:.1} MB a second in the mean{}",
@@ -95,15 +102,19 @@ fn waits(profile: &Profile, scattered: f64) -> String {
     }
 }
 
-fn evidence(profile: &Profile, [random, peak, scattered, moved]: [f64; 4]) -> Vec<Evidence> {
+fn evidence(
+    profile: &Profile,
+    [random, scattered, moved]: [f64; 3],
+    peak: Option<f64>,
+) -> Vec<Evidence> {
     let mut evidence = vec![
         Evidence::new("not_sequential_per_s", random),
-        Evidence::new("not_sequential_peak_per_s", peak),
         Evidence::new("not_sequential_share", scattered),
         Evidence::new("moved_bytes_per_s", moved),
         Evidence::new("requests", profile.requests as f64),
         Evidence::new("span_ns", profile.span_ns as f64),
     ];
+    evidence.extend(peak.map(|peak| Evidence::new("not_sequential_peak_per_s", peak)));
     let writes = profile.mix.read_share.map(|share| 1.0 - share);
     evidence.extend(writes.map(|share| Evidence::new("write_share", share)));
     evidence

@@ -41,6 +41,19 @@ fn many_random_requests_want_flash_and_few_do_with_a_disk() {
         "{}",
         disk.text
     );
+    let brief = profile(&scattered(1_200, 10_000_000, 9_000_000, 8));
+    assert!(missing(&brief, Topic::Medium), "no second is the busiest");
+    let mut flushed = scattered(2_000, 20_000_000, 9_000_000, 8);
+    flushed[1_000..]
+        .iter_mut()
+        .for_each(|io| (io.op, io.sectors) = (Op::Flush, 0));
+    let flushed = profile(&flushed);
+    let disk = advice(&flushed, Topic::Medium).unwrap();
+    assert!(
+        disk.text.starts_with("one disk serves it: 25 "),
+        "{}",
+        disk.text
+    );
     let between = profile(&scattered(3_000, 7_000_000, 1_000_000, 8));
     assert!(missing(&between, Topic::Medium), "{:?}", between.advice);
 }
