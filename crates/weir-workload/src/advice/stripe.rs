@@ -4,7 +4,7 @@
 //! several requests are in flight, a unit should be so wide that a request keeps to one disk, and the
 //! requests use several disks; where there is one at a time, so narrow that each request uses all disks.
 
-use weir_model::SECTOR_BYTES;
+use weir_model::{Op, SECTOR_BYTES};
 
 use super::Conclusion;
 use crate::evidence::{Confidence, Evidence};
@@ -22,7 +22,10 @@ const UNIT_BYTES: std::ops::RangeInclusive<i64> = 16 << 10..=1 << 20;
 
 /// What sizes and parallelism say.
 pub fn says(profile: &Profile) -> Conclusion {
-    let lengths = profile.histograms.of(Metric::Length, Class::All);
+    // Discards and written zeroes are as long as they like: no data moves.
+    let of = |op| profile.histograms.of(Metric::Length, Class::Of(op));
+    let mut lengths = of(Op::Read).clone();
+    lengths.merge(of(Op::Write));
     let (Some(mean), Some(p95)) = (profile.sizes.all.mean_bytes, lengths.quantile(0.95)) else {
         return Conclusion::Untold("it takes reads or writes".into());
     };

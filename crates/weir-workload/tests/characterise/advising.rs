@@ -82,6 +82,17 @@ fn requests_in_flight_together_want_wide_stripes() {
         "{}",
         stripe.text
     );
+    let mut trimmed = scattered(20_000, 1_000_000, 8_000_000, 32);
+    for io in trimmed.iter_mut().step_by(10) {
+        (io.op, io.sectors) = (Op::Discard, 1 << 20);
+    }
+    let trimmed = profile(&trimmed);
+    let stripe = advice(&trimmed, Topic::StripeUnit).unwrap();
+    assert!(
+        stripe.text.starts_with("a stripe unit of 64 KiB or more"),
+        "{}",
+        stripe.text
+    );
     let single = profile(
         &reads((0..2_000).map(|i| 1_024 * i))
             .iter()
