@@ -16,7 +16,7 @@ use crate::profile::{Advice, Missing, Profile, Topic};
 pub struct Rule {
     /// What it is about.
     pub topic: Topic,
-    /// What it says of a profile with [`REQUESTS_LOW`] requests or more.
+    /// What it says of a profile with [`REQUESTS_LOW`] reads and writes or more.
     pub says: fn(&Profile) -> Conclusion,
 }
 
@@ -57,9 +57,11 @@ pub static RULES: &[Rule] = &[
 /// Applies every rule to a profile.
 pub fn advise(profile: &mut Profile) {
     for rule in RULES {
-        let conclusion = match profile.requests {
+        let conclusion = match profile.order.all.requests {
             n if n >= REQUESTS_LOW => (rule.says)(profile),
-            n => Conclusion::Untold(format!("{n} requests are too few; it takes {REQUESTS_LOW}")),
+            n => Conclusion::Untold(format!(
+                "{n} reads and writes are too few; it takes {REQUESTS_LOW}"
+            )),
         };
         let topic = rule.topic;
         match conclusion {
