@@ -34,8 +34,12 @@ const CLOSEST_OF: usize = 16;
 /// Bytes on a disk are counted in 64 bits.
 const SECTORS_MAX: i64 = i64::MAX / SECTOR_BYTES;
 
-/// Instants are within a century and a half of 1970.
-const INSTANT_NS_MAX: Nanos = 1 << 62;
+/// No request is longer: 2 TiB, where the kernel counts the bytes of one in 32 bits (`bi_size`). So sums of
+/// lengths stay within theirs.
+const LENGTH_SECTORS_MAX: i64 = 1 << 32;
+
+/// Instants are between 1933 and 2116, so that any two are less than 64 bits apart.
+const INSTANTS_NS: [Nanos; 2] = [-(1 << 60), 1 << 62];
 
 /// Follows all subjects.
 #[derive(Debug)]
@@ -109,11 +113,12 @@ impl Characteriser {
     fn possible(&mut self, event: Event) -> Event {
         match event {
             Event::Issued(mut request) => {
-                request.ts = request.ts.clamp(-INSTANT_NS_MAX, INSTANT_NS_MAX);
+                request.ts = possible_instant(request.ts);
                 let end = request.sector.unwrap_or(0).checked_add(request.sectors);
                 let possible = |sector| (0..=SECTORS_MAX).contains(&sector);
                 let places = [Some(request.sectors), request.sector.or(Some(0)), end];
-                if !places.into_iter().all(|place| place.is_some_and(possible)) {
+                let too_long = request.sectors > LENGTH_SECTORS_MAX;
+                if too_long || !places.into_iter().all(|place| place.is_some_and(possible)) {
                     self.requests_impossible += 1;
                     request.sector = None;
                     request.sectors = 0;
@@ -121,9 +126,9 @@ impl Characteriser {
                 Event::Issued(request)
             }
             Event::Finished(mut response) => {
-                response.ts = response.ts.clamp(-INSTANT_NS_MAX, INSTANT_NS_MAX);
+                response.ts = possible_instant(response.ts);
                 let possible =
-                    |time: Option<Nanos>| time.filter(|t| (0..=INSTANT_NS_MAX).contains(t));
+                    |time: Option<Nanos>| time.filter(|t| (0..=INSTANTS_NS[1]).contains(t));
                 response.wait_ns = possible(response.wait_ns);
                 response.service_ns = possible(response.service_ns);
                 response.latency_ns = possible(response.latency_ns);
@@ -157,6 +162,10 @@ impl Characteriser {
             missing: found.missing,
         }
     }
+}
+
+fn possible_instant(ts: Nanos) -> Nanos {
+    ts.clamp(INSTANTS_NS[0], INSTANTS_NS[1])
 }
 
 impl Followed {

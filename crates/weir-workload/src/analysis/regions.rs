@@ -164,7 +164,7 @@ impl RegionTally {
             cell_bytes,
             first_byte: first.saturating_mul(cell_bytes),
             span_bytes: (last - first + 1).saturating_mul(cell_bytes),
-            touched_bytes: self.cells.len() as i64 * cell_bytes,
+            touched_bytes: (self.cells.len() as i64).saturating_mul(cell_bytes),
             read_and_written_share: Some(both as f64 / self.cells.len() as f64),
             concentration: self.concentration(),
             hottest: self.hottest(cell_bytes),
@@ -207,7 +207,7 @@ impl RegionTally {
         regions
             .map(|(first, end, cell)| Region {
                 first_byte: first.saturating_mul(cell_bytes),
-                bytes: (end - first) * cell_bytes,
+                bytes: (end - first).saturating_mul(cell_bytes),
                 requests: cell.requests,
                 access_share: cell.sectors() as f64 / all as f64,
                 read_share: cell.read_sectors as f64 / cell.sectors() as f64,

@@ -73,6 +73,27 @@ proptest! {
 }
 
 #[test]
+fn lengths_that_no_request_has_do_not_add_up() {
+    let mut characteriser = Characteriser::default();
+    let issued = |ts| {
+        Event::Issued(Request {
+            ts,
+            id: 0,
+            op: Op::Read,
+            sector: Some(0),
+            sectors: (1 << 54) - 1,
+        })
+    };
+    for ts in [i64::MIN, 0, 1, 2, i64::MAX] {
+        characteriser.take(&Subject::default(), &issued(ts));
+    }
+    let report = characteriser.report();
+    assert_eq!(report.requests_impossible, 5);
+    assert_eq!(report.profiles[0].mix.read_bytes, 0);
+    assert!(report.span_ns < i64::MAX);
+}
+
+#[test]
 fn subjects_beyond_the_bound_are_counted() {
     let mut characteriser = Characteriser::default();
     for i in 0..SUBJECTS_MAX as i64 + 10 {
