@@ -80,9 +80,14 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         output::say("weir: watching; Ctrl-C ends it with the report");
     }
     let reader = Arc::new(Mutex::new(Follower(Characteriser::new(args.memory))));
-    let ran = feed.run(&reader, Telling::Files, &stop)?;
+    let ran = feed.run(&reader, Telling::Files, &stop);
     let follower = reader.lock().expect("nobody panics while reading");
     let report = follower.0.report();
+    let ran = match ran {
+        // What was seen before a source failed is told all the same.
+        Err(error) if report.requests == 0 => return Err(error),
+        ran => ran,
+    };
     if let Some(mut page) = page {
         page.put(&report::html::html(&report))?;
         page.flush()?;
@@ -91,7 +96,7 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         true => output::print(&format!("{}\n", json::report(&report)?))?,
         false => output::print(&report::text::text(&report))?,
     }
-    conclude(ran, verbose)
+    conclude(ran?, verbose)
 }
 
 /// Characterises what it reads.

@@ -227,6 +227,18 @@ fn streams_of_a_trace_are_counted_and_a_vm_narrows_the_report() {
 }
 
 #[test]
+fn what_was_seen_before_a_source_failed_is_told() {
+    let scratch = Scratch::new();
+    let lines = (0..50_000).map(|i| line(f64::from(i), "a", false, i64::from(i) * 8, 8, 0.3));
+    let text = lines.collect::<String>() + "cut off\n";
+    let path = scratch.file("cut.csv", &text);
+    let said = run(&["characterise", "--from", &path, "--strict"]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(said.err.contains("cut.csv"), "{}", said.err);
+    assert!(said.out.contains("sequential"), "{}", said.out);
+}
+
+#[test]
 fn what_is_not_there_is_not_said() {
     let none = run(&["characterise", "--from", SAMPLE, "-w", "nobody"]).fine();
     assert_eq!(none, "no requests\n");
