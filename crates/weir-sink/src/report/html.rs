@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use weir_workload::{Advice, Profile, Report};
 
 use super::plots;
-use super::text::{disturbance, facts, grounds, time, unsaid};
+use super::text::{disturbance, facts, grounds, impossible, time, unsaid};
 use crate::plot::svg::{Picture, STYLE, escaped};
 use crate::plot::thousands;
 use crate::time::readable;
@@ -71,6 +71,9 @@ fn summary(out: &mut String, report: &Report) {
         let text =
             format!("{left} requests of disks beyond the first {kept} are not in the report");
         paragraph(out, "faint", &text);
+    }
+    if report.requests_impossible > 0 {
+        paragraph(out, "faint", &impossible(report));
     }
     if report.profiles.len() < 2 {
         return;

@@ -36,10 +36,21 @@ pub fn text(report: &Report) -> String {
             "{left} requests of disks beyond the first {kept} are not in the report\n"
         );
     }
+    if report.requests_impossible > 0 {
+        let _ = writeln!(out, "{}\n", impossible(report));
+    }
     if report.profiles.len() > 1 {
         together(&mut out, report);
     }
     out
+}
+
+/// What is said of requests that no disk has.
+pub(super) fn impossible(report: &Report) -> String {
+    format!(
+        "{} requests are at places or of lengths that no disk has; they count as if without a place",
+        report.requests_impossible
+    )
 }
 
 /// What is said of all disks together.
