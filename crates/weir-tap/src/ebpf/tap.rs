@@ -210,7 +210,9 @@ fn open_for(
     }
     match tap.go_live(options, sizes, unified) {
         // A kernel may find the programs too long with groups: then all comes as rows.
-        Err(_) if demands.iter().any(|d| d.fold.is_some()) => open(&rows_of(demands), options),
+        Err(_) if demands.iter().any(|d| d.fold.is_some()) => {
+            open_for(&rows_of(demands), options, histograms)
+        }
         live => live.map(|()| tap),
     }
 }
