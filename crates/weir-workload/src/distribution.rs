@@ -100,6 +100,12 @@ impl Distribution {
         rest
     }
 
+    /// Whether this can be what `earlier` has become: no bin has become less.
+    pub fn continues(&self, earlier: &Distribution) -> bool {
+        let mut bins = self.bins.iter().zip(&earlier.bins);
+        bins.all(|(now, then)| now >= then) && self.count >= earlier.count
+    }
+
     /// The mean; `None` without values.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)

@@ -42,6 +42,12 @@ impl Histograms {
         }
     }
 
+    /// Whether these can be what `earlier` has become, without a reset in between.
+    pub fn continues(&self, earlier: &Histograms) -> bool {
+        let mut pairs = self.of.iter().zip(&earlier.of);
+        pairs.all(|(now, then)| now.continues(then))
+    }
+
     /// What came since `earlier`, a state of these same histograms.
     pub fn since(&self, earlier: &Histograms) -> Histograms {
         let pairs = self.of.iter().zip(&earlier.of);

@@ -88,14 +88,14 @@ impl fmt::Display for By {
 
 impl Counted {
     /// What came since `earlier`, an earlier state of the same. Subjects to which nothing came are left
-    /// out.
+    /// out. What somebody has reset since then counts from there.
     pub fn since(&self, earlier: &Counted) -> Counted {
         let before: HashMap<&Subject, &Histograms> =
             earlier.subjects.iter().map(|(s, h)| (s, h)).collect();
         let rest = |(subject, now): &(Subject, Histograms)| {
             let rest = match before.get(subject) {
-                Some(before) => now.since(before),
-                None => now.clone(),
+                Some(before) if now.continues(before) => now.since(before),
+                _ => now.clone(),
             };
             (!is_empty(&rest)).then_some((*subject, rest))
         };
@@ -124,16 +124,21 @@ impl Counted {
         self.since = self.since.min(other.since);
         self.at = self.at.max(other.at);
         for (subject, histograms) in other.subjects {
-            match self.subjects.iter_mut().find(|(s, _)| *s == subject) {
-                Some((_, known)) => known.merge(&histograms),
-                None => self.subjects.push((subject, histograms)),
-            }
+            self.add(subject, histograms);
         }
         for (cause, n) in other.lost {
             match self.lost.iter_mut().find(|(known, _)| *known == cause) {
                 Some((_, known)) => *known += n,
                 None => self.lost.push((cause, n)),
             }
+        }
+    }
+
+    /// Takes in the histograms of a subject, which may be known already.
+    pub fn add(&mut self, subject: Subject, histograms: Histograms) {
+        match self.subjects.iter_mut().find(|(s, _)| *s == subject) {
+            Some((_, known)) => known.merge(&histograms),
+            None => self.subjects.push((subject, histograms)),
         }
     }
 
@@ -188,5 +193,45 @@ pub fn name(subject: &Subject) -> String {
         (None, Some(vm), None) => vm.as_str().to_owned(),
         (None, None, Some(disk)) => disk.to_owned(),
         (None, None, None) => "not known".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_workload::{Class, Metric};
+
+    use super::*;
+
+    fn counted(lengths: &[i64]) -> Counted {
+        let mut histograms = Histograms::default();
+        for bytes in lengths {
+            histograms.of_mut(Metric::Length, Class::All).add(*bytes);
+        }
+        Counted {
+            since: 0,
+            at: 1,
+            closest_of: CLOSEST_OF,
+            subjects: vec![(Subject::default(), histograms)],
+            lost: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_reset_in_between_counts_from_there() {
+        let lengths = |now: &[i64], then: &[i64]| {
+            let came = counted(now).since(&counted(then));
+            came.together().requests()
+        };
+        assert_eq!(lengths(&[512, 4096, 4096], &[512, 4096]), 1);
+        assert_eq!(lengths(&[4096], &[512, 4096]), 1);
+        assert_eq!(lengths(&[4096, 4096, 4096], &[512]), 3);
+        assert_eq!(lengths(&[512], &[512]), 0);
+    }
+
+    #[test]
+    fn what_has_one_name_is_one() {
+        let mut all = counted(&[512]);
+        all.add(Subject::default(), counted(&[512, 4096]).together());
+        assert_eq!((all.subjects.len(), all.together().requests()), (1, 3));
     }
 }
