@@ -119,7 +119,11 @@ impl Reader for Pairs {
                 return true;
             }
             let disk = Disk {
-                label: subject,
+                // As in `Counting`.
+                label: match self.by {
+                    By::Disk => subject,
+                    _ => key,
+                },
                 track: Track::new(CLOSEST_OF),
                 pairs: PairTally::default(),
                 places: Grid::new(
