@@ -1,5 +1,6 @@
 //! [`Choice`]: which VM and which disk `-w` and `-i` mean.
 
+use weir_sink::text::shown;
 use weir_workload::Subject;
 
 use super::disks::Listed;
@@ -91,9 +92,11 @@ impl Choice {
         vm && disk
     }
 
-    /// For readers: `VM web, disk vda`.
+    /// For readers: `disk vda of VM web`. A VM's name is its owner's to choose, and may not act on a
+    /// terminal.
     pub fn words(&self) -> String {
-        match (&self.vm, &self.disk) {
+        let text = |name: &Option<String>| name.as_deref().map(|n| shown(n).into_owned());
+        match (text(&self.vm), text(&self.disk)) {
             (None, None) => "all disks".into(),
             (Some(vm), None) => format!("VM {vm}"),
             (None, Some(disk)) => format!("disk {disk}"),
