@@ -1,5 +1,6 @@
 //! [`Collections`]: what a collector collects: selections, each with its own gauge and its own end.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use weir_model::Nanos;
@@ -170,10 +171,13 @@ impl<G: Gauge> Collections<G> {
 
     fn snapshot(&mut self, choice: &Choice, by: By) -> Result<Vec<String>, Failure> {
         let mut lines = Vec::new();
+        let mut told = HashSet::new();
         let asked = |c: &&mut Collection<G>| c.order.by == by && c.order.choice.overlaps(choice);
         for collection in self.running.iter_mut().filter(asked) {
             let mut counted = collection.counted()?;
             counted.keep(choice);
+            // A disk that is chosen here by its VM's name for it and there by the host's, counts once.
+            counted.subjects.retain(|(subject, _)| told.insert(*subject));
             lines.extend(saved::lines(&counted, &Metric::ALL));
         }
         Ok(lines)
