@@ -88,14 +88,16 @@ impl Distribution {
         }
         rest.log.remove(&earlier.log);
         if earlier.count > 0 {
-            rest.min = rest
-                .log
-                .quantile(0.0)
-                .map_or(i64::MAX, |least| least.max(self.min));
-            rest.max = rest
-                .log
-                .quantile(1.0)
-                .map_or(i64::MIN, |most| most.min(self.max));
+            // The ends of the bins, so that the mean and the quantiles lie between them.
+            let ends = |bin: i32| {
+                let (least, most) = LogBins::span(bin);
+                (least.min(most), least.max(most))
+            };
+            let left = rest.log.bins().map(|(bin, _)| ends(bin));
+            let (min, max) = left.fold((i64::MAX, i64::MIN), |(min, max), (least, most)| {
+                (min.min(least.max(self.min)), max.max(most.min(self.max)))
+            });
+            (rest.min, rest.max) = (min, max);
         }
         rest
     }

@@ -17,8 +17,9 @@ const DISK_RANDOM_PER_S: f64 = 100.0;
 /// Bytes that a disk moves in a second, sequentially.
 const DISK_BYTES_PER_S: f64 = 150e6;
 
-/// A rate is not known from less; how much more the busiest second has takes 16 of them.
-const SPAN_NS_MIN: i64 = 10 * NANOS_PER_SECOND;
+/// A rate is not known from less: ten seconds, of which the first and the last request leave a little. How much
+/// more the busiest second has takes 16 of them.
+const SPAN_NS_MIN: i64 = 10 * NANOS_PER_SECOND - NANOS_PER_SECOND / 2;
 
 /// Random writes are many from here on.
 const RANDOM_WRITES_SHARE: f64 = 0.3;

@@ -82,7 +82,9 @@ pub fn histogram(histogram: &Histogram, ink: Ink, columns: usize) -> String {
 
 fn count_width(series: &Series) -> usize {
     let most = series.counts.iter().copied().max().unwrap_or(0);
-    thousands(&most.to_string()).len().max("count".len())
+    // A share of 100.0 % takes all of its room, so that the count leaves some.
+    let gap = usize::from(most > 0 && most as f64 >= 0.9995 * series.total() as f64);
+    (thousands(&most.to_string()).len() + gap).max("count".len())
 }
 
 /// What the longest bar stands for.
