@@ -24,7 +24,7 @@ use crate::top::batch;
 use crate::top::columns::COLUMNS;
 use crate::top::gather::{Gather, Part, PartSink, Take};
 use crate::top::inbox::Inbox;
-use crate::top::queries::{self, Level, Scope};
+use crate::top::queries::{self, Level, SINGLE, Scope};
 use crate::top::replay::Replay;
 use crate::top::screen::{self, Ink, Screen};
 use crate::top::state::{NAMES, State, View, Wish};
@@ -162,6 +162,12 @@ impl TopArgs {
 }
 
 pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
+    if args.frugal && SINGLE.contains(&args.sort.as_str()) {
+        return Err(Failure::words(format_args!(
+            "--sort {}: --frugal leaves it out; sort by another column, or leave out --frugal",
+            args.sort
+        )));
+    }
     let args = &args.unhurried();
     let scope = args.scope();
     if args.show_query {

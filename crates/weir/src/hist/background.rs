@@ -79,6 +79,14 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
                     "weir: VM {vm} is not there now; it is collected when it comes"
                 ));
             }
+            if chosen(&listed, &started.choice).next().is_none()
+                && let Some(disk) = started.choice.disk.as_deref()
+            {
+                output::say(format_args!(
+                    "weir: disk {} is not there now; it is collected when it comes (`weir hist -l` lists the disks)",
+                    shown(disk)
+                ));
+            }
         }
         Verb::Stop => {
             let stopped = client.stop(&choice)?;

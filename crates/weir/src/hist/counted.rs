@@ -114,6 +114,11 @@ impl Counted {
         }
     }
 
+    /// True if there is something that is chosen.
+    pub fn has_any(&self, choice: &Choice) -> bool {
+        self.subjects.iter().any(|(subject, _)| choice.has(subject))
+    }
+
     /// Leaves out what is not chosen.
     pub fn keep(&mut self, choice: &Choice) {
         self.subjects.retain(|(subject, _)| choice.has(subject));

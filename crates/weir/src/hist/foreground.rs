@@ -1,5 +1,6 @@
 //! Counting and showing now: what `weir hist` does unless it is told to work in the background.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -319,23 +320,36 @@ fn collected(
         gather::watch(gauge, &wanted.pace, &stop, wanted.pace.counted(each))?;
         return Ok(Some(stop.signal().map_or(Ending::Done, Ending::Signal)));
     }
-    let stopped = place.stopped(wanted.by);
-    if wanted.pace.interval.is_some() || !stopped.exists() {
+    if wanted.pace.interval.is_some() {
         return Ok(None);
     }
-    let Some(mut counted) = gather::of_file(&stopped)? else {
-        return Ok(None);
+    let stopped = place.stopped(wanted.by);
+    let kept = if stopped.exists() {
+        gather::of_file(&stopped)?
+    } else {
+        None
+    };
+    let Some(mut counted) = kept.filter(|counted| counted.has_any(choice)) else {
+        return nothing_collected(choice);
     };
     counted.keep(choice);
-    if counted.subjects.is_empty() {
-        return Ok(None);
-    }
     output::say(
         "weir: nothing is collected; this was counted until it was stopped (--for 10s counts now)",
     );
     counted.sort();
     printer.print(&counted)?;
     Ok(Some(Ending::Done))
+}
+
+/// Who looks on can end the counting that begins now; a script would wait for ever.
+fn nothing_collected(choice: &Choice) -> Result<Option<Ending>, Failure> {
+    if std::io::stdout().is_terminal() {
+        return Ok(None);
+    }
+    Err(Failure::world(format_args!(
+        "{}: nothing is collected; `weir hist -s` starts it, `--for 10s` counts now",
+        choice.words()
+    )))
 }
 
 /// Disks that vscsiStats' CSV shows even if they had nothing to do: VMs', and the chosen ones.

@@ -141,7 +141,7 @@ impl Reader for Pairs {
             (Two::TimeAddress, Step::Issued(issue)) => {
                 if let Some(sector) = issue.request.sector {
                     let (at, byte) = (
-                        issue.request.ts - begun,
+                        issue.request.ts.saturating_sub(begun),
                         sector.saturating_mul(SECTOR_BYTES),
                     );
                     disk.places.add(at, byte, 1);

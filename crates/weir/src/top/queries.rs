@@ -123,7 +123,7 @@ pub static HISTOGRAMS: [Histogram; 3] = [
 ];
 
 /// The columns that only single requests can tell: how each lies among the others of its disk.
-const SINGLE: [&str; 2] = ["depth", "sequential"];
+pub const SINGLE: [&str; 2] = ["depth", "sequential"];
 
 /// How many of [`HISTOGRAMS`] are asked for where the kernel adds up: it keeps so many things of a
 /// group, and the table's columns take the others.

@@ -269,7 +269,23 @@ fn a_killed_collector_leaves_nothing_and_the_next_one_starts() {
     assert!(killed.success());
     host.until_gone();
     detached(&programs);
-    assert!(!host.hist(&["-l"]).fine().contains("until stopped"));
+    // Its place is free when the last of its files is.
+    let begun = Instant::now();
+    let list = loop {
+        let list = host.hist(&["-l"]);
+        if list.err.contains("without being stopped") {
+            break list;
+        }
+        let late = begun.elapsed() > Duration::from_secs(60);
+        assert!(!late, "{}", list.err);
+    };
+    assert!(!list.fine().contains("until stopped"));
+    let script = host.of_disk(&["-p", "all", "-c"]);
+    assert!(
+        script.err.contains("`weir hist -s` starts it"),
+        "{}",
+        script.err
+    );
     let none = host.hist(&["-x"]);
     assert!(none.err.contains("nothing is collected"), "{}", none.err);
     host.of_disk(&["-s", "--for", "forever"]).fine();

@@ -13,6 +13,7 @@ use crate::hist::choice::Choice;
 use crate::hist::counted::{By, Counted};
 use crate::hist::gauge::Gauge;
 use crate::hist::saved;
+use crate::output;
 
 /// How long a collector may take for a line: to put its programs into the kernel takes a while.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -106,7 +107,14 @@ impl Client {
         };
         let mut stream = match UnixStream::connect(&socket) {
             Ok(stream) => stream,
-            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) if is_gone(&error) => {
+                if self.place.clear_up()? {
+                    output::say(
+                        "weir: the collector ended without being stopped; what it had counted is lost",
+                    );
+                }
+                return Ok(None);
+            }
             Err(error) => return Err(failed(error)),
         };
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;

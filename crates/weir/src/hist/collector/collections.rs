@@ -177,7 +177,9 @@ impl<G: Gauge> Collections<G> {
             let mut counted = collection.counted()?;
             counted.keep(choice);
             // A disk that is chosen here by its VM's name for it and there by the host's, counts once.
-            counted.subjects.retain(|(subject, _)| told.insert(*subject));
+            counted
+                .subjects
+                .retain(|(subject, _)| told.insert(*subject));
             lines.extend(saved::lines(&counted, &Metric::ALL));
         }
         Ok(lines)

@@ -118,6 +118,22 @@ impl Place {
         }
     }
 
+    /// Takes away what a collector left that was killed; true if there was anything. One that ends in order takes
+    /// its socket with it.
+    ///
+    /// # Errors
+    /// As [`Place::lock`].
+    pub fn clear_up(&self) -> Result<bool, Failure> {
+        if !self.socket().exists() {
+            return Ok(false);
+        }
+        // While somebody holds the place, it is his to clear up.
+        let Some(_held) = self.lock()? else {
+            return Ok(false);
+        };
+        Ok(fs::remove_file(self.socket()).is_ok())
+    }
+
     /// Writes what was counted, whole or not at all; without lines, takes it away.
     ///
     /// # Errors
