@@ -22,6 +22,17 @@ pub fn timestamp(at_ns: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
 }
 
+/// The same with `digits` digits of the second's fraction, cut off: `2026-10-19T12:00:01Z` with none, and 9 are
+/// all there are.
+pub fn timestamp_to(at_ns: i64, digits: usize) -> String {
+    let text = timestamp(at_ns);
+    let (seconds, fraction) = text.split_once('.').expect("a timestamp has a fraction");
+    match digits {
+        0 => format!("{seconds}Z"),
+        _ => format!("{seconds}.{}Z", &fraction[..digits.min(9)]),
+    }
+}
+
 /// The same for a table: `2026-10-19 12:00:01.000250`.
 pub fn readable(at_ns: i64) -> String {
     let (days, seconds, nanos) = split(at_ns);
@@ -91,6 +102,9 @@ mod tests {
         }
         assert_eq!(timestamp(i64::MAX), "2262-04-11T23:47:16.854775807Z");
         assert_eq!(timestamp(i64::MIN), "1677-09-21T00:12:43.145224192Z");
+        assert_eq!(timestamp_to(1_999_999_999, 0), "1970-01-01T00:00:01Z");
+        assert_eq!(timestamp_to(1_999_999_999, 3), "1970-01-01T00:00:01.999Z");
+        assert_eq!(timestamp_to(i64::MIN, 12), timestamp(i64::MIN));
         assert_eq!(readable(1_500), "1970-01-01 00:00:00.000001");
         assert_eq!(time_of_day(-1), "23:59:59.999999");
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use weir_model::{Symbol, Unit};
 use weir_sink::number::scaled;
 use weir_sink::text::shown;
-use weir_sink::time::timestamp;
+use weir_sink::time::timestamp_to;
 use weir_tap::ebpf::DeviceChoice;
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
 
@@ -158,13 +158,13 @@ fn order(wanted: &Wanted, choice: Choice, listed: &[Listed]) -> Order {
 
 fn started_words(started: &Collecting) -> String {
     let until = match started.until {
-        Some(until) => format!("until {}", clock(until)),
+        Some(until) => format!("until {}", timestamp_to(until, 0)),
         None => "until it is stopped".to_owned(),
     };
     format!(
         "weir: {}: collected since {}, {until}; `weir hist -p all` shows it, `weir hist -x` stops it",
         started.choice.words(),
-        clock(started.since)
+        timestamp_to(started.since, 0)
     )
 }
 
@@ -175,12 +175,6 @@ fn none_of(done: &[Collecting], choice: &Choice) {
             choice.words()
         ));
     }
-}
-
-/// Date and time to the second.
-fn clock(at: i64) -> String {
-    let text = timestamp(at);
-    format!("{}Z", &text[..text.len().min(19)])
 }
 
 /// What collects a disk, if anything does.
@@ -228,9 +222,9 @@ fn table(listed: &[Listed], choice: &Choice, running: &[Collecting]) -> String {
 }
 
 fn when(collecting: &Collecting) -> String {
-    let until = collecting.until.map(clock);
+    let until = collecting.until.map(|at| timestamp_to(at, 0));
     let until = until.map_or("until stopped".into(), |until| format!("until {until}"));
-    format!("since {}, {until}", clock(collecting.since))
+    format!("since {}, {until}", timestamp_to(collecting.since, 0))
 }
 
 fn json_list(listed: &[Listed], choice: &Choice, running: &[Collecting]) -> String {

@@ -12,9 +12,8 @@ use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_model::Nanos;
 use weir_sink::plot::Ink;
-use weir_sink::time::timestamp;
+use weir_sink::time::timestamp_to;
 use weir_workload::{Histograms, Metric, Subject};
 
 use super::counted::Counted;
@@ -158,7 +157,10 @@ impl Printer {
 
     fn bars(&self, counted: &Counted) -> String {
         let time = match self.times {
-            true => format!("{} to {}\n\n", clock(counted.since), clock(counted.at)),
+            true => {
+                let [since, at] = [counted.since, counted.at].map(|at| timestamp_to(at, 3));
+                format!("{since} to {at}\n\n")
+            }
             false => String::new(),
         };
         time + &bars::text(counted, &self.metrics, self.ink, self.columns)
@@ -175,10 +177,4 @@ impl Printer {
         all.sort();
         all
     }
-}
-
-/// Date and time to the millisecond.
-fn clock(at: Nanos) -> String {
-    let text = timestamp(at);
-    format!("{}Z", &text[..text.len().min(23)])
 }
