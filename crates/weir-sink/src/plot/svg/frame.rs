@@ -47,6 +47,20 @@ pub const TICKS_X: usize = 8;
 pub const TICKS_Y: usize = 6;
 
 impl Frame {
+    /// Draws what is around two axes of numbers.
+    pub fn of_numbers(
+        title: &str,
+        (x_title, x): (&str, &Scale),
+        (y_title, y): (&str, &Scale),
+        legend: &[(String, String)],
+    ) -> Frame {
+        let side = |title, scale| Side {
+            title,
+            marks: Marks::Round(scale),
+        };
+        Frame::new(title, &side(x_title, x), &side(y_title, y), legend)
+    }
+
     /// Draws what is around. The legend names each series with its class.
     pub fn new(title: &str, x: &Side, y: &Side, legend: &[(String, String)]) -> Frame {
         let names_y = labels(&y.marks, TICKS_Y);

@@ -2,7 +2,7 @@
 
 use super::Picture;
 use super::canvas::{Anchor, number, text_width};
-use super::frame::{Frame, Marks, Side, TICKS_Y, series_class};
+use super::frame::{Frame, TICKS_Y, series_class};
 use crate::plot::Lines;
 use crate::plot::scale::Scale;
 
@@ -23,18 +23,8 @@ pub fn lines(plot: &Lines) -> Picture {
                 .collect()
         }
     };
-    let mut frame = Frame::new(
-        &plot.title,
-        &Side {
-            title: &plot.x.title,
-            marks: Marks::Round(&x),
-        },
-        &Side {
-            title: &plot.y.title,
-            marks: Marks::Round(&y),
-        },
-        &legend,
-    );
+    let (side_x, side_y) = ((&*plot.x.title, &x), (&*plot.y.title, &y));
+    let mut frame = Frame::of_numbers(&plot.title, side_x, side_y, &legend);
     for (i, line) in plot.lines.iter().enumerate() {
         let mut path = String::new();
         let mut last_y = None;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::Picture;
 use super::canvas::number;
-use super::frame::{Frame, Marks, Side, series_class};
+use super::frame::{Frame, series_class};
 use crate::plot::Points;
 use crate::plot::scale::Scale;
 
@@ -21,18 +21,8 @@ pub fn points(plot: &Points) -> Picture {
     let legend: Vec<(String, String)> = named
         .map(|(i, (name, _))| (series_class(i), name.clone()))
         .collect();
-    let mut frame = Frame::new(
-        &plot.title,
-        &Side {
-            title: &plot.x.title,
-            marks: Marks::Round(&x),
-        },
-        &Side {
-            title: &plot.y.title,
-            marks: Marks::Round(&y),
-        },
-        &legend,
-    );
+    let (side_x, side_y) = ((&*plot.x.title, &x), (&*plot.y.title, &y));
+    let mut frame = Frame::of_numbers(&plot.title, side_x, side_y, &legend);
     for (i, (_, points)) in plot.clouds.iter().enumerate() {
         let mut places = BTreeSet::new();
         for &(px, py) in points {
