@@ -53,7 +53,8 @@ pub fn general(x: f64) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
-fn trimmed(decimal: &str) -> &str {
+/// Without zeros at the end of a fraction.
+pub(crate) fn trimmed(decimal: &str) -> &str {
     match decimal.contains('.') {
         true => decimal.trim_end_matches('0').trim_end_matches('.'),
         false => decimal,

@@ -2,6 +2,8 @@
 
 use weir_workload::Measure;
 
+use crate::number;
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
@@ -127,15 +129,11 @@ fn joined(number: &str, symbol: &str) -> String {
     }
 }
 
-/// Without zeros at the end of a fraction.
+/// Without zeros at the end of a fraction, and a zero without a sign.
 fn trimmed(decimal: String) -> String {
-    let text = match decimal.contains('.') {
-        true => decimal.trim_end_matches('0').trim_end_matches('.'),
-        false => &decimal,
-    };
-    match text {
+    match number::trimmed(&decimal) {
         "-0" => "0".into(),
-        _ => text.into(),
+        text => text.into(),
     }
 }
 
