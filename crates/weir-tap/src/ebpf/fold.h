@@ -37,7 +37,6 @@ enum measure {
 	MEASURE_WAIT = 2,
 	MEASURE_SERVICE = 3,
 	MEASURE_LATENCY = 4,
-	MEASURE_MERGES = 5,
 	MEASURES = 8,
 };
 
