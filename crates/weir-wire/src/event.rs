@@ -1,0 +1,167 @@
+//! What the monitor's server hears: agents that come, speak and go, and clients that ask.
+//!
+//! The server owns the network; what the words mean is for whoever receives the events, one after
+//! the other.
+
+use std::net::SocketAddr;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::word::{AgentWord, Hello, MonitorWord, Welcome};
+
+/// Names one connection of an agent; never used twice while the monitor runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// Something that happened on the network.
+#[derive(Debug)]
+pub enum Event {
+    /// An agent has come. Until it is welcomed nothing of it is read.
+    Joined(Joined),
+    /// It said something. Words with numbers come in order; each comes once in a session, and those
+    /// up to [`Welcome::taken`] do not come again.
+    Said {
+        /// On which connection.
+        session: SessionId,
+        /// The number of the word; `None` for those that are not numbered.
+        number: Option<u64>,
+        /// What.
+        word: AgentWord,
+    },
+    /// Its connection is gone.
+    Left {
+        /// Which connection.
+        session: SessionId,
+        /// Why, in words.
+        why: String,
+    },
+    /// A client asks.
+    Asked {
+        /// Who.
+        who: Principal,
+        /// What.
+        request: Request,
+        /// Where the answer goes.
+        reply: Reply,
+    },
+}
+
+/// An agent that has come.
+#[derive(Debug)]
+pub struct Joined {
+    /// Its connection.
+    pub session: SessionId,
+    /// From where.
+    pub address: SocketAddr,
+    /// What it said of itself.
+    pub hello: Hello,
+    /// To be welcomed, or refused with a reason.
+    pub welcome: oneshot::Sender<Result<Welcome, Refusal>>,
+    /// What it is to do. Bounded: an agent that does not read is let go by whoever finds it full.
+    pub orders: mpsc::Sender<MonitorWord>,
+}
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Look: list queries and watch them.
+    Read,
+    /// Place queries and cancel them as well.
+    Place,
+    /// Be an agent.
+    Agent,
+}
+
+/// Who speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// The name that goes with the token or certificate; the address without either.
+    pub name: String,
+    /// What it may do.
+    pub roles: Vec<Role>,
+}
+
+/// What a client asks. The server has checked its role.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Place a query.
+    Submit(Submit),
+    /// Watch what a query gives: first what its relation holds, then what changes.
+    Watch {
+        /// The query's name.
+        query: String,
+    },
+    /// What queries there are.
+    Queries,
+    /// What agents there are.
+    Hosts,
+    /// Where each part of a query runs, and what it costs.
+    Explain(Submit),
+    /// End a query.
+    Cancel {
+        /// The query's name.
+        query: String,
+    },
+}
+
+/// A query to be placed.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Submit {
+    /// The query in CQL.
+    pub query: String,
+    /// What to call it; without a name it gets one.
+    pub name: Option<String>,
+    /// It runs until it is cancelled, also over restarts; otherwise as long as somebody watches.
+    pub standing: bool,
+    /// Where it is to run, instead of where it costs least: `rows`, `partials`, `agent`.
+    pub place: Option<String>,
+}
+
+/// Why something is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The words are off: the diagnostics, as they are shown.
+    Words(String),
+    /// There is no such thing.
+    Unknown(String),
+    /// A bound is reached; it may go another time.
+    Full(String),
+    /// Something with that name is there already.
+    Taken(String),
+    /// It cannot be done.
+    Failed(String),
+}
+
+/// Where the answer to a [`Request`] goes.
+#[derive(Debug)]
+pub struct Reply(pub oneshot::Sender<Result<Answer, Refusal>>);
+
+/// The answer to a [`Request`].
+#[derive(Debug)]
+pub enum Answer {
+    /// To all but [`Request::Watch`]: JSON for whoever asked.
+    Json(serde_json::Value),
+    /// To [`Request::Submit`] and [`Request::Watch`]: the name and columns of a query, and for
+    /// [`Request::Watch`] what comes of it.
+    Query {
+        /// The query's name.
+        name: String,
+        /// Its columns as Arrow's, with the answer's description as metadata.
+        schema: SchemaRef,
+        /// What comes.
+        results: Option<mpsc::Receiver<Shown>>,
+    },
+}
+
+/// What somebody who watches a query is shown.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Rows or deltas; without rows, it is said how complete they are.
+    pub batch: RecordBatch,
+    /// Besides: `at` (ns), `reset` (forget what was shown before), `hosts`, `hosts_heard`,
+    /// `rows_lost`, `rows_late`, `skipped`, and at the end `ended` with the reason.
+    pub note: serde_json::Value,
+}

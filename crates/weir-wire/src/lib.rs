@@ -1,0 +1,19 @@
+//! The wire: agent ↔ monitor ↔ whoever asks, on Arrow Flight over gRPC.
+//!
+//! An agent dials the monitor and keeps one exchange (`DoExchange`) open: what it says goes up
+//! ([`AgentWord`]), what it is to do comes down ([`MonitorWord`]). What may not be lost is numbered;
+//! the monitor takes each number once and says when it needs it no more ([`MonitorWord::Taken`]), so
+//! that a connection that broke neither loses nor doubles a row.
+//!
+//! Clients submit, list, watch and cancel queries with Flight's own calls, so that any Flight client
+//! can ([`Request`]).
+//!
+//! The crate knows nothing of taps, queries or sinks: a fragment of a query is bytes to it.
+
+pub mod event;
+pub mod word;
+
+pub use event::{Event, Joined, Principal, Refusal, Reply, Request, Role, SessionId};
+pub use word::{
+    AgentWord, ChannelCost, ChannelId, Hello, MonitorWord, Note, Status, Tally, Welcome,
+};
