@@ -79,6 +79,11 @@ pub fn optimize(plan: &Arc<Plan>) -> Arc<Plan> {
     with_schema(best, &plan.schema)
 }
 
+/// The same query without columns that nobody reads.
+pub(crate) fn without_unread(plan: &Arc<Plan>) -> Arc<Plan> {
+    projections::apply(&prune::apply(plan))
+}
+
 /// The plan with each node rebuilt from the sources up.
 fn bottom_up(plan: &Arc<Plan>, rewrite: &impl Fn(Arc<Plan>) -> Arc<Plan>) -> Arc<Plan> {
     let inputs: Vec<_> = plan

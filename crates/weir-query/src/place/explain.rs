@@ -220,7 +220,7 @@ fn fold_select_notes(select: &Plan, predicate: &Expr, demand: &Demand) -> (Place
 }
 
 /// A span of time in the largest unit in which it is a whole number.
-fn span_text(instants: i64, second: i64) -> String {
+pub(super) fn span_text(instants: i64, second: i64) -> String {
     let units = MEASURES
         .iter()
         .rev()

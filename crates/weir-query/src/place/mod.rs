@@ -9,6 +9,7 @@
 //! place of the rows that nobody else wants, and the engine puts the groups together.
 
 mod explain;
+pub mod fleet;
 pub(crate) mod fold;
 mod kernel;
 #[cfg(test)]

@@ -233,7 +233,7 @@ impl Placement {
 }
 
 /// The plan with other inputs of the same columns.
-fn rebuilt(plan: &Plan, input: &mut dyn FnMut(&Plan) -> Plan) -> Plan {
+pub(super) fn rebuilt(plan: &Plan, input: &mut dyn FnMut(&Plan) -> Plan) -> Plan {
     let inputs = plan.inputs().into_iter().map(|p| Arc::new(input(p)));
     let rebuilt = plan.with_inputs(inputs.collect());
     Plan {

@@ -1,0 +1,308 @@
+//! Cutting in one way: what is wanted and may run on the agents stays below, the rest goes above.
+
+use std::sync::Arc;
+
+use weir_model::{Declaration, Shape, Type, Unit, Value};
+
+use super::local::{self, Facts};
+use super::{Cut, CutOptions, Fragment, Reason, Way};
+use crate::expr::Expr;
+use crate::optimize;
+use crate::place::demands;
+use crate::place::explain::span_text;
+use crate::plan::{Node, Plan, SetOp, ToStream};
+
+/// A part of the plan, where it runs.
+enum Lowered {
+    /// On the agents, as far as it goes by now.
+    Agents { plan: Arc<Plan>, facts: Facts },
+    /// At the monitor, over what the agents send.
+    Monitor(Arc<Plan>),
+}
+
+struct Lowering<'a> {
+    way: Way,
+    options: &'a CutOptions,
+    fragments: Vec<Fragment>,
+    reasons: Vec<Reason>,
+}
+
+/// Cuts a plan in this way.
+pub(super) fn lower(plan: &Plan, way: Way, options: &CutOptions) -> Cut {
+    let mut lowering = Lowering {
+        way,
+        options,
+        fragments: Vec::new(),
+        reasons: Vec::new(),
+    };
+    let lowered = lowering.visit(&Arc::new(plan.clone()), false);
+    let monitor = lowering.sent(lowered);
+    // From the result down, as the plan is read.
+    lowering.reasons.reverse();
+    let cut = Cut {
+        way,
+        fragments: lowering.fragments,
+        monitor: (*monitor).clone(),
+        reasons: lowering.reasons,
+    };
+    without_twins(narrowed(cut))
+}
+
+/// What a fragment gives, as a source.
+pub(super) fn declaration(fragment: &Plan, name: String) -> Declaration {
+    Declaration {
+        name,
+        shape: fragment.shape,
+        schema: fragment.schema.clone(),
+        star: None,
+        doc: "what the agents send".into(),
+        fold: None,
+    }
+}
+
+fn source(declaration: Declaration) -> Arc<Plan> {
+    Arc::new(Plan {
+        schema: declaration.schema.clone(),
+        shape: declaration.shape,
+        node: Node::Source(declaration),
+    })
+}
+
+impl Lowering<'_> {
+    /// Where a plan runs. With `arrivals`, it matters when rows come in, whether they pass or not.
+    fn visit(&mut self, plan: &Arc<Plan>, arrivals: bool) -> Lowered {
+        if let Node::Source(declaration) = &plan.node {
+            return self.source(plan, declaration);
+        }
+        let paced = !matches!(
+            plan.node,
+            Node::ToStream {
+                kind: ToStream::Rstream { every: None },
+                ..
+            }
+        );
+        let arrivals = arrivals || !paced;
+        let inputs = plan.inputs().into_iter();
+        let inputs: Vec<Lowered> = inputs.map(|input| self.visit(input, arrivals)).collect();
+        let why = match self.on_agents(plan, &inputs, arrivals) {
+            Ok(lowered) => return lowered,
+            Err(why) => why,
+        };
+        if let Some(why) = why {
+            self.reasons.push(Reason {
+                operator: plan.title_in(&|instants| span_text(instants, self.options.second)),
+                why,
+            });
+        }
+        let inputs = inputs.into_iter().map(|input| self.sent(input)).collect();
+        Lowered::Monitor(with_inputs(plan, inputs))
+    }
+
+    fn source(&self, plan: &Arc<Plan>, declaration: &Declaration) -> Lowered {
+        let mut of_monitor = self.options.monitor_sources.iter();
+        match of_monitor.any(|name| name.eq_ignore_ascii_case(&declaration.name)) {
+            true => Lowered::Monitor(plan.clone()),
+            false => Lowered::Agents {
+                plan: plan.clone(),
+                facts: Facts::of_source(declaration),
+            },
+        }
+    }
+
+    /// The plan on the agents, if it may run there and is wanted to. Else why not, where it reads
+    /// what the agents have.
+    fn on_agents(
+        &self,
+        plan: &Arc<Plan>,
+        inputs: &[Lowered],
+        arrivals: bool,
+    ) -> Result<Lowered, Option<String>> {
+        let (mut plans, mut known) = (Vec::new(), Vec::new());
+        for input in inputs {
+            if let Lowered::Agents { plan, facts } = input {
+                plans.push(plan.clone());
+                known.push(facts.clone());
+            }
+        }
+        if plans.is_empty() {
+            return Err(None);
+        }
+        if plans.len() < inputs.len() {
+            return Err(Some("what it meets is at the monitor".into()));
+        }
+        let facts = local::facts(plan, &known).map_err(Some)?;
+        self.is_wanted(plan, arrivals).map_err(Some)?;
+        Ok(Lowered::Agents {
+            plan: with_inputs(plan, plans),
+            facts,
+        })
+    }
+
+    /// Whether the way has such an operator on the agents.
+    fn is_wanted(&self, plan: &Plan, arrivals: bool) -> Result<(), String> {
+        match plan.node {
+            // A window is made again where its rows arrive.
+            Node::Source(_) | Node::Project { .. } | Node::Window { .. } => Ok(()),
+            _ if arrivals => {
+                Err("rstream without a pace gives something whenever a row comes in".into())
+            }
+            Node::Select { .. } => Ok(()),
+            _ if self.way == Way::Agent => Ok(()),
+            _ => Err(format!("it may run on the agents, with `{}`", Way::Agent)),
+        }
+    }
+
+    /// A plan as the monitor reads it.
+    fn sent(&mut self, lowered: Lowered) -> Arc<Plan> {
+        match lowered {
+            Lowered::Monitor(plan) => plan,
+            Lowered::Agents { plan, .. } => self.send(&plan),
+        }
+    }
+
+    /// Ends the local part. Rows in a window come and go: they are sent once, and the monitor makes
+    /// the window.
+    fn send(&mut self, plan: &Arc<Plan>) -> Arc<Plan> {
+        if !is_seen_through_windows(plan) {
+            return self.fragment(plan);
+        }
+        let inputs = plan.inputs().into_iter();
+        let inputs = inputs.map(|input| self.send(input)).collect();
+        with_inputs(plan, inputs)
+    }
+
+    /// The source of what `plan` gives on the agents.
+    fn fragment(&mut self, plan: &Arc<Plan>) -> Arc<Plan> {
+        let at = self.fragments.iter().position(|f| f.plan == **plan);
+        let at = at.unwrap_or_else(|| {
+            self.fragments.push(Fragment {
+                plan: (**plan).clone(),
+                intake: intake(plan),
+            });
+            self.fragments.len() - 1
+        });
+        source(declaration(plan, Cut::source_name(at)))
+    }
+}
+
+/// The columns of a local plan that the monitor fills.
+fn intake(plan: &Plan) -> Vec<usize> {
+    fn known(plan: &Plan) -> Facts {
+        let inputs: Vec<Facts> = plan.inputs().into_iter().map(|p| known(p)).collect();
+        local::facts(plan, &inputs).expect("what is sent was found to be local")
+    }
+    known(plan).intake
+}
+
+/// Whether it is a stream, or several, seen through windows.
+fn is_seen_through_windows(plan: &Plan) -> bool {
+    match &plan.node {
+        Node::Window { input, .. } => {
+            input.shape == Shape::Stream || is_seen_through_windows(input)
+        }
+        Node::Select { input, .. } | Node::Project { input, .. } => is_seen_through_windows(input),
+        Node::SetOp {
+            left,
+            right,
+            op: SetOp::Union,
+            all: true,
+        } => is_seen_through_windows(left) && is_seen_through_windows(right),
+        _ => false,
+    }
+}
+
+/// The same node over inputs of the same columns, with the same columns.
+fn with_inputs(plan: &Arc<Plan>, inputs: Vec<Arc<Plan>>) -> Arc<Plan> {
+    Arc::new(Plan {
+        schema: plan.schema.clone(),
+        ..(*plan.with_inputs(inputs)).clone()
+    })
+}
+
+/// The same cut where fragments give the columns that the monitor reads and no others.
+fn narrowed(mut cut: Cut) -> Cut {
+    let wanted = demands(&[&cut.monitor]);
+    let mut narrow = false;
+    for (at, fragment) in cut.fragments.iter_mut().enumerate() {
+        let name = Cut::source_name(at);
+        let columns = wanted.iter().find(|d| d.stream == name);
+        let columns = &columns.expect("the monitor reads every fragment").columns;
+        let width = fragment.plan.schema.len();
+        if columns.len() == width {
+            continue;
+        }
+        let whole = fragment.plan.clone();
+        fragment.plan = projected(&whole, columns);
+        fragment.intake = (0..columns.len())
+            .filter(|new| fragment.intake.contains(&columns[*new]))
+            .collect();
+        let narrower = source(declaration(&fragment.plan, name.clone()));
+        let again = widened(&narrower, &whole, columns);
+        cut.monitor = (*over(&Arc::new(cut.monitor), &name, &again)).clone();
+        narrow = true;
+    }
+    if narrow {
+        let monitor = Arc::new(cut.monitor);
+        cut.monitor = (*optimize::without_unread(&monitor)).clone();
+    }
+    cut
+}
+
+/// The plan with these columns.
+fn projected(plan: &Plan, columns: &[usize]) -> Plan {
+    let fields = columns.iter().map(|at| plan.schema[*at].clone()).collect();
+    let (input, all) = match &plan.node {
+        Node::Project { input, exprs } => (input.clone(), exprs.clone()),
+        _ => (Arc::new(plan.clone()), plan.columns()),
+    };
+    let exprs = columns.iter().map(|at| all[*at].clone()).collect();
+    (*Plan::project(input, exprs, fields)).clone()
+}
+
+/// The columns of `whole` over a plan that has only `columns` of them; nobody reads the others.
+fn widened(narrow: &Arc<Plan>, whole: &Plan, columns: &[usize]) -> Arc<Plan> {
+    let own = narrow.columns();
+    let exprs = (0..whole.schema.len()).map(|at| match columns.binary_search(&at) {
+        Ok(new) => own[new].clone(),
+        Err(_) => null(whole.schema[at].ty, whole.schema[at].unit),
+    });
+    let fields = whole.schema.fields.clone();
+    Plan::project(narrow.clone(), exprs.collect(), fields)
+}
+
+fn null(ty: Type, unit: Unit) -> Expr {
+    Expr::Literal {
+        value: Value::Null,
+        ty,
+        unit,
+    }
+}
+
+/// The plan with `again` in place of the source called `name`.
+fn over(plan: &Arc<Plan>, name: &str, again: &Arc<Plan>) -> Arc<Plan> {
+    match &plan.node {
+        Node::Source(declaration) if declaration.name == name => again.clone(),
+        _ => {
+            let inputs = plan.inputs().into_iter();
+            with_inputs(plan, inputs.map(|input| over(input, name, again)).collect())
+        }
+    }
+}
+
+/// The same cut where no two fragments are the same.
+fn without_twins(cut: Cut) -> Cut {
+    let mut kept: Vec<Fragment> = Vec::new();
+    let mut names = Vec::new();
+    for fragment in &cut.fragments {
+        let at = kept.iter().position(|k| k == fragment).unwrap_or_else(|| {
+            kept.push(fragment.clone());
+            kept.len() - 1
+        });
+        names.push(Cut::source_name(at));
+    }
+    Cut {
+        monitor: cut.monitor_over(&names),
+        fragments: kept,
+        ..cut
+    }
+}

@@ -1,0 +1,187 @@
+//! A query over a fleet, cut: what every agent runs, and what the monitor runs over what they send.
+//!
+//! ```text
+//! select vm, count(*) from IO [range 5 s slide 1 s] where op = 'r' group by vm
+//!
+//! every agent:  project vm                 the monitor:  aggregate count(*) by vm
+//!                 select op = 'r'                          window [range 5 s slide 1 s]
+//!                   source IO                                source #0
+//! ```
+//!
+//! 1. [`lower`] goes up from the sources and keeps on the agents what may run there: what is
+//!    *local*, so that running it on each agent and uniting what comes gives the same as running it
+//!    over all. [`local`] says what is. How much of that is wanted is the [`Way`].
+//! 2. Where the local part ends there is a [`Fragment`], an ordinary [`Plan`], with as few columns
+//!    as the monitor reads. The rest of the plan reads it as a source.
+//! 3. [`cost`] estimates what each way costs, or takes what was measured, and the cheapest is taken.
+//!
+//! The law: however the events are dealt over agents, what a cut query gives is what one engine
+//! gives that sees all events. Two things are promised of the agents. Each fills column `host` with
+//! its own name, never NULL. And numbers of requests (`req_id`) are not the same on two hosts: an
+//! agent puts its own number into the high bits.
+
+mod local;
+mod lower;
+
+use std::fmt;
+use std::str::FromStr;
+
+use weir_model::{Declaration, NANOS_PER_SECOND};
+
+use crate::plan::{Node, Plan};
+
+/// How much of a query the agents run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Way {
+    /// Selections and projections: the rows that matter are forwarded, as narrow as can be.
+    Rows,
+    /// Besides, aggregations over slides: what an agent has of each group is forwarded.
+    Partials,
+    /// All that is local to a host; of the rest as with [`Way::Partials`].
+    Agent,
+}
+
+impl Way {
+    /// All ways, the one that asks least of the agents first.
+    pub const ALL: [Way; 3] = [Way::Rows, Way::Partials, Way::Agent];
+
+    /// `rows`, `partials`, `agent`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Rows => "rows",
+            Way::Partials => "partials",
+            Way::Agent => "agent",
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Way {
+    type Err = CutError;
+
+    fn from_str(name: &str) -> Result<Way, CutError> {
+        let found = Way::ALL.into_iter().find(|way| way.name() == name);
+        found.ok_or_else(|| CutError(format!("there is no way `{name}`: rows, partials or agent")))
+    }
+}
+
+/// How to cut.
+#[derive(Clone, Debug)]
+pub struct CutOptions {
+    /// This way instead of the cheapest.
+    pub hint: Option<Way>,
+    /// Sources that are at the monitor, not at the agents; names are compared without regard to
+    /// case.
+    pub monitor_sources: Vec<String>,
+    /// How many instants a second has: 1 in scripts.
+    pub second: i64,
+}
+
+impl Default for CutOptions {
+    /// Live: `hosts` and `weir` are at the monitor, instants are nanoseconds.
+    fn default() -> CutOptions {
+        CutOptions {
+            hint: None,
+            monitor_sources: vec!["hosts".into(), "weir".into()],
+            second: NANOS_PER_SECOND,
+        }
+    }
+}
+
+/// Why a query cannot be cut as it is asked for: a sentence without full stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutError(pub String);
+
+impl fmt::Display for CutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CutError {}
+
+/// What every agent runs, and sends what it gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fragment {
+    /// An ordinary plan. Where it is a relation, the monitor's source is one too, of deltas: what
+    /// an agent that is gone for good had in it must be taken out by the monitor.
+    pub plan: Plan,
+    /// The columns of it in which the monitor puts the instant when it took the row in, in place of
+    /// what comes.
+    pub intake: Vec<usize>,
+}
+
+/// Why an operator runs no lower than at the monitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// The operator, as [`Plan::title_in`] writes it.
+    pub operator: String,
+    /// Why: a clause without full stop.
+    pub why: String,
+}
+
+/// A query, cut.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cut {
+    /// The way.
+    pub way: Way,
+    /// What every agent runs; none twice.
+    pub fragments: Vec<Fragment>,
+    /// What the monitor runs; what fragment `i` gives is source `#i`.
+    pub monitor: Plan,
+    /// Why the operators that read fragments are not on the agents, in order of the monitor's plan.
+    pub reasons: Vec<Reason>,
+}
+
+/// Cuts a query.
+///
+/// # Errors
+/// When the way that is asked for makes no difference to this query, and why.
+pub fn cut(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError> {
+    Ok(lower::lower(
+        plan,
+        options.hint.unwrap_or(Way::Rows),
+        options,
+    ))
+}
+
+impl Cut {
+    /// What source `#i` is called in [`Cut::monitor`]. No name in a query begins so.
+    pub fn source_name(fragment: usize) -> String {
+        format!("#{fragment}")
+    }
+
+    /// What the monitor runs where the source that gives what fragment `i` gives is called
+    /// `names[i]`.
+    ///
+    /// # Panics
+    /// When there are fewer names than fragments.
+    pub fn monitor_over(&self, names: &[String]) -> Plan {
+        assert!(names.len() >= self.fragments.len(), "a name a fragment");
+        renamed(&self.monitor, &|name| {
+            let number: usize = name.strip_prefix('#')?.parse().ok()?;
+            names.get(number).cloned()
+        })
+    }
+
+    /// What a fragment gives, as a source of the monitor called `name`.
+    pub fn declaration(&self, fragment: usize, name: &str) -> Declaration {
+        lower::declaration(&self.fragments[fragment].plan, name.to_owned())
+    }
+}
+
+/// The plan over sources of other names.
+fn renamed(plan: &Plan, name: &dyn Fn(&str) -> Option<String>) -> Plan {
+    let mut plan = super::placement::rebuilt(plan, &mut |input| renamed(input, name));
+    if let Node::Source(declaration) = &mut plan.node
+        && let Some(name) = name(&declaration.name)
+    {
+        declaration.name = name;
+    }
+    plan
+}
