@@ -3,6 +3,7 @@
 //! The server owns the network; what the words mean is for whoever receives the events, one after
 //! the other.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use arrow_array::RecordBatch;
@@ -133,6 +134,18 @@ pub enum Refusal {
     Taken(String),
     /// It cannot be done.
     Failed(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Words(text)
+            | Refusal::Unknown(text)
+            | Refusal::Full(text)
+            | Refusal::Taken(text)
+            | Refusal::Failed(text) => f.write_str(text),
+        }
+    }
 }
 
 /// Where the answer to a [`Request`] goes.

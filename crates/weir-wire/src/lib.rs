@@ -10,9 +10,16 @@
 //!
 //! The crate knows nothing of taps, queries or sinks: a fragment of a query is bytes to it.
 
+pub mod address;
+pub mod dial;
+pub mod error;
 pub mod event;
+mod tls;
 pub mod word;
 
+pub use address::{Address, DEFAULT_PORT};
+pub use dial::Dial;
+pub use error::{Malformed, WireError};
 pub use event::{Event, Joined, Principal, Refusal, Reply, Request, Role, SessionId};
 pub use word::{
     AgentWord, ChannelCost, ChannelId, Hello, MonitorWord, Note, Status, Tally, Welcome,
