@@ -10,8 +10,8 @@ use std::sync::Arc;
 use arrow_array::builder::{Int64Builder, ListBuilder, StringBuilder, StructBuilder};
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int32Array, Int64Array,
-    StringArray, TimestampNanosecondArray, UInt32Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, DictionaryArray, Float64Array, Int32Array,
+    Int64Array, StringArray, TimestampNanosecondArray, UInt32Array,
 };
 use arrow_schema::{DataType, Fields, TimeUnit};
 
@@ -33,6 +33,7 @@ pub fn arrow_type(ty: Type) -> DataType {
             DataType::Struct(tally_fields()),
             true,
         ))),
+        Type::Partial => DataType::Binary,
     }
 }
 
@@ -69,6 +70,7 @@ pub fn arrow_array(column: &Column, ty: Type) -> ArrayRef {
         (Column::Float(a), Type::Float) => Arc::new(a.clone()) as Arc<Float64Array>,
         (Column::Text(a), Type::Text) => Arc::new(dictionary(a)),
         (Column::Tally(a), Type::Tally) => tallies(a),
+        (Column::Bytes(a), Type::Partial) => Arc::new(a.clone()) as Arc<BinaryArray>,
         (column, ty) => panic!("the column {column:?} is of type {ty}"),
     }
 }
@@ -146,6 +148,7 @@ mod tests {
             (Type::Text, Value::text("x")),
             (Type::Time, Value::Int(1)),
             (Type::Tally, Value::Tally(Arc::new(tally))),
+            (Type::Partial, Value::Bytes([1, 2].as_slice().into())),
         ];
         for (ty, value) in columns {
             let column = Column::from_values(ty, [value, Value::Null]);

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{BooleanBufferBuilder, NullBufferBuilder};
-use arrow_array::{Array, BooleanArray, Float64Array, Int64Array, UInt32Array};
+use arrow_array::builder::{BinaryBuilder, BooleanBufferBuilder, NullBufferBuilder};
+use arrow_array::{Array, BinaryArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 
 use crate::{Symbol, Tally, Type, Value};
@@ -123,6 +123,8 @@ pub enum Column {
     Text(UInt32Array),
     /// Tallies.
     Tally(TallyArray),
+    /// Partial aggregates.
+    Bytes(BinaryArray),
 }
 
 /// The values of a column of tallies; cheap to clone and slice.
@@ -192,6 +194,7 @@ impl Column {
             Column::Float(a) => a.len(),
             Column::Text(a) => a.len(),
             Column::Tally(a) => a.len,
+            Column::Bytes(a) => a.len(),
         }
     }
 
@@ -217,6 +220,7 @@ impl Column {
             Column::Int(a) => a.nulls(),
             Column::Float(a) => a.nulls(),
             Column::Text(a) => a.nulls(),
+            Column::Bytes(a) => a.nulls(),
             Column::Nulls(_) | Column::Tally(_) => None,
         }
     }
@@ -233,6 +237,7 @@ impl Column {
             Column::Float(a) => Value::Float(a.value(row)),
             Column::Text(a) => Value::Text(Symbol::from_id(a.value(row))),
             Column::Tally(a) => a.values()[row].clone().map_or(Value::Null, Value::Tally),
+            Column::Bytes(a) => Value::Bytes(a.value(row).into()),
         }
     }
 
@@ -247,6 +252,7 @@ impl Column {
             Column::Int(a) => Column::Int(a.slice(offset, len)),
             Column::Float(a) => Column::Float(a.slice(offset, len)),
             Column::Text(a) => Column::Text(a.slice(offset, len)),
+            Column::Bytes(a) => Column::Bytes(a.slice(offset, len)),
             Column::Tally(a) => {
                 assert!(offset + len <= a.len, "a slice lies inside its column");
                 Column::Tally(TallyArray {
@@ -272,6 +278,8 @@ pub enum ColumnBuilder {
     Text(Vec<u32>, NullBufferBuilder),
     /// Tallies.
     Tally(Vec<Option<Arc<Tally>>>),
+    /// Partial aggregates.
+    Bytes(BinaryBuilder),
 }
 
 impl ColumnBuilder {
@@ -284,6 +292,7 @@ impl ColumnBuilder {
             Type::Float => ColumnBuilder::Float(Vec::with_capacity(capacity), nulls),
             Type::Text => ColumnBuilder::Text(Vec::with_capacity(capacity), nulls),
             Type::Tally => ColumnBuilder::Tally(Vec::with_capacity(capacity)),
+            Type::Partial => ColumnBuilder::Bytes(BinaryBuilder::with_capacity(capacity, 0)),
         }
     }
 
@@ -296,6 +305,8 @@ impl ColumnBuilder {
         match (self, value) {
             (ColumnBuilder::Tally(values), Value::Tally(x)) => values.push(Some(x)),
             (ColumnBuilder::Tally(values), Value::Null) => values.push(None),
+            (ColumnBuilder::Bytes(values), Value::Bytes(x)) => values.append_value(x),
+            (ColumnBuilder::Bytes(values), Value::Null) => values.append_null(),
             (ColumnBuilder::Bool(values, nulls), Value::Bool(_) | Value::Null) if null => {
                 values.append(false);
                 nulls.append_null();
@@ -349,6 +360,7 @@ impl ColumnBuilder {
                 Column::Text(UInt32Array::new(take(values).into(), nulls.finish()))
             }
             ColumnBuilder::Tally(values) => Column::Tally(TallyArray::new(take(values))),
+            ColumnBuilder::Bytes(values) => Column::Bytes(values.finish()),
         }
     }
 }

@@ -22,6 +22,9 @@ pub enum Type {
     Time,
     /// A list of (value, count): the buckets of a histogram, a ranking.
     Tally,
+    /// The state of an aggregate over some of its rows, as bytes that another engine merges. Lies in
+    /// rows between the engines of a fleet only; no query can name it.
+    Partial,
 }
 
 impl Type {
@@ -39,6 +42,7 @@ impl Type {
             Type::Text => "text",
             Type::Time => "timestamp",
             Type::Tally => "tally",
+            Type::Partial => "partial",
         }
     }
 }
@@ -147,6 +151,8 @@ pub enum Value {
     Text(Symbol),
     /// A [`Type::Tally`].
     Tally(Arc<Tally>),
+    /// A [`Type::Partial`].
+    Bytes(Arc<[u8]>),
 }
 
 impl Value {
@@ -168,6 +174,7 @@ impl Value {
             Value::Float(_) => 3,
             Value::Text(_) => 4,
             Value::Tally(_) => 5,
+            Value::Bytes(_) => 6,
         }
     }
 }
@@ -217,6 +224,7 @@ impl Ord for Value {
             (Value::Text(a), Value::Text(b)) if a == b => Ordering::Equal,
             (Value::Text(a), Value::Text(b)) => a.as_str().cmp(b.as_str()),
             (Value::Tally(a), Value::Tally(b)) => a.cmp(b),
+            (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
             _ => self.rank().cmp(&other.rank()),
         }
     }
@@ -232,12 +240,14 @@ impl Hash for Value {
             Value::Float(x) => float_key(*x).hash(state),
             Value::Text(x) => x.hash(state),
             Value::Tally(x) => x.hash(state),
+            Value::Bytes(x) => x.hash(state),
         }
     }
 }
 
 impl fmt::Display for Value {
-    /// Plain, without units: `NULL`, `true`, `12`, `0.5`, `sda`, `{4096: 10}`.
+    /// Plain, without units: `NULL`, `true`, `12`, `0.5`, `sda`, `{4096: 10}`; bytes in
+    /// hexadecimal, as `\x01ff`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Null => f.pad("NULL"),
@@ -246,6 +256,10 @@ impl fmt::Display for Value {
             Value::Float(x) => write!(f, "{x}"),
             Value::Text(x) => write!(f, "{x}"),
             Value::Tally(x) => write!(f, "{x}"),
+            Value::Bytes(x) => {
+                f.write_str("\\x")?;
+                x.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
         }
     }
 }
@@ -291,5 +305,12 @@ mod tests {
         assert_eq!(values[1], Value::Float(0.0));
         assert_eq!(values[3], Value::Float(f64::NAN));
         assert!(Value::text("b") > Value::text("a"));
+    }
+
+    #[test]
+    fn bytes_are_shown_in_hexadecimal() {
+        let bytes = Value::Bytes([0x01, 0xff].as_slice().into());
+        assert_eq!(bytes.to_string(), "\\x01ff");
+        assert!(bytes > Value::Bytes([0x01].as_slice().into()));
     }
 }
