@@ -108,6 +108,7 @@ fn push_value(line: &mut String, value: &Value, ty: Type) {
             }
             line.push(']');
         }
+        Value::Bytes(_) => push_text(line, &value.to_string()),
     }
 }
 

@@ -108,11 +108,12 @@ impl Relation {
 }
 
 fn bytes(row: &[Value]) -> usize {
-    let tally = |value: &Value| match value {
+    let heap = |value: &Value| match value {
         Value::Tally(tally) => size_of_val(&tally.0[..]),
+        Value::Bytes(bytes) => bytes.len(),
         _ => 0,
     };
-    ROW_BYTES + size_of_val(row) + row.iter().map(tally).sum::<usize>()
+    ROW_BYTES + size_of_val(row) + row.iter().map(heap).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -70,7 +70,10 @@ fn text(x: Operand) -> Result<Expr, Diagnostic> {
     match x.expr.ty() {
         _ if x.is_null() => Ok(null(Type::Text, Unit::None)),
         Type::Text => Ok(x.expr),
-        Type::Tally => Err(codes::TYPE_MISMATCH.at(x.span, "a tally cannot be part of a text")),
+        Type::Tally | Type::Partial => {
+            let message = format!("{} cannot be part of a text", describe(&x.expr));
+            Err(codes::TYPE_MISMATCH.at(x.span, message))
+        }
         _ => Ok(cast(x.expr, Type::Text, Unit::None)),
     }
 }
@@ -471,6 +474,7 @@ pub fn describe_type(ty: Type, unit: Unit) -> String {
         (Type::Text, _) => "a text",
         (Type::Time, _) => "a point in time",
         (Type::Tally, _) => "a tally",
+        (Type::Partial, _) => "a partial aggregate",
         (_, Dimension::Time) => "a span of time",
         (_, Dimension::Data) => "an amount of data",
         (Type::Int, _) => "an integer",

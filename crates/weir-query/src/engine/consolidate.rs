@@ -147,7 +147,7 @@ fn cancel_sorted(keys: &Keys, first: usize, weights: &mut [i64]) -> bool {
 /// Whether the deltas of a plan are net by construction.
 pub(super) fn is_net(plan: &Plan) -> bool {
     match &plan.node {
-        Node::Aggregate { .. } | Node::Distinct { .. } => true,
+        Node::Aggregate { .. } | Node::Merge { .. } | Node::Distinct { .. } => true,
         Node::SetOp { all, .. } => !all,
         Node::Order {
             input,
@@ -169,7 +169,7 @@ pub(super) fn is_net(plan: &Plan) -> bool {
             input,
             window: Window::Unbounded { .. },
         } => input.shape == weir_model::Shape::Stream || is_net(input),
-        Node::ToStream { .. } => true,
+        Node::ToStream { .. } | Node::Partial { .. } => true,
         Node::Source(declaration) => declaration.shape == weir_model::Shape::Stream,
         Node::Window { .. } | Node::Join { .. } => false,
     }

@@ -39,6 +39,8 @@ fn operator(plan: &Plan) -> String {
         Node::Join { .. } => "the join".into(),
         Node::Aggregate { keys, .. } if keys.is_empty() => "the aggregation".into(),
         Node::Aggregate { keys, .. } => format!("the aggregation by {} keys", keys.len()),
+        Node::Partial { .. } => "the partial aggregation".into(),
+        Node::Merge { .. } => "the merge of partial aggregates".into(),
         Node::Distinct { .. } => "DISTINCT".into(),
         Node::SetOp {
             op: SetOp::Union, ..
@@ -83,7 +85,9 @@ fn window_text(window: &Window) -> String {
 fn remedy(plan: &Plan) -> &'static str {
     match &plan.node {
         Node::Window { .. } => "use a shorter window, or select fewer rows before it",
-        Node::Aggregate { .. } => "group by fewer keys, or aggregate over a shorter window",
+        Node::Aggregate { .. } | Node::Partial { .. } | Node::Merge { .. } => {
+            "group by fewer keys, or aggregate over a shorter window"
+        }
         _ => "give its inputs a shorter window, or select fewer rows before it",
     }
 }

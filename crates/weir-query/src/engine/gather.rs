@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use arrow_array::{BooleanArray, Float64Array, Int64Array, UInt32Array};
+use arrow_array::{Array, BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow_buffer::{
     ArrowNativeType, BooleanBuffer, BooleanBufferBuilder, NullBuffer, NullBufferBuilder,
     ScalarBuffer,
@@ -71,6 +71,10 @@ pub(super) fn take(column: &Column, rows: &[u32]) -> Column {
             let values = a.values();
             let picked = rows.iter().map(|&r| values[r as usize].clone()).collect();
             Column::Tally(TallyArray::new(picked))
+        }
+        Column::Bytes(a) => {
+            let value = |&row: &u32| a.is_valid(row as usize).then(|| a.value(row as usize));
+            Column::Bytes(rows.iter().map(value).collect())
         }
     }
 }
@@ -153,6 +157,15 @@ pub(super) fn concat(columns: &[&Column]) -> Column {
                 }
             }
             Column::Tally(TallyArray::new(values))
+        }
+        Some(Column::Bytes(_)) => {
+            let values = columns.iter().flat_map(|column| {
+                (0..column.len()).map(|row| match column {
+                    Column::Bytes(a) => a.is_valid(row).then(|| a.value(row)),
+                    _ => None,
+                })
+            });
+            Column::Bytes(values.collect())
         }
         Some(Column::Int(_)) => {
             let values = joined(columns, len, |c| match c {
@@ -328,6 +341,10 @@ pub(super) fn column_bytes(column: &Column) -> usize {
                     .map(|t| 32 + t.0.len() * 40)
                     .sum::<usize>()
                     + len * 8
+            }
+            Column::Bytes(a) => {
+                let offsets = a.value_offsets();
+                (offsets[len] - offsets[0]) as usize + len * 4
             }
         }
 }

@@ -169,8 +169,12 @@ fn inputs(plan: &Plan) -> Vec<Arc<Plan>> {
     }
     if let Some(source) = groups(plan) {
         // The rows that were not folded, and the source itself for those that were.
-        let window = plan.inputs()[0];
-        return vec![window.inputs()[0].clone(), source.clone()];
+        let input = plan.inputs()[0];
+        let rows = match &plan.node {
+            PlanNode::Partial { .. } => input,
+            _ => input.inputs()[0],
+        };
+        return vec![rows.clone(), source.clone()];
     }
     if let PlanNode::Aggregate { input, .. } = &plan.node
         && let Some((stream, _)) = own_interval(input)
@@ -192,7 +196,7 @@ fn inputs(plan: &Plan) -> Vec<Arc<Plan>> {
 fn columns_used(plan: &Plan) -> Option<Vec<usize>> {
     let exprs: Vec<&Expr> = match &plan.node {
         PlanNode::Project { exprs, .. } => exprs.iter().collect(),
-        PlanNode::Aggregate { keys, calls, .. } => keys
+        PlanNode::Aggregate { keys, calls, .. } | PlanNode::Partial { keys, calls, .. } => keys
             .iter()
             .chain(calls.iter().flat_map(|c| &c.args))
             .collect(),

@@ -5,18 +5,17 @@
 //! the flags of NULLs.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use weir_model::types::float_key;
-use weir_model::{Column, Tally, Type};
+use weir_model::{Column, Type, Value};
 
 /// Turns key columns into words.
 #[derive(Debug)]
 pub(super) struct KeyPacker {
     fields: Vec<Field>,
     width: usize,
-    /// Tallies are numbered as they come, from 1.
-    tallies: HashMap<Arc<Tally>, u32>,
+    /// Tallies and bytes are numbered as they come, from 1.
+    numbered: HashMap<Value, u32>,
 }
 
 /// Where a column's value is.
@@ -130,7 +129,7 @@ impl KeyPacker {
         KeyPacker {
             fields,
             width: layout.words,
-            tallies: HashMap::new(),
+            numbered: HashMap::new(),
         }
     }
 
@@ -176,12 +175,16 @@ impl KeyPacker {
                     );
                 }
                 Column::Tally(a) => {
-                    let tallies = &mut self.tallies;
-                    let mut number = |tally: &Arc<Tally>| {
-                        let next = tallies.len() as u32 + 1;
-                        u64::from(*tallies.entry(tally.clone()).or_insert(next)) << shift
-                    };
-                    let numbers = a.values().iter().map(|t| t.as_ref().map_or(0, &mut number));
+                    let mut number =
+                        |tally| number_of(&mut self.numbered, Value::Tally(tally)) << shift;
+                    let values = a.values().iter().cloned();
+                    let numbers = values.map(|tally| tally.map_or(0, &mut number));
+                    fill(&mut words, width, field, numbers);
+                }
+                Column::Bytes(a) => {
+                    let mut number =
+                        |x: &[u8]| number_of(&mut self.numbered, Value::Bytes(x.into())) << shift;
+                    let numbers = a.iter().map(|bytes| bytes.map_or(0, &mut number));
                     fill(&mut words, width, field, numbers);
                 }
             }
@@ -199,8 +202,14 @@ impl KeyPacker {
 
     /// About how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
-        self.tallies.len() * 1024
+        self.numbered.len() * 1024
     }
+}
+
+/// The number of a value that does not fit a word, from 1 in order of first sight.
+fn number_of(numbered: &mut HashMap<Value, u32>, value: Value) -> u64 {
+    let next = numbered.len() as u32 + 1;
+    u64::from(*numbered.entry(value).or_insert(next))
 }
 
 fn fill(words: &mut [u64], width: usize, field: &Field, values: impl Iterator<Item = u64>) {

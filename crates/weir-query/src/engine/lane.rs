@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, Float64Array, Int64Array, UInt32Array};
+use arrow_array::{BinaryArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use weir_model::types::float_key;
 use weir_model::{Column, Schema, Tally, TallyArray, Type};
@@ -25,6 +25,7 @@ enum Values {
     Float(Vec<f64>),
     Text(Vec<u32>),
     Tally(Vec<Option<Arc<Tally>>>),
+    Bytes(Vec<Option<Arc<[u8]>>>),
 }
 
 impl Lane {
@@ -36,6 +37,7 @@ impl Lane {
             Type::Float => Values::Float(Vec::new()),
             Type::Text => Values::Text(Vec::new()),
             Type::Tally => Values::Tally(Vec::new()),
+            Type::Partial => Values::Bytes(Vec::new()),
         };
         Lane {
             values,
@@ -51,6 +53,7 @@ impl Lane {
             Values::Float(v) => v.resize(len, 0.0),
             Values::Text(v) => v.resize(len, 0),
             Values::Tally(v) => v.resize(len, None),
+            Values::Bytes(v) => v.resize(len, None),
         }
         if !self.nulls.is_empty() {
             self.nulls.resize(len, false);
@@ -64,6 +67,7 @@ impl Lane {
             Values::Float(v) => v.len(),
             Values::Text(v) => v.len(),
             Values::Tally(v) => v.len(),
+            Values::Bytes(v) => v.len(),
         }
     }
 
@@ -87,6 +91,16 @@ impl Lane {
             (Values::Tally(v), Column::Tally(a)) => {
                 for (&place, x) in places.iter().zip(a.values()) {
                     v[place as usize].clone_from(x);
+                }
+            }
+            (Values::Bytes(v), Column::Bytes(a)) => {
+                for (&place, x) in places.iter().zip(a) {
+                    v[place as usize] = x.map(Arc::from);
+                }
+            }
+            (Values::Bytes(v), Column::Nulls(_)) => {
+                for &place in places {
+                    v[place as usize] = None;
                 }
             }
             (Values::Tally(v), Column::Nulls(_)) => {
@@ -127,6 +141,9 @@ impl Lane {
             Values::Tally(v) => Column::Tally(TallyArray::new(
                 places.iter().map(|&p| v[p as usize].clone()).collect(),
             )),
+            Values::Bytes(v) => Column::Bytes(BinaryArray::from_iter(
+                places.iter().map(|&p| v[p as usize].as_deref()),
+            )),
         }
     }
 
@@ -141,6 +158,7 @@ impl Lane {
             Values::Float(v) => Column::Float(Float64Array::new(v.into(), nulls)),
             Values::Text(v) => Column::Text(UInt32Array::new(v.into(), nulls)),
             Values::Tally(v) => Column::Tally(TallyArray::new(v)),
+            Values::Bytes(v) => Column::Bytes(BinaryArray::from_iter(v)),
         }
     }
 
@@ -196,7 +214,12 @@ impl Lane {
         let place = place as usize;
         let null = self.nulls.get(place).copied().unwrap_or(false);
         if null || column.is_null(row) {
-            let null = null || matches!(&self.values, Values::Tally(v) if v[place].is_none());
+            let absent = match &self.values {
+                Values::Tally(v) => v[place].is_none(),
+                Values::Bytes(v) => v[place].is_none(),
+                _ => false,
+            };
+            let null = null || absent;
             return null && column.is_null(row);
         }
         match (&self.values, column) {
@@ -205,14 +228,17 @@ impl Lane {
             (Values::Float(v), Column::Float(a)) => float_key(v[place]) == float_key(a.value(row)),
             (Values::Text(v), Column::Text(a)) => v[place] == a.value(row),
             (Values::Tally(v), Column::Tally(a)) => v[place] == a.values()[row],
+            (Values::Bytes(v), Column::Bytes(a)) => v[place].as_deref() == Some(a.value(row)),
             _ => false,
         }
     }
 
     /// Forgets what is at `place`, where that frees memory.
     pub(super) fn clear(&mut self, place: u32) {
-        if let Values::Tally(v) = &mut self.values {
-            v[place as usize] = None;
+        match &mut self.values {
+            Values::Tally(v) => v[place as usize] = None,
+            Values::Bytes(v) => v[place as usize] = None,
+            _ => {}
         }
     }
 
@@ -227,6 +253,10 @@ impl Lane {
                 // A tally of a few dozen entries each; counting them all would cost more than it
                 // tells.
                 Values::Tally(v) => v.capacity() * 1024,
+                Values::Bytes(v) => {
+                    let held: usize = v.iter().flatten().map(|bytes| bytes.len()).sum();
+                    held + v.capacity() * 16
+                }
             }
     }
 }
@@ -239,6 +269,7 @@ impl Values {
             Values::Float(_) => Values::Float(Vec::new()),
             Values::Text(_) => Values::Text(Vec::new()),
             Values::Tally(_) => Values::Tally(Vec::new()),
+            Values::Bytes(_) => Values::Bytes(Vec::new()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use weir_model::{Batch, Folded};
 
-use super::aggregate::{Aggregate, Tumbling, own_interval};
+use super::aggregate::{Aggregate, Growing, Tumbling, own_interval};
 use super::consolidate::is_net;
 use super::join::Join;
 use super::order::Order;
@@ -108,6 +108,29 @@ pub(super) fn operator(plan: &Plan, wanted: Option<&[usize]>) -> Box<dyn Operato
                 Box::new(Tumbling::new(keys, calls, interval, &plan.schema))
             }
             (None, None) => Box::new(Aggregate::new(keys, calls, input.is_growing())),
+        },
+        Node::Partial {
+            slide, keys, calls, ..
+        } => Box::new(match reading(plan) {
+            Some(reading) => Tumbling::of_groups(keys, calls, reading, &plan.schema).partials(),
+            None => Tumbling::new(keys, calls, *slide, &plan.schema).partials(),
+        }),
+        Node::Merge {
+            input,
+            size,
+            slide,
+            keys,
+            calls,
+        } => match size {
+            Some(size) => {
+                let window = (*slide, size / slide);
+                let (from, to) = (&input.schema, &plan.schema);
+                Box::new(Tumbling::merged(from, *keys, calls, window, to))
+            }
+            None => {
+                let (from, to) = (&input.schema, &plan.schema);
+                Box::new(Growing::new(from, *keys, calls, *slide, to))
+            }
         },
         Node::Distinct { input } => Box::new(Aggregate::distinct(&input.schema)),
         Node::SetOp {

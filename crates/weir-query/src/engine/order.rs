@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_model::types::float_key;
-use weir_model::{Batch, Column, Schema, Symbol, Value};
+use weir_model::{Batch, Column, Schema, Value};
 
 use super::eval::{Rows, eval};
 use super::gather::whole_instants;
@@ -204,7 +204,7 @@ fn append(value: &Value, out: &mut Vec<u8>) {
             let ordered = if bits & SIGN != 0 { !bits } else { bits ^ SIGN };
             out.extend(ordered.to_be_bytes());
         }
-        Value::Text(x) => append_text(*x, out),
+        Value::Text(x) => append_bytes(x.as_str().as_bytes(), out),
         Value::Tally(tally) => {
             for (value, count) in &tally.0 {
                 out.push(1);
@@ -213,12 +213,13 @@ fn append(value: &Value, out: &mut Vec<u8>) {
             }
             out.push(0);
         }
+        Value::Bytes(bytes) => append_bytes(bytes, out),
     }
 }
 
 /// The bytes, a zero written as 0 255, and 0 0 behind them.
-fn append_text(text: Symbol, out: &mut Vec<u8>) {
-    for &byte in text.as_str().as_bytes() {
+fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes {
         out.push(byte);
         if byte == 0 {
             out.push(0xFF);

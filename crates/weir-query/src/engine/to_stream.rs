@@ -176,13 +176,17 @@ pub(super) fn arrivals(plan: &Arc<Plan>) -> Vec<(Arc<Plan>, Vec<i64>)> {
     }
     let mut found: Vec<(Arc<Plan>, Vec<i64>)> = Vec::new();
     for mut arrival in plan.inputs().into_iter().flat_map(arrivals) {
-        if let Node::Window { window, .. } = &plan.node
-            && let Window::Range {
-                slide: Some(slide), ..
-            }
-            | Window::Unbounded { slide: Some(slide) } = window
-        {
-            arrival.1.push(*slide);
+        match &plan.node {
+            Node::Partial { slide, .. }
+            | Node::Window {
+                window:
+                    Window::Range {
+                        slide: Some(slide), ..
+                    }
+                    | Window::Unbounded { slide: Some(slide) },
+                ..
+            } => arrival.1.push(*slide),
+            _ => {}
         }
         if !found.contains(&arrival) {
             found.push(arrival);

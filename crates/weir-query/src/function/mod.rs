@@ -8,7 +8,7 @@ mod element;
 mod examples;
 pub mod scalar;
 
-pub use aggregate::{Aggregate, AggregateCall, AggregateState};
+pub use aggregate::{Aggregate, AggregateCall, AggregateState, Shared};
 pub use scalar::{Scalar, ScalarCall};
 
 use std::fmt;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::expr::Expr;
+use crate::function::AggregateCall;
 use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, Window};
 
 /// Columns in use, by position.
@@ -112,6 +113,12 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
         Node::Project { input, exprs } => project(plan, input, exprs, wanted),
         Node::Join { .. } => join(plan, wanted),
         Node::Aggregate { .. } => aggregate(plan, wanted),
+        Node::Partial {
+            input,
+            slide,
+            keys,
+            calls,
+        } => partial(plan, input, *slide, keys, calls),
         Node::SetOp {
             left,
             right,
@@ -143,7 +150,11 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
             }
         }
         // Whole rows are compared, or decide between rows that are equal in the order.
-        Node::Distinct { .. } | Node::SetOp { .. } | Node::Order { .. } | Node::ToStream { .. } => {
+        Node::Merge { .. }
+        | Node::Distinct { .. }
+        | Node::SetOp { .. }
+        | Node::Order { .. }
+        | Node::ToStream { .. } => {
             let inputs = plan
                 .inputs()
                 .into_iter()
@@ -227,15 +238,34 @@ fn aggregate(plan: &Plan, wanted: &Columns) -> Pruned {
     }
     let fields = (0..keys.len()).chain(kept.iter().map(|i| keys.len() + i));
     let fields = fields.map(|i| plan.schema[i].clone()).collect();
-    let calls = kept.iter().map(|i| {
-        let mut call = calls[*i].clone();
-        call.args = call.args.iter().map(|arg| below.moved(arg)).collect();
-        call
-    });
+    let calls = kept.iter().map(|i| moved_call(&below, &calls[*i]));
     let calls = calls.collect();
     let keys = keys.iter().map(|key| below.moved(key)).collect();
     Pruned {
         plan: Plan::aggregate(below.plan, keys, calls, fields),
         places,
+    }
+}
+
+/// Whoever merges wants all of it; what the keys and calls do not read goes.
+fn partial(
+    plan: &Plan,
+    input: &Arc<Plan>,
+    slide: i64,
+    keys: &[Expr],
+    calls: &[AggregateCall],
+) -> Pruned {
+    let args = calls.iter().flat_map(|call| &call.args);
+    let below = prune(input, &with(Columns::new(), keys.iter().chain(args)));
+    let named = plan.schema.fields[..keys.len()].to_vec();
+    let calls = calls.iter().map(|call| moved_call(&below, call)).collect();
+    let keys = keys.iter().map(|key| below.moved(key)).collect();
+    Pruned::all(Plan::partial(below.plan, slide, keys, calls, named))
+}
+
+fn moved_call(below: &Pruned, call: &AggregateCall) -> AggregateCall {
+    AggregateCall {
+        args: call.args.iter().map(|arg| below.moved(arg)).collect(),
+        ..call.clone()
     }
 }

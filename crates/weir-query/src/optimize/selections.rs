@@ -83,9 +83,12 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
             kind: ToStream::Istream | ToStream::Dstream,
         } => through(input, &[below], conditions),
         Node::SetOp { left, right, .. } => through(input, &[left, right], conditions),
-        Node::Source(_) | Node::Aggregate { .. } | Node::Order { .. } | Node::ToStream { .. } => {
-            select(input.clone(), conditions)
-        }
+        Node::Source(_)
+        | Node::Aggregate { .. }
+        | Node::Partial { .. }
+        | Node::Merge { .. }
+        | Node::Order { .. }
+        | Node::ToStream { .. } => select(input.clone(), conditions),
     }
 }
 

@@ -113,8 +113,10 @@ impl Placed<'_> {
         let own = self.folded.iter().find(|(aggregate, _)| aggregate == plan);
         let fold = own.map(|(_, demand)| *demand).or(fold);
         let (place, notes) = match (&plan.node, fold) {
-            (Node::Aggregate { .. }, Some(demand)) => (Place::Kernel, fold_notes(plan, demand)),
-            (Node::Aggregate { .. }, None) => {
+            (Node::Aggregate { .. } | Node::Partial { .. }, Some(demand)) => {
+                (Place::Kernel, fold_notes(plan, demand))
+            }
+            (Node::Aggregate { .. } | Node::Partial { .. }, None) => {
                 let why = self.placement.why_not(plan);
                 let note = why.map(|why| format!("the kernel does not make the groups: {why}"));
                 (Place::Agent, note.into_iter().collect())
@@ -304,7 +306,9 @@ fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
         Node::Window { .. } => {
             Err("the window counts rows, so it must see those that do not pass as well".into())
         }
-        Node::Aggregate { .. } => Err("it tests what the agent aggregates".into()),
+        Node::Aggregate { .. } | Node::Partial { .. } | Node::Merge { .. } => {
+            Err("it tests what the agent aggregates".into())
+        }
         Node::Join { .. } => Err("it tests what the agent joins".into()),
         _ => Err("it tests what the agent computes".into()),
     }

@@ -87,10 +87,13 @@ impl Grouping {
     /// # Errors
     /// Why none can, as a sentence without full stop.
     pub fn of(aggregate: &Plan) -> Result<Grouping, String> {
-        let Node::Aggregate { input, keys, calls } = &aggregate.node else {
-            return Err("it is no aggregation".into());
+        let (keys, calls) = match &aggregate.node {
+            Node::Aggregate { keys, calls, .. } | Node::Partial { keys, calls, .. } => {
+                (keys, calls)
+            }
+            _ => return Err("it is no aggregation".into()),
         };
-        let (below, slide, panes) = window(input)?;
+        let (below, slide, panes) = window(aggregate)?;
         let mut grouping = Grouping {
             source: source(below)?.clone(),
             slide,
@@ -255,7 +258,7 @@ pub fn reading(aggregate: &Plan) -> Option<Reading> {
 
 /// The source below an aggregation that takes groups.
 pub fn groups(aggregate: &Plan) -> Option<&Arc<Plan>> {
-    let Node::Aggregate { input, .. } = &aggregate.node else {
+    let (Node::Aggregate { input, .. } | Node::Partial { input, .. }) = &aggregate.node else {
         return None;
     };
     let mut below = input;
@@ -279,9 +282,13 @@ fn is_over(expr: &Expr, columns: &[usize]) -> bool {
     over
 }
 
-/// The stream below a window that changes at multiples of its slide only, the slide, and how many
-/// of it the window spans.
-fn window(input: &Plan) -> Result<(&Plan, i64, usize), String> {
+/// The stream that an aggregation is of, through a window that changes at multiples of its slide
+/// only, the slide, and how many of it the window spans.
+fn window(aggregate: &Plan) -> Result<(&Plan, i64, usize), String> {
+    let input = match &aggregate.node {
+        Node::Partial { input, slide, .. } => return Ok((input, *slide, 1)),
+        _ => aggregate.inputs()[0],
+    };
     let Node::Window { input, window } = &input.node else {
         return Err("it is not directly over a window".into());
     };

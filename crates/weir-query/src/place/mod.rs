@@ -116,8 +116,12 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
             });
             walk(input, used, filters, visit);
         }
-        Node::Aggregate { .. } if (visit.folded)(plan, filters.is_none()) => {}
-        Node::Aggregate { input, keys, calls } => {
+        Node::Aggregate { .. } | Node::Partial { .. }
+            if (visit.folded)(plan, filters.is_none()) => {}
+        Node::Aggregate { input, keys, calls }
+        | Node::Partial {
+            input, keys, calls, ..
+        } => {
             let args = calls.iter().flat_map(|call| &call.args);
             walk(
                 input,
@@ -156,8 +160,8 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
         } => {
             walk(input, whole(input), None, visit);
         }
-        // Whole rows are compared.
-        Node::Distinct { .. } | Node::SetOp { .. } | Node::ToStream { .. } => {
+        // Whole rows are compared or merged.
+        Node::Merge { .. } | Node::Distinct { .. } | Node::SetOp { .. } | Node::ToStream { .. } => {
             for input in plan.inputs() {
                 walk(input, whole(input), none_yet.clone(), visit);
             }

@@ -197,7 +197,7 @@ impl Placement {
     }
 
     fn admitted(&self, plan: &Plan, served: &dyn Fn(&Plan) -> Option<usize>) -> Plan {
-        if let Node::Aggregate { .. } = plan.node
+        if let Node::Aggregate { .. } | Node::Partial { .. } = plan.node
             && let Some(demand) = served(plan)
         {
             return self.over(plan, demand);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use weir_model::{Field, Schema, Shape, Type};
 
+use super::print::call_text;
 use super::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
 use crate::expr::{BinaryOp, Expr};
-use crate::function::AggregateCall;
+use crate::function::{AggregateCall, Shared};
 
 impl Plan {
     fn like(input: &Arc<Plan>, node: Node) -> Arc<Plan> {
@@ -109,6 +110,63 @@ impl Plan {
         )
     }
 
+    /// Partial aggregates of a stream, given at each multiple of `slide`; `keys_named` name the keys.
+    pub fn partial(
+        input: Arc<Plan>,
+        slide: i64,
+        keys: Vec<Expr>,
+        calls: Vec<AggregateCall>,
+        keys_named: Vec<Field>,
+    ) -> Arc<Plan> {
+        debug_assert_eq!(keys.len(), keys_named.len(), "one field a key");
+        debug_assert!(calls.iter().all(AggregateCall::splits), "every call splits");
+        let named = &input.schema.fields;
+        let states = Shared::of(&calls).owners;
+        let states = states.iter().map(|&at| {
+            let name = call_text(&calls[at], named);
+            Field::new(name, Type::Partial)
+        });
+        let fields = keys_named.into_iter().chain(states).collect();
+        Arc::new(Plan {
+            node: Node::Partial {
+                input,
+                slide,
+                keys,
+                calls,
+            },
+            schema: Arc::new(Schema::new(fields)),
+            shape: Shape::Stream,
+        })
+    }
+
+    /// Partial aggregates merged; the first `keys` columns of `input` are the keys, `fields` name
+    /// the keys and then the calls.
+    pub fn merge(
+        input: Arc<Plan>,
+        size: Option<i64>,
+        slide: i64,
+        keys: usize,
+        calls: Vec<AggregateCall>,
+        fields: Vec<Field>,
+    ) -> Arc<Plan> {
+        debug_assert_eq!(keys + calls.len(), fields.len(), "one field a column");
+        debug_assert_eq!(
+            keys + Shared::of(&calls).owners.len(),
+            input.schema.len(),
+            "a column for each key and each state"
+        );
+        Plan::relation(
+            Arc::new(Schema::new(fields)),
+            Node::Merge {
+                input,
+                size,
+                slide,
+                keys,
+                calls,
+            },
+        )
+    }
+
     /// Each different row once.
     pub fn distinct(input: Arc<Plan>) -> Arc<Plan> {
         Plan::relation(input.schema.clone(), Node::Distinct { input })
@@ -178,6 +236,22 @@ impl Plan {
                 calls.clone(),
                 self.schema.fields.clone(),
             ),
+            Node::Partial {
+                slide, keys, calls, ..
+            } => {
+                let named = self.schema.fields[..keys.len()].to_vec();
+                Plan::partial(next(), *slide, keys.clone(), calls.clone(), named)
+            }
+            Node::Merge {
+                size,
+                slide,
+                keys,
+                calls,
+                ..
+            } => {
+                let fields = self.schema.fields.clone();
+                Plan::merge(next(), *size, *slide, *keys, calls.clone(), fields)
+            }
             Node::Distinct { .. } => Plan::distinct(next()),
             Node::SetOp { op, all, .. } => {
                 let (left, right) = (next(), next());

@@ -86,6 +86,38 @@ pub enum Node {
         /// What is computed of each.
         calls: Vec<AggregateCall>,
     },
+    /// What an aggregation over `[Range .. Slide slide]` needs of its stream, put together once a
+    /// slide: a stream. At each multiple τ of `slide` there is a row for each group that had rows in
+    /// (τ - slide, τ]: its keys, then a state ([`Type::Partial`](weir_model::Type)) for each of
+    /// `calls` that has one of its own ([`Shared`](crate::function::Shared)).
+    ///
+    /// All calls split, and none is `DISTINCT`.
+    Partial {
+        /// A stream.
+        input: Arc<Plan>,
+        /// How often groups are given.
+        slide: i64,
+        /// What makes a group; NULLs are one group.
+        keys: Vec<Expr>,
+        /// What is to be computed of each.
+        calls: Vec<AggregateCall>,
+    },
+    /// The rows of [`Node::Partial`]s of the same keys, calls and slide, of one or of several
+    /// engines, merged. Gives exactly what [`Node::Aggregate`] over the window would give of all
+    /// their rows.
+    Merge {
+        /// A stream of such rows.
+        input: Arc<Plan>,
+        /// How far the window reaches back, a multiple of `slide`; without, it is unbounded.
+        size: Option<i64>,
+        /// How often the result changes.
+        slide: i64,
+        /// How many of the input's columns, the first, are keys.
+        keys: usize,
+        /// What is computed of each group. Arguments are over the columns of the stream that the
+        /// partials are of: here they tell types and constants, and which calls share a state.
+        calls: Vec<AggregateCall>,
+    },
     /// Each different row once.
     Distinct {
         /// A relation.
@@ -222,6 +254,8 @@ impl Plan {
             | Node::Select { input, .. }
             | Node::Project { input, .. }
             | Node::Aggregate { input, .. }
+            | Node::Partial { input, .. }
+            | Node::Merge { input, .. }
             | Node::Distinct { input }
             | Node::Order { input, .. }
             | Node::ToStream { input, .. } => vec![input],

@@ -76,13 +76,34 @@ impl Plan {
                 format!("{} join{on}{conditions}", join_name(*kind))
             }
             Node::Aggregate { keys, calls, .. } => {
-                let calls = calls.iter().map(|call| call_text(call, fields(0)));
-                let mut text = format!("aggregate {}", calls.collect::<Vec<_>>().join(", "));
-                if !keys.is_empty() {
-                    let keys = keys.iter().map(|key| show(key, fields(0)).to_string());
-                    text += &format!(" by {}", keys.collect::<Vec<_>>().join(", "));
-                }
-                text
+                let keys = keys.iter().map(|key| show(key, fields(0)).to_string());
+                format!("aggregate {}", grouped(&calls_text(calls, fields(0)), keys))
+            }
+            Node::Partial {
+                slide, keys, calls, ..
+            } => {
+                let keys = keys.iter().map(|key| show(key, fields(0)).to_string());
+                let calls = grouped(&calls_text(calls, fields(0)), keys);
+                format!("partial [slide {}] {calls}", span(*slide))
+            }
+            Node::Merge {
+                size, slide, keys, ..
+            } => {
+                let window = match *size {
+                    Some(size) => Window::Range {
+                        size,
+                        slide: Some(*slide),
+                    },
+                    None => Window::Unbounded {
+                        slide: Some(*slide),
+                    },
+                };
+                let window = window_text(&window, fields(0), span);
+                let (keys, calls) = self.schema.fields.split_at(*keys);
+                let name = |field: &Field| quoted(&field.name).into_owned();
+                let calls: Vec<String> = calls.iter().map(name).collect();
+                let calls = grouped(&calls.join(", "), keys.iter().map(name));
+                format!("merge [{window}] {calls}")
             }
             Node::Distinct { .. } => "distinct".into(),
             Node::SetOp { op, all, .. } => {
@@ -139,7 +160,21 @@ fn window_text(window: &Window, fields: &[Field], span: &dyn Fn(i64) -> String) 
     }
 }
 
-fn call_text(call: &AggregateCall, fields: &[Field]) -> String {
+/// `sum(bytes), count(*) by op, vm`.
+fn grouped(calls: &str, keys: impl Iterator<Item = String>) -> String {
+    match keys.collect::<Vec<_>>().join(", ") {
+        keys if keys.is_empty() => calls.to_owned(),
+        keys => format!("{calls} by {keys}"),
+    }
+}
+
+fn calls_text(calls: &[AggregateCall], fields: &[Field]) -> String {
+    let calls = calls.iter().map(|call| call_text(call, fields));
+    calls.collect::<Vec<_>>().join(", ")
+}
+
+/// `sum(bytes)`, over columns called as `fields` say.
+pub(super) fn call_text(call: &AggregateCall, fields: &[Field]) -> String {
     let distinct = if call.distinct { "distinct " } else { "" };
     let args = call.args.iter().map(|arg| show(arg, fields).to_string());
     let args = args.collect::<Vec<_>>().join(", ");

@@ -11,7 +11,7 @@ impl Plan {
     pub fn is_growing(&self) -> bool {
         match &self.node {
             Node::Source(declaration) => declaration.shape == Shape::Stream,
-            Node::ToStream { .. } => true,
+            Node::ToStream { .. } | Node::Partial { .. } => true,
             Node::Window { input, window } => {
                 matches!(window, Window::Unbounded { .. }) && input.is_growing()
             }
@@ -34,7 +34,7 @@ impl Plan {
                 offset: 0,
                 ..
             } => input.is_growing(),
-            Node::Order { .. } | Node::Aggregate { .. } => false,
+            Node::Order { .. } | Node::Aggregate { .. } | Node::Merge { .. } => false,
         }
     }
 

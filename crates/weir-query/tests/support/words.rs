@@ -26,8 +26,8 @@ impl Word {
             Type::Int | Type::Time => Value::Int(self.text.parse().map_err(|_| wrong(()))?),
             Type::Float => Value::Float(self.text.parse().map_err(|_| wrong(()))?),
             Type::Bool => Value::Bool(self.text.parse().map_err(|_| wrong(()))?),
-            // A tally is held against the text that it prints as.
-            Type::Text | Type::Tally => Value::text(&self.text),
+            // A tally or bytes are held against the text that they print as.
+            Type::Text | Type::Tally | Type::Partial => Value::text(&self.text),
         })
     }
 }

@@ -119,6 +119,6 @@ fn plain(value: &Value, unit: Unit, raw: bool) -> String {
             let entries: Vec<String> = tally.0.iter().map(entry).collect();
             format!("{{{}}}", entries.join(", "))
         }
-        Value::Null | Value::Bool(_) => value.to_string(),
+        Value::Null | Value::Bool(_) | Value::Bytes(_) => value.to_string(),
     }
 }

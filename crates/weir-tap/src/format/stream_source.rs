@@ -216,7 +216,7 @@ fn value(field: &str, ty: Type) -> Result<Value, String> {
         Type::Text => Symbol::try_new(field)
             .map(Value::Text)
             .map_err(|full| full.to_string()),
-        Type::Bool | Type::Tally => Err(bad()),
+        Type::Bool | Type::Tally | Type::Partial => Err(bad()),
     }
 }
 

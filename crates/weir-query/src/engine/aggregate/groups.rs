@@ -96,23 +96,25 @@ fn rows(columns: &[Column], len: usize) -> Rows<'_> {
     Rows { columns, len }
 }
 
-/// What an interval had, where a window spans several.
+/// What an interval had, where a window spans several or another engine merges it.
 pub(super) struct Pane {
     /// Its end.
     pub end: i64,
+    /// How many groups there were.
+    pub len: usize,
     /// The groups' keys.
     pub keys: Vec<Column>,
-    /// By group, and then by state.
-    pub partials: Vec<Vec<Vec<u8>>>,
+    /// By state, the groups' partials.
+    pub partials: Vec<Column>,
 }
 
 impl Pane {
     /// About how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
-        let keys: usize = self.keys.iter().map(column_bytes).sum();
-        let partials = self.partials.iter().flatten();
-        keys + partials
-            .map(|p| p.capacity() + size_of::<Vec<u8>>())
-            .sum::<usize>()
+        self.keys
+            .iter()
+            .chain(&self.partials)
+            .map(column_bytes)
+            .sum()
     }
 }

@@ -8,6 +8,8 @@
 mod call;
 mod distinct_call;
 mod groups;
+mod growing;
+mod interval;
 #[cfg(test)]
 mod tests;
 mod tumbling;
@@ -15,6 +17,7 @@ mod tumbling;
 use weir_model::{Batch, Column, Schema, Type};
 
 use self::call::Call;
+pub(super) use self::growing::Growing;
 pub(super) use self::tumbling::{Tumbling, own_interval};
 use super::eval::{Rows, eval};
 use super::gather::{

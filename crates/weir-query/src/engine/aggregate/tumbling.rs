@@ -12,21 +12,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_model::{Batch, Column, ColumnBuilder, Folded, Schema, Type};
+use weir_model::{Batch, Column, Folded, Schema};
 
-use super::distinct_call::DistinctValues;
 use super::groups::{self, Pane};
+use super::interval::Interval;
 use crate::engine::consolidate::Consolidate;
-use crate::engine::eval::{Rows, eval};
-use crate::engine::gather::{
-    batch_bytes, concat_batches, pick, take, take_columns, weights, whole_instants,
-};
-use crate::engine::keys::KeyPacker;
-use crate::engine::lane::Slots;
+use crate::engine::gather::{batch_bytes, concat_batches, whole_instants};
 use crate::engine::operator::{Operator, Span};
-use crate::engine::table::KeyTable;
 use crate::expr::Expr;
-use crate::function::{AggregateCall, AggregateState, EvalError};
+use crate::function::{AggregateCall, EvalError};
 use crate::place::fold::Reading;
 use crate::plan::{Node, Plan, Window};
 
@@ -47,17 +41,9 @@ pub(in crate::engine) fn own_interval(input: &Plan) -> Option<(&Arc<Plan>, i64)>
 
 /// The groups of the interval that is under way.
 pub(in crate::engine) struct Tumbling {
-    interval: i64,
-    keys: Vec<Expr>,
-    calls: Vec<Call>,
-    /// The aggregates of the result, each with the position of the state that it is read off.
-    columns: Vec<(usize, AggregateCall)>,
-    packer: KeyPacker,
-    table: KeyTable,
-    /// The keys' values, by group.
-    values: Slots,
-    /// How many groups there are.
-    groups: usize,
+    slide: i64,
+    gives: Gives,
+    groups: Interval,
     /// The end of the interval that is under way; without, no row has come in it.
     end: Option<i64>,
     /// Why its result cannot be computed.
@@ -72,7 +58,18 @@ pub(in crate::engine) struct Tumbling {
     /// The intervals that are over and still in the window, if it spans several.
     panes: VecDeque<Pane>,
     /// How many intervals the window spans.
-    panes_max: usize,
+    panes_max: i64,
+}
+
+/// What comes in and what is given of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gives {
+    /// Of rows, the changes of the result.
+    Result,
+    /// Of rows, a partial of each group at the end of the interval.
+    Partials,
+    /// Of partials, the changes of the result; so many columns are keys.
+    Merged(usize),
 }
 
 /// The rows in the result.
@@ -83,44 +80,19 @@ struct Shown {
     until: Option<i64>,
 }
 
-/// An aggregate call with its state.
-struct Call {
-    args: Vec<Expr>,
-    ty: Type,
-    state: Box<dyn AggregateState>,
-    /// For `agg(DISTINCT x)`.
-    distinct: Option<DistinctValues>,
-}
-
 impl Tumbling {
-    /// Groups the rows of each `interval` by `keys` and computes `calls`; `schema` is that of the
-    /// result.
+    /// Groups the rows of each interval of `slide` by `keys` and computes `calls`; `schema` is that
+    /// of the result.
     pub(in crate::engine) fn new(
         keys: &[Expr],
         calls: &[AggregateCall],
-        interval: i64,
+        slide: i64,
         schema: &Schema,
     ) -> Tumbling {
-        let types: Vec<Type> = keys.iter().map(Expr::ty).collect();
-        let packer = KeyPacker::new(&types);
-        let mut states: Vec<&AggregateCall> = Vec::new();
-        let mut columns = Vec::with_capacity(calls.len());
-        for call in calls {
-            let known = states.iter().position(|state| shares(call, state));
-            columns.push((known.unwrap_or(states.len()), call.clone()));
-            if known.is_none() {
-                states.push(call);
-            }
-        }
         Tumbling {
-            interval,
-            keys: keys.to_vec(),
-            calls: states.into_iter().map(Call::new).collect(),
-            columns,
-            table: KeyTable::new(packer.width()),
-            packer,
-            values: Slots::of_types(types.into_iter()),
-            groups: 0,
+            slide,
+            gives: Gives::Result,
+            groups: Interval::new(keys, calls),
             end: None,
             failed: None,
             shown: None,
@@ -141,148 +113,73 @@ impl Tumbling {
     ) -> Tumbling {
         let by_rows = Tumbling::new(keys, calls, reading.slide, schema);
         Tumbling {
-            panes_max: reading.panes,
+            panes_max: reading.panes as i64,
             reading: Some(Arc::new(reading)),
             ..by_rows
         }
     }
 
+    /// Gives partials of each interval for another engine to merge.
+    pub(in crate::engine) fn partials(self) -> Tumbling {
+        Tumbling {
+            gives: Gives::Partials,
+            panes_max: 1,
+            ..self
+        }
+    }
+
+    /// Takes partials, their first `keys` columns being keys, and puts the windows of `panes_max`
+    /// intervals together of them.
+    pub(in crate::engine) fn merged(
+        input: &Schema,
+        keys: usize,
+        calls: &[AggregateCall],
+        (slide, panes_max): (i64, i64),
+        schema: &Schema,
+    ) -> Tumbling {
+        Tumbling {
+            gives: Gives::Merged(keys),
+            panes_max,
+            ..Tumbling::new(&first_columns(input, keys), calls, slide, schema)
+        }
+    }
+
     /// The end of the interval of an instant; `None` after the last multiple there is.
     fn end_of(&self, ts: i64) -> Option<i64> {
-        match ts.rem_euclid(self.interval) {
+        match ts.rem_euclid(self.slide) {
             0 => Some(ts),
-            rest => ts.checked_add(self.interval - rest),
+            rest => ts.checked_add(self.slide - rest),
         }
     }
 
-    /// Folds in rows of the interval that is under way.
+    /// Takes in rows of the interval that is under way.
     fn fold(&mut self, batch: &Batch) -> Result<(), EvalError> {
-        let len = batch.len();
-        let rows = Rows {
-            columns: &batch.columns,
-            len,
-        };
-        let keys = self.keys.iter().map(|k| eval(k, rows));
-        let groups = self.groups_of(&keys.collect::<Result<Vec<_>, _>>()?, len);
-        let weights = weights(batch);
-        let unwanted = vec![false; len];
-        for call in &mut self.calls {
-            call.fold(self.groups, rows, &groups, &weights, &unwanted)?;
-        }
-        Ok(())
-    }
-
-    /// The groups of so many rows with these keys.
-    fn groups_of(&mut self, keys: &[Column], len: usize) -> Vec<u32> {
-        let (groups, added) = match self.keys.is_empty() {
-            true => (vec![0; len], Vec::new()),
-            false => self.table.find_or_add_all(&self.packer.pack(keys, len)),
-        };
-        self.groups = match self.keys.is_empty() {
-            true => 1,
-            false => self.table.numbers(),
-        };
-        self.values.grow_to(self.groups);
-        self.values
-            .write(&pick(&groups, &added), &take_columns(keys, &added));
-        groups
-    }
-
-    /// Takes groups of the interval that is under way in.
-    fn take_in(&mut self, folded: &Folded, wanted: &groups::Wanted) -> Result<(), EvalError> {
-        let groups = self.groups_of(&wanted.keys, wanted.picked.len());
-        for (number, state) in self.calls.iter_mut().enumerate() {
-            state.state.resize(self.groups);
-            let at = self.columns.iter().position(|(state, _)| *state == number);
-            let at = at.expect("a state is there for a column");
-            let call = &self.columns[at].1;
-            for (row, &group) in groups.iter().enumerate() {
-                let kept = wanted.kept(folded, at, row);
-                let partial = call.function.partial_of(call, &kept);
-                let partial = partial.expect("the source kept what it was asked for");
-                state.state.merge(group, &partial)?;
+        match self.gives {
+            Gives::Merged(keys) => {
+                let (keys, partials) = batch.columns.split_at(keys);
+                self.groups.merge(keys, partials, batch.len()).map(drop)
             }
-        }
-        Ok(())
-    }
-
-    /// What the interval that is over had. It is forgotten otherwise.
-    fn pane(&mut self, end: i64) -> Pane {
-        let groups: Vec<u32> = (0..self.groups as u32).collect();
-        let keys = self.values.gather(&groups);
-        let partial = |call: &Call, group: u32| {
-            let mut out = Vec::new();
-            call.state.partial(group, &mut out);
-            out
-        };
-        for call in &mut self.calls {
-            call.state.resize(self.groups);
-        }
-        let partials = groups.iter().map(|&group| {
-            let calls = self.calls.iter();
-            calls.map(|call| partial(call, group)).collect()
-        });
-        let partials = partials.collect();
-        self.forget(&groups);
-        Pane {
-            end,
-            keys,
-            partials,
+            Gives::Result | Gives::Partials => self.groups.fold(batch),
         }
     }
 
     /// Takes in all that the window holds at `at`.
     fn regroup(&mut self, at: i64) -> Result<(), EvalError> {
-        let size = self.interval.saturating_mul(self.panes_max as i64);
+        let size = self.slide.saturating_mul(self.panes_max);
         self.panes.retain(|pane| pane.end > at.saturating_sub(size));
-        let panes = std::mem::take(&mut self.panes);
-        for pane in &panes {
-            let groups = self.groups_of(&pane.keys, pane.partials.len());
-            for call in &mut self.calls {
-                call.state.resize(self.groups);
-            }
-            for (&group, partials) in groups.iter().zip(&pane.partials) {
-                for (call, partial) in self.calls.iter_mut().zip(partials) {
-                    call.state.merge(group, partial)?;
-                }
-            }
+        for pane in &self.panes {
+            self.groups.merge(&pane.keys, &pane.partials, pane.len)?;
         }
-        self.panes = panes;
         Ok(())
-    }
-
-    /// Forgets what is known of these groups, which are all there are.
-    fn forget(&mut self, groups: &[u32]) {
-        for call in &mut self.calls {
-            groups.iter().for_each(|&group| call.state.clear(group));
-            if let Some(distinct) = &mut call.distinct {
-                *distinct = DistinctValues::new(&call.args);
-            }
-        }
-        if !self.keys.is_empty() {
-            self.table = KeyTable::new(self.packer.width());
-        }
-        self.groups = 0;
     }
 
     /// The groups' rows at `at`. They are forgotten then.
     fn finish(&mut self, at: i64) -> Result<Shown, EvalError> {
-        if self.keys.is_empty() {
-            self.groups = 1;
-        }
-        let groups: Vec<u32> = (0..self.groups as u32).collect();
-        let mut rows = self.values.gather(&groups);
-        for call in &mut self.calls {
-            call.state.resize(self.groups);
-        }
-        for (state, column) in &self.columns {
-            rows.push(self.calls[*state].results(column, &groups)?);
-        }
-        self.forget(&groups);
-        let until = at.checked_add(self.interval);
+        let (rows, len) = self.groups.finish()?;
+        let until = at.checked_add(self.slide);
         Ok(Shown {
             rows,
-            len: groups.len(),
+            len,
             until: until.filter(|&until| until < i64::MAX),
         })
     }
@@ -303,8 +200,15 @@ impl Tumbling {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
+        if self.gives == Gives::Partials {
+            self.end = None;
+            let pane = self.groups.pane(end);
+            let columns = [pane.keys, pane.partials].concat();
+            out.push(Batch::stream(vec![end; pane.len], columns));
+            return Ok(());
+        }
         if self.panes_max > 1 {
-            let pane = self.pane(end);
+            let pane = self.groups.pane(end);
             self.panes.push_back(pane);
             self.regroup(end)?;
         }
@@ -324,7 +228,7 @@ impl Tumbling {
         while let Some(at) = self.shown.as_ref().and_then(due) {
             let old = self.shown.take();
             self.regroup(at)?;
-            if self.keys.is_empty() || self.groups > 0 {
+            if self.groups.is_whole() || self.groups.len() > 0 {
                 let left = !self.panes.is_empty();
                 let new = self.finish(at)?;
                 self.exchange(at, old, Some(&new), out);
@@ -349,7 +253,7 @@ impl Tumbling {
                 Ok(wanted) => {
                     self.begin(folded.end, out)?;
                     if self.failed.is_none() {
-                        self.failed = self.take_in(&folded, &wanted).err();
+                        self.failed = self.groups.take_in(&folded, &wanted).err();
                     }
                 }
                 Err(error) => {
@@ -374,62 +278,10 @@ impl Tumbling {
     }
 }
 
-/// Whether the result of `call` can be read off the state of `other`.
-fn shares(call: &AggregateCall, other: &AggregateCall) -> bool {
-    let same = call.function.doc().name == other.function.doc().name;
-    same && !call.distinct && !other.distinct && call.function.shares(call, other)
-}
-
-impl Call {
-    fn new(call: &AggregateCall) -> Call {
-        Call {
-            args: call.args.clone(),
-            ty: call.ty,
-            state: call.function.state_of_growing(call),
-            distinct: call.distinct.then(|| DistinctValues::new(&call.args)),
-        }
-    }
-
-    fn fold(
-        &mut self,
-        groups_max: usize,
-        rows: Rows<'_>,
-        groups: &[u32],
-        weights: &[i64],
-        unwanted: &[bool],
-    ) -> Result<(), EvalError> {
-        self.state.resize(groups_max);
-        let args = self.args.iter().map(|a| eval(a, rows));
-        let args = args.collect::<Result<Vec<_>, _>>()?;
-        let mut none = ColumnBuilder::new(self.ty, 0);
-        let Some(distinct) = &mut self.distinct else {
-            return self
-                .state
-                .update(groups, weights, &args, unwanted, &mut none);
-        };
-        let first = distinct.transitions(groups, weights, &args, unwanted);
-        let args: Vec<Column> = args.iter().map(|a| take(a, &first.rows)).collect();
-        self.state.update(
-            &first.groups,
-            &first.weights,
-            &args,
-            &vec![false; first.groups.len()],
-            &mut none,
-        )
-    }
-
-    /// The results of `call`, which is this one or shares its state.
-    fn results(&self, call: &AggregateCall, groups: &[u32]) -> Result<Column, EvalError> {
-        let mut out = ColumnBuilder::new(call.ty, groups.len());
-        for &group in groups {
-            out.push(self.state.result_of(call, group)?);
-        }
-        Ok(out.finish())
-    }
-
-    fn bytes(&self) -> usize {
-        self.state.bytes() + self.distinct.as_ref().map_or(0, DistinctValues::bytes)
-    }
+/// The first columns of a schema, each as an expression.
+pub(super) fn first_columns(schema: &Schema, columns: usize) -> Vec<Expr> {
+    let fields = schema.fields[..columns].iter().enumerate();
+    fields.map(|(i, f)| Expr::column(i, f.ty, f.unit)).collect()
 }
 
 impl Operator for Tumbling {
@@ -470,7 +322,7 @@ impl Operator for Tumbling {
             return span.upto;
         };
         let count = i64::try_from((rows_max / shown.len.max(1)).max(1)).unwrap_or(i64::MAX);
-        let far = self.interval.saturating_mul(count);
+        let far = self.slide.saturating_mul(count);
         span.upto.min(span.after.saturating_add(far))
     }
 
@@ -480,12 +332,6 @@ impl Operator for Tumbling {
             let rows = Batch::stream(vec![0; shown.len], shown.rows.clone());
             batch_bytes(&rows)
         });
-        self.packer.bytes()
-            + self.table.bytes()
-            + self.values.bytes()
-            + self.net.bytes()
-            + shown.sum::<usize>()
-            + panes
-            + self.calls.iter().map(Call::bytes).sum::<usize>()
+        self.groups.bytes() + self.net.bytes() + shown.sum::<usize>() + panes
     }
 }

@@ -59,6 +59,7 @@ impl Datum {
             Value::Tally(x) => {
                 Column::from_values(Type::Tally, (0..len).map(|_| Value::Tally(x.clone())))
             }
+            Value::Bytes(x) => Column::Bytes((0..len).map(|_| Some(&*x)).collect()),
         }
     }
 

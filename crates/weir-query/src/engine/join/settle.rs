@@ -185,5 +185,10 @@ fn masked(column: Column, there: &NullBuffer) -> Column {
                 a.values().iter().enumerate().map(value).collect(),
             ))
         }
+        Column::Bytes(a) => {
+            let value =
+                |(i, x): (usize, Option<&_>)| x.filter(|_| there.is_valid(i)).map(<[u8]>::to_vec);
+            Column::Bytes(a.iter().enumerate().map(value).collect())
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use weir_model::{Keep, Kept, Type};
 
-use super::per_group::per_group;
-use super::total::{FloatTotal, IntTotal};
+use super::per_group::shared_per_group;
+use super::total::{self, FloatTotal, IntTotal};
 use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::arguments::{arity, typed};
 use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
@@ -58,10 +58,14 @@ impl Aggregate for Avg {
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
         match call.args[0].ty() {
-            Type::Float => per_group(|x: f64| x, float_mean),
-            Type::Time => per_group(|x: i64| x, time_mean),
-            _ => per_group(|x: i64| x, int_mean),
+            Type::Float => shared_per_group(|x: f64| x, of_floats, Some(FloatTotal::result_of)),
+            Type::Time => shared_per_group(|x: i64| x, of_times, Some(IntTotal::result_of)),
+            _ => shared_per_group(|x: i64| x, of_ints, Some(IntTotal::result_of)),
         }
+    }
+
+    fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
+        total::shares(call, other)
     }
 
     fn keep(&self, call: &AggregateCall) -> Option<Keep> {
@@ -73,7 +77,8 @@ impl Aggregate for Avg {
     }
 }
 
-fn int_mean(total: &IntTotal) -> Result<Option<f64>, EvalError> {
+/// The mean of integers.
+pub fn of_ints(total: &IntTotal) -> Result<Option<f64>, EvalError> {
     // Of 64 bits the processor converts at once; of 128 it takes a routine, which is kept out of
     // the way of the usual case.
     let sum = match i64::try_from(total.sum) {
@@ -89,11 +94,13 @@ fn wide(sum: i128) -> f64 {
     sum as f64
 }
 
-fn float_mean(total: &FloatTotal) -> Result<Option<f64>, EvalError> {
+/// The mean of floats.
+pub fn of_floats(total: &FloatTotal) -> Result<Option<f64>, EvalError> {
     Ok((total.count != 0).then(|| total.sum.over(total.count)))
 }
 
-fn time_mean(total: &IntTotal) -> Result<Option<i64>, EvalError> {
+/// The mean of points in time.
+pub fn of_times(total: &IntTotal) -> Result<Option<i64>, EvalError> {
     if total.count == 0 {
         return Ok(None);
     }

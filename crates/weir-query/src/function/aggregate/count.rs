@@ -4,6 +4,7 @@ use weir_model::{Keep, Kept, Type, Unit};
 use weir_sketch::{Bytes, codec};
 
 use super::per_group::{Summary, partial_of, per_group};
+use super::total;
 use super::{Aggregate, AggregateCall, AggregateState};
 use crate::function::arguments::arity;
 use crate::function::element::Present;
@@ -53,16 +54,12 @@ impl Aggregate for Count {
     fn state(&self, _: &AggregateCall) -> Box<dyn AggregateState> {
         per_group(
             |present: Present| present,
-            |rows: &Rows| {
-                // A multiset has no negative count: this one went past 2^63.
-                if rows.0 < 0 {
-                    return Err(EvalError::new(
-                        "integer overflow in count: more than 2^63 rows",
-                    ));
-                }
-                Ok(Some(rows.0))
-            },
+            |rows: &Rows| counted(rows.0).map(Some),
         )
+    }
+
+    fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
+        !call.args.is_empty() && total::shares(call, other)
     }
 
     fn keep(&self, _: &AggregateCall) -> Option<Keep> {
@@ -75,6 +72,13 @@ impl Aggregate for Count {
         };
         Some(partial_of(&Rows(i64::try_from(count).ok()?)))
     }
+}
+
+/// The result of a count.
+pub fn counted(rows: i64) -> Result<i64, EvalError> {
+    // A multiset has no negative count: this one went past 2^63.
+    let overflow = || EvalError::new("integer overflow in count: more than 2^63 rows");
+    (rows >= 0).then_some(rows).ok_or_else(overflow)
 }
 
 /// How many rows.

@@ -22,6 +22,7 @@ pub mod min;
 mod ordered;
 mod per_group;
 pub mod quantile;
+mod shared;
 mod spread;
 pub mod stddev;
 pub mod stddev_pop;
@@ -35,6 +36,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use weir_model::{Column, ColumnBuilder, Keep, Kept, Type, Unit, Value};
+
+pub use shared::Shared;
 
 use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
 use crate::expr::Expr;
@@ -78,8 +81,9 @@ pub trait Aggregate: Sync {
         self.state(call)
     }
 
-    /// True when the state of `other`, a call of the same aggregate, holds all that `call` needs:
-    /// then [`AggregateState::result_of`] of that state gives the result of `call` too.
+    /// True when the state of `other`, a call of this or of another aggregate, holds all that `call`
+    /// needs: then [`AggregateState::result_of`] of that state gives the result of `call` too.
+    /// Neither is `DISTINCT`.
     fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
         let _ = (call, other);
         false
@@ -176,6 +180,23 @@ pub struct AggregateCall {
     pub ty: Type,
     /// Its unit.
     pub unit: Unit,
+}
+
+impl AggregateCall {
+    /// Whether its result can be read off the state of `other`.
+    pub fn shares(&self, other: &AggregateCall) -> bool {
+        !self.distinct && !other.distinct && (self == other || self.function.shares(self, other))
+    }
+
+    /// Whether its rows may be dealt over several states in any way, and their partials merged.
+    pub fn splits(&self) -> bool {
+        !self.distinct && self.function.splits()
+    }
+
+    /// Whether it is a call of `function`.
+    fn is_of(&self, function: &dyn Aggregate) -> bool {
+        self.function.doc().name == function.doc().name
+    }
 }
 
 /// `keep`, if the call is of integers, which is what sources fold.

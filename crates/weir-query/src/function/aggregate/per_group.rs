@@ -47,7 +47,7 @@ pub fn partial_of(summary: &impl Summary) -> Vec<u8> {
 }
 
 /// Reads the result of a call off a summary that it shares.
-pub type ResultOf<S> = fn(&S, &AggregateCall) -> Value;
+pub type ResultOf<S> = fn(&S, &AggregateCall) -> Result<Value, EvalError>;
 
 /// The state of one call over all groups.
 struct PerGroup<S, I, V, R> {
@@ -195,7 +195,7 @@ where
 
     fn result_of(&self, call: &AggregateCall, group: u32) -> Result<Value, EvalError> {
         match self.result_of {
-            Some(result_of) => Ok(result_of(&self.groups[group as usize], call)),
+            Some(result_of) => result_of(&self.groups[group as usize], call),
             None => self.result(group),
         }
     }

@@ -79,14 +79,14 @@ impl Aggregate for Quantile {
                 |x: f64| x,
                 move |all: &LogLinear<f64>| Ok(all.quantile(q)),
                 Some(|all: &LogLinear<f64>, call| {
-                    all.quantile(share(call)).map_or(Value::Null, Value::Float)
+                    Ok(all.quantile(share(call)).map_or(Value::Null, Value::Float))
                 }),
             ),
             _ => shared_per_group(
                 |x: i64| x,
                 move |all: &LogLinear<i64>| Ok(all.quantile(q)),
                 Some(|all: &LogLinear<i64>, call| {
-                    all.quantile(share(call)).map_or(Value::Null, Value::Int)
+                    Ok(all.quantile(share(call)).map_or(Value::Null, Value::Int))
                 }),
             ),
         }
@@ -94,7 +94,7 @@ impl Aggregate for Quantile {
 
     /// Quantiles of the same values differ in where they look only.
     fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
-        call.args[0] == other.args[0] && call.ty == other.ty
+        other.is_of(self) && call.args[0] == other.args[0] && call.ty == other.ty
     }
 
     fn keep(&self, call: &AggregateCall) -> Option<Keep> {

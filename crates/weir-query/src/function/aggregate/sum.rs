@@ -2,8 +2,8 @@
 
 use weir_model::{Keep, Kept, Type};
 
-use super::per_group::per_group;
-use super::total::{FloatTotal, IntTotal};
+use super::per_group::shared_per_group;
+use super::total::{self, FloatTotal, IntTotal};
 use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::arguments::{arity, number};
 use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
@@ -57,12 +57,13 @@ impl Aggregate for Sum {
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
         match call.args[0].ty() {
-            Type::Float => per_group(
-                |x: f64| x,
-                |total: &FloatTotal| Ok((total.count != 0).then(|| total.sum.to_f64())),
-            ),
-            _ => per_group(|x: i64| x, int_sum),
+            Type::Float => shared_per_group(|x: f64| x, of_floats, Some(FloatTotal::result_of)),
+            _ => shared_per_group(|x: i64| x, of_ints, Some(IntTotal::result_of)),
         }
+    }
+
+    fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
+        total::shares(call, other)
     }
 
     fn keep(&self, call: &AggregateCall) -> Option<Keep> {
@@ -74,7 +75,13 @@ impl Aggregate for Sum {
     }
 }
 
-fn int_sum(total: &IntTotal) -> Result<Option<i64>, EvalError> {
+/// The sum of floats.
+pub fn of_floats(total: &FloatTotal) -> Result<Option<f64>, EvalError> {
+    Ok((total.count != 0).then(|| total.sum.to_f64()))
+}
+
+/// The sum of integers.
+pub fn of_ints(total: &IntTotal) -> Result<Option<i64>, EvalError> {
     if total.count == 0 {
         return Ok(None);
     }

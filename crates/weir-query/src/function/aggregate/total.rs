@@ -1,10 +1,21 @@
-//! How many values and their exact sum: what `sum` and `avg` keep of a group.
+//! How many values and their exact sum: what `sum` and `avg` keep of a group, and what `count(x)` of
+//! the same values can be read off.
 
-use weir_model::Kept;
+use weir_model::{Kept, Type, Value};
 use weir_sketch::{Bytes, ExactSum, codec};
 
+use super::AggregateCall;
+use super::avg::{self, Avg};
+use super::count::{self, Count};
 use super::per_group::{Summary, partial_of};
+use super::sum::{self, Sum};
 use crate::function::EvalError;
+use crate::function::element::Output;
+
+/// Whether `other` keeps a total that `call`, of the same values, can be read off.
+pub fn shares(call: &AggregateCall, other: &AggregateCall) -> bool {
+    call.args == other.args && (other.is_of(&Sum) || other.is_of(&Avg))
+}
 
 /// Of integers. 128 bits hold the sum of 2^63 of them; what goes beyond on the way comes back.
 #[derive(Default)]
@@ -21,6 +32,16 @@ impl IntTotal {
         };
         let count = i64::try_from(count).ok()?;
         Some(partial_of(&IntTotal { sum, count }))
+    }
+
+    /// The result of a call that [`shares`] it.
+    pub fn result_of(&self, call: &AggregateCall) -> Result<Value, EvalError> {
+        Ok(match call.ty {
+            _ if call.is_of(&Count) => Value::Int(count::counted(self.count)?),
+            _ if call.is_of(&Sum) => or_null(sum::of_ints(self)?),
+            Type::Time => or_null(avg::of_times(self)?),
+            _ => or_null(avg::of_ints(self)?),
+        })
     }
 }
 
@@ -56,6 +77,23 @@ impl Summary for IntTotal {
 pub struct FloatTotal {
     pub sum: ExactSum,
     pub count: i64,
+}
+
+impl FloatTotal {
+    /// As [`IntTotal::result_of`].
+    pub fn result_of(&self, call: &AggregateCall) -> Result<Value, EvalError> {
+        Ok(if call.is_of(&Count) {
+            Value::Int(count::counted(self.count)?)
+        } else if call.is_of(&Sum) {
+            or_null(sum::of_floats(self)?)
+        } else {
+            or_null(avg::of_floats(self)?)
+        })
+    }
+}
+
+fn or_null(result: Option<impl Output>) -> Value {
+    result.map_or(Value::Null, Output::value)
 }
 
 impl Summary for FloatTotal {

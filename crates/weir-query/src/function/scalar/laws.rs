@@ -123,6 +123,7 @@ fn has_type(value: &Value, ty: Type) -> bool {
         Value::Float(_) => ty == Type::Float,
         Value::Text(_) => ty == Type::Text,
         Value::Tally(_) => ty == Type::Tally,
+        Value::Bytes(_) => ty == Type::Partial,
     }
 }
 

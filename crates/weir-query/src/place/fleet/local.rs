@@ -160,6 +160,7 @@ pub(super) fn facts(plan: &Plan, inputs: &[Facts]) -> Result<Facts, String> {
                 false => Err("rows of several hosts may be equal".into()),
             }
         }
+        Node::Partial { .. } | Node::Merge { .. } => Err("it was cut between hosts before".into()),
         Node::Order { limit: None, .. } => Err("the order is for whoever looks at it".into()),
         Node::Order { .. } => Err("the first rows are those of all hosts together".into()),
         Node::ToStream { input, kind } => to_stream(input, *kind, &inputs[0]),

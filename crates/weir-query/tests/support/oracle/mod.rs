@@ -124,6 +124,9 @@ impl Oracle<'_> {
                     aggregate::content(&rows[i], keys, calls, begun)
                 })
             }
+            Node::Partial { .. } | Node::Merge { .. } => {
+                unreachable!("a query as written has no partials")
+            }
             Node::Distinct { input } => {
                 let rows = self.contents(input);
                 self.each_instant(|i| Ok(relation::distinct(&rows[i])))

@@ -415,7 +415,9 @@ fn taken(column: &Column, indices: &UInt32Array) -> Column {
             Column::Float(take(a, indices, None).expect(within).as_primitive().clone())
         }
         Column::Bool(a) => Column::Bool(take(a, indices, None).expect(within).as_boolean().clone()),
-        Column::Nulls(_) | Column::Tally(_) => Column::Nulls(indices.values().len()),
+        Column::Nulls(_) | Column::Tally(_) | Column::Bytes(_) => {
+            Column::Nulls(indices.values().len())
+        }
     }
 }
 

@@ -1,0 +1,292 @@
+//! [`Interval`]: the groups that the rows of one interval make, whether these come one by one, as
+//! groups that the source folded, or as partials of another engine.
+
+use std::sync::Arc;
+
+use arrow_array::Array;
+use arrow_array::builder::BinaryBuilder;
+use weir_model::{Batch, Column, ColumnBuilder, Folded, Type};
+
+use super::distinct_call::DistinctValues;
+use super::groups::{Pane, Wanted};
+use crate::engine::eval::{Rows, eval};
+use crate::engine::gather::{pick, take, take_columns, weights};
+use crate::engine::keys::KeyPacker;
+use crate::engine::lane::Slots;
+use crate::engine::table::KeyTable;
+use crate::expr::Expr;
+use crate::function::{AggregateCall, AggregateState, EvalError, Shared};
+
+/// The groups of an interval, from what has come of it so far.
+pub(super) struct Interval {
+    keys: Vec<Expr>,
+    /// The aggregates of the result.
+    calls: Arc<[AggregateCall]>,
+    /// Which of them share a state.
+    shared: Shared,
+    states: Vec<State>,
+    packer: KeyPacker,
+    table: KeyTable,
+    /// The keys' values, by group.
+    values: Slots,
+    /// How many groups there are.
+    groups: usize,
+}
+
+/// The state of an aggregate call, over all groups.
+struct State {
+    args: Vec<Expr>,
+    ty: Type,
+    state: Box<dyn AggregateState>,
+    /// For `agg(DISTINCT x)`.
+    distinct: Option<DistinctValues>,
+}
+
+impl Interval {
+    /// No groups yet, by `keys`, of which `calls` are computed.
+    pub(super) fn new(keys: &[Expr], calls: &[AggregateCall]) -> Interval {
+        let types: Vec<Type> = keys.iter().map(Expr::ty).collect();
+        let packer = KeyPacker::new(&types);
+        let shared = Shared::of(calls);
+        Interval {
+            keys: keys.to_vec(),
+            states: shared
+                .owners
+                .iter()
+                .map(|&at| State::new(&calls[at]))
+                .collect(),
+            shared,
+            calls: calls.into(),
+            table: KeyTable::new(packer.width()),
+            packer,
+            values: Slots::of_types(types.into_iter()),
+            groups: 0,
+        }
+    }
+
+    /// How many groups there are.
+    pub(super) fn len(&self) -> usize {
+        self.groups
+    }
+
+    /// Whether all rows are one group, which is there without rows too.
+    pub(super) fn is_whole(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Folds rows in.
+    ///
+    /// # Errors
+    /// When a key or an argument cannot be computed.
+    pub(super) fn fold(&mut self, batch: &Batch) -> Result<(), EvalError> {
+        let len = batch.len();
+        let rows = Rows {
+            columns: &batch.columns,
+            len,
+        };
+        let keys = self.keys.iter().map(|k| eval(k, rows));
+        let groups = self.groups_of(&keys.collect::<Result<Vec<_>, _>>()?, len);
+        let weights = weights(batch);
+        let unwanted = vec![false; len];
+        for state in &mut self.states {
+            state.fold(self.groups, rows, &groups, &weights, &unwanted)?;
+        }
+        Ok(())
+    }
+
+    /// The groups of so many rows with these keys.
+    fn groups_of(&mut self, keys: &[Column], len: usize) -> Vec<u32> {
+        let (groups, added) = match self.keys.is_empty() {
+            true => (vec![0; len], Vec::new()),
+            false => self.table.find_or_add_all(&self.packer.pack(keys, len)),
+        };
+        self.groups = match self.keys.is_empty() {
+            true => 1,
+            false => self.table.numbers(),
+        };
+        self.values.grow_to(self.groups);
+        self.values
+            .write(&pick(&groups, &added), &take_columns(keys, &added));
+        groups
+    }
+
+    /// Takes groups in that a source folded.
+    ///
+    /// # Errors
+    /// When what was kept of two groups cannot be held together.
+    pub(super) fn take_in(&mut self, folded: &Folded, wanted: &Wanted) -> Result<(), EvalError> {
+        let groups = self.groups_of(&wanted.keys, wanted.picked.len());
+        for (state, &owner) in self.states.iter_mut().zip(&self.shared.owners) {
+            state.state.resize(self.groups);
+            let call = &self.calls[owner];
+            for (row, &group) in groups.iter().enumerate() {
+                let kept = wanted.kept(folded, owner, row);
+                let partial = call.function.partial_of(call, &kept);
+                let partial = partial.expect("the source kept what it was asked for");
+                state.state.merge(group, &partial)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes partials in: of each row its keys, then a partial for each state. Gives the group of
+    /// each row.
+    ///
+    /// # Errors
+    /// When something is no partial of that state, or the two cannot be held together.
+    pub(super) fn merge(
+        &mut self,
+        keys: &[Column],
+        partials: &[Column],
+        len: usize,
+    ) -> Result<Vec<u32>, EvalError> {
+        let groups = self.groups_of(keys, len);
+        for (state, partials) in self.states.iter_mut().zip(partials) {
+            state.state.resize(self.groups);
+            let Column::Bytes(partials) = partials else {
+                return Err(no_partial());
+            };
+            if partials.null_count() > 0 {
+                return Err(no_partial());
+            }
+            for (row, &group) in groups.iter().enumerate() {
+                state.state.merge(group, partials.value(row))?;
+            }
+        }
+        Ok(groups)
+    }
+
+    /// What the interval had, which ends at `end`. It is forgotten otherwise.
+    pub(super) fn pane(&mut self, end: i64) -> Pane {
+        let groups: Vec<u32> = (0..self.groups as u32).collect();
+        let keys = self.values.gather(&groups);
+        let mut bytes = Vec::new();
+        let partials = self.states.iter_mut().map(|state| {
+            state.state.resize(self.groups);
+            let mut column = BinaryBuilder::with_capacity(groups.len(), 0);
+            for &group in &groups {
+                bytes.clear();
+                state.state.partial(group, &mut bytes);
+                column.append_value(&bytes);
+            }
+            Column::Bytes(column.finish())
+        });
+        let partials = partials.collect();
+        self.forget();
+        Pane {
+            end,
+            len: groups.len(),
+            keys,
+            partials,
+        }
+    }
+
+    /// Forgets all groups.
+    pub(super) fn forget(&mut self) {
+        for state in &mut self.states {
+            (0..self.groups as u32).for_each(|group| state.state.clear(group));
+            if let Some(distinct) = &mut state.distinct {
+                *distinct = DistinctValues::new(&state.args);
+            }
+        }
+        if !self.keys.is_empty() {
+            self.table = KeyTable::new(self.packer.width());
+        }
+        self.groups = 0;
+    }
+
+    /// The result's rows of these groups: the keys, then the calls.
+    ///
+    /// # Errors
+    /// When a result cannot be held.
+    pub(super) fn rows(&mut self, groups: &[u32]) -> Result<Vec<Column>, EvalError> {
+        let mut rows = self.values.gather(groups);
+        for state in &mut self.states {
+            state.state.resize(self.groups);
+        }
+        for (&state, call) in self.shared.state_of.iter().zip(&*self.calls) {
+            rows.push(self.states[state].results(call, groups)?);
+        }
+        Ok(rows)
+    }
+
+    /// The rows of all groups, and how many they are; the one group of an aggregation without keys
+    /// is there always. They are forgotten then.
+    ///
+    /// # Errors
+    /// As [`Interval::rows`].
+    pub(super) fn finish(&mut self) -> Result<(Vec<Column>, usize), EvalError> {
+        if self.is_whole() {
+            self.groups = 1;
+        }
+        let groups: Vec<u32> = (0..self.groups as u32).collect();
+        let rows = self.rows(&groups)?;
+        self.forget();
+        Ok((rows, groups.len()))
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.packer.bytes()
+            + self.table.bytes()
+            + self.values.bytes()
+            + self.states.iter().map(State::bytes).sum::<usize>()
+    }
+}
+
+fn no_partial() -> EvalError {
+    EvalError::new("a partial aggregate is missing")
+        .help("run the same version of weir on every host")
+}
+
+impl State {
+    fn new(call: &AggregateCall) -> State {
+        State {
+            args: call.args.clone(),
+            ty: call.ty,
+            state: call.function.state_of_growing(call),
+            distinct: call.distinct.then(|| DistinctValues::new(&call.args)),
+        }
+    }
+
+    fn fold(
+        &mut self,
+        groups_max: usize,
+        rows: Rows<'_>,
+        groups: &[u32],
+        weights: &[i64],
+        unwanted: &[bool],
+    ) -> Result<(), EvalError> {
+        self.state.resize(groups_max);
+        let args = self.args.iter().map(|a| eval(a, rows));
+        let args = args.collect::<Result<Vec<_>, _>>()?;
+        let mut none = ColumnBuilder::new(self.ty, 0);
+        let Some(distinct) = &mut self.distinct else {
+            return self
+                .state
+                .update(groups, weights, &args, unwanted, &mut none);
+        };
+        let first = distinct.transitions(groups, weights, &args, unwanted);
+        let args: Vec<Column> = args.iter().map(|a| take(a, &first.rows)).collect();
+        self.state.update(
+            &first.groups,
+            &first.weights,
+            &args,
+            &vec![false; first.groups.len()],
+            &mut none,
+        )
+    }
+
+    /// The results of `call`, which is its own or shares it.
+    fn results(&self, call: &AggregateCall, groups: &[u32]) -> Result<Column, EvalError> {
+        let mut out = ColumnBuilder::new(call.ty, groups.len());
+        for &group in groups {
+            out.push(self.state.result_of(call, group)?);
+        }
+        Ok(out.finish())
+    }
+
+    fn bytes(&self) -> usize {
+        self.state.bytes() + self.distinct.as_ref().map_or(0, DistinctValues::bytes)
+    }
+}
