@@ -1,0 +1,322 @@
+//! [`MonitorConfig`]: what `/etc/weir/monitor.toml` may say.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use weir_sink::SINKS;
+use weir_wire::Role;
+
+use super::table::{Document, Table};
+use crate::quantity;
+
+/// How the monitor is set up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MonitorConfig {
+    /// Where it listens (`listen`).
+    pub listen: SocketAddr,
+    /// Where standing queries and what they hold are kept (`state`).
+    pub state: PathBuf,
+    /// How often agents say how far they have come (`heartbeat`).
+    pub heartbeat: Duration,
+    /// An agent that is silent for so long holds nobody up (`idle`).
+    pub idle: Duration,
+    /// A query that nobody watches for so long ends, unless it is standing (`unwatched`).
+    pub unwatched: Duration,
+    /// Certificates (`[tls]`); without them only loopback is served.
+    pub tls: Option<ServerSecurity>,
+    /// Who may come (`[[client]]`); without any, and on loopback only, everyone.
+    pub clients: Vec<ClientEntry>,
+    /// Bounds (`[limits]`).
+    pub limits: Limits,
+    /// Queries that always run (`[[query]]`).
+    pub queries: Vec<StandingEntry>,
+}
+
+/// The monitor's side of TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSecurity {
+    /// Its certificate chain, PEM (`certificate`).
+    pub certificate: PathBuf,
+    /// The key that goes with it, PEM (`key`).
+    pub key: PathBuf,
+    /// Who signs the certificates of agents and clients, PEM (`client_ca`): those without one are
+    /// turned away, unless they have a token.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Somebody who may come: known by a token, or by the name in a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientEntry {
+    /// What it is called (`name`); the common name of its certificate.
+    pub name: String,
+    /// What it may do (`roles`).
+    pub roles: Vec<Role>,
+    /// The file that holds its token (`token_file`).
+    pub token_file: Option<PathBuf>,
+}
+
+/// Bounds of what the fleet and its users may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Agents (`agents`).
+    pub agents: usize,
+    /// Connections, agents' and clients' (`connections`).
+    pub connections: usize,
+    /// Queries (`queries`).
+    pub queries: usize,
+    /// Queries of one client, standing ones included (`queries_per_client`).
+    pub queries_per_client: usize,
+    /// Memory of one query at the monitor, bytes (`query_memory`).
+    pub query_memory: usize,
+    /// Those who watch one query (`watchers`).
+    pub watchers: usize,
+    /// What waits for one of them, bytes (`watcher_queue`).
+    pub watcher_queue: usize,
+    /// What is kept of one query's relation for those who come later, bytes (`snapshot`).
+    pub snapshot: usize,
+    /// Rows that one query may show in a second (`rows_per_second`).
+    pub rows_per_second: usize,
+    /// Memory that all agents' words may take at the monitor, bytes (`intake`).
+    pub intake: usize,
+}
+
+/// A query that runs as long as the file says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandingEntry {
+    /// What it is called (`name`).
+    pub name: String,
+    /// The query (`text`).
+    pub text: String,
+    /// Where it is to run (`place`).
+    pub place: Option<String>,
+    /// Where its answer goes, besides to whoever watches (`[[query.sink]]`).
+    pub sinks: Vec<SinkEntry>,
+}
+
+/// A file that an answer goes to.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SinkEntry {
+    /// One of `weir query --format`'s (`format`).
+    pub format: String,
+    /// The file (`file`). A relative path is below the state directory.
+    pub file: PathBuf,
+}
+
+/// What a reload takes over while the monitor runs.
+pub const TAKEN_AT_ONCE: &[&str] = &[
+    "heartbeat",
+    "idle",
+    "unwatched",
+    "limits.queries",
+    "limits.watchers",
+    "limits.watcher_queue",
+    "limits.rows_per_second",
+    "query ",
+];
+
+impl Default for MonitorConfig {
+    fn default() -> MonitorConfig {
+        MonitorConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7733)),
+            state: PathBuf::from("/var/lib/weir"),
+            heartbeat: Duration::from_millis(50),
+            idle: Duration::from_secs(2),
+            unwatched: Duration::from_secs(5),
+            tls: None,
+            clients: Vec::new(),
+            limits: Limits::default(),
+            queries: Vec::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            agents: 2_000,
+            connections: 4_096,
+            queries: 1_000,
+            queries_per_client: 200,
+            query_memory: 256 << 20,
+            watchers: 100,
+            watcher_queue: 8 << 20,
+            snapshot: 64 << 20,
+            rows_per_second: 1_000_000,
+            intake: 512 << 20,
+        }
+    }
+}
+
+impl MonitorConfig {
+    /// What a document says, defaults where it says nothing.
+    pub(super) fn of(document: &mut Document) -> MonitorConfig {
+        let usual = MonitorConfig::default();
+        document.read(|top| {
+            let config = MonitorConfig {
+                listen: top.text("listen", address).unwrap_or(usual.listen),
+                state: top.path("state").unwrap_or(usual.state),
+                heartbeat: top.text("heartbeat", pace).unwrap_or(usual.heartbeat),
+                idle: top.text("idle", quantity::span).unwrap_or(usual.idle),
+                unwatched: top
+                    .text("unwatched", quantity::span)
+                    .unwrap_or(usual.unwatched),
+                tls: top.table("tls", server_security).flatten(),
+                clients: top.tables("client", client),
+                limits: top.table("limits", limits).unwrap_or(usual.limits),
+                queries: top.tables("query", query),
+            };
+            each_once(top, "client", config.clients.iter().map(|c| &*c.name));
+            each_once(top, "query", config.queries.iter().map(|q| &*q.name));
+            config
+        })
+    }
+}
+
+/// `ADDRESS:PORT`.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "expected an address and a port, as in 127.0.0.1:7733".to_owned())
+}
+
+/// The pace of heartbeats: not so fast that agents do nothing else, not so slow that nobody is
+/// thought alive.
+fn pace(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_millis(1)..=Duration::from_secs(60);
+    match quantity::span(text)? {
+        pace if bounds.contains(&pace) => Ok(pace),
+        _ => Err("expected from 1 ms to 60 s".to_owned()),
+    }
+}
+
+fn server_security(table: &mut Table) -> Option<ServerSecurity> {
+    let certificate = table.path("certificate");
+    let key = table.path("key");
+    let client_ca = table.path("client_ca");
+    Some(ServerSecurity {
+        certificate: certificate
+            .or_else(|| table.missing("certificate", "\"/etc/weir/monitor.crt\""))?,
+        key: key.or_else(|| table.missing("key", "\"/etc/weir/monitor.key\""))?,
+        client_ca,
+    })
+}
+
+fn client(table: &mut Table) -> Option<ClientEntry> {
+    let name = table.text("name", filled);
+    let roles = table.texts("roles", role);
+    let token_file = table.path("token_file");
+    Some(ClientEntry {
+        name: name.or_else(|| table.missing("name", "\"grafana\""))?,
+        roles: roles.or_else(|| table.missing("roles", "[\"read\"]"))?,
+        token_file,
+    })
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    match text {
+        "read" => Ok(Role::Read),
+        "place" => Ok(Role::Place),
+        "agent" => Ok(Role::Agent),
+        other => Err(format!(
+            "unknown role `{other}`; there are read, place and agent"
+        )),
+    }
+}
+
+fn limits(table: &mut Table) -> Limits {
+    let usual = Limits::default();
+    let mut size = |key, usual| table.text(key, quantity::size).unwrap_or(usual);
+    let (query_memory, watcher_queue) = (
+        size("query_memory", usual.query_memory),
+        size("watcher_queue", usual.watcher_queue),
+    );
+    let (snapshot, intake) = (
+        size("snapshot", usual.snapshot),
+        size("intake", usual.intake),
+    );
+    let mut count = |key, most, usual| table.count(key, 1..=most).unwrap_or(usual);
+    Limits {
+        agents: count("agents", 100_000, usual.agents),
+        connections: count("connections", 200_000, usual.connections),
+        queries: count("queries", 100_000, usual.queries),
+        queries_per_client: count("queries_per_client", 100_000, usual.queries_per_client),
+        watchers: count("watchers", 10_000, usual.watchers),
+        rows_per_second: count("rows_per_second", 1_000_000_000, usual.rows_per_second),
+        query_memory,
+        watcher_queue,
+        snapshot,
+        intake,
+    }
+}
+
+fn query(table: &mut Table) -> Option<StandingEntry> {
+    let name = table.text("name", filled);
+    let text = table.text("text", filled);
+    let place = table.text("place", place);
+    let sinks = table.tables("sink", sink);
+    Some(StandingEntry {
+        name: name.or_else(|| table.missing("name", "\"load\""))?,
+        text: text.or_else(|| table.missing("text", "\"select ..\""))?,
+        place,
+        sinks,
+    })
+}
+
+fn sink(table: &mut Table) -> Option<SinkEntry> {
+    let format = table.text("format", format);
+    let file = table.path("file");
+    let file = file.or_else(|| table.missing("file", "\"load.csv\""))?;
+    let extension = file
+        .extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or_default();
+    let by_name = self::format(extension).ok();
+    Some(SinkEntry {
+        format: format
+            .or(by_name)
+            .or_else(|| table.missing("format", "\"csv\""))?,
+        file,
+    })
+}
+
+fn format(text: &str) -> Result<String, String> {
+    match weir_sink::format(text) {
+        Some(format) => Ok(format.name.to_owned()),
+        None => {
+            let names: Vec<&str> = SINKS.iter().map(|s| s.name).collect();
+            Err(format!(
+                "unknown format `{text}`; there are {}",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
+/// Where a query may be told to run.
+pub fn place(text: &str) -> Result<String, String> {
+    match text {
+        "rows" | "partials" | "agent" => Ok(text.to_owned()),
+        other => Err(format!(
+            "unknown place `{other}`; there are rows, partials and agent"
+        )),
+    }
+}
+
+fn filled(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("expected a text, found an empty one".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn each_once<'n>(table: &mut Table, key: &str, names: impl Iterator<Item = &'n str>) {
+    let names: Vec<&str> = names.collect();
+    for i in 1..names.len() {
+        if names[..i].contains(&names[i]) {
+            table.fault(&format!(
+                "two [[{key}]] are called `{}`; give each its own name",
+                names[i]
+            ));
+        }
+    }
+}
