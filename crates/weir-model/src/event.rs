@@ -208,6 +208,8 @@ pub struct IoEvent {
     pub in_flight: Option<i64>,
     /// First sector minus last sector of the disk's previous request: 1 is sequential.
     pub seek_sectors: Option<i64>,
+    /// The time of its row `Q` in the stream `IOstream`; `None` if that has none.
+    pub issue_ts: Option<Nanos>,
 }
 
 /// How a column's values are read from a row of type `R`.
@@ -376,6 +378,13 @@ fn io_columns() -> Vec<(Field, Get<IoEvent>)> {
                 .doc("first sector minus last sector of the disk's previous request; sequential is 1"),
             Int(|e| e.seek_sectors),
         ),
+        (
+            Field::new("issue_ts", Type::Time)
+                .unit(Unit::Nanoseconds)
+                .nullable()
+                .doc("when it was issued, a flush: submitted; the ts of its Q in IOstream, NULL without one"),
+            Int(|e| e.issue_ts),
+        ),
     ]
 }
 
@@ -527,6 +536,7 @@ mod tests {
             latency_ns: Some(3),
             in_flight: Some(1),
             seek_sectors: None,
+            issue_ts: None,
         };
         let latency = schema.index("latency");
         let batch = IoBatch::new(Some(&[latency])).build(&[event]);

@@ -86,6 +86,7 @@ fn written(name: &str) -> Vec<u8> {
             latency_ns: None,
             in_flight: None,
             seek_sectors: None,
+            issue_ts: None,
         };
         let done = Event {
             ts: event.ts + 500,

@@ -30,6 +30,7 @@ fn io(ts: i64, kind: EventKind, req_id: i64) -> IoEvent {
         latency_ns: done.then_some(100),
         in_flight: done.then_some(1),
         seek_sectors: (done && req_id > 0).then_some(1),
+        issue_ts: done.then_some(ts - 3),
     }
 }
 
@@ -113,6 +114,7 @@ fn any_event() -> impl Strategy<Value = IoEvent> {
             latency_ns,
             in_flight,
             seek_sectors,
+            issue_ts: latency_ns,
         }
     })
 }

@@ -80,6 +80,7 @@ fn rows(requests: &[Made]) -> Vec<IoEvent> {
             latency_ns: None,
             in_flight: None,
             seek_sectors: None,
+            issue_ts: None,
         };
         rows.push(row);
         let kind = made.error.map_or(EventKind::Response, |_| EventKind::Error);

@@ -296,7 +296,9 @@ fn converted(plan: Arc<Plan>, exprs: Vec<Expr>) -> Arc<Plan> {
 fn slide_of(plan: &Plan) -> Option<i64> {
     if let Node::Window { window, .. } = &plan.node {
         return match window {
-            Window::Range { slide, .. } | Window::Unbounded { slide } => *slide,
+            Window::Range { slide, .. }
+            | Window::Since { slide, .. }
+            | Window::Unbounded { slide } => *slide,
             _ => None,
         };
     }

@@ -76,6 +76,7 @@ fn window_text(window: &Window) -> String {
             size,
             slide: Some(slide),
         } => format!("[Range {size} Slide {slide}]"),
+        Window::Since { .. } => "[Range ..] by the time of issue".into(),
         Window::Rows { rows } => format!("[Rows {rows}]"),
         Window::Partition { rows, .. } => format!("[Partition By .. Rows {rows}]"),
         Window::Unbounded { .. } => "[Range Unbounded]".into(),

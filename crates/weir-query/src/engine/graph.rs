@@ -128,7 +128,7 @@ fn is_timeless(plan: &Plan) -> bool {
 fn is_fifo_window(plan: &Plan) -> bool {
     match &plan.node {
         PlanNode::Window { input, window } => {
-            is_timeless(input) && !matches!(window, Window::Partition { .. })
+            is_timeless(input) && !matches!(window, Window::Partition { .. } | Window::Since { .. })
         }
         _ => false,
     }
@@ -211,6 +211,13 @@ fn columns_used(plan: &Plan) -> Option<Vec<usize>> {
     Some(used.into_iter().collect())
 }
 
+/// The instant up to which rows of a plan's sources are too old for a query born then.
+fn seen_from(plan: &Plan, birth: Birth, sources: &mut dyn Sources) -> i64 {
+    let declarations = plan.sources().into_iter();
+    let from = declarations.map(|declaration| sources.read(declaration).1);
+    from.fold(birth.now, i64::max)
+}
+
 impl Graph {
     /// An edge to a node that computes `plan` from `birth` on, made if need be.
     pub(super) fn connect(
@@ -258,7 +265,8 @@ impl Graph {
                     .iter()
                     .map(|p| self.connect_columns(p, used.clone(), birth, sources))
                     .collect();
-                let kind = Kind::Operator(operator(plan, key.2.as_deref()));
+                let after = seen_from(plan, birth, sources);
+                let kind = Kind::Operator(operator(plan, key.2.as_deref(), after));
                 self.insert(key, kind, inputs)
             }
         };
@@ -301,7 +309,7 @@ impl Graph {
                     node: input,
                     gate: Gate::Open,
                 };
-                let kind = Kind::Operator(operator(plan, None));
+                let kind = Kind::Operator(operator(plan, None, *from));
                 self.insert((plan.clone(), None, None), kind, vec![input])
             }
         }

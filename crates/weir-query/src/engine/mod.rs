@@ -48,6 +48,8 @@ use std::sync::Arc;
 
 use weir_model::{Batch, Declaration, Folded, Shape};
 
+pub(crate) use self::eval::may_fail;
+
 use self::consolidate::{Consolidate, is_net};
 use self::graph::{Birth, Edge, Graph, Node, Sources};
 use self::operator::Span;

@@ -69,14 +69,14 @@ pub(super) trait Operator: Send {
 /// The operator of a plan node that is neither a source nor without effect.
 ///
 /// `wanted` are the columns of its result that anyone looks at, ascending; the others may be NULL.
-/// Without, all are.
-pub(super) fn operator(plan: &Plan, wanted: Option<&[usize]>) -> Box<dyn Operator> {
+/// Without, all are. What was up to instant `after` is too old for whoever asks.
+pub(super) fn operator(plan: &Plan, wanted: Option<&[usize]>, after: i64) -> Box<dyn Operator> {
     match &plan.node {
         Node::Source(_) => unreachable!("a source is read, not computed"),
         Node::Window {
             input,
             window: which,
-        } => window(which, &input.schema).expect("a window without effect is no operator"),
+        } => window(which, &input.schema, after).expect("a window without effect is no operator"),
         Node::Select { predicate, .. } => Box::new(Select::new(predicate.clone())),
         Node::Project { exprs, .. } => Box::new(Project::new(exprs.clone())),
         Node::ToStream { input, kind } => match kind {

@@ -183,6 +183,9 @@ pub(super) fn arrivals(plan: &Arc<Plan>) -> Vec<(Arc<Plan>, Vec<i64>)> {
                     Window::Range {
                         slide: Some(slide), ..
                     }
+                    | Window::Since {
+                        slide: Some(slide), ..
+                    }
                     | Window::Unbounded { slide: Some(slide) },
                 ..
             } => arrival.1.push(*slide),

@@ -95,6 +95,7 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
         Node::Window { input, window } => {
             let keys = match window {
                 Window::Partition { keys, .. } => keys.as_slice(),
+                Window::Since { origin, .. } => std::slice::from_ref(origin),
                 _ => &[],
             };
             let below = narrow(input, &with(wanted.clone(), keys));
@@ -103,6 +104,15 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
                     let keys = keys.iter().map(|key| below.moved(key)).collect();
                     Window::Partition { keys, rows: *rows }
                 }
+                Window::Since {
+                    origin,
+                    size,
+                    slide,
+                } => Window::Since {
+                    origin: below.moved(origin),
+                    size: *size,
+                    slide: *slide,
+                },
                 other => other.clone(),
             };
             Pruned {

@@ -301,7 +301,8 @@ fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
         Node::Select { input, .. } => stream_source(input),
         Node::Window {
             input,
-            window: Window::Now | Window::Range { .. } | Window::Unbounded { .. },
+            window:
+                Window::Now | Window::Range { .. } | Window::Since { .. } | Window::Unbounded { .. },
         } => stream_source(input),
         Node::Window { .. } => {
             Err("the window counts rows, so it must see those that do not pass as well".into())

@@ -306,6 +306,7 @@ fn window(aggregate: &Plan) -> Result<(&Plan, i64, usize), String> {
         Window::Range { slide: Some(_), .. } => {
             Err("its window is no multiple of the slide".into())
         }
+        Window::Since { .. } => Err("its window is by the time of issue".into()),
         _ => Err("its window has no slide, as in [range 1 s slide 1 s]".into()),
     }
 }

@@ -103,6 +103,7 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
             // A row that does not pass must still push others out of a window that counts rows.
             let (columns, filters) = match window {
                 Window::Now | Window::Range { .. } | Window::Unbounded { .. } => (columns, filters),
+                Window::Since { origin, .. } => (with(columns, [origin]), filters),
                 Window::Rows { .. } => (columns, None),
                 Window::Partition { keys, .. } => (with(columns, keys), None),
             };

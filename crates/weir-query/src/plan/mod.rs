@@ -167,6 +167,19 @@ pub enum Window {
         /// Changes only at multiples of this.
         slide: Option<i64>,
     },
+    /// Those that have come by τ and whose `origin`, an instant not after their own, lies in
+    /// (τ - size, τ]; a row whose origin is NULL never does. With a slide S, τ rounded down to a
+    /// multiple of S stands for τ. A query sees no row whose origin is not after its own beginning.
+    ///
+    /// CQL has no word for it: it is what remains of a join of requests with their responses.
+    Since {
+        /// An integer or a time.
+        origin: Expr,
+        /// How long; `None` is for ever.
+        size: Option<i64>,
+        /// Changes only at multiples of this.
+        slide: Option<i64>,
+    },
     /// The last `rows`, ties broken by arrival.
     Rows {
         /// How many, at least 1.

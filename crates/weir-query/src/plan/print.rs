@@ -148,6 +148,15 @@ fn window_text(window: &Window, fields: &[Field], span: &dyn Fn(i64) -> String) 
     match window {
         Window::Now => "now".into(),
         Window::Range { size, slide } => format!("range {}{}", span(*size), sliding(slide)),
+        Window::Since {
+            origin,
+            size,
+            slide,
+        } => {
+            let size = size.map_or("unbounded".into(), span);
+            let origin = show(origin, fields);
+            format!("range {size} since {origin}{}", sliding(slide))
+        }
         Window::Rows { rows } => format!("rows {rows}"),
         Window::Partition { keys, rows } => {
             let keys = keys.iter().map(|key| show(key, fields).to_string());

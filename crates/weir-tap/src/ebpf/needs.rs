@@ -76,6 +76,8 @@ pub struct Columns {
     pub seek: bool,
     /// VM, virtual disk and the sector there.
     pub owner: bool,
+    /// When it was told as issued.
+    pub issue_ts: bool,
 }
 
 impl Stream {
@@ -123,6 +125,7 @@ impl Columns {
             "in_flight" => &mut self.in_flight,
             "seek" => &mut self.seek,
             "vm" | "vdisk" | "vsector" => &mut self.owner,
+            "issue_ts" => &mut self.issue_ts,
             _ => return,
         };
         *field = true;
@@ -187,11 +190,13 @@ impl Needs {
         let from_insertion =
             columns.wait || columns.latency || tests & (test::WAIT | test::LATENCY) != 0;
         let start = kinds != 0 && (submitter || from_insertion || columns.flags);
-        let from_issue = columns.service || columns.cpu || tests & test::SERVICE != 0;
+        let from_issue =
+            columns.service || columns.issue_ts || columns.cpu || tests & test::SERVICE != 0;
         let waits = columns.wait || tests & test::WAIT != 0;
         let flushes = |c: &Clause| {
             let op = 1 << weir_model::Op::Flush as u8;
-            c.kinds & 1 << kind::REQUEST != 0 && c.raw.ops & op != 0
+            let begins = c.kinds & 1 << kind::REQUEST != 0 || columns.issue_ts;
+            begins && c.raw.ops & op != 0
         };
         Needs {
             streams,

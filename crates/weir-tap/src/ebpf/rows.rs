@@ -110,6 +110,7 @@ enum Source {
     Latency,
     InFlight,
     Seek,
+    IssueTs,
 }
 
 /// The columns that the live tap can fill; when the monitor had them is for that to say.
@@ -140,6 +141,7 @@ const SOURCES: &[(&str, Source)] = &[
     ("latency", Source::Latency),
     ("in_flight", Source::InFlight),
     ("seek", Source::Seek),
+    ("issue_ts", Source::IssueTs),
 ];
 
 impl Rows {
@@ -250,6 +252,7 @@ impl Source {
             Source::Latency => chosen.maybe_ints(|_, r| times(r).2),
             Source::InFlight => chosen.maybe_ints(|i, _| drained.flows[i].in_flight),
             Source::Seek => chosen.maybe_ints(|i, _| drained.flows[i].seek_sectors),
+            Source::IssueTs => chosen.maybe_ints(|_, r| issue_ts(r, names.epoch_offset_ns)),
         }
     }
 }
@@ -367,6 +370,20 @@ pub fn times(record: &Record) -> (Option<Nanos>, Option<Nanos>, Option<Nanos>) {
         return (None, None, wait);
     }
     (wait, service, wait.zip(service).map(|(w, s)| w + s))
+}
+
+/// When a finished request was told as issued: at its issue, a flush without data, which is never
+/// issued, at its submission.
+fn issue_ts(record: &Record, epoch_offset_ns: Nanos) -> Option<Nanos> {
+    if record.kind == kind::REQUEST {
+        return None;
+    }
+    let since = match times(record) {
+        (_, Some(service), _) => Some(service),
+        (_, None, latency) if record.op == Op::Flush as u8 => latency,
+        _ => None,
+    };
+    since.map(|since| record.ts_ns as i64 + epoch_offset_ns - since)
 }
 
 fn kind_of(record: &Record) -> EventKind {

@@ -301,6 +301,7 @@ impl BlockLayer {
             return Ok(None);
         }
         let mut row = request.row;
+        row.issue_ts = Some(row.event.ts);
         self.disks.outstanding(&row.event, -1);
         row.event.ts = ts;
         end(&mut row.event, request.error);
@@ -332,7 +333,7 @@ impl Waiting {
     }
 }
 
-/// An event of which no times are known.
+/// An event of which no other times are known.
 pub fn bare(event: Event) -> IoEvent {
     IoEvent {
         event,
@@ -341,6 +342,7 @@ pub fn bare(event: Event) -> IoEvent {
         latency_ns: None,
         in_flight: None,
         seek_sectors: None,
+        issue_ts: None,
     }
 }
 

@@ -67,6 +67,7 @@ impl Pairing {
             latency_ns: request.latency_ns,
             in_flight: request.latency_ns.and(in_flight),
             seek_sectors,
+            issue_ts: Some(ts),
         };
         if request.latency_ns.is_none() {
             self.disks.outstanding(&event, -1);

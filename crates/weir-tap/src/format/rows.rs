@@ -10,7 +10,7 @@ pub struct Columns {
 }
 
 /// The columns that an event has, in no order.
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "ts",
     "type",
     "op",
@@ -37,6 +37,7 @@ const NAMES: [&str; 26] = [
     "latency",
     "in_flight",
     "seek",
+    "issue_ts",
 ];
 
 impl Default for Columns {
@@ -114,6 +115,7 @@ impl Columns {
             latency_ns: int("latency"),
             in_flight: int("in_flight"),
             seek_sectors: int("seek"),
+            issue_ts: int("issue_ts"),
         })
     }
 }

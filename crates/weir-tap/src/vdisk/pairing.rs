@@ -373,6 +373,7 @@ impl Pairing {
             latency_ns: None,
             in_flight: Some(head.in_flight),
             seek_sectors: None,
+            issue_ts: None,
         };
         let request = UnderWay {
             which,
@@ -404,6 +405,7 @@ impl Pairing {
         step.rows.push(IoEvent {
             event,
             latency_ns: step.timed.then_some(latency_ns),
+            issue_ts: Some(asked.ts),
             ..request.row
         });
     }

@@ -87,6 +87,7 @@ fn finished(ts: Nanos) -> Batch {
         latency_ns: Some(3),
         in_flight: None,
         seek_sectors: None,
+        issue_ts: None,
     }])
 }
 

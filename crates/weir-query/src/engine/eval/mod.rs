@@ -171,7 +171,7 @@ fn evaluate(expr: &Expr, rows: Rows<'_>) -> Result<Datum, EvalError> {
 }
 
 /// Whether evaluating `expr` may fail for some values.
-pub(super) fn may_fail(expr: &Expr) -> bool {
+pub(crate) fn may_fail(expr: &Expr) -> bool {
     let here = match expr {
         Expr::Binary { op, left, .. } => match op {
             BinaryOp::Concat => true,

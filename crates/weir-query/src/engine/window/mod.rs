@@ -5,6 +5,8 @@ mod merge;
 mod partition;
 mod range;
 mod rows;
+mod schedule;
+mod since;
 #[cfg(test)]
 mod tests;
 
@@ -13,12 +15,17 @@ use crate::plan::Window;
 use weir_model::Schema;
 
 /// The operator of a window over a stream of this schema; `None` where the relation's deltas are
-/// the stream's rows.
-pub(super) fn window(window: &Window, schema: &Schema) -> Option<Box<dyn Operator>> {
+/// the stream's rows. What was up to instant `after` is too old for whoever asks.
+pub(super) fn window(window: &Window, schema: &Schema, after: i64) -> Option<Box<dyn Operator>> {
     Some(match window {
         // Instants are integers: the rows at τ are those in (τ - 1, τ].
         Window::Now => Box::new(range::Range::new(Some(1), None)),
         Window::Range { size, slide } => Box::new(range::Range::new(Some(*size), *slide)),
+        Window::Since {
+            origin,
+            size,
+            slide,
+        } => Box::new(since::Since::new(origin, *size, *slide, after, schema)),
         Window::Rows { rows } => Box::new(rows::Rows::new(*rows)),
         Window::Partition { keys, rows } => {
             Box::new(partition::Partition::new(keys, *rows, schema))
@@ -34,5 +41,13 @@ pub(super) fn round_up(ts: i64, slide: Option<i64>) -> i64 {
     match ts.rem_euclid(slide) {
         0 => ts,
         rest => ts.saturating_add(slide - rest),
+    }
+}
+
+/// `ts` rounded down to a multiple of `slide`.
+fn round_down(ts: i64, slide: Option<i64>) -> i64 {
+    match slide {
+        None => ts,
+        Some(slide) => ts.saturating_sub(ts.rem_euclid(slide)),
     }
 }

@@ -6,7 +6,7 @@
 use weir_model::Batch;
 
 use super::merge::merge;
-use super::round_up;
+use super::{round_down, round_up};
 use crate::engine::fifo::Fifo;
 use crate::engine::gather::{take_batch, whole_instants};
 use crate::engine::operator::{Held, Operator, Span};
@@ -58,14 +58,6 @@ impl Range {
         take_batch(batch, &rows)
     }
 
-    /// The instant up to which rows have entered, or left, by `upto`.
-    fn cut(&self, upto: i64) -> i64 {
-        match self.slide {
-            None => upto,
-            Some(slide) => upto.saturating_sub(upto.rem_euclid(slide)),
-        }
-    }
-
     /// The rows at other instants, which a slide may have made the same.
     fn moved(&self, batches: Vec<Batch>, instant: impl Fn(i64) -> i64) -> Vec<Batch> {
         let shift = |b: Batch| {
@@ -83,7 +75,8 @@ impl Range {
 
 impl Operator for Range {
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
-        let cut = self.cut(span.upto);
+        // Rows have entered, or left, up to here.
+        let cut = round_down(span.upto, self.slide);
         let arrived = whole_instants(inputs[0]);
         let coming = match self.slide {
             None => arrived,

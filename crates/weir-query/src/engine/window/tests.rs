@@ -178,3 +178,67 @@ fn rows_that_differ_in_dropped_columns_only_cancel() {
          > 3 - 1",
     );
 }
+
+/// Stream `S (a int, origin int)` since its `origin`.
+fn since(size: Option<i64>, slide: Option<i64>) -> std::sync::Arc<crate::plan::Plan> {
+    let input = stream("a int, origin int");
+    let origin = column(&input, 1);
+    window(
+        &input,
+        Window::Since {
+            origin,
+            size,
+            slide,
+        },
+    )
+}
+
+#[test]
+fn a_row_comes_with_its_end_and_goes_with_its_beginning() {
+    check(
+        &since(Some(10), None),
+        "< 5 S 1, 4
+         < 6 S 2, 1
+         < 6 S 3, -3
+         < 8 S 4, 1
+         < 14 S 5, 4
+         < 15 S
+         > 5 + 1, 4
+         > 6 + 2, 1
+         > 6 + 3, -3
+         > 7 - 3, -3
+         > 8 + 4, 1
+         > 11 - 2, 1
+         > 11 - 4, 1
+         > 14 - 1, 4",
+    );
+}
+
+#[test]
+fn a_row_without_origin_or_before_it_never_comes() {
+    check(
+        &since(None, None),
+        "< 5 S 1, NULL
+         < 6 S 2, 7
+         < 8 S 3, 8
+         < 900 S 4, 1
+         > 8 + 3, 8
+         > 900 + 4, 1",
+    );
+}
+
+#[test]
+fn origins_slide_with_the_window() {
+    check(
+        &since(Some(20), Some(10)),
+        "< 1 S 1, -1
+         < 3 S 2, -12
+         < 12 S 3, 11
+         < 50 S 4, 41
+         > 10 + 1, -1
+         > 20 - 1, -1
+         > 20 + 3, 11
+         > 40 - 3, 11
+         > 50 + 4, 41",
+    );
+}

@@ -28,6 +28,9 @@ pub fn arrivals(plan: &Plan, history: &History) -> BTreeSet<i64> {
                 Window::Range {
                     slide: Some(slide), ..
                 }
+                | Window::Since {
+                    slide: Some(slide), ..
+                }
                 | Window::Unbounded { slide: Some(slide) },
             ..
         } => below.map(|ts| round_up(ts, *slide)).collect(),
@@ -43,6 +46,14 @@ fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
         .collect();
     match &plan.node {
         Node::Source(_) => arrivals(plan, history),
+        // What it holds depends on values: any instant may be one.
+        Node::Window {
+            window: Window::Since { .. },
+            ..
+        } => match below.first() {
+            Some(first) => (*first..=history.end).collect(),
+            None => below,
+        },
         Node::Window { window, .. } => {
             let more: Vec<i64> = below.iter().flat_map(|ts| due(window, *ts)).collect();
             below.extend(more);
@@ -78,9 +89,10 @@ fn due(window: &Window, ts: i64) -> Vec<i64> {
             round_up(ts.saturating_add(*size), *slide),
         ],
         Window::Unbounded { slide: Some(slide) } => vec![round_up(ts, *slide)],
-        Window::Unbounded { slide: None } | Window::Rows { .. } | Window::Partition { .. } => {
-            vec![ts]
-        }
+        Window::Unbounded { slide: None }
+        | Window::Since { .. }
+        | Window::Rows { .. }
+        | Window::Partition { .. } => vec![ts],
     }
 }
 

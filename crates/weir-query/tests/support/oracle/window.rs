@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_model::Value;
 use weir_query::plan::Window;
 
 use super::expr;
@@ -33,6 +34,25 @@ pub fn content(window: &Window, instants: &[i64], rows: &[Vec<Row>]) -> Result<V
             between(upto.checked_sub(*size), upto)
         }
         Window::Unbounded { slide } => between(None, seen_from(slide)),
+        Window::Since {
+            origin,
+            size,
+            slide,
+        } => {
+            let upto = seen_from(slide);
+            let oldest = size.and_then(|size| upto.checked_sub(size));
+            let mut held = Vec::new();
+            for (ts, row) in all().filter(|(ts, _)| *ts <= upto) {
+                let origin = match &expr::all(std::slice::from_ref(origin), row)?[0] {
+                    Value::Int(origin) => *origin,
+                    _ => continue,
+                };
+                if origin <= ts && oldest.is_none_or(|oldest| origin > oldest) {
+                    held.push(row.clone());
+                }
+            }
+            held
+        }
         Window::Rows { rows } => {
             let everything = between(None, now);
             let keep = usize::try_from(*rows).unwrap_or(usize::MAX);

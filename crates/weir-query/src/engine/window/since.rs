@@ -1,0 +1,163 @@
+//! Requests by the time of their issue: the window that is left of a join of requests with their
+//! responses.
+//!
+//! A row with timestamp t and origin o <= t comes in at t and goes at o + N, both rounded up to a
+//! multiple of S where there is a slide; never if that is not later. So rows leave in another order
+//! than they came in.
+
+use arrow_array::Array;
+use weir_model::{Batch, Column, Schema};
+
+use super::merge::merge;
+use super::schedule::Schedule;
+use super::{round_down, round_up};
+use crate::engine::eval::{self, eval};
+use crate::engine::fifo::Fifo;
+use crate::engine::gather::{take_batch, whole_instants};
+use crate::engine::lane::Slots;
+use crate::engine::operator::{Operator, Span};
+use crate::expr::Expr;
+use crate::function::EvalError;
+
+/// The rows whose origin lies in the last N instants.
+pub(super) struct Since {
+    origin: Expr,
+    size: Option<i64>,
+    slide: Option<i64>,
+    /// Rows whose origin is up to here are too old.
+    after: i64,
+    /// Rows that wait for the next multiple of the slide.
+    pending: Fifo,
+    /// Rows in the relation that will leave it, and when.
+    inside: Slots,
+    schedule: Schedule,
+}
+
+impl Since {
+    /// A window over a stream of this schema, of origins later than `after`.
+    pub(super) fn new(
+        origin: &Expr,
+        size: Option<i64>,
+        slide: Option<i64>,
+        after: i64,
+        schema: &Schema,
+    ) -> Since {
+        Since {
+            origin: origin.clone(),
+            size,
+            slide,
+            after,
+            pending: Fifo::default(),
+            inside: Slots::new(schema),
+            schedule: Schedule::new(size.unwrap_or(i64::MAX)),
+        }
+    }
+
+    /// When a row of this origin leaves; one that would after the end of time never does.
+    fn leaves(&self, origin: i64) -> i64 {
+        let end = self.size.and_then(|size| origin.checked_add(size));
+        end.map_or(i64::MAX, |end| round_up(end, self.slide))
+    }
+
+    /// The rows of `batch` that are seen, when they come in, and when each leaves.
+    fn seen(&self, batch: &Batch) -> Result<(Batch, Vec<i64>), EvalError> {
+        let rows = eval::Rows {
+            columns: &batch.columns,
+            len: batch.len(),
+        };
+        let origins = eval(&self.origin, rows)?;
+        let (mut seen, mut leave) = (Vec::new(), Vec::new());
+        if let Column::Int(origins) = &origins {
+            for (row, (&ts, &origin)) in batch.ts.iter().zip(origins.values()).enumerate() {
+                let known = !origins.is_null(row) && self.after < origin && origin <= ts;
+                let leaves = self.leaves(origin);
+                if known && round_up(ts, self.slide) < leaves {
+                    seen.push(row as u32);
+                    leave.push(leaves);
+                }
+            }
+        }
+        let seen = match seen.len() == batch.len() {
+            true => batch.clone(),
+            false => take_batch(batch, &seen),
+        };
+        Ok((self.moved(seen), leave))
+    }
+
+    /// The rows at the instants at which they come in.
+    fn moved(&self, batch: Batch) -> Batch {
+        if self.slide.is_none() {
+            return batch;
+        }
+        let ts: Vec<i64> = batch.ts.iter().map(|&t| round_up(t, self.slide)).collect();
+        Batch {
+            ts: ts.into(),
+            ..batch
+        }
+    }
+
+    /// Keeps the rows that come in until they leave.
+    fn keep(&mut self, batch: &Batch, leave: &[i64]) {
+        let slots = self.inside.reserve(batch.len());
+        self.inside.write(&slots, &batch.columns);
+        let leaving = leave.iter().copied().zip(slots);
+        self.schedule.add(leaving.filter(|(at, _)| *at < i64::MAX));
+    }
+
+    /// The rows that leave up to `upto`.
+    fn going(&mut self, upto: i64) -> Vec<Batch> {
+        let leaving = self.schedule.take_until(upto);
+        if leaving.is_empty() {
+            return Vec::new();
+        }
+        let (ts, slots): (Vec<i64>, Vec<u32>) = leaving.into_iter().unzip();
+        let columns = self.inside.gather(&slots);
+        slots.iter().for_each(|slot| self.inside.retire(*slot));
+        self.inside.recycle();
+        vec![Batch::stream(ts, columns)]
+    }
+}
+
+impl Operator for Since {
+    fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
+        let arrived = whole_instants(inputs[0]);
+        let arrived = match self.slide {
+            None => arrived,
+            Some(_) => {
+                arrived.into_iter().for_each(|b| self.pending.push(b));
+                self.pending.take_until(round_down(span.upto, self.slide))
+            }
+        };
+        let mut coming = Vec::new();
+        for batch in &arrived {
+            let (batch, leave) = self.seen(batch)?;
+            if self.size.is_some() {
+                self.keep(&batch, &leave);
+            }
+            coming.extend((!batch.is_empty()).then_some(batch));
+        }
+        let going = self.going(span.upto);
+        let coming = match self.slide {
+            None => coming,
+            Some(_) => whole_instants(&coming),
+        };
+        Ok(merge(coming, going))
+    }
+
+    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+        let enters = |row: usize| self.pending.ts(row).map(|ts| round_up(ts, self.slide));
+        // The instant of row `rows_max` may be that of rows before it: then it is done whole.
+        let bound = |last: Option<i64>, first: Option<i64>| match (last, first) {
+            (Some(last), Some(first)) => last.max(first),
+            _ => i64::MAX,
+        };
+        span.upto
+            .min(bound(self.schedule.reach(rows_max), self.schedule.first()))
+            .min(bound(enters(rows_max).map(|at| at - 1), enters(0)))
+            .max(span.after + 1)
+    }
+
+    fn bytes(&self) -> usize {
+        self.pending.bytes() + self.inside.bytes() + self.schedule.bytes()
+    }
+}
