@@ -3,6 +3,7 @@
 //! This crate holds the command line ([`command`], one subcommand a file) and the loop that moves
 //! rows from taps through the engine to sinks ([`run_loop`]).
 
+mod agent;
 mod command;
 #[allow(dead_code, unused_imports, reason = "agent and monitor read it")]
 mod config;

@@ -296,6 +296,17 @@ impl Engine {
         self.now
     }
 
+    /// The instant up to which rows are too old for a query of this plan that was added just now.
+    pub fn seen_from(&self, plan: &Plan) -> i64 {
+        let named = |d: &Declaration| {
+            let mut sources = self.sources.iter();
+            sources.find(|s| s.name.eq_ignore_ascii_case(&d.name))
+        };
+        let sources = plan.sources().into_iter().filter_map(named);
+        let from = sources.map(|source| source.seen_from(self.now));
+        from.max().unwrap_or(self.now)
+    }
+
     /// What has been done so far.
     pub fn counts(&self) -> Counts {
         let source = |s: &Source| SourceCounts {

@@ -1,0 +1,240 @@
+//! [`AgentCore`]: runs fragments of queries, and says what they give.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use weir_model::{Batch, Folded, Nanos};
+use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId};
+use weir_query::plan::Plan;
+use weir_wire::{AgentWord, ChannelCost, ChannelId, Tally};
+
+/// Tallies of channels that have ended are kept for so many of them; of an older one the monitor
+/// has long heard.
+const ENDED_MAX: usize = 1_024;
+
+/// Fragments that run on one agent at most.
+pub const FRAGMENTS_MAX: usize = 4_096;
+
+/// An agent without its surroundings. All times are the monitor's.
+pub struct AgentCore {
+    engine: Engine,
+    running: BTreeMap<ChannelId, Fragment>,
+    channels: HashMap<QueryId, ChannelId>,
+    /// How many fragments read each source.
+    sources: BTreeMap<String, usize>,
+    /// What became of the rows of channels that run no more, in the order in which they ended.
+    ended: VecDeque<Tally>,
+    /// To be said before anything that the next step gives.
+    pending: Vec<AgentWord>,
+    /// Up to here all sources have told everything.
+    reached: Nanos,
+    /// The same, as it was said last.
+    said: Nanos,
+}
+
+/// A running fragment.
+struct Fragment {
+    query: QueryId,
+    sources: Vec<String>,
+    /// What its sources had given when it began.
+    rows_before: u64,
+    tally: Tally,
+    bytes_out: u64,
+}
+
+impl AgentCore {
+    /// An agent that runs nothing yet, before all time.
+    pub fn new(options: EngineOptions) -> AgentCore {
+        AgentCore {
+            engine: Engine::new(options),
+            running: BTreeMap::new(),
+            channels: HashMap::new(),
+            sources: BTreeMap::new(),
+            ended: VecDeque::new(),
+            pending: Vec::new(),
+            reached: Nanos::MIN,
+            said: Nanos::MIN,
+        }
+    }
+
+    /// Starts a fragment. It sees what comes from here on, and says from when that is. A channel
+    /// that runs already goes on as it is.
+    pub fn start(&mut self, channel: ChannelId, plan: &Plan) {
+        if self.running.contains_key(&channel) {
+            return;
+        }
+        if self.running.len() >= FRAGMENTS_MAX {
+            let why = format!("the agent runs {FRAGMENTS_MAX} fragments already");
+            return self.refuse(channel, why);
+        }
+        let sources: Vec<String> = plan.sources().iter().map(|d| d.name.clone()).collect();
+        for source in &sources {
+            *self.sources.entry(source.clone()).or_default() += 1;
+            // What lies before was not for this fragment, whatever the tap still tells of it.
+            self.engine.heartbeat(source, self.reached);
+        }
+        let query = self.engine.add(plan);
+        let at = self.engine.seen_from(plan).max(self.reached);
+        let rows_before = rows_of(&self.engine.counts(), &sources);
+        let fragment = Fragment {
+            query,
+            sources,
+            rows_before,
+            tally: Tally {
+                channel,
+                produced: 0,
+                lost: 0,
+            },
+            bytes_out: 0,
+        };
+        self.channels.insert(query, channel);
+        self.running.insert(channel, fragment);
+        self.pending.push(AgentWord::Started { channel, at });
+    }
+
+    /// Says that a channel cannot run.
+    pub fn refuse(&mut self, channel: ChannelId, why: String) {
+        self.pending.push(AgentWord::Failed { channel, why });
+    }
+
+    /// Ends a fragment; what it gave in earlier steps has been said. An unknown channel is no error.
+    pub fn stop(&mut self, channel: ChannelId) {
+        if let Some(fragment) = self.running.get(&channel) {
+            self.engine.remove(fragment.query);
+            self.forget(channel);
+        }
+    }
+
+    /// Takes rows of a source in, in time order. What is at or before [`AgentCore::reached`] is too
+    /// late: it is dropped, and counted in [`AgentCore::counts`].
+    pub fn push(&mut self, source: &str, batch: Batch) {
+        self.engine.push(source, batch);
+    }
+
+    /// Takes groups in that a source folded.
+    pub fn push_folded(&mut self, source: &str, folded: Folded) {
+        self.engine.push_folded(source, folded);
+    }
+
+    /// No source will give more at or before `at`.
+    pub fn reached(&mut self, at: Nanos) {
+        self.reached = self.reached.max(at);
+        for source in self.sources.keys() {
+            self.engine.heartbeat(source, self.reached);
+        }
+    }
+
+    /// Goes on to where the sources have come, and says what comes of it: rows, and at last how far
+    /// that is.
+    pub fn step(&mut self, say: &mut impl FnMut(AgentWord)) {
+        self.pending.drain(..).for_each(&mut *say);
+        let (running, channels) = (&mut self.running, &self.channels);
+        let mut failed = Vec::new();
+        self.engine.step(&mut |output| match output {
+            Output::Rows { query, batch } => {
+                let channel = channels[&query];
+                let fragment = running.get_mut(&channel).expect("its query runs");
+                fragment.tally.produced += batch.len() as u64;
+                say(AgentWord::Rows { channel, batch });
+            }
+            Output::Failed { query, error } => {
+                let channel = channels[&query];
+                let help = error.help.as_ref().map(|help| format!("; {help}"));
+                let why = format!("{error}{}", help.unwrap_or_default());
+                say(AgentWord::Failed { channel, why });
+                failed.push(channel);
+            }
+        });
+        failed.into_iter().for_each(|channel| self.forget(channel));
+        let at = match self.sources.is_empty() {
+            true => self.reached,
+            false => self.reached.min(self.engine.now()),
+        };
+        if at > self.said {
+            self.said = at;
+            say(AgentWord::Reached(at));
+        }
+    }
+
+    /// True if a fragment of that channel runs.
+    pub fn runs(&self, channel: ChannelId) -> bool {
+        self.running.contains_key(&channel)
+    }
+
+    /// The channels that run.
+    pub fn channels(&self) -> impl Iterator<Item = ChannelId> {
+        self.running.keys().copied()
+    }
+
+    /// Up to here all sources have told everything.
+    pub fn now(&self) -> Nanos {
+        self.reached
+    }
+
+    /// Books rows of a channel that were given and will never come.
+    pub fn lost(&mut self, channel: ChannelId, rows: u64) {
+        let ended = self.ended.iter_mut().find(|t| t.channel == channel);
+        let running = self.running.get_mut(&channel).map(|f| &mut f.tally);
+        if let Some(tally) = running.or(ended) {
+            tally.lost += rows;
+        }
+    }
+
+    /// Books bytes that a channel's rows took on the wire.
+    pub fn sent(&mut self, channel: ChannelId, bytes: u64) {
+        if let Some(fragment) = self.running.get_mut(&channel) {
+            fragment.bytes_out += bytes;
+        }
+    }
+
+    /// What became of each channel's rows, ended ones included.
+    pub fn tallies(&self) -> impl Iterator<Item = Tally> {
+        let running = self.running.values().map(|f| f.tally);
+        self.ended.iter().copied().chain(running)
+    }
+
+    /// What each running fragment has cost.
+    pub fn costs(&self) -> Vec<ChannelCost> {
+        let counts = self.engine.counts();
+        let cost = |(channel, fragment): (&ChannelId, &Fragment)| ChannelCost {
+            channel: *channel,
+            rows_in: rows_of(&counts, &fragment.sources) - fragment.rows_before,
+            rows_out: fragment.tally.produced,
+            bytes_out: fragment.bytes_out,
+        };
+        self.running.iter().map(cost).collect()
+    }
+
+    /// What the engine has done so far.
+    pub fn counts(&self) -> Counts {
+        self.engine.counts()
+    }
+
+    /// Strikes a fragment that the engine no longer runs.
+    fn forget(&mut self, channel: ChannelId) {
+        let Some(fragment) = self.running.remove(&channel) else {
+            return;
+        };
+        self.channels.remove(&fragment.query);
+        for source in &fragment.sources {
+            let readers = self.sources.get_mut(source).expect("it was counted");
+            *readers -= 1;
+            if *readers == 0 {
+                self.sources.remove(source);
+            }
+        }
+        self.ended.push_back(fragment.tally);
+        if self.ended.len() > ENDED_MAX {
+            self.ended.pop_front();
+        }
+    }
+}
+
+/// How many rows these sources have given so far.
+fn rows_of(counts: &Counts, sources: &[String]) -> u64 {
+    let read = |source: &str| sources.iter().any(|s| s.eq_ignore_ascii_case(source));
+    let given = counts.sources.iter().filter(|s| read(&s.source));
+    given.map(|s| s.rows_in).sum()
+}
+
+#[cfg(test)]
+mod tests;

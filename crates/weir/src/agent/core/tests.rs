@@ -1,0 +1,225 @@
+//! What an agent's core promises, whatever it runs.
+
+use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shape, Type};
+use weir_query::engine::{Engine, EngineOptions, Output};
+use weir_query::plan::Plan;
+use weir_query::{CheckOptions, compile};
+use weir_wire::{AgentWord, ChannelId, Tally};
+
+use super::AgentCore;
+
+fn plan(text: &str) -> Plan {
+    let fields = vec![Field::new("ts", Type::Time), Field::new("x", Type::Int)];
+    let catalog = Catalog {
+        declarations: vec![Declaration {
+            name: "s".into(),
+            shape: Shape::Stream,
+            schema: Schema::new(fields).into(),
+            star: None,
+            doc: String::new(),
+            fold: None,
+        }],
+    };
+    let checked = compile(text, &catalog, &CheckOptions::live()).expect("the query is sound");
+    (*checked.plan).clone()
+}
+
+fn rows(ts: &[i64]) -> Batch {
+    let xs = ts.iter().map(|t| t % 7).collect();
+    let columns = vec![Column::ints(ts.to_vec()), Column::ints(xs)];
+    Batch::stream(ts.to_vec(), columns)
+}
+
+fn core() -> AgentCore {
+    AgentCore::new(EngineOptions::default())
+}
+
+/// What a step says: rows as (channel, instant, weight, first value), and the other words in short.
+#[derive(Default, Debug, PartialEq)]
+struct Heard {
+    rows: Vec<(u64, i64, i64, String)>,
+    reached: Vec<Nanos>,
+    started: Vec<(u64, Nanos)>,
+    failed: Vec<u64>,
+}
+
+impl Heard {
+    fn step(&mut self, core: &mut AgentCore) {
+        core.step(&mut |word| match word {
+            AgentWord::Rows { channel, batch } => {
+                let over = self.reached.last().copied().unwrap_or(Nanos::MIN);
+                assert!(batch.ts.iter().all(|ts| *ts > over), "not after {over}");
+                for row in 0..batch.len() {
+                    let first = format!("{:?}", batch.columns[0].value(row));
+                    self.rows
+                        .push((channel.0, batch.ts[row], batch.weight(row), first));
+                }
+            }
+            AgentWord::Reached(at) => {
+                assert!(self.reached.last().is_none_or(|before| at > *before));
+                self.reached.push(at);
+            }
+            AgentWord::Started { channel, at } => self.started.push((channel.0, at)),
+            AgentWord::Failed { channel, .. } => self.failed.push(channel.0),
+            other => panic!("a core does not say {other:?}"),
+        });
+    }
+
+    fn of(&self, channel: u64) -> Vec<(i64, i64, String)> {
+        let own = self.rows.iter().filter(|(c, ..)| *c == channel);
+        own.map(|(_, ts, weight, x)| (*ts, *weight, x.clone()))
+            .collect()
+    }
+}
+
+/// What one engine gives of the same rows.
+fn alone(plan: &Plan, batches: &[Batch], end: i64) -> Vec<(i64, i64, String)> {
+    let mut engine = Engine::new(EngineOptions::default());
+    engine.add(plan);
+    let mut out = Vec::new();
+    for batch in batches {
+        engine.push("s", batch.clone());
+    }
+    engine.heartbeat("s", end);
+    engine.step(&mut |output| {
+        if let Output::Rows { batch, .. } = output {
+            for row in 0..batch.len() {
+                let first = format!("{:?}", batch.columns[0].value(row));
+                out.push((batch.ts[row], batch.weight(row), first));
+            }
+        }
+    });
+    out
+}
+
+const GROUPED: &str = "select x, count(*) from s [range 10 ns slide 10 ns] group by x";
+const NARROW: &str = "select x from s where x > 3";
+
+#[test]
+fn fragments_give_what_one_engine_gives_and_each_row_is_counted() {
+    let batches: Vec<Batch> = (0..20)
+        .map(|i| rows(&[3 * i + 1, 3 * i + 2, 3 * i + 2]))
+        .collect();
+    let mut core = core();
+    core.start(ChannelId(1), &plan(GROUPED));
+    core.start(ChannelId(9), &plan(NARROW));
+    let mut heard = Heard::default();
+    for batch in &batches {
+        core.push("s", batch.clone());
+        core.reached(batch.ts[0]);
+        heard.step(&mut core);
+    }
+    core.reached(70);
+    heard.step(&mut core);
+    for (channel, text) in [(1, GROUPED), (9, NARROW)] {
+        let mut expected = alone(&plan(text), &batches, 70);
+        let mut found = heard.of(channel);
+        expected.sort();
+        found.sort();
+        assert!(!found.is_empty());
+        assert_eq!(found, expected, "{text}");
+        let tally = core.tallies().find(|t| t.channel.0 == channel);
+        let produced = found.len() as u64;
+        let lost = 0;
+        assert_eq!(
+            tally,
+            Some(Tally {
+                channel: ChannelId(channel),
+                produced,
+                lost
+            })
+        );
+    }
+    assert_eq!(heard.reached.last(), Some(&70));
+    assert_eq!(core.costs()[0].rows_in, 60);
+}
+
+#[test]
+fn a_fragment_sees_what_comes_after_it_says_it_started() {
+    let mut core = core();
+    let mut heard = Heard::default();
+    core.start(ChannelId(1), &plan(NARROW));
+    core.push("s", rows(&[4, 5]));
+    core.reached(5);
+    // Told, but not over: not for one that starts here with the time at 5.
+    core.push("s", rows(&[6]));
+    heard.step(&mut core);
+    core.start(ChannelId(2), &plan(NARROW));
+    core.push("s", rows(&[11, 12, 13]));
+    core.reached(20);
+    heard.step(&mut core);
+    let (channel, at) = heard.started[1];
+    assert_eq!(channel, 2);
+    assert!(at >= 5);
+    let later = |rows: Vec<(i64, i64, String)>| rows.into_iter().filter(|r| r.0 > at).collect();
+    let first: Vec<_> = later(heard.of(1));
+    assert_eq!(heard.of(2), first);
+    assert_eq!(first.len(), 4 - usize::from(at >= 6));
+}
+
+#[test]
+fn time_goes_on_without_rows_and_without_fragments() {
+    let mut core = core();
+    let mut heard = Heard::default();
+    core.reached(3);
+    heard.step(&mut core);
+    core.start(ChannelId(1), &plan(NARROW));
+    core.reached(8);
+    heard.step(&mut core);
+    core.stop(ChannelId(1));
+    core.reached(9);
+    heard.step(&mut core);
+    heard.step(&mut core);
+    assert_eq!(heard.reached, [3, 8, 9]);
+    assert_eq!(heard.started, [(1, 3)]);
+}
+
+#[test]
+fn what_is_too_late_is_counted_and_not_said() {
+    let mut core = core();
+    let mut heard = Heard::default();
+    core.reached(10);
+    core.start(ChannelId(1), &plan(NARROW));
+    core.push("s", rows(&[4, 5, 12, 13]));
+    core.reached(20);
+    heard.step(&mut core);
+    assert_eq!(heard.of(1).len(), 2);
+    assert_eq!(core.counts().sources[0].rows_late, 2);
+}
+
+#[test]
+fn a_fragment_fails_alone_and_a_stopped_one_is_silent() {
+    let mut core = AgentCore::new(EngineOptions {
+        query_bytes_max: 4_096,
+        ..EngineOptions::default()
+    });
+    let hoard = "select a.ts from s [range unbounded] as a, s [range unbounded] as b where a.x = b.x and a.ts < b.ts - 1000";
+    let mut heard = Heard::default();
+    core.start(ChannelId(1), &plan(hoard));
+    core.start(ChannelId(2), &plan(NARROW));
+    core.start(ChannelId(3), &plan(NARROW));
+    for at in 1..400 {
+        core.push("s", rows(&[at]));
+        core.reached(at);
+        heard.step(&mut core);
+        if at == 50 {
+            core.stop(ChannelId(3));
+        }
+    }
+    assert_eq!(heard.failed, [1]);
+    let passing = |upto: i64| (1..=upto).filter(|t| t % 7 > 3).count();
+    assert_eq!(heard.of(2).len(), passing(399));
+    assert_eq!(heard.of(3).len(), passing(50));
+    assert_eq!(core.channels().collect::<Vec<_>>(), [ChannelId(2)]);
+    // What a stopped one gave stays counted.
+    let stopped = core.tallies().find(|t| t.channel == ChannelId(3)).unwrap();
+    assert_eq!(stopped.produced, passing(50) as u64);
+    core.lost(ChannelId(3), 2);
+    assert_eq!(
+        core.tallies()
+            .find(|t| t.channel == ChannelId(3))
+            .unwrap()
+            .lost,
+        2
+    );
+}
