@@ -77,6 +77,13 @@ pub trait Tap: Send {
     /// All counts so far.
     fn counts(&mut self) -> Vec<Count>;
 
+    /// When the oldest request began that is in flight and whose end the source is waiting for;
+    /// `None` without one, and where a source does not wait. Another source of the same events that
+    /// was opened before then knows all requests from their beginning on.
+    fn in_flight_since(&mut self) -> Option<Nanos> {
+        None
+    }
+
     /// How far through a file, from 0 to 1; `None` for a live source.
     fn progress(&self) -> Option<f64> {
         None

@@ -37,7 +37,8 @@ mod shared;
 mod tables;
 mod tap;
 
+pub use clock::epoch_offset_ns;
 pub use devices::DeviceChoice;
 pub use doctor::{Fact, Status, doctor};
-pub use privileges::drop_privileges;
+pub use privileges::{drop_privileges, keep_what_opening_takes};
 pub use tap::{BlockTap, LiveOptions, TAP, open, open_with_histograms};

@@ -55,6 +55,27 @@ const ASKING: &[u32] = &[
     19, // CAP_SYS_PTRACE
 ];
 
+/// What it takes to open further taps, beside asking processes and monitors who they are.
+const OPENING: &[u32] = &[
+    1,  // CAP_DAC_OVERRIDE
+    2,  // CAP_DAC_READ_SEARCH
+    19, // CAP_SYS_PTRACE
+    24, // CAP_SYS_RESOURCE: locked memory, before 5.11
+    38, // CAP_PERFMON
+    39, // CAP_BPF
+];
+
+/// Gives up every capability of the calling thread that opening taps later does not take, for good,
+/// and forbids it and its children to gain any by running a program. Threads that it starts have
+/// what it has.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_what_opening_takes() -> Result<(), TapError> {
+    control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(|e| refused("no_new_privs", &e))?;
+    keep_only(OPENING)
+}
+
 /// Gives up what a thread does not need that asks processes and monitors who they are: that goes on
 /// when the rest of the process has given up all its rights.
 ///

@@ -2,7 +2,7 @@
 //! in flight, counters.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{self, SIBLINGS, WAYS};
 use super::programs::Sizes;
@@ -56,7 +56,7 @@ impl Known {
 
 /// Writes 32-bit value number `at` of those that begin with word `first`. Only this side writes
 /// these words.
-fn put_half(words: &[std::sync::atomic::AtomicU64], first: usize, at: usize, value: u32) {
+fn put_half(words: &[AtomicU64], first: usize, at: usize, value: u32) {
     let word = &words[first + at / 2];
     let shift = 32 * (at % 2);
     let kept = word.load(Ordering::Relaxed) & !(0xffff_ffff << shift);
@@ -100,6 +100,21 @@ pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn
         }
     }
     freed
+}
+
+/// When the oldest request began that has an entry.
+pub fn oldest(buckets: &Shared, entries: &Shared) -> Option<u64> {
+    const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
+    let begun = |(slot, request): (usize, &AtomicU64)| {
+        let named = request.load(Ordering::Acquire) != 0;
+        let entry = &entries.words()[slot * ENTRY_WORDS..][..ENTRY_WORDS];
+        let times = [layout::entry::INSERT, layout::entry::ISSUE];
+        let times = times.map(|word| entry[word].load(Ordering::Relaxed));
+        // An entry without a time is being made this moment.
+        let first = times.into_iter().filter(|ns| *ns != 0).min();
+        first.filter(|_| named)
+    };
+    buckets.words().iter().enumerate().filter_map(begun).min()
 }
 
 const _: () = assert!(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_model::{Demand, Symbol};
+use weir_model::{Demand, Nanos, Symbol};
 
 use self::histograms::Kept;
 use super::attribution::{Attribution, LOOKS_APART, Owner};
@@ -54,6 +54,9 @@ pub struct LiveOptions {
     pub qmp_every: Duration,
     /// How long rows may be on their way while nothing forces them out: longer is cheaper.
     pub rhythm: Duration,
+    /// What to add to the monotonic clock to get an event's time; otherwise that is measured when
+    /// the tap is opened. Taps that are to agree to the nanosecond are given the same.
+    pub epoch_offset_ns: Option<Nanos>,
 }
 
 /// The live tap of block I/O.
@@ -135,6 +138,7 @@ impl Default for LiveOptions {
             inventory: None,
             qmp_every: Duration::from_secs(1),
             rhythm: Duration::from_millis(20),
+            epoch_offset_ns: None,
         }
     }
 }
@@ -179,9 +183,11 @@ fn open_for(
     let rows =
         rows.map(|(i, (stream, demand))| Rows::new(i, *stream, &demand.columns, plans.flag(i)));
     let now = Instant::now();
+    let measured = options.epoch_offset_ns;
+    let epoch_offset_ns = measured.unwrap_or_else(clock::epoch_offset_ns);
     let mut tap = BlockTap {
         rows: rows.collect(),
-        names: Names::new(Cgroups::new(root), clock::epoch_offset_ns()),
+        names: Names::new(Cgroups::new(root), epoch_offset_ns),
         said: VecDeque::new(),
         told: Vec::new(),
         flows_told: Vec::new(),
@@ -513,6 +519,12 @@ impl Tap for BlockTap {
         }
         self.count_disk(live, Symbol::new("unknown"), 0, &mut counts);
         counts
+    }
+
+    fn in_flight_since(&mut self) -> Option<Nanos> {
+        let programs = &self.live.as_ref()?.programs;
+        let first_ns = tables::oldest(&programs.buckets, &programs.entries)?;
+        Some(first_ns as Nanos + self.names.epoch_offset_ns)
     }
 
     fn describe(&self) -> Vec<String> {
