@@ -5,5 +5,7 @@
 //! drives it ([`crate::command`]'s `weir agent`, a simulation, a test) owns time.
 
 mod core;
+mod handover;
+mod outlet;
 
 pub use self::core::AgentCore;

@@ -1,0 +1,278 @@
+//! [`Handover`]: from one tap to another that tells more, or less, of the same events, without a row
+//! lost or doubled.
+//!
+//! 1. The new tap runs beside the old one. A request that was in flight when it was opened it does
+//!    not know from its beginning, so the old one goes on until those are over.
+//! 2. From then on what both say is held back for a moment. Of each event they read the clock one
+//!    after the other, so the cut is put where neither has seen an event: in the widest pause.
+//! 3. Up to the cut the old tap's rows count, after it the new one's.
+
+use weir_model::{Batch, Nanos};
+
+/// What both taps say is held back for so long, to find a pause in it.
+const HELD_NS: Nanos = 100_000_000;
+
+/// Requests in flight at the opening are waited for so long; what is then still in flight the new
+/// tap tells without its beginning.
+const PATIENCE_NS: Nanos = 5_000_000_000;
+
+/// A pause shorter than this might lie between two readings of the clock of one event: it is
+/// counted.
+const PAUSE_MIN_NS: Nanos = 10_000;
+
+/// Which tap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that served until now.
+    Old,
+    /// The one that takes over.
+    New,
+}
+
+/// A change from one tap to another, in the agent's own time.
+#[derive(Debug, Default)]
+pub struct Handover {
+    /// When the new tap saw its first event at the latest.
+    opened: Option<Nanos>,
+    /// From then on both know all that is in flight.
+    settled: Option<Nanos>,
+    old: Told,
+    new: Told,
+    /// Accounts of what is in flight that came since the new tap was there.
+    accounts: u32,
+    /// Whether it went on without waiting for all.
+    impatient: bool,
+}
+
+/// What a tap has said that is held back.
+#[derive(Debug, Default)]
+struct Told {
+    reached: Option<Nanos>,
+    rows: Vec<(usize, Batch)>,
+}
+
+/// The end of a handover.
+#[derive(Debug)]
+pub struct Cut {
+    /// Up to here the old tap counts.
+    pub at: Nanos,
+    /// What the old tap told up to there, by demand, in the order in which it was told.
+    pub old: Vec<(usize, Batch)>,
+    /// What the new one told after it.
+    pub new: Vec<(usize, Batch)>,
+    /// How far the new one has come.
+    pub reached: Nanos,
+    /// Whether the pause was so short that an event may be there twice.
+    pub narrow: bool,
+    /// Whether requests were in flight from before the opening.
+    pub impatient: bool,
+}
+
+impl Handover {
+    /// Takes rows; gives those back that are not to be held: what the old tap told before both knew
+    /// all that is in flight.
+    pub fn rows(&mut self, side: Side, demand: usize, batch: Batch) -> Option<Batch> {
+        let from = match (side, self.settled) {
+            (Side::Old, None) => return Some(batch),
+            // It may be the last tap's business still.
+            (Side::New, None) => Nanos::MIN,
+            (_, Some(settled)) => settled,
+        };
+        let first = batch.ts.partition_point(|ts| *ts <= from);
+        let held = batch.slice(first, batch.len() - first);
+        if !held.is_empty() {
+            let told = match side {
+                Side::Old => &mut self.old,
+                Side::New => &mut self.new,
+            };
+            told.rows.push((demand, held));
+        }
+        let now = batch.slice(0, first);
+        (side == Side::Old && !now.is_empty()).then_some(now)
+    }
+
+    /// A tap has told everything up to `at`.
+    pub fn reached(&mut self, side: Side, at: Nanos) {
+        match side {
+            Side::Old => self.old.reached = self.old.reached.max(Some(at)),
+            Side::New => {
+                self.opened = self.opened.or(Some(at));
+                self.new.reached = self.new.reached.max(Some(at));
+                self.forget_early();
+            }
+        }
+    }
+
+    /// The old tap has told since when the oldest request is in flight that it waits for.
+    pub fn in_flight(&mut self, since: Option<Nanos>, now: Nanos) {
+        let Some(opened) = self.opened.filter(|_| self.settled.is_none()) else {
+            return;
+        };
+        // The first account may have been on its way when the new tap was opened.
+        self.accounts += 1;
+        let over = since.is_none_or(|since| since > opened);
+        self.impatient = !over && now > opened.saturating_add(PATIENCE_NS);
+        if self.accounts > 1 && (over || self.impatient) {
+            // What was told of until now has gone its way already.
+            let told = self.old.reached.max(self.new.reached);
+            self.settled = Some(told.unwrap_or(now).max(now));
+            self.forget_early();
+        }
+    }
+
+    /// How far both have told everything that is not held back.
+    pub fn over(&self) -> Option<Nanos> {
+        match self.settled {
+            Some(settled) => self.old.reached.map(|at| at.min(settled)),
+            None => self.old.reached,
+        }
+    }
+
+    /// The cut, once enough is known to choose it.
+    pub fn cut(&mut self) -> Option<Cut> {
+        let from = self.settled?;
+        let upto = from + HELD_NS;
+        let reached = self.new.reached.filter(|at| *at >= upto)?;
+        self.old.reached.filter(|at| *at >= upto)?;
+        let (at, pause_ns) = self.widest_pause(from, upto);
+        let kept = |rows: Vec<(usize, Batch)>, old: bool| -> Vec<(usize, Batch)> {
+            let part = |(demand, batch): (usize, Batch)| {
+                let middle = batch.ts.partition_point(|ts| *ts <= at);
+                let part = match old {
+                    true => batch.slice(0, middle),
+                    false => batch.slice(middle, batch.len() - middle),
+                };
+                (!part.is_empty()).then_some((demand, part))
+            };
+            rows.into_iter().filter_map(part).collect()
+        };
+        Some(Cut {
+            at,
+            old: kept(std::mem::take(&mut self.old.rows), true),
+            new: kept(std::mem::take(&mut self.new.rows), false),
+            reached,
+            narrow: pause_ns < PAUSE_MIN_NS,
+            impatient: self.impatient,
+        })
+    }
+
+    /// The middle of the longest time in which neither tap saw an event, and its length.
+    fn widest_pause(&self, from: Nanos, upto: Nanos) -> (Nanos, Nanos) {
+        let told = self.old.rows.iter().chain(&self.new.rows);
+        let seen = told.flat_map(|(_, batch)| batch.ts.iter().copied());
+        let mut instants: Vec<Nanos> = seen.filter(|ts| (from..=upto).contains(ts)).collect();
+        instants.extend([from, upto]);
+        instants.sort_unstable();
+        let pauses = instants.windows(2).map(|pair| (pair[1] - pair[0], pair[0]));
+        let (pause_ns, begin) = pauses.max().expect("there are two instants at least");
+        (begin + pause_ns / 2, pause_ns)
+    }
+
+    /// What the new tap told of the time before matters to nobody.
+    fn forget_early(&mut self) {
+        let from = match (self.settled, self.new.reached) {
+            (Some(settled), _) => settled,
+            (None, Some(reached)) => reached,
+            (None, None) => return,
+        };
+        self.new.rows.retain_mut(|(_, batch)| {
+            let first = batch.ts.partition_point(|ts| *ts <= from);
+            *batch = batch.slice(first, batch.len() - first);
+            !batch.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::Column;
+
+    const MS: Nanos = 1_000_000;
+
+    fn rows(ts: &[Nanos]) -> Batch {
+        Batch::stream(ts.to_vec(), vec![Column::ints(ts.to_vec())])
+    }
+
+    fn instants(rows: &[(usize, Batch)]) -> Vec<Nanos> {
+        rows.iter()
+            .flat_map(|(_, b)| b.ts.iter().copied())
+            .collect()
+    }
+
+    /// Runs a handover over events; both taps tell of each, the new one a little later.
+    fn run(events: &[Nanos], lag: impl Fn(usize) -> Nanos, step: Nanos) -> (Vec<Nanos>, Cut) {
+        let mut handover = Handover::default();
+        let mut given = Vec::new();
+        let mut now = 0;
+        let cut = loop {
+            let during = |ts: &Nanos| (now + 1..=now + step).contains(ts);
+            let old: Vec<Nanos> = events.iter().copied().filter(during).collect();
+            let new = events.iter().enumerate().map(|(i, ts)| ts + lag(i));
+            let new: Vec<Nanos> = new.filter(during).collect();
+            now += step;
+            let out = handover.rows(Side::Old, 0, rows(&old));
+            given.extend(out.iter().flat_map(|b| b.ts.iter().copied()));
+            handover.reached(Side::Old, now);
+            if now > 30 * MS {
+                handover.rows(Side::New, 0, rows(&new));
+                handover.reached(Side::New, now);
+            }
+            // A request from before the opening is in flight for a while.
+            handover.in_flight((now < 90 * MS).then_some(25 * MS), now);
+            if let Some(cut) = handover.cut() {
+                break cut;
+            }
+            assert!(now < 1_000 * MS, "a handover ends");
+        };
+        (given, cut)
+    }
+
+    #[test]
+    fn each_event_is_told_once_though_the_clocks_are_read_apart() {
+        for step in [3 * MS, 20 * MS, 47 * MS] {
+            let events: Vec<Nanos> = (1..5_000).map(|i| i * 53_000 + i * i % 40_000).collect();
+            let (mut told, cut) = run(&events, |i| 200 + (i as Nanos % 7) * 300, step);
+            assert!(!cut.narrow && !cut.impatient);
+            assert!(cut.at > 90 * MS);
+            told.extend(instants(&cut.old));
+            let until = events.iter().filter(|ts| **ts <= cut.at);
+            assert_eq!(told, until.copied().collect::<Vec<_>>());
+            let after = events
+                .iter()
+                .enumerate()
+                .map(|(i, ts)| ts + 200 + (i as Nanos % 7) * 300);
+            let after: Vec<Nanos> = after
+                .filter(|ts| (cut.at..=cut.reached).contains(ts))
+                .collect();
+            assert_eq!(instants(&cut.new), after);
+            let total = told.len() + after.len();
+            let seen = events.iter().filter(|ts| **ts <= cut.reached).count();
+            assert!(
+                seen.abs_diff(total) <= 1,
+                "one may lie between the clocks at the end"
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_that_never_ends_is_waited_for_no_longer_than_is_said() {
+        let mut handover = Handover::default();
+        handover.reached(Side::New, 10);
+        for at in 1..=600 {
+            let now = at * 10 * MS;
+            handover.reached(Side::Old, now);
+            handover.reached(Side::New, now);
+            handover.in_flight(Some(5), now);
+            assert_eq!(handover.settled.is_some(), now > 10 + PATIENCE_NS, "{now}");
+        }
+        assert!(handover.cut().expect("time has gone on").impatient);
+    }
+
+    #[test]
+    fn a_cut_without_a_pause_is_told() {
+        let events: Vec<Nanos> = (0..400_000).map(|i| i * 1_000).collect();
+        let (_, cut) = run(&events, |_| 100, 20 * MS);
+        assert!(cut.narrow);
+    }
+}

@@ -1,0 +1,196 @@
+//! [`Outlet`]: where rows leave a tap of the agent: in the monitor's time, under the host's name,
+//! with numbers of requests that no other host has.
+
+use arrow_array::{Array, Int64Array, UInt32Array};
+use weir_model::{Batch, Column, Nanos, Schema, Symbol, Type};
+
+/// Bits of `req_id` in which a host counts its requests; it begins anew after 4 billion of them. The
+/// bits above are the host's own number.
+const NUMBER_BITS: u32 = 32;
+
+/// Where a stream's rows leave.
+#[derive(Debug)]
+pub struct Outlet {
+    host: Symbol,
+    host_number: u32,
+    /// Added to a tap's numbers of requests, since each tap counts from 1.
+    pub first_number: i64,
+    /// What the tap has told to be over, in the monitor's time.
+    over: Nanos,
+    /// Columns of the stream, by position.
+    columns: Columns,
+}
+
+/// The columns that an outlet sees to.
+#[derive(Clone, Debug)]
+struct Columns {
+    ts: Option<usize>,
+    /// Other instants.
+    instants: Vec<usize>,
+    host: Option<usize>,
+    agent_ts: Option<usize>,
+    req_id: Option<usize>,
+}
+
+/// The number that stands for a host in the high bits of `req_id`: 31 bits of FNV-1a (Fowler, Noll
+/// and Vo; RFC 9923) of its name. Two hosts of a thousand have the same one once in 4,000 fleets.
+pub fn host_number(host: &str) -> u32 {
+    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = host.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    ((hash >> 33) ^ hash) as u32 & 0x7fff_ffff
+}
+
+impl Columns {
+    /// Of a stream with this schema, those that are in use.
+    fn of(schema: &Schema, used: &[usize]) -> Columns {
+        let find = |name: &str| {
+            let found = schema.fields.iter().position(|f| f.name == name);
+            found.filter(|at| used.contains(at))
+        };
+        let (ts, agent_ts) = (find("ts"), find("agent_ts"));
+        let other = |at: &usize| Some(*at) != ts && Some(*at) != agent_ts;
+        let instant = |at: &usize| schema[*at].ty == Type::Time;
+        Columns {
+            ts,
+            instants: used.iter().copied().filter(other).filter(instant).collect(),
+            host: find("host"),
+            agent_ts,
+            req_id: find("req_id"),
+        }
+    }
+}
+
+impl Outlet {
+    /// For the rows of a stream with this schema, of which the columns `used` matter.
+    pub fn new(host: Symbol, schema: &Schema, used: &[usize]) -> Outlet {
+        Outlet {
+            host_number: host_number(&host.as_str()),
+            host,
+            first_number: 0,
+            over: Nanos::MIN,
+            columns: Columns::of(schema, used),
+        }
+    }
+
+    /// Rows as the engine takes them at `now`. `to_monitor` turns an instant of the agent into one
+    /// of the monitor. As that adapts, an instant may fall behind one that was told to be over; it
+    /// is then put right behind.
+    pub fn rows(
+        &self,
+        batch: &Batch,
+        now: Nanos,
+        to_monitor: impl Fn(Nanos) -> Nanos + Copy,
+    ) -> Batch {
+        let rows = batch.len();
+        let mut least = self.over.saturating_add(1);
+        let ts = batch.ts.iter().map(|ts| {
+            least = least.max(to_monitor(*ts));
+            least
+        });
+        let ts: Vec<i64> = ts.collect();
+        let mut columns = batch.columns.clone();
+        for &at in &self.columns.instants {
+            columns[at] = mapped(&columns[at], to_monitor);
+        }
+        if let Some(at) = self.columns.ts {
+            columns[at] = Column::ints(ts.clone());
+        }
+        if let Some(at) = self.columns.agent_ts {
+            columns[at] = Column::ints(vec![now; rows]);
+        }
+        if let Some(at) = self.columns.host {
+            let ids = vec![self.host.id(); rows];
+            columns[at] = Column::Text(UInt32Array::new(ids.into(), None));
+        }
+        if let Some(at) = self.columns.req_id {
+            columns[at] = mapped(&columns[at], |id| self.req_id(id));
+        }
+        Batch {
+            ts: ts.into(),
+            weights: batch.weights.clone(),
+            columns,
+        }
+    }
+
+    /// What the tap said to be over, in the monitor's time; never less than before.
+    pub fn reached(&mut self, at: Nanos, to_monitor: impl Fn(Nanos) -> Nanos) -> Nanos {
+        let converted = match at {
+            Nanos::MAX => Nanos::MAX,
+            at => to_monitor(at),
+        };
+        self.over = self.over.max(converted);
+        self.over
+    }
+
+    /// A tap's number of a request, made unique in the fleet.
+    fn req_id(&self, id: i64) -> i64 {
+        let own = id.wrapping_add(self.first_number) & ((1 << NUMBER_BITS) - 1);
+        i64::from(self.host_number) << NUMBER_BITS | own
+    }
+}
+
+/// A column of integers, each changed.
+fn mapped(column: &Column, change: impl Fn(i64) -> i64) -> Column {
+    match column {
+        Column::Int(values) => {
+            let changed = values.values().iter().map(|value| change(*value));
+            Column::Int(Int64Array::new(changed.collect(), values.nulls().cloned()))
+        }
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::Value;
+    use weir_model::event::io_schema;
+
+    fn columns(names: &[&str]) -> Vec<usize> {
+        names.iter().map(|name| io_schema().index(name)).collect()
+    }
+
+    fn batch(ts: &[i64], latency: i64) -> Batch {
+        let schema = io_schema();
+        let mut columns = vec![Column::Nulls(ts.len()); schema.len()];
+        columns[schema.index("ts")] = Column::ints(ts.to_vec());
+        columns[schema.index("latency")] = Column::ints(vec![latency; ts.len()]);
+        columns[schema.index("req_id")] = Column::ints((1..).take(ts.len()).collect());
+        Batch::stream(ts.to_vec(), columns)
+    }
+
+    #[test]
+    fn instants_are_moved_and_durations_are_not() {
+        let used = columns(&["ts", "req_id", "agent_ts", "host", "latency"]);
+        let outlet = Outlet::new(Symbol::new("a"), &io_schema(), &used);
+        let out = outlet.rows(&batch(&[100, 200], 7), 990, |at| at + 1_000);
+        let value = |name: &str| out.columns[io_schema().index(name)].value(1);
+        assert_eq!(&out.ts[..], [1_100, 1_200]);
+        assert_eq!(value("ts"), Value::Int(1_200));
+        assert_eq!(value("agent_ts"), Value::Int(990));
+        assert_eq!(value("latency"), Value::Int(7));
+        assert_eq!(value("host"), Value::text("a"));
+        let id = i64::from(host_number("a")) << 32 | 2;
+        assert_eq!(value("req_id"), Value::Int(id));
+        assert_eq!(value("vm"), Value::Null);
+    }
+
+    #[test]
+    fn what_is_over_stays_over_though_the_clock_adapts() {
+        let mut outlet = Outlet::new(Symbol::new("a"), &io_schema(), &columns(&["ts"]));
+        assert_eq!(outlet.reached(100, |at| at + 50), 150);
+        assert_eq!(outlet.reached(110, |at| at + 20), 150);
+        let out = outlet.rows(&batch(&[111, 140, 141], 7), 0, |at| at + 20);
+        assert_eq!(&out.ts[..], [151, 160, 161]);
+        assert_eq!(outlet.reached(Nanos::MAX, |at| at + 1), Nanos::MAX);
+    }
+
+    #[test]
+    fn hosts_have_numbers_of_their_own() {
+        let numbers: std::collections::HashSet<u32> = (0..1_000)
+            .map(|i| host_number(&format!("agent-{i}")))
+            .collect();
+        assert_eq!(numbers.len(), 1_000);
+        assert!(numbers.iter().all(|n| i64::from(*n) << NUMBER_BITS >= 0));
+    }
+}
