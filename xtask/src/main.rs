@@ -6,6 +6,7 @@
 mod bench;
 mod bpf;
 mod demo;
+mod experiments;
 mod guest;
 mod packages;
 mod pictures;
@@ -37,6 +38,11 @@ const CHORES: &[Chore] = &[
         bench::run,
     ),
     (
+        "experiments",
+        "do the thesis's experiments again and write docs/experiments.md",
+        experiments::run,
+    ),
+    (
         "guest",
         "build the small Linux guest that tests run in QEMU, if it is not there yet",
         guest::run,
@@ -66,7 +72,7 @@ fn main() -> ExitCode {
     let Some((name, _, run)) = chore else {
         eprintln!("usage: cargo xtask CHORE [OPTIONS]\n");
         for (name, does, _) in CHORES {
-            eprintln!("  {name:<9} {does}");
+            eprintln!("  {name:<11} {does}");
         }
         return ExitCode::from(2);
     };

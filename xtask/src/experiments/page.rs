@@ -1,0 +1,90 @@
+//! docs/experiments.md: what the thesis found, and what we found, beside each other.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::{Experiment, Figure, Findings, Pace};
+
+const BEGINNING: &str = "# The thesis's experiments, done again\n\n\
+<!-- Written by `cargo xtask experiments`; do not edit. -->\n\n\
+Benke's thesis (2009, chapter 4) measured what its prototype cost: Blocktap in Xen's tapdisk, the STREAM engine as filter on the servers and as\n\
+monitor in the middle. `cargo xtask experiments` does the same with weir and writes this page.\n\n\
+Do not compare the numbers themselves across the columns of time: the thesis had blades with two dual-core Opterons at 2.0 GHz and VMs limited by one disk; here a\n\
+VM is fio, which copies at a fixed rate on a loop device in memory. What can be compared is what a configuration adds, and how that grows.\n";
+
+/// Writes the page.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &Path, pace: Pace, done: &[(&Experiment, Findings)]) -> Result<()> {
+    let mut text = BEGINNING.to_owned();
+    let _ = writeln!(
+        text,
+        "\nEach configuration had {} turns of {} seconds, among the others. Figures are means, with the 95 % confidence interval. \
+         The machine: {}.",
+        pace.runs,
+        pace.seconds,
+        machine()
+    );
+    for (experiment, findings) in done {
+        let _ = write!(
+            text,
+            "\n## Experiment {}: {}\n\n**The thesis.** {}\n\n**Here.** {}\n\n{}",
+            experiment.number,
+            experiment.title,
+            experiment.thesis,
+            experiment.here,
+            table(findings)
+        );
+    }
+    fs::write(path, text).with_context(|| path.display().to_string())?;
+    println!("\nwritten: {}", path.display());
+    Ok(())
+}
+
+/// Findings as a table in Markdown.
+pub fn table(findings: &Findings) -> String {
+    let mut text = format!("| configuration | {} |\n", findings.columns.join(" | "));
+    let _ = writeln!(text, "| --- |{}", " ---: |".repeat(findings.columns.len()));
+    for row in &findings.rows {
+        let figures: Vec<String> = row.figures.iter().map(shown).collect();
+        let _ = writeln!(text, "| {} | {} |", row.name, figures.join(" | "));
+    }
+    text
+}
+
+fn shown(figure: &Figure) -> String {
+    let digits = match figure.mean().abs() {
+        mean if mean >= 1_000.0 => 0,
+        mean if mean >= 100.0 => 1,
+        _ => 2,
+    };
+    format!(
+        "{:.digits$} ± {:.digits$}",
+        figure.mean(),
+        figure.half_width()
+    )
+}
+
+/// Processors and kernel.
+fn machine() -> String {
+    let first_line = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = first_line("/proc/cpuinfo");
+    let field = |name: &str| {
+        let lines = cpuinfo.lines().filter(|l| l.starts_with(name));
+        lines
+            .filter_map(|l| l.split_once(':'))
+            .map(|(_, v)| v.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let processors = field("processor").len();
+    let model = field("model name").into_iter().next();
+    format!(
+        "{processors} processors ({}), Linux {}",
+        model.unwrap_or_else(|| "of an unnamed model".into()),
+        first_line("/proc/sys/kernel/osrelease").trim()
+    )
+}
