@@ -11,7 +11,7 @@ use weir_guest::MemoryFolder;
 
 use super::copying::{Vm, written_mib};
 use super::figures::by_turns;
-use super::processor::Look;
+use super::time_used::Look;
 use super::{Experiment, Findings, Pace, scripts};
 use crate::{execute, root};
 

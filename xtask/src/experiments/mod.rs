@@ -9,8 +9,8 @@ mod copying;
 mod figures;
 mod local;
 mod page;
-mod processor;
 mod scripts;
+mod time_used;
 
 use anyhow::{Result, bail};
 

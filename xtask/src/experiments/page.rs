@@ -8,12 +8,17 @@ use anyhow::{Context, Result};
 
 use super::{Experiment, Figure, Findings, Pace};
 
-const BEGINNING: &str = "# The thesis's experiments, done again\n\n\
-<!-- Written by `cargo xtask experiments`; do not edit. -->\n\n\
-Benke's thesis (2009, chapter 4) measured what its prototype cost: Blocktap in Xen's tapdisk, the STREAM engine as filter on the servers and as\n\
-monitor in the middle. `cargo xtask experiments` does the same with weir and writes this page.\n\n\
-Do not compare the numbers themselves across the columns of time: the thesis had blades with two dual-core Opterons at 2.0 GHz and VMs limited by one disk; here a\n\
-VM is fio, which copies at a fixed rate on a loop device in memory. What can be compared is what a configuration adds, and how that grows.\n";
+const BEGINNING: &str = "# The thesis's experiments, done again
+
+<!-- Written by `cargo xtask experiments`; do not edit. -->
+
+Benke's thesis (2009, chapter 4) measured what its prototype cost: Blocktap in Xen's tapdisk, the STREAM engine as filter on
+the servers and as monitor in the middle. `cargo xtask experiments` does the same with weir and writes this page.
+
+What can be compared is what a configuration adds, and how that grows; the numbers themselves cannot. The thesis had blades
+with two dual-core Opterons at 2.0 GHz, and VMs limited by one disk. Here a VM is fio, which copies at a fixed rate on a loop
+device in memory.
+";
 
 /// Writes the page.
 ///
