@@ -4,6 +4,7 @@
 pub mod case;
 pub mod changes;
 pub mod feed;
+pub mod fleet;
 pub mod history;
 pub mod oracle;
 pub mod run;

@@ -27,6 +27,8 @@ pub struct Watched {
     shape: Shape,
     /// What came out so far.
     pub changes: Changes,
+    /// The same row by row, in the order in which they came out.
+    pub given: Vec<Element>,
     /// With what message it failed.
     pub failure: Option<String>,
     /// The last instant that an earlier step told about.
@@ -44,6 +46,11 @@ impl Run {
         }
     }
 
+    /// The sources that it reads.
+    pub fn sources(&self) -> &[Declaration] {
+        &self.sources
+    }
+
     /// Adds a query, and gives its position.
     pub fn add(&mut self, plan: &Arc<Plan>) -> usize {
         let id = self.engine.add(plan);
@@ -51,6 +58,7 @@ impl Run {
             id,
             shape: plan.shape,
             changes: Changes::default(),
+            given: Vec::new(),
             failure: None,
             told: i64::MIN,
             content: BTreeMap::new(),
@@ -142,6 +150,11 @@ impl Watched {
                 assert!(!cancels, "what cancels at {ts} is not printed: {row:?}");
                 *self.content.entry(row.clone()).or_default() += weight;
             }
+            self.given.push(Element {
+                ts,
+                weight,
+                row: row.clone(),
+            });
             self.changes.add(ts, row, weight);
         }
     }

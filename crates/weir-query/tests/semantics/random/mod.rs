@@ -5,6 +5,7 @@
 
 mod choices;
 mod data;
+mod fleet;
 mod folding;
 mod grammar;
 mod lives;

@@ -1,0 +1,139 @@
+//! A fleet on paper: events dealt over agents, an engine for each that runs the fragments of a cut
+//! query, and an engine for the monitor over what they give.
+
+use weir_model::Declaration;
+use weir_query::engine::{Engine, EngineOptions};
+use weir_query::place::fleet::Cut;
+use weir_query::plan::{Node, Plan, Window};
+
+use super::feed::{self, Event, Random};
+use super::history::{Element, History};
+use super::oracle::Outcome;
+use super::run::Run;
+
+/// A cut query and what there is to run it on.
+pub struct Fleet<'a> {
+    /// The query.
+    pub cut: &'a Cut,
+    /// The sources.
+    pub sources: &'a [Declaration],
+    /// Sources that are at the monitor, by name.
+    pub monitor_sources: &'a [String],
+    /// How many agents there are.
+    pub agents: u64,
+}
+
+impl Fleet<'_> {
+    /// Runs the query on all of `history`; `agent` tells to which agent a row of the source of that
+    /// number goes. Batches, steps and the pace of the engines are cut by `random`.
+    pub fn run(
+        &self,
+        history: &History,
+        agent: &dyn Fn(usize, &Element) -> u64,
+        random: &mut Random,
+    ) -> Outcome {
+        let mut given: Vec<Vec<Element>> = vec![Vec::new(); self.cut.fragments.len()];
+        for number in 0..self.agents {
+            let is_mine =
+                |source: usize, e: &Element| agent(source, e) == number && !self.is_central(source);
+            let mut run = self.engine(self.sources.to_vec(), random);
+            let fragments = self.cut.fragments.iter();
+            let plans = fragments.map(|f| std::sync::Arc::new(f.plan.clone()));
+            let queries: Vec<usize> = plans.map(|plan| run.add(&plan)).collect();
+            self.feed(&mut run, history, &is_mine, random);
+            for (fragment, query) in queries.into_iter().enumerate() {
+                let query = run.query(query);
+                if let Some(message) = &query.failure {
+                    return Outcome {
+                        changes: Default::default(),
+                        failure: Some((i64::MAX, message.clone())),
+                    };
+                }
+                given[fragment].extend(query.given.iter().cloned());
+            }
+        }
+        self.monitor(history, given, random)
+    }
+
+    fn monitor(
+        &self,
+        history: &History,
+        mut given: Vec<Vec<Element>>,
+        random: &mut Random,
+    ) -> Outcome {
+        let names = (0..given.len()).map(|i| format!("channel {i}"));
+        let names: Vec<String> = names.collect();
+        let of_agents = names.iter().enumerate();
+        let of_agents = of_agents.map(|(i, name)| self.cut.declaration(i, name));
+        let own = self.sources.iter().enumerate();
+        let own: Vec<_> = own.filter(|(source, _)| self.is_central(*source)).collect();
+        for rows in &mut given {
+            rows.sort_by_key(|e| e.ts);
+        }
+        let sources: Vec<Declaration> = own.iter().map(|(_, s)| (*s).clone()).collect();
+        let sources: Vec<Declaration> = sources.into_iter().chain(of_agents).collect();
+        let own_rows = own.iter().map(|(_, s)| history.source(&s.name).to_vec());
+        let rows: Vec<Vec<Element>> = own_rows.chain(given).collect();
+        let rows = sources.iter().map(|s| s.name.clone()).zip(rows);
+        let mut all = History::new(rows);
+        all.end = history.end;
+        let mut run = self.engine(sources, random);
+        let query = run.add(&std::sync::Arc::new(self.cut.monitor_over(&names)));
+        self.feed(&mut run, &all, &|_, _| true, random);
+        let query = run.query(query);
+        Outcome {
+            changes: query.changes.clone(),
+            failure: query.failure.clone().map(|message| (i64::MAX, message)),
+        }
+    }
+
+    fn is_central(&self, source: usize) -> bool {
+        let name = &self.sources[source].name;
+        let mut central = self.monitor_sources.iter();
+        central.any(|other| other.eq_ignore_ascii_case(name))
+    }
+
+    fn engine(&self, sources: Vec<Declaration>, random: &mut Random) -> Run {
+        let options = EngineOptions {
+            span_rows_max: [1, 2, 3, 10, 1 << 16][random.below(5) as usize],
+            ..EngineOptions::default()
+        };
+        let run_sources = sources.clone();
+        let mut run = Run::new(Engine::new(options), run_sources);
+        sources.iter().for_each(|s| run.engine.declare(s));
+        run
+    }
+
+    /// The rows that `is_mine`, and then the end of time.
+    fn feed(
+        &self,
+        run: &mut Run,
+        history: &History,
+        is_mine: &dyn Fn(usize, &Element) -> bool,
+        random: &mut Random,
+    ) {
+        let names: Vec<String> = run.sources().iter().map(|s| s.name.clone()).collect();
+        let mut events = Vec::new();
+        for (source, name) in names.iter().enumerate() {
+            let rows = history.source(name).iter().filter(|e| is_mine(source, e));
+            events.extend(rows.map(|e| Event::Row(source, e.clone())));
+        }
+        if history.end > i64::MIN {
+            events.push(Event::Heartbeat(None, history.end));
+        }
+        run.act(&feed::cut(&events, names.len(), random));
+    }
+}
+
+/// Whether what a query gives depends on the order in which rows of one instant arrive, which is not
+/// defined over several agents.
+pub fn is_by_arrival(plan: &Plan) -> bool {
+    let here = match &plan.node {
+        Node::Window { window, .. } => {
+            matches!(window, Window::Rows { .. } | Window::Partition { .. })
+        }
+        Node::Aggregate { calls, .. } => calls.iter().any(|call| !call.function.splits()),
+        _ => false,
+    };
+    here || plan.inputs().into_iter().any(|input| is_by_arrival(input))
+}
