@@ -5,6 +5,7 @@ mod append;
 mod canonical;
 mod fold;
 mod join_keys;
+mod paces;
 mod projections;
 mod prune;
 mod selections;
@@ -35,6 +36,10 @@ pub static RULES: &[Rule] = &[
     Rule {
         name: "streams of what is only added",
         apply: append::apply,
+    },
+    Rule {
+        name: "windows at the pace of what shows them",
+        apply: paces::apply,
     },
     Rule {
         name: "push selections down",

@@ -59,7 +59,7 @@ pub struct Explanation {
     /// What the tap is asked for.
     pub demands: Vec<Demand>,
     /// The sources' columns, in the order of `demands`.
-    sources: Vec<Declaration>,
+    pub(super) sources: Vec<Declaration>,
 }
 
 /// Where each operator of `plan` runs on one host, live, where instants are nanoseconds, if the tap
@@ -476,7 +476,7 @@ impl Explanation {
 }
 
 /// A text as JSON writes it (RFC 8259, section 7).
-fn json_text(text: &str) -> String {
+pub(super) fn json_text(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

@@ -20,7 +20,7 @@ use crate::function::AggregateCall;
 use crate::plan::{Node, Plan, Window, show};
 
 /// Most intervals of a slide that a window is put together of.
-const PANES_MAX: i64 = 3_600;
+pub const PANES_MAX: i64 = 3_600;
 
 /// An aggregation over a stream, told in columns of that stream.
 pub struct Grouping {

@@ -12,11 +12,14 @@ use std::sync::Arc;
 
 use weir_model::Shape;
 use weir_query::engine::{Engine, EngineOptions};
+use weir_query::place::fleet::{CutOptions, Way, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
 
 use crate::support::case::{Case, Expected};
 use crate::support::changes::Changes;
 use crate::support::feed::{self, Action, Random};
+use crate::support::fleet::{Deal, Fleet, is_by_arrival};
+use crate::support::history::Element;
 use crate::support::oracle::{self, Outcome};
 use crate::support::run::Run;
 
@@ -25,10 +28,14 @@ static EXECUTIONS: &[(&str, Execution)] = &[
     ("recomputed from scratch", recomputed),
     ("one engine, whole batches", in_whole_batches),
     ("one engine, random cuts", in_random_cuts),
+    ("three agents and a monitor", over_a_fleet),
 ];
 
 /// A way to run a case; what came out of each run.
 type Execution = fn(&Prepared) -> Result<Vec<Outcome>, String>;
+
+/// How many agents a case is dealt over.
+const AGENTS: u64 = 3;
 
 /// How many different random cuts each case is run with.
 const CUTS: usize = 5;
@@ -233,6 +240,40 @@ fn in_random_cuts(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
     (1..=CUTS)
         .map(|rows| engine(prepared, &cut(), rows))
         .collect()
+}
+
+/// Rows dealt at random over three agents, the query cut in every way that is possible.
+fn over_a_fleet(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
+    let case = &prepared.case;
+    // What a query may hold is for each engine by itself.
+    if case.bytes_max.is_some() {
+        return Ok(Vec::new());
+    }
+    let sources = case.catalog().declarations;
+    let history = feed::history(&case.feed(), &case.source_names(), &prepared.unoptimized);
+    let mut random = Random(prepared.seed);
+    let mut outcomes = Vec::new();
+    for way in Way::ALL {
+        let options = CutOptions {
+            hint: Some(way),
+            second: case.second,
+            ..CutOptions::default()
+        };
+        let Ok(cut) = cut(&prepared.plan, &options) else {
+            continue;
+        };
+        let by_instant = is_by_arrival(&prepared.unoptimized);
+        let deal = Deal::new(&sources, &history, AGENTS, by_instant, &mut random);
+        let fleet = Fleet {
+            cut: &cut,
+            sources: &sources,
+            monitor_sources: &options.monitor_sources,
+            agents: AGENTS,
+        };
+        let agent = |source: usize, element: &Element| deal.agent(source, element);
+        outcomes.push(fleet.run(&history, &agent, &mut random));
+    }
+    Ok(outcomes)
 }
 
 fn engine(

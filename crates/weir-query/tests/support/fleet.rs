@@ -1,11 +1,14 @@
 //! A fleet on paper: events dealt over agents, an engine for each that runs the fragments of a cut
 //! query, and an engine for the monitor over what they give.
 
-use weir_model::Declaration;
+use std::collections::BTreeMap;
+
+use weir_model::{Declaration, Shape, Value};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::fleet::Cut;
 use weir_query::plan::{Node, Plan, Window};
 
+use super::Row;
 use super::feed::{self, Event, Random};
 use super::history::{Element, History};
 use super::oracle::Outcome;
@@ -136,4 +139,94 @@ pub fn is_by_arrival(plan: &Plan) -> bool {
         _ => false,
     };
     here || plan.inputs().into_iter().any(|input| is_by_arrival(input))
+}
+
+/// To which agent each row goes: at random, but rows of one host or of one request to the same, and
+/// rows that come into a relation and go from it as well.
+pub struct Deal<'a> {
+    sources: &'a [Declaration],
+    /// With this, rows of one instant and source go to the same agent too, so that the order in which
+    /// they arrive is defined.
+    by_instant: bool,
+    /// Ties that stand for another one.
+    parents: BTreeMap<Tie, Tie>,
+    agents: u64,
+    seed: u64,
+}
+
+/// What keeps rows together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Tie {
+    Host(Value),
+    Request(Value),
+    Instant(usize, i64),
+    Row(usize, i64, Row),
+}
+
+impl<'a> Deal<'a> {
+    /// Deals the rows of a history.
+    pub fn new(
+        sources: &'a [Declaration],
+        history: &History,
+        agents: u64,
+        by_instant: bool,
+        random: &mut Random,
+    ) -> Deal<'a> {
+        let mut deal = Deal {
+            sources,
+            by_instant,
+            parents: BTreeMap::new(),
+            agents,
+            seed: random.below(u64::MAX),
+        };
+        for (source, declaration) in sources.iter().enumerate() {
+            for element in history.source(&declaration.name) {
+                let ties = deal.ties(source, element);
+                for pair in ties.windows(2) {
+                    let (a, b) = (deal.root(&pair[0]), deal.root(&pair[1]));
+                    if a != b {
+                        deal.parents.insert(a, b);
+                    }
+                }
+            }
+        }
+        deal
+    }
+
+    /// The agent to which a row of source number `source` goes.
+    pub fn agent(&self, source: usize, element: &Element) -> u64 {
+        use std::hash::{Hash, Hasher};
+        let root = self.root(&self.ties(source, element)[0]);
+        let mut hasher = std::collections::hash_map::DefaultHasher::new();
+        format!("{root:?}").hash(&mut hasher);
+        Random(self.seed ^ hasher.finish()).below(self.agents)
+    }
+
+    fn ties(&self, source: usize, element: &Element) -> Vec<Tie> {
+        let declaration = &self.sources[source];
+        let value = |names: [&str; 2]| {
+            let found = names.iter().find_map(|name| declaration.schema.find(name));
+            found.map(|(at, _)| element.row[at].clone())
+        };
+        // A row goes from a relation at another time than it came.
+        let ts = match declaration.shape {
+            Shape::Stream => element.ts,
+            Shape::Relation => 0,
+        };
+        let mut ties = vec![Tie::Row(source, ts, element.row.clone())];
+        ties.extend(value(["host", "IP"]).map(Tie::Host));
+        ties.extend(value(["req_id", "ReqId"]).map(Tie::Request));
+        if self.by_instant && declaration.shape == Shape::Stream {
+            ties.push(Tie::Instant(source, element.ts));
+        }
+        ties
+    }
+
+    fn root(&self, tie: &Tie) -> Tie {
+        let mut tie = tie;
+        while let Some(parent) = self.parents.get(tie) {
+            tie = parent;
+        }
+        tie.clone()
+    }
 }

@@ -10,7 +10,8 @@ use crate::expr::Expr;
 use crate::optimize;
 use crate::place::demands;
 use crate::place::explain::span_text;
-use crate::plan::{Node, Plan, SetOp, ToStream};
+use crate::place::fold::PANES_MAX;
+use crate::plan::{Node, Plan, SetOp, ToStream, Window};
 
 /// A part of the plan, where it runs.
 enum Lowered {
@@ -41,6 +42,7 @@ pub(super) fn lower(plan: &Plan, way: Way, options: &CutOptions) -> Cut {
     lowering.reasons.reverse();
     let cut = Cut {
         way,
+        candidates: Vec::new(),
         fragments: lowering.fragments,
         monitor: (*monitor).clone(),
         reasons: lowering.reasons,
@@ -84,10 +86,21 @@ impl Lowering<'_> {
         let arrivals = arrivals || !paced;
         let inputs = plan.inputs().into_iter();
         let inputs: Vec<Lowered> = inputs.map(|input| self.visit(input, arrivals)).collect();
-        let why = match self.on_agents(plan, &inputs, arrivals) {
+        let mut why = match self.on_agents(plan, &inputs, arrivals) {
             Ok(lowered) => return lowered,
             Err(why) => why,
         };
+        if self.way != Way::Rows
+            && let (Node::Aggregate { .. }, [Lowered::Agents { .. }]) = (&plan.node, &inputs[..])
+        {
+            match self.in_parts(plan) {
+                Ok(merged) => return Lowered::Monitor(merged),
+                Err(cause) => {
+                    why = why
+                        .map(|why| format!("{why}, and it is not put together of parts: {cause}"));
+                }
+            }
+        }
         if let Some(why) = why {
             self.reasons.push(Reason {
                 operator: plan.title_in(&|instants| span_text(instants, self.options.second)),
@@ -152,6 +165,47 @@ impl Lowering<'_> {
         }
     }
 
+    /// An aggregation put together of what each agent has of its groups.
+    fn in_parts(&mut self, aggregate: &Plan) -> Result<Arc<Plan>, String> {
+        let Node::Aggregate { input, keys, calls } = &aggregate.node else {
+            unreachable!("only aggregations come here");
+        };
+        if let Some(call) = calls.iter().find(|call| !call.splits()) {
+            let name = call.function.doc().name;
+            return Err(match call.distinct {
+                true => format!("`{name}(distinct ..)` must see the values"),
+                false => format!("`{name}` must see the rows in their order"),
+            });
+        }
+        let paned = paned(input)?;
+        let args = calls.iter().flat_map(|call| &call.args);
+        let filled = intake(&paned.stream);
+        let mut reads_filled = false;
+        for expr in keys.iter().chain(args) {
+            expr.visit_columns(&mut |at| reads_filled |= filled.contains(&at));
+        }
+        if reads_filled {
+            return Err("it looks at when the monitor took a row in".into());
+        }
+        let named = aggregate.schema.fields[..keys.len()].to_vec();
+        let Paned {
+            stream,
+            size,
+            slide,
+        } = paned;
+        let partial = Plan::partial(stream, slide, keys.clone(), calls.clone(), named);
+        let sent = self.fragment(&partial);
+        let fields = aggregate.schema.fields.clone();
+        Ok(Plan::merge(
+            sent,
+            size,
+            slide,
+            keys.len(),
+            calls.clone(),
+            fields,
+        ))
+    }
+
     /// A plan as the monitor reads it.
     fn sent(&mut self, lowered: Lowered) -> Arc<Plan> {
         match lowered {
@@ -182,6 +236,56 @@ impl Lowering<'_> {
             self.fragments.len() - 1
         });
         source(declaration(plan, Cut::source_name(at)))
+    }
+}
+
+/// A stream seen through a window that is put together of intervals.
+struct Paned {
+    stream: Arc<Plan>,
+    /// How far the window reaches back; without, it is unbounded.
+    size: Option<i64>,
+    slide: i64,
+}
+
+/// Selections and projections are made on either side of a window of time alike.
+fn paned(plan: &Arc<Plan>) -> Result<Paned, String> {
+    match &plan.node {
+        Node::Select { input, .. } | Node::Project { input, .. } => {
+            let below = paned(input)?;
+            let stream = with_inputs(plan, vec![below.stream]);
+            Ok(Paned { stream, ..below })
+        }
+        Node::Window { input, window } if input.shape == Shape::Stream => {
+            let (size, slide) = intervals(window)?;
+            Ok(Paned {
+                stream: input.clone(),
+                size,
+                slide,
+            })
+        }
+        _ => Err("it is not over a stream through a window alone".into()),
+    }
+}
+
+/// A window's size and slide, if it consists of whole slides.
+fn intervals(window: &Window) -> Result<(Option<i64>, i64), String> {
+    match window {
+        Window::Unbounded { slide: Some(slide) } => Ok((None, *slide)),
+        Window::Range {
+            size,
+            slide: Some(slide),
+        } if size % slide != 0 => Err("its window is no multiple of the slide".into()),
+        Window::Range {
+            size,
+            slide: Some(slide),
+        } if size / slide > PANES_MAX => {
+            Err(format!("its window spans more than {PANES_MAX} slides"))
+        }
+        Window::Range {
+            size,
+            slide: Some(slide),
+        } => Ok((Some(*size), *slide)),
+        _ => Err("its window has no slide, as in [range 1 s slide 1 s]".into()),
     }
 }
 

@@ -20,6 +20,8 @@
 //! its own name, never NULL. And numbers of requests (`req_id`) are not the same on two hosts: an
 //! agent puts its own number into the high bits.
 
+pub mod cost;
+mod explain;
 mod local;
 mod lower;
 
@@ -29,6 +31,8 @@ use std::str::FromStr;
 use weir_model::{Declaration, NANOS_PER_SECOND};
 
 use crate::plan::{Node, Plan};
+pub use cost::{Cost, Measured, Rates};
+pub use explain::{FleetExplanation, explain_cut};
 
 /// How much of a query the agents run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +84,8 @@ pub struct CutOptions {
     pub monitor_sources: Vec<String>,
     /// How many instants a second has: 1 in scripts.
     pub second: i64,
+    /// How much happens, which decides between the ways.
+    pub rates: Rates,
 }
 
 impl Default for CutOptions {
@@ -89,6 +95,7 @@ impl Default for CutOptions {
             hint: None,
             monitor_sources: vec!["hosts".into(), "weir".into()],
             second: NANOS_PER_SECOND,
+            rates: Rates::default(),
         }
     }
 }
@@ -125,11 +132,26 @@ pub struct Reason {
     pub why: String,
 }
 
+/// A way of cutting a query and what it costs, or why there is none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// The way.
+    pub way: Way,
+    /// What it costs an agent, per second: as measured as far as its fragments are measured, the
+    /// rest estimated.
+    ///
+    /// # Errors
+    /// Why this way makes no difference: a clause without full stop.
+    pub cost: Result<Cost, String>,
+}
+
 /// A query, cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cut {
     /// The way.
     pub way: Way,
+    /// The ways that were looked at, in the order of [`Way::ALL`].
+    pub candidates: Vec<Candidate>,
     /// What every agent runs; none twice.
     pub fragments: Vec<Fragment>,
     /// What the monitor runs; what fragment `i` gives is source `#i`.
@@ -138,16 +160,68 @@ pub struct Cut {
     pub reasons: Vec<Reason>,
 }
 
-/// Cuts a query.
+/// Cuts a query in the way that costs least, or in the one that is asked for.
 ///
 /// # Errors
 /// When the way that is asked for makes no difference to this query, and why.
 pub fn cut(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError> {
-    Ok(lower::lower(
-        plan,
-        options.hint.unwrap_or(Way::Rows),
-        options,
-    ))
+    let ways = Way::ALL.map(|way| lower::lower(plan, way, options));
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (at, cut) in ways.iter().enumerate() {
+        let same = ways[..at].iter().find(|other| is_same(other, cut));
+        let cost = match same {
+            None => Ok(cost_of(cut, options)),
+            Some(other) => Err(why_same(cut, other)),
+        };
+        candidates.push(Candidate { way: cut.way, cost });
+    }
+    let way = match options.hint {
+        Some(way) => way,
+        None => cheapest(&candidates),
+    };
+    let at = way as usize;
+    if let Err(why) = &candidates[at].cost {
+        return Err(CutError(format!("`{way}` is not possible: {why}")));
+    }
+    let cut = ways.into_iter().nth(at).expect("there is one of each way");
+    Ok(Cut { candidates, ..cut })
+}
+
+fn is_same(a: &Cut, b: &Cut) -> bool {
+    a.fragments == b.fragments && a.monitor == b.monitor
+}
+
+/// Why one way is no other than another.
+fn why_same(cut: &Cut, other: &Cut) -> String {
+    let more = match cut.way {
+        Way::Rows => unreachable!("it is the first"),
+        Way::Partials => "since no aggregation can be put together of parts",
+        Way::Agent => "since nothing more is local to a host",
+    };
+    let why = cut.reasons.last();
+    let why = why.map(|r| format!(" (`{}`: {})", r.operator, r.why));
+    format!(
+        "it is the same as `{}`, {more}{}",
+        other.way,
+        why.unwrap_or_default()
+    )
+}
+
+/// What a cut costs an agent.
+fn cost_of(cut: &Cut, options: &CutOptions) -> Cost {
+    let costs = cut.fragments.iter().map(|fragment| {
+        let plan = &fragment.plan;
+        cost::measured(plan, options).unwrap_or_else(|| cost::estimated(plan, options))
+    });
+    costs.fold(Cost::default(), Cost::and)
+}
+
+/// The way that costs least; of those that cost the same the first.
+fn cheapest(candidates: &[Candidate]) -> Way {
+    let possible = candidates.iter();
+    let possible = possible.filter_map(|c| Some((c.way, c.cost.as_ref().ok()?.total_ns())));
+    let least = possible.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    least.expect("rows are always possible").0
 }
 
 impl Cut {

@@ -170,6 +170,7 @@ proptest! {
                 hint: Some(way),
                 monitor_sources: central.clone(),
                 second: 1,
+                ..CutOptions::default()
             };
             let Ok(cut) = cut(&query.plan, &options) else { continue };
             let fleet = Fleet {

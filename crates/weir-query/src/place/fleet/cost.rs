@@ -1,0 +1,502 @@
+//! What a fragment costs an agent, estimated from rates or taken as measured.
+//!
+//! Every operator below the cut is walked over once, from the sources up: how many rows (or changes
+//! of a relation) come out of it in a second, and what that takes of a processor. The figures for
+//! operators are those of `docs/costs.md`, of one core of the machine named there; what counts is
+//! how they compare. Shares of rows that pass are guessed as System R does (Selinger 1979, section
+//! 4): a tenth for an equality, a third for a range.
+//!
+//! **The rule.** The cheapest way is the one with the least
+//! `processor time of an agent + bytes that it sends × 8 ns`, all per second. A byte occupies a link
+//! of 1 Gbit/s for 8 ns, so both are times of which a second has one. Where two ways cost the same,
+//! the one that asks less of the agents is taken.
+
+use weir_model::{Declaration, Keep, Shape, Type};
+
+use super::CutOptions;
+use crate::expr::{BinaryOp, Expr};
+use crate::function::AggregateCall;
+use crate::place::fold::Grouping;
+use crate::place::kernel;
+use crate::plan::{Node, Plan, SetOp, ToStream, Window};
+
+/// What a byte on the network counts as, in nanoseconds of an agent's processor.
+pub const BYTE_NS: f64 = 8.0;
+
+/// A request seen by the tap's programs (docs/costs.md, "finished requests, counted").
+const SEEN_NS: f64 = 57.0;
+/// A row from the tap into the engine (likewise, consumer).
+const TAPPED_NS: f64 = 47.0;
+/// A request added to a group in the kernel (docs/costs.md, "number and moments of bytes, by op").
+const FOLDED_NS: f64 = 97.0;
+/// A row tested (docs/costs.md: 97 M rows/s).
+const SELECT_NS: f64 = 10.0;
+/// A value computed: a selection tests one and passes the row on.
+const COMPUTE_NS: f64 = 5.0;
+/// A row into a group that only grows (docs/costs.md, running sum: 42 M rows/s).
+const GROW_NS: f64 = 24.0;
+/// A change of a group, or of a set of rows (docs/costs.md, group-by over 3 s: 8.7 M rows/s, each of
+/// which comes and goes).
+const GROUP_NS: f64 = 57.0;
+/// A change on a side of a join (docs/costs.md, join over 3 s: 3.9 M rows/s, likewise).
+const JOIN_NS: f64 = 128.0;
+/// A row into a window and out of it: what is left of the join above without its table.
+const WINDOW_NS: f64 = 10.0;
+/// A row put into words for the network, its columns included. Not in docs/costs.md: taken as a row
+/// from the tap, which is copied column by column as well.
+const SENT_NS: f64 = 47.0;
+
+/// Content of a relation of the inventory, in rows.
+const INVENTORY_ROWS: f64 = 100.0;
+/// Content of a window without end, in rows.
+const UNBOUNDED_ROWS: f64 = 1e9;
+/// How often a row of a relation of the inventory comes or goes, per second.
+const INVENTORY_RATE: f64 = 0.1;
+
+/// How much happens in a fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rates {
+    /// Agents.
+    pub hosts: f64,
+    /// Requests that finish on a host in a second.
+    pub requests_per_second: f64,
+    /// Groups that one host has rows of in an interval, for a query that groups.
+    pub groups: f64,
+    /// What fragments that run cost, by host and second.
+    pub measured: Vec<Measured>,
+}
+
+impl Default for Rates {
+    /// Where nothing is measured: 10 hosts of 10,000 requests per second, 100 groups.
+    fn default() -> Rates {
+        Rates {
+            hosts: 10.0,
+            requests_per_second: 10_000.0,
+            groups: 100.0,
+            measured: Vec::new(),
+        }
+    }
+}
+
+/// What a fragment was seen to cost, the mean over the agents that run it, per second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The fragment.
+    pub plan: Plan,
+    /// Rows that its sources gave.
+    pub rows_in: f64,
+    /// Rows that it gave.
+    pub rows_out: f64,
+    /// Bytes on the wire.
+    pub bytes_out: f64,
+    /// Processor time, where it is known for this fragment alone.
+    pub cpu_ns: Option<f64>,
+}
+
+/// What something costs one agent, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Events that concern it.
+    pub rows_in: f64,
+    /// Rows that it sends.
+    pub rows_out: f64,
+    /// Bytes that it sends.
+    pub bytes_out: f64,
+    /// Processor time.
+    pub cpu_ns: f64,
+}
+
+impl Cost {
+    /// What ways are compared by: processor time and bytes as one time.
+    pub fn total_ns(&self) -> f64 {
+        self.cpu_ns + self.bytes_out * BYTE_NS
+    }
+
+    /// Both together.
+    pub fn and(self, other: Cost) -> Cost {
+        Cost {
+            rows_in: self.rows_in + other.rows_in,
+            rows_out: self.rows_out + other.rows_out,
+            bytes_out: self.bytes_out + other.bytes_out,
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+        }
+    }
+}
+
+/// What a fragment costs an agent, as far as rates tell.
+pub fn estimated(fragment: &Plan, options: &CutOptions) -> Cost {
+    let mut meter = Meter {
+        rates: &options.rates,
+        second: options.second as f64,
+        rows_in: 0.0,
+        cpu_ns: 0.0,
+    };
+    let flow = meter.flow(fragment);
+    Cost {
+        rows_in: meter.rows_in,
+        rows_out: flow.rows,
+        bytes_out: flow.rows * row_bytes(fragment),
+        cpu_ns: meter.cpu_ns + flow.rows * SENT_NS,
+    }
+}
+
+/// What was measured of a fragment, with an estimate of the processor time where that is not known.
+pub fn measured(fragment: &Plan, options: &CutOptions) -> Option<Cost> {
+    let known = options
+        .rates
+        .measured
+        .iter()
+        .find(|m| m.plan == *fragment)?;
+    let estimated = estimated(fragment, options);
+    // Processor time grows with what comes in.
+    let scale = match estimated.rows_in > 0.0 {
+        true => known.rows_in / estimated.rows_in,
+        false => 1.0,
+    };
+    Some(Cost {
+        rows_in: known.rows_in,
+        rows_out: known.rows_out,
+        bytes_out: known.bytes_out,
+        cpu_ns: known.cpu_ns.unwrap_or(estimated.cpu_ns * scale),
+    })
+}
+
+/// About how many bytes a row takes on the wire: its instant, its weight, its values. Texts are
+/// numbers, each sent once.
+fn row_bytes(plan: &Plan) -> f64 {
+    let value = |ty: Type| match ty {
+        Type::Bool => 1.0,
+        Type::Text => 4.0,
+        Type::Int | Type::Float | Type::Time => 8.0,
+        Type::Tally => 200.0,
+        Type::Partial => 0.0,
+    };
+    let values: f64 = plan.schema.fields.iter().map(|f| value(f.ty)).sum();
+    let states: f64 = match &plan.node {
+        Node::Partial { calls, .. } => calls.iter().map(state_bytes).sum(),
+        _ => 0.0,
+    };
+    let weight = if plan.shape == Shape::Relation {
+        8.0
+    } else {
+        0.0
+    };
+    8.0 + weight + values + states
+}
+
+/// About how many bytes the state of one group takes.
+fn state_bytes(call: &AggregateCall) -> f64 {
+    match call.function.keep(call) {
+        Some(Keep::Moments) => 24.0,
+        Some(Keep::Limits(limits)) => 8.0 * (limits.len() + 1) as f64,
+        Some(Keep::LogLinear { .. }) => 600.0,
+        None => 64.0,
+    }
+}
+
+/// What comes out of an operator.
+#[derive(Clone, Copy)]
+struct Flow {
+    /// Rows, or changes of a relation, per second.
+    rows: f64,
+    /// Of a relation: how many rows it holds.
+    content: f64,
+}
+
+/// Adds up what operators cost.
+struct Meter<'a> {
+    rates: &'a Rates,
+    /// How many instants a second has.
+    second: f64,
+    rows_in: f64,
+    cpu_ns: f64,
+}
+
+impl Meter<'_> {
+    fn flow(&mut self, plan: &Plan) -> Flow {
+        if let Some(flow) = self.folded(plan) {
+            return flow;
+        }
+        if let Some(flow) = self.tapped(plan) {
+            return flow;
+        }
+        match &plan.node {
+            Node::Source(declaration) => self.source(declaration),
+            Node::Select { input, predicate } => {
+                let below = self.flow(input);
+                self.cpu_ns += below.rows * SELECT_NS;
+                let share = self.share(predicate, input);
+                Flow {
+                    rows: below.rows * share,
+                    content: below.content * share,
+                }
+            }
+            Node::Project { input, exprs } => {
+                let below = self.flow(input);
+                let computed = exprs.iter().filter(|e| !matches!(e, Expr::Column { .. }));
+                self.cpu_ns += below.rows * COMPUTE_NS * computed.count() as f64;
+                below
+            }
+            Node::Window { input, window } => self.window(input, window),
+            Node::Aggregate { input, keys, .. } => self.aggregate(input, keys),
+            Node::Partial {
+                input, slide, keys, ..
+            } => {
+                let below = self.flow(input);
+                self.cpu_ns += below.rows * GROW_NS;
+                self.groups_each(*slide, below.rows, keys)
+            }
+            Node::Merge { input, .. } | Node::Order { input, .. } => self.flow(input),
+            Node::Distinct { input } => {
+                let below = self.flow(input);
+                self.cpu_ns += below.rows * GROUP_NS;
+                below
+            }
+            Node::Join {
+                left, right, on, ..
+            } => {
+                let (left, right) = (self.flow(left), self.flow(right));
+                self.cpu_ns += (left.rows + right.rows) * JOIN_NS;
+                let pairs = match on.is_empty() {
+                    true => left.content * right.rows + right.content * left.rows,
+                    false => left.rows.max(right.rows),
+                };
+                Flow {
+                    rows: pairs,
+                    content: left.content.max(right.content),
+                }
+            }
+            Node::SetOp {
+                left,
+                right,
+                op,
+                all,
+            } => {
+                let (left, right) = (self.flow(left), self.flow(right));
+                let rows = left.rows + right.rows;
+                if *op != SetOp::Union || !all {
+                    self.cpu_ns += rows * GROUP_NS;
+                }
+                Flow {
+                    rows,
+                    content: left.content + right.content,
+                }
+            }
+            Node::ToStream { input, kind } => self.changes(input, *kind),
+        }
+    }
+
+    /// An aggregation that the kernel can do, where the rows are seen.
+    fn folded(&mut self, plan: &Plan) -> Option<Flow> {
+        let (Node::Partial { keys, .. } | Node::Aggregate { keys, .. }) = &plan.node else {
+            return None;
+        };
+        let grouping = Grouping::of(plan).ok()?;
+        grouping.demand(false).ok()?;
+        let requests = self.rates.requests_per_second;
+        self.rows_in += requests;
+        self.cpu_ns += requests * FOLDED_NS;
+        let flow = self.groups_each(grouping.slide, requests, keys);
+        let changes = if plan.shape == Shape::Relation {
+            2.0
+        } else {
+            1.0
+        };
+        Some(Flow {
+            rows: flow.rows * changes,
+            ..flow
+        })
+    }
+
+    /// A selection that the kernel makes: what does not pass costs no more than to be seen.
+    fn tapped(&mut self, plan: &Plan) -> Option<Flow> {
+        let Node::Select { input, predicate } = &plan.node else {
+            return None;
+        };
+        let Node::Source(source) = &input.node else {
+            return None;
+        };
+        if !kernel::is_seen(source) || kernel::superset(predicate, source).is_all() {
+            return None;
+        }
+        let events = self.events(source);
+        let rows = events * self.share(predicate, input);
+        self.rows_in += events;
+        self.cpu_ns += events * SEEN_NS + rows * (TAPPED_NS + SELECT_NS);
+        Some(Flow { rows, content: 0.0 })
+    }
+
+    fn source(&mut self, source: &Declaration) -> Flow {
+        if source.shape == Shape::Relation {
+            return Flow {
+                rows: INVENTORY_RATE,
+                content: INVENTORY_ROWS,
+            };
+        }
+        let events = self.events(source);
+        let seen = if kernel::is_seen(source) {
+            SEEN_NS
+        } else {
+            0.0
+        };
+        self.rows_in += events;
+        self.cpu_ns += events * (seen + TAPPED_NS);
+        Flow {
+            rows: events,
+            content: 0.0,
+        }
+    }
+
+    /// Rows of a stream per second. A request has two events.
+    fn events(&self, source: &Declaration) -> f64 {
+        let polled = ["blockstats", "blocklatency"];
+        match source.name.as_str() {
+            name if name.eq_ignore_ascii_case("IOstream") => 2.0 * self.rates.requests_per_second,
+            name if polled.iter().any(|p| p.eq_ignore_ascii_case(name)) => self.rates.groups,
+            _ => self.rates.requests_per_second,
+        }
+    }
+
+    fn window(&mut self, input: &Plan, window: &Window) -> Flow {
+        let below = self.flow(input);
+        if input.shape == Shape::Relation {
+            return below;
+        }
+        self.cpu_ns += below.rows * WINDOW_NS;
+        let comes_and_goes = Flow {
+            rows: 2.0 * below.rows,
+            content: below.rows,
+        };
+        match window {
+            Window::Unbounded { .. } => Flow {
+                content: UNBOUNDED_ROWS,
+                ..below
+            },
+            Window::Now => comes_and_goes,
+            Window::Range { size, .. } => Flow {
+                content: below.rows * self.seconds(*size),
+                ..comes_and_goes
+            },
+            Window::Rows { rows } | Window::Partition { rows, .. } => Flow {
+                content: *rows as f64,
+                ..comes_and_goes
+            },
+        }
+    }
+
+    fn aggregate(&mut self, input: &Plan, keys: &[Expr]) -> Flow {
+        let below = self.flow(input);
+        self.cpu_ns += below.rows * GROUP_NS;
+        match slide(input) {
+            Some(slide) => {
+                let groups = self.groups_each(slide, below.rows, keys);
+                Flow {
+                    rows: 2.0 * groups.rows,
+                    ..groups
+                }
+            }
+            // Each change takes a result away and gives another.
+            None => Flow {
+                rows: 2.0 * below.rows,
+                content: self.groups(keys),
+            },
+        }
+    }
+
+    fn changes(&mut self, input: &Plan, kind: ToStream) -> Flow {
+        let below = self.flow(input);
+        let rows = match kind {
+            ToStream::Istream if input.is_growing() => below.rows,
+            ToStream::Dstream if input.is_growing() => 0.0,
+            // Half of the changes are rows that come.
+            ToStream::Istream | ToStream::Dstream => below.rows / 2.0,
+            ToStream::Rstream { every: Some(every) } => below.content / self.seconds(every),
+            ToStream::Rstream { every: None } => below.content * below.rows,
+        };
+        Flow { rows, content: 0.0 }
+    }
+
+    fn groups(&self, keys: &[Expr]) -> f64 {
+        if keys.is_empty() {
+            1.0
+        } else {
+            self.rates.groups
+        }
+    }
+
+    /// A row for each group at each multiple of a slide: no more than rows come in.
+    fn groups_each(&self, slide: i64, rows: f64, keys: &[Expr]) -> Flow {
+        let groups = self.groups(keys).min(rows * self.seconds(slide));
+        Flow {
+            rows: groups / self.seconds(slide),
+            content: groups,
+        }
+    }
+
+    fn seconds(&self, instants: i64) -> f64 {
+        instants as f64 / self.second
+    }
+
+    /// The share of rows that pass.
+    fn share(&self, predicate: &Expr, input: &Plan) -> f64 {
+        let conditions = predicate.clone().conjuncts();
+        conditions.iter().map(|c| self.share_of(c, input)).product()
+    }
+
+    fn share_of(&self, condition: &Expr, input: &Plan) -> f64 {
+        let equal = |column: &Expr, constants: usize| {
+            let name = match column {
+                Expr::Column { index, .. } => input.schema[*index].name.as_str(),
+                _ => "",
+            };
+            let one = match name {
+                "host" => 1.0 / self.rates.hosts.max(1.0),
+                // Requests and responses; reads and writes.
+                "type" | "op" => 0.5,
+                _ => 0.1,
+            };
+            (one * constants as f64).min(1.0)
+        };
+        match condition {
+            Expr::Binary {
+                op, left, right, ..
+            } => match op {
+                BinaryOp::Or => {
+                    let (l, r) = (self.share(left, input), self.share(right, input));
+                    l + r - l * r
+                }
+                BinaryOp::Equal => match (&**left, &**right) {
+                    (column, Expr::Literal { .. }) | (Expr::Literal { .. }, column) => {
+                        equal(column, 1)
+                    }
+                    _ => 0.1,
+                },
+                BinaryOp::NotEqual => 0.9,
+                _ => 1.0 / 3.0,
+            },
+            Expr::InList {
+                expr,
+                list,
+                negated: false,
+                ..
+            } => equal(expr, list.len()),
+            Expr::Like { negated: false, .. } => 0.1,
+            Expr::IsNull { negated: false, .. } => 0.1,
+            _ => 0.5,
+        }
+    }
+}
+
+/// How often a relation changes, where all its windows have slides.
+fn slide(plan: &Plan) -> Option<i64> {
+    match &plan.node {
+        Node::Window {
+            window: Window::Range { slide, .. } | Window::Unbounded { slide },
+            input,
+        } if input.shape == Shape::Stream => *slide,
+        Node::Select { input, .. }
+        | Node::Project { input, .. }
+        | Node::Aggregate { input, .. } => slide(input),
+        _ => None,
+    }
+}
