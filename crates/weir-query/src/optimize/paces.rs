@@ -39,6 +39,15 @@ fn paced(plan: &Arc<Plan>, every: i64) -> Arc<Plan> {
         let window = match window {
             Window::Range { size, slide: None } => Window::Range { size: *size, slide },
             Window::Unbounded { slide: None } => Window::Unbounded { slide },
+            Window::Since {
+                origin,
+                size,
+                slide: None,
+            } => Window::Since {
+                origin: origin.clone(),
+                size: *size,
+                slide,
+            },
             other => other.clone(),
         };
         return Plan::window(input.clone(), window);
@@ -60,6 +69,8 @@ fn shows_every_row(plan: &Plan, every: i64) -> bool {
         Node::Window { window, .. } => match window {
             Window::Range { size, .. } => *size >= every,
             Window::Unbounded { .. } => true,
+            // A row may be too old by then, however long the window is.
+            Window::Since { .. } => false,
             Window::Now | Window::Rows { .. } | Window::Partition { .. } => false,
         },
         _ => false,

@@ -372,8 +372,15 @@ impl Meter<'_> {
                 content: UNBOUNDED_ROWS,
                 ..below
             },
+            Window::Since { size: None, .. } => Flow {
+                content: UNBOUNDED_ROWS,
+                ..below
+            },
             Window::Now => comes_and_goes,
-            Window::Range { size, .. } => Flow {
+            Window::Range { size, .. }
+            | Window::Since {
+                size: Some(size), ..
+            } => Flow {
                 content: below.rows * self.seconds(*size),
                 ..comes_and_goes
             },
@@ -491,7 +498,8 @@ impl Meter<'_> {
 fn slide(plan: &Plan) -> Option<i64> {
     match &plan.node {
         Node::Window {
-            window: Window::Range { slide, .. } | Window::Unbounded { slide },
+            window:
+                Window::Range { slide, .. } | Window::Since { slide, .. } | Window::Unbounded { slide },
             input,
         } if input.shape == Shape::Stream => *slide,
         Node::Select { input, .. }

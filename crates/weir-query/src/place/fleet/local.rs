@@ -112,10 +112,13 @@ pub(super) fn facts(plan: &Plan, inputs: &[Facts]) -> Result<Facts, String> {
         Node::Project { exprs, .. } => project(&inputs[0], exprs),
         Node::Window { window, .. } => {
             let told = match window {
-                Window::Now
-                | Window::Range { .. }
-                | Window::Since { .. }
-                | Window::Unbounded { .. } => true,
+                Window::Now | Window::Range { .. } | Window::Unbounded { .. } => true,
+                Window::Since { origin, .. } => {
+                    if inputs[0].is_intake(origin) {
+                        untouched(&inputs[0])?;
+                    }
+                    true
+                }
                 Window::Rows { .. } => inputs[0].only.is_some(),
                 Window::Partition { keys, .. } => {
                     if keys.iter().any(|key| inputs[0].is_intake(key)) {

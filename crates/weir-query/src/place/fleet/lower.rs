@@ -285,6 +285,7 @@ fn intervals(window: &Window) -> Result<(Option<i64>, i64), String> {
             size,
             slide: Some(slide),
         } => Ok((Some(*size), *slide)),
+        Window::Since { .. } => Err("its window is by the time of issue".into()),
         _ => Err("its window has no slide, as in [range 1 s slide 1 s]".into()),
     }
 }
