@@ -77,6 +77,12 @@ impl Symbol {
         Ok(Symbol(id))
     }
 
+    /// The symbol of `text`, if it has one already.
+    pub fn get(text: &str) -> Option<Symbol> {
+        let table = table().read().expect("no panic while held");
+        table.ids.get(text).copied().map(Symbol)
+    }
+
     /// The symbol of a text that a query computes. Such texts can be as many as rows, and what is
     /// interned stays: they get half of the table at most, so that a query that makes too many ends
     /// alone and taps still have room for names.

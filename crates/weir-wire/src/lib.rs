@@ -14,6 +14,9 @@ pub mod address;
 pub mod dial;
 pub mod error;
 pub mod event;
+pub mod frame;
+pub mod intake;
+pub mod message;
 mod tls;
 pub mod word;
 
@@ -21,6 +24,7 @@ pub use address::{Address, DEFAULT_PORT};
 pub use dial::Dial;
 pub use error::{Malformed, WireError};
 pub use event::{Event, Joined, Principal, Refusal, Reply, Request, Role, SessionId};
+pub use intake::{Heard, Intake};
 pub use word::{
     AgentWord, ChannelCost, ChannelId, Hello, MonitorWord, Note, Status, Tally, Welcome,
 };

@@ -1,0 +1,356 @@
+//! Rows as they travel: a batch becomes an Arrow IPC record batch of columns that are as narrow as
+//! their values, and back.
+//!
+//! An integer column is written as differences from its smallest value, without the zero bits that
+//! all of them end in, in 1, 2, 4 or 8 bytes; a column that holds one value only takes no room at
+//! all. Times are such a column. A text is the number under which the agent has sent it before
+//! ([`texts`]). How each column is written stands in [`RowsHead`], so whoever reads needs no schema;
+//! it asks [`check`] whether the rows are what it expects.
+
+mod integers;
+mod ipc;
+mod tally;
+pub mod texts;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
+use arrow_array::{Array, ArrayRef, BinaryArray, UInt32Array};
+use arrow_buffer::{NullBuffer, ScalarBuffer};
+use prost::bytes::Bytes;
+use std::sync::Arc;
+use weir_model::{Batch, Column, Schema, TallyArray, Type};
+
+use crate::error::Malformed;
+use crate::message::{FRAME_BYTES_MAX, Form, RowsHead, instant};
+use crate::word::ChannelId;
+use texts::{KnownTexts, TextTable};
+
+/// Most rows of one word.
+pub const ROWS_MAX: usize = 1 << 16;
+/// Most columns of a channel.
+pub const COLUMNS_MAX: usize = 1024;
+/// The largest weight of a row, either way.
+pub const WEIGHT_MAX: i64 = 1 << 40;
+
+/// [`Form::kind`]: all values are NULL, nothing is written.
+pub const KIND_NULLS: u32 = 0;
+/// [`Form::kind`]: booleans, Arrow's `Bool`.
+pub const KIND_BOOL: u32 = 1;
+/// [`Form::kind`]: integers and times, as [`Form`] says.
+pub const KIND_INT: u32 = 2;
+/// [`Form::kind`]: floats, Arrow's `Float64`.
+pub const KIND_FLOAT: u32 = 3;
+/// [`Form::kind`]: numbers of texts, written like integers.
+pub const KIND_TEXT: u32 = 4;
+/// [`Form::kind`]: tallies, Arrow's `Binary`.
+pub const KIND_TALLY: u32 = 5;
+/// [`Form::kind`]: bytes, Arrow's `Binary`.
+pub const KIND_BYTES: u32 = 6;
+
+/// How the columns' buffers are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// With zstd, each buffer by itself.
+    Zstd,
+}
+
+/// Rows as they travel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// What is in the message.
+    pub head: RowsHead,
+    /// The header of Arrow's IPC message; empty if no column needs room.
+    pub header: Bytes,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// Why rows do not become a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// They need more texts than an agent may have.
+    TextBudget,
+    /// The frame would be larger than [`FRAME_BYTES_MAX`] or have more than [`ROWS_MAX`] rows.
+    TooLong,
+    /// They are not rows of this protocol: a column or a weight is off.
+    Malformed(Malformed),
+}
+
+/// What became of a frame.
+#[derive(Debug)]
+pub enum Decoded {
+    /// The rows.
+    Rows(Batch),
+    /// So many rows refer to a text that was beyond the budget.
+    TextBudget(u64),
+}
+
+/// Writes rows of `channel`. Texts that the table does not have yet are added to it.
+///
+/// # Errors
+/// See [`Refused`]; the table may have grown all the same.
+pub fn encode(
+    channel: ChannelId,
+    batch: &Batch,
+    texts: &mut TextTable,
+    compression: Compression,
+) -> Result<Frame, Refused> {
+    if batch.len() > ROWS_MAX {
+        return Err(Refused::TooLong);
+    }
+    if batch.columns.len() > COLUMNS_MAX {
+        let most = Malformed::too_many("rows: columns", batch.columns.len(), COLUMNS_MAX);
+        return Err(Refused::Malformed(most));
+    }
+    let mut arrays = Vec::with_capacity(batch.columns.len() + 2);
+    let mut put = |(form, array): (Form, Option<ArrayRef>)| {
+        arrays.extend(array);
+        form
+    };
+    let head = RowsHead {
+        channel: channel.0,
+        rows: batch.len() as u32,
+        ts: Some(put(integers::narrow(KIND_INT, &batch.ts, None))),
+        weights: batch
+            .weights
+            .as_ref()
+            .map(|w| put(integers::narrow(KIND_INT, w, None))),
+        columns: batch
+            .columns
+            .iter()
+            .map(|column| write_column(column, texts).map(&mut put))
+            .collect::<Option<_>>()
+            .ok_or(Refused::TextBudget)?,
+    };
+    let (header, body) =
+        ipc::write(&arrays, batch.len(), compression).map_err(Refused::Malformed)?;
+    match header.len() + body.len() > FRAME_BYTES_MAX / 2 {
+        true => Err(Refused::TooLong),
+        false => Ok(Frame {
+            head,
+            header: header.into(),
+            body: body.into(),
+        }),
+    }
+}
+
+/// A column as it is written; `None` when the table has no room for a text of it.
+fn write_column(column: &Column, texts: &mut TextTable) -> Option<(Form, Option<ArrayRef>)> {
+    let form = |kind| Form {
+        kind,
+        ..Form::default()
+    };
+    if (0..column.len()).all(|row| column.is_null(row)) {
+        return Some((form(KIND_NULLS), None));
+    }
+    Some(match column {
+        Column::Nulls(_) => (form(KIND_NULLS), None),
+        Column::Bool(a) => (form(KIND_BOOL), Some(Arc::new(a.clone()))),
+        Column::Int(a) => integers::narrow(KIND_INT, a.values(), a.nulls()),
+        Column::Float(a) => (form(KIND_FLOAT), Some(Arc::new(a.clone()))),
+        Column::Text(a) => {
+            let numbers = texts.numbers(a)?;
+            integers::narrow(KIND_TEXT, &numbers, a.nulls())
+        }
+        Column::Bytes(a) => (form(KIND_BYTES), Some(Arc::new(a.clone()))),
+        Column::Tally(a) => (form(KIND_TALLY), Some(Arc::new(write_tallies(a, texts)?))),
+    })
+}
+
+fn write_tallies(column: &TallyArray, texts: &mut TextTable) -> Option<BinaryArray> {
+    let written = column.values().iter().map(|tally| {
+        tally
+            .as_ref()
+            .map(|tally| tally::write(tally, texts))
+            .map_or(Some(None), |bytes| bytes.map(Some))
+    });
+    Some(BinaryArray::from_iter(written.collect::<Option<Vec<_>>>()?))
+}
+
+/// Reads rows, whatever the bytes are: nothing is allocated that the bytes do not account for, and
+/// what comes out obeys [`Batch`]'s rules and this protocol's bounds.
+///
+/// # Errors
+/// When they are not a frame; the text names the part.
+pub fn decode(
+    head: &RowsHead,
+    header: &Bytes,
+    body: &Bytes,
+    texts: &KnownTexts,
+) -> Result<Decoded, Malformed> {
+    let rows = head.rows as usize;
+    let bounds = [
+        ("rows: rows", rows, ROWS_MAX),
+        ("rows: columns", head.columns.len(), COLUMNS_MAX),
+        ("rows: bytes", header.len() + body.len(), FRAME_BYTES_MAX),
+    ];
+    for (what, count, most) in bounds {
+        if count > most {
+            return Err(Malformed::too_many(what, count, most));
+        }
+    }
+    let Some(ts) = head.ts else {
+        return Err(Malformed("rows: no times".into()));
+    };
+    let forms = [Some(&ts), head.weights.as_ref()].into_iter().flatten();
+    let types = forms
+        .chain(&head.columns)
+        .filter_map(|form| stored_as(form).transpose());
+    let types = types.collect::<Result<Vec<_>, _>>()?;
+    let mut arrays = ipc::read(header, body, &types, rows)?.into_iter();
+
+    let ts = times(plain_integers("times", &ts, &mut arrays, rows)?)?;
+    let weights = head.weights.as_ref().map(|form| {
+        let weights = plain_integers("weights", form, &mut arrays, rows)?;
+        let allowed = |w: &i64| *w != 0 && (-WEIGHT_MAX..=WEIGHT_MAX).contains(w);
+        match weights.iter().find(|w| !allowed(w)) {
+            Some(w) => Err(Malformed(format!("rows: {w} is no weight of a row"))),
+            None => Ok(weights),
+        }
+    });
+    let weights = weights.transpose()?;
+    let mut columns = Vec::with_capacity(head.columns.len());
+    for form in &head.columns {
+        match read_column(form, &mut arrays, rows, texts)? {
+            Some(column) => columns.push(column),
+            None => return Ok(Decoded::TextBudget(rows as u64)),
+        }
+    }
+    Ok(Decoded::Rows(Batch {
+        ts,
+        weights,
+        columns,
+    }))
+}
+
+/// Whether rows have the columns that `schema` says. A column of NULLs goes for any type.
+///
+/// # Errors
+/// Names the first column that is another.
+pub fn check(batch: &Batch, schema: &Schema) -> Result<(), Malformed> {
+    if batch.columns.len() != schema.len() {
+        return Err(Malformed(format!(
+            "rows: {} columns where the channel has {}",
+            batch.columns.len(),
+            schema.len()
+        )));
+    }
+    for (column, field) in batch.columns.iter().zip(&schema.fields) {
+        let fits = match column {
+            Column::Nulls(_) => true,
+            Column::Bool(_) => field.ty == Type::Bool,
+            Column::Int(_) => matches!(field.ty, Type::Int | Type::Time),
+            Column::Float(_) => field.ty == Type::Float,
+            Column::Text(_) => field.ty == Type::Text,
+            Column::Tally(_) => field.ty == Type::Tally,
+            Column::Bytes(_) => field.ty == Type::Partial,
+        };
+        if !fits {
+            return Err(Malformed(format!(
+                "rows: column {} is not of type {}",
+                field.name, field.ty
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Arrow's type of what is written of a column, if anything is.
+fn stored_as(form: &Form) -> Result<Option<ipc::Stored>, Malformed> {
+    use ipc::Stored;
+    Ok(match form.kind {
+        KIND_NULLS => None,
+        KIND_BOOL => Some(Stored::Bool),
+        KIND_FLOAT => Some(Stored::Float),
+        KIND_INT | KIND_TEXT => integers::stored_as(form)?,
+        KIND_TALLY | KIND_BYTES => Some(Stored::Binary),
+        kind => return Err(Malformed(format!("rows: {kind} is no kind of column"))),
+    })
+}
+
+fn plain_integers(
+    what: &str,
+    form: &Form,
+    arrays: &mut impl Iterator<Item = ArrayRef>,
+    rows: usize,
+) -> Result<ScalarBuffer<i64>, Malformed> {
+    if form.kind != KIND_INT {
+        return Err(Malformed(format!("rows: {what} are not integers")));
+    }
+    let (values, nulls) = integers::widen(form, arrays, rows);
+    match nulls {
+        Some(_) => Err(Malformed(format!("rows: NULL among the {what}"))),
+        None => Ok(values),
+    }
+}
+
+fn times(ts: ScalarBuffer<i64>) -> Result<ScalarBuffer<i64>, Malformed> {
+    if !ts.is_sorted() {
+        return Err(Malformed("rows: not in time order".into()));
+    }
+    for end in [ts.first(), ts.last()].into_iter().flatten() {
+        instant("rows: a time", *end)?;
+    }
+    Ok(ts)
+}
+
+/// A column; `None` when it refers to a text beyond the budget.
+fn read_column(
+    form: &Form,
+    arrays: &mut impl Iterator<Item = ArrayRef>,
+    rows: usize,
+    texts: &KnownTexts,
+) -> Result<Option<Column>, Malformed> {
+    let mut next = || {
+        arrays
+            .next()
+            .expect("ipc::read gives an array of each type")
+    };
+    Ok(Some(match form.kind {
+        KIND_NULLS => Column::Nulls(rows),
+        KIND_BOOL => Column::Bool(next().as_boolean().clone()),
+        KIND_FLOAT => Column::Float(next().as_primitive::<Float64Type>().clone()),
+        KIND_INT => {
+            let (values, nulls) = integers::widen(form, arrays, rows);
+            Column::Int(arrow_array::Int64Array::new(values, nulls))
+        }
+        KIND_TEXT => {
+            let (numbers, nulls) = integers::widen(form, arrays, rows);
+            return read_texts(&numbers, nulls, texts);
+        }
+        KIND_TALLY => {
+            let bytes = next();
+            return read_tallies(bytes.as_binary::<i32>(), texts);
+        }
+        KIND_BYTES => Column::Bytes(next().as_binary::<i32>().clone()),
+        kind => return Err(Malformed(format!("rows: {kind} is no kind of column"))),
+    }))
+}
+
+fn read_texts(
+    numbers: &[i64],
+    nulls: Option<NullBuffer>,
+    texts: &KnownTexts,
+) -> Result<Option<Column>, Malformed> {
+    let ids = texts.ids(numbers, nulls.as_ref())?;
+    Ok(ids.map(|ids| Column::Text(UInt32Array::new(ids.into(), nulls))))
+}
+
+fn read_tallies(bytes: &BinaryArray, texts: &KnownTexts) -> Result<Option<Column>, Malformed> {
+    let mut tallies = Vec::with_capacity(bytes.len());
+    for bytes in bytes.iter() {
+        let Some(bytes) = bytes else {
+            tallies.push(None);
+            continue;
+        };
+        match tally::read(bytes, texts)? {
+            Some(tally) => tallies.push(Some(Arc::new(tally))),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(Column::Tally(TallyArray::new(tallies))))
+}

@@ -1,0 +1,280 @@
+//! Texts by number: an agent sends each text once on a connection, and rows refer to it by number.
+//!
+//! The numbers are the agent's process's own and stay as they are while it lives, also for rows that
+//! wait on disk. On every connection the texts are sent anew before the first word that refers to
+//! them, so a monitor need not remember them. A text that is known is never forgotten (it is a
+//! [`Symbol`]), so an agent has a budget of texts that nobody had before.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use arrow_array::{Array, UInt32Array};
+use arrow_buffer::{NullBuffer, ScalarBuffer};
+use weir_model::Symbol;
+
+use crate::error::Malformed;
+use crate::message::TextsBody;
+
+/// Most bytes of one text.
+pub const TEXT_BYTES_MAX: usize = 16 << 10;
+/// Most texts that an agent's process may refer to.
+pub const TEXTS_MAX: usize = 1 << 18;
+/// Most bytes that they have together.
+pub const TEXTS_BYTES_MAX: usize = 16 << 20;
+/// About how many bytes of texts go into one message.
+const MESSAGE_BYTES: usize = 64 << 10;
+/// Most hosts whose budgets are kept apart; further ones share one.
+const HOSTS_MAX: usize = 1 << 14;
+/// No number: the text was not asked for yet.
+const NONE: u32 = u32::MAX;
+
+/// The agent's side: the number of each text.
+#[derive(Debug, Default)]
+pub struct TextTable {
+    /// By the symbol's id.
+    numbers: Vec<u32>,
+    texts: Vec<Symbol>,
+    bytes: usize,
+}
+
+impl TextTable {
+    /// A text's number, given now if it has none; `None` when the table is full or the text is
+    /// longer than [`TEXT_BYTES_MAX`].
+    pub fn number(&mut self, symbol: Symbol) -> Option<u32> {
+        let id = symbol.id() as usize;
+        match self.numbers.get(id) {
+            Some(&number) if number != NONE => Some(number),
+            _ => self.add(symbol),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, symbol: Symbol) -> Option<u32> {
+        let length = symbol.as_str().len();
+        let full = self.texts.len() >= TEXTS_MAX || self.bytes + length > TEXTS_BYTES_MAX;
+        if full || length > TEXT_BYTES_MAX {
+            return None;
+        }
+        let id = symbol.id() as usize;
+        if id >= self.numbers.len() {
+            self.numbers.resize(id + 1, NONE);
+        }
+        let number = self.texts.len() as u32;
+        self.numbers[id] = number;
+        self.texts.push(symbol);
+        self.bytes += length;
+        Some(number)
+    }
+
+    /// The numbers of a column's texts, 0 where it is NULL.
+    pub(super) fn numbers(&mut self, column: &UInt32Array) -> Option<ScalarBuffer<i64>> {
+        let number = |id: u32| self.number(Symbol::from_id(id)).map(i64::from);
+        match column.nulls() {
+            None => column.values().iter().copied().map(number).collect(),
+            Some(_) => {
+                let mut number = number;
+                column
+                    .iter()
+                    .map(|id| id.map_or(Some(0), &mut number))
+                    .collect()
+            }
+        }
+    }
+
+    /// How many texts there are: all numbers are below.
+    pub fn len(&self) -> u32 {
+        self.texts.len() as u32
+    }
+
+    /// True without texts.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// The next texts to be sent where those below `first` were, as many as go into one message.
+    pub fn from(&self, first: u32) -> TextsBody {
+        let mut bytes = 0;
+        let texts = self.texts.iter().skip(first as usize).map(|s| s.as_str());
+        let fits = texts.take_while(|text| {
+            let begun = bytes < MESSAGE_BYTES;
+            bytes += text.len() + 8;
+            begun
+        });
+        TextsBody {
+            first,
+            texts: fits.map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// How many texts of an agent may be new to the monitor's process, and how many were.
+#[derive(Debug)]
+pub struct TextBudget {
+    left: Mutex<Left>,
+}
+
+#[derive(Debug)]
+struct Left {
+    texts: usize,
+    bytes: usize,
+}
+
+impl TextBudget {
+    /// A budget of so many new texts with so many bytes.
+    pub fn new(texts: usize, bytes: usize) -> TextBudget {
+        TextBudget {
+            left: Mutex::new(Left { texts, bytes }),
+        }
+    }
+
+    /// The symbol of a text, if it is known or the budget has room for it.
+    fn intern(&self, text: &str) -> Option<Symbol> {
+        if let Some(known) = Symbol::get(text) {
+            return Some(known);
+        }
+        let mut left = self.left.lock().expect("no panic while held");
+        if left.texts == 0 || left.bytes < text.len() {
+            return None;
+        }
+        // Names of the monitor's own keep their half of the table, whatever agents send.
+        let symbol = Symbol::try_computed(text).ok()?;
+        left.texts -= 1;
+        left.bytes -= text.len();
+        Some(symbol)
+    }
+}
+
+/// The budgets of all agents, by host: a connection made anew gets no new budget.
+#[derive(Debug)]
+pub struct TextBudgets {
+    texts: usize,
+    bytes: usize,
+    hosts: Mutex<HashMap<String, Arc<TextBudget>>>,
+    others: Arc<TextBudget>,
+}
+
+impl Default for TextBudgets {
+    /// As much as an agent may refer to at once.
+    fn default() -> TextBudgets {
+        TextBudgets::new(TEXTS_MAX, TEXTS_BYTES_MAX)
+    }
+}
+
+impl TextBudgets {
+    /// So many new texts with so many bytes for each host.
+    pub fn new(texts: usize, bytes: usize) -> TextBudgets {
+        TextBudgets {
+            texts,
+            bytes,
+            hosts: Mutex::default(),
+            others: Arc::new(TextBudget::new(texts, bytes)),
+        }
+    }
+
+    /// The budget of a host.
+    pub fn of(&self, host: &str) -> Arc<TextBudget> {
+        let mut hosts = self.hosts.lock().expect("no panic while held");
+        if let Some(budget) = hosts.get(host) {
+            return budget.clone();
+        }
+        if hosts.len() >= HOSTS_MAX {
+            return self.others.clone();
+        }
+        let budget = Arc::new(TextBudget::new(self.texts, self.bytes));
+        hosts.insert(host.to_owned(), budget.clone());
+        budget
+    }
+}
+
+/// The monitor's side of one connection: the symbol behind each number.
+#[derive(Debug)]
+pub struct KnownTexts {
+    /// By number; [`NONE`] for a text beyond the budget.
+    ids: Vec<u32>,
+    bytes: usize,
+    budget: Arc<TextBudget>,
+}
+
+impl KnownTexts {
+    /// Nothing known yet; what is new to the process is charged to `budget`.
+    pub fn new(budget: Arc<TextBudget>) -> KnownTexts {
+        KnownTexts {
+            ids: Vec::new(),
+            bytes: 0,
+            budget,
+        }
+    }
+
+    /// How many texts came: the number of the next.
+    pub fn len(&self) -> u32 {
+        self.ids.len() as u32
+    }
+
+    /// True before the first text.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Takes more texts.
+    ///
+    /// # Errors
+    /// When they do not follow those before, or are more than an agent may have.
+    pub fn learn(&mut self, body: &TextsBody) -> Result<(), Malformed> {
+        if body.first as usize != self.ids.len() {
+            return Err(Malformed(format!(
+                "texts: from number {} on, where {} comes next",
+                body.first,
+                self.ids.len()
+            )));
+        }
+        let texts = self.ids.len() + body.texts.len();
+        if texts > TEXTS_MAX {
+            return Err(Malformed::too_many("texts of an agent", texts, TEXTS_MAX));
+        }
+        for text in &body.texts {
+            self.bytes += text.len();
+            if text.len() > TEXT_BYTES_MAX || self.bytes > TEXTS_BYTES_MAX {
+                let most = if text.len() > TEXT_BYTES_MAX {
+                    TEXT_BYTES_MAX
+                } else {
+                    TEXTS_BYTES_MAX
+                };
+                return Err(Malformed::too_many("bytes of texts", self.bytes, most));
+            }
+            let symbol = self.budget.intern(text);
+            self.ids.push(symbol.map_or(NONE, Symbol::id));
+        }
+        Ok(())
+    }
+
+    /// The id of a text's symbol; `None` for one beyond the budget.
+    pub(super) fn id(&self, number: u32) -> Result<Option<u32>, Malformed> {
+        match self.ids.get(number as usize) {
+            Some(&id) => Ok((id != NONE).then_some(id)),
+            None => Err(Malformed(format!("rows: text {number} was never sent"))),
+        }
+    }
+
+    /// The ids of a column; `None` when one of its texts is beyond the budget.
+    pub(super) fn ids(
+        &self,
+        numbers: &[i64],
+        nulls: Option<&NullBuffer>,
+    ) -> Result<Option<Vec<u32>>, Malformed> {
+        let mut ids = Vec::with_capacity(numbers.len());
+        let mut beyond = false;
+        for (row, number) in numbers.iter().enumerate() {
+            if nulls.is_some_and(|n| n.is_null(row)) {
+                ids.push(0);
+                continue;
+            }
+            let known = usize::try_from(*number).ok().and_then(|n| self.ids.get(n));
+            let Some(id) = known else {
+                return Err(Malformed(format!("rows: text {number} was never sent")));
+            };
+            beyond |= *id == NONE;
+            ids.push(*id);
+        }
+        Ok((!beyond).then_some(ids))
+    }
+}

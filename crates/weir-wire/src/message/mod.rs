@@ -1,0 +1,63 @@
+//! Words as protocol buffers: what travels as `app_metadata` of Flight's `FlightData`.
+//!
+//! There is no `.proto` file: the messages are declared here, and docs/wire.md lists them. Whatever
+//! is read is held against the bounds below before anything else looks at it; what is written obeys
+//! them too, so that an agent learns of a note that is too long where the note is made.
+
+mod down;
+mod up;
+
+use prost::Message;
+
+use crate::error::Malformed;
+
+pub use down::{Down, MonitorSays, Pong, WelcomeBody};
+pub use up::{AGENT_PATH, AgentSays, Form, Ping, RowsHead, TextsBody, Up, said};
+
+/// The version of everything on the link. A peer of another version is refused with a word that
+/// says so. Fields may be added without a new version where a reader that does not know them is
+/// right all the same.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Most bytes of one word: its message, and the rows that go with it.
+pub const FRAME_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of a message from an agent, without rows.
+pub const UP_BYTES_MAX: usize = 256 << 10;
+/// Most bytes of a message from the monitor.
+pub const DOWN_BYTES_MAX: usize = FRAGMENT_BYTES_MAX + (64 << 10);
+/// Most bytes of a fragment of a query.
+pub const FRAGMENT_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of a name: of a host, a place, a counter, a device, a cause.
+pub const NAME_BYTES_MAX: usize = 4096;
+/// Most bytes of a host's name.
+pub const HOST_BYTES_MAX: usize = 255;
+/// Most bytes of a reason in words.
+pub const WHY_BYTES_MAX: usize = 16 << 10;
+/// Most channels that run at an agent at once.
+pub const CHANNELS_MAX: usize = 4096;
+/// Most earlier processes that an agent accounts for, and most tallies of each.
+pub const EARLIER_MAX: usize = 64;
+
+/// Reads a message of at most `bytes_max` bytes; `what` names it in errors.
+fn read<M: Message + Default>(bytes: &[u8], bytes_max: usize, what: &str) -> Result<M, Malformed> {
+    if bytes.len() > bytes_max {
+        let what = format!("{what}: bytes of its message");
+        return Err(Malformed::too_many(&what, bytes.len(), bytes_max));
+    }
+    M::decode(bytes).map_err(|e| Malformed(format!("{what}: {e}")))
+}
+
+fn at_most(what: &str, count: usize, most: usize) -> Result<(), Malformed> {
+    match count > most {
+        true => Err(Malformed::too_many(what, count, most)),
+        false => Ok(()),
+    }
+}
+
+/// A time in this protocol lies between 1970 and 2116, so that there is room to add to it.
+pub(crate) fn instant(what: &str, ns: i64) -> Result<i64, Malformed> {
+    match (0..=i64::MAX / 2).contains(&ns) {
+        true => Ok(ns),
+        false => Err(Malformed(format!("{what}: {ns} ns is no time"))),
+    }
+}

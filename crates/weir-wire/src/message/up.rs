@@ -1,0 +1,571 @@
+//! What an agent says to the monitor.
+
+use arrow_flight::{FlightData, FlightDescriptor};
+use prost::Message;
+
+use super::{
+    CHANNELS_MAX, EARLIER_MAX, HOST_BYTES_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION, UP_BYTES_MAX,
+    WHY_BYTES_MAX, at_most, instant, read,
+};
+use crate::error::Malformed;
+use crate::word::{AgentWord, ChannelCost, ChannelId, Hello, Note, Status, Tally};
+
+/// The path in the Flight descriptor of an agent's first message.
+pub const AGENT_PATH: &str = "agent";
+
+/// A message from an agent.
+#[derive(Clone, PartialEq, Message)]
+pub struct Up {
+    /// The number of the word; 0 if it has none.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// What it says; unknown to this version if absent.
+    #[prost(oneof = "AgentSays", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    pub says: Option<AgentSays>,
+}
+
+/// What a message from an agent says.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum AgentSays {
+    /// The first message of a connection.
+    #[prost(message, tag = "2")]
+    Hello(HelloBody),
+    /// The first after the welcome: the number of the next word that comes. One above
+    /// [`crate::Welcome::taken`] plus 1 says that the words between are gone.
+    #[prost(uint64, tag = "3")]
+    Resume(u64),
+    /// More of the texts that rows refer to by number.
+    #[prost(message, tag = "4")]
+    Texts(TextsBody),
+    /// What time is it?
+    #[prost(message, tag = "5")]
+    Ping(Ping),
+    /// [`AgentWord::Rows`]; the columns are in the header and body of the Flight message.
+    #[prost(message, tag = "6")]
+    Rows(RowsHead),
+    /// [`AgentWord::Reached`], in nanoseconds.
+    #[prost(sint64, tag = "7")]
+    Reached(i64),
+    /// [`AgentWord::Started`].
+    #[prost(message, tag = "8")]
+    Started(StartedBody),
+    /// [`AgentWord::Failed`].
+    #[prost(message, tag = "9")]
+    Failed(FailedBody),
+    /// [`AgentWord::Lost`].
+    #[prost(message, tag = "10")]
+    Lost(LostBody),
+    /// [`AgentWord::Note`].
+    #[prost(message, tag = "11")]
+    Note(NoteBody),
+    /// [`AgentWord::Status`].
+    #[prost(message, tag = "12")]
+    Status(StatusBody),
+}
+
+/// [`Hello`].
+#[derive(Clone, PartialEq, Message)]
+pub struct HelloBody {
+    /// [`PROTOCOL_VERSION`] of the agent.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// [`Hello::host`].
+    #[prost(string, tag = "2")]
+    pub host: String,
+    /// [`Hello::instance`].
+    #[prost(fixed64, tag = "3")]
+    pub instance: u64,
+    /// [`Hello::version`].
+    #[prost(string, tag = "4")]
+    pub program: String,
+    /// [`Hello::earlier`].
+    #[prost(message, repeated, tag = "5")]
+    pub earlier: Vec<EarlierBody>,
+}
+
+/// What an earlier process of an agent left behind.
+#[derive(Clone, PartialEq, Message)]
+pub struct EarlierBody {
+    /// The process's random number.
+    #[prost(fixed64, tag = "1")]
+    pub instance: u64,
+    /// Its tallies.
+    #[prost(message, repeated, tag = "2")]
+    pub tallies: Vec<TallyBody>,
+}
+
+/// [`Tally`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct TallyBody {
+    /// [`Tally::channel`].
+    #[prost(uint64, tag = "1")]
+    pub channel: u64,
+    /// [`Tally::produced`].
+    #[prost(uint64, tag = "2")]
+    pub produced: u64,
+    /// [`Tally::lost`].
+    #[prost(uint64, tag = "3")]
+    pub lost: u64,
+}
+
+/// Texts that rows refer to by number, the first of them under number `first`.
+#[derive(Clone, PartialEq, Message)]
+pub struct TextsBody {
+    /// The number of the first; all smaller ones came before, on this connection.
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    /// The texts.
+    #[prost(string, repeated, tag = "2")]
+    pub texts: Vec<String>,
+}
+
+/// RFC 5905's transmit timestamp of a client.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Ping {
+    /// When it left, by the agent's clock, in nanoseconds.
+    #[prost(int64, tag = "1")]
+    pub left_ns: i64,
+}
+
+/// [`AgentWord::Rows`] without what is in the columns' buffers.
+#[derive(Clone, PartialEq, Message)]
+pub struct RowsHead {
+    /// The channel.
+    #[prost(uint64, tag = "1")]
+    pub channel: u64,
+    /// How many rows.
+    #[prost(uint32, tag = "2")]
+    pub rows: u32,
+    /// How the times are written.
+    #[prost(message, optional, tag = "3")]
+    pub ts: Option<Form>,
+    /// How the weights are, if there are any.
+    #[prost(message, optional, tag = "4")]
+    pub weights: Option<Form>,
+    /// How each column is.
+    #[prost(message, repeated, tag = "5")]
+    pub columns: Vec<Form>,
+}
+
+/// How a column is written: of which kind its values are, and for integers and numbers of texts
+/// that `value = base + (written << shift)`, where `written` takes `width` bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Form {
+    /// What the values are: `frame::KIND_..`.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// Bytes of a written integer: 0 (all are `base`), 1, 2, 4 or 8.
+    #[prost(uint32, tag = "2")]
+    pub width: u32,
+    /// How many zero bits at the end are left out.
+    #[prost(uint32, tag = "3")]
+    pub shift: u32,
+    /// The smallest value.
+    #[prost(sint64, tag = "4")]
+    pub base: i64,
+}
+
+/// [`AgentWord::Started`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct StartedBody {
+    /// The channel.
+    #[prost(uint64, tag = "1")]
+    pub channel: u64,
+    /// From when on.
+    #[prost(sint64, tag = "2")]
+    pub at_ns: i64,
+}
+
+/// [`AgentWord::Failed`].
+#[derive(Clone, PartialEq, Message)]
+pub struct FailedBody {
+    /// The channel.
+    #[prost(uint64, tag = "1")]
+    pub channel: u64,
+    /// Why.
+    #[prost(string, tag = "2")]
+    pub why: String,
+}
+
+/// [`AgentWord::Lost`].
+#[derive(Clone, PartialEq, Message)]
+pub struct LostBody {
+    /// The channel.
+    #[prost(uint64, tag = "1")]
+    pub channel: u64,
+    /// How many rows.
+    #[prost(uint64, tag = "2")]
+    pub rows: u64,
+    /// Why.
+    #[prost(string, tag = "3")]
+    pub cause: String,
+}
+
+/// [`Note`].
+#[derive(Clone, PartialEq, Message)]
+pub struct NoteBody {
+    /// [`Note::at`].
+    #[prost(int64, tag = "1")]
+    pub at_ns: i64,
+    /// [`Note::place`].
+    #[prost(string, tag = "2")]
+    pub place: String,
+    /// [`Note::counter`].
+    #[prost(string, tag = "3")]
+    pub counter: String,
+    /// [`Note::cause`].
+    #[prost(string, optional, tag = "4")]
+    pub cause: Option<String>,
+    /// [`Note::device`].
+    #[prost(string, optional, tag = "5")]
+    pub device: Option<String>,
+    /// [`Note::value`].
+    #[prost(sint64, tag = "6")]
+    pub value: i64,
+    /// [`Note::total`].
+    #[prost(sint64, tag = "7")]
+    pub total: i64,
+}
+
+/// [`Status`].
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusBody {
+    /// [`Status::offset_ns`].
+    #[prost(sint64, tag = "1")]
+    pub offset_ns: i64,
+    /// [`Status::offset_error_ns`].
+    #[prost(sint64, tag = "2")]
+    pub offset_error_ns: i64,
+    /// [`Status::cpu_ns`].
+    #[prost(int64, tag = "3")]
+    pub cpu_ns: i64,
+    /// [`Status::memory_bytes`].
+    #[prost(int64, tag = "4")]
+    pub memory_bytes: i64,
+    /// [`Status::waiting_bytes`].
+    #[prost(int64, tag = "5")]
+    pub waiting_bytes: i64,
+    /// [`Status::spooled_bytes`].
+    #[prost(int64, tag = "6")]
+    pub spooled_bytes: i64,
+    /// [`Status::requests_per_second`].
+    #[prost(double, tag = "7")]
+    pub requests_per_second: f64,
+    /// [`Status::kept_share`].
+    #[prost(double, tag = "8")]
+    pub kept_share: f64,
+    /// [`Status::channels`].
+    #[prost(message, repeated, tag = "9")]
+    pub channels: Vec<CostBody>,
+    /// [`Status::tallies`].
+    #[prost(message, repeated, tag = "10")]
+    pub tallies: Vec<TallyBody>,
+}
+
+/// [`ChannelCost`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct CostBody {
+    /// [`ChannelCost::channel`].
+    #[prost(uint64, tag = "1")]
+    pub channel: u64,
+    /// [`ChannelCost::rows_in`].
+    #[prost(uint64, tag = "2")]
+    pub rows_in: u64,
+    /// [`ChannelCost::rows_out`].
+    #[prost(uint64, tag = "3")]
+    pub rows_out: u64,
+    /// [`ChannelCost::bytes_out`].
+    #[prost(uint64, tag = "4")]
+    pub bytes_out: u64,
+}
+
+impl Up {
+    /// Reads a message and holds its counts and lengths against the bounds of this protocol.
+    pub fn read(data: &FlightData) -> Result<Up, Malformed> {
+        read(&data.app_metadata, UP_BYTES_MAX, "a word of the agent")
+    }
+
+    /// A message without a number, as it travels.
+    pub fn data(says: AgentSays) -> FlightData {
+        FlightData {
+            app_metadata: said(says).into(),
+            ..FlightData::default()
+        }
+    }
+
+    /// The first message of a connection, as it travels.
+    ///
+    /// # Errors
+    /// When a name or a count is beyond its bound.
+    pub fn hello(hello: &Hello) -> Result<FlightData, Malformed> {
+        let body = HelloBody {
+            version: PROTOCOL_VERSION,
+            host: hello.host.clone(),
+            instance: hello.instance,
+            program: hello.version.clone(),
+            earlier: hello.earlier.iter().map(EarlierBody::from).collect(),
+        };
+        let checked = Hello::try_from(body.clone())?;
+        debug_assert_eq!(&checked, hello);
+        let data = Up::data(AgentSays::Hello(body));
+        at_most("hello: bytes", data.app_metadata.len(), UP_BYTES_MAX)?;
+        Ok(FlightData {
+            flight_descriptor: Some(FlightDescriptor::new_path(vec![AGENT_PATH.to_owned()])),
+            ..data
+        })
+    }
+
+    /// The agent's first message.
+    pub fn read_hello(data: &FlightData) -> Result<Hello, Malformed> {
+        match Up::read(data)?.says {
+            Some(AgentSays::Hello(body)) => Hello::try_from(body),
+            _ => Err(Malformed("an agent begins with hello".into())),
+        }
+    }
+}
+
+/// The bytes of a message without its number. Protocol buffers are joined by joining their bytes, so
+/// the number can be put behind it when the word is sent.
+pub fn said(says: AgentSays) -> Vec<u8> {
+    Up {
+        number: 0,
+        says: Some(says),
+    }
+    .encode_to_vec()
+}
+
+/// A word other than rows, checked.
+///
+/// # Errors
+/// When a text, a number or a count is beyond its bound, or the word is rows.
+impl TryFrom<AgentSays> for AgentWord {
+    type Error = Malformed;
+    fn try_from(says: AgentSays) -> Result<AgentWord, Malformed> {
+        Ok(match says {
+            AgentSays::Reached(ns) => AgentWord::Reached(instant("reached", ns)?),
+            AgentSays::Started(body) => AgentWord::Started {
+                channel: ChannelId(body.channel),
+                at: instant("started", body.at_ns)?,
+            },
+            AgentSays::Failed(body) => {
+                at_most("failed: bytes of the reason", body.why.len(), WHY_BYTES_MAX)?;
+                AgentWord::Failed {
+                    channel: ChannelId(body.channel),
+                    why: body.why,
+                }
+            }
+            AgentSays::Lost(body) => {
+                at_most("lost: bytes of the cause", body.cause.len(), NAME_BYTES_MAX)?;
+                AgentWord::Lost {
+                    channel: ChannelId(body.channel),
+                    rows: body.rows,
+                    cause: body.cause,
+                }
+            }
+            AgentSays::Note(body) => AgentWord::Note(Note::try_from(body)?),
+            AgentSays::Status(body) => AgentWord::Status(Status::try_from(body)?),
+            AgentSays::Hello(_) => return Err(Malformed("hello came a second time".into())),
+            _ => return Err(Malformed("this word has no meaning here".into())),
+        })
+    }
+}
+
+/// The message of a word other than rows, held against the bounds.
+///
+/// # Errors
+/// As the other way round; rows go through [`crate::frame`].
+impl TryFrom<AgentWord> for AgentSays {
+    type Error = Malformed;
+    fn try_from(word: AgentWord) -> Result<AgentSays, Malformed> {
+        let says = match word {
+            AgentWord::Rows { .. } => return Err(Malformed("rows are not only a message".into())),
+            AgentWord::Reached(ns) => AgentSays::Reached(ns),
+            AgentWord::Started { channel, at } => AgentSays::Started(StartedBody {
+                channel: channel.0,
+                at_ns: at,
+            }),
+            AgentWord::Failed { channel, why } => AgentSays::Failed(FailedBody {
+                channel: channel.0,
+                why,
+            }),
+            AgentWord::Lost {
+                channel,
+                rows,
+                cause,
+            } => AgentSays::Lost(LostBody {
+                channel: channel.0,
+                rows,
+                cause,
+            }),
+            AgentWord::Note(note) => AgentSays::Note(NoteBody::from(note)),
+            AgentWord::Status(status) => AgentSays::Status(StatusBody::from(status)),
+        };
+        AgentWord::try_from(says.clone())?;
+        Ok(says)
+    }
+}
+
+impl TryFrom<HelloBody> for Hello {
+    type Error = Malformed;
+    fn try_from(body: HelloBody) -> Result<Hello, Malformed> {
+        if body.version != PROTOCOL_VERSION {
+            return Err(Malformed(format!(
+                "the agent speaks version {} of the protocol, this monitor version {}; run the \
+                 same release of weir on both",
+                body.version, PROTOCOL_VERSION
+            )));
+        }
+        if body.host.is_empty() || body.host.chars().any(char::is_control) {
+            return Err(Malformed(format!("{:?} is no name of a host", body.host)));
+        }
+        at_most("hello: bytes of the host", body.host.len(), HOST_BYTES_MAX)?;
+        at_most(
+            "hello: bytes of the version",
+            body.program.len(),
+            NAME_BYTES_MAX,
+        )?;
+        at_most("hello: earlier processes", body.earlier.len(), EARLIER_MAX)?;
+        let tallies: usize = body.earlier.iter().map(|e| e.tallies.len()).sum();
+        at_most("hello: tallies", tallies, CHANNELS_MAX)?;
+        let earlier = body.earlier.iter();
+        Ok(Hello {
+            host: body.host.clone(),
+            instance: body.instance,
+            version: body.program,
+            earlier: earlier
+                .map(|e| (e.instance, e.tallies.iter().map(Tally::from).collect()))
+                .collect(),
+        })
+    }
+}
+
+impl From<&(u64, Vec<Tally>)> for EarlierBody {
+    fn from((instance, tallies): &(u64, Vec<Tally>)) -> EarlierBody {
+        EarlierBody {
+            instance: *instance,
+            tallies: tallies.iter().map(TallyBody::from).collect(),
+        }
+    }
+}
+
+impl From<&Tally> for TallyBody {
+    fn from(tally: &Tally) -> TallyBody {
+        TallyBody {
+            channel: tally.channel.0,
+            produced: tally.produced,
+            lost: tally.lost,
+        }
+    }
+}
+
+impl From<&TallyBody> for Tally {
+    fn from(body: &TallyBody) -> Tally {
+        Tally {
+            channel: ChannelId(body.channel),
+            produced: body.produced,
+            lost: body.lost,
+        }
+    }
+}
+
+impl TryFrom<NoteBody> for Note {
+    type Error = Malformed;
+    fn try_from(body: NoteBody) -> Result<Note, Malformed> {
+        let optional = [&body.cause, &body.device];
+        let texts = optional.into_iter().flatten();
+        for text in texts.chain([&body.place, &body.counter]) {
+            at_most("note: bytes of a text", text.len(), NAME_BYTES_MAX)?;
+        }
+        Ok(Note {
+            at: instant("note", body.at_ns)?,
+            place: body.place,
+            counter: body.counter,
+            cause: body.cause,
+            device: body.device,
+            value: body.value,
+            total: body.total,
+        })
+    }
+}
+
+impl From<Note> for NoteBody {
+    fn from(note: Note) -> NoteBody {
+        NoteBody {
+            at_ns: note.at,
+            place: note.place,
+            counter: note.counter,
+            cause: note.cause,
+            device: note.device,
+            value: note.value,
+            total: note.total,
+        }
+    }
+}
+
+impl TryFrom<StatusBody> for Status {
+    type Error = Malformed;
+    fn try_from(body: StatusBody) -> Result<Status, Malformed> {
+        at_most("status: channels", body.channels.len(), CHANNELS_MAX)?;
+        at_most("status: tallies", body.tallies.len(), CHANNELS_MAX)?;
+        let share = body.kept_share;
+        if !(0.0..=1.0).contains(&share)
+            || !(0.0..f64::INFINITY).contains(&body.requests_per_second)
+        {
+            return Err(Malformed(format!(
+                "status: keeps {share} of {} requests per second",
+                body.requests_per_second
+            )));
+        }
+        let counts = [
+            body.cpu_ns,
+            body.memory_bytes,
+            body.waiting_bytes,
+            body.spooled_bytes,
+            body.offset_error_ns,
+        ];
+        if counts.iter().any(|count| *count < 0) {
+            return Err(Malformed("status: a count below zero".into()));
+        }
+        let cost = |c: &CostBody| ChannelCost {
+            channel: ChannelId(c.channel),
+            rows_in: c.rows_in,
+            rows_out: c.rows_out,
+            bytes_out: c.bytes_out,
+        };
+        Ok(Status {
+            offset_ns: body.offset_ns,
+            offset_error_ns: body.offset_error_ns,
+            cpu_ns: body.cpu_ns,
+            memory_bytes: body.memory_bytes,
+            waiting_bytes: body.waiting_bytes,
+            spooled_bytes: body.spooled_bytes,
+            requests_per_second: body.requests_per_second,
+            kept_share: body.kept_share,
+            channels: body.channels.iter().map(cost).collect(),
+            tallies: body.tallies.iter().map(Tally::from).collect(),
+        })
+    }
+}
+
+impl From<Status> for StatusBody {
+    fn from(status: Status) -> StatusBody {
+        let cost = |c: &ChannelCost| CostBody {
+            channel: c.channel.0,
+            rows_in: c.rows_in,
+            rows_out: c.rows_out,
+            bytes_out: c.bytes_out,
+        };
+        StatusBody {
+            offset_ns: status.offset_ns,
+            offset_error_ns: status.offset_error_ns,
+            cpu_ns: status.cpu_ns,
+            memory_bytes: status.memory_bytes,
+            waiting_bytes: status.waiting_bytes,
+            spooled_bytes: status.spooled_bytes,
+            requests_per_second: status.requests_per_second,
+            kept_share: status.kept_share,
+            channels: status.channels.iter().map(cost).collect(),
+            tallies: status.tallies.iter().map(TallyBody::from).collect(),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Rows come out of a frame as they went in, whatever they are.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use weir_model::{Batch, Column, Symbol, Tally, Type, Value};
+use weir_wire::ChannelId;
+use weir_wire::frame::texts::{KnownTexts, TextBudget, TextTable};
+use weir_wire::frame::{self, Compression, Decoded, Refused};
+
+/// Encodes and decodes `batch` on a connection of its own.
+fn over_the_wire(batch: &Batch, compression: Compression) -> Batch {
+    let mut texts = TextTable::default();
+    let frame = frame::encode(ChannelId(7), batch, &mut texts, compression).expect("a frame");
+    assert_eq!(
+        (frame.head.channel, frame.head.rows as usize),
+        (7, batch.len())
+    );
+    let mut known = KnownTexts::new(Arc::new(TextBudget::new(1000, 1 << 20)));
+    while known.len() < texts.len() {
+        known
+            .learn(&texts.from(known.len()))
+            .expect("texts in order");
+    }
+    match frame::decode(&frame.head, &frame.header, &frame.body, &known) {
+        Ok(Decoded::Rows(batch)) => batch,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn assert_same(a: &Batch, b: &Batch) {
+    assert_eq!(a.ts, b.ts);
+    assert_eq!(a.weights, b.weights);
+    assert_eq!(a.columns.len(), b.columns.len());
+    for row in 0..a.len() {
+        assert_eq!(a.row(row), b.row(row), "row {row}");
+    }
+}
+
+fn value(ty: Type) -> BoxedStrategy<Value> {
+    let int = prop_oneof![
+        any::<i64>(),
+        0..3i64,
+        (0..300i64).prop_map(|n| n * 4096),
+        Just(i64::MIN),
+        Just(i64::MAX)
+    ];
+    let text = (0..300u32).prop_map(|n| Value::text(&format!("text {n}")));
+    let some = match ty {
+        Type::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
+        Type::Int | Type::Time => int.prop_map(Value::Int).boxed(),
+        Type::Float => any::<f64>().prop_map(Value::Float).boxed(),
+        Type::Text => text.boxed(),
+        Type::Partial => {
+            let bytes = prop::collection::vec(any::<u8>(), 0..9);
+            bytes.prop_map(|b| Value::Bytes(b.into())).boxed()
+        }
+        Type::Tally => {
+            let inner = prop_oneof![text, int.prop_map(Value::Int), Just(Value::Null)];
+            let entries = prop::collection::vec((inner, any::<i64>()), 0..4);
+            entries
+                .prop_map(|e| Value::Tally(Arc::new(Tally(e))))
+                .boxed()
+        }
+    };
+    prop_oneof![4 => some, 1 => Just(Value::Null)].boxed()
+}
+
+fn batches() -> impl Strategy<Value = Batch> {
+    let types = [
+        Type::Bool,
+        Type::Int,
+        Type::Float,
+        Type::Text,
+        Type::Time,
+        Type::Tally,
+    ];
+    let columns = prop::collection::vec(prop::sample::select(types.to_vec()), 0..6);
+    let shape = (columns, 0..40usize, any::<bool>(), 0..i64::MAX / 4);
+    shape.prop_flat_map(|(types, rows, deltas, from)| {
+        let columns: Vec<_> = types
+            .iter()
+            .map(|ty| {
+                let ty = *ty;
+                prop::collection::vec(value(ty), rows)
+                    .prop_map(move |values| Column::from_values(ty, values))
+            })
+            .collect();
+        let steps = prop::collection::vec(prop_oneof![Just(0i64), 0..5000i64, 0..1i64 << 40], rows);
+        let weights = prop::collection::vec(prop_oneof![Just(-1i64), 1..5i64], rows);
+        (columns, steps, weights).prop_map(move |(columns, steps, weights)| {
+            let mut ts = from;
+            let ts: Vec<i64> = steps
+                .iter()
+                .map(|step| {
+                    ts += step;
+                    ts
+                })
+                .collect();
+            match deltas {
+                true => Batch::deltas(ts, weights, columns),
+                false => Batch::stream(ts, columns),
+            }
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_is_decoded(batch in batches(), zstd in any::<bool>()) {
+        let compression = if zstd { Compression::Zstd } else { Compression::None };
+        assert_same(&batch, &over_the_wire(&batch, compression));
+    }
+
+    #[test]
+    fn a_slice_is_encoded_as_what_it_holds(batch in batches(), a in 0..40usize, b in 0..40usize) {
+        let (from, to) = (a.min(b).min(batch.len()), a.max(b).min(batch.len()));
+        let slice = batch.slice(from, to - from);
+        assert_same(&slice, &over_the_wire(&slice, Compression::None));
+    }
+}
+
+#[test]
+fn a_narrow_row_takes_few_bytes() {
+    let rows = 1000;
+    let ts: Vec<i64> = (0..rows)
+        .map(|i| 1_700_000_000_000_000_000 + i * 20_011)
+        .collect();
+    let vm = |i: i64| format!("vm{}", i % 10);
+    let names: Vec<String> = (0..rows).map(vm).collect();
+    let batch = Batch::stream(
+        ts,
+        vec![
+            Column::texts(names.iter().map(String::as_str)),
+            Column::texts((0..rows).map(|i| if i % 3 == 0 { "w" } else { "r" })),
+            Column::ints((0..rows).map(|i| 4096 * (1 + i % 64)).collect()),
+        ],
+    );
+    let mut texts = TextTable::default();
+    let frame = frame::encode(ChannelId(1), &batch, &mut texts, Compression::None).unwrap();
+    // 4 bytes for the time, one each for the VM, the operation and the size.
+    let bytes = frame.header.len() + frame.body.len();
+    assert!(bytes <= 7 * rows as usize + 500, "{bytes} bytes");
+}
+
+#[test]
+fn texts_beyond_the_budget_are_told_and_known_ones_cost_nothing() {
+    let budget = Arc::new(TextBudget::new(1, 100));
+    let fresh = |n: u32| Symbol::try_new(&format!("known before {n}")).unwrap();
+    (0..3).for_each(|n| {
+        fresh(n);
+    });
+    let mut known = KnownTexts::new(budget.clone());
+    let body = |first, texts: &[&str]| weir_wire::message::TextsBody {
+        first,
+        texts: texts.iter().map(|t| t.to_string()).collect(),
+    };
+    let texts = [
+        "known before 0",
+        "new to all 1",
+        "new to all 2",
+        "known before 2",
+    ];
+    known.learn(&body(0, &texts)).unwrap();
+    // A connection made anew shares what is left, which is nothing; what was learned is known.
+    let mut again = KnownTexts::new(budget);
+    again
+        .learn(&body(0, &["new to all 3", "new to all 1"]))
+        .unwrap();
+    let lost = |known: &KnownTexts, number: i64| {
+        let head = weir_wire::message::RowsHead {
+            channel: 1,
+            rows: 2,
+            ts: Some(form(frame::KIND_INT, 5)),
+            weights: None,
+            columns: vec![form(frame::KIND_TEXT, number)],
+        };
+        match frame::decode(&head, &Default::default(), &Default::default(), known).unwrap() {
+            Decoded::Rows(batch) => Ok(batch.row(0)),
+            Decoded::TextBudget(rows) => Err(rows),
+        }
+    };
+    assert_eq!(lost(&known, 0), Ok(vec![Value::text("known before 0")]));
+    assert_eq!(lost(&known, 1), Ok(vec![Value::text("new to all 1")]));
+    assert_eq!(lost(&known, 2), Err(2));
+    assert_eq!(lost(&known, 3), Ok(vec![Value::text("known before 2")]));
+    assert_eq!(lost(&again, 0), Err(2));
+    assert_eq!(lost(&again, 1), Ok(vec![Value::text("new to all 1")]));
+}
+
+fn form(kind: u32, base: i64) -> weir_wire::message::Form {
+    weir_wire::message::Form {
+        kind,
+        width: 0,
+        shift: 0,
+        base,
+    }
+}
+
+#[test]
+fn a_table_that_is_full_refuses_new_texts_only() {
+    let mut texts = TextTable::default();
+    let long = "x".repeat(frame::texts::TEXT_BYTES_MAX + 1);
+    let batch = |text: &str| Batch::stream(vec![1], vec![Column::texts([text])]);
+    let mut put =
+        |text: &str| frame::encode(ChannelId(1), &batch(text), &mut texts, Compression::None);
+    assert!(put("short").is_ok());
+    assert_eq!(put(&long).unwrap_err(), Refused::TextBudget);
+    assert!(put("short").is_ok());
+}
