@@ -10,21 +10,29 @@
 //!
 //! The crate knows nothing of taps, queries or sinks: a fragment of a query is bytes to it.
 
+pub mod access;
 pub mod address;
+pub mod client;
 pub mod dial;
 pub mod error;
 pub mod event;
 pub mod frame;
 pub mod intake;
 pub mod message;
+pub mod server;
 mod tls;
 pub mod word;
 
 pub use address::{Address, DEFAULT_PORT};
+pub use client::{Client, Placed, Seen, Watch};
 pub use dial::Dial;
 pub use error::{Malformed, WireError};
-pub use event::{Event, Joined, Principal, Refusal, Reply, Request, Role, SessionId};
+pub use event::{
+    Answer, Event, Joined, Principal, Refusal, Reply, Request, Role, SessionId, Shown, Submit,
+};
 pub use intake::{Heard, Intake};
+pub use server::{Counter, Events, Limits, Next, Server, ServerOptions};
+pub use tls::ServerTls;
 pub use word::{
     AgentWord, ChannelCost, ChannelId, Hello, MonitorWord, Note, Status, Tally, Welcome,
 };

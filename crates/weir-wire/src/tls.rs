@@ -2,11 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::WireError;
+use crate::access::read_secret;
 
 /// The longest PEM file that is read. A bundle of public authorities has 200 KiB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
@@ -69,7 +74,61 @@ impl Pem {
 pub(crate) fn identity(certificate: &Path, key: &Path) -> Result<(Pem, Pem), WireError> {
     let certificate = Pem::read(certificate)?;
     certificate.certificates()?;
-    let key = Pem::read(key)?;
+    let key = Pem {
+        path: key.to_owned(),
+        bytes: read_secret(key, PEM_BYTES_MAX)?.into_bytes(),
+    };
     key.key()?;
     Ok((certificate, key))
+}
+
+/// TLS as the monitor speaks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerTls {
+    /// PEM file of the monitor's certificate, and of those between it and its authority.
+    pub certificate: PathBuf,
+    /// PEM file of its key.
+    pub key: PathBuf,
+    /// PEM file of the authorities whose certificates agents and clients may show. With tokens as
+    /// well, either will do; without, who has no certificate is not let in.
+    pub authority: Option<PathBuf>,
+}
+
+impl ServerTls {
+    /// Reads the files. A certificate is demanded from everybody unless `tokens` are taken too.
+    pub(crate) fn load(&self, tokens: bool) -> Result<Arc<ServerConfig>, WireError> {
+        let (certificate, key) = identity(&self.certificate, &self.key)?;
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("ring knows the versions that rustls thinks safe");
+        let builder = match &self.authority {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let pem = Pem::read(authority)?;
+                let mut roots = RootCertStore::empty();
+                for certificate in pem.certificates()? {
+                    roots
+                        .add(certificate)
+                        .map_err(|e| pem.wrong(format!("not an authority's certificate: {e}")))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = match tokens {
+                    true => verifier.allow_unauthenticated(),
+                    false => verifier,
+                };
+                builder.with_client_cert_verifier(
+                    verifier.build().map_err(|e| pem.wrong(e.to_string()))?,
+                )
+            }
+        };
+        let mut config = builder
+            .with_single_cert(certificate.certificates()?, key.key()?)
+            .map_err(|e| {
+                certificate.wrong(format!("does not go with {}: {e}", self.key.display()))
+            })?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Arc::new(config))
+    }
 }

@@ -146,7 +146,15 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
 }
 
 fn arguments(operands: &[Operand]) -> Vec<Argument> {
-    operands.iter().map(|o| Argument::of(&o.expr)).collect()
+    let argument = |o: &Operand| Argument {
+        ty: o.expr.ty(),
+        unit: o.expr.unit(),
+        constant: match &o.expr {
+            Expr::Literal { value, .. } => Some(value.clone()),
+            _ => None,
+        },
+    };
+    operands.iter().map(argument).collect()
 }
 
 fn refused(refusal: Refusal, span: Span, operands: &[Operand], doc: &FunctionDoc) -> Diagnostic {

@@ -383,7 +383,11 @@ enum Source<'a> {
 
 /// The plan of a source of the catalog.
 fn source_plan(declaration: &Declaration) -> Arc<Plan> {
-    Plan::source(declaration.clone())
+    Arc::new(Plan {
+        schema: declaration.schema.clone(),
+        shape: declaration.shape,
+        node: crate::plan::Node::Source(declaration.clone()),
+    })
 }
 
 /// True for a relation.

@@ -5,7 +5,6 @@
 //! is a stream or a relation.
 
 mod build;
-pub mod codec;
 mod print;
 mod shown;
 

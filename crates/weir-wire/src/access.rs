@@ -1,0 +1,341 @@
+//! Who may do what: tokens from a file, names and roles in certificates.
+//!
+//! A role is written the same in both: `read`, `place` (and read), `agent`, or `agent:HOST` for an
+//! agent that may speak for that host alone. A line of the tokens' file:
+//!
+//! ```text
+//! # token                                           name   roles
+//! 5f0d3c…(48 hexadecimal digits)                    web1   agent:web1
+//! 9aa2e4…                                           alice  place
+//! ```
+//!
+//! In a certificate a role is a URI among the subject's alternative names (RFC 5280, 4.2.1.6):
+//! `weir:place`, `weir:agent:web1`. The name is the first of the DNS names there. Libraries that
+//! check certificates read those names anyway, so no further parser meets what a stranger sends.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use subtle::ConstantTimeEq;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use crate::{Principal, Role, WireError};
+
+/// The longest file of tokens that is read, in bytes.
+const TOKENS_BYTES_MAX: u64 = 1 << 20;
+/// The most tokens: each is compared with what comes, so that time tells nothing.
+const TOKENS_MAX: usize = 10_000;
+/// The lengths of a token in bytes. Sixteen random letters are out of reach of guessing.
+const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
+/// What a URI among a certificate's names begins with if it names a role.
+const URI_SCHEME: &str = "weir:";
+
+/// What somebody is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) principal: Principal,
+    /// The only host that an agent may speak for; `None` for any.
+    pub(crate) host: Option<String>,
+}
+
+impl Grant {
+    /// What everybody on this host may, where nothing else is asked for.
+    fn open(ip: IpAddr) -> Grant {
+        Grant {
+            principal: Principal {
+                name: ip.to_string(),
+                roles: vec![Role::Read, Role::Place, Role::Agent],
+            },
+            host: None,
+        }
+    }
+
+    /// A grant of the roles in `words`.
+    fn of<'a>(name: &str, words: impl Iterator<Item = &'a str>) -> Result<Grant, String> {
+        let mut grant = Grant {
+            principal: Principal {
+                name: name.to_owned(),
+                roles: Vec::new(),
+            },
+            host: None,
+        };
+        for word in words {
+            let role = match word.split_once(':') {
+                None if word == "read" => Role::Read,
+                None if word == "place" => Role::Place,
+                None if word == "agent" => Role::Agent,
+                Some(("agent", host)) if !host.is_empty() && grant.host.is_none() => {
+                    grant.host = Some(host.to_owned());
+                    Role::Agent
+                }
+                _ => {
+                    return Err(format!(
+                        "`{word}` is no role; roles are read, place, agent and (once) agent:HOST"
+                    ));
+                }
+            };
+            grant.principal.roles.push(role);
+        }
+        match grant.principal.roles.is_empty() {
+            true => Err("no role is given; roles are read, place, agent and agent:HOST".to_owned()),
+            false => Ok(grant),
+        }
+    }
+
+    /// True if it goes with `role`. Who may place may look.
+    pub(crate) fn allows(&self, role: Role) -> bool {
+        let roles = &self.principal.roles;
+        roles.contains(&role) || role == Role::Read && roles.contains(&Role::Place)
+    }
+}
+
+/// What a certificate that was found good says of its owner.
+pub(crate) fn certificate_grant(der: &CertificateDer<'_>) -> Result<Grant, String> {
+    let certificate = webpki::EndEntityCert::try_from(der).map_err(|e| e.to_string())?;
+    let name = certificate.valid_dns_names().next().unwrap_or("?");
+    let roles = certificate
+        .valid_uri_names()
+        .filter_map(|uri| uri.strip_prefix(URI_SCHEME));
+    Grant::of(name, roles).map_err(|e| {
+        format!("the certificate of `{name}`: {e}; a role is a URI among its names, as `weir:read`")
+    })
+}
+
+/// What has to be shown to be let in.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    tokens: Option<Vec<(String, Grant)>>,
+    certificates: bool,
+}
+
+/// What somebody shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Credentials {
+    pub(crate) ip: IpAddr,
+    /// The header `authorization`.
+    pub(crate) authorization: Option<String>,
+    /// What the certificate says, if one was shown.
+    pub(crate) certificate: Option<Result<Grant, String>>,
+}
+
+impl Access {
+    /// With the tokens in `tokens`, and certificates if the connection's TLS checks them.
+    pub(crate) fn load(tokens: Option<&Path>, certificates: bool) -> Result<Access, WireError> {
+        Ok(Access {
+            tokens: tokens.map(read_tokens).transpose()?,
+            certificates,
+        })
+    }
+
+    /// True if everybody is let in.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tokens.is_none() && !self.certificates
+    }
+
+    /// What `credentials` are good for, or why for nothing.
+    pub(crate) fn grant(&self, credentials: &Credentials) -> Result<Grant, String> {
+        if self.is_open() {
+            return Ok(Grant::open(credentials.ip));
+        }
+        match (&self.tokens, &credentials.authorization) {
+            (Some(tokens), Some(header)) => {
+                return token_grant(tokens, header);
+            }
+            (None, Some(_)) if credentials.certificate.is_none() => {
+                return Err("tokens are not taken here, certificates are".to_owned());
+            }
+            _ => {}
+        }
+        match &credentials.certificate {
+            Some(grant) => grant.clone(),
+            None if self.certificates => Err(
+                "neither a token (header `authorization: Bearer TOKEN`) nor a certificate was shown"
+                    .to_owned(),
+            ),
+            None => Err("no token was shown (header `authorization: Bearer TOKEN`)".to_owned()),
+        }
+    }
+}
+
+fn token_grant(tokens: &[(String, Grant)], header: &str) -> Result<Grant, String> {
+    let scheme = header.get(..7).unwrap_or("");
+    if !scheme.eq_ignore_ascii_case("bearer ") {
+        return Err("the header is not `authorization: Bearer TOKEN`".to_owned());
+    }
+    let shown = header[7..].trim().as_bytes();
+    // All are compared to the end, whichever it is.
+    let mut found = None;
+    for (token, grant) in tokens {
+        if bool::from(token.as_bytes().ct_eq(shown)) {
+            found = Some(grant);
+        }
+    }
+    found
+        .cloned()
+        .ok_or_else(|| "the token is not known here".to_owned())
+}
+
+/// Opens a file that holds secrets; one that others can read is refused.
+pub(crate) fn read_secret(path: &Path, bytes_max: u64) -> Result<String, WireError> {
+    let wrong = |why: String| WireError::File {
+        path: path.to_owned(),
+        why,
+    };
+    let io = |e: std::io::Error| wrong(e.to_string());
+    let file = File::open(path).map_err(io)?;
+    let facts = file.metadata().map_err(io)?;
+    if !facts.is_file() {
+        return Err(wrong("it is not a regular file".to_owned()));
+    }
+    if facts.mode() & 0o027 != 0 {
+        return Err(wrong(format!(
+            "it holds secrets and its mode {:04o} lets others at them; `chmod 600 {}`",
+            facts.mode() & 0o7777,
+            path.display()
+        )));
+    }
+    let mut text = String::new();
+    file.take(bytes_max + 1)
+        .read_to_string(&mut text)
+        .map_err(io)?;
+    match text.len() as u64 > bytes_max {
+        true => Err(wrong(format!("it has more than {bytes_max} bytes"))),
+        false => Ok(text),
+    }
+}
+
+fn read_tokens(path: &Path) -> Result<Vec<(String, Grant)>, WireError> {
+    let text = read_secret(path, TOKENS_BYTES_MAX)?;
+    parse_tokens(&text).map_err(|why| WireError::File {
+        path: path.to_owned(),
+        why,
+    })
+}
+
+fn parse_tokens(text: &str) -> Result<Vec<(String, Grant)>, String> {
+    let mut tokens: Vec<(String, Grant)> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let at = |why: String| format!("line {}: {why}", index + 1);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[token, name, roles] = words.as_slice() else {
+            return Err(at("a line is `TOKEN NAME ROLE,ROLE`".to_owned()));
+        };
+        if !TOKEN_BYTES.contains(&token.len()) {
+            return Err(at(format!(
+                "a token has {} to {} letters; `openssl rand -hex 24` makes one",
+                TOKEN_BYTES.start(),
+                TOKEN_BYTES.end()
+            )));
+        }
+        if tokens.iter().any(|(known, _)| known == token) {
+            return Err(at("the token stands there twice".to_owned()));
+        }
+        if tokens.len() == TOKENS_MAX {
+            return Err(at(format!("more than {TOKENS_MAX} tokens")));
+        }
+        let grant = Grant::of(name, roles.split(',')).map_err(at)?;
+        tokens.push((token.to_owned(), grant));
+    }
+    match tokens.is_empty() {
+        true => Err("no token in it, so that nobody could get in".to_owned()),
+        false => Ok(tokens),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn shown(authorization: Option<&str>) -> Credentials {
+        Credentials {
+            ip: [127, 0, 0, 1].into(),
+            authorization: authorization.map(str::to_owned),
+            certificate: None,
+        }
+    }
+
+    fn access(lines: &str) -> Access {
+        Access {
+            tokens: Some(parse_tokens(lines).unwrap()),
+            certificates: false,
+        }
+    }
+
+    #[test]
+    fn a_token_gives_its_name_its_roles_and_its_host() {
+        let access = access(&format!("# who\n\n{TOKEN} web1 agent:web1,read\n"));
+        let grant = access
+            .grant(&shown(Some(&format!("Bearer {TOKEN}"))))
+            .unwrap();
+        assert_eq!(grant.principal.name, "web1");
+        assert_eq!(grant.host.as_deref(), Some("web1"));
+        assert!(grant.allows(Role::Agent) && grant.allows(Role::Read));
+        assert!(!grant.allows(Role::Place));
+    }
+
+    #[test]
+    fn who_may_place_may_look() {
+        let access = access(&format!("{TOKEN} alice place"));
+        let grant = access.grant(&shown(Some(&format!("bearer {TOKEN}"))));
+        assert!(grant.unwrap().allows(Role::Read));
+    }
+
+    #[test]
+    fn another_token_or_none_is_refused_with_the_reason() {
+        let access = access(&format!("{TOKEN} alice place"));
+        for (header, why) in [
+            (None, "no token was shown"),
+            (Some("Basic eHg6eHg="), "is not `authorization: Bearer"),
+            (Some("Bearer 0123456789abcdeF"), "not known"),
+            (Some("Bearer 0123456789abcde"), "not known"),
+            (Some("Bearer "), "not known"),
+            (Some("é"), "is not `authorization: Bearer"),
+        ] {
+            let error = access.grant(&shown(header)).unwrap_err();
+            assert!(error.contains(why), "{header:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_with_the_line() {
+        for (text, why) in [
+            ("", "no token in it"),
+            ("short alice place", "line 1: a token has 16"),
+            ("# x\n0123456789abcdef alice", "line 2: a line is"),
+            ("0123456789abcdef alice root", "`root` is no role"),
+            ("0123456789abcdef alice agent:", "`agent:` is no role"),
+            ("0123456789abcdef a agent:x,agent:y", "`agent:y` is no role"),
+            (
+                "0123456789abcdef a read\n0123456789abcdef b place",
+                "line 2: the token stands there twice",
+            ),
+        ] {
+            let error = parse_tokens(text).unwrap_err();
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused_with_the_remedy() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("weir-tokens-{}", std::process::id()));
+        std::fs::write(&path, format!("{TOKEN} alice place\n")).unwrap();
+        let mode = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            Access::load(Some(&path), false)
+        };
+        let error = mode(0o644).unwrap_err().to_string();
+        assert!(error.contains("chmod 600"), "{error}");
+        assert!(mode(0o640).is_ok());
+        std::fs::remove_file(&path).unwrap();
+    }
+}

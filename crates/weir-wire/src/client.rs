@@ -1,0 +1,287 @@
+//! [`Client`]: places queries at a monitor and watches what they give.
+//!
+//! Results are Arrow's record batches; `weir_sink::arrow` makes a sink's rows of them.
+//!
+//! Calls block; a thread of the client's own drives the network, so that the connection lives while
+//! nobody waits for it. Who loses the connection decides whether to connect again.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::{Action, FlightDescriptor, Ticket};
+use arrow_schema::SchemaRef;
+use tokio::runtime::{Builder, Runtime};
+use tokio_stream::StreamExt;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+use crate::dial::causes;
+use crate::event::{Shown, Submit};
+use crate::{Dial, Refusal, WireError};
+
+/// The longest message with results that is taken, in bytes.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// How long an answer to anything but a watch may take. The monitor gives up earlier.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// A connection to a monitor.
+#[derive(Debug)]
+pub struct Client {
+    dial: Dial,
+    runtime: Arc<Runtime>,
+    flight: FlightServiceClient<Channel>,
+}
+
+/// A query that was placed, or that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// Its name: what watches and cancels it.
+    pub name: String,
+    /// Its columns, with the answer's description as metadata.
+    pub schema: SchemaRef,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When a file that `dial` names is not what it should be, or nobody answers. A token that is
+    /// not taken is told by the first call.
+    pub fn connect(dial: Dial) -> Result<Client, WireError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("weir-client")
+            .enable_all()
+            .build()
+            .map_err(WireError::Thread)?;
+        let channel = runtime.block_on(dial.connect())?;
+        let flight = FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        Ok(Client {
+            dial,
+            runtime: Arc::new(runtime),
+            flight,
+        })
+    }
+
+    /// Places a query.
+    ///
+    /// # Errors
+    /// As the monitor refuses it ([`WireError::Refused`] has its diagnostics), or the network
+    /// fails.
+    pub fn submit(&mut self, submit: &Submit) -> Result<Placed, WireError> {
+        let words = serde_json::to_vec(submit).expect("a query is always JSON");
+        self.flight_info(FlightDescriptor::new_cmd(words))
+    }
+
+    /// The columns of a query that runs.
+    ///
+    /// # Errors
+    /// As [`Client::submit`].
+    pub fn describe(&mut self, query: &str) -> Result<Placed, WireError> {
+        self.flight_info(FlightDescriptor::new_path(vec![query.to_owned()]))
+    }
+
+    fn flight_info(&mut self, descriptor: FlightDescriptor) -> Result<Placed, WireError> {
+        let call = self.call(descriptor)?;
+        let answer = self.answer(|mut f| async move { f.get_flight_info(call).await })?;
+        let flight = answer.into_inner();
+        let ticket = flight.endpoint.first().and_then(|e| e.ticket.as_ref());
+        let name = ticket.map(|t| String::from_utf8_lossy(&t.ticket).into_owned());
+        let name = name.ok_or_else(|| self.odd("it names no query"))?;
+        let schema = flight.try_decode_schema();
+        let schema = schema.map_err(|e| self.odd(&format!("its columns are not readable: {e}")))?;
+        Ok(Placed {
+            name,
+            schema: Arc::new(schema),
+        })
+    }
+
+    /// Watches a query: first what its relation holds, then what changes.
+    ///
+    /// # Errors
+    /// When there is no such query, the bound of watchers is reached, or the network fails.
+    pub fn watch(&mut self, query: &str) -> Result<Watch, WireError> {
+        let call = self.call(Ticket::new(query.to_owned()))?;
+        let stream = self.answer(|mut f| async move { f.do_get(call).await })?;
+        let stream = stream
+            .into_inner()
+            .map(|message| message.map_err(|status| FlightError::Tonic(Box::new(status))));
+        Ok(Watch {
+            dial: self.dial.clone(),
+            runtime: self.runtime.clone(),
+            messages: FlightDataDecoder::new(stream),
+            schema: None,
+        })
+    }
+
+    /// What queries there are, as the monitor's JSON: a list of objects with `name` and more.
+    ///
+    /// # Errors
+    /// When it is refused or the network fails.
+    pub fn queries(&mut self) -> Result<serde_json::Value, WireError> {
+        self.act("queries", "")
+    }
+
+    /// What agents there are, as the monitor's JSON.
+    ///
+    /// # Errors
+    /// When it is refused or the network fails.
+    pub fn hosts(&mut self) -> Result<serde_json::Value, WireError> {
+        self.act("hosts", "")
+    }
+
+    /// Where each part of a query would run, and what it costs, as the monitor's JSON.
+    ///
+    /// # Errors
+    /// As [`Client::submit`].
+    pub fn explain(&mut self, submit: &Submit) -> Result<serde_json::Value, WireError> {
+        let words = serde_json::to_string(submit).expect("a query is always JSON");
+        self.act("explain", &words)
+    }
+
+    /// Ends a query.
+    ///
+    /// # Errors
+    /// When there is no such query, it is refused, or the network fails.
+    pub fn cancel(&mut self, query: &str) -> Result<serde_json::Value, WireError> {
+        self.act("cancel", query)
+    }
+
+    fn act(&mut self, action: &str, body: &str) -> Result<serde_json::Value, WireError> {
+        let call = self.call(Action::new(action, body.to_owned()))?;
+        let result = self.answer(|mut f| async move {
+            let mut results = f.do_action(call).await?.into_inner();
+            results.message().await
+        })?;
+        let result = result.ok_or_else(|| self.odd("the answer is empty"))?;
+        serde_json::from_slice(&result.body).map_err(|e| self.odd(&e.to_string()))
+    }
+
+    /// A call with our token.
+    fn call<T>(&self, message: T) -> Result<Request<T>, WireError> {
+        let mut call = Request::new(message);
+        if let Some(token) = &self.dial.token {
+            let value = format!("Bearer {token}").parse();
+            let value = value.map_err(|_| WireError::Option {
+                what: "token",
+                why: "it has letters that a header cannot carry; use plain ASCII".to_owned(),
+            })?;
+            call.metadata_mut().insert("authorization", value);
+        }
+        Ok(call)
+    }
+
+    fn answer<T, F>(
+        &self,
+        ask: impl FnOnce(FlightServiceClient<Channel>) -> F,
+    ) -> Result<T, WireError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let asked = ask(self.flight.clone());
+        let answer = self
+            .runtime
+            .block_on(async { tokio::time::timeout(ANSWER_TIMEOUT, asked).await });
+        match answer {
+            Ok(answer) => answer.map_err(|status| refused(&self.dial, &status)),
+            Err(_) => Err(WireError::Broken {
+                address: self.dial.address.to_string(),
+                why: format!("no answer for {} s", ANSWER_TIMEOUT.as_secs()),
+            }),
+        }
+    }
+
+    fn odd(&self, why: &str) -> WireError {
+        WireError::Malformed(crate::Malformed(format!(
+            "what the monitor at {} answered: {why}",
+            self.dial.address
+        )))
+    }
+}
+
+/// What a status means to whoever asked.
+fn refused(dial: &Dial, status: &Status) -> WireError {
+    let address = dial.address.to_string();
+    let why = status.message().to_owned();
+    match status.code() {
+        Code::InvalidArgument => WireError::Refused(Refusal::Words(why)),
+        Code::NotFound => WireError::Refused(Refusal::Unknown(why)),
+        Code::ResourceExhausted => WireError::Refused(Refusal::Full(why)),
+        Code::AlreadyExists => WireError::Refused(Refusal::Taken(why)),
+        Code::FailedPrecondition => WireError::Refused(Refusal::Failed(why)),
+        Code::Unauthenticated | Code::PermissionDenied | Code::Unimplemented => {
+            WireError::Denied { address, why }
+        }
+        _ => match status.source() {
+            Some(source) => dial.unreachable(source),
+            None => WireError::Broken {
+                address,
+                why: causes(status),
+            },
+        },
+    }
+}
+
+/// A query that is being watched; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    dial: Dial,
+    runtime: Arc<Runtime>,
+    messages: FlightDataDecoder,
+    schema: Option<SchemaRef>,
+}
+
+/// What came of waiting for results.
+#[derive(Debug)]
+pub enum Seen {
+    /// Rows and how complete they are.
+    Shown(Shown),
+    /// Nothing, for as long as was waited.
+    Nothing,
+    /// The query has ended; its last note said why.
+    Ended,
+}
+
+impl Watch {
+    /// What comes next; waits for at most `patience`.
+    ///
+    /// # Errors
+    /// When the connection breaks, or what comes is not readable.
+    pub fn next(&mut self, patience: Duration) -> Result<Seen, WireError> {
+        let odd = |why: String| WireError::Malformed(crate::Malformed(why));
+        let messages = &mut self.messages;
+        loop {
+            let next = self
+                .runtime
+                .block_on(async { tokio::time::timeout(patience, messages.next()).await });
+            let message = match next {
+                Err(_) => return Ok(Seen::Nothing),
+                Ok(None) => return Ok(Seen::Ended),
+                Ok(Some(Err(FlightError::Tonic(status)))) => {
+                    return Err(refused(&self.dial, &status));
+                }
+                Ok(Some(Err(error))) => return Err(odd(error.to_string())),
+                Ok(Some(Ok(message))) => message,
+            };
+            match message.payload {
+                DecodedPayload::Schema(schema) => self.schema = Some(schema),
+                DecodedPayload::None => {}
+                DecodedPayload::RecordBatch(batch) => {
+                    let note = message.inner.app_metadata;
+                    let note = serde_json::from_slice(&note)
+                        .map_err(|e| odd(format!("the note beside the rows is no JSON: {e}")))?;
+                    return Ok(Seen::Shown(Shown { batch, note }));
+                }
+            }
+        }
+    }
+
+    /// The columns, once they have come.
+    pub fn schema(&self) -> Option<&SchemaRef> {
+        self.schema.as_ref()
+    }
+}

@@ -1,0 +1,283 @@
+//! Connections: counted in all and by address, and let go when nothing comes of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::counters::{Count, Counters};
+use super::limits::{Allowance, Limits, REFUSALS_PER_CONNECTION_MAX};
+use crate::access::Grant;
+
+/// One connection, as all who serve it know it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) address: SocketAddr,
+    came: Instant,
+    /// What its certificate says; set once, when the handshake is done.
+    pub(crate) certificate: OnceLock<Result<Grant, String>>,
+    /// It has asked for something that was granted.
+    proven: AtomicBool,
+    /// Requests that are being served.
+    busy: AtomicU32,
+    /// When the last of them ended, in milliseconds since `came`.
+    idle_since_ms: AtomicU64,
+    refusals: AtomicU32,
+    pub(crate) bytes: Mutex<Allowance>,
+    let_go: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+impl Connection {
+    /// Ends it: whoever reads from it or writes to it gets an error.
+    pub(crate) fn let_go(&self) {
+        if let Some(let_go) = self.let_go.lock().expect("nobody panics here").take() {
+            // Without a receiver it has ended already.
+            let _ = let_go.send(());
+        }
+    }
+
+    /// It has asked for something that is granted; until it has, it may be let go for others.
+    pub(crate) fn prove(&self) {
+        self.proven.store(true, Ordering::Relaxed);
+    }
+
+    /// Something was refused. True if that was once too often.
+    pub(crate) fn refuse(&self) -> bool {
+        self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= REFUSALS_PER_CONNECTION_MAX
+    }
+
+    fn age_ms(&self) -> u64 {
+        self.came.elapsed().as_millis() as u64
+    }
+
+    /// Why it should be let go now, if it should.
+    fn overdue(&self, limits: &Limits) -> Option<Count> {
+        if !self.proven.load(Ordering::Relaxed) {
+            return (self.age_ms() >= limits.first_request_ms).then_some(Count::NoRequest);
+        }
+        let idle_ms = self
+            .age_ms()
+            .saturating_sub(self.idle_since_ms.load(Ordering::Relaxed));
+        let idle = self.busy.load(Ordering::Relaxed) == 0 && idle_ms >= limits.idle_ms;
+        idle.then_some(Count::Idle)
+    }
+}
+
+/// A request that is being served; the connection is not idle as long as it is there.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Connection>);
+
+impl Busy {
+    pub(crate) fn new(connection: &Arc<Connection>) -> Busy {
+        connection.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(connection.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let now_ms = self.0.age_ms();
+        self.0.idle_since_ms.store(now_ms, Ordering::Relaxed);
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All connections there are.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    limits: Limits,
+    counters: Arc<Counters>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    /// By the order in which they came.
+    open: BTreeMap<u64, Arc<Connection>>,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// A connection's place; it is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    number: u64,
+    connections: Arc<Connections>,
+    pub(crate) connection: Arc<Connection>,
+}
+
+impl Connections {
+    pub(crate) fn new(limits: Limits, counters: Arc<Counters>) -> Connections {
+        Connections {
+            limits,
+            counters,
+            table: Mutex::default(),
+        }
+    }
+
+    /// A place for a connection from `address`, and what tells that it has to go. Without room
+    /// the oldest that has not asked for anything yet goes; is there none, there is no place.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        address: SocketAddr,
+    ) -> Option<(Place, oneshot::Receiver<()>)> {
+        let mut table = self.table.lock().expect("nobody panics here");
+        let site = site(address.ip());
+        let there = table.by_address.get(&site).copied().unwrap_or(0);
+        let no_room = if there >= self.limits.connections_per_address_max {
+            Some((Count::AddressFull, Some(site)))
+        } else if table.open.len() >= self.limits.connections_max {
+            Some((Count::Full, None))
+        } else {
+            None
+        };
+        if let Some((count, site)) = no_room {
+            let Some(number) = table.oldest_unproven(site) else {
+                self.counters.add(count, 1);
+                return None;
+            };
+            self.counters.add(Count::MadeRoom, 1);
+            table.remove(number).inspect(|c| c.let_go());
+        }
+        let (let_go, told) = oneshot::channel();
+        let connection = Arc::new(Connection {
+            address,
+            came: Instant::now(),
+            certificate: OnceLock::new(),
+            proven: AtomicBool::new(false),
+            busy: AtomicU32::new(0),
+            idle_since_ms: AtomicU64::new(0),
+            refusals: AtomicU32::new(0),
+            bytes: Mutex::new(Allowance::new(self.limits.client_bytes_per_second)),
+            let_go: Mutex::new(Some(let_go)),
+        });
+        self.counters.add(Count::Accepted, 1);
+        let number = table.next;
+        table.next += 1;
+        table.open.insert(number, connection.clone());
+        *table.by_address.entry(site).or_default() += 1;
+        let place = Place {
+            number,
+            connections: self.clone(),
+            connection,
+        };
+        Some((place, told))
+    }
+
+    /// Lets those go that are overdue, over and over.
+    pub(crate) async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            let table = self.table.lock().expect("nobody panics here");
+            for connection in table.open.values() {
+                if let Some(count) = connection.overdue(&self.limits) {
+                    // It is counted once: the second time there is nothing left to let go.
+                    if connection.let_go.lock().is_ok_and(|l| l.is_some()) {
+                        self.counters.add(count, 1);
+                    }
+                    connection.let_go();
+                }
+            }
+        }
+    }
+
+    /// Lets all go.
+    pub(crate) fn let_all_go(&self) {
+        let table = self.table.lock().expect("nobody panics here");
+        table.open.values().for_each(|c| c.let_go());
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.table.lock().expect("nobody panics here").open.len()
+    }
+}
+
+impl Table {
+    fn oldest_unproven(&self, from: Option<IpAddr>) -> Option<u64> {
+        let mut waiting = self.open.iter().filter(|(_, c)| {
+            !c.proven.load(Ordering::Relaxed)
+                && from.is_none_or(|from| site(c.address.ip()) == from)
+        });
+        waiting.next().map(|(number, _)| *number)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<Connection>> {
+        let connection = self.open.remove(&number)?;
+        let site = site(connection.address.ip());
+        if let Some(there) = self.by_address.get_mut(&site) {
+            *there -= 1;
+            if *there == 0 {
+                self.by_address.remove(&site);
+            }
+        }
+        Some(connection)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = self.connections.table.lock().expect("nobody panics here");
+        table.remove(self.number);
+    }
+}
+
+/// What counts as one address: of IPv6 the first 64 bits, since whoever has one has all of those.
+fn site(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => IpAddr::V4(ip),
+        IpAddr::V6(ip) => {
+            let prefix = u128::from(ip) & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from(prefix))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(connections_max: usize, connections_per_address_max: usize) -> Arc<Connections> {
+        let limits = Limits {
+            connections_max,
+            connections_per_address_max,
+            ..Limits::default()
+        };
+        Arc::new(Connections::new(limits, Arc::default()))
+    }
+
+    fn from(text: &str) -> SocketAddr {
+        format!("{text}:1").parse().unwrap()
+    }
+
+    #[test]
+    fn without_room_the_oldest_that_asked_for_nothing_goes() {
+        let all = connections(2, 2);
+        let (first, mut first_told) = all.admit(from("10.0.0.1")).unwrap();
+        let (second, mut second_told) = all.admit(from("10.0.0.2")).unwrap();
+        first.connection.prove();
+        let (third, mut third_told) = all.admit(from("10.0.0.3")).unwrap();
+        assert!(first_told.try_recv().is_err() && third_told.try_recv().is_err());
+        assert!(second_told.try_recv().is_ok());
+        drop(second);
+        assert_eq!(all.len(), 2);
+        third.connection.prove();
+        assert!(all.admit(from("10.0.0.4")).is_none());
+        drop((first, third));
+        assert_eq!(all.len(), 0);
+        assert!(all.table.lock().unwrap().by_address.is_empty());
+    }
+
+    #[test]
+    fn one_address_takes_room_from_itself_alone() {
+        let all = connections(10, 1);
+        let (_other, mut other_told) = all.admit(from("10.0.0.1")).unwrap();
+        let (_first, mut first_told) = all.admit(from("[2001:db8::1]")).unwrap();
+        let _second = all.admit(from("[2001:db8::2]")).unwrap();
+        assert!(first_told.try_recv().is_ok());
+        assert!(other_told.try_recv().is_err());
+    }
+}

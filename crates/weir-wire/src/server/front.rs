@@ -1,0 +1,105 @@
+//! [`Front`]: lets a request in, or not, before anything of it is read.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use tonic::Status;
+use tonic::body::Body;
+use tower_service::Service;
+
+use super::connections::{Busy, Connection};
+use super::counters::Count;
+use super::limits::{AGENT_MESSAGE_BYTES_MAX, CLIENT_MESSAGE_BYTES_MAX};
+use super::service::{Asker, FlightEdge, Shared};
+use crate::access::Credentials;
+
+/// The call that agents make; the only one whose messages may be long.
+const EXCHANGE: &str = "/arrow.flight.protocol.FlightService/DoExchange";
+
+/// What HTTP/2 requests come to.
+#[derive(Clone, Debug)]
+pub(super) struct Front {
+    shared: Arc<Shared>,
+    agents: FlightServiceServer<FlightEdge>,
+    clients: FlightServiceServer<FlightEdge>,
+}
+
+impl Front {
+    pub(super) fn new(shared: Arc<Shared>) -> Front {
+        let edge = Arc::new(FlightEdge(shared.clone()));
+        Front {
+            shared,
+            agents: FlightServiceServer::from_arc(edge.clone())
+                .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX),
+            clients: FlightServiceServer::from_arc(edge)
+                .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        }
+    }
+
+    /// Who asks, if they may.
+    fn admit(&self, request: &http::Request<Body>) -> Result<Asker, Status> {
+        let connection = request
+            .extensions()
+            .get::<Arc<Connection>>()
+            .expect("every connection says who it is");
+        let authorization = request.headers().get("authorization");
+        let credentials = Credentials {
+            ip: connection.address.ip(),
+            authorization: authorization.map(|h| String::from_utf8_lossy(h.as_bytes()).into()),
+            certificate: connection.certificate.get().cloned(),
+        };
+        let grant = self.shared.rules.borrow().access.grant(&credentials);
+        let grant = grant.map_err(|why| {
+            self.shared.refused(connection, Count::Unauthenticated);
+            Status::unauthenticated(why)
+        })?;
+        self.shared.within_rate(&grant.principal.name)?;
+        Ok(Asker {
+            connection: connection.clone(),
+            credentials,
+            grant,
+        })
+    }
+}
+
+impl Service<http::Request<Body>> for Front {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        self.shared.counters.add(Count::Requests, 1);
+        let asker = match self.admit(&request) {
+            Ok(asker) => asker,
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+        };
+        let busy = Busy::new(&asker.connection);
+        request.extensions_mut().insert(asker);
+        let answer = match request.uri().path() {
+            EXCHANGE => self.agents.call(request),
+            _ => self.clients.call(request),
+        };
+        let patience = Duration::from_millis(self.shared.limits.request_ms);
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let _busy = busy;
+            match tokio::time::timeout(patience, answer).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    shared.counters.add(Count::Unanswered, 1);
+                    let why = "the request did not come whole, or was not answered, in time";
+                    Ok(Status::deadline_exceeded(why).into_http())
+                }
+            }
+        })
+    }
+}

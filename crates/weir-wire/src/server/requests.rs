@@ -1,0 +1,209 @@
+//! What a Flight client's bytes mean: descriptors, tickets and actions as [`Request`]s.
+
+use arrow_flight::flight_descriptor::DescriptorType;
+use arrow_flight::{Action, FlightDescriptor, Ticket};
+use tonic::Status;
+
+use super::limits::{NAME_BYTES_MAX, QUERY_BYTES_MAX};
+use crate::event::Submit;
+use crate::{Refusal, Request, Role};
+
+/// Every action, in the order in which `ListActions` tells them.
+pub(super) const ACTIONS: &[(&str, &str)] = &[
+    (
+        "submit",
+        "place a query; body: CQL or {\"query\", \"name\", \"standing\", \"place\"}",
+    ),
+    ("queries", "list the queries"),
+    ("hosts", "list the agents' hosts"),
+    ("explain", "say where a query would run; body as of submit"),
+    ("cancel", "end a query; body: its name"),
+];
+
+/// The longest answer in words that goes into a gRPC status, in bytes: it travels as an HTTP
+/// header, percent-encoded, and clients take 8 KiB of those.
+const STATUS_BYTES_MAX: usize = 6 << 10;
+
+/// A query to be placed, from CQL or from JSON.
+pub(super) fn submit(bytes: &[u8]) -> Result<Submit, Status> {
+    if bytes.len() > QUERY_BYTES_MAX {
+        return Err(Status::invalid_argument(format!(
+            "the query has {} bytes, at most {QUERY_BYTES_MAX} are taken",
+            bytes.len()
+        )));
+    }
+    let text = text(bytes, "the query")?;
+    let submit = match text.trim_start().starts_with('{') {
+        true => serde_json::from_str(text).map_err(|e| {
+            Status::invalid_argument(format!(
+                "the JSON of the query is off: {e}; it is {{\"query\": CQL, \"name\": NAME, \
+                 \"standing\": true|false, \"place\": PLACE}}"
+            ))
+        })?,
+        false => Submit {
+            query: text.to_owned(),
+            ..Submit::default()
+        },
+    };
+    if submit.query.trim().is_empty() {
+        return Err(Status::invalid_argument("the query is empty"));
+    }
+    if let Some(given) = &submit.name {
+        name(given.as_bytes())?;
+    }
+    Ok(submit)
+}
+
+/// The query that a descriptor names or says.
+#[derive(Debug, PartialEq)]
+pub(super) enum Described {
+    /// By name.
+    Named(String),
+    /// In words.
+    New(Submit),
+}
+
+pub(super) fn described(descriptor: &FlightDescriptor) -> Result<Described, Status> {
+    match DescriptorType::try_from(descriptor.r#type) {
+        Ok(DescriptorType::Cmd) => submit(&descriptor.cmd).map(Described::New),
+        Ok(DescriptorType::Path) => match descriptor.path.as_slice() {
+            [one] => name(one.as_bytes()).map(Described::Named),
+            _ => Err(Status::invalid_argument(
+                "a path here is the name of a query",
+            )),
+        },
+        _ => Err(Status::invalid_argument(
+            "a descriptor is a command (a query in CQL) or a path (the name of a query)",
+        )),
+    }
+}
+
+/// The query that a ticket is for.
+pub(super) fn watched(ticket: &Ticket) -> Result<Request, Status> {
+    let query = name(&ticket.ticket)?;
+    Ok(Request::Watch { query })
+}
+
+/// What an action asks.
+pub(super) fn action(action: &Action) -> Result<Request, Status> {
+    match action.r#type.as_str() {
+        "submit" => submit(&action.body).map(Request::Submit),
+        "queries" => Ok(Request::Queries),
+        "hosts" => Ok(Request::Hosts),
+        "explain" => submit(&action.body).map(Request::Explain),
+        "cancel" => Ok(Request::Cancel {
+            query: name(&action.body)?,
+        }),
+        other => {
+            let known: Vec<&str> = ACTIONS.iter().map(|a| a.0).collect();
+            Err(Status::invalid_argument(format!(
+                "there is no action `{}`; there are {}",
+                other.chars().take(64).collect::<String>(),
+                known.join(", ")
+            )))
+        }
+    }
+}
+
+/// What one must be allowed to ask it.
+pub(super) fn role(request: &Request) -> Role {
+    match request {
+        Request::Submit(_) | Request::Cancel { .. } => Role::Place,
+        Request::Watch { .. } | Request::Queries | Request::Hosts | Request::Explain(_) => {
+            Role::Read
+        }
+    }
+}
+
+/// A refusal as gRPC says it.
+pub(super) fn status(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Words(text) => Status::invalid_argument(shortened(text)),
+        Refusal::Unknown(text) => Status::not_found(shortened(text)),
+        Refusal::Full(text) => Status::resource_exhausted(shortened(text)),
+        Refusal::Taken(text) => Status::already_exists(shortened(text)),
+        Refusal::Failed(text) => Status::failed_precondition(shortened(text)),
+    }
+}
+
+fn shortened(text: String) -> String {
+    // What is not plain ASCII takes three bytes for one on its way.
+    let cost = |c: char| match c.is_ascii_graphic() && c != '%' || c == ' ' {
+        true => 1,
+        false => 3 * c.len_utf8(),
+    };
+    let mut bytes = 0;
+    match text.char_indices().find(|(_, c)| {
+        bytes += cost(*c);
+        bytes > STATUS_BYTES_MAX
+    }) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+fn text<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, Status> {
+    std::str::from_utf8(bytes)
+        .map_err(|e| Status::invalid_argument(format!("{what} is not UTF-8: {e}")))
+}
+
+fn name(bytes: &[u8]) -> Result<String, Status> {
+    if bytes.is_empty() {
+        return Err(Status::invalid_argument("the name of a query is missing"));
+    }
+    if bytes.len() > NAME_BYTES_MAX {
+        return Err(Status::invalid_argument(format!(
+            "the name of a query has at most {NAME_BYTES_MAX} bytes, this has {}",
+            bytes.len()
+        )));
+    }
+    let name = text(bytes, "the name of a query")?;
+    match name.chars().any(char::is_control) {
+        true => Err(Status::invalid_argument(
+            "the name of a query has control characters",
+        )),
+        false => Ok(name.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_comes_as_cql_or_as_json() {
+        let cql = described(&FlightDescriptor::new_cmd("select * from IO")).unwrap();
+        let json = br#" {"query": "select * from IO"}"#;
+        assert_eq!(cql, Described::New(submit(json).unwrap()));
+        let named = submit(br#"{"query": "q", "name": "n", "standing": true}"#).unwrap();
+        assert_eq!((named.name.as_deref(), named.standing), (Some("n"), true));
+    }
+
+    #[test]
+    fn what_is_off_is_refused_with_the_reason() {
+        let long = "x".repeat(QUERY_BYTES_MAX + 1);
+        for (bytes, why) in [
+            (&b""[..], "the query is empty"),
+            (b"\xff", "not UTF-8"),
+            (b"{", "the JSON of the query is off"),
+            (br#"{"query": "q", "nmae": "n"}"#, "unknown field `nmae`"),
+            (br#"{"query": "q", "name": "a\nb"}"#, "control characters"),
+            (
+                br#"{"query": "q", "name": ""}"#,
+                "name of a query is missing",
+            ),
+            (long.as_bytes(), "at most 65536"),
+        ] {
+            let status = submit(bytes).unwrap_err();
+            assert!(status.message().contains(why), "{}", status.message());
+        }
+        let other = action(&Action::new("drop", "")).unwrap_err();
+        assert!(other.message().contains("there is no action `drop`"));
+    }
+
+    #[test]
+    fn a_long_diagnostic_fits_a_header() {
+        assert_eq!(shortened("é".repeat(2000)).chars().count(), 1024 + 3);
+        assert_eq!(shortened("fine".into()), "fine");
+    }
+}

@@ -1,0 +1,420 @@
+//! [`FlightEdge`]: Flight's calls as [`Event`]s, and the monitor's answers as Flight's.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+};
+use arrow_schema::SchemaRef;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request as Call, Response, Status, Streaming};
+
+use super::Rules;
+use super::connections::{Busy, Connection};
+use super::counters::{Count, Counters};
+use super::limits::{Allowance, Limits};
+use super::requests::{self, ACTIONS, Described};
+use super::results::{Encoder, schema_bytes};
+use super::session;
+use crate::access::{Credentials, Grant};
+use crate::event::{Answer, Shown};
+use crate::frame::texts::{TEXTS_BYTES_MAX, TEXTS_MAX, TextBudgets};
+use crate::{Event, Refusal, Reply, Request, Role};
+
+/// Principals whose rates are kept apart; those that were not seen for a second are forgotten.
+const RATES_MAX: usize = 10_000;
+/// Messages of a watch that wait to be sent, besides what HTTP/2 has taken.
+const MESSAGES_WAITING_MAX: usize = 1;
+
+type Sent<T> = ReceiverStream<Result<T, Status>>;
+type Told<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    pub(super) counters: Arc<Counters>,
+    pub(super) rules: watch::Receiver<Arc<Rules>>,
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) texts: TextBudgets,
+    /// The number of the next session.
+    pub(super) sessions: AtomicU64,
+    rates: Mutex<HashMap<String, (Allowance, Instant)>>,
+    watches: Mutex<HashMap<String, usize>>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    pub(super) connection: Arc<Connection>,
+    pub(super) credentials: Credentials,
+    pub(super) grant: Grant,
+}
+
+impl Shared {
+    pub(super) fn new(
+        limits: Limits,
+        counters: Arc<Counters>,
+        rules: watch::Receiver<Arc<Rules>>,
+        events: mpsc::Sender<Event>,
+    ) -> Arc<Shared> {
+        Arc::new(Shared {
+            limits,
+            counters,
+            rules,
+            events,
+            texts: TextBudgets::new(TEXTS_MAX, TEXTS_BYTES_MAX),
+            sessions: AtomicU64::new(1),
+            rates: Mutex::default(),
+            watches: Mutex::default(),
+        })
+    }
+
+    /// Something was refused on a connection; after many refusals it is let go.
+    pub(super) fn refused(&self, connection: &Connection, count: Count) {
+        self.counters.add(count, 1);
+        if connection.refuse() {
+            self.counters.add(Count::Guesses, 1);
+            connection.let_go();
+        }
+    }
+
+    /// One more request of `principal`.
+    pub(super) fn within_rate(&self, principal: &str) -> Result<(), Status> {
+        let per_second = self.limits.requests_per_second;
+        let now = Instant::now();
+        let mut rates = self.rates.lock().expect("nobody panics here");
+        if rates.len() >= RATES_MAX && !rates.contains_key(principal) {
+            rates.retain(|_, (_, last)| now.duration_since(*last) < Duration::from_secs(1));
+        }
+        let (allowance, last) = rates
+            .entry(principal.to_owned())
+            .or_insert_with(|| (Allowance::new(per_second), now));
+        *last = now;
+        if allowance.try_take(1, now) {
+            return Ok(());
+        }
+        self.counters.add(Count::TooOften, 1);
+        Err(Status::resource_exhausted(format!(
+            "`{principal}` asks more than {per_second} times a second; ask again later"
+        )))
+    }
+
+    /// Until what was shown is no longer good.
+    pub(super) async fn revoked(&self, asker: &Asker, role: Role) -> Status {
+        let mut rules = self.rules.clone();
+        loop {
+            if rules.changed().await.is_err() {
+                return Status::unavailable("the monitor is ending");
+            }
+            let grant = rules.borrow().access.grant(&asker.credentials);
+            if !grant.is_ok_and(|g| g.allows(role) && g.host == asker.grant.host) {
+                return Status::unauthenticated("what was shown is no longer taken here");
+            }
+        }
+    }
+}
+
+/// A query that is being watched, counted for who watches.
+struct Watch {
+    shared: Arc<Shared>,
+    principal: String,
+}
+
+impl Watch {
+    fn begin(shared: &Arc<Shared>, principal: &str) -> Result<Watch, Status> {
+        let most = shared.limits.watches_per_principal_max;
+        let mut watches = shared.watches.lock().expect("nobody panics here");
+        let there = watches.get(principal).copied().unwrap_or(0);
+        if there >= most {
+            shared.counters.add(Count::TooManyWatches, 1);
+            return Err(Status::resource_exhausted(format!(
+                "`{principal}` watches {there} queries and may watch {most}; end another"
+            )));
+        }
+        watches.insert(principal.to_owned(), there + 1);
+        shared.counters.add(Count::Watches, 1);
+        Ok(Watch {
+            shared: shared.clone(),
+            principal: principal.to_owned(),
+        })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut watches = self.shared.watches.lock().expect("nobody panics here");
+        if let Some(there) = watches.get_mut(&self.principal) {
+            *there -= 1;
+            if *there == 0 {
+                watches.remove(&self.principal);
+            }
+        }
+    }
+}
+
+/// Flight's calls.
+#[derive(Debug)]
+pub(super) struct FlightEdge(pub(super) Arc<Shared>);
+
+impl FlightEdge {
+    /// Who made this call, if they have the role.
+    fn asker<T>(&self, call: &Call<T>, role: Role) -> Result<Asker, Status> {
+        let asker: &Asker = call.extensions().get().expect("the front put it there");
+        if !asker.grant.allows(role) {
+            self.0.refused(&asker.connection, Count::Forbidden);
+            let role = match role {
+                Role::Read => "look at queries",
+                Role::Place => "place or cancel queries",
+                Role::Agent => "be an agent",
+            };
+            return Err(Status::permission_denied(format!(
+                "`{}` may not {role}",
+                asker.grant.principal.name
+            )));
+        }
+        asker.connection.prove();
+        Ok(asker.clone())
+    }
+
+    /// Asks the monitor.
+    async fn ask(&self, asker: &Asker, request: Request) -> Result<Answer, Status> {
+        let ending = || Status::unavailable("the monitor is ending");
+        let (reply, answer) = oneshot::channel::<Result<Answer, Refusal>>();
+        let event = Event::Asked {
+            who: asker.grant.principal.clone(),
+            request,
+            reply: Reply(reply),
+        };
+        self.0.events.send(event).await.map_err(|_| ending())?;
+        let answer = answer.await.map_err(|_| ending())?;
+        answer.map_err(requests::status)
+    }
+
+    /// What comes of reading a request, counted if it is off.
+    fn read<T>(&self, read: Result<T, Status>) -> Result<T, Status> {
+        read.inspect_err(|_| self.0.counters.add(Count::Malformed, 1))
+    }
+
+    /// A query's name and columns: of one that runs, or of one that is placed now.
+    async fn query(&self, call: &Call<FlightDescriptor>) -> Result<(String, SchemaRef), Status> {
+        let (asker, request) = match self.read(requests::described(call.get_ref()))? {
+            Described::New(submit) => (self.asker(call, Role::Place)?, Request::Submit(submit)),
+            Described::Named(query) => (self.asker(call, Role::Read)?, Request::Watch { query }),
+        };
+        match self.ask(&asker, request).await? {
+            Answer::Query { name, schema, .. } => Ok((name, schema)),
+            Answer::Json(_) => Err(Status::internal("the monitor gave no columns")),
+        }
+    }
+}
+
+/// How a query is found: by its name, on this connection.
+fn flight_info(name: &str) -> FlightInfo {
+    FlightInfo::new()
+        .with_descriptor(FlightDescriptor::new_path(vec![name.to_owned()]))
+        .with_endpoint(FlightEndpoint::new().with_ticket(Ticket::new(name.to_owned())))
+        .with_ordered(true)
+}
+
+fn broken(error: arrow_schema::ArrowError) -> Status {
+    Status::internal(format!("the rows cannot be written: {error}"))
+}
+
+/// Sends what is shown until there is no more, nobody reads any more, or the watcher is let go.
+async fn show(
+    shared: Arc<Shared>,
+    asker: Asker,
+    schema: SchemaRef,
+    mut results: mpsc::Receiver<Shown>,
+    out: mpsc::Sender<Result<FlightData, Status>>,
+) {
+    let mut encoder = Encoder::new(schema);
+    let first = encoder.schema();
+    let sending = async {
+        if out.send(Ok(first)).await.is_err() {
+            return;
+        }
+        while let Some(shown) = results.recv().await {
+            let messages = match encoder.shown(&shown) {
+                Ok(messages) => messages,
+                Err(error) => {
+                    // Whoever no longer reads needs no reason.
+                    let _ = out.send(Err(broken(error))).await;
+                    return;
+                }
+            };
+            for message in messages {
+                if out.send(Ok(message)).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = sending => {}
+        () = out.closed() => {}
+        status = shared.revoked(&asker, Role::Read) => {
+            // A watcher that does not read is let go without the reason.
+            let _ = out.try_send(Err(status));
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl FlightService for FlightEdge {
+    type HandshakeStream = Told<HandshakeResponse>;
+    type ListFlightsStream = Told<FlightInfo>;
+    type DoGetStream = Sent<FlightData>;
+    type DoPutStream = Told<PutResult>;
+    type DoExchangeStream = Sent<FlightData>;
+    type DoActionStream = Told<arrow_flight::Result>;
+    type ListActionsStream = Told<ActionType>;
+
+    async fn handshake(
+        &self,
+        _: Call<Streaming<HandshakeRequest>>,
+    ) -> Result<Response<Self::HandshakeStream>, Status> {
+        Err(Status::unimplemented(
+            "there is no handshake; show a token with each call, as header `authorization: Bearer \
+             TOKEN`, or a certificate",
+        ))
+    }
+
+    async fn list_flights(
+        &self,
+        call: Call<Criteria>,
+    ) -> Result<Response<Self::ListFlightsStream>, Status> {
+        let asker = self.asker(&call, Role::Read)?;
+        let Answer::Json(serde_json::Value::Array(queries)) =
+            self.ask(&asker, Request::Queries).await?
+        else {
+            return Err(Status::internal("the monitor gave no list"));
+        };
+        let flights: Vec<_> = queries
+            .iter()
+            .filter_map(|query| {
+                let name = query.get("name")?.as_str()?;
+                Some(Ok(flight_info(name).with_app_metadata(query.to_string())))
+            })
+            .collect();
+        Ok(Response::new(tokio_stream::iter(flights)))
+    }
+
+    async fn get_flight_info(
+        &self,
+        call: Call<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        let (name, schema) = self.query(&call).await?;
+        let mut flight = flight_info(&name).with_app_metadata(json!({ "query": name }).to_string());
+        flight.schema = schema_bytes(&schema).map_err(broken)?;
+        Ok(Response::new(flight))
+    }
+
+    async fn poll_flight_info(
+        &self,
+        _: Call<FlightDescriptor>,
+    ) -> Result<Response<PollInfo>, Status> {
+        Err(Status::unimplemented(
+            "a query is placed at once; GetFlightInfo does it, and DoGet gives what comes of it",
+        ))
+    }
+
+    async fn get_schema(
+        &self,
+        call: Call<FlightDescriptor>,
+    ) -> Result<Response<SchemaResult>, Status> {
+        let (_, schema) = self.query(&call).await?;
+        let schema = schema_bytes(&schema).map_err(broken)?;
+        Ok(Response::new(SchemaResult { schema }))
+    }
+
+    async fn do_get(&self, call: Call<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
+        let asker = self.asker(&call, Role::Read)?;
+        let request = self.read(requests::watched(call.get_ref()))?;
+        let watch = Watch::begin(&self.0, &asker.grant.principal.name)?;
+        let (schema, results) = match self.ask(&asker, request).await? {
+            Answer::Query {
+                schema,
+                results: Some(results),
+                ..
+            } => (schema, results),
+            _ => return Err(Status::internal("the monitor gave nothing to watch")),
+        };
+        let (out, sent) = mpsc::channel(MESSAGES_WAITING_MAX);
+        let (shared, busy) = (self.0.clone(), Busy::new(&asker.connection));
+        tokio::spawn(async move {
+            show(shared, asker, schema, results, out).await;
+            drop((watch, busy));
+        });
+        Ok(Response::new(ReceiverStream::new(sent)))
+    }
+
+    async fn do_put(
+        &self,
+        _: Call<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoPutStream>, Status> {
+        Err(Status::unimplemented(
+            "nothing is put here; rows come from agents (`weir agent`), through DoExchange",
+        ))
+    }
+
+    async fn do_exchange(
+        &self,
+        call: Call<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoExchangeStream>, Status> {
+        let asker: Asker = call
+            .extensions()
+            .get()
+            .cloned()
+            .expect("the front put it there");
+        if !asker.grant.allows(Role::Agent) {
+            self.asker(&call, Role::Agent)?;
+        }
+        let (down, sent) = mpsc::channel(super::limits::ORDERS_WAITING_MAX);
+        let (shared, busy) = (self.0.clone(), Busy::new(&asker.connection));
+        tokio::spawn(async move {
+            session::serve(shared, asker, call.into_inner(), down).await;
+            drop(busy);
+        });
+        Ok(Response::new(ReceiverStream::new(sent)))
+    }
+
+    async fn do_action(
+        &self,
+        call: Call<Action>,
+    ) -> Result<Response<Self::DoActionStream>, Status> {
+        let request = self.read(requests::action(call.get_ref()))?;
+        let asker = self.asker(&call, requests::role(&request))?;
+        let body = match self.ask(&asker, request).await? {
+            Answer::Json(value) => value,
+            Answer::Query { name, .. } => json!({ "query": name }),
+        };
+        let result = arrow_flight::Result::new(body.to_string());
+        Ok(Response::new(tokio_stream::iter(vec![Ok(result)])))
+    }
+
+    async fn list_actions(
+        &self,
+        call: Call<Empty>,
+    ) -> Result<Response<Self::ListActionsStream>, Status> {
+        self.asker(&call, Role::Read)?;
+        let actions: Vec<_> = ACTIONS
+            .iter()
+            .map(|(name, description)| {
+                Ok(ActionType {
+                    r#type: (*name).to_owned(),
+                    description: (*description).to_owned(),
+                })
+            })
+            .collect();
+        Ok(Response::new(tokio_stream::iter(actions)))
+    }
+}

@@ -1,0 +1,225 @@
+//! A monitor that knows one query, for tests of the network around it.
+#![allow(dead_code)] // Each test file uses its own part of this.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arrow_array::{Int64Array, RecordBatch, TimestampNanosecondArray};
+use arrow_schema::{Field, Schema, SchemaRef};
+use serde_json::json;
+use weir_model::{Column, Type};
+use weir_wire::event::{Answer, Shown};
+use weir_wire::{
+    Event, Events, Next, Refusal, Request, Server, ServerOptions, SessionId, Welcome, WireError,
+};
+
+/// What a test waits for before it gives up. Never a measure of speed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server with a monitor behind it that knows the query `q` and welcomes every agent.
+pub struct Monitor {
+    pub server: Server,
+    stop: Arc<AtomicBool>,
+    /// What agents said and when they left, in words.
+    pub heard: Arc<Mutex<Vec<String>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Monitor {
+    pub fn start(options: ServerOptions) -> Result<Monitor, WireError> {
+        let (server, events) = Server::bind(options)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (stop_seen, heard_here) = (stop.clone(), heard.clone());
+        let thread = std::thread::spawn(move || answer(events, &stop_seen, &heard_here));
+        Ok(Monitor {
+            server,
+            stop,
+            heard,
+            thread: Some(thread),
+        })
+    }
+
+    /// On a free port of this host, as `change` wants it.
+    pub fn local(change: impl FnOnce(&mut ServerOptions)) -> Monitor {
+        let mut options = ServerOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ..ServerOptions::default()
+        };
+        change(&mut options);
+        Monitor::start(options).unwrap()
+    }
+
+    pub fn counted(&self, counter: &str, cause: Option<&str>) -> u64 {
+        let all = self.server.counters();
+        let one = all
+            .iter()
+            .find(|c| (c.counter, c.cause) == (counter, cause));
+        one.unwrap_or_else(|| panic!("no counter {counter}")).total
+    }
+
+    pub fn has_heard(&self, part: &str) -> bool {
+        self.heard.lock().unwrap().iter().any(|h| h.contains(part))
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Waits until `done`, for as long as [`PATIENCE`] lasts.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn answer(mut events: Events, stop: &AtomicBool, heard: &Mutex<Vec<String>>) {
+    let mut orders = Vec::new();
+    let mut watchers = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let event = match events.next(Duration::from_millis(20)) {
+            Next::Event(event) => event,
+            Next::Nothing => continue,
+            Next::Ended => return,
+        };
+        match event {
+            Event::Joined(joined) => {
+                let refused = joined.hello.host == "refused";
+                let answer = match refused {
+                    true => Err(Refusal::Taken("there is a host of that name".into())),
+                    false => Ok(welcome()),
+                };
+                heard
+                    .lock()
+                    .unwrap()
+                    .push(format!("joined {}", joined.hello.host));
+                let _ = joined.welcome.send(answer);
+                orders.push(joined.orders);
+            }
+            Event::Said {
+                session,
+                number,
+                word,
+            } => {
+                let SessionId(session) = session;
+                let said = format!("{session} said {number:?} {word:?}");
+                heard.lock().unwrap().push(said);
+            }
+            Event::Left { why, .. } => heard.lock().unwrap().push(format!("left {why}")),
+            Event::Asked {
+                who,
+                request,
+                reply,
+            } => {
+                let _ = reply.0.send(reply_to(&who.name, request, &mut watchers));
+            }
+        }
+    }
+}
+
+fn welcome() -> Welcome {
+    Welcome {
+        monitor: 1,
+        taken: 0,
+        channels: Vec::new(),
+        heartbeat: 50_000_000,
+    }
+}
+
+type Watchers = Vec<tokio::sync::mpsc::Sender<Shown>>;
+
+fn reply_to(who: &str, request: Request, watchers: &mut Watchers) -> Result<Answer, Refusal> {
+    let query = |results| Answer::Query {
+        name: "q".to_owned(),
+        schema: schema(),
+        results,
+    };
+    let known = |name: String| match name == "q" || name == "endless" {
+        true => Ok(name),
+        false => Err(Refusal::Unknown(format!("there is no query `{name}`"))),
+    };
+    match request {
+        Request::Submit(submit) if submit.query.contains("oops") => {
+            Err(Refusal::Words("error[W0001]: `oops`\n 1 | oops".to_owned()))
+        }
+        Request::Submit(_) => Ok(query(None)),
+        Request::Watch { query: name } => {
+            let name = known(name)?;
+            let (send, results) = tokio::sync::mpsc::channel(4);
+            for shown in shown_batches() {
+                send.try_send(shown).unwrap();
+            }
+            if name == "endless" {
+                watchers.push(send);
+            }
+            Ok(query(Some(results)))
+        }
+        Request::Queries => Ok(Answer::Json(json!([{ "name": "q", "asked_by": who }]))),
+        Request::Hosts => Ok(Answer::Json(json!([{ "host": "web1" }]))),
+        Request::Explain(submit) => Ok(Answer::Json(json!({ "explained": submit.query }))),
+        Request::Cancel { query } => known(query).map(|n| Answer::Json(json!({ "cancelled": n }))),
+    }
+}
+
+/// The columns of `q`.
+pub fn schema() -> SchemaRef {
+    let field = |name: &str, ty| Field::new(name, weir_model::arrow::arrow_type(ty), true);
+    Arc::new(Schema::new(vec![
+        field("instant", Type::Time),
+        field("weight", Type::Int),
+        field("vm", Type::Text),
+        field("requests", Type::Int),
+    ]))
+}
+
+/// What `q` gives: two batches with different texts, and the end.
+fn shown_batches() -> Vec<Shown> {
+    let rows = |at: i64, vms: &[&str], weights: Vec<i64>| {
+        let rows = vms.len() as i64;
+        let instants = TimestampNanosecondArray::from(vec![at; vms.len()]).with_timezone("UTC");
+        RecordBatch::try_new(
+            schema(),
+            vec![
+                Arc::new(instants),
+                Arc::new(Int64Array::from(weights)),
+                weir_model::arrow::arrow_array(&Column::texts(vms.iter().copied()), Type::Text),
+                Arc::new(Int64Array::from_iter_values(0..rows)),
+            ],
+        )
+        .unwrap()
+    };
+    vec![
+        Shown {
+            batch: rows(1_000, &["web1", "db1"], vec![1, 1]),
+            note: json!({ "at": 1_000, "reset": true, "hosts": 1 }),
+        },
+        Shown {
+            batch: rows(2_000, &["db1", "new1"], vec![-1, 2]),
+            note: json!({ "at": 2_000 }),
+        },
+        Shown {
+            batch: rows(3_000, &[], vec![]),
+            note: json!({ "at": 3_000, "ended": "cancelled" }),
+        },
+    ]
+}
+
+/// A thread's answer, waited for with a bound.
+pub fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, done) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = send.send(work());
+    });
+    done.recv_timeout(PATIENCE).expect("it ends in time")
+}
