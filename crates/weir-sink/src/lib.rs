@@ -8,6 +8,7 @@
 //! | [`delta`] | one readable line a delta, `[instant]:+:values` |
 //! | [`stream`] | the output format of the Stanford STREAM prototype, exactly |
 //! | [`parquet`] | a Parquet file |
+//! | [`arrow`] | record batches, for Parquet files and whoever watches a query of a monitor |
 //! | [`iostat`] | the reports of sysstat's iostat |
 //! | [`diskstats_tree`] | a directory for `iostat -f` |
 //! | [`vscsistats`] | a disk's histograms in the CSV of VMware's vscsiStats |
@@ -20,6 +21,7 @@
 //! taps and queries.
 
 pub mod answer;
+pub mod arrow;
 pub mod csv;
 pub mod delta;
 pub mod diskstats_tree;

@@ -1,8 +1,6 @@
 //! `--format parquet`: the answer as a Parquet file, complete once it is finished.
 //!
-//! Columns: `instant` (timestamp in UTC; in a script the tick, an integer), `weight` (how often a
-//! relation's row came or went; not of a stream), then the answer's, texts as dictionaries. Units
-//! and meanings are in the metadata of each column.
+//! Columns as in [`crate::arrow`].
 
 use std::sync::Arc;
 
@@ -10,12 +8,10 @@ use ::parquet::arrow::ArrowWriter;
 use ::parquet::basic::{Compression, ZstdLevel};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::properties::WriterProperties;
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use arrow_schema::Schema as ArrowSchema;
-use weir_model::arrow::{arrow_array, arrow_field};
-use weir_model::{Batch, Column, Field, Shape, Type};
+use arrow_schema::SchemaRef;
+use weir_model::Batch;
 
-use crate::{Answer, Clock, Format, Sink, SinkError, Target};
+use crate::{Answer, Format, Sink, SinkError, Target, arrow};
 
 /// `--format parquet`.
 pub static FORMAT: Format = Format {
@@ -31,7 +27,7 @@ const ROW_GROUP_BYTES: usize = 64 << 20;
 struct Parquet {
     name: String,
     answer: Answer,
-    schema: Arc<ArrowSchema>,
+    schema: SchemaRef,
     writer: ArrowWriter<Target>,
 }
 
@@ -44,7 +40,7 @@ impl Parquet {
             });
         }
         let name = target.name().to_owned();
-        let schema = Arc::new(schema(&answer));
+        let schema = Arc::new(arrow::schema(&answer));
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
@@ -59,42 +55,16 @@ impl Parquet {
             writer,
         })
     }
-
-    fn write_rows(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        let instants = Column::Int(Int64Array::new(batch.ts.clone(), None));
-        let mut arrays: Vec<ArrayRef> = vec![arrow_array(&instants, instant(&self.answer).ty)];
-        if self.answer.shape == Shape::Relation {
-            let weights = (0..batch.len()).map(|i| batch.weight(i));
-            arrays.push(Arc::new(Int64Array::from_iter_values(weights)));
-        }
-        let columns = batch.columns.iter().zip(&self.answer.schema.fields);
-        arrays.extend(columns.map(|(column, field)| arrow_array(column, field.ty)));
-        let rows = RecordBatch::try_new(self.schema.clone(), arrays)
-            .expect("the arrays are those of the schema");
-        self.writer.write(&rows).map_err(|e| failed(&self.name, e))
-    }
 }
 
 impl Sink for Parquet {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        let once = |row: usize| self.answer.lines(batch.weight(row)) == 1;
-        let mut start = 0;
-        for row in (0..batch.len())
-            .filter(|&row| !once(row))
-            .collect::<Vec<_>>()
-        {
-            if start < row {
-                self.write_rows(&batch.slice(start, row - start))?;
-            }
-            for _ in 0..batch.weight(row) {
-                self.write_rows(&batch.slice(row, 1))?;
-            }
-            start = row + 1;
+        for piece in arrow::each_once(&self.answer, batch) {
+            let rows = arrow::record_batch(&self.answer, &self.schema, &piece);
+            let written = self.writer.write(&rows);
+            written.map_err(|e| failed(&self.name, e))?;
         }
-        match batch.len() - start {
-            0 => Ok(()),
-            rest => self.write_rows(&batch.slice(start, rest)),
-        }
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
@@ -105,27 +75,6 @@ impl Sink for Parquet {
         self.writer.finish().map_err(|e| failed(&self.name, e))?;
         self.writer.inner_mut().flush()
     }
-}
-
-fn instant(answer: &Answer) -> Field {
-    let ty = match answer.clock {
-        Clock::Nanoseconds => Type::Time,
-        Clock::Ticks => Type::Int,
-    };
-    Field::new("instant", ty).doc("when the row came or went")
-}
-
-fn schema(answer: &Answer) -> ArrowSchema {
-    let mut fields = vec![arrow_field("instant", &instant(answer))];
-    if answer.shape == Shape::Relation {
-        let weight = Field::new("weight", Type::Int);
-        let weight = weight.doc("how often the row came (> 0) or went (< 0)");
-        fields.push(arrow_field("weight", &weight));
-    }
-    let names = answer.unique_names(&["instant", "weight"]);
-    let columns = names.iter().zip(&answer.schema.fields);
-    fields.extend(columns.map(|(name, field)| arrow_field(name, field)));
-    ArrowSchema::new(fields)
 }
 
 fn failed(name: &str, error: ParquetError) -> SinkError {
@@ -142,9 +91,10 @@ fn failed(name: &str, error: ParquetError) -> SinkError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Clock;
     use crate::target::capture::Captured;
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
-    use weir_model::{Schema, Unit};
+    use weir_model::{Column, Field, Schema, Shape, Type, Unit};
 
     fn answer(shape: Shape) -> Answer {
         let latency = Field::new("latency", Type::Int).unit(Unit::Nanoseconds);
