@@ -121,7 +121,7 @@ impl Dial {
             "is it running, and is the port right?"
         } else if lower.contains("unknownissuer") {
             "its certificate is not of the authority that was given"
-        } else if lower.contains("notvalidforname") {
+        } else if lower.contains("not valid for name") {
             "its certificate is for another name; say which with the server name"
         } else if lower.contains("certificaterequired") || lower.contains("certificate required") {
             "it wants a certificate of ours"

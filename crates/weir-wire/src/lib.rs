@@ -23,6 +23,7 @@ pub mod server;
 mod tls;
 pub mod word;
 
+pub use access::Known;
 pub use address::{Address, DEFAULT_PORT};
 pub use client::{Client, Placed, Seen, Watch};
 pub use dial::Dial;

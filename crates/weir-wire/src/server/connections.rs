@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::counters::{Count, Counters};
 use super::limits::{Allowance, Limits, REFUSALS_PER_CONNECTION_MAX};
-use crate::access::Grant;
+use crate::access::Certified;
 
 /// One connection, as all who serve it know it.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Connection {
     pub(crate) address: SocketAddr,
     came: Instant,
     /// What its certificate says; set once, when the handshake is done.
-    pub(crate) certificate: OnceLock<Result<Grant, String>>,
+    pub(crate) certificate: OnceLock<Certified>,
     /// It has asked for something that was granted.
     proven: AtomicBool,
     /// Requests that are being served.

@@ -17,7 +17,7 @@ use super::front::Front;
 use super::limits::{self, Limits};
 use super::service::Shared;
 use super::stream::{Bytes, Guarded};
-use crate::access::certificate_grant;
+use crate::access::Certified;
 
 /// How long to wait when the system has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -142,11 +142,10 @@ async fn handshake(
     };
     let shown = tls.get_ref().1.peer_certificates();
     if let Some(certificate) = shown.and_then(|chain| chain.first()) {
-        let grant = certificate_grant(certificate);
         place
             .connection
             .certificate
-            .set(grant)
+            .set(Certified::read(certificate))
             .expect("a connection has one handshake");
     }
     Some(Guarded::new(

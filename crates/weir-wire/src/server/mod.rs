@@ -33,7 +33,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 
 use crate::WireError;
-use crate::access::Access;
+use crate::access::{Access, Known};
 use crate::address::DEFAULT_PORT;
 use crate::tls::ServerTls;
 use connections::Connections;
@@ -58,6 +58,8 @@ pub struct ServerOptions {
     pub tls: Option<ServerTls>,
     /// File of tokens, see [`crate::access`].
     pub tokens: Option<PathBuf>,
+    /// Those whom the settings name.
+    pub known: Vec<Known>,
     /// How much the network may ask.
     pub limits: Limits,
 }
@@ -68,6 +70,7 @@ impl Default for ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)),
             tls: None,
             tokens: None,
+            known: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -146,13 +149,21 @@ impl Server {
         self.address
     }
 
-    /// Reads certificates and tokens again. Who comes from now on is held against them, and so are
+    /// Takes over who is known, and reads certificates and tokens again. Who comes from now on is held against them, and so are
     /// agents and watchers that are there: who shows a token that is gone is let go.
     ///
     /// # Errors
     /// When a file is not what it should be; all stays as it was then.
-    pub fn reload(&self) -> Result<(), WireError> {
-        self.rules.send_replace(Arc::new(load(&self.options)?));
+    pub fn reload(&mut self, known: Vec<Known>) -> Result<(), WireError> {
+        let before = std::mem::replace(&mut self.options.known, known);
+        let rules = match load(&self.options) {
+            Ok(rules) => rules,
+            Err(error) => {
+                self.options.known = before;
+                return Err(error);
+            }
+        };
+        self.rules.send_replace(Arc::new(rules));
         Ok(())
     }
 
@@ -179,6 +190,7 @@ impl Drop for Server {
 
 /// Reads what the options name, and refuses what would be open to strangers.
 fn load(options: &ServerOptions) -> Result<Rules, WireError> {
+    let tokens = options.tokens.is_some() || options.known.iter().any(|k| k.token_file.is_some());
     let certificates = options.tls.as_ref().is_some_and(|t| t.authority.is_some());
     if !options.listen.ip().is_loopback() {
         let listen = options.listen;
@@ -188,20 +200,19 @@ fn load(options: &ServerOptions) -> Result<Rules, WireError> {
                  its key (`weir certificates` makes them), or listen on 127.0.0.1"
             )));
         }
-        if !certificates && options.tokens.is_none() {
+        if !certificates && !tokens {
             return Err(WireError::Unprotected(format!(
                 "{listen} can be reached from other hosts and lets everybody in: give an \
                  authority whose certificates are taken, or a file of tokens"
             )));
         }
     }
-    let tokens = options.tokens.as_deref();
     Ok(Rules {
-        access: Access::load(tokens, certificates)?,
+        access: Access::load(options.tokens.as_deref(), &options.known, certificates)?,
         tls: options
             .tls
             .as_ref()
-            .map(|tls| tls.load(tokens.is_some()))
+            .map(|tls| tls.load(tokens))
             .transpose()?,
     })
 }

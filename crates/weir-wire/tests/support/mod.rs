@@ -1,6 +1,9 @@
 //! A monitor that knows one query, for tests of the network around it.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
+pub mod agent;
+pub mod authority;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};

@@ -1,0 +1,224 @@
+//! Who is let in, as what, and what others are told.
+
+mod support;
+
+use std::path::PathBuf;
+
+use support::agent::{Agent, hello};
+use support::authority::{Authority, Directory};
+use support::{Monitor, until};
+use weir_wire::event::Submit;
+use weir_wire::{Client, Dial, Known, Role, Server, ServerOptions, WireError};
+
+const ALICE: &str = "a11ce0a11ce0a11ce0a11ce0";
+const GRAFANA: &str = "9rafana9rafana9rafana000";
+const WEB1: &str = "web1web1web1web1web1web1";
+
+fn tokens(directory: &Directory) -> PathBuf {
+    let lines =
+        format!("# who\n{ALICE} alice place\n{GRAFANA} grafana read\n{WEB1} w agent:web1\n");
+    directory.secret("tokens", &lines)
+}
+
+fn dial(monitor: &Monitor, token: Option<&str>) -> Dial {
+    let mut dial = Dial::new(monitor.server.address().to_string().parse().unwrap());
+    dial.token = token.map(str::to_owned);
+    dial
+}
+
+fn place(client: &mut Client) -> Result<(), WireError> {
+    let submit = Submit {
+        query: "select * from IO".to_owned(),
+        ..Submit::default()
+    };
+    client.submit(&submit).map(drop)
+}
+
+fn assert_denied<T: std::fmt::Debug>(answer: Result<T, WireError>, part: &str) {
+    let error = answer.unwrap_err();
+    assert!(matches!(error, WireError::Denied { .. }), "{error}");
+    assert!(error.to_string().contains(part), "{error}");
+}
+
+#[test]
+fn an_address_that_others_reach_needs_tls_and_then_proof_of_who_comes() {
+    let directory = Directory::new();
+    let authority = Authority::new(&directory, "authority");
+    let mut options = ServerOptions {
+        listen: ([0, 0, 0, 0], 0).into(),
+        ..ServerOptions::default()
+    };
+    let error = Server::bind(options.clone()).unwrap_err().to_string();
+    assert!(error.contains("needs TLS"), "{error}");
+    options.tls = Some(authority.server(&directory, None));
+    let error = Server::bind(options.clone()).unwrap_err().to_string();
+    assert!(error.contains("lets everybody in"), "{error}");
+    options.tokens = Some(tokens(&directory));
+    drop(Server::bind(options).unwrap());
+}
+
+#[test]
+fn a_token_lets_in_for_its_roles_alone() {
+    let directory = Directory::new();
+    let monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
+    let client = |token| Client::connect(dial(&monitor, token)).unwrap();
+    place(&mut client(Some(ALICE))).unwrap();
+    let mut grafana = client(Some(GRAFANA));
+    assert_eq!(grafana.queries().unwrap()[0]["asked_by"], "grafana");
+    assert_denied(place(&mut grafana), "`grafana` may not place");
+    assert_denied(grafana.cancel("q"), "`grafana` may not place or cancel");
+    assert_denied(client(Some(WEB1)).queries(), "`w` may not look");
+    assert_denied(client(None).queries(), "no token was shown");
+    assert_denied(client(Some("0000000000000000")).queries(), "not known here");
+    let agent = Agent::join(&dial(&monitor, Some(ALICE)), "web1")
+        .err()
+        .unwrap();
+    assert!(agent.message().contains("may not be an agent"), "{agent}");
+    assert_eq!(
+        monitor.counted("requests_refused", Some("unauthenticated")),
+        2
+    );
+    assert_eq!(monitor.counted("requests_refused", Some("forbidden")), 4);
+}
+
+#[test]
+fn an_agent_speaks_for_its_own_host_alone() {
+    let directory = Directory::new();
+    let monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
+    let dial = dial(&monitor, Some(WEB1));
+    let mut liar = Agent::dial(&dial, hello("db1")).unwrap();
+    let status = liar.ended();
+    assert!(
+        status
+            .message()
+            .contains("host `web1` alone, not for `db1`"),
+        "{status}"
+    );
+    Agent::join(&dial, "web1").unwrap();
+    assert!(!monitor.has_heard("joined db1"));
+}
+
+#[test]
+fn who_guesses_tokens_loses_the_connection_and_others_do_not() {
+    let directory = Directory::new();
+    let monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
+    let mut good = Client::connect(dial(&monitor, Some(ALICE))).unwrap();
+    let mut guesser = Client::connect(dial(&monitor, Some("0000000000000000"))).unwrap();
+    let ends = (0..50).any(|_| !matches!(guesser.queries(), Err(WireError::Denied { .. })));
+    assert!(ends, "the connection ends");
+    assert!(monitor.counted("connections_let_go", Some("refusals_max")) >= 1);
+    place(&mut good).unwrap();
+}
+
+#[test]
+fn a_certificate_lets_in_for_the_roles_in_it_or_those_of_the_settings() {
+    let directory = Directory::new();
+    let authority = Authority::new(&directory, "authority");
+    let stranger = Authority::new(&directory, "stranger");
+    let tls = authority.server(&directory, Some(&authority.certificate));
+    let bob = Known {
+        name: "bob".to_owned(),
+        roles: vec![Role::Read],
+        host: None,
+        token_file: None,
+    };
+    let monitor = Monitor::local(|o| {
+        o.tls = Some(tls);
+        o.known = vec![bob];
+    });
+    let with = |identity| Dial {
+        authority: Some(authority.certificate.clone()),
+        identity,
+        server_name: Some("localhost".to_owned()),
+        ..dial(&monitor, None)
+    };
+    let signed = |name, uris: &[&str]| Some(authority.sign(&directory, name, uris));
+    let client = |identity| Client::connect(with(identity)).unwrap();
+
+    place(&mut client(signed("alice", &["weir:place"]))).unwrap();
+    let mut bob = client(signed("bob", &["weir:place"]));
+    assert_eq!(bob.queries().unwrap()[0]["asked_by"], "bob");
+    assert_denied(place(&mut bob), "`bob` may not place");
+    assert_denied(client(signed("eve", &[])).queries(), "no role is given");
+    Agent::join(&with(signed("web1", &["weir:agent:web1"])), "web1").unwrap();
+
+    // Without a certificate, or with one of another authority, the handshake fails; with TLS 1.3
+    // a client learns that when it asks.
+    let asks = |identity| Client::connect(with(identity)).and_then(|mut c| c.queries());
+    assert!(matches!(asks(None), Err(WireError::Unreachable { .. })));
+    let strange = stranger.sign(&directory, "mallory", &["weir:place"]);
+    assert!(matches!(
+        asks(Some(strange)),
+        Err(WireError::Unreachable { .. })
+    ));
+    until("they are counted", || {
+        monitor.counted("connections_let_go", Some("tls_failed")) >= 2
+    });
+}
+
+#[test]
+fn a_client_says_what_is_wrong_with_its_side_of_tls() {
+    let directory = Directory::new();
+    let authority = Authority::new(&directory, "authority");
+    let stranger = Authority::new(&directory, "stranger");
+    let tls = authority.server(&directory, None);
+    let monitor = Monitor::local(|o| {
+        o.tls = Some(tls);
+        o.tokens = Some(tokens(&directory));
+    });
+    let ask = |change: &dyn Fn(&mut Dial)| {
+        let mut dial = dial(&monitor, Some(ALICE));
+        dial.authority = Some(authority.certificate.clone());
+        dial.server_name = Some("localhost".to_owned());
+        change(&mut dial);
+        match Client::connect(dial).and_then(|mut c| c.queries()) {
+            Ok(_) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let missing = directory.secret("empty.pem", "nothing");
+    let table: [(&dyn Fn(&mut Dial), &str); 6] = [
+        (&|_| {}, "fine"),
+        (
+            &|d| d.authority = Some(stranger.certificate.clone()),
+            "not of the authority",
+        ),
+        (
+            &|d| d.server_name = Some("elsewhere".to_owned()),
+            "for another name",
+        ),
+        (&|d| d.authority = None, "write https://"),
+        (
+            &|d| d.authority = Some(missing.clone()),
+            "no certificate in it",
+        ),
+        (
+            &|d| (d.authority, d.address.tls) = (None, Some(true)),
+            "needs the certificate of the authority",
+        ),
+    ];
+    for (change, part) in table {
+        let answer = ask(change);
+        assert!(answer.contains(part), "{part}: {answer}");
+    }
+}
+
+#[test]
+fn a_reload_lets_go_who_is_no_longer_known_and_keeps_the_others() {
+    let directory = Directory::new();
+    let mut monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
+    let mut web1 = Agent::join(&dial(&monitor, Some(WEB1)), "web1").unwrap();
+    let mut alice = Client::connect(dial(&monitor, Some(ALICE))).unwrap();
+
+    directory.secret("tokens", "damaged");
+    let error = monitor.server.reload(Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("line 1"), "{error}");
+    place(&mut alice).unwrap();
+
+    directory.secret("tokens", &format!("{ALICE} alice place\n"));
+    monitor.server.reload(Vec::new()).unwrap();
+    let status = web1.ended();
+    assert!(status.message().contains("no longer taken"), "{status}");
+    place(&mut alice).unwrap();
+    assert!(Agent::join(&dial(&monitor, Some(WEB1)), "web1").is_err());
+}
