@@ -1,7 +1,7 @@
 //! What a host has: VMs, their disks and the block devices, as rows of the relations `vms`, `disks`
 //! and `devices`.
 
-use crate::{Batch, ColumnBuilder, Field, Nanos, Schema, Symbol, Type, Unit, Value};
+use crate::{Alias, Batch, Column, ColumnBuilder, Field, Nanos, Schema, Symbol, Type, Unit, Value};
 
 /// A VM, a container, or a process that was declared to be one: a row of relation `vms`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,22 +198,22 @@ pub trait Row: Clone + PartialEq + Sized + 'static {
     /// The relation's name.
     const RELATION: &'static str;
 
-    /// The relation's columns, in order.
+    /// The relation's columns, in order, but for the last one, `host`.
     fn columns() -> Vec<InventoryColumn<Self>>;
 
     /// The relation's schema.
     fn schema() -> Schema {
-        Schema::new(
-            Self::columns()
-                .into_iter()
-                .map(|(field, _)| field)
-                .collect(),
-        )
+        let own = Self::columns().into_iter().map(|(field, _)| field);
+        let host = Field::new("host", Type::Text)
+            .nullable()
+            .doc("the host that has it, as in column host of IO")
+            .aliases(&[Alias::same("IP")]);
+        Schema::new(own.chain([host]).collect())
     }
 }
 
-/// The changes of a relation at instant `ts`: what goes, then what comes.
-pub fn changes<R: Row>(ts: Nanos, gone: &[R], come: &[R]) -> Batch {
+/// The changes of a relation of `host` at instant `ts`: what goes, then what comes.
+pub fn changes<R: Row>(ts: Nanos, host: Option<Symbol>, gone: &[R], come: &[R]) -> Batch {
     let rows = gone.len() + come.len();
     let column = |(field, get): InventoryColumn<R>| {
         let mut builder = ColumnBuilder::new(field.ty, rows);
@@ -222,7 +222,8 @@ pub fn changes<R: Row>(ts: Nanos, gone: &[R], come: &[R]) -> Batch {
         }
         builder.finish()
     };
-    let columns = R::columns().into_iter().map(column).collect();
+    let mut columns: Vec<Column> = R::columns().into_iter().map(column).collect();
+    columns.push(Column::from_values(Type::Text, vec![text(host); rows]));
     let mut weights = vec![-1; gone.len()];
     weights.resize(rows, 1);
     Batch::deltas(vec![ts; rows], weights, columns)
@@ -469,11 +470,14 @@ mod tests {
             rotational: Some(true),
             leaf: true,
         };
-        let batch = changes(7, &[disk(512)], &[disk(1024)]);
+        let host = Some(Symbol::new("earth"));
+        let batch = changes(7, host, &[disk(512)], &[disk(1024)]);
         let bytes = BlockDevice::schema().index("bytes");
         assert_eq!((batch.weight(0), batch.weight(1)), (-1, 1));
         assert_eq!(batch.columns[bytes].value(0), Value::Int(512));
         assert_eq!(batch.columns[bytes].value(1), Value::Int(1024));
+        let host = BlockDevice::schema().index("host");
+        assert_eq!(batch.columns[host].value(1), Value::text("earth"));
         assert_eq!(batch.ts[..], [7, 7]);
     }
 }

@@ -356,7 +356,7 @@ impl Names {
 }
 
 /// What the host calls itself; see proc_sys_kernel(5).
-fn host_name() -> Option<Symbol> {
+pub fn host_name() -> Option<Symbol> {
     let name = read_text(Path::new("/proc/sys/kernel/hostname"))?;
     Symbol::try_new(&name).ok().filter(|_| !name.is_empty())
 }

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use weir_model::inventory::{BlockDevice, Disk, Row, Vm, changes};
-use weir_model::{Batch, Demand, Nanos};
+use weir_model::{Batch, Demand, Nanos, Symbol};
 
 use super::{Snapshot, Watch, WatchOptions};
 use crate::ebpf::clock::epoch_ns;
+use crate::ebpf::host_name;
 use crate::live::LiveTap;
 use crate::{Count, Said, Tap, TapError};
 
@@ -41,6 +42,8 @@ enum Relation {
 struct Relations {
     watch: Arc<Watch>,
     relations: Vec<Relation>,
+    /// What the host calls itself.
+    host: Option<Symbol>,
     /// What has been told.
     told: Arc<Snapshot>,
     said: VecDeque<Said>,
@@ -75,19 +78,25 @@ impl Relation {
     }
 
     /// What has changed between two snapshots, at `ts`; `None` if nothing has.
-    fn changes(self, ts: Nanos, before: &Snapshot, after: &Snapshot) -> Option<Batch> {
+    fn changes(
+        self,
+        ts: Nanos,
+        host: Option<Symbol>,
+        before: &Snapshot,
+        after: &Snapshot,
+    ) -> Option<Batch> {
         let disks =
             |s: &Snapshot| -> Vec<Disk> { s.disks.iter().map(|d| d.disk.clone()).collect() };
         match self {
-            Relation::Vms => difference(ts, &before.vms, &after.vms),
-            Relation::Disks => difference(ts, &disks(before), &disks(after)),
-            Relation::Devices => difference(ts, &before.devices, &after.devices),
+            Relation::Vms => difference(ts, host, &before.vms, &after.vms),
+            Relation::Disks => difference(ts, host, &disks(before), &disks(after)),
+            Relation::Devices => difference(ts, host, &before.devices, &after.devices),
         }
     }
 }
 
 /// The rows that are in one list only, as deltas.
-fn difference<R: Row>(ts: Nanos, before: &[R], after: &[R]) -> Option<Batch> {
+fn difference<R: Row>(ts: Nanos, host: Option<Symbol>, before: &[R], after: &[R]) -> Option<Batch> {
     let same = |(a, b): &(&R, &R)| a == b;
     let head = before.iter().zip(after).take_while(same).count();
     let (before, after) = (&before[head..], &after[head..]);
@@ -107,7 +116,7 @@ fn difference<R: Row>(ts: Nanos, before: &[R], after: &[R]) -> Option<Batch> {
         }
     }
     let any = !gone.is_empty() || !come.is_empty();
-    any.then(|| changes(ts, &gone, &come))
+    any.then(|| changes(ts, host, &gone, &come))
 }
 
 impl Relations {
@@ -116,6 +125,7 @@ impl Relations {
         let mut tap = Relations {
             relations: relations.collect::<Result<_, _>>()?,
             watch,
+            host: host_name(),
             told: Arc::default(),
             said: VecDeque::new(),
             reached: 0,
@@ -134,7 +144,7 @@ impl Relations {
         // What was over cannot change any more: it is told as soon as it was seen.
         let ts = snapshot.taken.max(self.reached + 1);
         for (demand, relation) in self.relations.iter().enumerate() {
-            if let Some(batch) = relation.changes(ts, &self.told, &snapshot) {
+            if let Some(batch) = relation.changes(ts, self.host, &self.told, &snapshot) {
                 self.said.push_back(Said::Rows { demand, batch });
             }
         }

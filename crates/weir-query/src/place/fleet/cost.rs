@@ -6,7 +6,8 @@
 //! how they compare. Shares of rows that pass are guessed as System R does (Selinger 1979, section
 //! 4): a tenth for an equality, a third for a range.
 //!
-//! **The rule.** The cheapest way is the one with the least
+//! **The rule.** A join of two sides that are local to a host is made there, and so are relations of
+//! the inventory met where they live. Among the ways that do so, the cheapest is the one with the least
 //! `processor time of an agent + bytes that it sends × 8 ns`, all per second. A byte occupies a link
 //! of 1 Gbit/s for 8 ns, so both are times of which a second has one. Where two ways cost the same,
 //! the one that asks less of the agents is taken.

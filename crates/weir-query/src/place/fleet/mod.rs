@@ -13,7 +13,8 @@
 //!    over all. [`local`] says what is. How much of that is wanted is the [`Way`].
 //! 2. Where the local part ends there is a [`Fragment`], an ordinary [`Plan`], with as few columns
 //!    as the monitor reads. The rest of the plan reads it as a source.
-//! 3. [`cost`] estimates what each way costs, or takes what was measured, and the cheapest is taken.
+//! 3. A join of two sides that are local is made on the agents. Of the ways that do so, [`cost`]
+//!    estimates what each costs, or takes what was measured, and the cheapest is taken.
 //!
 //! The law: however the events are dealt over agents, what a cut query gives is what one engine
 //! gives that sees all events. Two things are promised of the agents. Each fills column `host` with
@@ -177,7 +178,7 @@ pub fn cut(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError> {
     }
     let way = match options.hint {
         Some(way) => way,
-        None => cheapest(&candidates),
+        None => cheapest(&candidates, &ways),
     };
     let at = way as usize;
     if let Err(why) = &candidates[at].cost {
@@ -216,12 +217,24 @@ fn cost_of(cut: &Cut, options: &CutOptions) -> Cost {
     costs.fold(Cost::default(), Cost::and)
 }
 
-/// The way that costs least; of those that cost the same the first.
-fn cheapest(candidates: &[Candidate]) -> Way {
-    let possible = candidates.iter();
-    let possible = possible.filter_map(|c| Some((c.way, c.cost.as_ref().ok()?.total_ns())));
-    let least = possible.min_by(|(_, a), (_, b)| a.total_cmp(b));
+/// The way that costs least of those that make joins where both sides are; of those that cost the
+/// same the first.
+fn cheapest(candidates: &[Candidate], ways: &[Cut]) -> Way {
+    let possible = || candidates.iter().zip(ways).filter(|(c, _)| c.cost.is_ok());
+    let joins_max = possible().map(|(_, cut)| joins_on_agents(cut)).max();
+    let costs = possible()
+        .filter(|(_, cut)| Some(joins_on_agents(cut)) == joins_max)
+        .filter_map(|(c, _)| Some((c.way, c.cost.as_ref().ok()?.total_ns())));
+    let least = costs.min_by(|(_, a), (_, b)| a.total_cmp(b));
     least.expect("rows are always possible").0
+}
+
+fn joins_on_agents(cut: &Cut) -> usize {
+    fn joins(plan: &Plan) -> usize {
+        let below = plan.inputs().into_iter().map(|input| joins(input));
+        usize::from(matches!(plan.node, Node::Join { .. })) + below.sum::<usize>()
+    }
+    cut.fragments.iter().map(|f| joins(&f.plan)).sum()
 }
 
 impl Cut {

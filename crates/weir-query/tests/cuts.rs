@@ -1,0 +1,202 @@
+//! How queries are cut for a fleet, as texts: the thesis's and typical ones, in every way that makes
+//! a difference. `WEIR_BLESS=1` writes them anew.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type};
+use weir_query::place::fleet::{CutOptions, Measured, Way, cut, explain_cut};
+use weir_query::{CheckOptions, Plan, compile, compile_script, render};
+
+/// A tick of the thesis's scripts is a microsecond.
+const TICKS: i64 = 1_000_000;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests")
+}
+
+fn options(second: i64) -> CutOptions {
+    CutOptions {
+        second,
+        ..CutOptions::default()
+    }
+}
+
+/// The built-in sources and what a monitor has besides.
+fn catalog() -> Catalog {
+    let mut catalog = Catalog::builtin();
+    if catalog.find("hosts").is_none() {
+        catalog.declarations.push(Declaration {
+            name: "hosts".into(),
+            shape: Shape::Relation,
+            schema: Arc::new(Schema::new(vec![Field::new("host", Type::Text)])),
+            star: None,
+            doc: String::new(),
+            fold: None,
+        });
+    }
+    catalog
+}
+
+fn compiled(text: &str) -> Arc<Plan> {
+    let checked = compile(text, &catalog(), &CheckOptions::live());
+    let plan = checked.map(|checked| checked.plan);
+    plan.unwrap_or_else(|diagnostics| {
+        let pictures = diagnostics.iter().map(|d| render(d, text, None));
+        panic!("{}", pictures.collect::<String>())
+    })
+}
+
+/// Every way in which a plan can be cut.
+fn ways(plan: &Plan, options: &CutOptions) -> String {
+    let mut text = String::new();
+    let taken = cut(plan, options).expect("a query can be cut").way;
+    for way in Way::ALL {
+        let hint = Some(way);
+        let asked = CutOptions {
+            hint,
+            ..options.clone()
+        };
+        let mark = if way == taken { " (taken)" } else { "" };
+        match cut(plan, &asked) {
+            Err(why) => {
+                let _ = writeln!(text, "{way}: {why}");
+            }
+            Ok(cut) => {
+                let _ = writeln!(text, "{way}{mark}");
+                for (number, fragment) in cut.fragments.iter().enumerate() {
+                    let _ = writeln!(text, "  fragment {number}");
+                    text += &indented(&fragment.plan.to_string(), 4);
+                }
+                let _ = writeln!(text, "  monitor");
+                text += &indented(&cut.monitor.to_string(), 4);
+                for reason in &cut.reasons {
+                    let _ = writeln!(text, "  `{}`: {}", reason.operator, reason.why);
+                }
+            }
+        }
+    }
+    text
+}
+
+fn indented(text: &str, by: usize) -> String {
+    let line = |line: &str| format!("{:by$}{line}\n", "");
+    text.lines().map(line).collect()
+}
+
+/// Holds a text against the file of that name, or writes it there.
+fn hold(name: &str, text: &str) {
+    let path = folder().join("cuts").join(name);
+    if std::env::var_os("WEIR_BLESS").is_some() {
+        fs::write(&path, text).expect("the file can be written");
+    }
+    let held = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        held == text,
+        "{name} is cut otherwise; see it with WEIR_BLESS=1 and git diff\n{text}"
+    );
+}
+
+#[test]
+fn the_thesis_queries_are_cut_as_written_down() {
+    let mut text = String::new();
+    let names = [
+        "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "10M",
+    ];
+    for name in names {
+        let path = folder().join(format!("thesis/query_{name}.cql"));
+        let script = fs::read_to_string(path).expect("the thesis's scripts are there");
+        let script = compile_script(&script).expect("they are right");
+        for query in &script.queries {
+            let dest = query.dest.as_deref().unwrap_or_default();
+            let _ = writeln!(text, "== query {name}: {dest}");
+            text += &ways(&query.plan, &options(TICKS));
+            text.push('\n');
+        }
+    }
+    hold("thesis.txt", &text);
+}
+
+#[test]
+fn typical_queries_are_cut_as_written_down() {
+    let path = folder().join("cuts/typical.cql");
+    let file = fs::read_to_string(path).expect("the queries are there");
+    let mut text = String::new();
+    for part in file.split_inclusive(';') {
+        let part = part.trim().trim_end_matches(';');
+        if part.is_empty() {
+            continue;
+        }
+        let lines = part.lines().filter(|line| !line.starts_with('#'));
+        let query = lines.collect::<Vec<_>>().join("\n");
+        let _ = writeln!(text, "{part}");
+        let options = CutOptions::default();
+        text += &ways(&compiled(&query), &options);
+        text.push('\n');
+    }
+    hold("typical.txt", &text);
+}
+
+#[test]
+fn a_cut_query_is_explained_with_what_was_measured() {
+    let plan =
+        compiled("select vm, count(*) from IO [range 5 s slide 1 s] where op = 'r' group by vm");
+    let mut options = CutOptions::default();
+    let parts = cut(&plan, &options).expect("it can be cut");
+    assert_eq!(parts.way, Way::Partials);
+    options.rates.measured.push(Measured {
+        plan: parts.fragments[0].plan.clone(),
+        rows_in: 5_000.0,
+        rows_out: 12.0,
+        bytes_out: 640.0,
+        cpu_ns: None,
+    });
+    let parts = cut(&plan, &options).expect("it can be cut");
+    let explanation = explain_cut(&parts, &|_| Ok(()), &options);
+    hold("explained.txt", &explanation.to_string());
+    let json = explanation.to_json();
+    assert!(json.contains(r#""way":"partials""#), "{json}");
+    assert!(
+        json.contains(r#""measured":{"rows_in":5000,"rows_out":12,"bytes_out":640"#),
+        "{json}"
+    );
+    assert!(json.contains(r#""place":"monitor""#), "{json}");
+}
+
+#[test]
+fn a_way_that_makes_no_difference_is_refused_with_the_reason() {
+    let plan = compiled("select avg(latency) from IO [rows 1000]");
+    let asked = |way| CutOptions {
+        hint: Some(way),
+        ..CutOptions::default()
+    };
+    let why = |way| {
+        cut(&plan, &asked(way))
+            .expect_err("it makes no difference")
+            .to_string()
+    };
+    let [partials, agent] = [Way::Partials, Way::Agent].map(why);
+    assert!(
+        partials.starts_with("`partials` is not possible"),
+        "{partials}"
+    );
+    assert!(
+        agent.contains("counts rows of all hosts together"),
+        "{agent}"
+    );
+    assert!("everywhere".parse::<Way>().is_err());
+}
+
+#[test]
+fn groups_that_are_as_many_as_rows_are_not_worth_sending_in_parts() {
+    let plan = compiled("select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid");
+    let mut options = CutOptions::default();
+    assert_eq!(
+        cut(&plan, &options).expect("it can be cut").way,
+        Way::Partials
+    );
+    options.rates.groups = 1e9;
+    assert_eq!(cut(&plan, &options).expect("it can be cut").way, Way::Rows);
+}
