@@ -214,7 +214,20 @@ fn a_query_that_comes_within_an_interval_begins_with_the_next() {
     assert_eq!(shown(late), [20]);
 }
 
+/// A group-by of `IO` that folds, and what is asked of it at the pace of its slides.
+pub fn plain_text(choices: &mut Choices<'_>) -> String {
+    let around = AROUND
+        .iter()
+        .copied()
+        .filter(|around| *around != ("rstream(", ")"));
+    text_around(choices, &around.collect::<Vec<_>>())
+}
+
 fn text(choices: &mut Choices<'_>) -> String {
+    text_around(choices, AROUND)
+}
+
+fn text_around(choices: &mut Choices<'_>, around: &[(&str, &str)]) -> String {
     let keys = choices.one(KEYS);
     let calls: Vec<&str> = (0..=choices.pick(4)).map(|_| choices.one(CALLS)).collect();
     let select = match keys.is_empty() {
@@ -225,7 +238,7 @@ fn text(choices: &mut Choices<'_>) -> String {
         true => String::new(),
         false => format!("group by {keys}"),
     };
-    let (before, behind) = choices.one(AROUND);
+    let (before, behind) = choices.one(around);
     // Where every row matters, groups can be tested by their keys only.
     let filter = choices.one(FILTERS);
     let filter = match (before, behind) {
@@ -244,7 +257,7 @@ fn io() -> Declaration {
 }
 
 /// The sources of the demands as the engine calls them.
-fn sources(placement: &Placement) -> Vec<Declaration> {
+pub fn sources(placement: &Placement) -> Vec<Declaration> {
     let named = |name: &String| Declaration {
         name: name.clone(),
         ..io()
@@ -253,7 +266,7 @@ fn sources(placement: &Placement) -> Vec<Declaration> {
 }
 
 /// Rows of `IO`, and at the end a heartbeat that outlives them.
-fn rows(choices: &mut Choices<'_>) -> Vec<Event> {
+pub fn rows(choices: &mut Choices<'_>) -> Vec<Event> {
     let io = io();
     let mut feed = Vec::new();
     let mut ts = 0;
@@ -285,7 +298,7 @@ fn rows(choices: &mut Choices<'_>) -> Vec<Event> {
 struct Groups(BTreeMap<(i64, Vec<Value>, u64), Vec<Element>>);
 
 /// Says each row of each demand once, by itself or within a group.
-fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mut Random) {
+pub fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mut Random) {
     let io = io();
     let mut groups: Vec<Groups> = placement
         .demands

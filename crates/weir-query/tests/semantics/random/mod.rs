@@ -9,6 +9,7 @@ mod fleet;
 mod folding;
 mod grammar;
 mod lives;
+mod partials;
 mod placement;
 
 use std::fmt::Write as _;
