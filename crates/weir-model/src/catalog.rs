@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::event::{io_schema, iostream_schema};
+use crate::host::Host;
 use crate::inventory::{BlockDevice, Disk, Row, Vm};
 use crate::qemu::{blocklatency_schema, blockstats_schema};
 use crate::{Field, Fold, Schema, Type, Unit};
@@ -101,6 +102,11 @@ impl Catalog {
                     BlockDevice::schema(),
                     "the host's block devices, each with those that it lies on",
                 ),
+                relation(
+                    Host::RELATION,
+                    Host::schema(),
+                    "the hosts of a fleet: their agents, how far they are and what they have lost; empty on one host",
+                ),
             ],
         }
     }
@@ -142,5 +148,8 @@ pub fn weir_schema() -> Schema {
             .doc("the device concerned"),
         Field::new("value", Type::Int).doc("the count since the last row of this counter"),
         Field::new("total", Type::Int).doc("the count since the start"),
+        Field::new("host", Type::Text)
+            .nullable()
+            .doc("in a fleet, the host that it concerns; otherwise NULL"),
     ])
 }

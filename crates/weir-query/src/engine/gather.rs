@@ -293,6 +293,18 @@ pub(super) fn concat_batches(batches: &[Batch]) -> Batch {
     }
 }
 
+/// The rows of batches of one source as one batch in time order; those of one instant stay in the
+/// order of the batches.
+pub fn in_time_order(batches: &[Batch]) -> Batch {
+    let all = concat_batches(batches);
+    if all.ts.is_sorted() {
+        return all;
+    }
+    let mut rows: Vec<u32> = (0..all.len() as u32).collect();
+    rows.sort_by_key(|&row| all.ts[row as usize]);
+    take_batch(&all, &rows)
+}
+
 /// Fewest rows that a batch should have to be worth an operator's while.
 const ROWS_WORTHWHILE: usize = 256;
 
@@ -350,7 +362,7 @@ pub(super) fn column_bytes(column: &Column) -> usize {
 }
 
 /// About how many bytes a batch takes.
-pub(super) fn batch_bytes(batch: &Batch) -> usize {
+pub fn batch_bytes(batch: &Batch) -> usize {
     let weights = batch.weights.as_ref().map_or(0, |w| w.len() * 8);
     batch.ts.len() * 8 + weights + batch.columns.iter().map(column_bytes).sum::<usize>()
 }

@@ -51,6 +51,7 @@ use weir_model::{Batch, Declaration, Folded, Shape};
 pub(crate) use self::eval::may_fail;
 
 use self::consolidate::{Consolidate, is_net};
+pub use self::gather::{batch_bytes, in_time_order};
 use self::graph::{Birth, Edge, Graph, Node, Sources};
 use self::operator::Span;
 use self::source::Source;
@@ -252,6 +253,25 @@ impl Engine {
         self.source(source).heartbeat(tau);
     }
 
+    /// No more rows at or before `tau` will come from any source.
+    pub fn heartbeat_all(&mut self, tau: i64) {
+        self.moved();
+        for source in &mut self.sources {
+            source.heartbeat(tau);
+        }
+    }
+
+    /// Forgets a source that no query reads, with what it counted; one that is read stays. For who
+    /// makes sources as queries come and go.
+    pub fn forget(&mut self, source: &str) {
+        let named = |s: &&mut Source| s.name.eq_ignore_ascii_case(source) && !s.used;
+        if let Some(source) = self.sources.iter_mut().find(named) {
+            // Operators know sources by their positions, so the place stays, for the next new one.
+            *source = Source::new("");
+            source.closed = true;
+        }
+    }
+
     /// A source has ended; it no longer holds time back.
     pub fn close(&mut self, source: &str) {
         self.moved();
@@ -322,7 +342,12 @@ impl Engine {
             bytes: q.bytes as u64,
         };
         Counts {
-            sources: self.sources.iter().map(source).collect(),
+            sources: self
+                .sources
+                .iter()
+                .filter(|s| !s.name.is_empty())
+                .map(source)
+                .collect(),
             queries: self.queries.iter().map(query).collect(),
         }
     }
@@ -438,11 +463,15 @@ impl Query {
 
 /// The position of the source called `name`, which is made known if it is not.
 fn position(sources: &mut Vec<Source>, name: &str) -> usize {
-    match sources
-        .iter()
-        .position(|s| s.name.eq_ignore_ascii_case(name))
-    {
-        Some(at) => at,
+    let known = |s: &Source| s.name.eq_ignore_ascii_case(name);
+    if let Some(at) = sources.iter().position(known) {
+        return at;
+    }
+    match sources.iter().position(|s| s.name.is_empty()) {
+        Some(forgotten) => {
+            sources[forgotten] = Source::new(name);
+            forgotten
+        }
         None => {
             sources.push(Source::new(name));
             sources.len() - 1

@@ -488,3 +488,44 @@ fn rows_come_out_in_time_order_of_every_pace() {
         outputs("> 1 + 1\n> 1 + 2\n> 2 + 3")
     );
 }
+
+#[test]
+fn a_forgotten_source_leaves_its_place_to_the_next() {
+    let reading = |name: &str| range(&source(name, Shape::Stream, "a int"), 10);
+    let mut engine = Engine::new(EngineOptions::default());
+    let kept = engine.add(&reading("kept"));
+    let gone = engine.add(&reading("gone"));
+    engine.heartbeat_all(5);
+    engine.step(&mut |_| {});
+    engine.forget("gone");
+    assert_eq!(engine.counts().sources.len(), 2, "it is read");
+    engine.remove(gone);
+    engine.forget("gone");
+    assert_eq!(engine.counts().sources.len(), 1);
+
+    let next = engine.add(&reading("next"));
+    engine.push("next", Batch::stream(vec![6], vec![Column::ints(vec![1])]));
+    engine.push("kept", Batch::stream(vec![7], vec![Column::ints(vec![2])]));
+    engine.heartbeat_all(8);
+    let mut rows = Vec::new();
+    engine.step(&mut |output| match output {
+        Output::Rows { query, batch } => rows.push((query, batch.ts[0])),
+        Output::Failed { error, .. } => panic!("{error}"),
+    });
+    rows.sort();
+    assert_eq!(rows, [(kept, 7), (next, 6)]);
+    assert_eq!(engine.counts().sources.len(), 2);
+}
+
+#[test]
+fn rows_of_several_batches_are_put_in_time_order_and_ties_stay() {
+    let batch = |rows: &[(i64, i64)]| {
+        let (ts, values): (Vec<i64>, Vec<i64>) = rows.iter().copied().unzip();
+        Batch::stream(ts, vec![Column::ints(values)])
+    };
+    let pieces = [batch(&[(1, 1), (5, 2)]), batch(&[(1, 3), (2, 4), (5, 5)])];
+    let all = super::in_time_order(&pieces);
+    assert_eq!(all.ts[..], [1, 1, 2, 5, 5]);
+    let values: Vec<String> = (0..5).map(|r| all.row(r)[0].to_string()).collect();
+    assert_eq!(values, ["1", "3", "4", "2", "5"]);
+}

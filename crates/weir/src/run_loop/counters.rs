@@ -146,6 +146,7 @@ impl Counters {
                 counter.device.map_or(Value::Null, Value::Text),
                 Value::Int(total - before),
                 Value::Int(total),
+                Value::Null,
             ];
             for (column, value) in columns.iter_mut().zip(row) {
                 column.push(value);

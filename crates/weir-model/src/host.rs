@@ -1,0 +1,167 @@
+//! A host of the fleet: a row of relation `hosts`.
+
+use crate::inventory::{InventoryColumn, Row};
+use crate::{Field, Nanos, Symbol, Type, Unit, Value};
+
+/// A host, as the monitor knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// What column `host` of an event says. Unique in a fleet.
+    pub host: Symbol,
+    /// From where its agent dials.
+    pub address: Symbol,
+    /// What `weir --version` says there.
+    pub version: Symbol,
+    /// How it is.
+    pub state: HostState,
+    /// Since when the state is so.
+    pub since: Nanos,
+    /// How far its clock is behind the monitor's (negative: ahead), once it is known.
+    pub offset_ns: Option<i64>,
+    /// Half the width of the interval in which the true offset lies.
+    pub offset_error_ns: Option<i64>,
+    /// How far what it has told is behind the monitor's clock.
+    pub lag_ns: Option<i64>,
+    /// Rows that came in time.
+    pub rows_in: i64,
+    /// Rows that will never come.
+    pub rows_lost: i64,
+    /// Rows that came too late and were dropped.
+    pub rows_late: i64,
+    /// Bytes that wait at the agent to be taken.
+    pub waiting_bytes: i64,
+    /// Those of them that are on disk.
+    pub spooled_bytes: i64,
+    /// Processor time of the agent since its start.
+    pub cpu_ns: i64,
+    /// Memory of the agent.
+    pub memory_bytes: i64,
+    /// Requests that its devices finish in a second, by the kernel's own count.
+    pub requests_per_second: f64,
+    /// The share of events that is kept; 1 if the agent sheds nothing.
+    pub kept_share: f64,
+}
+
+/// How a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostState {
+    /// Its agent is connected and nobody waits for it longer than is right.
+    Up,
+    /// Its agent is connected, but so far behind that the others went on without it.
+    Overtaken,
+    /// Its agent is not connected.
+    Down,
+    /// Its agent has ended and said so.
+    Ended,
+}
+
+impl HostState {
+    /// `up`, `overtaken`, `down`, `ended`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            HostState::Up => "up",
+            HostState::Overtaken => "overtaken",
+            HostState::Down => "down",
+            HostState::Ended => "ended",
+        }
+    }
+}
+
+impl Row for Host {
+    const RELATION: &'static str = "hosts";
+
+    fn columns() -> Vec<InventoryColumn<Host>> {
+        use Type::{Float, Int, Text, Time};
+        let column = |name: &str, ty, doc: &str| Field::new(name, ty).doc(doc);
+        let ns = |name: &str, doc: &str| column(name, Int, doc).unit(Unit::Nanoseconds);
+        let bytes = |name: &str, doc: &str| column(name, Int, doc).unit(Unit::Bytes);
+        vec![
+            (
+                column("host", Text, "its name, as in column host of IO"),
+                |h| Value::Text(h.host),
+            ),
+            (column("address", Text, "from where its agent dials"), |h| {
+                Value::Text(h.address)
+            }),
+            (column("version", Text, "the agent's version"), |h| {
+                Value::Text(h.version)
+            }),
+            (
+                column(
+                    "state",
+                    Text,
+                    "up, overtaken (so far behind that the others went on), down, ended",
+                ),
+                |h| Value::text(h.state.as_str()),
+            ),
+            (column("since", Time, "since when the state is so"), |h| {
+                Value::Int(h.since)
+            }),
+            (
+                ns(
+                    "offset_ns",
+                    "how far its clock is behind the monitor's; negative: ahead",
+                )
+                .nullable(),
+                |h| number(h.offset_ns),
+            ),
+            (
+                ns("offset_error_ns", "how far off that may be").nullable(),
+                |h| number(h.offset_error_ns),
+            ),
+            (
+                ns(
+                    "lag_ns",
+                    "how far what it has told is behind the monitor's clock",
+                )
+                .nullable(),
+                |h| number(h.lag_ns),
+            ),
+            (column("rows_in", Int, "rows that came in time"), |h| {
+                Value::Int(h.rows_in)
+            }),
+            (column("rows_lost", Int, "rows that will never come"), |h| {
+                Value::Int(h.rows_lost)
+            }),
+            (
+                column("rows_late", Int, "rows that came too late and were dropped"),
+                |h| Value::Int(h.rows_late),
+            ),
+            (
+                bytes("waiting_bytes", "what waits at the agent to be taken"),
+                |h| Value::Int(h.waiting_bytes),
+            ),
+            (
+                bytes("spooled_bytes", "those of them that are on disk"),
+                |h| Value::Int(h.spooled_bytes),
+            ),
+            (
+                ns("cpu_ns", "processor time of the agent since its start"),
+                |h| Value::Int(h.cpu_ns),
+            ),
+            (bytes("memory_bytes", "memory of the agent"), |h| {
+                Value::Int(h.memory_bytes)
+            }),
+            (
+                column(
+                    "requests_per_second",
+                    Float,
+                    "requests that its devices finish in a second, by the kernel's count",
+                ),
+                |h| Value::Float(h.requests_per_second),
+            ),
+            (
+                column(
+                    "kept_share",
+                    Float,
+                    "the share of events that is kept; 1 if the agent sheds nothing",
+                ),
+                |h| Value::Float(h.kept_share),
+            ),
+        ]
+    }
+}
+
+fn number(value: Option<i64>) -> Value {
+    value.map_or(Value::Null, Value::Int)
+}
