@@ -12,6 +12,8 @@ mod exporter;
 mod failure;
 mod hist;
 mod iostat;
+#[allow(dead_code, unused_imports, reason = "`weir monitor` runs it")]
+mod monitor;
 mod output;
 mod plans;
 mod quantity;

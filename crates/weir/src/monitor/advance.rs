@@ -1,0 +1,185 @@
+//! Time moves on: what is over goes to the engine, and what comes of it to whoever asked.
+
+use std::collections::HashMap;
+
+use weir_model::inventory::changes;
+use weir_model::{Host, HostState, NANOS_PER_SECOND, Nanos, Symbol};
+use weir_query::engine::{Output, QueryId};
+
+use super::agents::AgentId;
+use super::completeness::Completeness;
+use super::time::Pace;
+use super::{Failed, HOSTS, Monitor, OWN_STREAM, Running};
+
+/// How often relation `hosts` tells what changed.
+const HOSTS_EVERY: Nanos = NANOS_PER_SECOND;
+
+impl Monitor {
+    /// Goes on as far as agents and clock allow, and sends agents what they are to do.
+    pub fn tick(&mut self, now: Nanos) {
+        let frontier = self.pace(now).frontier(self.frontier);
+        if frontier > self.frontier {
+            self.overtake(frontier, now);
+            self.advance(frontier, now);
+        }
+        let ids: Vec<AgentId> = self.agents.keys().copied().collect();
+        for id in ids {
+            self.send_orders(id, now);
+        }
+    }
+
+    fn pace(&mut self, now: Nanos) -> Pace {
+        self.work.agents_looked_at += self.agents.len() as u64;
+        let waited_for = self.agents.values().filter(|a| a.is_waited_for());
+        let (mut slowest, mut next) = (None::<Nanos>, None::<Nanos>);
+        for reached in waited_for.map(|a| a.reached) {
+            match slowest {
+                Some(slow) if reached >= slow => {
+                    next = Some(next.map_or(reached, |n| n.min(reached)))
+                }
+                _ => next = slowest.replace(reached),
+            }
+        }
+        // Too much waits for the slowest: the others go on without it.
+        if self.waiting_bytes > self.options.waiting_bytes_max && next.is_some() {
+            slowest = next;
+        }
+        Pace {
+            now,
+            slowest,
+            unled: now.saturating_sub(2 * self.options.heartbeat),
+            overtaken: now.saturating_sub(self.options.overtake_after),
+        }
+    }
+
+    /// Notes which agents time leaves behind, and how agents are.
+    fn overtake(&mut self, frontier: Nanos, now: Nanos) {
+        let mut forgotten = Vec::new();
+        for (&id, agent) in &mut self.agents {
+            let runs = agent.is_waited_for();
+            if runs && agent.reached < frontier {
+                agent.overtaken = true;
+                self.own
+                    .tell(now, Some(agent.host), "agent_overtaken", "", 1);
+            }
+            let lag = now.saturating_sub(agent.reached);
+            let lagging = runs && lag > self.options.overtake_after / 2;
+            if lagging && !agent.lagging {
+                self.own
+                    .tell(now, Some(agent.host), "agent_lagging", "", lag);
+            }
+            agent.lagging = lagging;
+            let state = agent.host_state();
+            if state != agent.state.0 {
+                agent.state = (state, now);
+            }
+            let away = matches!(state, HostState::Down | HostState::Ended);
+            if away && now.saturating_sub(agent.state.1) > self.options.forget_after {
+                forgotten.push(id);
+            }
+        }
+        self.count_heard();
+        for id in forgotten {
+            self.forget(id);
+        }
+    }
+
+    /// Moves the engine to `frontier`.
+    fn advance(&mut self, frontier: Nanos, now: Nanos) {
+        self.tell_hosts(frontier, now);
+        let notes = self.own.release(self.frontier, frontier);
+        self.engine.push(OWN_STREAM, notes);
+        let mut freed = Vec::new();
+        for channel in self.channels.iter_mut() {
+            if let Some(released) = channel.waiting.release(frontier) {
+                self.work.pieces += released.freed.len() as u64;
+                self.work.batches += 1;
+                freed.extend(released.freed);
+                self.engine.push(&channel.source, released.rows);
+            }
+        }
+        for (agent, bytes) in freed {
+            self.free(agent, bytes);
+        }
+        self.engine.heartbeat_all(frontier);
+        self.frontier = frontier;
+        self.work.steps += 1;
+        self.step(now);
+    }
+
+    /// Steps the engine and hands on what comes of it.
+    fn step(&mut self, now: Nanos) {
+        let mut failed = Vec::new();
+        let queries = &mut self.queries;
+        self.engine.step(&mut |output| match output {
+            Output::Rows { query, batch } => {
+                if let Some(running) = queries.get_mut(&query) {
+                    running.publisher.rows(&batch);
+                }
+            }
+            Output::Failed { query, error } => failed.push((query, error)),
+        });
+        for (query, error) in failed {
+            let name = self
+                .queries
+                .get(&query)
+                .map_or(String::new(), |r| r.name.clone());
+            self.own
+                .tell(now, None, "query_failed", &format!("{name}: {error}"), 1);
+            self.stop(query, &error.to_string());
+            self.failed.push(Failed { name, error });
+        }
+        let up = self.agents.values().filter(|a| a.session.is_some()).count();
+        let ended = self.agents.values().filter(|a| a.ended).count();
+        let hosts = (self.agents.len() - ended, up);
+        let ids: Vec<QueryId> = self.queries.keys().copied().collect();
+        for id in ids {
+            let completeness = self.completeness(&self.queries[&id], hosts);
+            let running = self.queries.get_mut(&id).expect("it is listed");
+            running.publisher.whole(&completeness);
+        }
+    }
+
+    /// How complete a query's results are; of the hosts so many are known and connected.
+    fn completeness(&self, running: &Running, (known, up): (usize, usize)) -> Completeness {
+        let mut all = Completeness {
+            at: self.frontier,
+            hosts: known as u64,
+            hosts_heard: up as u64,
+            complete_from: running.since,
+            ..Completeness::default()
+        };
+        for (id, before) in &running.channels {
+            let Some(channel) = self.channels.get(*id) else {
+                continue;
+            };
+            let since = channel.account.since(*before);
+            all.hosts_heard = all.hosts_heard.min(channel.heard as u64);
+            all.hosts_failed = all.hosts_failed.max(channel.failed as u64);
+            all.rows_lost += since.lost;
+            all.rows_late += since.late;
+            all.complete_from = all.complete_from.max(channel.complete_from);
+        }
+        all
+    }
+
+    /// What changed in relation `hosts`, at `frontier`.
+    fn tell_hosts(&mut self, frontier: Nanos, now: Nanos) {
+        let (before, told) = &self.hosts_told;
+        if now.saturating_sub(*told) < HOSTS_EVERY {
+            return;
+        }
+        let rows: HashMap<Symbol, Host> = self
+            .hosts(now)
+            .into_iter()
+            .map(|row| (row.host, row))
+            .collect();
+        let others = |rows: &HashMap<Symbol, Host>, than: &HashMap<Symbol, Host>| -> Vec<Host> {
+            let differs = |row: &&Host| than.get(&row.host) != Some(row);
+            rows.values().filter(differs).cloned().collect()
+        };
+        let changes = changes(frontier, &others(before, &rows), &others(&rows, before));
+        self.engine.push(HOSTS, changes);
+        self.hosts_told = (rows, now);
+    }
+}

@@ -1,0 +1,266 @@
+//! [`Agent`]: what the monitor knows of one host's agent.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use weir_model::{Host, HostState, Nanos, Symbol};
+use weir_wire::{ChannelId, MonitorWord, SessionId, Status, Tally};
+
+use super::account::Account;
+use super::content::Content;
+
+/// Names an agent while the monitor knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AgentId(pub u32);
+
+/// Processes of an agent that ended and whose rows are still remembered, at most.
+const PAST_MAX: usize = 16;
+
+/// An agent, connected or not.
+pub struct Agent {
+    /// The name of its host.
+    pub host: Symbol,
+    /// From where it dials.
+    pub address: SocketAddr,
+    /// Its version.
+    pub version: Symbol,
+    /// The random number of its process.
+    pub instance: u64,
+    /// Its connection, if there is one.
+    pub session: Option<Session>,
+    /// When it last said anything.
+    pub heard_at: Nanos,
+    /// No more rows at or before this instant will come of it.
+    pub reached: Nanos,
+    /// Time went on without it.
+    pub overtaken: bool,
+    /// It is behind, and others wait for it.
+    pub lagging: bool,
+    /// It said that it ends.
+    pub ended: bool,
+    /// It is counted as heard in its channels.
+    pub counted: bool,
+    /// The number of the last word that was taken in.
+    pub seen: u64,
+    /// The number up to which words are safe.
+    pub safe: u64,
+    /// What it runs.
+    pub runs: BTreeMap<ChannelId, Run>,
+    /// What became of all its rows since the monitor knows it.
+    pub account: Account,
+    /// Rows of channels that do not run any more.
+    pub rows_stray: u64,
+    /// What it said last of itself.
+    pub status: Option<Status>,
+    /// Bytes of its rows that wait for others.
+    pub waiting_bytes: usize,
+    /// Texts that its notes brought into the process.
+    pub texts: usize,
+    /// Until then it is not let in, and why.
+    pub barred: Option<(Nanos, String)>,
+    /// What the state is, and since when.
+    pub state: (HostState, Nanos),
+    /// What became of the rows of earlier processes, as far as they were taken in.
+    past: VecDeque<(u64, HashMap<ChannelId, Account>)>,
+}
+
+/// A connection.
+pub struct Session {
+    /// Its number.
+    pub id: SessionId,
+    orders: mpsc::Sender<MonitorWord>,
+    unsent: VecDeque<MonitorWord>,
+    /// The number up to which it was told that words are safe.
+    told: u64,
+    /// Since when it takes nothing.
+    stuck_since: Option<Nanos>,
+}
+
+/// A channel at an agent.
+#[derive(Default)]
+pub struct Run {
+    /// From when on rows come; `None` until the agent says so.
+    pub started: Option<Nanos>,
+    /// It failed there.
+    pub failed: bool,
+    /// What became of the rows of the agent's present process.
+    pub account: Account,
+    /// Of a relation, what of it the agent has brought.
+    pub content: Content,
+}
+
+impl Agent {
+    /// An agent that is seen for the first time.
+    pub fn new(host: Symbol, address: SocketAddr, instance: u64, now: Nanos) -> Agent {
+        Agent {
+            host,
+            address,
+            version: Symbol::default(),
+            instance,
+            session: None,
+            heard_at: now,
+            reached: Nanos::MIN,
+            overtaken: false,
+            lagging: false,
+            ended: false,
+            counted: false,
+            seen: 0,
+            safe: 0,
+            runs: BTreeMap::new(),
+            account: Account::default(),
+            rows_stray: 0,
+            status: None,
+            waiting_bytes: 0,
+            texts: 0,
+            barred: None,
+            state: (HostState::Down, now),
+            past: VecDeque::new(),
+        }
+    }
+
+    /// True if others wait for it: it runs something, has not ended, and is not too far behind.
+    pub fn is_waited_for(&self) -> bool {
+        let runs = || self.runs.values().any(Run::is_running);
+        !self.overtaken && !self.ended && runs()
+    }
+
+    /// How it is.
+    pub fn host_state(&self) -> HostState {
+        match (&self.session, self.ended) {
+            (_, true) => HostState::Ended,
+            (None, false) => HostState::Down,
+            (Some(_), false) if self.overtaken => HostState::Overtaken,
+            (Some(_), false) => HostState::Up,
+        }
+    }
+
+    /// Begins anew with another process of the agent. What the earlier one brought stays.
+    pub fn begin(&mut self, instance: u64) {
+        let accounts = self.runs.iter().map(|(id, run)| (*id, run.account));
+        self.past.push_back((self.instance, accounts.collect()));
+        if self.past.len() > PAST_MAX {
+            self.past.pop_front();
+        }
+        for run in self.runs.values_mut() {
+            *run = Run {
+                content: std::mem::take(&mut run.content),
+                ..Run::default()
+            };
+        }
+        self.instance = instance;
+        (self.seen, self.safe) = (0, 0);
+        self.ended = false;
+        self.status = None;
+    }
+
+    /// What an earlier process produced of each channel and nobody accounted for: it is lost. Of
+    /// each process this is told once.
+    pub fn lost_by(&mut self, instance: u64, tallies: &[Tally]) -> Vec<(ChannelId, u64)> {
+        let Some((_, taken)) = self.past.iter_mut().find(|(past, _)| *past == instance) else {
+            return Vec::new();
+        };
+        let mut lost = Vec::new();
+        for tally in tallies {
+            let account = taken.entry(tally.channel).or_default();
+            let rows = tally.produced.saturating_sub(account.produced());
+            account.lost += rows;
+            if rows > 0 {
+                lost.push((tally.channel, rows));
+            }
+        }
+        lost
+    }
+
+    /// Remembers that there was a process of which nothing was taken in.
+    pub fn remember(&mut self, instance: u64) {
+        let known = self.past.iter().any(|(past, _)| *past == instance);
+        if !known && instance != self.instance {
+            self.past.push_front((instance, HashMap::new()));
+            self.past.truncate(PAST_MAX);
+        }
+    }
+
+    /// Tells it what to do; while it is not connected, it will be told when it comes.
+    pub fn order(&mut self, word: MonitorWord) {
+        if let Some(session) = &mut self.session {
+            session.unsent.push_back(word);
+        }
+    }
+
+    /// Its row of relation `hosts` at `now`.
+    pub fn row(&self, now: Nanos) -> Host {
+        let status = self.status.clone().unwrap_or_default();
+        let known = self.status.is_some();
+        let reached = (self.reached > Nanos::MIN).then_some(self.reached);
+        Host {
+            host: self.host,
+            address: Symbol::try_new(&self.address.ip().to_string()).unwrap_or_default(),
+            version: self.version,
+            state: self.state.0,
+            since: self.state.1,
+            offset_ns: known.then_some(status.offset_ns),
+            offset_error_ns: known.then_some(status.offset_error_ns),
+            lag_ns: reached.map(|reached| now.saturating_sub(reached).max(0)),
+            rows_in: count(self.account.in_time),
+            rows_lost: count(self.account.lost),
+            rows_late: count(self.account.late),
+            waiting_bytes: status.waiting_bytes,
+            spooled_bytes: status.spooled_bytes,
+            cpu_ns: status.cpu_ns,
+            memory_bytes: status.memory_bytes,
+            requests_per_second: status.requests_per_second,
+            kept_share: if known { status.kept_share } else { 1.0 },
+        }
+    }
+}
+
+/// A count as columns hold it.
+pub fn count(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Run {
+    /// Rows come.
+    pub fn is_running(&self) -> bool {
+        self.started.is_some() && !self.failed
+    }
+}
+
+impl Session {
+    /// A connection on which the agent can be told what to do.
+    pub fn new(id: SessionId, orders: mpsc::Sender<MonitorWord>, told: u64) -> Session {
+        Session {
+            id,
+            orders,
+            unsent: VecDeque::new(),
+            told,
+            stuck_since: None,
+        }
+    }
+
+    /// Sends what waits, and how far words are safe; false when the agent has not taken anything
+    /// for longer than `patience`, or is gone.
+    pub fn send(&mut self, safe: u64, now: Nanos, patience: Nanos) -> bool {
+        loop {
+            let next = match self.unsent.pop_front() {
+                Some(word) => word,
+                None if safe > self.told => {
+                    self.told = safe;
+                    MonitorWord::Taken { number: safe }
+                }
+                None => return true,
+            };
+            match self.orders.try_send(next) {
+                Ok(()) => self.stuck_since = None,
+                Err(TrySendError::Closed(_)) => return false,
+                Err(TrySendError::Full(word)) => {
+                    self.unsent.push_front(word);
+                    let since = *self.stuck_since.get_or_insert(now);
+                    return now.saturating_sub(since) <= patience;
+                }
+            }
+        }
+    }
+}

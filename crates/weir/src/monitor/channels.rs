@@ -1,0 +1,183 @@
+//! [`Channels`]: what the agents run for the monitor's queries. Queries whose fragments are equal
+//! share one channel.
+
+use std::collections::BTreeMap;
+
+use weir_model::{Batch, Column, Declaration, Nanos, Schema, Shape, Type};
+use weir_query::place::fleet::{Cut, Fragment};
+use weir_query::plan::Plan;
+use weir_wire::{ChannelId, MonitorWord};
+
+use super::account::Account;
+use super::gather::Waiting;
+
+/// A fragment that all agents run, and what comes of it.
+pub struct Channel {
+    /// What agent and monitor call it.
+    pub id: ChannelId,
+    /// What the agents run.
+    pub fragment: Fragment,
+    /// The fragment as it goes over the wire.
+    pub encoded: Vec<u8>,
+    /// What the monitor's engine calls it.
+    pub source: String,
+    /// How many queries read it.
+    users: usize,
+    /// Rows that wait for their instant to be over.
+    pub waiting: Waiting,
+    /// What became of the rows of all agents.
+    pub account: Account,
+    /// How many agents run it and are waited for.
+    pub heard: usize,
+    /// At how many agents it failed.
+    pub failed: usize,
+    /// From when on all agents that run it have seen everything.
+    pub complete_from: Nanos,
+}
+
+/// All channels that run.
+pub struct Channels {
+    by_id: BTreeMap<ChannelId, Channel>,
+    next: u64,
+}
+
+impl Channels {
+    /// No channels; numbers from `next` on were never given.
+    pub fn new(next: u64) -> Channels {
+        Channels {
+            by_id: BTreeMap::new(),
+            next,
+        }
+    }
+
+    /// The channel that gives what `fragment` gives, for one more query; true if it is new.
+    pub fn want(&mut self, fragment: &Fragment, encode: fn(&Plan) -> Vec<u8>) -> (ChannelId, bool) {
+        let known = self.by_id.values_mut().find(|c| c.fragment == *fragment);
+        if let Some(channel) = known {
+            channel.users += 1;
+            return (channel.id, false);
+        }
+        let id = ChannelId(self.next);
+        self.next += 1;
+        let channel = Channel {
+            id,
+            fragment: fragment.clone(),
+            encoded: encode(&fragment.plan),
+            source: format!("channel {}", id.0),
+            users: 1,
+            waiting: Waiting::default(),
+            account: Account::default(),
+            heard: 0,
+            failed: 0,
+            complete_from: Nanos::MIN,
+        };
+        self.by_id.insert(id, channel);
+        (id, true)
+    }
+
+    /// One query less reads the channel, which is taken out if that was the last.
+    pub fn release(&mut self, id: ChannelId) -> Option<Channel> {
+        let channel = self.by_id.get_mut(&id)?;
+        channel.users -= 1;
+        match channel.users {
+            0 => self.by_id.remove(&id),
+            _ => None,
+        }
+    }
+
+    /// The channel of that number, if it runs.
+    pub fn get(&self, id: ChannelId) -> Option<&Channel> {
+        self.by_id.get(&id)
+    }
+
+    /// The same to be changed.
+    pub fn get_mut(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// All, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &Channel> {
+        self.by_id.values()
+    }
+
+    /// All, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+        self.by_id.values_mut()
+    }
+
+    /// The number that the next new channel gets.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+}
+
+impl Channel {
+    /// What an agent is told to run.
+    pub fn start(&self) -> MonitorWord {
+        MonitorWord::Start {
+            channel: self.id,
+            fragment: self.encoded.clone(),
+        }
+    }
+
+    /// What the engine knows of it. `cut` is a query that reads it as fragment `number`.
+    pub fn declaration(&self, cut: &Cut, number: usize) -> Declaration {
+        cut.declaration(number, &self.source)
+    }
+
+    /// True if what comes are the changes of a relation.
+    pub fn is_relation(&self) -> bool {
+        self.fragment.plan.shape == Shape::Relation
+    }
+
+    /// Why a batch cannot be of this channel, in words.
+    pub fn fault(&self, batch: &Batch) -> Option<String> {
+        let schema: &Schema = &self.fragment.plan.schema;
+        if batch.columns.len() != schema.len() {
+            let (came, wanted) = (batch.columns.len(), schema.len());
+            return Some(format!("{came} columns came where there are {wanted}"));
+        }
+        let fits = |(column, field): (&Column, &weir_model::Field)| is_of(column, field.ty);
+        if let Some(at) = batch
+            .columns
+            .iter()
+            .zip(&schema.fields)
+            .position(|c| !fits(c))
+        {
+            return Some(format!("column `{}` is of another type", schema[at].name));
+        }
+        if batch.columns.iter().any(|c| c.len() != batch.len()) {
+            return Some("columns are of different lengths".into());
+        }
+        if !batch.ts.is_sorted() {
+            return Some("rows are not in time order".into());
+        }
+        match (&batch.weights, self.is_relation()) {
+            (Some(weights), true) if weights.len() == batch.len() => {
+                weights.contains(&0).then(|| "a weight is 0".into())
+            }
+            (None, _) => None,
+            _ => Some("weights do not fit".into()),
+        }
+    }
+
+    /// The batch as the monitor takes it in at `now`.
+    pub fn taken_in(&self, mut batch: Batch, now: Nanos) -> Batch {
+        for &at in &self.fragment.intake {
+            batch.columns[at] = Column::ints(vec![now; batch.len()]);
+        }
+        batch
+    }
+}
+
+fn is_of(column: &Column, ty: Type) -> bool {
+    match column {
+        Column::Nulls(_) => true,
+        Column::Bool(_) => ty == Type::Bool,
+        Column::Int(_) => matches!(ty, Type::Int | Type::Time),
+        Column::Float(_) => ty == Type::Float,
+        Column::Text(_) => ty == Type::Text,
+        Column::Tally(_) => ty == Type::Tally,
+        Column::Bytes(_) => ty == Type::Partial,
+    }
+}

@@ -1,0 +1,69 @@
+//! [`Content`]: what one agent has brought of a relation, so that it can be taken away when the
+//! agent begins anew or is forgotten.
+
+use std::collections::HashMap;
+
+use weir_model::{Batch, Column, Field, Nanos, Schema, Value};
+
+/// Most different rows that an agent may have in one relation.
+pub const ROWS_MAX: usize = 1 << 18;
+
+/// Rows and how often each is there.
+#[derive(Default)]
+pub struct Content {
+    rows: HashMap<Vec<Value>, i64>,
+}
+
+impl Content {
+    /// Takes changes in; false when there are more rows than may be.
+    pub fn apply(&mut self, batch: &Batch) -> bool {
+        for row in 0..batch.len() {
+            let values = batch.row(row);
+            let count = self.rows.entry(values).or_default();
+            *count = count.saturating_add(batch.weight(row));
+            if *count == 0 {
+                self.rows.remove(&batch.row(row));
+            }
+        }
+        self.rows.len() <= ROWS_MAX
+    }
+
+    /// Forgets everything; gives the changes that take it away at `at`, rows of `schema`.
+    pub fn retract(&mut self, at: Nanos, schema: &Schema) -> Option<Batch> {
+        let rows: Vec<(Vec<Value>, i64)> = self.rows.drain().filter(|(_, n)| *n > 0).collect();
+        let column = |(i, field): (usize, &Field)| {
+            Column::from_values(field.ty, rows.iter().map(|(values, _)| values[i].clone()))
+        };
+        (!rows.is_empty()).then(|| {
+            Batch::deltas(
+                vec![at; rows.len()],
+                rows.iter().map(|(_, n)| -n).collect::<Vec<i64>>(),
+                schema.fields.iter().enumerate().map(column).collect(),
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::Type;
+
+    #[test]
+    fn what_was_brought_can_be_taken_away() {
+        let columns = vec![Column::texts(["a", "b", "a"]), Column::ints(vec![1, 2, 1])];
+        let fields = [("k", Type::Text), ("a", Type::Int)].map(|(n, ty)| Field::new(n, ty));
+        let schema = Schema::new(fields.to_vec());
+        let mut content = Content::default();
+        content.apply(&Batch::deltas(vec![1, 2, 3], vec![2, 1, -1], columns));
+        let gone = content.retract(9, &schema).unwrap();
+        let mut rows: Vec<_> = (0..gone.len())
+            .map(|r| (gone.row(r), gone.weight(r)))
+            .collect();
+        rows.sort();
+        let row = |name: &str, number: i64| vec![Value::text(name), Value::Int(number)];
+        assert_eq!(rows, [(row("a", 1), -1), (row("b", 2), -1)]);
+        assert_eq!(gone.ts[..], [9, 9]);
+        assert!(content.retract(10, &schema).is_none());
+    }
+}

@@ -1,0 +1,244 @@
+//! Agents come and go.
+
+use weir_model::{Nanos, Symbol};
+use weir_wire::{ChannelId, Joined, MonitorWord, Refusal, SessionId, Welcome};
+
+use super::Monitor;
+use super::account::Account;
+use super::agents::{Agent, AgentId, Session};
+
+/// Longest name of a host (`HOST_NAME_MAX` of limits.h is 64; names with domains are at most 253,
+/// RFC 1035, section 2.3.4).
+const HOST_BYTES_MAX: usize = 255;
+
+impl Monitor {
+    /// Lets an agent in, or says why not.
+    pub(super) fn join(&mut self, joined: Joined, now: Nanos) {
+        let id = match self.admit(&joined, now) {
+            Ok(id) => id,
+            Err(refusal) => {
+                // Whoever is gone already needs no answer.
+                let _ = joined.welcome.send(Err(refusal));
+                return;
+            }
+        };
+        let agent = self.agents.get_mut(&id).expect("it was admitted");
+        let host = agent.host;
+        let welcome = Welcome {
+            monitor: self.identity,
+            taken: agent.safe,
+            channels: self.channels.iter().map(|c| c.id).collect(),
+            heartbeat: self.options.heartbeat,
+        };
+        if joined.welcome.send(Ok(welcome)).is_err() {
+            return;
+        }
+        if let Some(before) = agent.session.take() {
+            self.sessions.remove(&before.id);
+        }
+        agent.session = Some(Session::new(joined.session, joined.orders, agent.safe));
+        agent.heard_at = now;
+        self.sessions.insert(joined.session, id);
+        for channel in self.channels.iter() {
+            agent.order(channel.start());
+        }
+        self.own.tell(now, Some(host), "agent_up", "", 1);
+        self.send_orders(id, now);
+        self.count_agent(id);
+    }
+
+    /// The agent that comes, known or new.
+    fn admit(&mut self, joined: &Joined, now: Nanos) -> Result<AgentId, Refusal> {
+        let hello = &joined.hello;
+        if hello.host.is_empty() || hello.host.len() > HOST_BYTES_MAX {
+            let words = format!("a host's name has 1 to {HOST_BYTES_MAX} bytes");
+            return Err(Refusal::Words(words));
+        }
+        let full = |error: weir_model::symbol::TableFull| Refusal::Full(error.to_string());
+        let host = Symbol::try_new(&hello.host).map_err(full)?;
+        let version: String = hello.version.chars().take(64).collect();
+        let version = Symbol::try_new(&version).map_err(full)?;
+        let id = match self.hosts.get(&host) {
+            Some(&id) => self.admit_again(id, joined, now)?,
+            None if self.agents.len() >= self.options.agents_max => {
+                let most = self.options.agents_max;
+                return Err(Refusal::Full(format!("there are {most} agents already")));
+            }
+            None => {
+                let id = AgentId(self.agents_ever);
+                self.agents_ever += 1;
+                let agent = Agent::new(host, joined.address, hello.instance, now);
+                self.agents.insert(id, agent);
+                self.hosts.insert(host, id);
+                id
+            }
+        };
+        let agent = self.agents.get_mut(&id).expect("it is known");
+        agent.address = joined.address;
+        agent.version = version;
+        agent.barred = None;
+        for (instance, tallies) in &hello.earlier {
+            let agent = self.agents.get_mut(&id).expect("it is known");
+            agent.remember(*instance);
+            for (channel, rows) in agent.lost_by(*instance, tallies) {
+                self.lose(id, channel, rows, "agent_ended", now);
+            }
+        }
+        Ok(id)
+    }
+
+    /// An agent of a host that is known: the same process after its connection broke, or another
+    /// one.
+    fn admit_again(
+        &mut self,
+        id: AgentId,
+        joined: &Joined,
+        now: Nanos,
+    ) -> Result<AgentId, Refusal> {
+        let agent = self.agents.get_mut(&id).expect("the host's agent is known");
+        if let Some((until, why)) = &agent.barred
+            && now < *until
+        {
+            return Err(Refusal::Failed(why.clone()));
+        }
+        if agent.instance == joined.hello.instance {
+            return Ok(id);
+        }
+        // A process that was killed leaves a connection that nobody has missed yet; one that still
+        // speaks is another host of the same name.
+        let silent = now.saturating_sub(agent.heard_at) > self.options.overtake_after;
+        if agent.session.is_some() && !silent {
+            let host = agent.host;
+            return Err(Refusal::Taken(format!(
+                "an agent of host `{host}` is connected already; give this one another name"
+            )));
+        }
+        self.uncount(id);
+        let agent = self.agents.get_mut(&id).expect("the host's agent is known");
+        agent.begin(joined.hello.instance);
+        Ok(id)
+    }
+
+    /// A connection is gone.
+    pub(super) fn leave(&mut self, session: SessionId, why: &str, now: Nanos) {
+        let Some(id) = self.sessions.remove(&session) else {
+            return;
+        };
+        let agent = self.agents.get_mut(&id).expect("a session is of an agent");
+        agent.session = None;
+        let host = agent.host;
+        self.own.tell(now, Some(host), "agent_down", why, 1);
+        self.count_agent(id);
+    }
+
+    /// Lets an agent go that broke the rules.
+    pub(super) fn bar(&mut self, id: AgentId, why: String, now: Nanos) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        let host = agent.host;
+        self.own.tell(now, Some(host), "agent_refused", &why, 1);
+        agent.barred = Some((now.saturating_add(self.options.patience), why));
+        if let Some(session) = agent.session.take() {
+            self.sessions.remove(&session.id);
+        }
+        self.count_agent(id);
+    }
+
+    /// Sends an agent what it is to do, and lets it go if it does not take that.
+    pub(super) fn send_orders(&mut self, id: AgentId, now: Nanos) {
+        let patience = self.options.patience;
+        let Some(agent) = self.agents.get_mut(&id) else {
+            return;
+        };
+        let safe = agent.safe;
+        let Some(session) = &mut agent.session else {
+            return;
+        };
+        if !session.send(safe, now, patience) {
+            let session = session.id;
+            self.leave(session, "does not take what it is told", now);
+        }
+    }
+
+    /// Counts rows that will never come.
+    pub(super) fn lose(
+        &mut self,
+        id: AgentId,
+        channel: ChannelId,
+        rows: u64,
+        cause: &str,
+        now: Nanos,
+    ) {
+        let lost = Account {
+            lost: rows,
+            ..Account::default()
+        };
+        let agent = self.agents.get_mut(&id).expect("the rows are of an agent");
+        agent.account.add(lost);
+        let host = agent.host;
+        if let Some(channel) = self.channels.get_mut(channel) {
+            channel.account.add(lost);
+        }
+        self.own.tell(
+            now,
+            Some(host),
+            "rows_lost",
+            cause,
+            super::agents::count(rows),
+        );
+    }
+
+    /// Counts an agent as heard in its channels, or no longer.
+    pub(super) fn count_agent(&mut self, id: AgentId) {
+        let agent = self.agents.get_mut(&id).expect("the agent is known");
+        let heard = agent.is_waited_for();
+        if agent.counted == heard {
+            return;
+        }
+        agent.counted = heard;
+        let running = agent.runs.iter().filter(|(_, run)| run.is_running());
+        for (channel, _) in running {
+            if let Some(channel) = self.channels.get_mut(*channel) {
+                channel.heard = match heard {
+                    true => channel.heard + 1,
+                    false => channel.heard.saturating_sub(1),
+                };
+            }
+        }
+    }
+
+    /// Takes an agent out of all counts, before what it runs changes.
+    pub(super) fn uncount(&mut self, id: AgentId) {
+        let agent = self.agents.get_mut(&id).expect("the agent is known");
+        let counted = std::mem::take(&mut agent.counted);
+        for (id, run) in &agent.runs {
+            if let Some(channel) = self.channels.get_mut(*id) {
+                channel.heard -= usize::from(counted && run.is_running());
+                channel.failed -= usize::from(run.failed);
+            }
+        }
+    }
+
+    /// Forgets an agent that has been away for long, and takes away what it has brought of
+    /// relations.
+    pub(super) fn forget(&mut self, id: AgentId) {
+        self.uncount(id);
+        let agent = self.agents.remove(&id).expect("the agent is known");
+        self.hosts.remove(&agent.host);
+        self.own.forget(agent.host);
+        let at = self.frontier.saturating_add(1);
+        for (channel, mut run) in agent.runs {
+            if let Some(channel) = self.channels.get_mut(channel)
+                && let Some(gone) = run.content.retract(at, &channel.fragment.plan.schema)
+            {
+                self.waiting_bytes += channel.waiting.push(id, gone);
+            }
+        }
+    }
+
+    /// Tells all agents to do something.
+    pub(super) fn order_all(&mut self, word: &MonitorWord) {
+        for agent in self.agents.values_mut() {
+            agent.order(word.clone());
+        }
+    }
+}

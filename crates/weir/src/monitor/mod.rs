@@ -1,0 +1,293 @@
+//! The monitor: one engine over a fleet of agents.
+//!
+//! One thread owns everything; it takes [`Event`]s of the network one after the other and moves
+//! time on. No locks, and no order of events but the one in which they came.
+//!
+//! 1. Agents come and go ([`join`]). Each runs the fragments of the monitor's queries; queries whose
+//!    fragments are equal share a [`channels::Channel`].
+//! 2. What agents say is checked, counted ([`account`]) and waits ([`words`], [`gather`]).
+//! 3. When an instant is over in the whole fleet ([`time`]), its rows go to the engine, and what
+//!    comes of them to whoever asked ([`advance`], [`publish`]), together with how complete it is
+//!    ([`completeness`]).
+//!
+//! Work is linear in rows, in words of agents, and in channels: what an agent says is looked at
+//! once, however many queries read it.
+
+mod account;
+mod advance;
+mod agents;
+mod channels;
+mod completeness;
+mod content;
+mod gather;
+mod join;
+mod own_stream;
+mod publish;
+#[cfg(test)]
+mod tests;
+mod time;
+mod words;
+
+use std::collections::{BTreeMap, HashMap};
+
+use weir_model::{Catalog, Host, Nanos, Symbol};
+use weir_query::Plan;
+use weir_query::engine::{Engine, EngineOptions, QueryId};
+use weir_query::function::EvalError;
+use weir_query::place::fleet::Cut;
+use weir_wire::{ChannelId, Event, MonitorWord, SessionId};
+
+pub use account::Account;
+pub use agents::{Agent, AgentId};
+pub use channels::Channels;
+pub use completeness::Completeness;
+pub use publish::Publisher;
+
+use own_stream::OwnStream;
+
+/// The stream of what agents and monitor note.
+const OWN_STREAM: &str = "weir";
+
+/// The relation of the fleet's hosts.
+const HOSTS: &str = "hosts";
+
+/// How the monitor runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How often agents say how far they have come.
+    pub heartbeat: Nanos,
+    /// Nobody waits longer for an agent that is behind.
+    pub overtake_after: Nanos,
+    /// How far ahead of the monitor's clock an agent's words may be.
+    pub ahead_max: Nanos,
+    /// Most agents.
+    pub agents_max: usize,
+    /// An agent that has been away for so long is forgotten.
+    pub forget_after: Nanos,
+    /// An agent that does not take what it is told for so long is let go; also how long an agent
+    /// that broke the rules is not let in again.
+    pub patience: Nanos,
+    /// Most bytes of rows that wait for slow agents; then those are overtaken earlier. One agent may
+    /// have a quarter of that.
+    pub waiting_bytes_max: usize,
+    /// What the engine may use.
+    pub engine: EngineOptions,
+    /// How a fragment goes over the wire.
+    pub encode: fn(&Plan) -> Vec<u8>,
+}
+
+/// A query that runs.
+pub struct Running {
+    /// What users call it.
+    pub name: String,
+    /// Where its results go.
+    pub publisher: Publisher,
+    /// Since when.
+    pub since: Nanos,
+    /// What it reads of agents, and what had become of those rows when it began.
+    channels: Vec<(ChannelId, Account)>,
+}
+
+/// A query that came to an end by its own fault.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub error: EvalError,
+}
+
+/// How much the monitor has done; a measure of cost that does not depend on the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Words of agents taken in.
+    pub words: u64,
+    /// Rows taken in.
+    pub rows: u64,
+    /// Pieces of channels that were merged.
+    pub pieces: u64,
+    /// Batches given to the engine.
+    pub batches: u64,
+    /// Instants to which the engine was moved.
+    pub steps: u64,
+    /// Agents looked at when time moved.
+    pub agents_looked_at: u64,
+}
+
+/// The monitor. See the module's documentation.
+pub struct Monitor {
+    options: Options,
+    /// A random number that agents know this monitor by.
+    identity: u64,
+    engine: Engine,
+    agents: BTreeMap<AgentId, Agent>,
+    agents_ever: u32,
+    hosts: HashMap<Symbol, AgentId>,
+    sessions: HashMap<SessionId, AgentId>,
+    channels: Channels,
+    queries: BTreeMap<QueryId, Running>,
+    own: OwnStream,
+    /// The rows of relation `hosts` as they were told last, and when.
+    hosts_told: (HashMap<Symbol, Host>, Nanos),
+    /// All instants up to this one are over.
+    frontier: Nanos,
+    waiting_bytes: usize,
+    failed: Vec<Failed>,
+    work: Work,
+}
+
+impl Monitor {
+    /// A monitor without agents and queries, whose time begins at `now`.
+    pub fn new(identity: u64, options: Options, now: Nanos) -> Monitor {
+        let mut engine = Engine::new(options.engine.clone());
+        let catalog = Catalog::builtin();
+        for name in [OWN_STREAM, HOSTS] {
+            engine.declare(catalog.find(name).expect("the catalog has it"));
+        }
+        engine.heartbeat_all(now);
+        engine.step(&mut |_| unreachable!("no query runs yet"));
+        Monitor {
+            options,
+            identity,
+            engine,
+            agents: BTreeMap::new(),
+            agents_ever: 0,
+            hosts: HashMap::new(),
+            sessions: HashMap::new(),
+            channels: Channels::new(1),
+            queries: BTreeMap::new(),
+            own: OwnStream::default(),
+            hosts_told: (HashMap::new(), Nanos::MIN),
+            frontier: now,
+            waiting_bytes: 0,
+            failed: Vec::new(),
+            work: Work::default(),
+        }
+    }
+
+    /// Takes in what happened on the network, at `now` by the monitor's clock. What a client asks is
+    /// given back: it is answered elsewhere.
+    pub fn take(&mut self, event: Event, now: Nanos) -> Option<Event> {
+        match event {
+            Event::Joined(joined) => self.join(joined, now),
+            Event::Said {
+                session,
+                number,
+                word,
+            } => self.hear(session, number, word, now),
+            Event::Left { session, why } => self.leave(session, &why, now),
+            asked @ Event::Asked { .. } => return Some(asked),
+        }
+        None
+    }
+
+    /// Runs a query that was cut. Its results go to `publisher`.
+    pub fn start(&mut self, name: &str, cut: &Cut, publisher: Publisher, now: Nanos) -> QueryId {
+        let encode = self.options.encode;
+        let wanted: Vec<(ChannelId, bool)> = cut
+            .fragments
+            .iter()
+            .map(|f| self.channels.want(f, encode))
+            .collect();
+        for &(id, _) in wanted.iter().filter(|(_, is_new)| *is_new) {
+            let channel = self.channels.get(id).expect("it was just made");
+            for agent in self.agents.values_mut() {
+                agent.order(channel.start());
+            }
+        }
+        let channels = wanted.iter().filter_map(|(id, _)| self.channels.get(*id));
+        let (sources, accounts): (Vec<String>, Vec<(ChannelId, Account)>) = channels
+            .map(|c| (c.source.clone(), (c.id, c.account)))
+            .unzip();
+        let query = self.engine.add(&cut.monitor_over(&sources));
+        self.queries.insert(
+            query,
+            Running {
+                name: name.into(),
+                publisher,
+                since: now,
+                channels: accounts,
+            },
+        );
+        query
+    }
+
+    /// Ends a query, because of `why`. What only it needed ends at the agents too.
+    pub fn stop(&mut self, query: QueryId, why: &str) {
+        let Some(mut running) = self.queries.remove(&query) else {
+            return;
+        };
+        running.publisher.end(why);
+        self.engine.remove(query);
+        for (id, _) in running.channels {
+            let Some(mut channel) = self.channels.release(id) else {
+                continue;
+            };
+            self.engine.forget(&channel.source);
+            for (agent, bytes) in channel.waiting.clear() {
+                self.free(agent, bytes);
+            }
+            for agent in self.agents.values_mut() {
+                agent.runs.remove(&id);
+                agent.order(MonitorWord::Stop { channel: id });
+            }
+        }
+        self.count_heard();
+    }
+
+    /// The queries that run.
+    pub fn queries(&self) -> impl Iterator<Item = (QueryId, &Running)> {
+        self.queries.iter().map(|(id, running)| (*id, running))
+    }
+
+    /// A query that runs.
+    pub fn query_mut(&mut self, query: QueryId) -> Option<&mut Running> {
+        self.queries.get_mut(&query)
+    }
+
+    /// The queries that failed since this was asked last; they run no more.
+    pub fn take_failed(&mut self) -> Vec<Failed> {
+        std::mem::take(&mut self.failed)
+    }
+
+    /// The hosts as they are at `now`.
+    pub fn hosts(&self, now: Nanos) -> Vec<Host> {
+        self.agents.values().map(|agent| agent.row(now)).collect()
+    }
+
+    /// The agents.
+    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values()
+    }
+
+    /// The instant up to which all is over.
+    pub fn frontier(&self) -> Nanos {
+        self.frontier
+    }
+
+    /// How much was done.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// What the engine counts.
+    pub fn counts(&self) -> weir_query::engine::Counts {
+        self.engine.counts()
+    }
+
+    /// Some of an agent's rows do not wait any more.
+    fn free(&mut self, agent: AgentId, bytes: usize) {
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
+        if let Some(agent) = self.agents.get_mut(&agent) {
+            agent.waiting_bytes = agent.waiting_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Counts anew which agents are heard in which channel, where that has changed.
+    fn count_heard(&mut self) {
+        let ids: Vec<AgentId> = self.agents.keys().copied().collect();
+        for id in ids {
+            self.count_agent(id);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A monitor, and agents that say what a test tells them to.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{mpsc, oneshot};
+use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shape, Type, Value};
+use weir_query::engine::{EngineOptions, QueryId};
+use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
+use weir_query::{CheckOptions, compile};
+use weir_sink::{Sink, SinkError};
+use weir_wire::{
+    AgentWord, ChannelId, Event, Hello, Joined, MonitorWord, Refusal, SessionId, Tally, Welcome,
+};
+
+use super::super::{Monitor, Options, Publisher};
+
+/// When the tests' time begins.
+pub const START: Nanos = 1_000;
+
+/// Options in which a heartbeat is 10 and an agent is overtaken after 100.
+pub fn options() -> Options {
+    Options {
+        heartbeat: 10,
+        overtake_after: 100,
+        ahead_max: 1_000,
+        agents_max: 2_000,
+        forget_after: 10_000,
+        patience: 50,
+        waiting_bytes_max: 1 << 30,
+        engine: EngineOptions::default(),
+        encode: |plan| format!("{plan:?}").into_bytes(),
+    }
+}
+
+/// The results of a query, as they came.
+#[derive(Clone, Default)]
+pub struct Results(Arc<Mutex<Vec<(i64, Vec<Value>, i64)>>>);
+
+impl Results {
+    /// What came, as the net of each instant, sorted.
+    pub fn net(&self) -> Vec<(i64, Vec<Value>, i64)> {
+        let mut net: BTreeMap<(i64, Vec<Value>), i64> = BTreeMap::new();
+        for (ts, row, weight) in self.0.lock().unwrap().iter() {
+            *net.entry((*ts, row.clone())).or_default() += weight;
+        }
+        let rows = net.into_iter().filter(|(_, weight)| *weight != 0);
+        rows.map(|((ts, row), weight)| (ts, row, weight)).collect()
+    }
+
+    /// The instants of what came.
+    pub fn instants(&self) -> Vec<i64> {
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(ts, _, _)| *ts)
+            .collect()
+    }
+}
+
+impl Sink for Results {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        let mut rows = self.0.lock().unwrap();
+        rows.extend((0..batch.len()).map(|r| (batch.ts[r], batch.row(r), batch.weight(r))));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// A monitor and the connections to it.
+pub struct Fleet {
+    pub monitor: Monitor,
+    pub now: Nanos,
+    sessions: u64,
+}
+
+/// An agent on a connection.
+pub struct Link {
+    pub session: SessionId,
+    pub welcome: Result<Welcome, Refusal>,
+    pub orders: mpsc::Receiver<MonitorWord>,
+    pub number: u64,
+}
+
+impl Fleet {
+    pub fn new(options: Options) -> Fleet {
+        Fleet {
+            monitor: Monitor::new(7, options, START),
+            now: START,
+            sessions: 0,
+        }
+    }
+
+    /// Runs a query over stream `S (host text, a int)`, cut the given way.
+    pub fn query(&mut self, text: &str, way: Way) -> (QueryId, Results) {
+        let results = Results::default();
+        let publisher = Publisher::to(Box::new(results.clone()));
+        let query = self
+            .monitor
+            .start("q", &cut_of(text, way), publisher, self.now);
+        (query, results)
+    }
+
+    /// An agent's process dials.
+    pub fn join(&mut self, host: &str, instance: u64) -> Link {
+        self.join_after(host, instance, Vec::new())
+    }
+
+    /// The same after earlier processes.
+    pub fn join_after(
+        &mut self,
+        host: &str,
+        instance: u64,
+        earlier: Vec<(u64, Vec<Tally>)>,
+    ) -> Link {
+        self.sessions += 1;
+        let session = SessionId(self.sessions);
+        let (welcome, mut answer) = oneshot::channel();
+        let (orders, told) = mpsc::channel(1_000);
+        self.take(Event::Joined(Joined {
+            session,
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            hello: Hello {
+                host: host.into(),
+                instance,
+                version: "test".into(),
+                earlier,
+            },
+            welcome,
+            orders,
+        }));
+        Link {
+            session,
+            welcome: answer.try_recv().expect("an answer"),
+            orders: told,
+            number: 0,
+        }
+    }
+
+    /// An agent says something.
+    pub fn say(&mut self, link: &mut Link, word: AgentWord) {
+        link.number += 1;
+        self.say_as(link.session, link.number, word);
+    }
+
+    /// An agent says something with a number of its choice.
+    pub fn say_as(&mut self, session: SessionId, number: u64, word: AgentWord) {
+        self.take(Event::Said {
+            session,
+            number: Some(number),
+            word,
+        });
+    }
+
+    /// A connection breaks.
+    pub fn leave(&mut self, link: &Link) {
+        self.take(Event::Left {
+            session: link.session,
+            why: "cut".into(),
+        });
+    }
+
+    fn take(&mut self, event: Event) {
+        assert!(self.monitor.take(event, self.now).is_none());
+    }
+
+    /// The clock goes to `now`, and time with it.
+    pub fn tick(&mut self, now: Nanos) {
+        self.now = now;
+        self.monitor.tick(now);
+    }
+}
+
+impl Link {
+    /// What it was told since this was asked last.
+    pub fn told(&mut self) -> Vec<MonitorWord> {
+        std::iter::from_fn(|| self.orders.try_recv().ok()).collect()
+    }
+
+    /// The channels that it was told to start.
+    pub fn starts(&mut self) -> Vec<ChannelId> {
+        let started = |word: MonitorWord| match word {
+            MonitorWord::Start { channel, .. } => Some(channel),
+            _ => None,
+        };
+        self.told().into_iter().filter_map(started).collect()
+    }
+}
+
+/// The catalog of the tests: stream `S (host text, a int)`, relation `R (host text, a int)`, and
+/// what is always there.
+pub fn catalog() -> Catalog {
+    let mut catalog = Catalog::builtin();
+    for (name, shape) in [("S", Shape::Stream), ("R", Shape::Relation)] {
+        let fields = [("host", Type::Text), ("a", Type::Int)];
+        let fields = fields.map(|(name, ty)| Field::new(name, ty).nullable());
+        catalog.declarations.push(Declaration {
+            name: name.into(),
+            shape,
+            schema: Arc::new(Schema::new(fields.to_vec())),
+            star: None,
+            doc: String::new(),
+            fold: None,
+        });
+    }
+    catalog
+}
+
+/// A query over [`catalog`], cut.
+pub fn cut_of(text: &str, way: Way) -> Cut {
+    let checked = compile(text, &catalog(), &CheckOptions::live()).expect("a sound query");
+    let options = CutOptions {
+        hint: Some(way),
+        ..CutOptions::default()
+    };
+    cut(&checked.plan, &options).expect("a query that can be cut so")
+}
+
+/// Rows of stream `S` at a host: instants and values.
+pub fn rows(host: &str, rows: &[(i64, i64)]) -> Batch {
+    let (ts, values): (Vec<i64>, Vec<i64>) = rows.iter().copied().unzip();
+    let hosts = Column::texts(rows.iter().map(|_| host));
+    Batch::stream(ts, vec![hosts, Column::ints(values)])
+}

@@ -1,0 +1,5 @@
+//! The monitor with agents that are played: what it is told is written down, and so is what comes
+//! out.
+
+mod fleet;
+mod time;

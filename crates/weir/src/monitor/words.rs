@@ -1,0 +1,200 @@
+//! What agents say is checked, counted and kept until its instant is over.
+
+use arrow_buffer::ScalarBuffer;
+use weir_model::{Batch, Nanos};
+use weir_wire::{AgentWord, ChannelId, Note, SessionId};
+
+use super::Monitor;
+use super::account::Account;
+use super::agents::{AgentId, count};
+
+impl Monitor {
+    /// Takes a word in, once.
+    pub(super) fn hear(
+        &mut self,
+        session: SessionId,
+        number: Option<u64>,
+        word: AgentWord,
+        now: Nanos,
+    ) {
+        // Words of a connection that was let go are still on their way.
+        let Some(&id) = self.sessions.get(&session) else {
+            return;
+        };
+        let agent = self.agents.get_mut(&id).expect("a session is of an agent");
+        agent.heard_at = now;
+        if let Some(number) = number {
+            if number <= agent.seen {
+                return;
+            }
+            agent.seen = number;
+        }
+        self.work.words += 1;
+        match word {
+            AgentWord::Rows { channel, batch } => self.hear_rows(id, channel, batch, now),
+            AgentWord::Reached(at) => self.hear_reached(id, at, now),
+            AgentWord::Started { channel, at } => self.hear_started(id, channel, at, now),
+            AgentWord::Failed { channel, why } => self.hear_failed(id, channel, &why, now),
+            AgentWord::Lost {
+                channel,
+                rows,
+                cause,
+            } => self.hear_lost(id, channel, rows, &cause, now),
+            AgentWord::Note(note) => self.hear_note(id, &note, now),
+            AgentWord::Status(status) => {
+                let agent = self.agents.get_mut(&id).expect("it just spoke");
+                agent.status = Some(status);
+            }
+        }
+    }
+
+    fn hear_rows(&mut self, id: AgentId, channel_id: ChannelId, batch: Batch, now: Nanos) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        let rows = batch.len() as u64;
+        let Some(channel) = self.channels.get_mut(channel_id) else {
+            agent.rows_stray = agent.rows_stray.saturating_add(rows);
+            return;
+        };
+        let last = batch.ts.last().copied().unwrap_or(Nanos::MIN);
+        let ahead = last > now.saturating_add(self.options.ahead_max);
+        let fault = channel.fault(&batch);
+        if let Some(why) = fault.or_else(|| ahead.then(|| AHEAD.to_owned())) {
+            self.lose_of(id, channel_id, rows, "refused", now);
+            return self.bar(id, format!("rows of channel {}: {why}", channel_id.0), now);
+        }
+        self.work.rows += rows;
+        let batch = channel.taken_in(batch, now);
+        let (batch, late) = match channel.is_relation() {
+            // Without a change what follows it would make no sense; it comes when it can.
+            true => (not_before(batch, self.frontier.saturating_add(1)), 0),
+            false => {
+                let late = batch.ts.partition_point(|&ts| ts <= self.frontier);
+                (batch.slice(late, batch.len() - late), late as u64)
+            }
+        };
+        let run = agent.runs.entry(channel_id).or_default();
+        if channel.is_relation() && !run.content.apply(&batch) {
+            self.lose_of(id, channel_id, rows, "refused", now);
+            let why = format!("channel {}: too many rows in a relation", channel_id.0);
+            return self.bar(id, why, now);
+        }
+        let most = self.options.waiting_bytes_max / 4;
+        if agent.waiting_bytes > most {
+            return self.lose_of(id, channel_id, rows, "monitor_full", now);
+        }
+        let account = Account {
+            in_time: batch.len() as u64,
+            late,
+            lost: 0,
+        };
+        let bytes = channel.waiting.push(id, batch);
+        agent.waiting_bytes += bytes;
+        self.waiting_bytes += bytes;
+        run.account.add(account);
+        agent.account.add(account);
+        channel.account.add(account);
+        if late > 0 {
+            let host = agent.host;
+            self.own.tell(now, Some(host), "rows_late", "", count(late));
+        }
+    }
+
+    fn hear_reached(&mut self, id: AgentId, at: Nanos, now: Nanos) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        if at == Nanos::MAX {
+            agent.ended = true;
+            let host = agent.host;
+            self.own.tell(now, Some(host), "agent_ended", "", 1);
+        } else if at > now.saturating_add(self.options.ahead_max) {
+            return self.bar(id, AHEAD.into(), now);
+        } else {
+            agent.reached = agent.reached.max(at);
+            agent.overtaken &= agent.reached < self.frontier;
+        }
+        self.count_agent(id);
+    }
+
+    fn hear_started(&mut self, id: AgentId, channel_id: ChannelId, at: Nanos, now: Nanos) {
+        let Some(channel) = self.channels.get_mut(channel_id) else {
+            return;
+        };
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        let at = at.min(now);
+        if !agent.runs.values().any(|run| run.is_running()) {
+            // Nothing of it came before.
+            agent.reached = agent.reached.max(at);
+            agent.overtaken = agent.reached < self.frontier;
+        }
+        let run = agent.runs.entry(channel_id).or_default();
+        let was_counted = agent.counted && run.is_running();
+        channel.failed -= usize::from(std::mem::take(&mut run.failed));
+        run.started = Some(at);
+        channel.complete_from = channel.complete_from.max(at);
+        channel.heard += usize::from(agent.counted && !was_counted);
+        let from = at.max(self.frontier.saturating_add(1));
+        if let Some(gone) = run.content.retract(from, &channel.fragment.plan.schema) {
+            let bytes = channel.waiting.push(id, gone);
+            agent.waiting_bytes += bytes;
+            self.waiting_bytes += bytes;
+        }
+        self.count_agent(id);
+    }
+
+    fn hear_failed(&mut self, id: AgentId, channel_id: ChannelId, why: &str, now: Nanos) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        let host = agent.host;
+        if let Some(channel) = self.channels.get_mut(channel_id) {
+            let run = agent.runs.entry(channel_id).or_default();
+            if !run.failed {
+                channel.heard -= usize::from(agent.counted && run.is_running());
+                channel.failed += 1;
+                run.failed = true;
+            }
+        }
+        self.own.tell(now, Some(host), "query_failed", why, 1);
+        self.count_agent(id);
+    }
+
+    fn hear_lost(&mut self, id: AgentId, channel: ChannelId, rows: u64, cause: &str, now: Nanos) {
+        match self.channels.get(channel) {
+            Some(_) => self.lose_of(id, channel, rows, cause, now),
+            None => {
+                let agent = self.agents.get_mut(&id).expect("it just spoke");
+                agent.rows_stray = agent.rows_stray.saturating_add(rows);
+            }
+        }
+    }
+
+    /// Counts rows of the agent's present process that will never come.
+    fn lose_of(&mut self, id: AgentId, channel: ChannelId, rows: u64, cause: &str, now: Nanos) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        agent.runs.entry(channel).or_default().account.add(Account {
+            lost: rows,
+            ..Account::default()
+        });
+        self.lose(id, channel, rows, cause, now);
+    }
+
+    fn hear_note(&mut self, id: AgentId, note: &Note, now: Nanos) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        let (host, texts) = (agent.host, &mut agent.texts);
+        if !self.own.take(host, note, now, texts) {
+            self.bar(id, "a note's texts are too long or too many".into(), now);
+        }
+    }
+}
+
+/// Why words from the future are refused.
+const AHEAD: &str = "its words are ahead of the monitor's clock; it must measure its own anew";
+
+/// The batch with rows before `first` moved there.
+fn not_before(batch: Batch, first: Nanos) -> Batch {
+    if batch.ts.first().is_none_or(|&ts| ts >= first) {
+        return batch;
+    }
+    let ts: Vec<i64> = batch.ts.iter().map(|&ts| ts.max(first)).collect();
+    Batch {
+        ts: ScalarBuffer::from(ts),
+        ..batch
+    }
+}
