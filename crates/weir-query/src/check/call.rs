@@ -146,15 +146,7 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
 }
 
 fn arguments(operands: &[Operand]) -> Vec<Argument> {
-    let argument = |o: &Operand| Argument {
-        ty: o.expr.ty(),
-        unit: o.expr.unit(),
-        constant: match &o.expr {
-            Expr::Literal { value, .. } => Some(value.clone()),
-            _ => None,
-        },
-    };
-    operands.iter().map(argument).collect()
+    operands.iter().map(|o| Argument::of(&o.expr)).collect()
 }
 
 fn refused(refusal: Refusal, span: Span, operands: &[Operand], doc: &FunctionDoc) -> Diagnostic {

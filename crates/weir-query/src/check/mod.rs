@@ -383,11 +383,7 @@ enum Source<'a> {
 
 /// The plan of a source of the catalog.
 fn source_plan(declaration: &Declaration) -> Arc<Plan> {
-    Arc::new(Plan {
-        schema: declaration.schema.clone(),
-        shape: declaration.shape,
-        node: crate::plan::Node::Source(declaration.clone()),
-    })
+    Plan::source(declaration.clone())
 }
 
 /// True for a relation.

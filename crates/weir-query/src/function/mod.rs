@@ -15,6 +15,8 @@ use std::fmt;
 
 use weir_model::{Type, Unit};
 
+use crate::expr::Expr;
+
 /// What a reader of the reference learns about a function.
 #[derive(Debug)]
 pub struct FunctionDoc {
@@ -54,6 +56,20 @@ pub struct Argument {
     pub unit: Unit,
     /// Its value, where it is a constant.
     pub constant: Option<weir_model::Value>,
+}
+
+impl Argument {
+    /// What is known of an expression.
+    pub fn of(expr: &Expr) -> Argument {
+        Argument {
+            ty: expr.ty(),
+            unit: expr.unit(),
+            constant: match expr {
+                Expr::Literal { value, .. } => Some(value.clone()),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// The type and unit of a call's result.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_model::{Field, Schema, Shape, Type};
+use weir_model::{Declaration, Field, Schema, Shape, Type};
 
 use super::print::call_text;
 use super::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
@@ -24,6 +24,15 @@ impl Plan {
             node,
             schema,
             shape: Shape::Relation,
+        })
+    }
+
+    /// A source, all of its columns.
+    pub fn source(declaration: Declaration) -> Arc<Plan> {
+        Arc::new(Plan {
+            schema: declaration.schema.clone(),
+            shape: declaration.shape,
+            node: Node::Source(declaration),
         })
     }
 

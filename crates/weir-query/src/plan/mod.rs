@@ -5,6 +5,7 @@
 //! is a stream or a relation.
 
 mod build;
+pub mod codec;
 mod print;
 mod shown;
 

@@ -1,0 +1,401 @@
+//! Bytes to a plan, every node checked against its inputs.
+
+use std::sync::Arc;
+
+use weir_model::{Alias, Declaration, Field, Schema, Shape, Symbol, Type, Unit};
+use weir_sketch::{Bytes, Malformed};
+
+use super::tags::{self, NodeTag, WindowTag, get};
+use super::{
+    BYTES_MAX, COLUMNS_MAX, COLUMNS_TOTAL_MAX, CodecError, HEIGHT_MAX, MAGIC, PANES_MAX, VERSION,
+};
+use crate::expr::Expr;
+use crate::function::{AggregateCall, Shared};
+use crate::plan::{JoinKind, OrderBy, Plan, SetOp, ToStream, Window};
+
+/// All of a plan.
+pub(super) fn plan(bytes: &[u8]) -> Result<Plan, CodecError> {
+    if bytes.len() > BYTES_MAX {
+        return Err(CodecError::TooLong(bytes.len()));
+    }
+    let rest = bytes.strip_prefix(MAGIC).ok_or(CodecError::NotAPlan)?;
+    let mut bytes = Bytes::new(rest);
+    let version = bytes.u64()?;
+    if version != VERSION {
+        return Err(CodecError::Version(version));
+    }
+    let mut read = Read {
+        bytes,
+        declarations: Vec::new(),
+        columns: 0,
+    };
+    read.declarations = read.list(Read::declaration)?;
+    let plan = read.node(HEIGHT_MAX)?;
+    read.bytes.end()?;
+    Ok(Arc::unwrap_or_clone(plan))
+}
+
+/// Bytes that are being read.
+pub(super) struct Read<'b> {
+    pub(super) bytes: Bytes<'b>,
+    declarations: Vec<Declaration>,
+    /// How many columns the nodes read so far have together.
+    columns: usize,
+}
+
+/// What makes a plan wrong.
+pub(super) fn wrong(why: impl Into<String>) -> CodecError {
+    CodecError::Wrong(why.into())
+}
+
+/// Nothing if `right`, or why not.
+pub(super) fn ensure(right: bool, why: &str) -> Result<(), CodecError> {
+    right.then_some(()).ok_or_else(|| wrong(why))
+}
+
+impl<'b> Read<'b> {
+    pub(super) fn number(&mut self) -> Result<usize, CodecError> {
+        usize::try_from(self.bytes.u64()?).map_err(|_| wrong("a number is too large"))
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, CodecError> {
+        match self.bytes.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed("a flag is neither 0 nor 1").into()),
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Result<&'b str, CodecError> {
+        let bytes = self.bytes.bytes()?;
+        std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8").into())
+    }
+
+    pub(super) fn ty(&mut self) -> Result<Type, CodecError> {
+        Ok(get(&mut self.bytes, tags::TYPES)?)
+    }
+
+    pub(super) fn unit(&mut self) -> Result<Unit, CodecError> {
+        Ok(get(&mut self.bytes, tags::UNITS)?)
+    }
+
+    pub(super) fn list<T>(
+        &mut self,
+        mut each: impl FnMut(&mut Self) -> Result<T, CodecError>,
+    ) -> Result<Vec<T>, CodecError> {
+        let len = self.bytes.length(1)?;
+        // Not allocated for at once: a thing may take much more room than its byte.
+        let mut things = Vec::new();
+        for _ in 0..len {
+            things.push(each(self)?);
+        }
+        Ok(things)
+    }
+
+    pub(super) fn option<T>(
+        &mut self,
+        some: impl FnOnce(&mut Self) -> Result<T, CodecError>,
+    ) -> Result<Option<T>, CodecError> {
+        self.flag()?.then(|| some(self)).transpose()
+    }
+
+    /// A span of time, at least one instant.
+    fn span(&mut self) -> Result<i64, CodecError> {
+        let span = self.bytes.i64()?;
+        ensure(span > 0, "a span of time is not positive")?;
+        Ok(span)
+    }
+
+    /// Makes room for the columns of a node.
+    fn columns(&mut self, columns: usize) -> Result<(), CodecError> {
+        self.columns = self.columns.saturating_add(columns);
+        ensure(
+            columns <= COLUMNS_MAX && self.columns <= COLUMNS_TOTAL_MAX,
+            "it has too many columns",
+        )
+    }
+
+    fn declaration(&mut self) -> Result<Declaration, CodecError> {
+        let name = self.text()?.to_owned();
+        let shape = get(&mut self.bytes, tags::SHAPES)?;
+        let fields = self.list(Read::field)?;
+        ensure(fields.len() <= COLUMNS_MAX, "it has too many columns")?;
+        Ok(Declaration {
+            name,
+            shape,
+            schema: Arc::new(Schema::new(fields)),
+            star: self.option(|r| r.list(|r| Ok(r.text()?.to_owned())))?,
+            doc: self.text()?.to_owned(),
+            fold: None,
+        })
+    }
+
+    fn field(&mut self) -> Result<Field, CodecError> {
+        let name = self.text()?.to_owned();
+        Ok(Field {
+            name,
+            ty: self.ty()?,
+            unit: self.unit()?,
+            nullable: self.flag()?,
+            doc: self.text()?.to_owned(),
+            aliases: self.list(Read::alias)?,
+        })
+    }
+
+    fn alias(&mut self) -> Result<Alias, CodecError> {
+        // The table of texts keeps a name for as long as an alias lives.
+        let name = Symbol::try_new(self.text()?).map_err(|full| wrong(full.to_string()))?;
+        Ok(Alias {
+            name: name.as_str(),
+            converted: self.option(Read::unit)?,
+        })
+    }
+
+    /// The fields of columns that are computed, which have these types.
+    fn fields_of(&mut self, types: impl Iterator<Item = Type>) -> Result<Vec<Field>, CodecError> {
+        let fields = self.list(Read::field)?;
+        self.columns(fields.len())?;
+        let same = fields.iter().map(|f| f.ty).eq(types);
+        ensure(same, "columns are not of the types of what is computed")?;
+        Ok(fields)
+    }
+
+    /// A node and all below it, at most `height` high.
+    fn node(&mut self, height: usize) -> Result<Arc<Plan>, CodecError> {
+        let below = height.checked_sub(1);
+        let below = below.ok_or_else(|| wrong("it is nested too deep"))?;
+        let tag = get(&mut self.bytes, tags::NODES)?;
+        let mut input = || self.node(below);
+        match tag {
+            NodeTag::Source => self.source(),
+            NodeTag::Join => {
+                let (left, right) = (input()?, input()?);
+                self.join(left, right)
+            }
+            NodeTag::SetOp => {
+                let (left, right) = (input()?, input()?);
+                self.set_op(left, right)
+            }
+            tag => {
+                let input = input()?;
+                self.over(tag, input)
+            }
+        }
+    }
+
+    fn source(&mut self) -> Result<Arc<Plan>, CodecError> {
+        let number = self.number()?;
+        let declaration = self.declarations.get(number);
+        let declaration = declaration
+            .ok_or_else(|| wrong("a source is not declared"))?
+            .clone();
+        self.columns(declaration.schema.len())?;
+        Ok(Plan::source(declaration))
+    }
+
+    fn join(&mut self, left: Arc<Plan>, right: Arc<Plan>) -> Result<Arc<Plan>, CodecError> {
+        relation(&left)?;
+        relation(&right)?;
+        let kind: JoinKind = get(&mut self.bytes, tags::JOINS)?;
+        self.columns(left.schema.len() + right.schema.len())?;
+        let on = self.list(|r| {
+            let pair = (r.expr(&left.schema)?, r.expr(&right.schema)?);
+            ensure(alike(pair.0.ty(), pair.1.ty()), "join keys differ in type")?;
+            Ok(pair)
+        })?;
+        let both = [&left.schema.fields[..], &right.schema.fields[..]].concat();
+        let residual = self.option(|r| r.condition(&Schema::new(both)))?;
+        Ok(Plan::join(left, right, kind, on, residual))
+    }
+
+    fn set_op(&mut self, left: Arc<Plan>, right: Arc<Plan>) -> Result<Arc<Plan>, CodecError> {
+        relation(&left)?;
+        relation(&right)?;
+        let op: SetOp = get(&mut self.bytes, tags::SET_OPS)?;
+        let all = self.flag()?;
+        self.columns(left.schema.len())?;
+        let types =
+            |plan: &Plan| -> Vec<Type> { plan.schema.fields.iter().map(|f| f.ty).collect() };
+        let (l, r) = (types(&left), types(&right));
+        let same = l.len() == r.len() && l.iter().zip(&r).all(|(l, r)| alike(*l, *r));
+        ensure(same, "relations of different columns are combined")?;
+        Ok(Plan::set_op(left, right, op, all))
+    }
+
+    /// A node over one input.
+    fn over(&mut self, tag: NodeTag, input: Arc<Plan>) -> Result<Arc<Plan>, CodecError> {
+        let schema = input.schema.clone();
+        match tag {
+            NodeTag::Source | NodeTag::Join | NodeTag::SetOp => {
+                unreachable!("these have no single input")
+            }
+            NodeTag::Window => {
+                let window = self.window(&schema)?;
+                let whole = Window::Unbounded { slide: None };
+                let fits = input.shape == Shape::Stream || window == whole;
+                ensure(fits, "a relation is seen through a window")?;
+                whole_values(&schema)?;
+                Ok(Plan::window(input, window))
+            }
+            NodeTag::Select => {
+                let predicate = self.condition(&schema)?;
+                Ok(Plan::select(input, predicate))
+            }
+            NodeTag::Project => {
+                // A column of partials may pass through, though nothing can be computed of it.
+                let exprs = self.list(|r| r.expr_or_partial(&schema))?;
+                let fields = self.fields_of(exprs.iter().map(Expr::ty))?;
+                Ok(Plan::project(input, exprs, fields))
+            }
+            NodeTag::Aggregate => {
+                relation(&input)?;
+                let keys = self.list(|r| r.expr(&schema))?;
+                let calls = self.list(|r| r.call(Some(&schema)))?;
+                let fields = self.fields_of(columns_of(&keys, &calls))?;
+                Ok(Plan::aggregate(input, keys, calls, fields))
+            }
+            NodeTag::Partial => self.partial(input),
+            NodeTag::Merge => self.merge(input),
+            NodeTag::Distinct => {
+                relation(&input)?;
+                Ok(Plan::distinct(input))
+            }
+            NodeTag::Order => {
+                relation(&input)?;
+                let by = self.list(|r| r.order_by(&schema))?;
+                let limit = self.option(|r| Ok(r.bytes.u64()?))?;
+                let offset = self.bytes.u64()?;
+                Ok(Plan::order(input, by, limit, offset))
+            }
+            NodeTag::Istream | NodeTag::Dstream | NodeTag::Rstream => {
+                relation(&input)?;
+                let kind = match tag {
+                    NodeTag::Istream => ToStream::Istream,
+                    NodeTag::Dstream => ToStream::Dstream,
+                    _ => ToStream::Rstream {
+                        every: self.option(Read::span)?,
+                    },
+                };
+                Ok(Plan::to_stream(input, kind))
+            }
+        }
+    }
+
+    fn partial(&mut self, input: Arc<Plan>) -> Result<Arc<Plan>, CodecError> {
+        let schema = input.schema.clone();
+        stream(&input)?;
+        let slide = self.span()?;
+        let keys = self.list(|r| r.expr(&schema))?;
+        let calls = self.list(|r| r.call(Some(&schema)))?;
+        ensure(calls.iter().all(AggregateCall::splits), CANNOT_SPLIT)?;
+        let named = self.fields_of(keys.iter().map(Expr::ty))?;
+        self.columns(calls.len())?;
+        Ok(Plan::partial(input, slide, keys, calls, named))
+    }
+
+    fn merge(&mut self, input: Arc<Plan>) -> Result<Arc<Plan>, CodecError> {
+        stream(&input)?;
+        let size = self.option(Read::span)?;
+        let slide = self.span()?;
+        let fits = size.is_none_or(|size| size % slide == 0 && size / slide <= PANES_MAX);
+        ensure(fits, "a window is no multiple of its slide, or of too many")?;
+        let keys = self.number()?;
+        let calls = self.list(|r| r.call(None))?;
+        ensure(calls.iter().all(AggregateCall::splits), CANNOT_SPLIT)?;
+        let fields = &input.schema.fields;
+        let states = Shared::of(&calls).owners.len();
+        let fits = keys.checked_add(states) == Some(fields.len());
+        ensure(
+            fits,
+            "what is merged has other columns than its keys and states",
+        )?;
+        let (key_fields, state_fields) = fields.split_at(keys);
+        let partial = |f: &Field| f.ty == Type::Partial;
+        let fits = !key_fields.iter().any(partial) && state_fields.iter().all(partial);
+        ensure(fits, "what is merged are no partial aggregates")?;
+        let types = key_fields.iter().map(|f| f.ty);
+        let types: Vec<Type> = types.chain(calls.iter().map(|c| c.ty)).collect();
+        let fields = self.fields_of(types.into_iter())?;
+        Ok(Plan::merge(input, size, slide, keys, calls, fields))
+    }
+
+    fn window(&mut self, schema: &Schema) -> Result<Window, CodecError> {
+        Ok(match get(&mut self.bytes, tags::WINDOWS)? {
+            WindowTag::Now => Window::Now,
+            WindowTag::Range => Window::Range {
+                size: self.span()?,
+                slide: self.option(Read::span)?,
+            },
+            WindowTag::Rows => Window::Rows { rows: self.rows()? },
+            WindowTag::Partition => Window::Partition {
+                keys: self.list(|r| r.expr(schema))?,
+                rows: self.rows()?,
+            },
+            WindowTag::Unbounded => Window::Unbounded {
+                slide: self.option(Read::span)?,
+            },
+            WindowTag::Since => Window::Since {
+                origin: self.origin(schema)?,
+                size: self.option(Read::span)?,
+                slide: self.option(Read::span)?,
+            },
+        })
+    }
+
+    /// What tells when a row began.
+    fn origin(&mut self, schema: &Schema) -> Result<Expr, CodecError> {
+        let origin = self.expr(schema)?;
+        ensure(alike(origin.ty(), Type::Time), "an origin is no instant")?;
+        Ok(origin)
+    }
+
+    /// How many rows a window holds, at least one.
+    fn rows(&mut self) -> Result<u64, CodecError> {
+        let rows = self.bytes.u64()?;
+        ensure(rows > 0, "a window holds no rows")?;
+        Ok(rows)
+    }
+
+    fn order_by(&mut self, schema: &Schema) -> Result<OrderBy, CodecError> {
+        Ok(OrderBy {
+            expr: self.expr(schema)?,
+            descending: self.flag()?,
+            nulls_first: self.flag()?,
+        })
+    }
+}
+
+const CANNOT_SPLIT: &str = "partials of an aggregate that cannot be split";
+
+/// Whether two types hold values in the same way, so that they can meet. Points in time are
+/// integers.
+pub(super) fn alike(a: Type, b: Type) -> bool {
+    let integral = |ty| matches!(ty, Type::Int | Type::Time);
+    a == b || integral(a) && integral(b)
+}
+
+/// The types of keys and calls.
+fn columns_of<'p>(keys: &'p [Expr], calls: &'p [AggregateCall]) -> impl Iterator<Item = Type> + 'p {
+    keys.iter().map(Expr::ty).chain(calls.iter().map(|c| c.ty))
+}
+
+/// Nothing if no column is of partial aggregates, which can only be merged.
+fn whole_values(schema: &Schema) -> Result<(), CodecError> {
+    let whole = schema.fields.iter().all(|f| f.ty != Type::Partial);
+    ensure(whole, "partial aggregates can only be merged")
+}
+
+fn relation(input: &Plan) -> Result<(), CodecError> {
+    whole_values(&input.schema)?;
+    ensure(
+        input.shape == Shape::Relation,
+        "a stream stands where a relation must",
+    )
+}
+
+fn stream(input: &Plan) -> Result<(), CodecError> {
+    ensure(
+        input.shape == Shape::Stream,
+        "a relation stands where a stream must",
+    )
+}

@@ -1,0 +1,294 @@
+//! Plans go to bytes and come back; whatever else the bytes are, they are refused with a reason.
+
+use proptest::prelude::*;
+use weir_model::{Batch, Catalog, Column, Field, Schema, Shape, Type, Value};
+
+use super::{BYTES_MAX, CodecError, decode, decode_over, encode};
+use crate::engine::{Engine, EngineOptions};
+use crate::plan::{Node, Plan, Window};
+use crate::{CheckOptions, compile, compile_unoptimized};
+
+/// Queries with every kind of node, window, expression and function call.
+const QUERIES: &[&str] = &[
+    "select * from IO",
+    "select op, vm, sum(bytes) as total, avg(latency), count(*), quantile(latency, 0.99) \
+     from IO [range 5 s slide 1 s] where latency > 1 ms group by op, vm having count(*) > 3",
+    "select distinct vm from IO [rows 10]",
+    "select op, case when bytes > 4 KiB then 'large' else 'small' end as size, \
+     coalesce(vm, 'nobody'), cast(bytes as float) / 3, -latency, not (op = 'r') from IO \
+     where vm like 'a%' or op in ('r', 'w') and latency between 1 us and 1 s and pid is not null",
+    "select a.req_id, b.latency from IO [range 3 s] as a, IO [now] as b \
+     where a.req_id = b.req_id and a.latency < b.latency",
+    "select a.vm, b.vm from IO [rows 2] as a left join IO [range 1 s] as b on a.vm = b.vm",
+    "select vm from IO [range 1 s] where vm not in (select vm from vms)",
+    "select vm from IO [range 1 s] where exists (select * from disks where disks.vm = IO.vm)",
+    "select vm, latency from IO [partition by vm rows 3] order by latency desc, vm limit 3 offset 1",
+    "istream(select op, count(distinct vm), top(bytes, 3), histogram(latency), stddev(latency), \
+     min(latency), max(latency), first(op), last(op), median(bytes) from IO [range 2 s] group by op)",
+    "rstream(select max(latency) from IO [range 10 s slide 2 s])",
+    "select vm from IO [range 1 s] union all select vm from vms",
+    "select vm from IO [range 1 s] except select vm from vms",
+    "select substr(comm, 1, 2) || op, round(latency / 3.0, 2), bucket(bytes, 4 KiB) from IO",
+];
+
+fn plans() -> Vec<Plan> {
+    let (catalog, options) = (Catalog::builtin(), CheckOptions::live());
+    let both = QUERIES.iter().flat_map(|query| {
+        let optimized = compile(query, &catalog, &options);
+        let written = compile_unoptimized(query, &catalog, &options);
+        [optimized, written].map(|c| c.unwrap_or_else(|why| panic!("{query}: {why:?}")))
+    });
+    let mut plans: Vec<Plan> = both.map(|checked| Plan::clone(&checked.plan)).collect();
+    plans.extend(cut_in_two(&plans[2]));
+    plans.push(since());
+    plans
+}
+
+/// Requests by the time of their issue, which CQL has no word for.
+fn since() -> Plan {
+    let source = source();
+    let ts = source.schema.index("ts");
+    let window = Window::Since {
+        origin: source.columns().swap_remove(ts),
+        size: Some(5),
+        slide: Some(2),
+    };
+    Plan::clone(&Plan::window(source, window))
+}
+
+/// The aggregation of a plan as partials of its stream, and as their merge.
+fn cut_in_two(plan: &Plan) -> Vec<Plan> {
+    fn aggregation(plan: &Plan) -> Option<&Plan> {
+        match &plan.node {
+            Node::Aggregate { .. } => Some(plan),
+            _ => plan
+                .inputs()
+                .into_iter()
+                .find_map(|input| aggregation(input)),
+        }
+    }
+    let whole = aggregation(plan).expect("the query aggregates");
+    let Node::Aggregate { input, keys, calls } = &whole.node else {
+        unreachable!("it was found by that");
+    };
+    let stream = input.inputs()[0].clone();
+    let (slide, named) = (1_000_000_000, whole.schema.fields[..keys.len()].to_vec());
+    let partial = Plan::partial(stream, slide, keys.clone(), calls.clone(), named);
+    let fields = whole.schema.fields.clone();
+    let merge = |size| {
+        Plan::merge(
+            partial.clone(),
+            size,
+            slide,
+            keys.len(),
+            calls.clone(),
+            fields.clone(),
+        )
+    };
+    let merged = [merge(Some(5 * slide)), merge(None)];
+    merged
+        .into_iter()
+        .chain([partial.clone()])
+        .map(|p| (*p).clone())
+        .collect()
+}
+
+#[test]
+fn a_plan_comes_back_as_it_went() {
+    for plan in plans() {
+        let bytes = encode(&plan);
+        assert_eq!(
+            decode_over(&bytes, &Catalog::builtin()),
+            Ok(plan.clone()),
+            "{plan}"
+        );
+        assert_eq!(encode(&decode(&bytes).unwrap()), bytes);
+    }
+}
+
+#[test]
+fn another_version_and_other_bytes_are_named() {
+    let mut bytes = encode(&plans()[0]);
+    assert_eq!(decode(b"hello"), Err(CodecError::NotAPlan));
+    assert_eq!(
+        decode(&vec![0; BYTES_MAX + 1]),
+        Err(CodecError::TooLong(BYTES_MAX + 1))
+    );
+    bytes[8] = 77;
+    let error = decode(&bytes).unwrap_err();
+    assert_eq!(error, CodecError::Version(77));
+    assert!(error.to_string().contains("same release"), "{error}");
+}
+
+#[test]
+fn an_unknown_function_is_named() {
+    let plan = plans()[2].clone();
+    let mut bytes = encode(&plan);
+    let at = bytes.windows(8).position(|w| w == b"quantile").unwrap();
+    bytes[at..at + 8].copy_from_slice(b"quantify");
+    assert_eq!(
+        decode(&bytes),
+        Err(CodecError::UnknownFunction("quantify".into()))
+    );
+}
+
+#[test]
+fn a_source_with_other_columns_is_refused() {
+    let plan = plans()[0].clone();
+    let mut catalog = Catalog::builtin();
+    let io = catalog
+        .declarations
+        .iter_mut()
+        .find(|d| d.name == "IO")
+        .unwrap();
+    io.schema = Schema::new(vec![Field::new("op", Type::Text)]).into();
+    let refused = decode_over(&encode(&plan), &catalog);
+    assert!(
+        matches!(refused, Err(CodecError::Source { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn every_plan_that_is_cut_off_is_refused() {
+    for plan in plans() {
+        let bytes = encode(&plan);
+        for end in 0..bytes.len() {
+            assert!(decode(&bytes[..end]).is_err(), "{end} bytes of {plan}");
+        }
+    }
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let mut plan = std::sync::Arc::new(plans()[0].clone());
+    for _ in 0..super::HEIGHT_MAX {
+        plan = Plan::select(plan, crate::Expr::bool(true));
+    }
+    assert!(matches!(decode(&encode(&plan)), Err(CodecError::Wrong(_))));
+}
+
+/// Runs a plan over a few rows of whatever columns its sources say they have.
+fn run(plan: &Plan) {
+    let options = EngineOptions {
+        query_bytes_max: 1 << 22,
+        span_rows_max: 64,
+    };
+    let mut engine = Engine::new(options);
+    engine.add(plan);
+    let mut ignored = |_| {};
+    for source in plan.sources() {
+        let fields = source.schema.fields.iter();
+        let column = |field: &Field| {
+            let value = |row: i64| match field.ty {
+                _ if row == 3 => Value::Null,
+                Type::Bool => Value::Bool(row % 2 == 0),
+                Type::Int | Type::Time => Value::Int(row * 1_000_000_007),
+                Type::Float => Value::Float(row as f64 / 3.0),
+                Type::Text => Value::text(["r", "w", "aaa"][row as usize % 3]),
+                Type::Tally => Value::Null,
+                Type::Partial => Value::Bytes([1, row as u8].as_slice().into()),
+            };
+            Column::from_values(field.ty, (0..6).map(value))
+        };
+        let columns = fields.map(column).collect();
+        let ts = vec![1, 1, 5, 700, 701, 2_000];
+        let batch = match source.shape {
+            Shape::Stream => Batch::stream(ts, columns),
+            Shape::Relation => Batch::deltas(ts, vec![1; 6], columns),
+        };
+        engine.push(&source.name, batch);
+    }
+    engine.step(&mut ignored);
+    engine.finish(&mut ignored);
+}
+
+/// Sources of one name with different columns cannot both be fed; whoever runs a plan holds its
+/// sources against a catalog.
+fn is_consistent(plan: &Plan) -> bool {
+    let mut found: Vec<(String, &weir_model::Declaration)> = Vec::new();
+    fn visit<'p>(plan: &'p Plan, found: &mut Vec<(String, &'p weir_model::Declaration)>) {
+        if let Node::Source(declaration) = &plan.node {
+            found.push((declaration.name.to_lowercase(), declaration));
+        }
+        plan.inputs()
+            .into_iter()
+            .for_each(|input| visit(input, found));
+    }
+    visit(plan, &mut found);
+    let same = |(name, d): &(String, &weir_model::Declaration)| {
+        found.iter().all(|(other, e)| name != other || d == e)
+    };
+    found.iter().all(same)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn no_bytes_make_the_engine_panic(
+        which in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..4),
+    ) {
+        let plans = PLANS.with(Clone::clone);
+        let mut bytes = plans[which.index(plans.len())].clone();
+        for (at, byte, how) in changes {
+            let at = at.index(bytes.len());
+            match how {
+                0 => bytes[at] = byte,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, byte),
+            }
+        }
+        if let Ok(plan) = decode(&bytes) {
+            prop_assert_eq!(decode(&encode(&plan)), Ok(plan.clone()));
+            if is_consistent(&plan) {
+                run(&plan);
+            }
+        }
+    }
+
+    #[test]
+    fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut framed = encode(&Plan::clone(&source()));
+        framed.truncate(9);
+        framed.extend(bytes);
+        if let Ok(plan) = decode(&framed) {
+            run(&plan);
+        }
+    }
+}
+
+fn source() -> std::sync::Arc<Plan> {
+    Plan::source(Catalog::builtin().declarations[0].clone())
+}
+
+thread_local! {
+    /// Small plans, so that a change hits what they do rather than a column's description.
+    static PLANS: Vec<Vec<u8>> = {
+        let narrow = plans().into_iter().map(|plan| encode(&without_words(&plan)));
+        narrow.collect()
+    };
+}
+
+/// The plan over sources whose columns are not described.
+fn without_words(plan: &Plan) -> Plan {
+    if let Node::Source(declaration) = &plan.node {
+        let fields = declaration.schema.fields.iter().map(|field| Field {
+            doc: String::new(),
+            aliases: Vec::new(),
+            ..field.clone()
+        });
+        let declaration = weir_model::Declaration {
+            schema: Schema::new(fields.collect()).into(),
+            doc: String::new(),
+            ..declaration.clone()
+        };
+        return Plan::clone(&Plan::source(declaration));
+    }
+    let inputs = plan
+        .inputs()
+        .into_iter()
+        .map(|input| without_words(input).into());
+    Plan::clone(&plan.with_inputs(inputs.collect()))
+}
