@@ -30,7 +30,7 @@ pub fn options() -> Options {
         patience: 50,
         waiting_bytes_max: 1 << 30,
         engine: EngineOptions::default(),
-        encode: |plan| format!("{plan:?}").into_bytes(),
+        encode: weir_query::plan::codec::encode,
     }
 }
 
