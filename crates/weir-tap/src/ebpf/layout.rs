@@ -35,7 +35,7 @@ pub const KNOWN_BYTES: usize = 64;
 pub const SIBLINGS: usize = 4;
 
 /// Bytes of `struct state`.
-pub const STATE_BYTES: usize = 24;
+pub const STATE_BYTES: usize = 128;
 
 /// Position of `live` in `struct state`, in words of 8 bytes.
 pub const STATE_LIVE_WORD: usize = 0;
@@ -215,10 +215,13 @@ pub struct Config {
     pub ordered: u8,
     /// Tell kernel threads from processes.
     pub kernel: u8,
+    /// Requests are numbered as they are issued.
+    pub numbered: u8,
+    spare: [u8; 7],
 }
 
 const _: () = assert!(size_of::<Clause>() == 152, "struct clause of tap.h");
-const _: () = assert!(size_of::<Config>() == 648, "struct config of tap.h");
+const _: () = assert!(size_of::<Config>() == 656, "struct config of tap.h");
 #[cfg(target_endian = "big")]
 compile_error!("the committed BPF object is for little-endian machines");
 
@@ -292,6 +295,8 @@ impl Config {
             flags: columns.flags.into(),
             ordered: cfg!(any(target_arch = "x86", target_arch = "x86_64")).into(),
             kernel: read.owner.into(),
+            numbered: needs.numbered.into(),
+            spare: [0; 7],
         }
     }
 
@@ -327,7 +332,9 @@ impl Config {
             self.flags,
             self.ordered,
             self.kernel,
+            self.numbered,
         ]);
+        out.extend(self.spare);
         assert_eq!(out.len(), size_of::<Config>(), "every field is written");
         out
     }

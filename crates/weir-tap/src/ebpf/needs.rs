@@ -43,6 +43,9 @@ pub struct Needs {
     pub columns: Columns,
     /// What is read of a request: for the columns, and for the histograms.
     pub read: Columns,
+    /// Requests are numbered as they are issued: where they are not told then, but when they
+    /// were.
+    pub numbered: bool,
     /// Whether histograms are kept.
     pub histograms: bool,
 }
@@ -209,6 +212,7 @@ impl Needs {
             read: columns,
             columns,
             clauses,
+            numbered: columns.req_id && columns.issue_ts && !requests,
             histograms: false,
         }
     }
@@ -259,7 +263,7 @@ impl Needs {
     /// Whether requests must be seen among each other.
     pub fn flows(&self) -> bool {
         let c = &self.columns;
-        c.req_id || c.in_flight || c.seek
+        (c.req_id && !self.numbered) || c.in_flight || c.seek
     }
 
     /// Whether issues are seen. Without the tracepoint that tells when a request starts, some are

@@ -18,6 +18,7 @@ struct io {
 	__u64 wait_ns;
 	__u64 service_ns;
 	__u64 latency_ns;
+	__u64 number;
 	__u32 bytes;
 	__u32 device;
 	__u32 index;
@@ -51,6 +52,8 @@ static __always_inline void keep(struct entry *e, const struct io *io, bool is_o
 	e->state = io->state;
 	e->changed = 0;
 	e->odd = is_odd;
+	if (config.numbered)
+		e->number = io->number;
 	if (config.pid)
 		e->pid = io->pid;
 	if (config.cgroup)
@@ -77,6 +80,8 @@ static __always_inline void recall(struct io *io, const struct entry *e)
 	io->flags = e->flags;
 	io->clauses = e->clauses;
 	io->state = e->state;
+	if (config.numbered)
+		io->number = e->number;
 	if (config.pid)
 		io->pid = e->pid;
 	if (config.cgroup)
@@ -238,6 +243,13 @@ static __always_inline void own_cgroup(struct io *io)
 		io->cgroup = bpf_get_current_cgroup_id();
 }
 
+/* The next number, where nobody follows the requests that are issued one by one. */
+static __always_inline void number(struct io *io)
+{
+	if (config.numbered)
+		io->number = __sync_fetch_and_add(&state.numbers, 1) + 1;
+}
+
 /* ---- Selections ---------------------------------------------------------------------------- */
 
 /* In the order in which they come to be known. */
@@ -349,7 +361,7 @@ static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const stru
 		return;
 	}
 	r->narrow.ts_ns = ts_ns;
-	r->narrow.request = request;
+	r->narrow.request = config.numbered ? io->number : request;
 	r->narrow.sector = io->sector;
 	r->narrow.wait_ns = io->wait_ns;
 	r->narrow.service_ns = io->service_ns;

@@ -215,7 +215,11 @@ impl Source {
                 let ids = Op::ALL.map(|op| op.symbol().id());
                 chosen.texts(|_, r| ids[usize::from(r.op)])
             }
-            Source::Request => int(chosen.ints(|i, _| drained.flows[i].number)),
+            Source::Request => int(chosen.ints(|i, r| match drained.flows.get(i) {
+                Some(flow) => flow.number,
+                // Then the kernel side has numbered them.
+                None => r.request as i64,
+            })),
             Source::Sector => chosen.maybe_ints(|_, r| known(r.sector)),
             Source::Sectors => int(chosen.ints(|_, r| i64::from(r.bytes) / SECTOR_BYTES)),
             Source::Bytes => int(chosen.ints(|_, r| i64::from(r.bytes))),

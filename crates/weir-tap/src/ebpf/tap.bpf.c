@@ -81,6 +81,7 @@ static __always_inline int start(struct view v)
 			lost_track(&io);
 	}
 	if (io.op == OP_FLUSH) {
+		number(&io);
 		io.state = ISSUED;
 		io.wait_ns = UNKNOWN;
 		io.service_ns = UNKNOWN;
@@ -205,6 +206,7 @@ int on_issue(__u64 *ctx)
 	}
 	io.merges = merges_of(&v);
 	io.issue_ns = bpf_ktime_get_ns();
+	number(&io);
 	io.state = ISSUED;
 	if (config.start && config.insert_only && !io.insert_ns)
 		io.insert_ns = io.issue_ns;
@@ -304,6 +306,8 @@ static __always_inline void finish(__u32 cpu, __u64 request, struct io *io)
 		return;
 	if (config.track && io->service_ns == UNKNOWN)
 		io->wait_ns = io->latency_ns;
+	if (config.numbered && !io->number)
+		number(io);
 	tell(cpu, kind, request, io, now);
 }
 
@@ -454,6 +458,7 @@ int on_bio_queue(__u64 *ctx)
 	request = name_of(bio);
 	io.cpu = bpf_get_smp_processor_id();
 	io.insert_ns = io.issue_ns = bpf_ktime_get_ns();
+	number(&io);
 	io.service_ns = UNKNOWN;
 	io.state = ISSUED;
 	if (hist.on || config.kinds[KIND_RESPONSE] | config.kinds[KIND_ERROR]) {

@@ -43,7 +43,7 @@ enum flag {
 struct record {
 	__u64 mark;		/* position in the ring's history + 1, once the record is whole */
 	__u64 ts_ns;		/* CLOCK_MONOTONIC */
-	__u64 request;		/* names the request while it is in flight */
+	__u64 request;		/* names the request while it is in flight; with `numbered`: its number */
 	__u64 sector;		/* UNKNOWN for a flush */
 	__u64 wait_ns;		/* insert to issue; a response whose issue was not seen: insert to complete */
 	__u64 service_ns;	/* issue to complete */
@@ -111,7 +111,8 @@ struct entry {
 	__u32 pid;
 	__u64 cgroup;
 	__u64 comm[2];
-	__u64 spare[5];
+	__u64 number;		/* with `numbered` */
+	__u64 spare[4];
 };
 _Static_assert(sizeof(struct entry) == 128, "struct entry");
 
@@ -149,8 +150,11 @@ struct state {
 	__u64 live;		/* set once all are attached; before, none does anything */
 	__u64 odd;		/* entries opened by an unusual event while `track` is off; nearly always 0 */
 	__u64 hist_until_ns;	/* nothing is entered into histograms from this time on */
+	__u64 line[5];
+	__u64 numbers;		/* given out so far; in a cache line that nobody else reads */
+	__u64 numbers_line[7];
 };
-_Static_assert(sizeof(struct state) == 24, "struct state");
+_Static_assert(sizeof(struct state) == 128, "struct state");
 
 /* Tests of one clause that are in use. */
 enum test {
@@ -207,7 +211,9 @@ struct config {
 	__u8 flags;
 	__u8 ordered;		/* plain stores become visible in order (x86) */
 	__u8 kernel;		/* tell kernel threads from processes */
+	__u8 numbered;		/* requests are numbered as they are issued */
+	__u8 spare[7];
 };
-_Static_assert(sizeof(struct config) == 648, "struct config");
+_Static_assert(sizeof(struct config) == 656, "struct config");
 
 #endif
