@@ -1,7 +1,10 @@
 //! What the sinks and taps must know of plans.
 
+use std::sync::Arc;
+
 use weir_model::{Demand, Shape};
 use weir_query::Plan;
+use weir_query::place::pairing::{self, Paired, Pairing};
 use weir_query::place::{self, Placement};
 use weir_query::plan::OrderBy;
 use weir_sink::{Answer, Clock, SortKey};
@@ -34,6 +37,11 @@ pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
 /// What the plans need of taps, row by row.
 pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
     of_rows(plans).demands
+}
+
+/// A plan whose joins of requests with responses are answered from what the sources have paired.
+pub fn paired(plan: &Arc<Plan>, args: &SourceArgs) -> Paired {
+    pairing::pair(plan, &[Pairing::of_io(1, args.pairs())])
 }
 
 /// The plans as the engine runs them on those sources, and what the taps must deliver.

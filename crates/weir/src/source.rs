@@ -56,6 +56,9 @@ pub struct SourceArgs {
     /// Let the kernel tell every request, also where it could add them up itself (live)
     #[arg(long)]
     pub no_fold: bool,
+    /// Join requests with their responses, also where the tap has paired them already (live)
+    #[arg(long)]
+    pub no_pairing: bool,
     /// End at the first bad record instead of skipping and counting it (files)
     #[arg(long)]
     pub strict: bool,
@@ -186,6 +189,19 @@ impl SourceArgs {
         })
     }
 
+    /// Whether the sources promise that `IO` tells of each response in `IOstream` when its request
+    /// was.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn pairs(&self) -> Result<(), String> {
+        match self.sources().as_slice() {
+            _ if self.no_pairing => Err("--no-pairing was given".into()),
+            [source] => source.pairs(),
+            _ => Err("several sources number their requests each for itself".into()),
+        }
+    }
+
     /// True when any source is live.
     pub fn is_live(&self) -> bool {
         self.sources().iter().any(Source::is_live)
@@ -209,6 +225,17 @@ impl Source {
             Some(vm) => Source::Qemu(vm.into()),
             None if text == LIVE => Source::Live,
             None => Source::File(PathBuf::from(text)),
+        }
+    }
+
+    /// Whether it promises that `IO` tells of each response in `IOstream` when its request was.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn pairs(&self) -> Result<(), String> {
+        match self {
+            Source::Live | Source::Qemu(_) => Ok(()),
+            Source::File(_) => Err("a file may lack requests, or number them as it likes".into()),
         }
     }
 

@@ -163,6 +163,18 @@ impl Placed<'_> {
                 (place, notes.unwrap_or_default())
             }
             Node::Select { input, predicate } => select_place(input, predicate),
+            Node::Window {
+                window: Window::Since { .. },
+                ..
+            } => {
+                let note = "answered from the tap's pairing: no request is told, none is joined";
+                (Place::Agent, vec![note.into()])
+            }
+            Node::Join { .. } => {
+                let why = self.placement.why_not(plan);
+                let note = why.map(|why| format!("not answered from the tap's pairing: {why}"));
+                (Place::Agent, note.into_iter().collect())
+            }
             _ => (Place::Agent, Vec::new()),
         }
     }

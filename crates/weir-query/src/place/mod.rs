@@ -14,6 +14,7 @@ pub(crate) mod fold;
 mod kernel;
 #[cfg(test)]
 mod kernel_law;
+pub mod pairing;
 mod placement;
 
 use weir_model::{Demand, Predicate};

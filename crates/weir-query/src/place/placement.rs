@@ -226,7 +226,15 @@ impl Placement {
         served.collect()
     }
 
-    /// Why an aggregation does not run where the rows are seen.
+    /// Remembers why joins stay joins, for whoever asks.
+    pub fn remember(&mut self, whys: Vec<(Arc<Plan>, String)>) {
+        let whys = whys.into_iter();
+        self.whys
+            .extend(whys.map(|(plan, why)| ((*plan).clone(), why)));
+    }
+
+    /// Why an aggregation does not run where the rows are seen, or a join of requests with their
+    /// responses is not answered from pairs.
     pub fn why_not(&self, aggregate: &Plan) -> Option<&str> {
         self.whys.get(aggregate).map(String::as_str)
     }

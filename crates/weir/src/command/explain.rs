@@ -41,8 +41,10 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         return Ok(Ending::Done);
     }
     let checked = question.compile(&Catalog::builtin(), args.source.is_live())?;
-    let placement = plans::placed(&[&checked.plan], &args.source);
-    let explanation = place::explain_placed(&checked.plan, &placement, NANOS_PER_SECOND);
+    let paired = plans::paired(&checked.plan, &args.source);
+    let mut placement = plans::placed(&[&paired.plan], &args.source);
+    placement.remember(paired.whys);
+    let explanation = place::explain_placed(&paired.plan, &placement, NANOS_PER_SECOND);
     let source = source::describe(&args.source, &placement.demands);
     let text = match args.json {
         true => {

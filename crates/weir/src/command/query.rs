@@ -56,7 +56,8 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     let live = args.source.is_live();
     let question = args.question.read()?;
     let checked = question.compile(&Catalog::builtin(), live)?;
-    let plan = &*checked.plan;
+    let paired = plans::paired(&checked.plan, &args.source);
+    let plan = &*paired.plan;
     let mut engine = args.limits.engine();
     let placement = plans::placed(&[plan], &args.source);
     let id = engine.add(&placement.plans[0]);
