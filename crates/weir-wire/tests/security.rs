@@ -156,6 +156,9 @@ fn a_certificate_lets_in_for_the_roles_in_it_or_those_of_the_settings() {
     });
 }
 
+/// What a test does to a good way to dial.
+type Change<'a> = &'a dyn Fn(&mut Dial);
+
 #[test]
 fn a_client_says_what_is_wrong_with_its_side_of_tls() {
     let directory = Directory::new();
@@ -166,7 +169,7 @@ fn a_client_says_what_is_wrong_with_its_side_of_tls() {
         o.tls = Some(tls);
         o.tokens = Some(tokens(&directory));
     });
-    let ask = |change: &dyn Fn(&mut Dial)| {
+    let ask = |change: Change<'_>| {
         let mut dial = dial(&monitor, Some(ALICE));
         dial.authority = Some(authority.certificate.clone());
         dial.server_name = Some("localhost".to_owned());
@@ -177,7 +180,7 @@ fn a_client_says_what_is_wrong_with_its_side_of_tls() {
         }
     };
     let missing = directory.secret("empty.pem", "nothing");
-    let table: [(&dyn Fn(&mut Dial), &str); 6] = [
+    let table: [(Change<'_>, &str); 6] = [
         (&|_| {}, "fine"),
         (
             &|d| d.authority = Some(stranger.certificate.clone()),

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{oneshot, watch};
 
 use crate::WireError;
@@ -91,6 +91,7 @@ pub struct Server {
     rules: watch::Sender<Arc<Rules>>,
     counters: Arc<Counters>,
     connections: Arc<Connections>,
+    runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -126,7 +127,7 @@ impl Server {
             .enable_all()
             .build()
             .map_err(WireError::Thread)?;
-        let served = connections.clone();
+        let (served, handle) = (connections.clone(), runtime.handle().clone());
         let serve = move || run(runtime, listener, shared, served, stopped);
         let thread = std::thread::Builder::new()
             .name("weir-server".to_owned())
@@ -138,6 +139,7 @@ impl Server {
             rules,
             counters,
             connections,
+            runtime: handle,
             stop: Some(stop),
             thread: Some(thread),
         };
@@ -175,6 +177,11 @@ impl Server {
     /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// How many tasks serve them; none when nobody is there.
+    pub fn tasks(&self) -> usize {
+        self.runtime.metrics().num_alive_tasks()
     }
 }
 

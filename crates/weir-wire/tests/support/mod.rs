@@ -16,7 +16,8 @@ use serde_json::json;
 use weir_model::{Column, Type};
 use weir_wire::event::{Answer, Shown};
 use weir_wire::{
-    Event, Events, Next, Refusal, Request, Server, ServerOptions, SessionId, Welcome, WireError,
+    Dial, Event, Events, Next, Refusal, Request, Server, ServerOptions, SessionId, Welcome,
+    WireError,
 };
 
 /// What a test waits for before it gives up. Never a measure of speed.
@@ -28,6 +29,8 @@ pub struct Monitor {
     stop: Arc<AtomicBool>,
     /// What agents said and when they left, in words.
     pub heard: Arc<Mutex<Vec<String>>>,
+    /// Who watches `endless`, to be shown more.
+    pub watchers: Watchers,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -36,12 +39,15 @@ impl Monitor {
         let (server, events) = Server::bind(options)?;
         let stop = Arc::new(AtomicBool::new(false));
         let heard = Arc::new(Mutex::new(Vec::new()));
+        let watchers = Watchers::default();
         let (stop_seen, heard_here) = (stop.clone(), heard.clone());
-        let thread = std::thread::spawn(move || answer(events, &stop_seen, &heard_here));
+        let watching = watchers.clone();
+        let thread = std::thread::spawn(move || answer(events, &stop_seen, &heard_here, &watching));
         Ok(Monitor {
             server,
             stop,
             heard,
+            watchers,
             thread: Some(thread),
         })
     }
@@ -62,6 +68,10 @@ impl Monitor {
             .iter()
             .find(|c| (c.counter, c.cause) == (counter, cause));
         one.unwrap_or_else(|| panic!("no counter {counter}")).total
+    }
+
+    pub fn dial(&self) -> Dial {
+        Dial::new(self.server.address().to_string().parse().unwrap())
     }
 
     pub fn has_heard(&self, part: &str) -> bool {
@@ -87,9 +97,8 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn answer(mut events: Events, stop: &AtomicBool, heard: &Mutex<Vec<String>>) {
+fn answer(mut events: Events, stop: &AtomicBool, heard: &Mutex<Vec<String>>, watchers: &Watchers) {
     let mut orders = Vec::new();
-    let mut watchers = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let event = match events.next(Duration::from_millis(20)) {
             Next::Event(event) => event,
@@ -125,7 +134,7 @@ fn answer(mut events: Events, stop: &AtomicBool, heard: &Mutex<Vec<String>>) {
                 request,
                 reply,
             } => {
-                let _ = reply.0.send(reply_to(&who.name, request, &mut watchers));
+                let _ = reply.0.send(reply_to(&who.name, request, watchers));
             }
         }
     }
@@ -140,9 +149,10 @@ fn welcome() -> Welcome {
     }
 }
 
-type Watchers = Vec<tokio::sync::mpsc::Sender<Shown>>;
+/// Where to show more to those who watch.
+pub type Watchers = Arc<Mutex<Vec<tokio::sync::mpsc::Sender<Shown>>>>;
 
-fn reply_to(who: &str, request: Request, watchers: &mut Watchers) -> Result<Answer, Refusal> {
+fn reply_to(who: &str, request: Request, watchers: &Watchers) -> Result<Answer, Refusal> {
     let query = |results| Answer::Query {
         name: "q".to_owned(),
         schema: schema(),
@@ -164,7 +174,7 @@ fn reply_to(who: &str, request: Request, watchers: &mut Watchers) -> Result<Answ
                 send.try_send(shown).unwrap();
             }
             if name == "endless" {
-                watchers.push(send);
+                watchers.lock().unwrap().push(send);
             }
             Ok(query(Some(results)))
         }
@@ -187,7 +197,7 @@ pub fn schema() -> SchemaRef {
 }
 
 /// What `q` gives: two batches with different texts, and the end.
-fn shown_batches() -> Vec<Shown> {
+pub fn shown_batches() -> Vec<Shown> {
     let rows = |at: i64, vms: &[&str], weights: Vec<i64>| {
         let rows = vms.len() as i64;
         let instants = TimestampNanosecondArray::from(vec![at; vms.len()]).with_timezone("UTC");

@@ -1,0 +1,465 @@
+//! Whatever comes over the network, a good agent and a good client are served meanwhile, and
+//! nothing of it remains.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use arrow_flight::FlightData;
+use prost::Message;
+use support::agent::{Agent, hello, numbered};
+use support::authority::{Authority, Directory};
+use support::{Monitor, PATIENCE, until};
+use weir_wire::event::{Shown, Submit};
+use weir_wire::message::{AgentSays, Form, RowsHead, TextsBody, Up};
+use weir_wire::{Client, Dial, Seen, ServerOptions};
+
+/// HTTP/2's connection preface (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// An empty SETTINGS frame (RFC 9113, 6.5).
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// A server with an agent that was there before and stays.
+struct Besieged {
+    monitor: Monitor,
+    agent: Agent,
+    dial: Dial,
+    reached: i64,
+}
+
+impl Besieged {
+    fn new(change: impl FnOnce(&mut ServerOptions)) -> Besieged {
+        let monitor = Monitor::local(change);
+        let dial = monitor.dial();
+        Besieged::with(monitor, dial)
+    }
+
+    fn with(monitor: Monitor, dial: Dial) -> Besieged {
+        let agent = Agent::join(&dial, "good").unwrap();
+        Besieged {
+            monitor,
+            agent,
+            dial,
+            reached: 1_000_000,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.monitor.server.address()
+    }
+
+    fn tcp(&self) -> TcpStream {
+        let tcp = TcpStream::connect(self.address()).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp
+    }
+
+    /// The agent is heard and a client that comes now is answered.
+    fn serves(&mut self) {
+        self.reached += 1;
+        self.agent.says_numbered(AgentSays::Reached(self.reached));
+        let said = format!("Reached({})", self.reached);
+        until("the agent is heard", || self.monitor.has_heard(&said));
+        let mut client = Client::connect(self.dial.clone()).unwrap();
+        let submit = Submit {
+            query: "select * from IO".to_owned(),
+            ..Submit::default()
+        };
+        client.submit(&submit).unwrap();
+        let mut watch = client.watch("q").unwrap();
+        assert!(matches!(watch.next(PATIENCE).unwrap(), Seen::Shown(_)));
+    }
+
+    /// When the agent has gone too, nothing remains.
+    fn nothing_remains(mut self) {
+        self.serves();
+        drop(self.agent);
+        let server = &self.monitor.server;
+        until("no connection is left", || server.connections() == 0);
+        until("no task is left", || server.tasks() == 0);
+    }
+}
+
+/// Reads until the other side ends the connection.
+fn ends(mut tcp: TcpStream) {
+    let mut rest = Vec::new();
+    // A reset is an end as well.
+    if let Err(error) = tcp.read_to_end(&mut rest) {
+        assert_ne!(
+            error.kind(),
+            std::io::ErrorKind::WouldBlock,
+            "it is left open"
+        );
+    }
+}
+
+/// Numbers that look random and are the same each time (xorshift, Marsaglia 2003).
+struct Numbers(u64);
+
+impl Numbers {
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut next = || {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 as u8
+        };
+        (0..count).map(|_| next()).collect()
+    }
+}
+
+#[test]
+fn random_bytes() {
+    let mut besieged = Besieged::new(|o| o.limits.first_request_ms = 2_000);
+    let mut numbers = Numbers(1);
+    for round in 0..200 {
+        let mut tcp = besieged.tcp();
+        let noise = numbers.bytes(1 + round * 7);
+        // Some begin as HTTP/2, so that the noise gets further.
+        let begin: &[u8] = if round % 2 == 0 { PREFACE } else { b"" };
+        let settings: &[u8] = if round % 4 == 0 { SETTINGS } else { b"" };
+        // The server may have ended it meanwhile.
+        let _ = tcp.write_all(&[begin, settings, &noise].concat());
+        if round % 50 == 0 {
+            besieged.serves();
+            ends(tcp);
+        }
+    }
+    besieged.nothing_remains();
+}
+
+#[test]
+fn the_wrong_protocol() {
+    let besieged = Besieged::new(|o| o.limits.first_request_ms = 2_000);
+    // A TLS 1.2 client hello, cut off.
+    let client_hello = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
+    let http1 = b"GET / HTTP/1.1\r\nHost: monitor\r\n\r\n";
+    for words in [&client_hello[..], http1, b"\n", b"EHLO x\r\n"] {
+        let mut tcp = besieged.tcp();
+        tcp.write_all(words).unwrap();
+        ends(tcp);
+    }
+    besieged.nothing_remains();
+}
+
+#[test]
+fn plain_text_and_silence_where_tls_is_spoken() {
+    let directory = Directory::new();
+    let authority = Authority::new(&directory, "authority");
+    let tls = authority.server(&directory, None);
+    let monitor = Monitor::local(|o| {
+        o.tls = Some(tls);
+        o.limits.tls_handshake_ms = 500;
+    });
+    let dial = Dial {
+        authority: Some(authority.certificate.clone()),
+        server_name: Some("localhost".to_owned()),
+        ..monitor.dial()
+    };
+    let besieged = Besieged::with(monitor, dial);
+    for words in [PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"", &[22, 3, 1]] {
+        let mut tcp = besieged.tcp();
+        tcp.write_all(words).unwrap();
+        ends(tcp);
+    }
+    let counted = |cause| besieged.monitor.counted("connections_let_go", Some(cause));
+    assert!(counted("tls_failed") >= 2 && counted("tls_slow") >= 2);
+    besieged.nothing_remains();
+}
+
+#[test]
+fn half_open_connections_by_the_thousand() {
+    let mut besieged = Besieged::new(|o| {
+        o.limits.connections_max = 500;
+        o.limits.first_request_ms = 5_000;
+    });
+    let mut half_open = Vec::new();
+    for number in 0..3_000 {
+        let mut tcp = besieged.tcp();
+        // A third says nothing, a third only how HTTP/2 begins, a third a piece of that.
+        let begin = [b"", PREFACE, &PREFACE[..5]][number % 3];
+        // It may have had to make room already.
+        let _ = tcp.write_all(begin);
+        half_open.push(tcp);
+        if number % 1_000 == 999 {
+            besieged.serves();
+            assert!(besieged.monitor.server.connections() <= 500);
+        }
+    }
+    assert!(
+        besieged
+            .monitor
+            .counted("connections_let_go", Some("made_room"))
+            >= 2_400
+    );
+    until("those without a request are let go", || {
+        besieged.monitor.server.connections() <= 2
+    });
+    assert!(
+        besieged
+            .monitor
+            .counted("connections_let_go", Some("no_request"))
+            >= 1
+    );
+    besieged.nothing_remains();
+    drop(half_open);
+}
+
+#[test]
+fn bytes_that_drip() {
+    let mut besieged = Besieged::new(|o| o.limits.first_request_ms = 1_000);
+    let mut tcp = besieged.tcp();
+    // A SETTINGS frame after the other keeps the connection alive and asks for nothing.
+    tcp.write_all(PREFACE).unwrap();
+    until("the drip is cut off", || {
+        std::thread::sleep(Duration::from_millis(20));
+        tcp.write_all(SETTINGS).is_err()
+    });
+    besieged.serves();
+    assert_eq!(
+        besieged
+            .monitor
+            .counted("connections_let_go", Some("no_request")),
+        1
+    );
+    besieged.nothing_remains();
+}
+
+#[test]
+fn giant_frames_and_messages() {
+    let mut besieged = Besieged::new(|_| {});
+    // An HTTP/2 frame of 16 MiB less one byte.
+    let mut tcp = besieged.tcp();
+    let frame = [0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1];
+    tcp.write_all(&[PREFACE, SETTINGS, &frame].concat())
+        .unwrap();
+    ends(tcp);
+    // A query of a megabyte.
+    let mut client = Client::connect(besieged.dial.clone()).unwrap();
+    let submit = |bytes: usize| Submit {
+        query: "x".repeat(bytes),
+        ..Submit::default()
+    };
+    let error = client.submit(&submit(1 << 20)).unwrap_err().to_string();
+    assert!(error.contains("message length too large"), "{error}");
+    let error = client.submit(&submit(100 << 10)).unwrap_err().to_string();
+    assert!(error.contains("at most 65536 are taken"), "{error}");
+    client.queries().unwrap();
+    // A word of an agent of 8 MiB.
+    let mut giant = Agent::join(&besieged.dial, "giant").unwrap();
+    giant.send(FlightData {
+        data_body: vec![0; 8 << 20].into(),
+        ..FlightData::default()
+    });
+    let status = giant.ended();
+    assert!(
+        status.message().contains("message length too large"),
+        "{status}"
+    );
+    besieged.serves();
+    drop((client, giant));
+    besieged.nothing_remains();
+}
+
+#[test]
+fn a_message_that_claims_four_gigabytes_and_requests_that_are_reset_at_once() {
+    let mut besieged = Besieged::new(|_| {});
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let address = besieged.address();
+    runtime.block_on(async {
+        let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (mut sender, connection) = h2::client::handshake(tcp).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let (answer, mut body) = sender.send_request(request(address), false).unwrap();
+        let claim = [0, 0xff, 0xff, 0xff, 0xff];
+        body.send_data(claim.to_vec().into(), false).unwrap();
+        let answer = answer.await.unwrap();
+        assert_ne!(answer.headers()["grpc-status"], "0");
+        // "Rapid reset" (CVE-2023-44487); the server may end the connection, and need not.
+        for _ in 0..5_000 {
+            let Ok(ready) = sender.clone().ready().await else {
+                break;
+            };
+            sender = ready;
+            match sender.send_request(request(address), false) {
+                Ok((_, mut body)) => {
+                    // Without this the request would not leave before it is reset.
+                    tokio::task::yield_now().await;
+                    body.send_reset(h2::Reason::CANCEL);
+                }
+                Err(_) => break,
+            }
+        }
+        drop((sender, body));
+        let _ = connection.await;
+    });
+    besieged.serves();
+    drop(runtime);
+    besieged.nothing_remains();
+}
+
+fn request(address: SocketAddr) -> http::Request<()> {
+    let uri = format!("http://{address}/arrow.flight.protocol.FlightService/GetFlightInfo");
+    http::Request::post(uri)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .unwrap()
+}
+
+#[test]
+fn an_agent_that_does_not_keep_to_the_protocol() {
+    let mut besieged = Besieged::new(|_| {});
+    let raw = |bytes: &[u8]| FlightData {
+        app_metadata: bytes.to_vec().into(),
+        ..FlightData::default()
+    };
+    // Before the welcome: nothing, noise, another word, another version.
+    let changed = |version, host: &str| {
+        let mut up = Up::read(&hello("v")).unwrap();
+        match &mut up.says {
+            Some(AgentSays::Hello(body)) => {
+                (body.version, body.host) = (version, host.to_owned());
+            }
+            other => panic!("{other:?}"),
+        }
+        raw(&up.encode_to_vec())
+    };
+    let firsts = [
+        (FlightData::default(), "begins with hello"),
+        (raw(b"\xff\xff\xff"), "a word of the agent"),
+        (numbered(1, AgentSays::Reached(1)), "begins with hello"),
+        (changed(99, "v"), "version"),
+        (changed(1, ""), "no name of a host"),
+    ];
+    for (first, part) in firsts {
+        let status = Agent::dial(&besieged.dial, first).unwrap().ended();
+        assert!(status.message().contains(part), "{part}: {status}");
+    }
+    // After it.
+    let form = Form {
+        kind: 1,
+        width: 8,
+        shift: 0,
+        base: 0,
+    };
+    let rows = |columns| {
+        AgentSays::Rows(RowsHead {
+            channel: 999,
+            rows: 3,
+            ts: Some(form),
+            weights: None,
+            columns,
+        })
+    };
+    let texts = AgentSays::Texts(TextsBody {
+        first: 5,
+        texts: vec!["gap".into()],
+    });
+    let second_hello = support::agent::hello("again");
+    let words = [
+        raw(&Numbers(3).bytes(200)),
+        numbered(2, AgentSays::Reached(1)),
+        numbered(1, AgentSays::Reached(-1)),
+        numbered(1, rows(vec![form; 2])),
+        FlightData {
+            data_header: Numbers(5).bytes(300).into(),
+            data_body: Numbers(7).bytes(300).into(),
+            ..numbered(1, rows(vec![form]))
+        },
+        numbered(0, texts),
+        second_hello,
+    ];
+    let count = words.len() as u64;
+    for (number, word) in words.into_iter().enumerate() {
+        let mut agent = Agent::join(&besieged.dial, &format!("liar{number}")).unwrap();
+        agent.send(word);
+        let status = agent.ended();
+        assert_eq!(
+            status.code(),
+            tonic::Code::InvalidArgument,
+            "{number}: {status}"
+        );
+        besieged.serves();
+    }
+    let malformed = besieged
+        .monitor
+        .counted("sessions_ended", Some("malformed"));
+    assert!(malformed >= count + 4, "{malformed}");
+    assert!(!besieged.monitor.has_heard("ChannelId(999)"));
+    let refused = Agent::dial(&besieged.dial, hello("refused"))
+        .unwrap()
+        .ended();
+    assert_eq!(refused.message(), "there is a host of that name");
+    besieged.nothing_remains();
+}
+
+#[test]
+fn an_agent_that_says_nothing_or_too_much() {
+    let mut besieged = Besieged::new(|o| {
+        o.limits.first_request_ms = 500;
+        o.limits.agent_silence_ms = 2_000;
+        o.limits.agent_words_per_second = 50;
+    });
+    let mut chatty = Agent::join(&besieged.dial, "chatty").unwrap();
+    for at in 1..=120 {
+        chatty.says_numbered(AgentSays::Reached(at));
+    }
+    besieged.serves();
+    until("all of it is heard, more slowly", || {
+        besieged.monitor.has_heard("Reached(120)")
+    });
+    assert!(
+        besieged
+            .monitor
+            .counted("agents_slowed", Some("words_per_second"))
+            > 0
+    );
+    let status = chatty.ended();
+    assert!(
+        status.message().contains("said nothing for 2000 ms"),
+        "{status}"
+    );
+    until("it is told", || {
+        besieged.monitor.has_heard("left the agent said nothing")
+    });
+}
+
+#[test]
+fn a_reader_that_never_reads() {
+    let mut besieged = Besieged::new(|_| {});
+    let mut lazy = Client::connect(besieged.dial.clone()).unwrap();
+    let lazy_watch = lazy.watch("endless").unwrap();
+    until("it watches", || {
+        !besieged.monitor.watchers.lock().unwrap().is_empty()
+    });
+    let sender = besieged.monitor.watchers.lock().unwrap()[0].clone();
+    let shown = Shown {
+        note: serde_json::Value::String("x".repeat(100_000)),
+        ..support::shown_batches().remove(0)
+    };
+    // What is shown fills the buffers on the way and then waits; nothing grows beyond.
+    let (mut taken, mut refused) = (0, 0);
+    while refused < 100 {
+        match sender.try_send(shown.clone()) {
+            Ok(()) => (taken, refused) = (taken + 1, 0),
+            Err(_) => {
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        assert!(
+            taken < 1_000,
+            "100 MB are on their way to somebody who does not read"
+        );
+    }
+    besieged.serves();
+    drop((lazy_watch, lazy));
+    until("the watcher is gone", || sender.is_closed());
+    besieged.nothing_remains();
+}
