@@ -41,6 +41,14 @@ impl Failure {
         Failure::World(anyhow::anyhow!("{text}"))
     }
 
+    /// What went wrong, in words.
+    pub fn text(&self) -> String {
+        match self {
+            Failure::Words(text) => text.trim_end().to_owned(),
+            Failure::World(error) => format!("{error:#}"),
+        }
+    }
+
     /// Says it on standard error.
     pub fn report(&self) -> ExitCode {
         match self {

@@ -71,6 +71,9 @@ pub struct SourceArgs {
     /// How long rows may be on their way, where nobody looks at each of them.
     #[arg(skip)]
     pub rhythm: Option<Duration>,
+    /// See [`LiveOptions::epoch_offset_ns`].
+    #[arg(skip)]
+    pub epoch_offset_ns: Option<Nanos>,
     /// Whoever asks tells for himself what a source without responses means to him.
     #[arg(skip)]
     pub without_responses: bool,
@@ -362,7 +365,7 @@ fn of_files(
 }
 
 /// True if a demand is of I/O, request by request.
-fn is_io(demand: &Demand) -> bool {
+pub fn is_io(demand: &Demand) -> bool {
     let streams = ["IO", "IOstream", RECORDING];
     streams
         .iter()
@@ -509,6 +512,7 @@ fn live(share: Share, args: &SourceArgs) -> Result<Box<dyn Tap>, TapError> {
         devices: args.devices(),
         inventory,
         rhythm: args.rhythm.unwrap_or(usual.rhythm),
+        epoch_offset_ns: args.epoch_offset_ns,
         ..usual
     };
     (share.tap.open)(&share.demands, &options).map_err(unwatched)

@@ -126,7 +126,7 @@ fn take_nulls(nulls: &NullBuffer, rows: &[u32]) -> Option<NullBuffer> {
 }
 
 /// Rows `rows` of a batch, which must not go back in time.
-pub(super) fn take_batch(batch: &Batch, rows: &[u32]) -> Batch {
+pub fn take_batch(batch: &Batch, rows: &[u32]) -> Batch {
     Batch {
         ts: pick(&batch.ts, rows).into(),
         weights: batch.weights.as_ref().map(|w| pick(w, rows).into()),

@@ -51,7 +51,7 @@ use weir_model::{Batch, Declaration, Folded, Shape};
 pub(crate) use self::eval::may_fail;
 
 use self::consolidate::{Consolidate, is_net};
-pub use self::gather::{batch_bytes, in_time_order};
+pub use self::gather::{batch_bytes, in_time_order, take_batch};
 use self::graph::{Birth, Edge, Graph, Node, Sources};
 use self::operator::Span;
 use self::source::Source;

@@ -115,6 +115,11 @@ impl AgentCore {
         self.engine.push_folded(source, folded);
     }
 
+    /// One source has told everything up to `at`; fragments that start now see what it tells later.
+    pub fn told(&mut self, source: &str, at: Nanos) {
+        self.engine.heartbeat(source, at);
+    }
+
     /// No source will give more at or before `at`.
     pub fn reached(&mut self, at: Nanos) {
         self.reached = self.reached.max(at);

@@ -5,7 +5,24 @@
 //! drives it ([`crate::command`]'s `weir agent`, a simulation, a test) owns time.
 
 mod core;
+mod demands;
+mod drill;
 mod handover;
+mod live;
 mod outlet;
+mod own;
+mod paced;
+mod service;
+mod shedding;
+mod tally_file;
+mod tap;
+mod wire;
 
 pub use self::core::AgentCore;
+pub use self::drill::DrillClock;
+pub use self::live::{Agent, Options, Reload};
+pub use self::outlet::host_number;
+pub use self::shedding::Budget;
+pub use self::tally_file::TallyFile;
+pub use self::tap::Ground;
+pub use self::wire::{Heard, Offset, Waiting, Wire};

@@ -1,6 +1,8 @@
 //! [`Outlet`]: where rows leave a tap of the agent: in the monitor's time, under the host's name,
 //! with numbers of requests that no other host has.
 
+use std::cell::Cell;
+
 use arrow_array::{Array, Int64Array, UInt32Array};
 use weir_model::{Batch, Column, Nanos, Schema, Symbol, Type};
 
@@ -15,6 +17,8 @@ pub struct Outlet {
     host_number: u32,
     /// Added to a tap's numbers of requests, since each tap counts from 1.
     pub first_number: i64,
+    /// The greatest number of a request that has left.
+    last_number: Cell<i64>,
     /// What the tap has told to be over, in the monitor's time.
     over: Nanos,
     /// Columns of the stream, by position.
@@ -67,6 +71,7 @@ impl Outlet {
             host_number: host_number(&host.as_str()),
             host,
             first_number: 0,
+            last_number: Cell::new(0),
             over: Nanos::MIN,
             columns: Columns::of(schema, used),
         }
@@ -122,9 +127,26 @@ impl Outlet {
         self.over
     }
 
+    /// The column that says which request a row is of, if it is in use.
+    pub fn req_id_column(&self) -> Option<usize> {
+        self.columns.req_id
+    }
+
+    /// The greatest number of a request that has left; the next tap counts on behind it.
+    pub fn last_number(&self) -> i64 {
+        self.last_number.get().max(self.first_number)
+    }
+
+    /// Comes after another outlet of the same rows: what was over there is over here.
+    pub fn follow(&mut self, before: &Outlet) {
+        self.over = self.over.max(before.over);
+    }
+
     /// A tap's number of a request, made unique in the fleet.
     fn req_id(&self, id: i64) -> i64 {
-        let own = id.wrapping_add(self.first_number) & ((1 << NUMBER_BITS) - 1);
+        let number = id.wrapping_add(self.first_number);
+        self.last_number.set(self.last_number.get().max(number));
+        let own = number & ((1 << NUMBER_BITS) - 1);
         i64::from(self.host_number) << NUMBER_BITS | own
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_model::catalog::weir_schema;
 use weir_model::{Batch, Column, ColumnBuilder, Symbol, Type, Value};
-use weir_query::engine::Engine;
+use weir_query::engine::Counts;
 use weir_tap::Count;
 
 /// What statm(5) counts in on the architectures that we run on, and what stat(5) does everywhere.
@@ -81,8 +81,7 @@ impl Reading {
 }
 
 /// What the engine counted: rows by source, rows and memory by query.
-pub fn engine_readings(engine: &Engine) -> Vec<Reading> {
-    let counts = engine.counts();
+pub fn engine_counts(counts: &Counts) -> Vec<Reading> {
     let mut readings = Vec::new();
     for source in &counts.sources {
         let place = format!("engine {}", source.source);
@@ -125,18 +124,44 @@ fn read_fields(path: &str, skip: usize) -> Option<Vec<i64>> {
     (numbers.len() >= 2).then_some(numbers)
 }
 
+/// A counter that changed.
+pub struct Changed {
+    pub counter: Counter,
+    /// By how much.
+    pub value: i64,
+    /// Its total since the start.
+    pub total: i64,
+}
+
 impl Counters {
+    /// The counters that changed since the last time.
+    pub fn changed(&mut self, readings: impl IntoIterator<Item = Reading>) -> Vec<Changed> {
+        let changed = readings
+            .into_iter()
+            .filter_map(|Reading { counter, total }| {
+                let before = self.totals.insert(counter.clone(), total).unwrap_or(0);
+                (total != before).then_some(Changed {
+                    counter,
+                    value: total - before,
+                    total,
+                })
+            });
+        changed.collect()
+    }
+
     /// The rows of stream `weir` at instant `at`: the counters that changed since the last time.
     pub fn changes(&mut self, at: i64, readings: impl IntoIterator<Item = Reading>) -> Batch {
         let types: Vec<Type> = weir_schema().fields.iter().map(|f| f.ty).collect();
         let mut columns: Vec<ColumnBuilder> =
             types.iter().map(|ty| ColumnBuilder::new(*ty, 0)).collect();
-        let mut rows = 0;
-        for Reading { counter, total } in readings {
-            let before = self.totals.insert(counter.clone(), total).unwrap_or(0);
-            if total == before {
-                continue;
-            }
+        let changed = self.changed(readings);
+        let rows = changed.len();
+        for Changed {
+            counter,
+            value,
+            total,
+        } in changed
+        {
             let text = |t: Option<&str>| t.map_or(Value::Null, Value::text);
             let row = [
                 Value::Int(at),
@@ -144,14 +169,13 @@ impl Counters {
                 Value::text(counter.name),
                 text(counter.cause),
                 counter.device.map_or(Value::Null, Value::Text),
-                Value::Int(total - before),
+                Value::Int(value),
                 Value::Int(total),
                 Value::Null,
             ];
             for (column, value) in columns.iter_mut().zip(row) {
                 column.push(value);
             }
-            rows += 1;
         }
         let columns: Vec<Column> = columns.iter_mut().map(|c| c.finish()).collect();
         Batch::stream(vec![at; rows], columns)

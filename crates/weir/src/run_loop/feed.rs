@@ -12,8 +12,8 @@ use super::stop::{Stop, wall_clock};
 /// How long a tap may wait for something to say before it looks up.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How often a tap's counts are read.
-const COUNTS_EVERY: Duration = Duration::from_millis(500);
+/// How often a tap's counts are read, as a rule.
+pub const COUNTS_EVERY: Duration = Duration::from_millis(500);
 
 /// How long after its end a live tap may still tell what happened before.
 const GRACE_NS: Nanos = 1_000_000_000;
@@ -43,6 +43,8 @@ pub struct Account {
     pub messages: Vec<String>,
     /// How far through a file.
     pub done: Option<f64>,
+    /// See [`Tap::in_flight_since`].
+    pub in_flight_since: Option<Nanos>,
 }
 
 /// One tap as its thread sees it.
@@ -53,6 +55,8 @@ pub struct Feed {
     /// Of a recording, how much is wanted, from its first event on.
     pub span_ns: Option<Nanos>,
     pub stop: Stop,
+    /// How often its counts are read.
+    pub counts_every: Duration,
     /// Where the loop listens, and whom to wake for it.
     pub words: SyncSender<Word>,
     pub listener: Thread,
@@ -89,7 +93,7 @@ impl Feed {
             if over {
                 break Word::End;
             }
-            if counted.elapsed() >= COUNTS_EVERY {
+            if counted.elapsed() >= self.counts_every {
                 counted = Instant::now();
                 self.tell_counts();
             }
@@ -112,6 +116,7 @@ impl Feed {
             counts: self.tap.counts(),
             messages: self.tap.messages(),
             done: self.tap.progress(),
+            in_flight_since: self.tap.in_flight_since(),
         };
         self.tell(Word::Counted(account));
     }

@@ -33,13 +33,13 @@ use weir_sink::Sink;
 use weir_tap::{Count, Tap};
 
 pub use adoption::{Adopted, Adoption};
-pub use counters::{Reading, process_readings};
+pub use counters::{Counters, Reading, engine_counts, process_readings};
+pub use feed::{Account, COUNTS_EVERY, Feed, Word};
 pub use progress::{Progress, State, Telling};
 pub use stop::{Stop, wall_clock};
 pub use summary::summary;
 
 use crate::failure::Failure;
-use feed::Feed;
 use pump::{Pump, Query};
 use shows::Shows;
 
@@ -169,6 +169,7 @@ pub fn run(
                 live: input.live,
                 span_ns: input.span_ns,
                 stop: stop.clone(),
+                counts_every: COUNTS_EVERY,
                 words,
                 listener: std::thread::current(),
             };

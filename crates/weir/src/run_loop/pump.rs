@@ -481,7 +481,7 @@ impl<'a> Pump<'a> {
             .flat_map(|e| &e.account.counts)
             .map(Reading::of_tap);
         let mut readings: Vec<Reading> = taps.collect();
-        readings.extend(super::counters::engine_readings(&self.engine));
+        readings.extend(super::counters::engine_counts(&self.engine.counts()));
         readings.extend(super::counters::process_readings());
         let shown = self.shows.rows_taken();
         readings.push(Reading::new("sink", "events_out", shown));

@@ -1,0 +1,98 @@
+//! What the running fragments need of the host's taps, and whether a tap gives it.
+
+use std::collections::BTreeMap;
+
+use weir_model::{Demand, Shape};
+use weir_query::place;
+use weir_query::plan::Plan;
+use weir_tap::live::LiveTap;
+
+/// Streams that the tap of the block layer serves; it serves them together.
+const BLOCK: &str = "block";
+
+/// What is needed of each tap: by its name, one demand a stream.
+pub type Wanted = BTreeMap<String, Vec<Demand>>;
+
+/// What plans need, tap by tap.
+pub fn wanted<'a>(plans: impl Iterator<Item = &'a Plan>) -> Wanted {
+    let plans: Vec<&Plan> = plans.collect();
+    let mut wanted = Wanted::new();
+    for demand in place::demands(&plans) {
+        wanted.entry(tap_of(&demand)).or_default().push(demand);
+    }
+    wanted
+}
+
+/// Why a plan cannot run on a host, if it cannot.
+pub fn refusal(plan: &Plan) -> Option<String> {
+    let foreign = |name: &str| LiveTap::of(name).is_none();
+    let sources = plan.sources();
+    let source = sources.into_iter().find(|d| foreign(&d.name))?;
+    let kind = match source.shape {
+        Shape::Stream => "stream",
+        Shape::Relation => "relation",
+    };
+    Some(format!("an agent has no {kind} `{}`", source.name))
+}
+
+/// The tap that serves a demand: that of the block layer, or one of the stream's own. Only the first
+/// is dear enough to be shared by streams.
+fn tap_of(demand: &Demand) -> String {
+    match LiveTap::of(&demand.stream) {
+        Some(tap) if tap.name == BLOCK => BLOCK.to_owned(),
+        _ => demand.stream.to_ascii_lowercase(),
+    }
+}
+
+/// True if a tap that was opened for `open` gives all that `wanted` asks for.
+pub fn covers(open: &[Demand], wanted: &[Demand]) -> bool {
+    wanted.iter().all(|w| open.iter().any(|o| covers_one(o, w)))
+}
+
+fn covers_one(open: &Demand, wanted: &Demand) -> bool {
+    let clauses = &open.predicate.clauses;
+    open.stream.eq_ignore_ascii_case(&wanted.stream)
+        && wanted.columns.iter().all(|c| open.columns.contains(c))
+        && (open.predicate.is_all() || wanted.predicate.clauses.iter().all(|c| clauses.contains(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::Catalog;
+    use weir_query::{CheckOptions, compile};
+
+    fn plan(text: &str) -> Plan {
+        let checked = compile(text, &Catalog::builtin(), &CheckOptions::live());
+        (*checked.expect("the query is sound").plan).clone()
+    }
+
+    #[test]
+    fn equal_fragments_need_one_demand_and_narrower_ones_are_covered() {
+        let narrow = plan("select ts, latency from IO where op = 'r'");
+        let wide = plan("select ts, latency, vm from IO");
+        let other = plan("select ts, sector from IOstream where type = 'Q'");
+        let hundred: Vec<&Plan> = std::iter::repeat_n(&narrow, 100).collect();
+        let few = wanted(hundred.into_iter());
+        assert_eq!(few.len(), 1);
+        assert_eq!(few[BLOCK].len(), 1);
+        let all = wanted([&narrow, &wide, &other].into_iter());
+        assert_eq!((all.len(), all[BLOCK].len()), (1, 2));
+        assert!(covers(&all[BLOCK], &few[BLOCK]));
+        assert!(!covers(&few[BLOCK], &all[BLOCK]));
+        assert!(covers(&few[BLOCK], &few[BLOCK]));
+    }
+
+    #[test]
+    fn a_relation_has_a_tap_of_its_own() {
+        let both = plan("select d.vdisk, v.vm from disks as d, vms as v where d.vm = v.vm");
+        assert_eq!(wanted([&both].into_iter()).len(), 2);
+    }
+
+    #[test]
+    fn what_only_a_monitor_has_is_refused() {
+        assert_eq!(refusal(&plan("select latency from IO")), None);
+        let why = refusal(&plan("select total from weir"));
+        assert_eq!(why.as_deref(), Some("an agent has no stream `weir`"));
+    }
+}

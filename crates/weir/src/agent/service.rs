@@ -1,0 +1,229 @@
+//! [`Service`]: what serves the fragments of an agent that read the same streams: one tap, and
+//! beside it for a while the one that takes over.
+
+use std::time::{Duration, Instant};
+
+use weir_model::{Batch, Demand, Nanos};
+use weir_tap::Count;
+
+use super::demands::covers;
+use super::handover::{Cut, Handover, Side};
+use super::tap::{Ground, OpenTap};
+use crate::run_loop::Word;
+
+/// Words heard from one tap before the others have their turn.
+const TURN: usize = 16;
+
+/// A tap that tells more than is asked for is exchanged when nothing has changed for so long.
+const REST: Duration = Duration::from_secs(2);
+
+/// Numbers of requests that one tap may use after the next one is opened.
+const NUMBERS_APART: i64 = 1 << 24;
+
+/// A tap, and what is to take its place.
+pub struct Service {
+    tap: OpenTap,
+    next: Option<(OpenTap, Handover)>,
+    changed: Instant,
+    /// What earlier taps counted.
+    counted: Vec<Count>,
+    /// Handovers made, and of them those with too short a pause, and those that did not wait for
+    /// all requests in flight.
+    pub handovers: [i64; 3],
+}
+
+/// What a service has to say.
+pub enum Told {
+    /// Rows of demand number `demand` of the tap that serves.
+    Rows { demand: usize, batch: Batch },
+    /// The tap that serves is another now. Up to `at`, in the agent's own time, all has been told.
+    Switched { at: Nanos },
+    /// The tap that was to take over could not be opened; the old one goes on.
+    NotOpened(String),
+    /// It could not be opened, or says no more; why, unless a recording has come to its end.
+    Over(Option<String>),
+}
+
+impl Service {
+    /// Begins with a tap for these demands.
+    pub fn begin(ground: &Ground, demands: Vec<Demand>) -> Service {
+        Service {
+            tap: OpenTap::open(ground, demands),
+            next: None,
+            changed: Instant::now(),
+            counted: Vec::new(),
+            handovers: [0; 3],
+        }
+    }
+
+    /// Sees to it that what is wanted will be served.
+    pub fn serve(&mut self, ground: &Ground, wanted: &[Demand]) {
+        if self.next.is_some() || self.tap.ended {
+            return;
+        }
+        let served = covers(&self.tap.demands, wanted);
+        let dear = !covers(wanted, &self.tap.demands) && self.changed.elapsed() > REST;
+        if self.tap.reached.is_some() && (!served || dear) {
+            let mut next = OpenTap::open(ground, wanted.to_vec());
+            for outlet in &mut next.outlets {
+                let last = self.tap.outlets.iter().map(|o| o.last_number()).max();
+                outlet.first_number = last.unwrap_or(0) + NUMBERS_APART;
+            }
+            self.next = Some((next, Handover::default()));
+        }
+    }
+
+    /// True if a fragment with these demands can start.
+    pub fn gives(&self, demands: &[Demand]) -> bool {
+        self.tap.reached.is_some() && covers(&self.tap.demands, demands)
+    }
+
+    /// What the taps have counted, those that are open no more included.
+    pub fn counts(&self) -> Vec<Count> {
+        let mut counts = self.counted.clone();
+        add(&mut counts, &self.tap.account.counts);
+        counts
+    }
+
+    /// What is wanted has just changed.
+    pub fn touch(&mut self) {
+        self.changed = Instant::now();
+    }
+
+    /// The tap that serves.
+    pub fn tap(&mut self) -> &mut OpenTap {
+        &mut self.tap
+    }
+
+    /// Up to when everything has been told, in the agent's own time; `None` before the first word.
+    pub fn reached(&self) -> Option<Nanos> {
+        match &self.next {
+            Some((_, handover)) => handover.over().or(self.tap.reached),
+            None => self.tap.reached,
+        }
+    }
+
+    /// Hears what the taps say. False if that was nothing.
+    pub fn listen(&mut self, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, Told)) -> bool {
+        let mut heard = false;
+        for _ in 0..TURN {
+            let Some(word) = self.tap.next() else { break };
+            heard = true;
+            self.take(word, now, tell);
+        }
+        for _ in 0..TURN {
+            let Some((next, _)) = &mut self.next else {
+                break;
+            };
+            let Some(word) = next.next() else { break };
+            heard = true;
+            self.take_next(word, tell);
+        }
+        if let Some(cut) = self.next.as_mut().and_then(|(_, handover)| handover.cut()) {
+            self.switch(cut, tell);
+        }
+        heard
+    }
+
+    fn take(&mut self, word: Word, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, Told)) {
+        let handover = self.next.as_mut().map(|(_, handover)| handover);
+        match word {
+            Word::Rows { demand, batch } => {
+                let batch = match handover {
+                    Some(handover) => handover.rows(Side::Old, demand, batch),
+                    None => Some(batch),
+                };
+                if let Some(batch) = batch {
+                    tell(&mut self.tap, Told::Rows { demand, batch });
+                }
+            }
+            Word::Folded { .. } => unreachable!("an agent asks for no groups"),
+            Word::Reached(at) => {
+                self.tap.reached = self.tap.reached.max(Some(at));
+                if let Some(handover) = handover {
+                    handover.reached(Side::Old, at);
+                }
+            }
+            Word::Counted(account) => {
+                if let Some(handover) = handover {
+                    handover.in_flight(account.in_flight_since, now);
+                }
+                self.tap.account = account;
+            }
+            Word::Failed(error) => self.end(Some(error.to_string()), tell),
+            Word::End => {
+                let why = self.tap.failure().map(str::to_owned);
+                self.end(why, tell);
+            }
+        }
+    }
+
+    fn end(&mut self, why: Option<String>, tell: &mut impl FnMut(&mut OpenTap, Told)) {
+        self.tap.ended = true;
+        self.next = None;
+        tell(&mut self.tap, Told::Over(why));
+    }
+
+    fn take_next(&mut self, word: Word, tell: &mut impl FnMut(&mut OpenTap, Told)) {
+        let Some((next, handover)) = &mut self.next else {
+            return;
+        };
+        let why = match word {
+            Word::Rows { demand, batch } => {
+                handover.rows(Side::New, demand, batch);
+                return;
+            }
+            Word::Folded { .. } => unreachable!("an agent asks for no groups"),
+            Word::Reached(at) => {
+                next.reached = next.reached.max(Some(at));
+                return handover.reached(Side::New, at);
+            }
+            Word::Counted(account) => return next.account = account,
+            Word::Failed(error) => error.to_string(),
+            Word::End => next.failure().unwrap_or("it has ended").to_owned(),
+        };
+        self.next = None;
+        self.changed = Instant::now();
+        tell(&mut self.tap, Told::NotOpened(why));
+    }
+
+    fn switch(&mut self, cut: Cut, tell: &mut impl FnMut(&mut OpenTap, Told)) {
+        for (demand, batch) in cut.old {
+            tell(&mut self.tap, Told::Rows { demand, batch });
+        }
+        let Some((next, _)) = self.next.take() else {
+            return;
+        };
+        let old = std::mem::replace(&mut self.tap, next);
+        for outlet in &mut self.tap.outlets {
+            for before in &old.outlets {
+                outlet.follow(before);
+            }
+        }
+        add(&mut self.counted, &old.account.counts);
+        drop(old);
+        self.tap.reached = Some(cut.reached);
+        self.changed = Instant::now();
+        let counted = [true, cut.narrow, cut.impatient];
+        for (count, happened) in self.handovers.iter_mut().zip(counted) {
+            *count += i64::from(happened);
+        }
+        tell(&mut self.tap, Told::Switched { at: cut.at });
+        for (demand, batch) in cut.new {
+            tell(&mut self.tap, Told::Rows { demand, batch });
+        }
+    }
+}
+
+/// Adds counts to counts of the same things.
+fn add(sums: &mut Vec<Count>, counts: &[Count]) {
+    for count in counts {
+        let same = |c: &&mut Count| {
+            (c.counter, c.cause, c.device) == (count.counter, count.cause, count.device)
+        };
+        match sums.iter_mut().find(same) {
+            Some(sum) => sum.total += count.total,
+            None => sums.push(*count),
+        }
+    }
+}

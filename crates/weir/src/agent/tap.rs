@@ -1,0 +1,152 @@
+//! [`OpenTap`]: a tap of the agent on a thread of its own.
+
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_model::{Catalog, Demand, Nanos, Symbol};
+use weir_tap::Tap;
+
+use super::outlet::Outlet;
+use super::paced::Paced;
+use crate::failure::Failure;
+use crate::run_loop::{Account, Feed, Stop, Word};
+use crate::source::{self, Source, SourceArgs};
+
+/// What a tap says waits in a queue of so many words; then the tap waits.
+const WORDS_MAX: usize = 16;
+
+/// How often a tap's counts are read.
+const COUNTS_EVERY: Duration = Duration::from_millis(200);
+
+/// Where events come from.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// The source, and what of it.
+    pub args: SourceArgs,
+    /// Of a recording: how many of its seconds pass in one.
+    pub pace: f64,
+    /// What the host is called.
+    pub host: Symbol,
+}
+
+/// A tap that was opened, or is being opened.
+pub struct OpenTap {
+    /// What it was opened for.
+    pub demands: Vec<Demand>,
+    /// Where the rows of each demand leave.
+    pub outlets: Vec<Outlet>,
+    /// What it counted.
+    pub account: Account,
+    /// Up to when it has told everything, in the agent's own time; `None` before its first word.
+    pub reached: Option<Nanos>,
+    /// When it was heard of last.
+    pub heard: Instant,
+    /// It says no more.
+    pub ended: bool,
+    arrivals: Receiver<Word>,
+    stop: Stop,
+    failure: Arc<OnceLock<String>>,
+}
+
+impl Ground {
+    /// True if the events happen now.
+    pub fn is_live(&self) -> bool {
+        self.args.is_live()
+    }
+
+    fn open(&self, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
+        let of_host = |d: &Demand| !source::is_io(d);
+        let live = self.is_live() || demands.iter().any(of_host);
+        let source = match live {
+            true => Source::Live,
+            false => Source::new(&self.args.from[0]),
+        };
+        let mut inputs = source::inputs(&source, &self.args, demands, Vec::new())?;
+        let input = inputs.pop();
+        let tap = input.expect("demands of one tap open one").tap;
+        Ok(match live {
+            true => tap,
+            false => Box::new(Paced::new(tap, self.pace)),
+        })
+    }
+}
+
+impl OpenTap {
+    /// Opens a tap for `demands`, on a thread that wakes this one when it has something to say.
+    pub fn open(ground: &Ground, demands: Vec<Demand>) -> OpenTap {
+        let (words, arrivals) = sync_channel(WORDS_MAX);
+        let stop = Stop::new();
+        let failure = Arc::new(OnceLock::new());
+        let (own, asked, failed) = (ground.clone(), demands.clone(), failure.clone());
+        let (stopped, listener) = (stop.clone(), thread::current());
+        let run = move || match own.open(&asked) {
+            Ok(tap) => {
+                let feed = Feed {
+                    tap,
+                    live: true,
+                    span_ns: None,
+                    stop: stopped,
+                    counts_every: COUNTS_EVERY,
+                    words,
+                    listener,
+                };
+                feed.run();
+            }
+            Err(error) => drop(failed.set(error.text())),
+        };
+        let name = thread::Builder::new().name("tap".into());
+        let started = name.spawn(run);
+        if let Err(error) = started {
+            let _ = failure.set(format!("no thread for a tap: {error}"));
+        }
+        OpenTap {
+            outlets: demands.iter().map(|d| outlet(d, ground.host)).collect(),
+            demands,
+            account: Account::default(),
+            reached: None,
+            heard: Instant::now(),
+            ended: false,
+            arrivals,
+            stop,
+            failure,
+        }
+    }
+
+    /// What the tap says next, if it has said something.
+    pub fn next(&mut self) -> Option<Word> {
+        if self.ended {
+            return None;
+        }
+        match self.arrivals.try_recv() {
+            Ok(word) => {
+                self.heard = Instant::now();
+                Some(word)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Word::End),
+        }
+    }
+
+    /// Why it could not be opened.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+}
+
+impl Drop for OpenTap {
+    fn drop(&mut self) {
+        // Its thread ends at the next occasion, and takes the probes away.
+        self.stop.abandon();
+    }
+}
+
+fn outlet(demand: &Demand, host: Symbol) -> Outlet {
+    let catalog = Catalog::builtin();
+    let declaration = catalog.find(&demand.stream);
+    let schema = &declaration
+        .expect("fragments name streams of the catalog")
+        .schema;
+    Outlet::new(host, schema, &demand.columns)
+}
