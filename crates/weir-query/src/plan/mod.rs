@@ -6,6 +6,7 @@
 
 mod build;
 pub mod codec;
+mod memory;
 mod print;
 mod shown;
 

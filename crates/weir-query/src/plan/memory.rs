@@ -1,0 +1,84 @@
+//! How far back a plan looks: what it must be given again to go on as if nothing had happened.
+
+use super::{Node, Plan, Window};
+
+impl Plan {
+    /// What the plan gives at instants after τ depends only on rows after τ minus this, so that an
+    /// engine that begins there gives the same from τ on. `None` where there is no such bound: for
+    /// windows that count rows or never forget, and for relations, whose rows stay until they go.
+    pub fn memory(&self) -> Option<i64> {
+        let mut inputs = self.inputs().into_iter().map(|input| input.memory());
+        let below = inputs.try_fold(0, |most, memory| memory.map(|m: i64| most.max(m)))?;
+        let own = match &self.node {
+            Node::Source(declaration) => match declaration.shape {
+                weir_model::Shape::Stream => 0,
+                weir_model::Shape::Relation => return None,
+            },
+            Node::Window { input, window } => match window {
+                // On a relation it changes nothing.
+                _ if input.shape == weir_model::Shape::Relation => 0,
+                // What is there at an instant goes at the next.
+                Window::Now => 1,
+                Window::Range { size, slide } => size.saturating_add(slide.unwrap_or(0)),
+                // A row comes not before its origin, and goes by it.
+                Window::Since {
+                    size: Some(size),
+                    slide,
+                    ..
+                } => size.saturating_add(slide.unwrap_or(0)),
+                Window::Since { size: None, .. }
+                | Window::Rows { .. }
+                | Window::Partition { .. }
+                | Window::Unbounded { .. } => return None,
+            },
+            Node::Partial { slide, .. } => *slide,
+            Node::Merge { size, slide, .. } => (*size)?.saturating_add(*slide),
+            Node::Select { .. }
+            | Node::Project { .. }
+            | Node::Join { .. }
+            | Node::Aggregate { .. }
+            | Node::Distinct { .. }
+            | Node::SetOp { .. }
+            | Node::Order { .. }
+            | Node::ToStream { .. } => 0,
+        };
+        Some(below.saturating_add(own))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Catalog, NANOS_PER_SECOND};
+
+    use crate::{CheckOptions, compile};
+
+    /// In seconds.
+    fn memory(text: &str) -> Option<i64> {
+        let checked = compile(text, &Catalog::builtin(), &CheckOptions::live()).unwrap();
+        checked.plan.memory().map(|ns| ns / NANOS_PER_SECOND)
+    }
+
+    #[test]
+    fn a_plan_looks_back_as_far_as_its_windows() {
+        assert_eq!(memory("SELECT vm FROM IO [Range 5 seconds]"), Some(5));
+        let slide = "SELECT vm, count(*) FROM IO [Range 5 seconds Slide 2 seconds] GROUP BY vm";
+        assert_eq!(memory(slide), Some(7));
+        let join =
+            "SELECT a.vm FROM IO [Range 3 seconds] a JOIN IO [Range 9 seconds] b ON a.vm = b.vm";
+        assert_eq!(memory(join), Some(9));
+    }
+
+    #[test]
+    fn windows_one_over_the_other_add_up() {
+        let text =
+            "SELECT count(*) FROM (Istream(SELECT vm FROM IO [Range 5 seconds])) [Range 3 seconds]";
+        assert_eq!(memory(text), Some(8));
+    }
+
+    #[test]
+    fn some_look_back_to_the_beginning() {
+        assert_eq!(memory("SELECT vm, count(*) FROM IO GROUP BY vm"), None);
+        assert_eq!(memory("SELECT vm FROM IO [Rows 5]"), None);
+        assert_eq!(memory("SELECT vm FROM vms"), None);
+    }
+}
