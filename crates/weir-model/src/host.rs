@@ -70,16 +70,16 @@ impl HostState {
 impl Row for Host {
     const RELATION: &'static str = "hosts";
 
+    fn host(&self, _here: Option<Symbol>) -> Option<Symbol> {
+        Some(self.host)
+    }
+
     fn columns() -> Vec<InventoryColumn<Host>> {
         use Type::{Float, Int, Text, Time};
         let column = |name: &str, ty, doc: &str| Field::new(name, ty).doc(doc);
         let ns = |name: &str, doc: &str| column(name, Int, doc).unit(Unit::Nanoseconds);
         let bytes = |name: &str, doc: &str| column(name, Int, doc).unit(Unit::Bytes);
         vec![
-            (
-                column("host", Text, "its name, as in column host of IO"),
-                |h| Value::Text(h.host),
-            ),
             (column("address", Text, "from where its agent dials"), |h| {
                 Value::Text(h.address)
             }),

@@ -201,6 +201,11 @@ pub trait Row: Clone + PartialEq + Sized + 'static {
     /// The relation's columns, in order, but for the last one, `host`.
     fn columns() -> Vec<InventoryColumn<Self>>;
 
+    /// The host that has it, where `here` is the one that tells of it.
+    fn host(&self, here: Option<Symbol>) -> Option<Symbol> {
+        here
+    }
+
     /// The relation's schema.
     fn schema() -> Schema {
         let own = Self::columns().into_iter().map(|(field, _)| field);
@@ -212,7 +217,7 @@ pub trait Row: Clone + PartialEq + Sized + 'static {
     }
 }
 
-/// The changes of a relation of `host` at instant `ts`: what goes, then what comes.
+/// The changes of a relation that `host` tells of, at instant `ts`: what goes, then what comes.
 pub fn changes<R: Row>(ts: Nanos, host: Option<Symbol>, gone: &[R], come: &[R]) -> Batch {
     let rows = gone.len() + come.len();
     let column = |(field, get): InventoryColumn<R>| {
@@ -223,7 +228,8 @@ pub fn changes<R: Row>(ts: Nanos, host: Option<Symbol>, gone: &[R], come: &[R]) 
         builder.finish()
     };
     let mut columns: Vec<Column> = R::columns().into_iter().map(column).collect();
-    columns.push(Column::from_values(Type::Text, vec![text(host); rows]));
+    let hosts = gone.iter().chain(come).map(|row| text(row.host(host)));
+    columns.push(Column::from_values(Type::Text, hosts));
     let mut weights = vec![-1; gone.len()];
     weights.resize(rows, 1);
     Batch::deltas(vec![ts; rows], weights, columns)
