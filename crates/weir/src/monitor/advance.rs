@@ -17,11 +17,15 @@ const HOSTS_EVERY: Nanos = NANOS_PER_SECOND;
 impl Monitor {
     /// Goes on as far as agents and clock allow, and sends agents what they are to do.
     pub fn tick(&mut self, now: Nanos) {
+        if !self.restored_ended {
+            self.end_restore();
+        }
         let frontier = self.pace(now).frontier(self.frontier);
         if frontier > self.frontier {
             self.overtake(frontier, now);
             self.advance(frontier, now);
         }
+        self.checkpoint(now);
         let ids: Vec<AgentId> = self.agents.keys().copied().collect();
         for id in ids {
             self.send_orders(id, now);
@@ -29,6 +33,7 @@ impl Monitor {
     }
 
     fn pace(&mut self, now: Nanos) -> Pace {
+        let recovering = self.is_recovering(now);
         self.work.agents_looked_at += self.agents.len() as u64;
         let waited_for = self.agents.values().filter(|a| a.is_waited_for());
         let (mut slowest, mut next) = (None::<Nanos>, None::<Nanos>);
@@ -48,7 +53,10 @@ impl Monitor {
             now,
             slowest,
             unled: now.saturating_sub(2 * self.options.heartbeat),
-            overtaken: now.saturating_sub(self.options.overtake_after),
+            overtaken: match recovering {
+                true => Nanos::MIN,
+                false => now.saturating_sub(self.options.overtake_after),
+            },
         }
     }
 
@@ -113,8 +121,13 @@ impl Monitor {
         let queries = &mut self.queries;
         self.engine.step(&mut |output| match output {
             Output::Rows { query, batch } => {
-                if let Some(running) = queries.get_mut(&query) {
-                    running.publisher.rows(&batch);
+                let Some(running) = queries.get_mut(&query) else {
+                    return;
+                };
+                let shown = batch.ts.partition_point(|&ts| ts <= running.shown_to);
+                if shown < batch.len() {
+                    let rest = batch.slice(shown, batch.len() - shown);
+                    running.publisher.rows(&rest);
                 }
             }
             Output::Failed { query, error } => failed.push((query, error)),
@@ -147,6 +160,7 @@ impl Monitor {
             hosts: known as u64,
             hosts_heard: up as u64,
             complete_from: running.since,
+            anew_from: running.anew_from,
             ..Completeness::default()
         };
         for (id, before) in &running.channels {
@@ -178,7 +192,12 @@ impl Monitor {
             let differs = |row: &&Host| than.get(&row.host) != Some(row);
             rows.values().filter(differs).cloned().collect()
         };
-        let changes = changes(frontier, &others(before, &rows), &others(&rows, before));
+        let changes = changes(
+            frontier,
+            None,
+            &others(before, &rows),
+            &others(&rows, before),
+        );
         self.engine.push(HOSTS, changes);
         self.hosts_told = (rows, now);
     }

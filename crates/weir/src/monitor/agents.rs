@@ -9,6 +9,7 @@ use weir_model::{Host, HostState, Nanos, Symbol};
 use weir_wire::{ChannelId, MonitorWord, SessionId, Status, Tally};
 
 use super::account::Account;
+use super::checkpoint::{Before, Unsafe};
 use super::content::Content;
 
 /// Names an agent while the monitor knows it.
@@ -44,8 +45,16 @@ pub struct Agent {
     pub counted: bool,
     /// The number of the last word that was taken in.
     pub seen: u64,
-    /// The number up to which words are safe.
+    /// The number up to which words are safe, and were or will be acknowledged.
     pub safe: u64,
+    /// The number up to which words would be safe, were the results of now on the disk.
+    pub settled: u64,
+    /// The same of the results that are being saved.
+    pub saving: u64,
+    /// Words that are not safe yet, in order.
+    pub unsafe_words: VecDeque<Unsafe>,
+    /// What it had said before the monitor was restarted.
+    pub before: Option<Before>,
     /// What it runs.
     pub runs: BTreeMap<ChannelId, Run>,
     /// What became of all its rows since the monitor knows it.
@@ -108,6 +117,10 @@ impl Agent {
             counted: false,
             seen: 0,
             safe: 0,
+            settled: 0,
+            saving: 0,
+            unsafe_words: VecDeque::new(),
+            before: None,
             runs: BTreeMap::new(),
             account: Account::default(),
             rows_stray: 0,
@@ -150,7 +163,10 @@ impl Agent {
             };
         }
         self.instance = instance;
-        (self.seen, self.safe) = (0, 0);
+        (self.seen, self.safe, self.settled, self.saving) = (0, 0, 0, 0);
+        // Nobody can send them again.
+        self.unsafe_words.clear();
+        self.before = None;
         self.ended = false;
         self.status = None;
     }
@@ -180,6 +196,34 @@ impl Agent {
             self.past.push_front((instance, HashMap::new()));
             self.past.truncate(PAST_MAX);
         }
+    }
+
+    /// What became of the rows of earlier processes.
+    pub fn past(&self) -> Vec<(u64, Vec<(u64, Account)>)> {
+        let past = self.past.iter().map(|(instance, accounts)| {
+            let accounts = accounts.iter().map(|(id, account)| (id.0, *account));
+            (*instance, accounts.collect())
+        });
+        past.collect()
+    }
+
+    /// The same, as it was before the monitor was restarted.
+    pub fn set_past(&mut self, past: Vec<(u64, Vec<(u64, Account)>)>) {
+        let past = past.into_iter().map(|(instance, accounts)| {
+            let accounts = accounts
+                .into_iter()
+                .map(|(id, account)| (ChannelId(id), account));
+            (instance, accounts.collect())
+        });
+        self.past = past.collect();
+    }
+
+    /// Of a word that was taken in already before the monitor was restarted: the instant up to
+    /// which its rows were late then.
+    pub fn late_before(&self, number: Option<u64>) -> Option<Nanos> {
+        let (before, number) = (self.before.as_ref()?, number?);
+        let late = before.late.get(&number).copied().unwrap_or(Nanos::MIN);
+        (number <= before.seen).then_some(late)
     }
 
     /// Tells it what to do; while it is not connected, it will be told when it comes.

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use weir_model::{Batch, Column, Declaration, Nanos, Schema, Shape, Type};
 use weir_query::place::fleet::{Cut, Fragment};
-use weir_query::plan::Plan;
+use weir_query::plan::codec;
 use weir_wire::{ChannelId, MonitorWord};
 
 use super::account::Account;
+use super::checkpoint::hexadecimal;
 use super::gather::Waiting;
+use super::state::SavedChannel;
 
 /// A fragment that all agents run, and what comes of it.
 pub struct Channel {
@@ -31,6 +33,9 @@ pub struct Channel {
     pub heard: usize,
     /// At how many agents it failed.
     pub failed: usize,
+    /// For how long after their instant rows are needed again should the monitor be restarted;
+    /// `None` if they never are.
+    pub hold: Option<Nanos>,
     /// From when on all agents that run it have seen everything.
     pub complete_from: Nanos,
 }
@@ -39,6 +44,8 @@ pub struct Channel {
 pub struct Channels {
     by_id: BTreeMap<ChannelId, Channel>,
     next: u64,
+    /// Of before the monitor was restarted, until queries want them again.
+    restored: Vec<SavedChannel>,
 }
 
 impl Channels {
@@ -47,32 +54,48 @@ impl Channels {
         Channels {
             by_id: BTreeMap::new(),
             next,
+            restored: Vec::new(),
         }
     }
 
     /// The channel that gives what `fragment` gives, for one more query; true if it is new.
-    pub fn want(&mut self, fragment: &Fragment, encode: fn(&Plan) -> Vec<u8>) -> (ChannelId, bool) {
+    pub fn want(&mut self, fragment: &Fragment) -> (ChannelId, bool) {
         let known = self.by_id.values_mut().find(|c| c.fragment == *fragment);
         if let Some(channel) = known {
             channel.users += 1;
             return (channel.id, false);
         }
-        let id = ChannelId(self.next);
-        self.next += 1;
+        let encoded = codec::encode(&fragment.plan);
+        let digits = hexadecimal(&encoded);
+        let saved = self.restored.iter().position(|c| c.fragment == digits);
+        let saved = saved.map(|at| self.restored.swap_remove(at));
+        let id = ChannelId(saved.as_ref().map_or(self.next, |c| c.id));
+        self.next = self.next.max(id.0 + 1);
         let channel = Channel {
             id,
             fragment: fragment.clone(),
-            encoded: encode(&fragment.plan),
+            encoded,
             source: format!("channel {}", id.0),
             users: 1,
             waiting: Waiting::default(),
-            account: Account::default(),
+            account: saved.as_ref().map_or(Account::default(), |c| c.account),
             heard: 0,
             failed: 0,
-            complete_from: Nanos::MIN,
+            hold: None,
+            complete_from: saved.map_or(Nanos::MIN, |c| c.complete_from),
         };
         self.by_id.insert(id, channel);
         (id, true)
+    }
+
+    /// Remembers a channel of before the monitor was restarted.
+    pub fn restore(&mut self, channel: SavedChannel) {
+        self.restored.push(channel);
+    }
+
+    /// Forgets those that no query wants again.
+    pub fn forget_restored(&mut self) {
+        self.restored.clear();
     }
 
     /// One query less reads the channel, which is taken out if that was the last.

@@ -17,21 +17,24 @@ mod account;
 mod advance;
 mod agents;
 mod channels;
+mod checkpoint;
 mod completeness;
 mod content;
 mod gather;
 mod join;
 mod own_stream;
 mod publish;
+mod run;
+mod state;
 #[cfg(test)]
 mod tests;
 mod time;
 mod words;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
-use weir_model::{Catalog, Host, Nanos, Symbol};
-use weir_query::Plan;
+use weir_model::{Catalog, Host, NANOS_PER_SECOND, Nanos, Symbol};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_query::function::EvalError;
 use weir_query::place::fleet::Cut;
@@ -42,8 +45,11 @@ pub use agents::{Agent, AgentId};
 pub use channels::Channels;
 pub use completeness::Completeness;
 pub use publish::Publisher;
+pub use run::run;
+pub use state::{Position, SavedQuery, StateError};
 
 use own_stream::OwnStream;
+use state::State;
 
 /// The stream of what agents and monitor note.
 const OWN_STREAM: &str = "weir";
@@ -72,8 +78,31 @@ pub struct Options {
     pub waiting_bytes_max: usize,
     /// What the engine may use.
     pub engine: EngineOptions,
-    /// How a fragment goes over the wire.
-    pub encode: fn(&Plan) -> Vec<u8>,
+    /// How often it is written down how far standing queries are.
+    pub checkpoint_every: Nanos,
+    /// How far back a standing query may look and still go on after a restart as if nothing had
+    /// happened; agents hold their rows for so long.
+    pub hold_max: Nanos,
+    /// How long after a restart agents are waited for that send again what they said.
+    pub recovery: Nanos,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            heartbeat: NANOS_PER_SECOND / 20,
+            overtake_after: 2 * NANOS_PER_SECOND,
+            ahead_max: 10 * NANOS_PER_SECOND,
+            agents_max: 10_000,
+            forget_after: 3_600 * NANOS_PER_SECOND,
+            patience: 10 * NANOS_PER_SECOND,
+            waiting_bytes_max: 512 << 20,
+            engine: EngineOptions::default(),
+            checkpoint_every: NANOS_PER_SECOND,
+            hold_max: 60 * NANOS_PER_SECOND,
+            recovery: 30 * NANOS_PER_SECOND,
+        }
+    }
 }
 
 /// A query that runs.
@@ -84,6 +113,15 @@ pub struct Running {
     pub publisher: Publisher,
     /// Since when.
     pub since: Nanos,
+    /// It goes on after a restart.
+    pub standing: bool,
+    /// The monitor was restarted then, and what the query held is lost, because it looks back
+    /// farther than agents hold their rows.
+    pub anew_from: Option<Nanos>,
+    /// Results up to this instant were given before a restart.
+    shown_to: Nanos,
+    /// How far it looks back.
+    memory: Option<Nanos>,
     /// What it reads of agents, and what had become of those rows when it began.
     channels: Vec<(ChannelId, Account)>,
 }
@@ -134,6 +172,17 @@ pub struct Monitor {
     waiting_bytes: usize,
     failed: Vec<Failed>,
     work: Work,
+    state: Option<State>,
+    /// What the word did that is being taken in.
+    effect: words::Effect,
+    /// When it was last begun to save how far standing queries are.
+    saved_at: Nanos,
+    /// Of before a restart: up to where results are out, the queries that were not started again
+    /// yet, and until when agents are waited for.
+    saved_instant: Nanos,
+    restored: Vec<SavedQuery>,
+    restored_ended: bool,
+    recovering: Option<Nanos>,
 }
 
 impl Monitor {
@@ -162,7 +211,35 @@ impl Monitor {
             waiting_bytes: 0,
             failed: Vec::new(),
             work: Work::default(),
+            state: None,
+            effect: words::Effect::default(),
+            saved_at: now,
+            saved_instant: Nanos::MIN,
+            restored: Vec::new(),
+            restored_ended: true,
+            recovering: None,
         }
+    }
+
+    /// The monitor whose state is in `dir`, as it was left there, or a new one. Standing queries are
+    /// to be started again before time moves on.
+    ///
+    /// # Errors
+    /// When the directory cannot be used.
+    pub fn open(dir: &Path, options: Options, now: Nanos) -> Result<Monitor, StateError> {
+        let (mut state, saved) = State::open(dir)?;
+        // Which of the numbers ahead were given is not known.
+        let next = state.channels();
+        state.reserve(next + 1)?;
+        let begin = saved.as_ref().map_or(now, |s| s.resume_from);
+        let mut monitor = Monitor::new(state.monitor(), options, begin);
+        monitor.channels = Channels::new(next);
+        monitor.saved_at = now;
+        monitor.state = Some(state);
+        if let Some(saved) = saved {
+            monitor.restore(saved, now);
+        }
+        Ok(monitor)
     }
 
     /// Takes in what happened on the network, at `now` by the monitor's clock. What a client asks is
@@ -182,12 +259,24 @@ impl Monitor {
     }
 
     /// Runs a query that was cut. Its results go to `publisher`.
-    pub fn start(&mut self, name: &str, cut: &Cut, publisher: Publisher, now: Nanos) -> QueryId {
-        let encode = self.options.encode;
+    ///
+    /// # Errors
+    /// When it cannot be written down which channels were given.
+    pub fn start(
+        &mut self,
+        name: &str,
+        cut: &Cut,
+        standing: bool,
+        publisher: Publisher,
+        now: Nanos,
+    ) -> Result<QueryId, StateError> {
+        if let Some(state) = &mut self.state {
+            state.reserve(self.channels.next() + cut.fragments.len() as u64)?;
+        }
         let wanted: Vec<(ChannelId, bool)> = cut
             .fragments
             .iter()
-            .map(|f| self.channels.want(f, encode))
+            .map(|f| self.channels.want(f))
             .collect();
         for &(id, _) in wanted.iter().filter(|(_, is_new)| *is_new) {
             let channel = self.channels.get(id).expect("it was just made");
@@ -199,17 +288,55 @@ impl Monitor {
         let (sources, accounts): (Vec<String>, Vec<(ChannelId, Account)>) = channels
             .map(|c| (c.source.clone(), (c.id, c.account)))
             .unzip();
-        let query = self.engine.add(&cut.monitor_over(&sources));
-        self.queries.insert(
-            query,
-            Running {
-                name: name.into(),
-                publisher,
-                since: now,
-                channels: accounts,
-            },
-        );
-        query
+        let plan = cut.monitor_over(&sources);
+        let memory = plan
+            .memory()
+            .filter(|memory| *memory <= self.options.hold_max);
+        let query = self.engine.add(&plan);
+        let restored = self
+            .restored
+            .iter()
+            .position(|q| standing && q.name == name);
+        let restored = restored.map(|at| self.restored.swap_remove(at));
+        let anew = restored.is_some() && memory.is_none();
+        if anew {
+            self.own.tell(now, None, "query_anew", name, 1);
+        }
+        let mut running = Running {
+            name: name.into(),
+            publisher,
+            since: now,
+            standing,
+            anew_from: anew.then_some(now),
+            shown_to: Nanos::MIN,
+            memory,
+            channels: accounts,
+        };
+        if let Some(restored) = restored {
+            running.since = restored.since;
+            running.shown_to = self.saved_instant;
+            for (channel, account) in &mut running.channels {
+                let before = restored.before.iter().find(|(id, _)| *id == channel.0);
+                *account = before.map_or(*account, |(_, before)| *before);
+            }
+        }
+        self.queries.insert(query, running);
+        self.hold();
+        Ok(query)
+    }
+
+    /// Finds anew for how long each channel's rows are needed.
+    fn hold(&mut self) {
+        for channel in self.channels.iter_mut() {
+            channel.hold = None;
+        }
+        for running in self.queries.values().filter(|q| q.standing) {
+            for (id, _) in &running.channels {
+                if let Some(channel) = self.channels.get_mut(*id) {
+                    channel.hold = channel.hold.max(Some(running.memory.unwrap_or(0)));
+                }
+            }
+        }
     }
 
     /// Ends a query, because of `why`. What only it needed ends at the agents too.
@@ -232,6 +359,7 @@ impl Monitor {
                 agent.order(MonitorWord::Stop { channel: id });
             }
         }
+        self.hold();
         self.count_heard();
     }
 

@@ -7,6 +7,7 @@ use weir_wire::{AgentWord, ChannelId, Note, SessionId};
 use super::Monitor;
 use super::account::Account;
 use super::agents::{AgentId, count};
+use super::checkpoint::Unsafe;
 
 impl Monitor {
     /// Takes a word in, once.
@@ -30,8 +31,11 @@ impl Monitor {
             agent.seen = number;
         }
         self.work.words += 1;
+        self.effect = Effect::default();
         match word {
-            AgentWord::Rows { channel, batch } => self.hear_rows(id, channel, batch, now),
+            AgentWord::Rows { channel, batch } => {
+                self.hear_rows(id, channel, batch, number, now);
+            }
             AgentWord::Reached(at) => self.hear_reached(id, at, now),
             AgentWord::Started { channel, at } => self.hear_started(id, channel, at, now),
             AgentWord::Failed { channel, why } => self.hear_failed(id, channel, &why, now),
@@ -46,9 +50,29 @@ impl Monitor {
                 agent.status = Some(status);
             }
         }
+        if let Some(number) = number
+            && self.state.is_some()
+            && self.channels.iter().any(|c| c.hold.is_some())
+            && let Some(agent) = self.agents.get_mut(&id)
+        {
+            let effect = std::mem::take(&mut self.effect);
+            agent.note(Unsafe {
+                number,
+                until: effect.until.unwrap_or(Nanos::MIN),
+                effect: effect.account,
+                late: effect.late.map(|instant| (number, instant)),
+            });
+        }
     }
 
-    fn hear_rows(&mut self, id: AgentId, channel_id: ChannelId, batch: Batch, now: Nanos) {
+    fn hear_rows(
+        &mut self,
+        id: AgentId,
+        channel_id: ChannelId,
+        batch: Batch,
+        number: Option<u64>,
+        now: Nanos,
+    ) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let rows = batch.len() as u64;
         let Some(channel) = self.channels.get_mut(channel_id) else {
@@ -64,12 +88,17 @@ impl Monitor {
         }
         self.work.rows += rows;
         let batch = channel.taken_in(batch, now);
-        let (batch, late) = match channel.is_relation() {
+        let (batch, late, late_to) = match channel.is_relation() {
             // Without a change what follows it would make no sense; it comes when it can.
-            true => (not_before(batch, self.frontier.saturating_add(1)), 0),
+            true => (not_before(batch, self.frontier.saturating_add(1)), 0, None),
             false => {
-                let late = batch.ts.partition_point(|&ts| ts <= self.frontier);
-                (batch.slice(late, batch.len() - late), late as u64)
+                let over = batch.ts.partition_point(|&ts| ts <= self.frontier);
+                // Of what was taken in before a restart, what was in time then is in the results.
+                let late_to = agent.late_before(number).unwrap_or(self.frontier);
+                let late = batch.ts.partition_point(|&ts| ts <= late_to);
+                let from = over.max(late);
+                let rest = batch.slice(from, batch.len() - from);
+                (rest, late as u64, (late > 0).then_some(late_to))
             }
         };
         let run = agent.runs.entry(channel_id).or_default();
@@ -83,7 +112,7 @@ impl Monitor {
             return self.lose_of(id, channel_id, rows, "monitor_full", now);
         }
         let account = Account {
-            in_time: batch.len() as u64,
+            in_time: rows - late,
             late,
             lost: 0,
         };
@@ -93,6 +122,11 @@ impl Monitor {
         run.account.add(account);
         agent.account.add(account);
         channel.account.add(account);
+        self.effect = Effect {
+            account: Some((channel_id, account)),
+            until: channel.hold.map(|hold| last.saturating_add(hold)),
+            late: late_to,
+        };
         if late > 0 {
             let host = agent.host;
             self.own.tell(now, Some(host), "rows_late", "", count(late));
@@ -168,10 +202,12 @@ impl Monitor {
     /// Counts rows of the agent's present process that will never come.
     fn lose_of(&mut self, id: AgentId, channel: ChannelId, rows: u64, cause: &str, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
-        agent.runs.entry(channel).or_default().account.add(Account {
+        let lost = Account {
             lost: rows,
             ..Account::default()
-        });
+        };
+        agent.runs.entry(channel).or_default().account.add(lost);
+        self.effect.account = Some((channel, lost));
         self.lose(id, channel, rows, cause, now);
     }
 
@@ -182,6 +218,17 @@ impl Monitor {
             self.bar(id, "a note's texts are too long or too many".into(), now);
         }
     }
+}
+
+/// What a word did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Effect {
+    /// What became of its rows.
+    account: Option<(ChannelId, Account)>,
+    /// The results up to this instant may need them.
+    until: Option<Nanos>,
+    /// Rows up to this instant were late.
+    late: Option<Nanos>,
 }
 
 /// Why words from the future are refused.

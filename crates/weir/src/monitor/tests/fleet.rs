@@ -30,7 +30,9 @@ pub fn options() -> Options {
         patience: 50,
         waiting_bytes_max: 1 << 30,
         engine: EngineOptions::default(),
-        encode: weir_query::plan::codec::encode,
+        checkpoint_every: 20,
+        hold_max: 1_000,
+        recovery: 10_000,
     }
 }
 
@@ -106,7 +108,8 @@ impl Fleet {
         let publisher = Publisher::to(Box::new(results.clone()));
         let query = self
             .monitor
-            .start("q", &cut_of(text, way), publisher, self.now);
+            .start("q", &cut_of(text, way), false, publisher, self.now)
+            .expect("nothing is written down");
         (query, results)
     }
 

@@ -1,0 +1,335 @@
+//! The state directory: what survives the monitor's process.
+//!
+//! `identity.json` says by which number agents know the monitor, and which numbers of channels were
+//! given. `checkpoint.json` says how far the standing queries are ([`Saved`]). Each is written whole
+//! under another name, brought to the disk and renamed, so that it is always the old one or the new
+//! one.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use weir_model::Nanos;
+
+use super::account::Account;
+
+const IDENTITY: &str = "identity.json";
+const CHECKPOINT: &str = "checkpoint.json";
+
+/// Numbers of channels that are taken at once, so that the file is seldom written.
+const CHANNELS_AHEAD: u64 = 1_000;
+
+/// The state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {error}")]
+pub struct StateError {
+    /// The file.
+    pub path: String,
+    /// What the system says, or what is wrong with the file.
+    pub error: String,
+}
+
+/// Who the monitor is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Identity {
+    monitor: u64,
+    /// Numbers of channels below this may have been given.
+    channels: u64,
+}
+
+/// How far the standing queries are, and what agents need not send again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// All results up to this instant are in the sinks.
+    pub instant: Nanos,
+    /// What is at or before this instant has no bearing on results after `instant`.
+    pub resume_from: Nanos,
+    /// What the agents run for standing queries.
+    pub channels: Vec<SavedChannel>,
+    /// The agents.
+    pub agents: Vec<SavedAgent>,
+    /// The standing queries.
+    pub queries: Vec<SavedQuery>,
+}
+
+/// A channel of streams; relations come anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedChannel {
+    /// Its number.
+    pub id: u64,
+    /// The fragment as it goes over the wire, in hexadecimal digits.
+    pub fragment: String,
+    /// What became of its rows in words that are safe.
+    pub account: Account,
+    /// As [`super::channels::Channel::complete_from`].
+    pub complete_from: Nanos,
+}
+
+/// An agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedAgent {
+    /// Its host.
+    pub host: String,
+    /// From where it dialled.
+    pub address: std::net::SocketAddr,
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub instance: u64,
+    /// The number up to which its words are safe.
+    pub safe: u64,
+    /// The number up to which words were taken in, and so are in the results up to the instant.
+    pub seen: u64,
+    /// Others did not wait for it.
+    pub overtaken: bool,
+    /// It said that it ends.
+    pub ended: bool,
+    /// What became of its rows in words that are safe.
+    pub account: Account,
+    /// What it runs: the channel, since when, whether it failed there, what became of the rows.
+    pub runs: Vec<(u64, Option<Nanos>, bool, Account)>,
+    /// Words between `safe` and `seen` with rows that were late: those up to an instant.
+    pub late: Vec<(u64, Nanos)>,
+    /// Earlier processes, and what became of their rows.
+    pub past: Vec<(u64, Vec<(u64, Account)>)>,
+}
+
+/// A standing query.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedQuery {
+    /// Its name.
+    pub name: String,
+    /// Since when.
+    pub since: Nanos,
+    /// What had become of its channels' rows when it began.
+    pub before: Vec<(u64, Account)>,
+    /// How much of its file holds results up to the instant.
+    pub position: Option<Position>,
+}
+
+/// How much of a file is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The file.
+    pub path: PathBuf,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// The state directory, and a thread that writes there, since a disk may be slow.
+pub struct State {
+    dir: PathBuf,
+    identity: Identity,
+    jobs: Option<SyncSender<Job>>,
+    done: Receiver<Result<(), StateError>>,
+    thread: Option<JoinHandle<()>>,
+    busy: bool,
+}
+
+/// What is to be written, once those files are on the disk.
+struct Job {
+    checkpoint: Vec<u8>,
+    first: Vec<PathBuf>,
+}
+
+impl State {
+    /// Opens the directory, which is made if need be, and what was saved there.
+    ///
+    /// # Errors
+    /// When it cannot be read or written, or holds something else.
+    pub fn open(dir: &Path) -> Result<(State, Option<Saved>), StateError> {
+        std::fs::create_dir_all(dir).map_err(|e| failed(dir, e))?;
+        let identity = match read::<Identity>(&dir.join(IDENTITY))? {
+            Some(identity) => identity,
+            None => Identity {
+                monitor: random()?,
+                channels: 1,
+            },
+        };
+        let saved = read::<Saved>(&dir.join(CHECKPOINT))?;
+        let (jobs, waiting) = sync_channel::<Job>(1);
+        let (tell, done) = channel();
+        let at = dir.to_owned();
+        let thread = std::thread::spawn(move || {
+            for job in waiting {
+                if tell.send(save(&at, &job)).is_err() {
+                    return;
+                }
+            }
+        });
+        let state = State {
+            dir: dir.to_owned(),
+            identity,
+            jobs: Some(jobs),
+            done,
+            thread: Some(thread),
+            busy: false,
+        };
+        Ok((state, saved))
+    }
+
+    /// The number by which agents know the monitor.
+    pub fn monitor(&self) -> u64 {
+        self.identity.monitor
+    }
+
+    /// The first number of a channel that was never given.
+    pub fn channels(&self) -> u64 {
+        self.identity.channels
+    }
+
+    /// Makes sure that numbers of channels below `next` are never given again.
+    ///
+    /// # Errors
+    /// When that cannot be written down.
+    pub fn reserve(&mut self, next: u64) -> Result<(), StateError> {
+        if next <= self.identity.channels && self.dir.join(IDENTITY).exists() {
+            return Ok(());
+        }
+        self.identity.channels = next.saturating_add(CHANNELS_AHEAD);
+        let bytes = serde_json::to_vec(&self.identity).expect("numbers are JSON");
+        write(&self.dir, IDENTITY, &bytes)
+    }
+
+    /// Begins to save, once `first` are on the disk; only after [`State::saved`] said how the last
+    /// time went.
+    pub fn save(&mut self, saved: &Saved, first: Vec<PathBuf>) {
+        assert!(!self.busy, "one checkpoint after the other");
+        let checkpoint = serde_json::to_vec(saved).expect("numbers and texts are JSON");
+        let jobs = self.jobs.as_ref().expect("it is open");
+        self.busy = jobs.send(Job { checkpoint, first }).is_ok();
+    }
+
+    /// True while something is being saved.
+    pub fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// What came of saving, once, when it is done; waits for that if `patient`.
+    pub fn saved(&mut self, patient: bool) -> Option<Result<(), StateError>> {
+        if !self.busy {
+            return None;
+        }
+        let done = match patient {
+            true => self.done.recv().map_err(|_| TryRecvError::Disconnected),
+            false => self.done.try_recv(),
+        };
+        match done {
+            Ok(done) => {
+                self.busy = false;
+                Some(done)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                self.busy = false;
+                Some(Err(failed(&self.dir, "the thread that writes has ended")))
+            }
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed there.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn save(dir: &Path, job: &Job) -> Result<(), StateError> {
+    for path in &job.first {
+        let file = File::open(path).map_err(|e| failed(path, e))?;
+        file.sync_data().map_err(|e| failed(path, e))?;
+    }
+    write(dir, CHECKPOINT, &job.checkpoint)
+}
+
+/// Writes a file so that it is there whole or not at all.
+fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+    let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
+    let attempt = || {
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        File::open(dir)?.sync_all()
+    };
+    attempt().map_err(|e: std::io::Error| failed(&path, e))
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateError> {
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+            let error = format!("{e}; move the file away to begin anew");
+            failed(path, error)
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(path, error)),
+    }
+}
+
+fn random() -> Result<u64, StateError> {
+    let path = Path::new("/dev/urandom");
+    let mut bytes = [0; 8];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|e| failed(path, e))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn failed(path: &Path, error: impl ToString) -> StateError {
+    StateError {
+        path: path.display().to_string(),
+        error: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("weir-state-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn what_was_saved_is_there_again() {
+        let dir = directory("saved");
+        let (mut state, none) = State::open(&dir).unwrap();
+        assert!(none.is_none());
+        state.reserve(5).unwrap();
+        let monitor = state.monitor();
+        let saved = Saved {
+            instant: 7,
+            ..Saved::default()
+        };
+        state.save(&saved, Vec::new());
+        assert!(state.saved(true).unwrap().is_ok());
+        drop(state);
+        let (state, again) = State::open(&dir).unwrap();
+        assert_eq!(again, Some(saved));
+        assert_eq!(state.monitor(), monitor);
+        assert!(state.channels() >= 5);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_torn_file_is_told_with_its_name() {
+        let dir = directory("torn");
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(CHECKPOINT), b"{\"instant\":").unwrap();
+        let error = State::open(&dir).err().unwrap().to_string();
+        assert!(
+            error.contains("checkpoint.json") && error.contains("begin anew"),
+            "{error}"
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
