@@ -1,6 +1,7 @@
-//! For tests: disks and VMs made for one test. A loop device that goes away with the test and work of
-//! a known kind for it, and a tiny Linux guest in QEMU with a load that is known to the request, so
-//! that what weir says of a VM can be held against what the VM did.
+//! For tests: disks, VMs and hosts made for one test. A loop device that goes away with the test and work
+//! of a known kind for it, a tiny Linux guest in QEMU with a load that is known to the request, so that
+//! what weir says of a VM can be held against what the VM did, and hosts of a fleet as networks of this
+//! machine, whose cables can be cut.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -25,12 +26,14 @@ mod build;
 mod counts;
 mod disk;
 mod guest;
+mod host;
 mod kit;
 mod loop_disk;
 mod memory;
 pub mod plan;
 mod port;
 mod qmp;
+mod relay;
 mod run;
 mod slow_disk;
 pub mod workload;
@@ -38,11 +41,13 @@ pub mod workload;
 pub use counts::{Counts, disk_stats};
 pub use disk::Disk;
 pub use guest::Guest;
+pub use host::{Cable, Host, Traffic};
 pub use kit::Kit;
 pub use loop_disk::LoopDisk;
 pub use memory::MemoryFolder;
 pub use plan::Load;
 pub use port::{Done, Port, Socket};
 pub use qmp::Qmp;
+pub use relay::Relay;
 pub use run::run;
 pub use slow_disk::SlowDisk;

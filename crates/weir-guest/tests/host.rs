@@ -1,0 +1,132 @@
+//! A host's cable carries what it should, counts it, and can be cut, mended and short of room.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use weir_guest::{Cable, Host};
+
+/// A host, or a loud line that `test` is skipped.
+fn host(test: &str) -> Option<Host> {
+    match Host::new() {
+        Ok(host) => Some(host),
+        Err(why) => {
+            // Not by `eprintln!`, which the harness keeps to itself.
+            writeln!(std::io::stderr(), "skipped: {test}: {why:#}").unwrap();
+            None
+        }
+    }
+}
+
+/// A program on the host that says over `protocol` to `to` what it is told.
+fn talker(host: &Host, protocol: &str, to: SocketAddr) -> Child {
+    let says = format!("exec cat > /dev/{protocol}/{}/{}", to.ip(), to.port());
+    let mut command = host.command("bash");
+    command.args(["-c", &says]).stdin(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn connected(listener: &TcpListener) -> TcpStream {
+    let (stream, _) = listener.accept().unwrap();
+    let patience = Some(Duration::from_secs(60));
+    stream.set_read_timeout(patience).unwrap();
+    stream
+}
+
+#[test]
+fn what_it_sends_is_counted_and_a_cut_passes_nothing() {
+    let Some(host) = host("what_it_sends_is_counted_and_a_cut_passes_nothing") else {
+        return;
+    };
+    let listener = TcpListener::bind((host.gateway(), 0)).unwrap();
+    let mut talker = talker(&host, "tcp", listener.local_addr().unwrap());
+    let mut said = talker.stdin.take().unwrap();
+    let mut stream = connected(&listener);
+    assert_eq!(stream.peer_addr().unwrap().ip(), host.address());
+
+    let before = host.traffic().unwrap();
+    let piece = vec![7; 1 << 20];
+    let writing = piece.clone();
+    let writer = std::thread::spawn(move || {
+        said.write_all(&writing).unwrap();
+        said
+    });
+    let mut heard = vec![0; piece.len()];
+    stream.read_exact(&mut heard).unwrap();
+    assert!(heard == piece);
+    let mut said = writer.join().unwrap();
+    let after = host.traffic().unwrap();
+    let sent = after.sent_bytes - before.sent_bytes;
+    // Headers are a few percent of packets that are full, and acknowledgements come back.
+    assert!((1 << 20..5 << 18).contains(&sent), "{sent} bytes sent");
+    assert!(after.received_bytes > before.received_bytes);
+
+    host.cut().unwrap();
+    let before = host.traffic().unwrap();
+    said.write_all(b"x").unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    assert!(stream.read(&mut [0; 1]).is_err(), "a cut passes nothing");
+    assert_eq!(host.traffic().unwrap().sent_bytes, before.sent_bytes);
+    host.mend().unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut heard = [0; 1];
+    stream.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"x");
+    drop(said);
+    talker.wait().unwrap();
+}
+
+#[test]
+fn a_short_queue_loses_what_comes_at_once() {
+    let Some(host) = host("a_short_queue_loses_what_comes_at_once") else {
+        return;
+    };
+    host.shape(Cable {
+        bytes_per_second: 20_000,
+        queue_bytes: 3_000,
+    })
+    .unwrap();
+    let socket = UdpSocket::bind((host.gateway(), 0)).unwrap();
+    // Each line a packet of its own, more than the bucket and the queue hold.
+    let to = socket.local_addr().unwrap();
+    let line = "x".repeat(1_000);
+    let all = format!(
+        "exec 3>/dev/udp/{}/{}; for i in {{1..20}}; do echo {line} >&3; done",
+        to.ip(),
+        to.port()
+    );
+    let status = host.command("bash").args(["-c", &all]).status().unwrap();
+    assert!(status.success());
+    socket
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    let mut heard = 0;
+    while socket.recv(&mut [0; 2_000]).is_ok() {
+        heard += 1;
+    }
+    assert!((1..20).contains(&heard), "{heard} of 20 packets came");
+}
+
+#[test]
+fn hosts_reach_us_at_any_of_our_addresses_and_go_away() {
+    let Some(host) = host("hosts_reach_us_at_any_of_our_addresses_and_go_away") else {
+        return;
+    };
+    let other = Host::new().unwrap();
+    let listener = TcpListener::bind((host.gateway(), 0)).unwrap();
+    let mut talker = talker(&other, "tcp", listener.local_addr().unwrap());
+    let stream = connected(&listener);
+    assert_eq!(stream.peer_addr().unwrap().ip(), other.address());
+    drop(talker.stdin.take());
+    talker.wait().unwrap();
+    let name = other.name().to_owned();
+    assert!(std::path::Path::new("/run/netns").join(&name).exists());
+    drop(other);
+    assert!(!std::path::Path::new("/run/netns").join(&name).exists());
+    assert!(!std::path::Path::new("/sys/class/net").join(&name).exists());
+}
