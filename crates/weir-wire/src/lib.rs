@@ -13,6 +13,7 @@
 pub mod access;
 pub mod address;
 pub mod client;
+pub mod clock;
 pub mod dial;
 pub mod error;
 pub mod event;
