@@ -10,6 +10,7 @@ mod config;
 mod disk_totals;
 mod exporter;
 mod failure;
+mod fleet;
 mod hist;
 mod iostat;
 #[allow(dead_code, unused_imports, reason = "`weir monitor` runs it")]

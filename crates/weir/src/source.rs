@@ -205,6 +205,12 @@ impl SourceArgs {
         }
     }
 
+    /// True when nothing was said of where events come from.
+    pub fn is_usual(&self) -> bool {
+        let chosen = !self.device.is_empty() || self.stacked || !self.vm.is_empty();
+        self.from == [LIVE] && self.from_format.is_none() && !chosen
+    }
+
     /// True when any source is live.
     pub fn is_live(&self) -> bool {
         self.sources().iter().any(Source::is_live)

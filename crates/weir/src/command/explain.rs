@@ -8,6 +8,7 @@ use weir_query::diagnostic::codes;
 use weir_query::place;
 
 use crate::failure::{Ending, Failure};
+use crate::fleet::FleetArgs;
 use crate::question::QuestionArgs;
 use crate::source::SourceArgs;
 use crate::{output, plans, source};
@@ -25,6 +26,8 @@ pub struct ExplainArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    fleet: FleetArgs,
 }
 
 pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
@@ -39,6 +42,9 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         };
         output::print(&text)?;
         return Ok(Ending::Done);
+    }
+    if args.fleet.monitor.is_some() {
+        return super::fleet::explain(&args.fleet, &question, None, args.json);
     }
     let checked = question.compile(&Catalog::builtin(), args.source.is_live())?;
     let paired = plans::paired(&checked.plan, &args.source);

@@ -8,6 +8,7 @@ mod diskstats;
 mod doctor;
 mod explain;
 mod exporter;
+mod fleet;
 mod functions;
 mod hist;
 mod hist_collector;
@@ -63,6 +64,7 @@ enum Command {
     Query(query::QueryArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
+    Fleet(fleet::FleetCommand),
     Check(check::CheckArgs),
     Streams(streams::StreamsArgs),
     Functions(functions::FunctionsArgs),
@@ -99,6 +101,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Run(args) => run::run(&args, cli.verbose),
         Command::Explain(args) => explain::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Streams(args) => streams::run(&args),
         Command::Functions(args) => functions::run(&args),

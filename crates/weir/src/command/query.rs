@@ -6,10 +6,13 @@ use clap::Args;
 use weir_model::Catalog;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_sink::Clock;
+use weir_wire::Submit;
 
 use crate::failure::{Ending, Failure};
+use crate::fleet::FleetArgs;
+use crate::fleet::show::{self, Wanted};
 use crate::output::OutputArgs;
-use crate::question::QuestionArgs;
+use crate::question::{Question, QuestionArgs};
 use crate::run_loop::{self, Options, Show, Stop};
 use crate::source::SourceArgs;
 use crate::{output, plans, quantity, source};
@@ -20,7 +23,8 @@ use crate::{output, plans, quantity, source};
     weir query \"select op, count(*), avg(latency), quantile(latency, 0.99) from IO [range 5 s slide 1 s] group by op\"\n  \
     weir query --for 10s \"select comm, sum(bytes) from IO group by comm order by 2 desc limit 10\"\n  \
     weir query --from recording.parquet --final --format json \"select op, count(*) from IO group by op\"\n  \
-    weir query --device /dev/sda \"select * from IO where latency > 10 ms\"\n\n\
+    weir query --device /dev/sda \"select * from IO where latency > 10 ms\"\n  \
+    weir query --monitor monitor.example \"select host, count(*) from IO [range 10 s slide 10 s] group by host\"\n\n\
     `weir streams` lists what can be asked about, `weir functions` with what. A relation (a query with a\n\
     window or an aggregate) is drawn in place on a terminal; in a pipe its deltas are written as they happen, or with --final what it holds at the end.")]
 pub struct QueryArgs {
@@ -32,6 +36,25 @@ pub struct QueryArgs {
     output: OutputArgs,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
+    #[command(flatten)]
+    placing: PlacingArgs,
+}
+
+/// How a query is placed at a monitor.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Fleet")]
+pub struct PlacingArgs {
+    /// What the monitor is to call the query
+    #[arg(long, value_name = "NAME", requires = "monitor")]
+    name: Option<String>,
+    /// Keep the query running, also over restarts of the monitor, until it is cancelled
+    #[arg(long, requires = "monitor")]
+    standing: bool,
+    /// Where it is to run, instead of where it costs least
+    #[arg(long, value_name = "PLACE", requires = "monitor", value_parser = ["rows", "partials", "agent"])]
+    place: Option<String>,
 }
 
 /// Bounds of what queries may take.
@@ -55,6 +78,9 @@ impl LimitArgs {
 pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     let live = args.source.is_live();
     let question = args.question.read()?;
+    if args.fleet.monitor.is_some() {
+        return of_fleet(args, &question);
+    }
     let checked = question.compile(&Catalog::builtin(), live)?;
     let paired = plans::paired(&checked.plan, &args.source);
     let plan = &*paired.plan;
@@ -80,4 +106,36 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     source::drop_privileges(&args.source, &inputs)?;
     let report = run_loop::run(engine, inputs, vec![Show::new(id, sink)], options, &stop)?;
     super::conclude(report, verbose)
+}
+
+/// Asks the fleet of a monitor. What is wrong with the query is said before the network is asked.
+fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
+    if !args.source.is_usual() {
+        return Err(Failure::words(
+            "--monitor: its agents choose what they watch; leave out --from, --device, --stacked and --vm",
+        ));
+    }
+    question.compile(&Catalog::builtin(), true)?;
+    let stop = Stop::on_signals()?;
+    let mut client = args.fleet.connect()?;
+    let placed = client.submit(&Submit {
+        query: question.text.clone(),
+        name: args.placing.name.clone(),
+        standing: args.placing.standing,
+        place: args.placing.place.clone(),
+    })?;
+    let answer = show::answer(&placed, args.output.raw)?;
+    if args.placing.standing {
+        output::say(format_args!(
+            "weir: `{}` stands; `weir fleet cancel {}` ends it",
+            placed.name, placed.name
+        ));
+    }
+    let sink = args.output.open(answer.clone(), true)?;
+    let wanted = Wanted {
+        placed: &placed,
+        standing: args.placing.standing,
+        span: args.source.span,
+    };
+    show::show(&mut client, &wanted, &answer, sink, &stop)
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub use agent::{AgentConfig, UplinkSecurity};
 pub use changes::{Changes, Settings};
-pub use monitor::{ClientEntry, Limits, MonitorConfig, ServerSecurity, SinkEntry, StandingEntry};
+pub use monitor::{Limits, MonitorConfig, ServerSecurity, SinkEntry, StandingEntry};
 use table::Document;
 
 use crate::failure::Failure;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_sink::SINKS;
-use weir_wire::Role;
 
 use super::table::{Document, Table};
 use crate::quantity;
@@ -25,8 +24,8 @@ pub struct MonitorConfig {
     pub unwatched: Duration,
     /// Certificates (`[tls]`); without them only loopback is served.
     pub tls: Option<ServerSecurity>,
-    /// Who may come (`[[client]]`); without any, and on loopback only, everyone.
-    pub clients: Vec<ClientEntry>,
+    /// The file that says whose token may do what (`tokens`, see `weir_wire::access`).
+    pub tokens: Option<PathBuf>,
     /// Bounds (`[limits]`).
     pub limits: Limits,
     /// Queries that always run (`[[query]]`).
@@ -43,17 +42,6 @@ pub struct ServerSecurity {
     /// Who signs the certificates of agents and clients, PEM (`client_ca`): those without one are
     /// turned away, unless they have a token.
     pub client_ca: Option<PathBuf>,
-}
-
-/// Somebody who may come: known by a token, or by the name in a certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientEntry {
-    /// What it is called (`name`); the common name of its certificate.
-    pub name: String,
-    /// What it may do (`roles`).
-    pub roles: Vec<Role>,
-    /// The file that holds its token (`token_file`).
-    pub token_file: Option<PathBuf>,
 }
 
 /// Bounds of what the fleet and its users may take.
@@ -124,7 +112,7 @@ impl Default for MonitorConfig {
             idle: Duration::from_secs(2),
             unwatched: Duration::from_secs(5),
             tls: None,
-            clients: Vec::new(),
+            tokens: None,
             limits: Limits::default(),
             queries: Vec::new(),
         }
@@ -162,11 +150,10 @@ impl MonitorConfig {
                     .text("unwatched", quantity::span)
                     .unwrap_or(usual.unwatched),
                 tls: top.table("tls", server_security).flatten(),
-                clients: top.tables("client", client),
+                tokens: top.path("tokens"),
                 limits: top.table("limits", limits).unwrap_or(usual.limits),
                 queries: top.tables("query", query),
             };
-            each_once(top, "client", config.clients.iter().map(|c| &*c.name));
             each_once(top, "query", config.queries.iter().map(|q| &*q.name));
             config
         })
@@ -199,28 +186,6 @@ fn server_security(table: &mut Table) -> Option<ServerSecurity> {
         key: key.or_else(|| table.missing("key", "\"/etc/weir/monitor.key\""))?,
         client_ca,
     })
-}
-
-fn client(table: &mut Table) -> Option<ClientEntry> {
-    let name = table.text("name", filled);
-    let roles = table.texts("roles", role);
-    let token_file = table.path("token_file");
-    Some(ClientEntry {
-        name: name.or_else(|| table.missing("name", "\"grafana\""))?,
-        roles: roles.or_else(|| table.missing("roles", "[\"read\"]"))?,
-        token_file,
-    })
-}
-
-fn role(text: &str) -> Result<Role, String> {
-    match text {
-        "read" => Ok(Role::Read),
-        "place" => Ok(Role::Place),
-        "agent" => Ok(Role::Agent),
-        other => Err(format!(
-            "unknown role `{other}`; there are read, place and agent"
-        )),
-    }
 }
 
 fn limits(table: &mut Table) -> Limits {

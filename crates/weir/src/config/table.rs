@@ -21,6 +21,8 @@ pub struct Document<'t> {
     root: Option<Spanned<DeTable<'t>>>,
     settings: Settings,
     faults: Vec<(usize, String)>,
+    /// How many of them are in the syntax. Then what was read is a guess, and nothing is said of it.
+    syntax_faults: usize,
 }
 
 impl<'t> Document<'t> {
@@ -35,6 +37,7 @@ impl<'t> Document<'t> {
             root: Some(root),
             settings: Settings(settings),
             faults: Vec::new(),
+            syntax_faults: errors.len(),
         };
         for error in errors {
             let at = error.span().map_or(0, |span| span.start);
@@ -60,6 +63,9 @@ impl<'t> Document<'t> {
 
     /// What is wrong, in the order of the file, each with its line.
     pub fn faults(mut self) -> Vec<String> {
+        if self.syntax_faults > 0 {
+            self.faults.truncate(self.syntax_faults);
+        }
         self.faults.sort();
         let told = self.faults.iter().take(FAULTS_MAX).map(|(at, text)| {
             let line = self.text[..*at].lines().count().max(1);

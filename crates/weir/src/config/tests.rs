@@ -29,9 +29,6 @@ fn every_mistake_is_told_with_its_line_and_a_remedy() {
         [limits]\n\
         queries = 0\n\
         query_memory = \"lots\"\n\
-        [[client]]\n\
-        name = \"g\"\n\
-        roles = [\"raed\"]\n\
         [[query]]\n\
         name = \"q\"\n";
     let (_, faults) = monitor_of(text);
@@ -43,8 +40,7 @@ fn every_mistake_is_told_with_its_line_and_a_remedy() {
             "weir: m.toml:3: `idle`: expected a number with ns, us, ms, s, m, h or d, as in 10s or 250ms",
             "weir: m.toml:6: `limits.queries`: expected a whole number from 1 to 100000, found 0",
             "weir: m.toml:7: `limits.query_memory`: expected a number with KiB, MiB or GiB, as in 512MiB",
-            "weir: m.toml:10: `client.roles`: unknown role `raed`; there are read, place and agent",
-            "weir: m.toml:11: `query.text` is missing; write text = \"select ..\"",
+            "weir: m.toml:8: `query.text` is missing; write text = \"select ..\"",
         ]
     );
 }

@@ -1,0 +1,230 @@
+//! `weir fleet`: the queries and hosts of a monitor.
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use weir_sink::{text, time};
+use weir_wire::Submit;
+
+use crate::failure::{Ending, Failure};
+use crate::fleet::FleetArgs;
+use crate::fleet::show::{self, Wanted};
+use crate::output::{self, OutputArgs};
+use crate::quantity;
+use crate::question::{Question, QuestionArgs};
+use crate::run_loop::Stop;
+
+/// Look after the queries and hosts of a fleet
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir fleet queries\n  \
+    weir fleet hosts --monitor monitor.example\n  \
+    weir fleet watch load --format json\n  \
+    weir fleet cancel load\n  \
+    weir fleet explain \"select vm, count(*) from IO [range 10 s slide 10 s] group by vm\"\n\n\
+    The monitor is the one of --monitor, else of WEIR_MONITOR, else 127.0.0.1:7733.")]
+pub struct FleetCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// List the queries that run
+    Queries(ListArgs),
+    /// List the hosts
+    Hosts(ListArgs),
+    /// Show the answer of a query that runs
+    Watch(WatchArgs),
+    /// End a query
+    Cancel(CancelArgs),
+    /// Say where each part of a query would run, and what it costs
+    Explain(ExplainArgs),
+}
+
+/// What is listed.
+#[derive(Args, Debug)]
+struct ListArgs {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+#[derive(Args, Debug)]
+struct WatchArgs {
+    /// The query's name, as `weir fleet queries` lists it
+    name: String,
+    /// For how long
+    #[arg(long = "for", value_name = "TIME", value_parser = quantity::span)]
+    span: Option<std::time::Duration>,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+#[derive(Args, Debug)]
+struct CancelArgs {
+    /// The query's name
+    name: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+#[derive(Args, Debug)]
+struct ExplainArgs {
+    #[command(flatten)]
+    question: QuestionArgs,
+    /// Where it is to run, instead of where it costs least
+    #[arg(long, value_name = "PLACE", value_parser = ["rows", "partials", "agent"])]
+    place: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
+    match &args.action {
+        Action::Queries(args) => {
+            let queries = args.fleet.connect()?.queries()?;
+            listed(&queries, args.json, QUERIES)
+        }
+        Action::Hosts(args) => {
+            let hosts = args.fleet.connect()?.hosts()?;
+            listed(&hosts, args.json, HOSTS)
+        }
+        Action::Watch(args) => watch(args),
+        Action::Cancel(args) => {
+            let answer = args.fleet.connect()?.cancel(&args.name)?;
+            if args.json {
+                output::print(&format!("{answer}\n"))?;
+            }
+            Ok(Ending::Done)
+        }
+        Action::Explain(args) => {
+            let question = args.question.read()?;
+            explain(&args.fleet, &question, args.place.clone(), args.json)
+        }
+    }
+}
+
+fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
+    let stop = Stop::on_signals()?;
+    let mut client = args.fleet.connect()?;
+    let placed = client.describe(&args.name)?;
+    let answer = show::answer(&placed, args.output.raw)?;
+    let sink = args.output.open(answer.clone(), true)?;
+    // Whoever only watches does not end the query.
+    let wanted = Wanted {
+        placed: &placed,
+        standing: true,
+        span: args.span,
+    };
+    show::show(&mut client, &wanted, &answer, sink, &stop)
+}
+
+/// Prints where each part of a query would run at a monitor's fleet.
+///
+/// # Errors
+/// When the monitor refuses the query or cannot be reached.
+pub fn explain(
+    fleet: &FleetArgs,
+    question: &Question,
+    place: Option<String>,
+    json: bool,
+) -> Result<Ending, Failure> {
+    let explained = fleet.connect()?.explain(&Submit {
+        query: question.text.clone(),
+        place,
+        ..Submit::default()
+    })?;
+    let words = explained["text"].as_str().unwrap_or_default();
+    output::print(&match json {
+        true => format!("{}\n", explained["plan"]),
+        false => format!("{}\n", words.trim_end()),
+    })?;
+    Ok(Ending::Done)
+}
+
+/// A column of a list: its title, the key in the monitor's JSON, and how its value is shown.
+type Column = (&'static str, &'static str, fn(&Value) -> String);
+
+/// What is listed of a query.
+const QUERIES: &[Column] = &[
+    ("NAME", "name", plain),
+    ("PLACED BY", "owner", plain),
+    ("SINCE", "since", instant),
+    ("STANDING", "standing", plain),
+    ("WAY", "way", plain),
+    ("WATCHERS", "watchers", plain),
+    ("ROWS OUT", "rows_out", plain),
+    ("BYTES", "bytes", plain),
+    ("HEARD", "heard", plain),
+    ("LOST", "rows_lost", plain),
+    ("LATE", "rows_late", plain),
+    ("QUERY", "query", plain),
+];
+
+/// What is listed of a host.
+const HOSTS: &[Column] = &[
+    ("HOST", "host", plain),
+    ("ADDRESS", "address", plain),
+    ("STATE", "state", plain),
+    ("SINCE", "since", instant),
+    ("OFFSET", "offset_ns", nanos),
+    ("ERROR", "offset_error_ns", nanos),
+    ("LAG", "lag_ns", nanos),
+    ("ROWS", "rows_in", plain),
+    ("LOST", "rows_lost", plain),
+    ("LATE", "rows_late", plain),
+    ("WAITING", "waiting_bytes", plain),
+    ("KEPT", "kept_share", plain),
+    ("VERSION", "version", plain),
+];
+
+/// Prints a list as it came, or as a table.
+fn listed(list: &Value, json: bool, columns: &[Column]) -> Result<Ending, Failure> {
+    if json {
+        output::print(&format!("{list}\n"))?;
+        return Ok(Ending::Done);
+    }
+    let mut rows = vec![columns.iter().map(|c| c.0.to_owned()).collect::<Vec<_>>()];
+    for item in list.as_array().into_iter().flatten() {
+        rows.push(
+            columns
+                .iter()
+                .map(|(_, key, show)| show(&item[*key]))
+                .collect(),
+        );
+    }
+    output::print(&output::aligned(&rows))?;
+    Ok(Ending::Done)
+}
+
+/// A value as it is; what the monitor got from strangers does not act on the terminal.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
+        Value::String(words) => {
+            let line: Vec<&str> = words.split_whitespace().collect();
+            text::shown(&line.join(" ")).to_string()
+        }
+        other => other.to_string(),
+    }
+}
+
+fn instant(value: &Value) -> String {
+    value.as_i64().map_or("-".to_owned(), time::timestamp)
+}
+
+fn nanos(value: &Value) -> String {
+    let ms = |ns: i64| format!("{:.3} ms", ns as f64 / 1e6);
+    value.as_i64().map_or("-".to_owned(), ms)
+}

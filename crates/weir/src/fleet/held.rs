@@ -1,0 +1,165 @@
+//! [`Held`]: what a watched relation holds, through snapshots and changes.
+//!
+//! A monitor begins with a snapshot, and sends another one when the watcher was too slow for the
+//! changes, or has come back. A sink knows changes only; so of a later snapshot it gets what differs
+//! from what it was shown.
+
+use std::collections::HashMap;
+
+use weir_model::{Batch, Column, Nanos, Type, Value};
+use weir_sink::Answer;
+
+/// What was shown of a relation, and a snapshot on its way.
+pub struct Held {
+    types: Vec<Type>,
+    rows: HashMap<Box<[Value]>, i64>,
+    /// The snapshot that is coming: how many of its rows are still to come, and the relation.
+    coming: Option<(u64, HashMap<Box<[Value]>, i64>)>,
+    /// The last instant that was shown.
+    shown: Nanos,
+}
+
+impl Held {
+    /// Nothing yet, of the relation that `answer` describes.
+    pub fn new(answer: &Answer) -> Held {
+        Held {
+            types: answer.schema.fields.iter().map(|f| f.ty).collect(),
+            rows: HashMap::new(),
+            coming: None,
+            shown: Nanos::MIN,
+        }
+    }
+
+    /// A snapshot of so many rows begins.
+    pub fn reset(&mut self, rows: u64) {
+        self.coming = Some((rows, HashMap::new()));
+    }
+
+    /// Takes what came at or before `at`; gives the changes to be shown, if any.
+    pub fn take(&mut self, batch: Batch, at: Nanos) -> Option<Batch> {
+        if let Some((left, rows)) = &mut self.coming {
+            *left = left.saturating_sub(batch.len() as u64);
+            add(rows, &batch);
+            if *left > 0 {
+                return None;
+            }
+            let (_, rows) = self.coming.take().expect("it was there");
+            let before = std::mem::replace(&mut self.rows, rows);
+            return self.difference(&before, at);
+        }
+        add(&mut self.rows, &batch);
+        self.shown = batch
+            .ts
+            .last()
+            .copied()
+            .unwrap_or(self.shown)
+            .max(self.shown);
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    /// What makes the present content of `before`.
+    fn difference(&mut self, before: &HashMap<Box<[Value]>, i64>, at: Nanos) -> Option<Batch> {
+        let went = before.iter().map(|(row, times)| {
+            let now = self.rows.get(row).copied().unwrap_or(0);
+            (row, now - times)
+        });
+        let came = self
+            .rows
+            .iter()
+            .filter(|(row, _)| !before.contains_key(*row));
+        let came = came.map(|(row, times)| (row, *times));
+        let changes: Vec<(&Box<[Value]>, i64)> = went
+            .chain(came)
+            .filter(|(_, weight)| *weight != 0)
+            .collect();
+        if changes.is_empty() {
+            return None;
+        }
+        self.shown = self.shown.max(at);
+        let column = |(i, ty): (usize, &Type)| {
+            Column::from_values(*ty, changes.iter().map(|(row, _)| row[i].clone()))
+        };
+        Some(Batch::deltas(
+            vec![self.shown; changes.len()],
+            changes
+                .iter()
+                .map(|(_, weight)| *weight)
+                .collect::<Vec<_>>(),
+            self.types.iter().enumerate().map(column).collect(),
+        ))
+    }
+}
+
+fn add(rows: &mut HashMap<Box<[Value]>, i64>, batch: &Batch) {
+    for i in 0..batch.len() {
+        let row: Box<[Value]> = batch.row(i).into();
+        let times = rows.entry(row).or_insert(0);
+        *times += batch.weight(i);
+        if *times == 0 {
+            rows.remove(&*batch.row(i));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use weir_model::{Field, Schema, Shape};
+    use weir_sink::Clock;
+
+    fn held() -> Held {
+        Held::new(&Answer {
+            schema: Arc::new(Schema::new(vec![Field::new("n", Type::Int)])),
+            shape: Shape::Relation,
+            clock: Clock::Nanoseconds,
+            order: vec![],
+            raw: false,
+        })
+    }
+
+    fn deltas(ts: i64, changes: &[(i64, i64)]) -> Batch {
+        let values = changes.iter().map(|c| c.0).collect();
+        let weights: Vec<i64> = changes.iter().map(|c| c.1).collect();
+        Batch::deltas(vec![ts; changes.len()], weights, vec![Column::ints(values)])
+    }
+
+    fn told(batch: Option<Batch>) -> Vec<(i64, i64, i64)> {
+        let batch = batch.unwrap_or(deltas(0, &[]));
+        let row = |i: usize| match batch.row(i)[0] {
+            Value::Int(n) => (batch.ts[i], n, batch.weight(i)),
+            _ => panic!("a number"),
+        };
+        let mut rows: Vec<_> = (0..batch.len()).map(row).collect();
+        rows.sort();
+        rows
+    }
+
+    #[test]
+    fn a_later_snapshot_is_shown_as_what_differs() {
+        let mut held = held();
+        held.reset(2);
+        assert!(held.take(deltas(1, &[(1, 1)]), 5).is_none(), "half of it");
+        assert_eq!(
+            told(held.take(deltas(1, &[(2, 1)]), 5)),
+            [(5, 1, 1), (5, 2, 1)]
+        );
+        assert_eq!(
+            told(held.take(deltas(6, &[(2, -1), (3, 1)]), 6)),
+            [(6, 2, -1), (6, 3, 1)]
+        );
+        held.reset(2);
+        assert_eq!(
+            told(held.take(deltas(7, &[(3, 2), (4, 1)]), 9)),
+            [(9, 1, -1), (9, 3, 1), (9, 4, 1)]
+        );
+    }
+
+    #[test]
+    fn an_empty_snapshot_takes_everything_away() {
+        let mut held = held();
+        held.take(deltas(1, &[(1, 1)]), 1);
+        held.reset(0);
+        assert_eq!(told(held.take(deltas(2, &[]), 2)), [(2, 1, -1)]);
+    }
+}

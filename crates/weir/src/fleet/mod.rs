@@ -1,0 +1,114 @@
+//! A fleet as its users see it: how a monitor is reached (`--monitor` and what goes with it), and
+//! how the answer of a query that runs there is shown.
+//!
+//! | module | is |
+//! | --- | --- |
+//! | [`held`] | what a watched relation holds, through snapshots and changes |
+//! | [`note`] | how complete an answer is, in words |
+//! | [`show`] | watches a query and shows what comes, until it ends |
+
+mod held;
+mod note;
+pub mod show;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use weir_wire::{Client, Dial, Refusal, WireError};
+
+use crate::failure::Failure;
+
+/// The variable that names the monitor.
+const MONITOR_VARIABLE: &str = "WEIR_MONITOR";
+
+/// The variable that names the file with the token.
+const TOKEN_VARIABLE: &str = "WEIR_TOKEN_FILE";
+
+/// The monitor of those who name none.
+const MONITOR_DEFAULT: &str = "127.0.0.1";
+
+/// Most bytes of a file with a token.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
+/// How a monitor is reached.
+#[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Fleet")]
+pub struct FleetArgs {
+    /// Ask the fleet of the monitor at HOST[:PORT] or https://HOST[:PORT]
+    #[arg(long, value_name = "HOST")]
+    pub monitor: Option<String>,
+    /// The file with the token that says who you are; otherwise the one that WEIR_TOKEN_FILE names
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Speak TLS, and trust monitors whose certificate this authority signed (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Your certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub certificate: Option<PathBuf>,
+    /// The key that goes with your certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// The name in the monitor's certificate, where it is not HOST
+    #[arg(long, value_name = "NAME")]
+    pub server_name: Option<String>,
+}
+
+impl FleetArgs {
+    /// Connects to the monitor: of `--monitor`, else of `WEIR_MONITOR`, else of this host.
+    ///
+    /// # Errors
+    /// When the address or a file is off, or nobody answers.
+    pub fn connect(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(self.dial()?)?)
+    }
+
+    fn dial(&self) -> Result<Dial, Failure> {
+        let named = self.monitor.clone();
+        let named = named.or_else(|| std::env::var(MONITOR_VARIABLE).ok());
+        let address = named.as_deref().unwrap_or(MONITOR_DEFAULT).parse()?;
+        let by_variable = std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from);
+        let token_file = self.token_file.clone().or(by_variable);
+        Ok(Dial {
+            token: token_file.as_deref().map(token).transpose()?,
+            authority: self.ca.clone(),
+            identity: self.certificate.clone().zip(self.key.clone()),
+            server_name: self.server_name.clone(),
+            ..Dial::new(address)
+        })
+    }
+}
+
+/// The token in a file: its first word.
+///
+/// # Errors
+/// When the file cannot be read or holds none.
+pub fn token(path: &Path) -> Result<String, Failure> {
+    let world = |e: std::io::Error| Failure::world(format_args!("{}: {e}", path.display()));
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(world)?;
+    let read = file.take(TOKEN_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(world)?;
+    match text.split_whitespace().next() {
+        Some(token) => Ok(token.to_owned()),
+        None => Err(Failure::words(format_args!(
+            "{}: holds no token; write it there as one word",
+            path.display()
+        ))),
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Failure {
+        match error {
+            // Diagnostics are complete pictures.
+            WireError::Refused(Refusal::Words(text)) => Failure::Words(text),
+            WireError::Refused(Refusal::Unknown(_) | Refusal::Taken(_))
+            | WireError::Address { .. }
+            | WireError::Unprotected(_)
+            | WireError::Option { .. } => Failure::words(error),
+            error => Failure::World(error.into()),
+        }
+    }
+}

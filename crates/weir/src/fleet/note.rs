@@ -1,0 +1,128 @@
+//! [`Note`]: how complete an answer is, as the monitor says it beside the rows.
+
+use serde::Deserialize;
+use weir_model::Nanos;
+use weir_sink::time;
+
+/// What goes with rows of a watched query. What is not said is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Note {
+    /// The instant up to which results are out, ns since the epoch.
+    pub at: Option<Nanos>,
+    /// What was shown before is void: so many rows follow that the relation holds.
+    pub reset: Option<u64>,
+    /// No instant is torn by what came so far.
+    pub whole: bool,
+    /// Hosts that the monitor knows.
+    pub hosts: Option<u64>,
+    /// Those of them whose rows are in.
+    pub hosts_heard: Option<u64>,
+    /// Those at which a part of the query failed.
+    pub hosts_failed: Option<u64>,
+    /// Rows that never came.
+    pub rows_lost: Option<u64>,
+    /// Rows that came too late.
+    pub rows_late: Option<u64>,
+    /// Rows that this watcher was too slow for.
+    pub skipped: Option<u64>,
+    /// From when on every host that is heard has seen everything.
+    pub complete_from: Option<Nanos>,
+    /// Rows that the monitor had no room for in the snapshot.
+    pub left_out: Option<u64>,
+    /// The query has ended, and why.
+    pub ended: Option<String>,
+}
+
+impl Note {
+    /// The note in a monitor's JSON; what is not understood is not there.
+    pub fn of(json: &serde_json::Value) -> Note {
+        Note::deserialize(json).unwrap_or_default()
+    }
+
+    /// What is known after a further note.
+    pub fn then(self, next: Note) -> Note {
+        Note {
+            at: next.at.or(self.at),
+            reset: next.reset,
+            whole: next.whole,
+            hosts: next.hosts.or(self.hosts),
+            hosts_heard: next.hosts_heard.or(self.hosts_heard),
+            hosts_failed: next.hosts_failed.or(self.hosts_failed),
+            rows_lost: next.rows_lost.or(self.rows_lost),
+            rows_late: next.rows_late.or(self.rows_late),
+            skipped: next.skipped.or(self.skipped),
+            complete_from: next.complete_from.or(self.complete_from),
+            left_out: next.left_out.or(self.left_out),
+            ended: next.ended.or(self.ended),
+        }
+    }
+
+    /// True if every host was heard and every row is in.
+    pub fn is_complete(&self) -> bool {
+        let none = |count: Option<u64>| count.unwrap_or(0) == 0;
+        self.hosts_heard == self.hosts
+            && none(self.hosts_failed)
+            && none(self.rows_lost)
+            && none(self.rows_late)
+            && none(self.skipped)
+            && none(self.left_out)
+    }
+
+    /// How complete the answer is, in a line; `None` before the monitor has said anything.
+    pub fn sentence(&self) -> Option<String> {
+        let (heard, hosts) = (self.hosts_heard?, self.hosts?);
+        let mut parts = vec![format!("{heard} of {hosts} hosts heard")];
+        let counts = [
+            (self.hosts_failed, "at which it failed"),
+            (self.rows_lost, "rows lost"),
+            (self.rows_late, "rows late"),
+            (
+                self.skipped,
+                "rows skipped, since they were read too slowly",
+            ),
+            (self.left_out, "rows left out of the snapshot"),
+        ];
+        for (count, what) in counts {
+            if let Some(count) = count.filter(|c| *c > 0) {
+                parts.push(format!("{count} {what}"));
+            }
+        }
+        if self.is_complete() {
+            parts.push("no row lost or late".to_owned());
+        }
+        if let Some(from) = self.complete_from.filter(|from| *from > 0) {
+            parts.push(format!("complete from {}", time::timestamp(from)));
+        }
+        Some(parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let note = Note::of(&json!({"hosts": 3, "hosts_heard": 2, "rows_lost": 7, "rows_late": 0}));
+        assert!(!note.is_complete());
+        assert_eq!(note.sentence().unwrap(), "2 of 3 hosts heard, 7 rows lost");
+        let whole = Note::of(&json!({"hosts": 3, "hosts_heard": 3, "unknown": [1]}));
+        assert_eq!(
+            whole.sentence().unwrap(),
+            "3 of 3 hosts heard, no row lost or late"
+        );
+        assert_eq!(Note::default().sentence(), None);
+    }
+
+    #[test]
+    fn later_notes_add_to_earlier_ones() {
+        let first = Note::of(&json!({"hosts": 3, "hosts_heard": 3, "reset": 4}));
+        let then = first.then(Note::of(&json!({"rows_lost": 1, "whole": true})));
+        assert_eq!(
+            (then.hosts, then.rows_lost, then.reset),
+            (Some(3), Some(1), None)
+        );
+    }
+}
