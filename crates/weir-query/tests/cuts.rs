@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type};
-use weir_query::place::fleet::{CutOptions, Measured, Way, cut, explain_cut};
+use weir_query::place::fleet::{Cut, CutOptions, Measured, Way, cut, explain_cut};
 use weir_query::{CheckOptions, Plan, compile, compile_script, render};
 
 /// A tick of the thesis's scripts is a microsecond.
@@ -144,6 +144,7 @@ fn a_cut_query_is_explained_with_what_was_measured() {
     let plan =
         compiled("select vm, count(*) from IO [range 5 s slide 1 s] where op = 'r' group by vm");
     let mut options = CutOptions::default();
+    options.rates.requests_per_second = 5_000.0;
     let parts = cut(&plan, &options).expect("it can be cut");
     assert_eq!(parts.way, Way::Partials);
     options.rates.measured.push(Measured {
@@ -193,10 +194,84 @@ fn a_way_that_makes_no_difference_is_refused_with_the_reason() {
 fn groups_that_are_as_many_as_rows_are_not_worth_sending_in_parts() {
     let plan = compiled("select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid");
     let mut options = CutOptions::default();
-    assert_eq!(
-        cut(&plan, &options).expect("it can be cut").way,
-        Way::Partials
-    );
+    let way = |options: &CutOptions| cut(&plan, options).expect("it can be cut").way;
+    assert_eq!(way(&options), Way::Partials);
     options.rates.groups = 1e9;
-    assert_eq!(cut(&plan, &options).expect("it can be cut").way, Way::Rows);
+    assert_eq!(way(&options), Way::Rows);
+}
+
+/// The fragments of a query cut so, as measured: so many rows and bytes a second each.
+fn measured(query: &str, way: Way, rows_out: f64, bytes_out: f64) -> Vec<Measured> {
+    let asked = CutOptions {
+        hint: Some(way),
+        ..CutOptions::default()
+    };
+    let cut = cut(&compiled(query), &asked).expect("it can be cut so");
+    let fragments = cut.fragments.into_iter();
+    let measured = fragments.map(|fragment| Measured {
+        plan: fragment.plan,
+        rows_in: 20_000.0,
+        rows_out,
+        bytes_out,
+        cpu_ns: None,
+    });
+    measured.collect()
+}
+
+#[test]
+fn what_a_fragment_was_seen_to_send_decides_how_its_query_is_cut() {
+    let query = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
+    let plan = compiled(query);
+    let mut options = CutOptions::default();
+    let way = |options: &CutOptions| cut(&plan, options).expect("it can be cut").way;
+    assert_eq!(way(&options), Way::Partials);
+    // Nearly as many groups as rows, and each takes more bytes than a row.
+    options.rates.measured = measured(query, Way::Partials, 19_500.0, 1_560_000.0);
+    assert_eq!(way(&options), Way::Rows);
+    options.rates.measured = measured(query, Way::Partials, 100.0, 8_000.0);
+    assert_eq!(way(&options), Way::Partials);
+}
+
+#[test]
+fn a_fragment_that_runs_tells_how_much_passes_in_others() {
+    let few = "select pid, sum(bytes) from IO [range 1 s slide 1 s] \
+               where latency > 1 ms group by pid";
+    let plan = compiled(few);
+    let options = CutOptions::default();
+    let before = cut(&plan, &options).expect("it can be cut");
+    // Another query forwards the same rows, of other columns; or groups them, for another call.
+    let forwarding = "select sector from IO where latency > 1 ms";
+    let grouping = "select pid, max(sectors) from IO [range 5 s slide 1 s] \
+                    where latency > 1 ms group by pid";
+    let told = [
+        measured(forwarding, Way::Rows, 40.0, 1_000.0),
+        measured(grouping, Way::Partials, 7.0, 1_000.0),
+    ];
+    let [rows, groups] = told.map(|measured| {
+        let mut options = options.clone();
+        options.rates.measured = measured;
+        cut(&plan, &options).expect("it can be cut")
+    });
+    let cost = |cut: &Cut, way: Way| cut.candidates[way as usize].cost.clone().expect("possible");
+    assert!(cost(&before, Way::Rows).rows_out > 1_000.0);
+    assert_eq!(cost(&rows, Way::Rows).rows_out, 40.0);
+    assert!(cost(&rows, Way::Partials).rows_out <= 40.0);
+    assert_eq!(cost(&groups, Way::Partials).rows_out, 7.0);
+}
+
+#[test]
+fn what_a_host_takes_grows_with_how_slow_it_is() {
+    let query = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
+    let plan = compiled(query);
+    let mut options = CutOptions::default();
+    let cpu_ns = |options: &CutOptions| {
+        let cut = cut(&plan, options).expect("it can be cut");
+        let costs = cut.candidates.into_iter();
+        let costs = costs.filter_map(|candidate| Some(candidate.cost.ok()?.cpu_ns));
+        costs.collect::<Vec<f64>>()
+    };
+    let before = cpu_ns(&options);
+    options.rates.cpu_factor = 3.0;
+    let after = cpu_ns(&options);
+    assert!(before.iter().zip(&after).all(|(b, a)| *a > 1.5 * b));
 }

@@ -14,7 +14,7 @@
 
 use weir_model::{Declaration, Keep, Shape, Type};
 
-use super::CutOptions;
+use super::{CutOptions, Rates, rates};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::AggregateCall;
 use crate::place::fold::Grouping;
@@ -28,7 +28,8 @@ pub const BYTE_NS: f64 = 8.0;
 const SEEN_NS: f64 = 57.0;
 /// A row from the tap into the engine (likewise, consumer).
 const TAPPED_NS: f64 = 47.0;
-/// A request added to a group in the kernel (docs/costs.md, "number and moments of bytes, by op").
+/// A request seen and added to a group in the kernel (docs/costs.md, "number and moments of bytes, by
+/// op").
 const FOLDED_NS: f64 = 97.0;
 /// A row tested (docs/costs.md: 97 M rows/s).
 const SELECT_NS: f64 = 10.0;
@@ -53,46 +54,6 @@ const INVENTORY_ROWS: f64 = 100.0;
 const UNBOUNDED_ROWS: f64 = 1e9;
 /// How often a row of a relation of the inventory comes or goes, per second.
 const INVENTORY_RATE: f64 = 0.1;
-
-/// How much happens in a fleet.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rates {
-    /// Agents.
-    pub hosts: f64,
-    /// Requests that finish on a host in a second.
-    pub requests_per_second: f64,
-    /// Groups that one host has rows of in an interval, for a query that groups.
-    pub groups: f64,
-    /// What fragments that run cost, by host and second.
-    pub measured: Vec<Measured>,
-}
-
-impl Default for Rates {
-    /// Where nothing is measured: 10 hosts of 10,000 requests per second, 100 groups.
-    fn default() -> Rates {
-        Rates {
-            hosts: 10.0,
-            requests_per_second: 10_000.0,
-            groups: 100.0,
-            measured: Vec::new(),
-        }
-    }
-}
-
-/// What a fragment was seen to cost, the mean over the agents that run it, per second.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
-    /// The fragment.
-    pub plan: Plan,
-    /// Rows that its sources gave.
-    pub rows_in: f64,
-    /// Rows that it gave.
-    pub rows_out: f64,
-    /// Bytes on the wire.
-    pub bytes_out: f64,
-    /// Processor time, where it is known for this fragment alone.
-    pub cpu_ns: Option<f64>,
-}
 
 /// What something costs one agent, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -126,39 +87,41 @@ impl Cost {
 
 /// What a fragment costs an agent, as far as rates tell.
 pub fn estimated(fragment: &Plan, options: &CutOptions) -> Cost {
-    let mut meter = Meter {
-        rates: &options.rates,
-        second: options.second as f64,
-        rows_in: 0.0,
-        cpu_ns: 0.0,
-    };
-    let flow = meter.flow(fragment);
+    let (meter, flow) = metered(fragment, options);
     Cost {
         rows_in: meter.rows_in,
         rows_out: flow.rows,
         bytes_out: flow.rows * row_bytes(fragment),
-        cpu_ns: meter.cpu_ns + flow.rows * SENT_NS,
+        cpu_ns: meter.kernel_ns + process_ns(&meter, flow) * options.rates.cpu_factor,
     }
+}
+
+/// What of [`Cost::cpu_ns`] is the agent's process's, not that of programs in the kernel, were the
+/// host the machine of docs/costs.md.
+pub fn estimated_process_ns(fragment: &Plan, options: &CutOptions) -> f64 {
+    let (meter, flow) = metered(fragment, options);
+    process_ns(&meter, flow)
+}
+
+fn metered<'a>(fragment: &Plan, options: &'a CutOptions) -> (Meter<'a>, Flow) {
+    let mut meter = Meter::new(&options.rates, options.second as f64);
+    let flow = meter.flow(fragment);
+    (meter, flow)
+}
+
+fn process_ns(meter: &Meter<'_>, flow: Flow) -> f64 {
+    meter.cpu_ns + flow.rows * SENT_NS
 }
 
 /// What was measured of a fragment, with an estimate of the processor time where that is not known.
 pub fn measured(fragment: &Plan, options: &CutOptions) -> Option<Cost> {
-    let known = options
-        .rates
-        .measured
-        .iter()
-        .find(|m| m.plan == *fragment)?;
-    let estimated = estimated(fragment, options);
-    // Processor time grows with what comes in.
-    let scale = match estimated.rows_in > 0.0 {
-        true => known.rows_in / estimated.rows_in,
-        false => 1.0,
-    };
+    let known = options.rates.of(fragment)?;
+    let cpu_ns = known.cpu_ns;
     Some(Cost {
         rows_in: known.rows_in,
         rows_out: known.rows_out,
         bytes_out: known.bytes_out,
-        cpu_ns: known.cpu_ns.unwrap_or(estimated.cpu_ns * scale),
+        cpu_ns: cpu_ns.unwrap_or_else(|| estimated(fragment, options).cpu_ns),
     })
 }
 
@@ -210,11 +173,32 @@ struct Meter<'a> {
     /// How many instants a second has.
     second: f64,
     rows_in: f64,
+    /// Of programs in the kernel.
+    kernel_ns: f64,
+    /// Of the agent's process.
     cpu_ns: f64,
 }
 
-impl Meter<'_> {
+impl<'a> Meter<'a> {
+    fn new(rates: &'a Rates, second: f64) -> Meter<'a> {
+        Meter {
+            rates,
+            second,
+            rows_in: 0.0,
+            kernel_ns: 0.0,
+            cpu_ns: 0.0,
+        }
+    }
+
     fn flow(&mut self, plan: &Plan) -> Flow {
+        let flow = self.guessed(plan);
+        match self.rates.rows_of(plan) {
+            Some(rows) => Flow { rows, ..flow },
+            None => flow,
+        }
+    }
+
+    fn guessed(&mut self, plan: &Plan) -> Flow {
         if let Some(flow) = self.folded(plan) {
             return flow;
         }
@@ -245,7 +229,7 @@ impl Meter<'_> {
             } => {
                 let below = self.flow(input);
                 self.cpu_ns += below.rows * GROW_NS;
-                self.groups_each(*slide, below.rows, keys)
+                self.groups_each(*slide, below.rows, (input, keys))
             }
             Node::Merge { input, .. } | Node::Order { input, .. } => self.flow(input),
             Node::Distinct { input } => {
@@ -289,15 +273,18 @@ impl Meter<'_> {
 
     /// An aggregation that the kernel can do, where the rows are seen.
     fn folded(&mut self, plan: &Plan) -> Option<Flow> {
-        let (Node::Partial { keys, .. } | Node::Aggregate { keys, .. }) = &plan.node else {
+        let (Node::Partial { input, keys, .. } | Node::Aggregate { input, keys, .. }) = &plan.node
+        else {
             return None;
         };
         let grouping = Grouping::of(plan).ok()?;
         grouping.demand(false).ok()?;
         let requests = self.rates.requests_per_second;
+        let mut below = Meter::new(self.rates, self.second);
+        let rows = below.flow(&rates::without_windows(input)).rows;
         self.rows_in += requests;
-        self.cpu_ns += requests * FOLDED_NS;
-        let flow = self.groups_each(grouping.slide, requests, keys);
+        self.kernel_ns += requests * SEEN_NS + rows * (FOLDED_NS - SEEN_NS);
+        let flow = self.groups_each(grouping.slide, rows, (input, keys));
         let changes = if plan.shape == Shape::Relation {
             2.0
         } else {
@@ -321,9 +308,11 @@ impl Meter<'_> {
             return None;
         }
         let events = self.events(source);
-        let rows = events * self.share(predicate, input);
+        let known = self.rates.rows_of(plan);
+        let rows = known.unwrap_or_else(|| events * self.share(predicate, input));
         self.rows_in += events;
-        self.cpu_ns += events * SEEN_NS + rows * (TAPPED_NS + SELECT_NS);
+        self.kernel_ns += events * SEEN_NS;
+        self.cpu_ns += rows * (TAPPED_NS + SELECT_NS);
         Some(Flow { rows, content: 0.0 })
     }
 
@@ -341,7 +330,8 @@ impl Meter<'_> {
             0.0
         };
         self.rows_in += events;
-        self.cpu_ns += events * (seen + TAPPED_NS);
+        self.kernel_ns += events * seen;
+        self.cpu_ns += events * TAPPED_NS;
         Flow {
             rows: events,
             content: 0.0,
@@ -397,7 +387,7 @@ impl Meter<'_> {
         self.cpu_ns += below.rows * GROUP_NS;
         match slide(input) {
             Some(slide) => {
-                let groups = self.groups_each(slide, below.rows, keys);
+                let groups = self.groups_each(slide, below.rows, (input, keys));
                 Flow {
                     rows: 2.0 * groups.rows,
                     ..groups
@@ -406,7 +396,7 @@ impl Meter<'_> {
             // Each change takes a result away and gives another.
             None => Flow {
                 rows: 2.0 * below.rows,
-                content: self.groups(keys),
+                content: self.groups(input, keys),
             },
         }
     }
@@ -424,17 +414,17 @@ impl Meter<'_> {
         Flow { rows, content: 0.0 }
     }
 
-    fn groups(&self, keys: &[Expr]) -> f64 {
+    fn groups(&self, input: &Plan, keys: &[Expr]) -> f64 {
         if keys.is_empty() {
-            1.0
-        } else {
-            self.rates.groups
+            return 1.0;
         }
+        let known = self.rates.groups_of(input, keys, self.second);
+        known.unwrap_or(self.rates.groups)
     }
 
     /// A row for each group at each multiple of a slide: no more than rows come in.
-    fn groups_each(&self, slide: i64, rows: f64, keys: &[Expr]) -> Flow {
-        let groups = self.groups(keys).min(rows * self.seconds(slide));
+    fn groups_each(&self, slide: i64, rows: f64, (input, keys): (&Plan, &[Expr])) -> Flow {
+        let groups = self.groups(input, keys).min(rows * self.seconds(slide));
         Flow {
             rows: groups / self.seconds(slide),
             content: groups,

@@ -60,7 +60,7 @@ pub fn explain_cut(cut: &Cut, folds: &Folds<'_>, options: &CutOptions) -> FleetE
         }
     }
     let costs = cut.fragments.iter().map(|fragment| FragmentCost {
-        estimated: cost::estimated(&fragment.plan, options),
+        estimated: cost::estimated(&fragment.plan, &unmeasured(&fragment.plan, options)),
         measured: cost::measured(&fragment.plan, options),
     });
     FleetExplanation {
@@ -73,6 +73,13 @@ pub fn explain_cut(cut: &Cut, folds: &Folds<'_>, options: &CutOptions) -> FleetE
         candidates: cut.candidates.clone(),
         fragments: costs.collect(),
     }
+}
+
+/// The same where nothing was measured of this fragment.
+fn unmeasured(fragment: &Plan, options: &CutOptions) -> CutOptions {
+    let mut options = options.clone();
+    options.rates.measured.retain(|m| m.plan != *fragment);
+    options
 }
 
 struct Teller<'a> {

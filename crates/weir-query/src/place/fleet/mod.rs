@@ -25,6 +25,7 @@ pub mod cost;
 mod explain;
 mod local;
 mod lower;
+mod rates;
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,8 +33,9 @@ use std::str::FromStr;
 use weir_model::{Declaration, NANOS_PER_SECOND};
 
 use crate::plan::{Node, Plan};
-pub use cost::{Cost, Measured, Rates};
+pub use cost::Cost;
 pub use explain::{FleetExplanation, explain_cut};
+pub use rates::{Measured, Rates};
 
 /// How much of a query the agents run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
