@@ -11,6 +11,7 @@ use weir_wire::{ChannelId, MonitorWord, SessionId, Status, Tally};
 use super::account::Account;
 use super::checkpoint::{Before, Unsafe};
 use super::content::Content;
+use super::rates::Readings;
 
 /// Names an agent while the monitor knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,6 +64,8 @@ pub struct Agent {
     pub rows_stray: u64,
     /// What it said last of itself.
     pub status: Option<Status>,
+    /// What it said of its costs.
+    pub readings: Readings,
     /// Bytes of its rows that wait for others.
     pub waiting_bytes: usize,
     /// Texts that its notes brought into the process.
@@ -125,6 +128,7 @@ impl Agent {
             account: Account::default(),
             rows_stray: 0,
             status: None,
+            readings: Readings::default(),
             waiting_bytes: 0,
             texts: 0,
             barred: None,
@@ -169,6 +173,7 @@ impl Agent {
         self.before = None;
         self.ended = false;
         self.status = None;
+        self.readings = Readings::default();
     }
 
     /// What an earlier process produced of each channel and nobody accounted for: it is lost. Of

@@ -24,6 +24,7 @@ mod gather;
 mod join;
 mod own_stream;
 mod publish;
+mod rates;
 mod run;
 mod state;
 #[cfg(test)]

@@ -47,6 +47,8 @@ impl Monitor {
             AgentWord::Note(note) => self.hear_note(id, &note, now),
             AgentWord::Status(status) => {
                 let agent = self.agents.get_mut(&id).expect("it just spoke");
+                let runs = |channel| agent.runs.contains_key(&channel);
+                agent.readings.take(&status, runs, now);
                 agent.status = Some(status);
             }
         }

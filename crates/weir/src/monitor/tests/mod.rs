@@ -2,4 +2,5 @@
 //! out.
 
 mod fleet;
+mod rates;
 mod time;
