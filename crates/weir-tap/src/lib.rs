@@ -105,4 +105,13 @@ pub trait Tap: Send {
     fn responses_assumed(&self) -> bool {
         false
     }
+
+    /// Whether a file promises that requests are paired with their responses: each request has a
+    /// number that no other has, and `IO` tells of each response in `IOstream` when its request was.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    fn pairs(&self) -> Result<(), String> {
+        Err("it does not say whether its requests are paired with their responses".into())
+    }
 }

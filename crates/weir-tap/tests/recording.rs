@@ -39,6 +39,7 @@ fn write_groups(path: &Path, groups: i64, rows: i64, close: bool) -> Vec<u64> {
     let header = Header {
         source: "a test".into(),
         responses_assumed: false,
+        paired: true,
     };
     let mut writer = RecordingWriter::create(path, &header).unwrap();
     let length = || std::fs::metadata(path).unwrap().len();
@@ -173,7 +174,7 @@ fn only_the_columns_asked_for_are_read() {
         demand.columns = vec![2];
     }
     let mut tap = format::open(&path, &demands, Options::default()).unwrap();
-    assert_eq!(tap.describe(), ["reads 3 of 27 columns"]);
+    assert_eq!(tap.describe(), ["reads 3 of 28 columns"]);
     let heard = hear(tap.as_mut()).unwrap();
     assert_eq!(heard.io.count("op", "w"), 5);
     assert!(heard.io.column("vm").iter().all(Value::is_null));
@@ -186,6 +187,7 @@ fn assumed_responses_are_no_events() {
     let header = Header {
         source: String::new(),
         responses_assumed: true,
+        paired: true,
     };
     let mut writer = RecordingWriter::create(&path, &header).unwrap();
     let events = [io(1, EventKind::Request, 1), io(1, EventKind::Response, 1)];

@@ -1,15 +1,20 @@
 //! Where a script's streams come from: STREAM source files, traces, the live tap.
 //!
 //! A stream that a script declares over a trace gets the columns of `IOstream` by their names, the
-//! thesis's or the plain ones.
+//! thesis's or the plain ones. Where its source pairs requests with responses, joins of the two are
+//! answered from a second stream, of pairs with the same columns ([`pairings`]).
 
 use std::path::Path;
+use std::sync::Arc;
 
-use weir_model::event::iostream_schema;
-use weir_model::{Alias, Declaration, Demand, Field, NANOS_PER_MICRO, Predicate, Shape, Type};
-use weir_query::Script;
+use weir_model::event::{io_schema, iostream_schema};
+use weir_model::{
+    Alias, Declaration, Demand, Field, NANOS_PER_MICRO, Predicate, Schema, Shape, Type,
+};
 use weir_query::diagnostic::{Diagnostic, codes, suggest};
+use weir_query::place::pairing::Pairing;
 use weir_query::script::ScriptTable;
+use weir_query::{Expr, Script};
 use weir_tap::TapError;
 use weir_tap::format::stream_tap::StreamTap;
 use weir_tap::format::{self, SNIFF_BYTES, stream_source};
@@ -44,6 +49,18 @@ pub fn open(
     let (mut inputs, mut wanted, mut off) = (Vec::new(), Vec::new(), Vec::new());
     for demand in demands {
         let is_it = |t: &&ScriptTable| t.declaration.name.eq_ignore_ascii_case(&demand.stream);
+        let of_pairs = |t: &&ScriptTable| pairs_name(t).eq_ignore_ascii_case(&demand.stream);
+        if let Some(table) = script.tables.iter().find(of_pairs) {
+            match adopted_pairs(table, demand) {
+                Ok((demand, adoption)) => wanted.push(Wanted {
+                    source: named(&table.source),
+                    outlet: outlet(&pairs_name(table), Some(adoption)),
+                    demand,
+                }),
+                Err(diagnostic) => off.push(diagnostic),
+            }
+            continue;
+        }
         let Some(table) = script.tables.iter().find(is_it) else {
             wanted.extend(predefined(script, demand, args));
             continue;
@@ -68,6 +85,109 @@ pub fn open(
     }
     inputs.extend(events(wanted, args, stop)?);
     Ok(inputs)
+}
+
+/// What the sources of a script's events promise of requests and their responses.
+pub fn pairings(script: &Script, args: &SourceArgs) -> Vec<Pairing> {
+    let promise = |text: &str| match named(text) {
+        Source::File(path) if holds_ticks(&path, args).unwrap_or(false) => {
+            Err("the rows of a STREAM source file are no requests of which more is known".into())
+        }
+        source => source.pairs(args),
+    };
+    let of_tables = script.tables.iter().filter_map(|table| {
+        let columns = columns(table).ok()?;
+        pairing(table, &columns, promise(&table.source))
+    });
+    let mut pairings: Vec<Pairing> = of_tables.collect();
+    let declared = |name: &str| {
+        let mut tables = script.tables.iter();
+        tables.any(|t| t.declaration.name.eq_ignore_ascii_case(name))
+    };
+    if !declared("IOstream") && !declared("IO") {
+        let promise = match &script.iostream_source {
+            Some(text) => promise(text),
+            None => args.pairs(),
+        };
+        pairings.push(Pairing::of_io(NANOS_PER_MICRO, promise));
+    }
+    pairings
+}
+
+/// What the engine calls the pairs of a table's events. No name in a script has this sign.
+fn pairs_name(table: &ScriptTable) -> String {
+    format!("{}#pairs", table.declaration.name)
+}
+
+/// What is promised of a table over events, if it tells requests from responses and has their
+/// numbers. A row of the pairs has the table's columns, of the response; then, for each of them that
+/// is the time of the event, the request's; and last the request's instant.
+fn pairing(
+    table: &ScriptTable,
+    columns: &[Adopted],
+    promise: Result<(), String>,
+) -> Option<Pairing> {
+    let io = Pairing::of_io(NANOS_PER_MICRO, promise.clone());
+    let schema = iostream_schema();
+    let at = |name: &str| columns.iter().position(|c| c.index == schema.index(name));
+    let own = &table.declaration.schema.fields;
+    let mut fields = own.clone();
+    let column = |at: usize, field: &Field| Expr::column(at, field.ty, field.unit);
+    let mut request = Vec::new();
+    let mut response = Vec::new();
+    for (i, (adopted, field)) in columns.iter().zip(own).enumerate() {
+        response.push(Some(column(i, field)));
+        request.push(match &io.request[adopted.index] {
+            Some(_) if adopted.index == schema.index("ts") => {
+                let of_request = Some(column(fields.len(), field));
+                fields.push(Field {
+                    name: format!("{} of the request", field.name),
+                    ..field.clone().nullable()
+                });
+                of_request
+            }
+            Some(letter) if adopted.index == io.kind => Some(letter.clone()),
+            Some(_) => Some(column(i, field)),
+            None => None,
+        });
+    }
+    let instant = Field::new("instant of the request", Type::Int).nullable();
+    let origin = column(fields.len(), &instant);
+    fields.push(instant);
+    Some(Pairing {
+        events: table.declaration.name.clone(),
+        kind: at("type")?,
+        number: at("req_id")?,
+        origin,
+        pairs: Declaration {
+            name: pairs_name(table),
+            shape: Shape::Stream,
+            schema: Arc::new(Schema::new(fields)),
+            star: None,
+            doc: "the table's responses, each with the time of its request".into(),
+            fold: None,
+        },
+        request,
+        response,
+        promise,
+    })
+}
+
+/// The demand for a table's pairs, and how their columns are made of those of `IO`, which begins
+/// with those of `IOstream`.
+fn adopted_pairs(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), Diagnostic> {
+    let schema = io_schema();
+    let mut columns = columns(table)?;
+    let times = columns.iter().filter(|c| c.index == schema.index("ts"));
+    let divisors = times.map(|time| time.divisor).chain([NANOS_PER_MICRO]);
+    let of_request: Vec<Adopted> = divisors
+        .map(|divisor| Adopted {
+            index: schema.index("issue_ts"),
+            divisor,
+        })
+        .collect();
+    columns.extend(of_request);
+    Ok(demanded("IO", columns, demand))
 }
 
 /// The source that a script names.
@@ -132,24 +252,28 @@ fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), D
         let found = codes::SCRIPT_SHAPE.at(table.span, message);
         return Err(found.help("write `register stream`, or name a STREAM source file"));
     }
-    let fields = &table.declaration.schema.fields;
-    let adoption: Result<Vec<Adopted>, Diagnostic> =
-        fields.iter().map(|field| column(field, table)).collect();
-    let adoption = Adoption(adoption?);
-    let mut columns: Vec<usize> = demand
-        .columns
-        .iter()
-        .map(|i| adoption.0[*i].index)
-        .collect();
-    columns.sort_unstable();
-    columns.dedup();
+    Ok(demanded("IOstream", columns(table)?, demand))
+}
+
+/// Of which columns of `IOstream` a table's are made.
+fn columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
+    let fields = table.declaration.schema.fields.iter();
+    fields.map(|field| column(field, table)).collect()
+}
+
+/// The demand for what `columns` are made of, as far as `demand` asks for them.
+fn demanded(stream: &str, columns: Vec<Adopted>, demand: &Demand) -> (Demand, Adoption) {
+    let used = demand.columns.iter().map(|i| columns[*i].index);
+    let mut used: Vec<usize> = used.collect();
+    used.sort_unstable();
+    used.dedup();
     let demand = Demand {
-        stream: "IOstream".into(),
-        columns,
+        stream: stream.into(),
+        columns: used,
         predicate: Predicate::all(),
         fold: None,
     };
-    Ok((demand, adoption))
+    (demand, Adoption(columns))
 }
 
 fn column(field: &Field, table: &ScriptTable) -> Result<Adopted, Diagnostic> {

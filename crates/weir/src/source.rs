@@ -56,7 +56,7 @@ pub struct SourceArgs {
     /// Let the kernel tell every request, also where it could add them up itself (live)
     #[arg(long)]
     pub no_fold: bool,
-    /// Join requests with their responses, also where the tap has paired them already (live)
+    /// Join requests with their responses, also where the source has paired them already
     #[arg(long)]
     pub no_pairing: bool,
     /// End at the first bad record instead of skipping and counting it (files)
@@ -199,8 +199,7 @@ impl SourceArgs {
     /// Why not, as a sentence without full stop.
     pub fn pairs(&self) -> Result<(), String> {
         match self.sources().as_slice() {
-            _ if self.no_pairing => Err("--no-pairing was given".into()),
-            [source] => source.pairs(),
+            [source] => source.pairs(self),
             _ => Err("several sources number their requests each for itself".into()),
         }
     }
@@ -241,10 +240,14 @@ impl Source {
     ///
     /// # Errors
     /// Why not, as a sentence without full stop.
-    pub fn pairs(&self) -> Result<(), String> {
+    pub fn pairs(&self, args: &SourceArgs) -> Result<(), String> {
         match self {
+            _ if args.no_pairing => Err("--no-pairing was given".into()),
             Source::Live | Source::Qemu(_) => Ok(()),
-            Source::File(_) => Err("a file may lack requests, or number them as it likes".into()),
+            Source::File(path) => {
+                let tap = file(path, args, &[]).map_err(|error| error.to_string())?;
+                tap.pairs()
+            }
         }
     }
 

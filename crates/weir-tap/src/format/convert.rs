@@ -50,6 +50,7 @@ pub fn convert(
     let header = Header {
         source: from.display().to_string(),
         responses_assumed: tap.responses_assumed(),
+        paired: tap.pairs().is_ok(),
     };
     let mut writer = written.writer(to, &header)?;
     let mut rows = 0;

@@ -11,6 +11,9 @@ pub struct Header {
     pub source: String,
     /// True when the source knew no responses; see [`crate::Tap::responses_assumed`].
     pub responses_assumed: bool,
+    /// True when all of a source is written, and it paired requests with their responses; see
+    /// [`crate::Tap::pairs`].
+    pub paired: bool,
 }
 
 /// Writes a trace.

@@ -56,6 +56,8 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let header = Header {
         source: args.source.from.join(", "),
         responses_assumed: inputs.iter().any(|i| i.tap.responses_assumed()),
+        // A selection may keep a response and not its request.
+        paired: args.predicate.is_none() && args.source.pairs().is_ok(),
     };
     let counts = Arc::new(Mutex::new(Vec::new()));
     let keeper = Keeper {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use weir_model::NANOS_PER_MICRO;
+use weir_query::place::pairing::pair;
 use weir_query::plan::{Node, ToStream};
 use weir_query::{Plan, Script, compile_script};
 use weir_sink::{Clock, Sink, stream};
@@ -45,7 +46,10 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     let script = compile_script(&question.text).map_err(|d| question.failure(&d))?;
     question.warn(&script.warnings);
     each_dest_once(&script)?;
-    let plans: Vec<&Plan> = script.queries.iter().map(|q| &*q.plan).collect();
+    let pairings = script_sources::pairings(&script, &args.source);
+    let paired = script.queries.iter().map(|q| pair(&q.plan, &pairings).plan);
+    let paired: Vec<Arc<Plan>> = paired.collect();
+    let plans: Vec<&Plan> = paired.iter().map(|plan| &**plan).collect();
     let mut engine = args.limits.engine();
     let ids: Vec<_> = plans.iter().map(|plan| engine.add(plan)).collect();
     let stop = Stop::on_signals()?;

@@ -9,6 +9,7 @@ mod hist;
 mod hist_live;
 mod iostat;
 mod live;
+mod pairing;
 mod query;
 mod reference;
 mod script;

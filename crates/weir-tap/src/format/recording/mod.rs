@@ -10,7 +10,7 @@
 //!   are 64-bit integers. Each column's unit and meaning are in the Arrow schema, as field metadata
 //!   `unit` and `doc`.
 //! - The footer's key-value metadata has [`VERSION_KEY`], [`SOURCE_KEY`], [`RESPONSES_KEY`],
-//!   [`CLOSED_KEY`], and a count for each counter under [`COUNT_PREFIX`].
+//!   [`PAIRED_KEY`], [`CLOSED_KEY`], and a count for each counter under [`COUNT_PREFIX`].
 //!
 //! **After a crash.** A Parquet file is unreadable without its footer, which comes last. So the
 //! writer puts a footer behind every row group, and goes on behind that: offsets in a footer are
@@ -37,6 +37,10 @@ pub const SOURCE_KEY: &str = "weir.source";
 /// Key of where responses come from: `known`, or `assumed` where the source had none and each
 /// request was given one at its own time.
 pub const RESPONSES_KEY: &str = "weir.responses";
+/// Key that says `true` where each request has a number that no other has, and nothing was left out
+/// between the source and the file: a response has an `issue_ts` if the row `Q` of its request is
+/// there.
+pub const PAIRED_KEY: &str = "weir.paired";
 /// Key that says `true` in the last footer of a recording that was closed, and `false` in those
 /// before.
 pub const CLOSED_KEY: &str = "weir.closed";

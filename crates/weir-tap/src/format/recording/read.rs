@@ -15,6 +15,7 @@ use parquet::arrow::arrow_reader::{
     ParquetRecordBatchReaderBuilder,
 };
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Batch, Column, Demand, EventKind, Nanos, Schema};
@@ -24,8 +25,11 @@ use super::super::fault::{Faults, LATE, MALFORMED};
 use super::super::replay::before;
 use super::column::from_arrow;
 use super::recover::{Found, read_footer, value};
-use super::{RESPONSES_KEY, VERSION, VERSION_KEY};
+use super::{COUNT_PREFIX, PAIRED_KEY, RESPONSES_KEY, VERSION, VERSION_KEY};
 use crate::{Count, RECORDING, Said, Tap, TapError};
+
+/// The counter of what a source lost.
+const EVENTS_LOST: &str = "events_lost";
 
 /// Rows read at a time.
 const BATCH_ROWS: usize = 4096;
@@ -471,4 +475,27 @@ impl Tap for RecordingTap {
     fn responses_assumed(&self) -> bool {
         self.responses_assumed
     }
+
+    fn pairs(&self) -> Result<(), String> {
+        let footer = self.metadata.metadata();
+        if value(footer, PAIRED_KEY) != Some("true") {
+            return Err("the recording does not promise that all its requests are in it".into());
+        }
+        match events_lost(footer) {
+            0 => Ok(()),
+            lost => Err(format!("the recording has lost {lost} events")),
+        }
+    }
+}
+
+/// How many events a recording says that its source lost.
+fn events_lost(footer: &ParquetMetaData) -> i64 {
+    let prefix = format!("{COUNT_PREFIX}{EVENTS_LOST}");
+    let keys = footer.file_metadata().key_value_metadata();
+    let losses = keys.into_iter().flatten().filter(|kv| {
+        let cause = kv.key.strip_prefix(&prefix);
+        cause.is_some_and(|cause| cause.is_empty() || cause.starts_with('.'))
+    });
+    let counts = losses.filter_map(|kv| kv.value.as_ref()?.parse::<i64>().ok());
+    counts.fold(0, i64::saturating_add)
 }

@@ -22,7 +22,8 @@ use weir_model::{Batch, Schema};
 
 use super::super::write::{Header, Writer};
 use super::{
-    CLOSED_KEY, COUNT_PREFIX, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION, VERSION_KEY,
+    CLOSED_KEY, COUNT_PREFIX, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION,
+    VERSION_KEY,
 };
 use crate::{Count, TapError};
 
@@ -215,6 +216,7 @@ impl RecordingWriter {
             KeyValue::new(VERSION_KEY.into(), VERSION.to_owned()),
             KeyValue::new(SOURCE_KEY.into(), self.header.source.clone()),
             KeyValue::new(RESPONSES_KEY.into(), responses.to_owned()),
+            KeyValue::new(PAIRED_KEY.into(), self.header.paired.to_string()),
             KeyValue::new(CLOSED_KEY.into(), closed.to_string()),
         ];
         for count in &self.counts {
