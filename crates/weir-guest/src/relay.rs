@@ -22,7 +22,7 @@ pub struct Relay {
 
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<Option<SocketAddr>>,
     delay_ns: AtomicU64,
     stalled: AtomicBool,
     over: AtomicBool,
@@ -49,7 +49,7 @@ impl Relay {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(Some(target)),
             delay_ns: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -63,6 +63,11 @@ impl Relay {
     /// Where it takes connections.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where connections go that come from now on; without a target they break off.
+    pub fn aim(&self, target: Option<SocketAddr>) {
+        *self.shared.target.lock().expect("no thread has panicked") = target;
     }
 
     /// What is read from now on goes on so much later, in each direction.
@@ -106,7 +111,8 @@ impl Shared {
 
     fn join(self: &Arc<Shared>, near: TcpStream) -> Result<()> {
         near.set_nonblocking(false)?;
-        let far = TcpStream::connect(self.target)?;
+        let target = *self.target.lock().expect("no thread has panicked");
+        let far = TcpStream::connect(target.context("there is no target")?)?;
         for end in [&near, &far] {
             end.set_nodelay(true)?;
             end.set_read_timeout(Some(LOOK))?;
