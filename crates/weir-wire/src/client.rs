@@ -17,7 +17,7 @@ use arrow_schema::SchemaRef;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
 use crate::dial::causes;
 use crate::event::{Shown, Submit};
@@ -86,7 +86,7 @@ impl Client {
     }
 
     fn flight_info(&mut self, descriptor: FlightDescriptor) -> Result<Placed, WireError> {
-        let call = self.call(descriptor)?;
+        let call = self.dial.call(descriptor)?;
         let answer = self.answer(|mut f| async move { f.get_flight_info(call).await })?;
         let flight = answer.into_inner();
         let ticket = flight.endpoint.first().and_then(|e| e.ticket.as_ref());
@@ -105,7 +105,7 @@ impl Client {
     /// # Errors
     /// When there is no such query, the bound of watchers is reached, or the network fails.
     pub fn watch(&mut self, query: &str) -> Result<Watch, WireError> {
-        let call = self.call(Ticket::new(query.to_owned()))?;
+        let call = self.dial.call(Ticket::new(query.to_owned()))?;
         let stream = self.answer(|mut f| async move { f.do_get(call).await })?;
         let stream = stream
             .into_inner()
@@ -152,27 +152,13 @@ impl Client {
     }
 
     fn act(&mut self, action: &str, body: &str) -> Result<serde_json::Value, WireError> {
-        let call = self.call(Action::new(action, body.to_owned()))?;
+        let call = self.dial.call(Action::new(action, body.to_owned()))?;
         let result = self.answer(|mut f| async move {
             let mut results = f.do_action(call).await?.into_inner();
             results.message().await
         })?;
         let result = result.ok_or_else(|| self.odd("the answer is empty"))?;
         serde_json::from_slice(&result.body).map_err(|e| self.odd(&e.to_string()))
-    }
-
-    /// A call with our token.
-    fn call<T>(&self, message: T) -> Result<Request<T>, WireError> {
-        let mut call = Request::new(message);
-        if let Some(token) = &self.dial.token {
-            let value = format!("Bearer {token}").parse();
-            let value = value.map_err(|_| WireError::Option {
-                what: "token",
-                why: "it has letters that a header cannot carry; use plain ASCII".to_owned(),
-            })?;
-            call.metadata_mut().insert("authorization", value);
-        }
-        Ok(call)
     }
 
     fn answer<T, F>(
@@ -204,7 +190,7 @@ impl Client {
 }
 
 /// What a status means to whoever asked.
-fn refused(dial: &Dial, status: &Status) -> WireError {
+pub(crate) fn refused(dial: &Dial, status: &Status) -> WireError {
     let address = dial.address.to_string();
     let why = status.message().to_owned();
     match status.code() {

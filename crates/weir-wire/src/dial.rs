@@ -4,6 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tonic::Request;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::tls::{self, Pem};
@@ -57,6 +58,23 @@ impl Dial {
             .connect()
             .await
             .map_err(|e| self.unreachable(&e))
+    }
+
+    /// A call with our token.
+    ///
+    /// # Errors
+    /// When the token cannot be a header.
+    pub(crate) fn call<T>(&self, message: T) -> Result<Request<T>, WireError> {
+        let mut call = Request::new(message);
+        if let Some(token) = &self.token {
+            let value = format!("Bearer {token}").parse();
+            let value = value.map_err(|_| WireError::Option {
+                what: "token",
+                why: "it has letters that a header cannot carry; use plain ASCII".to_owned(),
+            })?;
+            call.metadata_mut().insert("authorization", value);
+        }
+        Ok(call)
     }
 
     fn endpoint(&self) -> Result<Endpoint, WireError> {

@@ -20,8 +20,10 @@ pub mod event;
 pub mod frame;
 pub mod intake;
 pub mod message;
+pub mod outbox;
 pub mod server;
 mod tls;
+pub mod uplink;
 pub mod word;
 
 pub use access::Known;
@@ -35,6 +37,7 @@ pub use event::{
 pub use intake::{Heard, Intake};
 pub use server::{Counter, Events, Limits, Next, Server, ServerOptions};
 pub use tls::ServerTls;
+pub use uplink::{Order, Uplink, UplinkOptions, UplinkState};
 pub use word::{
     AgentWord, ChannelCost, ChannelId, Hello, MonitorWord, Note, Status, Tally, Welcome,
 };

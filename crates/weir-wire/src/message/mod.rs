@@ -12,7 +12,9 @@ use prost::Message;
 use crate::error::Malformed;
 
 pub use down::{Down, MonitorSays, Pong, WelcomeBody};
-pub use up::{AGENT_PATH, AgentSays, Form, Ping, RowsHead, TextsBody, Up, said};
+pub use up::{
+    AGENT_PATH, AgentSays, Form, LostBody, NoteBody, Ping, RowsHead, TextsBody, Up, said,
+};
 
 /// The version of everything on the link. A peer of another version is refused with a word that
 /// says so. Fields may be added without a new version where a reader that does not know them is

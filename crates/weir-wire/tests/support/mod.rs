@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod authority;
+pub mod ledger;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

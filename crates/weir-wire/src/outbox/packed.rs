@@ -1,0 +1,73 @@
+//! [`Packed`]: a word as it waits, encoded but for its number.
+
+use prost::Message;
+use prost::bytes::Bytes;
+use weir_model::Nanos;
+
+use crate::message::{AgentSays, Up, said};
+use crate::word::ChannelId;
+
+/// What a word costs besides its bytes.
+const OVERHEAD_BYTES: usize = 160;
+
+/// A word as it waits: all but its number is encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Packed {
+    /// What it is, as far as that matters while it waits.
+    pub kind: Kind,
+    /// Its message without the number.
+    pub message: Bytes,
+    /// The header of its rows, if it has rows.
+    pub header: Bytes,
+    /// Their body.
+    pub body: Bytes,
+    /// The texts that must have been sent before: all with smaller numbers.
+    pub texts: u32,
+}
+
+/// What matters of a word while it waits.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// So many rows of a channel.
+    Rows(ChannelId, u64),
+    /// Time has come so far.
+    Reached(Nanos),
+    /// Anything else: it is kept when rows are dropped.
+    Word(Box<AgentSays>),
+}
+
+impl Packed {
+    /// A word other than rows.
+    pub fn word(says: AgentSays) -> Packed {
+        let message = said(says.clone()).into();
+        Packed {
+            kind: match says {
+                AgentSays::Reached(at) => Kind::Reached(at),
+                says => Kind::Word(Box::new(says)),
+            },
+            message,
+            header: Bytes::new(),
+            body: Bytes::new(),
+            texts: 0,
+        }
+    }
+
+    /// Its bytes on the wire.
+    pub fn bytes(&self) -> usize {
+        self.message.len() + self.header.len() + self.body.len()
+    }
+
+    /// What it takes of the room for words.
+    pub(super) fn cost(&self) -> usize {
+        self.bytes() + OVERHEAD_BYTES
+    }
+
+    /// The whole message: protocol buffers are joined by joining their bytes.
+    pub fn numbered(&self, number: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.message.len() + 11);
+        bytes.extend_from_slice(&self.message);
+        let number = Up { number, says: None };
+        number.encode(&mut bytes).expect("a vector has room");
+        bytes
+    }
+}

@@ -1,0 +1,447 @@
+//! [`Uplink`]: the agent's side of the link: a thread that dials the monitor, for ever.
+//!
+//! Whoever has the uplink says words and never waits: a word is encoded where it is said, and what
+//! the network or a disk has to do with it happens in the uplink's thread. Orders come through a
+//! channel that is read when it suits.
+
+mod connection;
+mod keep;
+mod sending;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use weir_model::{Batch, Nanos};
+
+use crate::clock::Clock;
+use crate::dial::Dial;
+use crate::error::WireError;
+use crate::frame::texts::TextTable;
+use crate::frame::{self, Compression, Refused};
+use crate::message::{AgentSays, CHANNELS_MAX, LostBody, Up, said};
+use crate::outbox::spool::Spool;
+use crate::outbox::{Kind, Outbox, Packed, Residue, Room, Waiting};
+use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Note, Status};
+
+/// Orders that wait to be read, and their bytes; an agent that reads none loses its connection.
+const ORDERS_MAX: usize = 2 * CHANNELS_MAX;
+const ORDERS_BYTES_MAX: usize = 64 << 20;
+/// The least memory for what waits.
+const MEMORY_BYTES_MIN: usize = 256 << 10;
+/// About how many rows go into one word.
+const WORD_ROWS: usize = 4096;
+/// Channels whose bytes are remembered.
+const CHANNELS_KNOWN_MAX: usize = 2 * CHANNELS_MAX;
+/// How long the disk may take to finish what it was asked before the end.
+const DISK_FAREWELL: Duration = Duration::from_secs(1);
+/// Rows were dropped because they refer to more texts than an agent may have.
+pub const CAUSE_TEXTS: &str = "text_budget";
+/// A row was dropped because it alone is longer than a word may be.
+pub const CAUSE_LONG: &str = "row_too_long";
+/// Rows were dropped because they break the protocol's bounds.
+pub const CAUSE_MALFORMED: &str = "malformed";
+
+/// The agent's clock, in nanoseconds since the Unix epoch: the one its rows are from.
+pub type Now = Arc<dyn Fn() -> Nanos + Send + Sync>;
+
+/// What an uplink is to be.
+#[derive(Clone)]
+pub struct UplinkOptions {
+    /// The way to the monitor.
+    pub dial: Dial,
+    /// What is said first on every connection.
+    pub hello: Hello,
+    /// The agent's clock.
+    pub now: Now,
+    /// The room for words that wait.
+    pub room: Room,
+    /// The directory for what memory has no room for; without one nothing goes to disk. It belongs
+    /// to this agent alone, and what an earlier process left in it is removed.
+    pub spool: Option<PathBuf>,
+    /// How rows are compressed.
+    pub compression: Compression,
+    /// The longest pause between two attempts to reach the monitor.
+    pub retry_max: Duration,
+    /// The shortest, after the first failure; each further one doubles it.
+    pub retry_min: Duration,
+    /// How long a monitor may say nothing, before its welcome and at any time after: then it is as
+    /// good as gone.
+    pub silence_max: Duration,
+    /// How long the end waits for what was said to be taken.
+    pub farewell: Duration,
+}
+
+impl UplinkOptions {
+    /// With the default bounds: 32 MiB in memory, and 1 GiB on disk once there is a directory.
+    pub fn new(dial: Dial, hello: Hello, now: Now) -> UplinkOptions {
+        UplinkOptions {
+            dial,
+            hello,
+            now,
+            room: Room {
+                memory_bytes: 32 << 20,
+                disk_bytes: 1 << 30,
+            },
+            spool: None,
+            compression: Compression::None,
+            retry_max: Duration::from_secs(10),
+            retry_min: Duration::from_millis(100),
+            silence_max: Duration::from_secs(20),
+            farewell: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What comes down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The monitor has welcomed us, for the first time or again, and the clock's offset is known.
+    Welcome {
+        /// The channels that are to run; others are over. Empty if this is another monitor than
+        /// before: what ran was asked by that one.
+        channels: Vec<ChannelId>,
+        /// How often it wants to hear how far we have come.
+        heartbeat: Nanos,
+    },
+    /// It says something: start, stop or heartbeat.
+    Word(MonitorWord),
+    /// The connection is gone or did not come about; why, in words. Another is tried without our
+    /// doing.
+    Gone(String),
+}
+
+impl Order {
+    /// What it takes of the room for orders.
+    fn bytes(&self) -> usize {
+        match self {
+            Order::Word(MonitorWord::Start { fragment, .. }) => fragment.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// How the link is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UplinkState {
+    /// Welcomed, and the connection stands.
+    pub connected: bool,
+    /// The number of the monitor that welcomed us last.
+    pub monitor: Option<u64>,
+    /// What waits to be taken.
+    pub waiting: Waiting,
+    /// How often we were welcomed.
+    pub welcomes: u64,
+    /// How many connections ended or did not come about.
+    pub failures: u64,
+    /// Why the last of them did.
+    pub last_failure: Option<String>,
+    /// Rows that were for another monitor.
+    pub rows_void: u64,
+}
+
+/// What the caller and the uplink's thread share.
+struct Shared {
+    state: Mutex<State>,
+    /// Something is to be sent.
+    stirred: Notify,
+    /// The disk has something to do.
+    disk_stirred: Notify,
+    /// The end has come.
+    ending: Notify,
+    clock: Arc<Clock>,
+}
+
+struct State {
+    outbox: Outbox,
+    texts: TextTable,
+    /// The newest, if it was not sent.
+    status: Option<Status>,
+    shown: UplinkState,
+    bytes_out: BTreeMap<ChannelId, u64>,
+    dropped: BTreeMap<ChannelId, u64>,
+    /// How often we came to another monitor, and how often the caller has learned of it. As long as
+    /// they differ, what the caller says is for the monitor before.
+    monitors: u64,
+    monitors_known: u64,
+    /// Of which of them the caller was told last.
+    monitors_told: u64,
+    /// Bytes of the orders that the caller has not read.
+    orders_bytes: usize,
+    is_ending: bool,
+}
+
+/// What goes through the channel of orders.
+struct Told {
+    order: Order,
+    /// Of which monitor it is: [`State::monitors`].
+    monitors: u64,
+}
+
+/// The agent's side of the link.
+pub struct Uplink {
+    shared: Arc<Shared>,
+    orders: Receiver<Told>,
+    compression: Compression,
+    now: Now,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Uplink {
+    /// Starts to dial. That nobody answers is no error: it is tried for ever.
+    ///
+    /// # Errors
+    /// When an option makes no sense, the spool's directory cannot be used, or the thread does not
+    /// start.
+    pub fn dial(options: UplinkOptions) -> Result<Uplink, WireError> {
+        let off = |what, why: &str| {
+            let why = why.to_owned();
+            Err(WireError::Option { what, why })
+        };
+        if options.room.memory_bytes < MEMORY_BYTES_MIN {
+            return off("memory for waiting words", "at least 256 KiB are needed");
+        }
+        if options.retry_min.is_zero() || options.retry_min > options.retry_max {
+            return off(
+                "pause between attempts",
+                "the shortest is 0 or above the longest",
+            );
+        }
+        Up::hello(&options.hello)?;
+        let spool = options.spool.as_deref().map(Spool::open).transpose()?;
+        let room = Room {
+            disk_bytes: spool.as_ref().map_or(0, |_| options.room.disk_bytes),
+            ..options.room
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                outbox: Outbox::new(room),
+                texts: TextTable::default(),
+                status: None,
+                shown: UplinkState::default(),
+                bytes_out: BTreeMap::new(),
+                dropped: BTreeMap::new(),
+                monitors: 0,
+                monitors_known: 0,
+                monitors_told: 0,
+                orders_bytes: 0,
+                is_ending: false,
+            }),
+            stirred: Notify::new(),
+            disk_stirred: Notify::new(),
+            ending: Notify::new(),
+            clock: Arc::new(Clock::new()),
+        });
+        let (heard, orders) = sync_channel(ORDERS_MAX);
+        let (compression, now) = (options.compression, options.now.clone());
+        let thread = start(options, shared.clone(), spool, heard)?;
+        Ok(Uplink {
+            shared,
+            orders,
+            compression,
+            now,
+            thread: Some(thread),
+        })
+    }
+
+    /// Says a word; never waits for anybody. Rows for which there is no room are lost and counted;
+    /// the monitor is told. A word that breaks the protocol's bounds becomes a note that says so.
+    pub fn say(&self, word: AgentWord) {
+        let mut state = self.shared.lock();
+        match word {
+            AgentWord::Status(status) => state.status = Some(status),
+            AgentWord::Rows { channel, batch } => {
+                for start in (0..batch.len()).step_by(WORD_ROWS) {
+                    let rows = WORD_ROWS.min(batch.len() - start);
+                    state.put_rows(channel, &batch.slice(start, rows), self.compression);
+                }
+            }
+            word => match AgentSays::try_from(word) {
+                Ok(says) => state.put(Packed::word(says)),
+                Err(malformed) => {
+                    let at = self.shared.clock.to_monitor((self.now)());
+                    state.put_note(at, "word_malformed", Some(malformed.to_string()), 1);
+                }
+            },
+        }
+        let has_errand = state.outbox.has_errand();
+        drop(state);
+        self.shared.stirred.notify_one();
+        if has_errand {
+            self.shared.disk_stirred.notify_one();
+        }
+    }
+
+    /// The next thing that came down, if it comes within `patience`. `None` as well when the
+    /// uplink's thread is gone.
+    pub fn order(&self, patience: Duration) -> Option<Order> {
+        let order = match patience.is_zero() {
+            true => self.orders.try_recv().map_err(|e| match e {
+                TryRecvError::Empty => RecvTimeoutError::Timeout,
+                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            }),
+            false => self.orders.recv_timeout(patience),
+        };
+        let told = order.ok()?;
+        let mut state = self.shared.lock();
+        state.orders_bytes -= told.order.bytes();
+        if let Order::Welcome { .. } = told.order {
+            state.monitors_known = told.monitors;
+        }
+        drop(state);
+        Some(told.order)
+    }
+
+    /// The monitor's time.
+    pub fn clock(&self) -> Arc<Clock> {
+        self.shared.clock.clone()
+    }
+
+    /// How the link is.
+    pub fn state(&self) -> UplinkState {
+        let state = self.shared.lock();
+        UplinkState {
+            waiting: state.outbox.waiting(),
+            ..state.shown.clone()
+        }
+    }
+
+    /// The bytes that a channel's rows have taken so far.
+    pub fn bytes_out(&self, channel: ChannelId) -> u64 {
+        let state = self.shared.lock();
+        state.bytes_out.get(&channel).copied().unwrap_or(0)
+    }
+
+    /// Rows that were dropped here since the last call, by channel. The monitor is told by us.
+    pub fn dropped(&self) -> Vec<(ChannelId, u64)> {
+        let mut state = self.shared.lock();
+        let mut dropped = std::mem::take(&mut state.dropped);
+        for (channel, rows) in state.outbox.take_dropped() {
+            *dropped.entry(channel).or_default() += rows;
+        }
+        dropped.into_iter().collect()
+    }
+
+    /// Ends the link. What waits is delivered first if the monitor takes it within
+    /// [`UplinkOptions::farewell`]. True if nothing is left.
+    pub fn end(mut self) -> bool {
+        self.finish();
+        self.shared.lock().outbox.waiting().words == 0
+    }
+
+    fn finish(&mut self) {
+        self.shared.lock().is_ending = true;
+        self.shared.ending.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            // It has said why on stderr; what it had is gone with it.
+            self.shared.lock().shown.connected = false;
+        }
+    }
+}
+
+impl Drop for Uplink {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while held")
+    }
+}
+
+impl State {
+    /// Encodes rows of one word, or of as many as they need.
+    fn put_rows(&mut self, channel: ChannelId, batch: &Batch, compression: Compression) {
+        let rows = batch.len();
+        if rows == 0 {
+            return;
+        }
+        let cause = match frame::encode(channel, batch, &mut self.texts, compression) {
+            Ok(frame) => {
+                let word = Packed {
+                    kind: Kind::Rows(channel, rows as u64),
+                    message: said(AgentSays::Rows(frame.head)).into(),
+                    header: frame.header,
+                    body: frame.body,
+                    texts: self.texts.len(),
+                };
+                self.count_bytes(channel, word.bytes());
+                return self.put(word);
+            }
+            Err(Refused::TooLong | Refused::TextBudget) if rows > 1 => {
+                let half = rows / 2;
+                self.put_rows(channel, &batch.slice(0, half), compression);
+                return self.put_rows(channel, &batch.slice(half, rows - half), compression);
+            }
+            Err(Refused::TooLong) => CAUSE_LONG,
+            Err(Refused::TextBudget) => CAUSE_TEXTS,
+            Err(Refused::Malformed(_)) => CAUSE_MALFORMED,
+        };
+        *self.dropped.entry(channel).or_default() += rows as u64;
+        self.put(Packed::word(AgentSays::Lost(LostBody {
+            channel: channel.0,
+            rows: rows as u64,
+            cause: cause.to_owned(),
+        })));
+    }
+
+    fn put(&mut self, word: Packed) {
+        match self.monitors_known != self.monitors {
+            true => self.shown.rows_void += Residue::of([&word.kind]).rows().values().sum::<u64>(),
+            false => self.outbox.push(word),
+        }
+    }
+
+    fn count_bytes(&mut self, channel: ChannelId, bytes: usize) {
+        *self.bytes_out.entry(channel).or_default() += bytes as u64;
+        if self.bytes_out.len() > CHANNELS_KNOWN_MAX {
+            // Numbers are not used twice, so the smallest has ended first.
+            self.bytes_out.pop_first();
+        }
+    }
+
+    fn put_note(&mut self, at: Nanos, counter: &str, cause: Option<String>, value: i64) {
+        let note = Note {
+            at,
+            place: "uplink".to_owned(),
+            counter: counter.to_owned(),
+            cause,
+            device: None,
+            value,
+            total: value,
+        };
+        if let Ok(says) = AgentSays::try_from(AgentWord::Note(note)) {
+            self.put(Packed::word(says));
+        }
+    }
+}
+
+/// Starts the uplink's thread.
+fn start(
+    options: UplinkOptions,
+    shared: Arc<Shared>,
+    spool: Option<Spool>,
+    orders: SyncSender<Told>,
+) -> Result<JoinHandle<()>, WireError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(WireError::Thread)?;
+    let run = move || {
+        runtime.block_on(keep::keep(&options, &shared, spool, &orders));
+        // A disk that hangs does not hold up the end.
+        runtime.shutdown_timeout(DISK_FAREWELL);
+    };
+    std::thread::Builder::new()
+        .name("weir-uplink".into())
+        .spawn(run)
+        .map_err(WireError::Thread)
+}

@@ -1,0 +1,293 @@
+//! A monitor that takes agents' rows down, forgets what it has not made safe when it restarts, and
+//! holds what it has against what the agent said.
+#![allow(dead_code)] // Each test file uses its own part of this.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use weir_model::Column;
+use weir_wire::{
+    AgentWord, ChannelId, Dial, Event, Events, MonitorWord, Next, Server, ServerOptions, SessionId,
+    Welcome,
+};
+
+/// What became of one agent's words.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    /// The last word that was taken.
+    pub taken: u64,
+    /// The values of the first column of each channel's rows, as they came.
+    pub rows: BTreeMap<ChannelId, Vec<i64>>,
+    /// Rows that were told lost.
+    pub lost: BTreeMap<ChannelId, u64>,
+    /// Why.
+    pub causes: BTreeMap<String, u64>,
+    pub started: Vec<ChannelId>,
+    pub failed: Vec<ChannelId>,
+    /// Counters of notes, with the sum of their values.
+    pub notes: BTreeMap<String, i64>,
+    pub reached: i64,
+}
+
+impl Account {
+    /// Rows that came and rows that were told lost, of a channel.
+    pub fn accounted(&self, channel: ChannelId) -> u64 {
+        self.delivered(channel) + self.lost.get(&channel).copied().unwrap_or(0)
+    }
+
+    pub fn delivered(&self, channel: ChannelId) -> u64 {
+        self.rows.get(&channel).map_or(0, |rows| rows.len() as u64)
+    }
+
+    /// Each row at most once and in order.
+    pub fn check_order(&self) {
+        for (channel, rows) in &self.rows {
+            let sorted = rows.windows(2).all(|pair| pair[0] < pair[1]);
+            assert!(sorted, "doubled or out of order in {channel:?}: {rows:?}");
+        }
+    }
+
+    fn take(&mut self, word: AgentWord) {
+        match word {
+            AgentWord::Rows { channel, batch } => {
+                let first = batch.ts.first().copied().unwrap_or(i64::MAX);
+                assert!(
+                    first > self.reached,
+                    "rows at {first} after {}",
+                    self.reached
+                );
+                let Column::Int(values) = &batch.columns[0] else {
+                    panic!("the first column is an integer");
+                };
+                self.rows
+                    .entry(channel)
+                    .or_default()
+                    .extend(values.values());
+            }
+            AgentWord::Lost {
+                channel,
+                rows,
+                cause,
+            } => {
+                *self.lost.entry(channel).or_default() += rows;
+                *self.causes.entry(cause).or_default() += rows;
+            }
+            AgentWord::Reached(at) => {
+                assert!(at >= self.reached, "time goes back to {at}");
+                self.reached = at;
+            }
+            AgentWord::Started { channel, .. } => self.started.push(channel),
+            AgentWord::Failed { channel, .. } => self.failed.push(channel),
+            AgentWord::Note(note) => *self.notes.entry(note.counter).or_default() += note.value,
+            AgentWord::Status(_) => {}
+        }
+    }
+}
+
+/// What a monitor keeps.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    /// The monitor's number.
+    pub monitor: u64,
+    /// By instance of the agent.
+    pub accounts: BTreeMap<u64, Account>,
+    /// As it was when it was made safe last: all that a restart leaves.
+    safe: BTreeMap<u64, Account>,
+    /// How often a word came that was there already.
+    pub repeated: u64,
+    /// Channels that are to run.
+    pub channels: Vec<ChannelId>,
+}
+
+/// How a monitor behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// After so many words everything is made safe, and agents are told.
+    pub safe_every: u64,
+    /// How long it takes over each word.
+    pub pause: Duration,
+}
+
+impl Default for Manner {
+    fn default() -> Manner {
+        Manner {
+            safe_every: 1,
+            pause: Duration::ZERO,
+        }
+    }
+}
+
+/// A monitor.
+pub struct Ledger {
+    server: Server,
+    stop: Arc<AtomicBool>,
+    book: Arc<Mutex<Book>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ledger {
+    /// On a free port, with nothing in its book.
+    pub fn new(monitor: u64, manner: Manner) -> Ledger {
+        let book = Book {
+            monitor,
+            ..Book::default()
+        };
+        Ledger::open(book, manner)
+    }
+
+    /// With what an earlier monitor had made safe.
+    pub fn open(book: Book, manner: Manner) -> Ledger {
+        let (server, events) = Server::bind(ServerOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ..ServerOptions::default()
+        })
+        .unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let book = Arc::new(Mutex::new(Book {
+            accounts: book.safe.clone(),
+            ..book
+        }));
+        let (stopping, shared) = (stop.clone(), book.clone());
+        let thread = std::thread::spawn(move || keep(events, &stopping, &shared, manner));
+        Ledger {
+            server,
+            stop,
+            book,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    pub fn dial(&self) -> Dial {
+        Dial::new(self.address().to_string().parse().unwrap())
+    }
+
+    pub fn account(&self, instance: u64) -> Account {
+        let book = self.book.lock().unwrap();
+        book.accounts.get(&instance).cloned().unwrap_or_default()
+    }
+
+    pub fn run_channels(&self, channels: &[u64]) {
+        let channels = channels.iter().map(|id| ChannelId(*id));
+        self.book.lock().unwrap().channels = channels.collect();
+    }
+
+    /// Ends, as if it was killed; gives what it kept.
+    pub fn kill(mut self) -> Book {
+        self.end();
+        self.book.lock().unwrap().clone()
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the book is in order");
+        }
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end();
+        }
+    }
+}
+
+/// An agent's connection.
+struct Session {
+    instance: u64,
+    orders: mpsc::Sender<MonitorWord>,
+}
+
+fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manner) {
+    let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
+    let mut since_safe = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let event = match events.next(Duration::from_millis(5)) {
+            Next::Event(event) => event,
+            Next::Nothing => {
+                make_safe(&mut book.lock().unwrap(), &sessions);
+                continue;
+            }
+            Next::Ended => return,
+        };
+        let mut book = book.lock().unwrap();
+        match event {
+            Event::Joined(joined) => {
+                let instance = joined.hello.instance;
+                sessions.retain(|_, session| session.instance != instance);
+                let welcome = Welcome {
+                    monitor: book.monitor,
+                    taken: book.safe.get(&instance).map_or(0, |a| a.taken),
+                    channels: book.channels.clone(),
+                    heartbeat: 50_000_000,
+                };
+                let _ = joined.welcome.send(Ok(welcome));
+                for channel in &book.channels {
+                    let start = MonitorWord::Start {
+                        channel: *channel,
+                        fragment: vec![7; 3],
+                    };
+                    let _ = joined.orders.try_send(start);
+                }
+                let orders = joined.orders;
+                sessions.insert(joined.session, Session { instance, orders });
+            }
+            Event::Said {
+                session,
+                number: Some(number),
+                word,
+            } => {
+                let Some(session) = sessions.get(&session) else {
+                    continue;
+                };
+                let instance = session.instance;
+                let book = &mut *book;
+                let account = book.accounts.entry(instance).or_default();
+                if number <= account.taken {
+                    book.repeated += 1;
+                    continue;
+                }
+                assert_eq!(number, account.taken + 1, "a word is missing");
+                account.taken = number;
+                account.take(word);
+                since_safe += 1;
+                if since_safe >= manner.safe_every {
+                    since_safe = 0;
+                    make_safe(book, &sessions);
+                }
+                std::thread::sleep(manner.pause);
+            }
+            Event::Left { session, .. } => {
+                sessions.remove(&session);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn make_safe(book: &mut Book, sessions: &BTreeMap<SessionId, Session>) {
+    for session in sessions.values() {
+        let Some(account) = book.accounts.get(&session.instance) else {
+            continue;
+        };
+        let safe = book.safe.get(&session.instance).map_or(0, |a| a.taken);
+        if safe < account.taken {
+            let taken = MonitorWord::Taken {
+                number: account.taken,
+            };
+            // Whoever does not read it learns it by the next.
+            let _ = session.orders.try_send(taken);
+        }
+    }
+    book.safe = book.accounts.clone();
+}

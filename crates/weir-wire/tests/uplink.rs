@@ -1,0 +1,146 @@
+//! An agent's uplink and a monitor's server over the loopback: what is said arrives, once and in
+//! order, and what the monitor has taken is forgotten.
+
+mod support;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use support::ledger::{Ledger, Manner};
+use support::{PATIENCE, until};
+use weir_guest::Relay;
+use weir_model::{Batch, Column};
+use weir_wire::{
+    AgentWord, ChannelId, Dial, Hello, MonitorWord, Note, Order, Status, Uplink, UplinkOptions,
+};
+
+const HOUR: i64 = 3_600_000_000_000;
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    since.as_nanos() as i64
+}
+
+/// An uplink whose host's clock is an hour behind.
+fn options(dial: Dial, instance: u64) -> UplinkOptions {
+    let hello = Hello {
+        host: "web1".to_owned(),
+        instance,
+        version: "weir 0.1.0".to_owned(),
+        earlier: Vec::new(),
+    };
+    UplinkOptions {
+        retry_min: Duration::from_millis(5),
+        retry_max: Duration::from_millis(50),
+        ..UplinkOptions::new(dial, hello, Arc::new(|| now() - HOUR))
+    }
+}
+
+/// `count` rows with the values from `first` on, at the instants of the same numbers.
+fn rows(first: i64, count: i64) -> Batch {
+    let values: Vec<i64> = (first..first + count).collect();
+    let texts: Vec<String> = values.iter().map(|v| format!("text {}", v % 100)).collect();
+    Batch {
+        ts: values.clone().into(),
+        weights: None,
+        columns: vec![
+            Column::ints(values),
+            Column::texts(texts.iter().map(String::as_str)),
+        ],
+    }
+}
+
+fn welcome(uplink: &Uplink) -> Vec<ChannelId> {
+    match uplink.order(PATIENCE) {
+        Some(Order::Welcome { channels, .. }) => channels,
+        other => panic!("{other:?} in place of a welcome"),
+    }
+}
+
+#[test]
+fn what_is_said_arrives_and_is_forgotten() {
+    let ledger = Ledger::new(1, Manner::default());
+    ledger.run_channels(&[3]);
+    let uplink = Uplink::dial(options(ledger.dial(), 7)).unwrap();
+    assert_eq!(welcome(&uplink), [ChannelId(3)]);
+    let channel = ChannelId(3);
+    let start = MonitorWord::Start {
+        channel,
+        fragment: vec![7; 3],
+    };
+    assert_eq!(uplink.order(PATIENCE), Some(Order::Word(start)));
+
+    // Times can be converted from the welcome on, although the host's clock is off.
+    let clock = uplink.clock();
+    assert!(clock.is_synchronised());
+    let (agent, monitor) = (now() - HOUR, now());
+    let error = clock.error_ns(agent);
+    let off = clock.to_monitor(agent) - monitor;
+    assert!(off.abs() <= error + 1_000_000, "{off} ns off, {error} told");
+    assert!((clock.offset_ns(agent) - HOUR).abs() <= error);
+
+    uplink.say(AgentWord::Started { channel, at: 0 });
+    for first in (1..=10_000).step_by(100) {
+        uplink.say(AgentWord::Rows {
+            channel,
+            batch: rows(first, 100),
+        });
+        uplink.say(AgentWord::Reached(first + 99));
+    }
+    uplink.say(AgentWord::Note(Note {
+        at: 10_000,
+        place: "tap".to_owned(),
+        counter: "events_in".to_owned(),
+        cause: None,
+        device: None,
+        value: 10_000,
+        total: 10_000,
+    }));
+    uplink.say(AgentWord::Status(Status {
+        kept_share: 1.0,
+        ..Status::default()
+    }));
+    until("everything is taken", || uplink.state().waiting.words == 0);
+    let account = ledger.account(7);
+    account.check_order();
+    let values: Vec<i64> = (1..=10_000).collect();
+    assert_eq!(account.rows[&channel], values);
+    assert_eq!(account.started, [channel]);
+    assert_eq!(account.notes["events_in"], 10_000);
+    assert_eq!(account.reached, 10_000);
+    let state = uplink.state();
+    assert!(state.connected);
+    assert_eq!((state.welcomes, state.failures), (1, 0));
+    assert_eq!((state.waiting.bytes, state.rows_void), (0, 0));
+    assert!(uplink.bytes_out(channel) > 0);
+    assert!(uplink.end());
+}
+
+#[test]
+fn a_monitor_that_comes_late_has_everything() {
+    let early = Ledger::new(1, Manner::default());
+    let relay = Relay::new(Ipv4Addr::LOCALHOST, early.address()).unwrap();
+    relay.aim(None);
+    let dial = Dial::new(relay.address().to_string().parse().unwrap());
+    let uplink = Uplink::dial(options(dial, 7)).unwrap();
+    let channel = ChannelId(1);
+    uplink.say(AgentWord::Rows {
+        channel,
+        batch: rows(1, 1000),
+    });
+    until("nobody answers", || uplink.state().failures > 2);
+    let state = uplink.state();
+    assert!(!state.connected && state.waiting.words == 1);
+    let why = state.last_failure.unwrap();
+    assert!(
+        why.contains(&format!("the monitor at {}", relay.address())),
+        "{why}"
+    );
+    assert!(matches!(uplink.order(PATIENCE), Some(Order::Gone(_))));
+    relay.aim(Some(early.address()));
+    until("the rows came", || {
+        early.account(7).delivered(channel) == 1000
+    });
+    assert!(uplink.end());
+}
