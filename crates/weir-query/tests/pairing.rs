@@ -8,6 +8,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use weir_model::event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Op};
 use weir_model::{Catalog, Symbol, Value};
+use weir_query::place::fleet::{CutOptions, Way, cut};
 use weir_query::place::pairing::{Paired, Pairing, pair};
 use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, compile};
 
@@ -222,5 +223,25 @@ proptest! {
         let of = |plan: &Arc<Plan>| run(&[(0, plan), (asked, plan)], &told, 1, 140);
         let (joined, answered) = (of(&join), of(&pairs.plan));
         prop_assert_eq!(joined, answered, "{}\n{}", query, pairs.plan);
+    }
+
+    /// An agent is sent the join as it was asked for, and answers its own part from pairs.
+    #[test]
+    fn an_agents_part_is_answered_from_pairs(
+        requests in prop::collection::vec(any_request(), 0..40),
+        query in any_query(),
+    ) {
+        let mut requests = requests;
+        requests.sort_by_key(|r| r.issued);
+        let told = tell(&requests);
+        let options = CutOptions { hint: Some(Way::Agent), ..CutOptions::default() };
+        let cut = cut(&compiled(&query), &options).expect("both sides of the join are local");
+        prop_assert_eq!(cut.fragments.len(), 1, "{}", query);
+        let fragment = Arc::new(cut.fragments[0].plan.clone());
+        let pairs = paired(&fragment, 1);
+        prop_assert_eq!(pairs.answered, 1, "{}\n{}\n{:?}", query, fragment, pairs.whys);
+        prop_assert_eq!(&pairs.plan.schema, &fragment.schema);
+        let of = |plan: &Arc<Plan>| run(&[(0, plan)], &told, 1, 140);
+        prop_assert_eq!(of(&fragment), of(&pairs.plan), "{}\n{}", query, pairs.plan);
     }
 }

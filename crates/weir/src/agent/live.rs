@@ -24,6 +24,7 @@ use super::tally_file::TallyFile;
 use super::tap::{Ground, OpenTap};
 use super::wire::{Heard, Wire};
 use crate::output;
+use crate::plans;
 use crate::run_loop::{Stop, wall_clock};
 
 /// How long the loop sleeps when nobody has anything to say.
@@ -214,7 +215,9 @@ impl<W: Wire> Agent<W> {
         if let Some(why) = refusal(&plan) {
             return self.refuse(channel, why);
         }
-        self.plans.insert(channel, Arc::new(plan));
+        // What the host's tap has paired need not be joined.
+        let paired = plans::paired(&Arc::new(plan), &self.options.ground.args);
+        self.plans.insert(channel, paired.plan);
         self.pending.push(channel);
         self.touch();
     }
