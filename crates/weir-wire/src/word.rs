@@ -62,7 +62,8 @@ pub enum AgentWord {
         /// The rows.
         batch: Batch,
     },
-    /// No more rows at or before this instant will come, in any channel that runs.
+    /// No more rows at or before this instant will come, in any channel that runs. The largest
+    /// instant says that the agent ends.
     Reached(Nanos),
     /// The channel runs: rows after `at` come, those before were not seen.
     Started {

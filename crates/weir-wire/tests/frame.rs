@@ -120,6 +120,67 @@ proptest! {
     }
 }
 
+/// What an engine never gives, but a frame might.
+fn odd_batches() -> Vec<Batch> {
+    // Without the checks of `Batch::stream`.
+    let stream = |ts: Vec<i64>, columns| Batch {
+        ts: ts.into(),
+        weights: None,
+        columns,
+    };
+    let deltas = |ts: Vec<i64>, weights: Vec<i64>| Batch {
+        ts: ts.into(),
+        weights: Some(weights.into()),
+        columns: vec![],
+    };
+    let nested = |depth| {
+        let deeper = |inner: Value, _| Value::Tally(Arc::new(Tally(vec![(inner, 1)])));
+        let tally = (0..depth).fold(Value::Int(1), deeper);
+        stream(vec![1], vec![Column::from_values(Type::Tally, [tally])])
+    };
+    let wide = |rows: i64, columns: usize| {
+        let column = Column::ints(vec![5; rows as usize]);
+        stream((0..rows).collect(), vec![column; columns])
+    };
+    let long = |bytes: usize| {
+        let value = Value::Bytes(vec![0; bytes].into());
+        let column = Column::from_values(Type::Partial, vec![value; 8]);
+        stream(vec![1; 8], vec![column])
+    };
+    vec![
+        stream(vec![2, 1], vec![]),
+        stream(vec![-1, 1], vec![]),
+        stream(vec![1, i64::MAX], vec![]),
+        deltas(vec![1, 1], vec![1, 0]),
+        deltas(vec![1], vec![i64::MIN]),
+        nested(4),
+        nested(5),
+        wide(65_536, 64),
+        wide(65_536, 65),
+        wide(65_537, 0),
+        wide(4, 1025),
+        long(100 << 10),
+        long(3 << 20),
+        stream(vec![], vec![Column::ints(vec![])]),
+    ]
+}
+
+#[test]
+fn what_a_reader_refuses_is_not_written() {
+    let mut refused = 0;
+    for (i, batch) in odd_batches().iter().enumerate() {
+        for compression in [Compression::None, Compression::Zstd] {
+            let mut texts = TextTable::default();
+            match frame::encode(ChannelId(1), batch, &mut texts, compression) {
+                Ok(_) => assert_same(batch, &over_the_wire(batch, compression)),
+                Err(Refused::TextBudget) => panic!("there are no texts in batch {i}"),
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert_eq!(refused, 2 * 10);
+}
+
 #[test]
 fn a_narrow_row_takes_few_bytes() {
     let rows = 1000;

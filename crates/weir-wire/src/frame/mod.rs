@@ -29,6 +29,9 @@ use texts::{KnownTexts, TextTable};
 pub const ROWS_MAX: usize = 1 << 16;
 /// Most columns of a channel.
 pub const COLUMNS_MAX: usize = 1024;
+/// Most values of one word: rows times columns. A column that holds one value only takes no room on
+/// the wire, but it does where it is read.
+pub const VALUES_MAX: usize = 1 << 22;
 /// The largest weight of a row, either way.
 pub const WEIGHT_MAX: i64 = 1 << 40;
 
@@ -74,7 +77,8 @@ pub struct Frame {
 pub enum Refused {
     /// They need more texts than an agent may have.
     TextBudget,
-    /// The frame would be larger than [`FRAME_BYTES_MAX`] or have more than [`ROWS_MAX`] rows.
+    /// There are more than [`ROWS_MAX`] rows or [`VALUES_MAX`] values, or their columns take more
+    /// than half of [`FRAME_BYTES_MAX`] before compression.
     TooLong,
     /// They are not rows of this protocol: a column or a weight is off.
     Malformed(Malformed),
@@ -99,13 +103,16 @@ pub fn encode(
     texts: &mut TextTable,
     compression: Compression,
 ) -> Result<Frame, Refused> {
-    if batch.len() > ROWS_MAX {
+    if batch.len() > ROWS_MAX || batch.len() * batch.columns.len() > VALUES_MAX {
         return Err(Refused::TooLong);
     }
     if batch.columns.len() > COLUMNS_MAX {
         let most = Malformed::too_many("rows: columns", batch.columns.len(), COLUMNS_MAX);
         return Err(Refused::Malformed(most));
     }
+    // What the monitor would not take is not sent: it would come again and again.
+    check_times(&batch.ts).map_err(Refused::Malformed)?;
+    check_weights(batch.weights.as_deref().unwrap_or(&[])).map_err(Refused::Malformed)?;
     let mut arrays = Vec::with_capacity(batch.columns.len() + 2);
     let mut put = |(form, array): (Form, Option<ArrayRef>)| {
         arrays.extend(array);
@@ -123,37 +130,43 @@ pub fn encode(
             .columns
             .iter()
             .map(|column| write_column(column, texts).map(&mut put))
-            .collect::<Option<_>>()
-            .ok_or(Refused::TextBudget)?,
+            .collect::<Result<_, _>>()?,
     };
+    let bytes = arrays
+        .iter()
+        .map(|array| array.to_data().get_slice_memory_size())
+        .sum::<Result<usize, _>>();
+    if bytes.is_ok_and(|bytes| bytes > FRAME_BYTES_MAX / 2) {
+        return Err(Refused::TooLong);
+    }
     let (header, body) =
         ipc::write(&arrays, batch.len(), compression).map_err(Refused::Malformed)?;
-    match header.len() + body.len() > FRAME_BYTES_MAX / 2 {
-        true => Err(Refused::TooLong),
-        false => Ok(Frame {
-            head,
-            header: header.into(),
-            body: body.into(),
-        }),
-    }
+    Ok(Frame {
+        head,
+        header: header.into(),
+        body: body.into(),
+    })
 }
 
-/// A column as it is written; `None` when the table has no room for a text of it.
-fn write_column(column: &Column, texts: &mut TextTable) -> Option<(Form, Option<ArrayRef>)> {
+/// A column as it is written.
+fn write_column(
+    column: &Column,
+    texts: &mut TextTable,
+) -> Result<(Form, Option<ArrayRef>), Refused> {
     let form = |kind| Form {
         kind,
         ..Form::default()
     };
     if (0..column.len()).all(|row| column.is_null(row)) {
-        return Some((form(KIND_NULLS), None));
+        return Ok((form(KIND_NULLS), None));
     }
-    Some(match column {
+    Ok(match column {
         Column::Nulls(_) => (form(KIND_NULLS), None),
         Column::Bool(a) => (form(KIND_BOOL), Some(Arc::new(a.clone()))),
         Column::Int(a) => integers::narrow(KIND_INT, a.values(), a.nulls()),
         Column::Float(a) => (form(KIND_FLOAT), Some(Arc::new(a.clone()))),
         Column::Text(a) => {
-            let numbers = texts.numbers(a)?;
+            let numbers = texts.numbers(a).ok_or(Refused::TextBudget)?;
             integers::narrow(KIND_TEXT, &numbers, a.nulls())
         }
         Column::Bytes(a) => (form(KIND_BYTES), Some(Arc::new(a.clone()))),
@@ -161,14 +174,14 @@ fn write_column(column: &Column, texts: &mut TextTable) -> Option<(Form, Option<
     })
 }
 
-fn write_tallies(column: &TallyArray, texts: &mut TextTable) -> Option<BinaryArray> {
-    let written = column.values().iter().map(|tally| {
-        tally
-            .as_ref()
-            .map(|tally| tally::write(tally, texts))
-            .map_or(Some(None), |bytes| bytes.map(Some))
-    });
-    Some(BinaryArray::from_iter(written.collect::<Option<Vec<_>>>()?))
+fn write_tallies(column: &TallyArray, texts: &mut TextTable) -> Result<BinaryArray, Refused> {
+    let written = column
+        .values()
+        .iter()
+        .map(|tally| tally.as_ref().map(|t| tally::write(t, texts)).transpose());
+    Ok(BinaryArray::from_iter(
+        written.collect::<Result<Vec<_>, _>>()?,
+    ))
 }
 
 /// Reads rows, whatever the bytes are: nothing is allocated that the bytes do not account for, and
@@ -186,6 +199,11 @@ pub fn decode(
     let bounds = [
         ("rows: rows", rows, ROWS_MAX),
         ("rows: columns", head.columns.len(), COLUMNS_MAX),
+        (
+            "rows: values",
+            rows.saturating_mul(head.columns.len()),
+            VALUES_MAX,
+        ),
         ("rows: bytes", header.len() + body.len(), FRAME_BYTES_MAX),
     ];
     for (what, count, most) in bounds {
@@ -203,14 +221,11 @@ pub fn decode(
     let types = types.collect::<Result<Vec<_>, _>>()?;
     let mut arrays = ipc::read(header, body, &types, rows)?.into_iter();
 
-    let ts = times(plain_integers("times", &ts, &mut arrays, rows)?)?;
+    let ts = plain_integers("times", &ts, &mut arrays, rows)?;
+    check_times(&ts)?;
     let weights = head.weights.as_ref().map(|form| {
         let weights = plain_integers("weights", form, &mut arrays, rows)?;
-        let allowed = |w: &i64| *w != 0 && (-WEIGHT_MAX..=WEIGHT_MAX).contains(w);
-        match weights.iter().find(|w| !allowed(w)) {
-            Some(w) => Err(Malformed(format!("rows: {w} is no weight of a row"))),
-            None => Ok(weights),
-        }
+        check_weights(&weights).map(|()| weights)
     });
     let weights = weights.transpose()?;
     let mut columns = Vec::with_capacity(head.columns.len());
@@ -288,14 +303,22 @@ fn plain_integers(
     }
 }
 
-fn times(ts: ScalarBuffer<i64>) -> Result<ScalarBuffer<i64>, Malformed> {
+fn check_times(ts: &[i64]) -> Result<(), Malformed> {
     if !ts.is_sorted() {
         return Err(Malformed("rows: not in time order".into()));
     }
     for end in [ts.first(), ts.last()].into_iter().flatten() {
         instant("rows: a time", *end)?;
     }
-    Ok(ts)
+    Ok(())
+}
+
+fn check_weights(weights: &[i64]) -> Result<(), Malformed> {
+    let allowed = |w: &i64| *w != 0 && (-WEIGHT_MAX..=WEIGHT_MAX).contains(w);
+    match weights.iter().find(|w| !allowed(w)) {
+        Some(w) => Err(Malformed(format!("rows: {w} is no weight of a row"))),
+        None => Ok(()),
+    }
 }
 
 /// A column; `None` when it refers to a text beyond the budget.

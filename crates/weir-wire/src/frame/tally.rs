@@ -10,21 +10,35 @@ use prost::bytes::Buf;
 use prost::encoding::{decode_varint, encode_varint};
 use weir_model::{Symbol, Tally, Value};
 
+use super::Refused;
 use super::texts::{KnownTexts, TextTable};
 use crate::error::Malformed;
 
 /// How deep tallies may lie in tallies.
 const DEPTH_MAX: usize = 4;
+const TOO_DEEP: &str = "has more entries than bytes, or lies too deep";
 /// The least bytes of an entry: what it is, and a count.
 const ENTRY_BYTES_MIN: usize = 2;
 
-/// The bytes of a tally; `None` when the table has no room for a text of it.
-pub fn write(tally: &Tally, texts: &mut TextTable) -> Option<Vec<u8>> {
+/// The bytes of a tally.
+///
+/// # Errors
+/// When the table has no room for a text of it, or tallies lie too deep in it.
+pub fn write(tally: &Tally, texts: &mut TextTable) -> Result<Vec<u8>, Refused> {
     let mut out = Vec::with_capacity(1 + tally.0.len() * 4);
-    put(tally, texts, &mut out).then_some(out)
+    put(tally, texts, &mut out, DEPTH_MAX)?;
+    Ok(out)
 }
 
-fn put(tally: &Tally, texts: &mut TextTable, out: &mut Vec<u8>) -> bool {
+fn put(
+    tally: &Tally,
+    texts: &mut TextTable,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<(), Refused> {
+    if depth == 0 {
+        return Err(Refused::Malformed(off(TOO_DEEP)));
+    }
     encode_varint(tally.0.len() as u64, out);
     for (value, count) in &tally.0 {
         match value {
@@ -39,17 +53,13 @@ fn put(tally: &Tally, texts: &mut TextTable, out: &mut Vec<u8>) -> bool {
                 out.extend_from_slice(&value.to_bits().to_le_bytes());
             }
             Value::Text(symbol) => {
-                let Some(number) = texts.number(*symbol) else {
-                    return false;
-                };
+                let number = texts.number(*symbol).ok_or(Refused::TextBudget)?;
                 out.push(5);
                 encode_varint(u64::from(number), out);
             }
             Value::Tally(inner) => {
                 out.push(6);
-                if !put(inner, texts, out) {
-                    return false;
-                }
+                put(inner, texts, out, depth - 1)?;
             }
             Value::Bytes(bytes) => {
                 out.push(7);
@@ -59,7 +69,7 @@ fn put(tally: &Tally, texts: &mut TextTable, out: &mut Vec<u8>) -> bool {
         }
         encode_varint(zigzag(*count), out);
     }
-    true
+    Ok(())
 }
 
 /// The tally of these bytes; `None` when it refers to a text beyond the budget.
@@ -74,7 +84,7 @@ pub fn read(mut bytes: &[u8], texts: &KnownTexts) -> Result<Option<Tally>, Malfo
 fn take(bytes: &mut &[u8], texts: &KnownTexts, depth: usize) -> Result<Option<Tally>, Malformed> {
     let entries = varint(bytes)? as usize;
     if depth == 0 || entries > bytes.len() / ENTRY_BYTES_MIN {
-        return Err(off("has more entries than bytes, or lies too deep"));
+        return Err(off(TOO_DEEP));
     }
     let mut tally = Some(Vec::with_capacity(entries));
     for _ in 0..entries {

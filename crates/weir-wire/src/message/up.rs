@@ -2,6 +2,7 @@
 
 use arrow_flight::{FlightData, FlightDescriptor};
 use prost::Message;
+use weir_model::Nanos;
 
 use super::{
     CHANNELS_MAX, EARLIER_MAX, HOST_BYTES_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION, UP_BYTES_MAX,
@@ -342,6 +343,7 @@ impl TryFrom<AgentSays> for AgentWord {
     type Error = Malformed;
     fn try_from(says: AgentSays) -> Result<AgentWord, Malformed> {
         Ok(match says {
+            AgentSays::Reached(Nanos::MAX) => AgentWord::Reached(Nanos::MAX),
             AgentSays::Reached(ns) => AgentWord::Reached(instant("reached", ns)?),
             AgentSays::Started(body) => AgentWord::Started {
                 channel: ChannelId(body.channel),

@@ -26,7 +26,7 @@ use crate::frame::{self, Compression, Refused};
 use crate::message::{AgentSays, CHANNELS_MAX, LostBody, Up, said};
 use crate::outbox::spool::Spool;
 use crate::outbox::{Kind, Outbox, Packed, Residue, Room, Waiting};
-use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Note, Status};
+use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Note};
 
 /// Orders that wait to be read, and their bytes; an agent that reads none loses its connection.
 const ORDERS_MAX: usize = 2 * CHANNELS_MAX;
@@ -160,7 +160,7 @@ struct State {
     outbox: Outbox,
     texts: TextTable,
     /// The newest, if it was not sent.
-    status: Option<Status>,
+    status: Option<AgentSays>,
     shown: UplinkState,
     bytes_out: BTreeMap<ChannelId, u64>,
     dropped: BTreeMap<ChannelId, u64>,
@@ -253,7 +253,6 @@ impl Uplink {
     pub fn say(&self, word: AgentWord) {
         let mut state = self.shared.lock();
         match word {
-            AgentWord::Status(status) => state.status = Some(status),
             AgentWord::Rows { channel, batch } => {
                 for start in (0..batch.len()).step_by(WORD_ROWS) {
                     let rows = WORD_ROWS.min(batch.len() - start);
@@ -261,6 +260,7 @@ impl Uplink {
                 }
             }
             word => match AgentSays::try_from(word) {
+                Ok(says @ AgentSays::Status(_)) => state.status = Some(says),
                 Ok(says) => state.put(Packed::word(says)),
                 Err(malformed) => {
                     let at = self.shared.clock.to_monitor((self.now)());

@@ -10,7 +10,6 @@ use weir_model::Nanos;
 
 use super::{Now, State};
 use crate::message::{AgentSays, Ping, Up};
-use crate::word::AgentWord;
 
 /// Pings at the beginning of a connection, and the pause between them.
 const FIRST_PINGS: u32 = 6;
@@ -83,10 +82,8 @@ impl Sending {
         if self.ping_at <= Instant::now() {
             return Some(self.ping());
         }
-        if let Some(status) = state.status.take()
-            && let Ok(says) = AgentSays::try_from(AgentWord::Status(status))
-        {
-            return Some(Up::data(says));
+        if let Some(status) = state.status.take() {
+            return Some(Up::data(status));
         }
         if self.word.is_none() {
             let (number, word) = state.outbox.next_word()?;
