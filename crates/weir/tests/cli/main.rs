@@ -10,6 +10,7 @@ mod hist_live;
 mod iostat;
 mod live;
 mod pairing;
+mod partials;
 mod query;
 mod reference;
 mod script;
