@@ -8,6 +8,7 @@ use weir_query::engine::{Output, QueryId};
 
 use super::agents::AgentId;
 use super::completeness::Completeness;
+use super::recovery::Phase;
 use super::time::Pace;
 use super::{Failed, HOSTS, Monitor, OWN_STREAM, Running};
 
@@ -17,10 +18,11 @@ const HOSTS_EVERY: Nanos = NANOS_PER_SECOND;
 impl Monitor {
     /// Goes on as far as agents and clock allow, and sends agents what they are to do.
     pub fn tick(&mut self, now: Nanos) {
-        if !self.restored_ended {
-            self.end_restore();
-        }
-        let frontier = self.pace(now).frontier(self.frontier);
+        self.end_restore();
+        let frontier = match self.recovery(now) {
+            Phase::Hearing => self.frontier,
+            phase => self.pace(phase, now).frontier(self.frontier),
+        };
         if frontier > self.frontier {
             self.overtake(frontier, now);
             self.advance(frontier, now);
@@ -32,8 +34,7 @@ impl Monitor {
         }
     }
 
-    fn pace(&mut self, now: Nanos) -> Pace {
-        let recovering = self.is_recovering(now);
+    fn pace(&mut self, phase: Phase, now: Nanos) -> Pace {
         self.work.agents_looked_at += self.agents.len() as u64;
         let waited_for = self.agents.values().filter(|a| a.is_waited_for());
         let (mut slowest, mut next) = (None::<Nanos>, None::<Nanos>);
@@ -53,9 +54,9 @@ impl Monitor {
             now,
             slowest,
             unled: now.saturating_sub(2 * self.options.heartbeat),
-            overtaken: match recovering {
-                true => Nanos::MIN,
-                false => now.saturating_sub(self.options.overtake_after),
+            overtaken: match phase {
+                Phase::Over => now.saturating_sub(self.options.overtake_after),
+                _ => Nanos::MIN,
             },
         }
     }

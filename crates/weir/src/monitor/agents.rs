@@ -9,9 +9,10 @@ use weir_model::{Host, HostState, Nanos, Symbol};
 use weir_wire::{ChannelId, MonitorWord, SessionId, Status, Tally};
 
 use super::account::Account;
-use super::checkpoint::{Before, Unsafe};
+use super::checkpoint::Unsafe;
 use super::content::Content;
 use super::rates::Readings;
+use super::recovery::Before;
 
 /// Names an agent while the monitor knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,6 +55,8 @@ pub struct Agent {
     pub saving: u64,
     /// Words that are not safe yet, in order.
     pub unsafe_words: VecDeque<Unsafe>,
+    /// Bytes of them, about.
+    pub unsafe_bytes: usize,
     /// What it had said before the monitor was restarted.
     pub before: Option<Before>,
     /// What it runs.
@@ -123,6 +126,7 @@ impl Agent {
             settled: 0,
             saving: 0,
             unsafe_words: VecDeque::new(),
+            unsafe_bytes: 0,
             before: None,
             runs: BTreeMap::new(),
             account: Account::default(),
@@ -168,8 +172,6 @@ impl Agent {
         }
         self.instance = instance;
         (self.seen, self.safe, self.settled, self.saving) = (0, 0, 0, 0);
-        // Nobody can send them again.
-        self.unsafe_words.clear();
         self.before = None;
         self.ended = false;
         self.status = None;
@@ -221,14 +223,6 @@ impl Agent {
             (instance, accounts.collect())
         });
         self.past = past.collect();
-    }
-
-    /// Of a word that was taken in already before the monitor was restarted: the instant up to
-    /// which its rows were late then.
-    pub fn late_before(&self, number: Option<u64>) -> Option<Nanos> {
-        let (before, number) = (self.before.as_ref()?, number?);
-        let late = before.late.get(&number).copied().unwrap_or(Nanos::MIN);
-        (number <= before.seen).then_some(late)
     }
 
     /// Tells it what to do; while it is not connected, it will be told when it comes.

@@ -9,7 +9,7 @@ use weir_query::plan::codec;
 use weir_wire::{ChannelId, MonitorWord};
 
 use super::account::Account;
-use super::checkpoint::hexadecimal;
+use super::checkpoint::{Unsafe, hexadecimal};
 use super::gather::Waiting;
 use super::state::SavedChannel;
 
@@ -38,6 +38,10 @@ pub struct Channel {
     pub hold: Option<Nanos>,
     /// From when on all agents that run it have seen everything.
     pub complete_from: Nanos,
+    /// Agents hold no longer all that results up to this instant need.
+    pub given_up: Nanos,
+    /// It ran already before the monitor was restarted.
+    pub restored: bool,
 }
 
 /// All channels that run.
@@ -82,7 +86,9 @@ impl Channels {
             heard: 0,
             failed: 0,
             hold: None,
-            complete_from: saved.map_or(Nanos::MIN, |c| c.complete_from),
+            complete_from: saved.as_ref().map_or(Nanos::MIN, |c| c.complete_from),
+            given_up: saved.as_ref().map_or(Nanos::MIN, |c| c.given_up),
+            restored: saved.is_some(),
         };
         self.by_id.insert(id, channel);
         (id, true)
@@ -126,6 +132,15 @@ impl Channels {
     /// All, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
         self.by_id.values_mut()
+    }
+
+    /// A word is not held any more, though results may need it again.
+    pub fn give_up(&mut self, word: &Unsafe) {
+        if let Some((id, _)) = word.effect
+            && let Some(channel) = self.by_id.get_mut(&id)
+        {
+            channel.given_up = channel.given_up.max(word.until);
+        }
     }
 
     /// The number that the next new channel gets.

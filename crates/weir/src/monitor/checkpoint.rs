@@ -5,11 +5,10 @@
 //! restart agents send the others again, from which the windows fill anew; results up to the
 //! instant are not given a second time.
 
-use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use weir_model::{Nanos, Symbol};
+use weir_model::Nanos;
 use weir_wire::ChannelId;
 
 use super::Monitor;
@@ -17,11 +16,16 @@ use super::account::Account;
 use super::agents::{Agent, AgentId, Run};
 use super::state::{Position, Saved, SavedAgent, SavedChannel, SavedQuery};
 
+/// What a word takes besides its rows, about, where it waits at the agent.
+const WORD_BYTES: usize = 200;
+
 /// A word that is not safe yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Unsafe {
     /// Its number, or that of a later one without effect.
     pub number: u64,
+    /// Bytes of its rows, about.
+    pub bytes: usize,
     /// It is safe when results up to this instant are.
     pub until: Nanos,
     /// What became of its rows.
@@ -30,39 +34,38 @@ pub struct Unsafe {
     pub late: Option<(u64, Nanos)>,
 }
 
-/// What an agent had said before the monitor was restarted.
-#[derive(Clone, Debug, Default)]
-pub struct Before {
-    /// Up to this number.
-    pub seen: u64,
-    /// Words with rows that were late: those up to an instant.
-    pub late: BTreeMap<u64, Nanos>,
-}
-
 impl Agent {
     /// Remembers that a word was taken in that may be needed again.
     pub fn note(&mut self, word: Unsafe) {
         let idle = word.effect.is_none() && word.until == Nanos::MIN;
+        self.unsafe_bytes += word.bytes + WORD_BYTES;
         match self.unsafe_words.back_mut() {
-            Some(last) if idle => last.number = word.number,
-            _ => self.unsafe_words.push_back(word),
+            Some(last) if idle => {
+                last.number = word.number;
+                last.bytes += word.bytes + WORD_BYTES;
+            }
+            _ => self.unsafe_words.push_back(Unsafe {
+                bytes: word.bytes + WORD_BYTES,
+                ..word
+            }),
         }
     }
 
-    /// The words that are safe when results up to `instant` are; gives the number of the last one.
-    fn settle(&mut self, instant: Nanos) -> u64 {
-        while self
-            .unsafe_words
-            .front()
-            .is_some_and(|w| w.until <= instant)
-        {
-            let word = self.unsafe_words.pop_front().expect("it was looked at");
+    /// The words that are safe when results up to `instant` are; of what then is left, the oldest
+    /// are given up for which there is no room in `bytes_max`, and told.
+    pub fn settle(&mut self, instant: Nanos, bytes_max: usize, mut give_up: impl FnMut(&Unsafe)) {
+        while let Some(word) = self.unsafe_words.front() {
+            if word.until > instant {
+                if self.unsafe_bytes <= bytes_max {
+                    return;
+                }
+                give_up(word);
+            }
             self.settled = word.number;
+            self.unsafe_bytes -= word.bytes;
+            self.unsafe_words.pop_front();
         }
-        if self.unsafe_words.is_empty() {
-            self.settled = self.seen;
-        }
-        self.settled
+        self.settled = self.seen;
     }
 
     /// What became of its rows in words that are not safe, by channel.
@@ -78,14 +81,16 @@ impl Agent {
 impl Monitor {
     /// Saves what is due to be saved, and acknowledges what is safe.
     pub(super) fn checkpoint(&mut self, now: Nanos) {
-        let standing = self.queries.values().any(|q| q.standing);
-        if self.state.is_none() || !standing {
+        if self.state.is_none() {
             return self.acknowledge_all();
         }
         self.note_saved(false, now);
+        if !self.queries.values().any(|q| q.standing) && !self.saved_any {
+            return self.acknowledge_all();
+        }
         let state = self.state.as_ref().expect("it was looked at");
         let due = now.saturating_sub(self.saved_at) >= self.options.checkpoint_every;
-        if due && !state.is_busy() {
+        if (due || self.hold_is_full) && !state.is_busy() {
             self.save(now);
         }
     }
@@ -93,8 +98,7 @@ impl Monitor {
     /// Nothing of what was said will be needed again.
     fn acknowledge_all(&mut self) {
         for agent in self.agents.values_mut() {
-            agent.unsafe_words.clear();
-            agent.settle(Nanos::MAX);
+            agent.settle(Nanos::MAX, 0, |_| {});
             agent.safe = agent.settled;
         }
     }
@@ -116,12 +120,19 @@ impl Monitor {
         }
     }
 
+    /// Waits until what is being saved is on the disk.
+    pub(super) fn await_checkpoint(&mut self, now: Nanos) {
+        if self.state.is_some() {
+            self.note_saved(true, now);
+        }
+    }
+
     /// Saves how far everything is, and waits until it is on the disk: for a clean end.
     pub fn save_and_wait(&mut self, now: Nanos) {
         if self.state.is_some() && self.queries.values().any(|q| q.standing) {
-            self.note_saved(true, now);
+            self.await_checkpoint(now);
             self.save(now);
-            self.note_saved(true, now);
+            self.await_checkpoint(now);
             let ids: Vec<AgentId> = self.agents.keys().copied().collect();
             ids.into_iter().for_each(|id| self.send_orders(id, now));
         }
@@ -133,6 +144,7 @@ impl Monitor {
             return;
         }
         self.saved_at = now;
+        self.hold_is_full = false;
         let mut files = Vec::new();
         let mut queries = Vec::new();
         for running in self.queries.values_mut().filter(|q| q.standing) {
@@ -156,10 +168,16 @@ impl Monitor {
 
     fn save_with(&mut self, queries: Vec<SavedQuery>, files: Vec<PathBuf>) {
         let instant = self.frontier;
+        let half = self.options.hold_bytes_max / 2;
+        self.saved_any = !queries.is_empty();
         let mut unsettled: HashMap<ChannelId, Account> = HashMap::new();
         let mut agents = Vec::with_capacity(self.agents.len());
         for agent in self.agents.values_mut() {
-            agent.saving = agent.settle(instant);
+            // One that is behind may be waiting for room.
+            let bytes_max = if agent.lagging { 0 } else { half };
+            let channels = &mut self.channels;
+            agent.settle(instant, bytes_max, |word| channels.give_up(word));
+            agent.saving = agent.settled;
             let own = agent.unsettled();
             for (channel, account) in &own {
                 unsettled.entry(*channel).or_default().add(*account);
@@ -177,6 +195,7 @@ impl Monitor {
                     fragment: hexadecimal(&channel.encoded),
                     account: channel.account.since(open),
                     complete_from: channel.complete_from,
+                    given_up: channel.given_up,
                 }
             });
         let hold = self
@@ -195,60 +214,6 @@ impl Monitor {
         let state = self.state.as_mut().expect("there is a state directory");
         state.save(&saved, files);
     }
-
-    /// Goes on from what was saved. The standing queries are to be started before time moves on.
-    pub(super) fn restore(&mut self, saved: Saved, now: Nanos) {
-        for channel in saved.channels {
-            self.channels.restore(channel);
-        }
-        for agent in saved.agents {
-            let Ok(host) = Symbol::try_new(&agent.host) else {
-                continue;
-            };
-            let id = AgentId(self.agents_ever);
-            self.agents_ever += 1;
-            self.hosts.insert(host, id);
-            self.agents
-                .insert(id, restored_agent(host, agent, saved.resume_from, now));
-        }
-        self.saved_instant = saved.instant;
-        self.restored = saved.queries;
-        self.restored_ended = false;
-        self.recovering = Some(now.saturating_add(self.options.recovery));
-    }
-
-    /// What was saved of the standing query `name`, until it is started again.
-    pub fn saved(&self, name: &str) -> Option<&SavedQuery> {
-        self.restored.iter().find(|q| q.name == name)
-    }
-
-    /// Forgets what was saved and nobody started again.
-    pub(super) fn end_restore(&mut self) {
-        self.restored.clear();
-        self.restored_ended = true;
-        self.channels.forget_restored();
-        for agent in self.agents.values_mut() {
-            agent.runs.retain(|id, _| self.channels.get(*id).is_some());
-        }
-        self.count_heard();
-    }
-
-    /// True while agents send again what they said before a restart, and are waited for longer
-    /// than usually.
-    pub(super) fn is_recovering(&mut self, now: Nanos) -> bool {
-        let Some(until) = self.recovering else {
-            return false;
-        };
-        let bound = now.saturating_sub(self.options.overtake_after);
-        let mut waited_for = self
-            .agents
-            .values()
-            .filter(|a| a.before.is_some() && a.is_waited_for());
-        if now >= until || waited_for.all(|a| a.reached >= bound) {
-            self.recovering = None;
-        }
-        self.recovering.is_some()
-    }
 }
 
 fn saved_agent(agent: &Agent, unsettled: &HashMap<ChannelId, Account>) -> SavedAgent {
@@ -265,6 +230,7 @@ fn saved_agent(agent: &Agent, unsettled: &HashMap<ChannelId, Account>) -> SavedA
         address: agent.address,
         version: agent.version.as_str().into(),
         instance: agent.instance,
+        connected: agent.session.is_some(),
         safe: agent.settled,
         seen: agent.seen,
         overtaken: agent.overtaken,
@@ -274,32 +240,6 @@ fn saved_agent(agent: &Agent, unsettled: &HashMap<ChannelId, Account>) -> SavedA
         late: agent.unsafe_words.iter().filter_map(|w| w.late).collect(),
         past: agent.past(),
     }
-}
-
-fn restored_agent(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agent {
-    let mut agent = Agent::new(host, saved.address, saved.instance, now);
-    agent.version = Symbol::try_new(&saved.version).unwrap_or_default();
-    agent.reached = reached;
-    agent.overtaken = saved.overtaken;
-    agent.ended = saved.ended;
-    (agent.seen, agent.safe, agent.settled) = (saved.safe, saved.safe, saved.safe);
-    agent.account = saved.account;
-    agent.before = Some(Before {
-        seen: saved.seen,
-        late: saved.late.into_iter().collect(),
-    });
-    let run = |(id, started, failed, account): (u64, Option<Nanos>, bool, Account)| {
-        let run = Run {
-            started,
-            failed,
-            account,
-            ..Run::default()
-        };
-        (ChannelId(id), run)
-    };
-    agent.runs = saved.runs.into_iter().map(run).collect();
-    agent.set_past(saved.past);
-    agent
 }
 
 /// Bytes as hexadecimal digits.

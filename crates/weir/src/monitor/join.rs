@@ -115,6 +115,9 @@ impl Monitor {
         }
         self.uncount(id);
         let agent = self.agents.get_mut(&id).expect("the host's agent is known");
+        // Nobody can send again what it said.
+        let bytes_max = 0;
+        agent.settle(Nanos::MIN, bytes_max, |word| self.channels.give_up(word));
         agent.begin(joined.hello.instance);
         Ok(id)
     }

@@ -25,6 +25,7 @@ mod join;
 mod own_stream;
 mod publish;
 mod rates;
+mod recovery;
 mod run;
 mod state;
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub use run::run;
 pub use state::{Position, SavedQuery, StateError};
 
 use own_stream::OwnStream;
+use recovery::Recovery;
 use state::State;
 
 /// The stream of what agents and monitor note.
@@ -84,6 +86,9 @@ pub struct Options {
     /// How far back a standing query may look and still go on after a restart as if nothing had
     /// happened; agents hold their rows for so long.
     pub hold_max: Nanos,
+    /// Most bytes of words that one agent holds for that; it is half of the least that fits between
+    /// agent and monitor by the agents' defaults.
+    pub hold_bytes_max: usize,
     /// How long after a restart agents are waited for that send again what they said.
     pub recovery: Nanos,
 }
@@ -101,6 +106,7 @@ impl Default for Options {
             engine: EngineOptions::default(),
             checkpoint_every: NANOS_PER_SECOND,
             hold_max: 60 * NANOS_PER_SECOND,
+            hold_bytes_max: 4 << 20,
             recovery: 30 * NANOS_PER_SECOND,
         }
     }
@@ -117,7 +123,7 @@ pub struct Running {
     /// It goes on after a restart.
     pub standing: bool,
     /// The monitor was restarted then, and what the query held is lost, because it looks back
-    /// farther than agents hold their rows.
+    /// farther than agents hold their rows, or they held less of them than it needs.
     pub anew_from: Option<Nanos>,
     /// Results up to this instant were given before a restart.
     shown_to: Nanos,
@@ -178,12 +184,12 @@ pub struct Monitor {
     effect: words::Effect,
     /// When it was last begun to save how far standing queries are.
     saved_at: Nanos,
-    /// Of before a restart: up to where results are out, the queries that were not started again
-    /// yet, and until when agents are waited for.
-    saved_instant: Nanos,
-    restored: Vec<SavedQuery>,
-    restored_ended: bool,
-    recovering: Option<Nanos>,
+    /// The checkpoint on the disk has standing queries.
+    saved_any: bool,
+    /// An agent holds as much as it may until the next checkpoint.
+    hold_is_full: bool,
+    /// What is left of the time before a restart.
+    recovery: Recovery,
 }
 
 impl Monitor {
@@ -215,10 +221,9 @@ impl Monitor {
             state: None,
             effect: words::Effect::default(),
             saved_at: now,
-            saved_instant: Nanos::MIN,
-            restored: Vec::new(),
-            restored_ended: true,
-            recovering: None,
+            saved_any: false,
+            hold_is_full: false,
+            recovery: Recovery::none(),
         }
     }
 
@@ -261,6 +266,9 @@ impl Monitor {
 
     /// Runs a query that was cut. Its results go to `publisher`.
     ///
+    /// A standing query goes on after a restart if it is cut as it was before, so whoever starts it
+    /// again gives the way with it.
+    ///
     /// # Errors
     /// When it cannot be written down which channels were given.
     pub fn start(
@@ -274,6 +282,7 @@ impl Monitor {
         if let Some(state) = &mut self.state {
             state.reserve(self.channels.next() + cut.fragments.len() as u64)?;
         }
+        let restored = self.recovery.take_query(name).filter(|_| standing);
         let wanted: Vec<(ChannelId, bool)> = cut
             .fragments
             .iter()
@@ -294,12 +303,13 @@ impl Monitor {
             .memory()
             .filter(|memory| *memory <= self.options.hold_max);
         let query = self.engine.add(&plan);
-        let restored = self
-            .restored
-            .iter()
-            .position(|q| standing && q.name == name);
-        let restored = restored.map(|at| self.restored.swap_remove(at));
-        let anew = restored.is_some() && memory.is_none();
+        let instant = self.recovery.instant;
+        let whole = |id: &ChannelId| {
+            let channel = self.channels.get(*id).expect("it was just wanted");
+            channel.restored && channel.given_up <= instant
+        };
+        let anew =
+            restored.is_some() && (memory.is_none() || !wanted.iter().all(|(id, _)| whole(id)));
         if anew {
             self.own.tell(now, None, "query_anew", name, 1);
         }
@@ -309,25 +319,28 @@ impl Monitor {
             since: now,
             standing,
             anew_from: anew.then_some(now),
-            shown_to: Nanos::MIN,
+            shown_to: self.recovery.shown_to(),
             memory,
             channels: accounts,
         };
         if let Some(restored) = restored {
             running.since = restored.since;
-            running.shown_to = self.saved_instant;
             for (channel, account) in &mut running.channels {
                 let before = restored.before.iter().find(|(id, _)| *id == channel.0);
                 *account = before.map_or(*account, |(_, before)| *before);
             }
         }
         self.queries.insert(query, running);
-        self.hold();
+        if standing {
+            self.hold();
+        }
         Ok(query)
     }
 
-    /// Finds anew for how long each channel's rows are needed.
+    /// Finds anew for how long each channel's rows are needed, and saves as soon as possible which
+    /// queries stand.
     fn hold(&mut self) {
+        self.saved_at = Nanos::MIN;
         for channel in self.channels.iter_mut() {
             channel.hold = None;
         }
@@ -347,7 +360,7 @@ impl Monitor {
         };
         running.publisher.end(why);
         self.engine.remove(query);
-        for (id, _) in running.channels {
+        for (id, _) in std::mem::take(&mut running.channels) {
             let Some(mut channel) = self.channels.release(id) else {
                 continue;
             };
@@ -360,7 +373,9 @@ impl Monitor {
                 agent.order(MonitorWord::Stop { channel: id });
             }
         }
-        self.hold();
+        if running.standing {
+            self.hold();
+        }
         self.count_heard();
     }
 

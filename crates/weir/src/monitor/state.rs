@@ -67,6 +67,8 @@ pub struct SavedChannel {
     pub account: Account,
     /// As [`super::channels::Channel::complete_from`].
     pub complete_from: Nanos,
+    /// As [`super::channels::Channel::given_up`].
+    pub given_up: Nanos,
 }
 
 /// An agent.
@@ -80,6 +82,8 @@ pub struct SavedAgent {
     pub version: String,
     /// Its process.
     pub instance: u64,
+    /// It was connected.
+    pub connected: bool,
     /// The number up to which its words are safe.
     pub safe: u64,
     /// The number up to which words were taken in, and so are in the results up to the instant.

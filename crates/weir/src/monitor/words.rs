@@ -60,10 +60,12 @@ impl Monitor {
             let effect = std::mem::take(&mut self.effect);
             agent.note(Unsafe {
                 number,
+                bytes: effect.bytes,
                 until: effect.until.unwrap_or(Nanos::MIN),
                 effect: effect.account,
                 late: effect.late.map(|instant| (number, instant)),
             });
+            self.hold_is_full |= agent.unsafe_bytes > self.options.hold_bytes_max;
         }
     }
 
@@ -90,19 +92,28 @@ impl Monitor {
         }
         self.work.rows += rows;
         let batch = channel.taken_in(batch, now);
-        let (batch, late, late_to) = match channel.is_relation() {
-            // Without a change what follows it would make no sense; it comes when it can.
-            true => (not_before(batch, self.frontier.saturating_add(1)), 0, None),
-            false => {
-                let over = batch.ts.partition_point(|&ts| ts <= self.frontier);
-                // Of what was taken in before a restart, what was in time then is in the results.
-                let late_to = agent.late_before(number).unwrap_or(self.frontier);
-                let late = batch.ts.partition_point(|&ts| ts <= late_to);
-                let from = over.max(late);
-                let rest = batch.slice(from, batch.len() - from);
-                (rest, late as u64, (late > 0).then_some(late_to))
+        let upto = |instant: Nanos| batch.ts.partition_point(|&ts| ts <= instant);
+        let over = upto(self.frontier);
+        let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
+        let (late, late_to) = match late_before {
+            _ if channel.is_relation() => (0, None),
+            None => (over, Some(self.frontier)),
+            // It was taken in before a restart. What was in time then is in the results up to the
+            // checkpoint; later ones lack it if it did not come again in time.
+            Some(late_to) => {
+                let (late, resumed) = (upto(late_to), upto(late_to.max(self.recovery.from)));
+                let missed = over.saturating_sub(resumed);
+                let late_to = if missed > 0 { self.frontier } else { late_to };
+                (late + missed, Some(late_to))
             }
         };
+        let begin = over.max(late_to.map_or(0, upto));
+        let batch = match channel.is_relation() {
+            // Without a change what follows it would make no sense; it comes when it can.
+            true => not_before(batch, self.frontier.saturating_add(1)),
+            false => batch.slice(begin, batch.len() - begin),
+        };
+        let (late, late_to) = (late as u64, late_to.filter(|_| late > 0));
         let run = agent.runs.entry(channel_id).or_default();
         if channel.is_relation() && !run.content.apply(&batch) {
             self.lose_of(id, channel_id, rows, "refused", now);
@@ -111,6 +122,7 @@ impl Monitor {
         }
         let most = self.options.waiting_bytes_max / 4;
         if agent.waiting_bytes > most {
+            self.effect.late = Some(last);
             return self.lose_of(id, channel_id, rows, "monitor_full", now);
         }
         let account = Account {
@@ -125,11 +137,12 @@ impl Monitor {
         agent.account.add(account);
         channel.account.add(account);
         self.effect = Effect {
+            bytes,
             account: Some((channel_id, account)),
             until: channel.hold.map(|hold| last.saturating_add(hold)),
             late: late_to,
         };
-        if late > 0 {
+        if late > 0 && late_before.is_none() {
             let host = agent.host;
             self.own.tell(now, Some(host), "rows_late", "", count(late));
         }
@@ -225,6 +238,8 @@ impl Monitor {
 /// What a word did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Effect {
+    /// Bytes of its rows, about.
+    bytes: usize,
     /// What became of its rows.
     account: Option<(ChannelId, Account)>,
     /// The results up to this instant may need them.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{mpsc, oneshot};
@@ -32,6 +33,7 @@ pub fn options() -> Options {
         engine: EngineOptions::default(),
         checkpoint_every: 20,
         hold_max: 1_000,
+        hold_bytes_max: 1 << 20,
         recovery: 10_000,
     }
 }
@@ -98,6 +100,15 @@ impl Fleet {
         Fleet {
             monitor: Monitor::new(7, options, START),
             now: START,
+            sessions: 0,
+        }
+    }
+
+    /// A monitor that goes on from what is in a directory.
+    pub fn open(dir: &Path, options: Options, now: Nanos) -> Fleet {
+        Fleet {
+            monitor: Monitor::open(dir, options, now).expect("a state directory"),
+            now,
             sessions: 0,
         }
     }

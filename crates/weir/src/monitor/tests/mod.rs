@@ -2,5 +2,7 @@
 //! out.
 
 mod fleet;
+mod host;
 mod rates;
+mod restart;
 mod time;

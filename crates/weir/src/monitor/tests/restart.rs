@@ -1,0 +1,287 @@
+//! The monitor is killed and started again, at random: standing queries go on as if nothing had
+//! happened.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use weir_model::{Batch, Nanos};
+use weir_query::engine::{Engine, EngineOptions, Output};
+use weir_query::place::fleet::Way;
+use weir_query::{CheckOptions, compile};
+use weir_sink::{Sink, SinkError};
+
+use super::super::{Monitor, Options, Publisher};
+use super::fleet::{Fleet, START, catalog, cut_of, options, rows};
+use super::host::Host;
+
+/// A sink that appends lines to a file: instant, weight, row.
+struct Lines(File);
+
+impl Sink for Lines {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        for row in 0..batch.len() {
+            let (ts, weight) = (batch.ts[row], batch.weight(row));
+            writeln!(self.0, "{ts} {weight} {:?}", batch.row(row)).unwrap();
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// Numbers that look random (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+/// 2014: SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// Net changes: instant and row, and how often.
+type Net = BTreeMap<(i64, String), i64>;
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let dir = std::env::temp_dir().join(format!("weir-monitor-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Directory(dir)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const QUERIES: &[(&str, Way)] = &[
+    ("Istream(SELECT host, a FROM S [Now])", Way::Rows),
+    ("SELECT host, a FROM S [Range 60 ns] WHERE a > 3", Way::Rows),
+    ("SELECT count(*), sum(a) FROM S [Range 90 ns]", Way::Rows),
+    (
+        "SELECT a, count(*), avg(a) FROM S [Range 60 ns Slide 20 ns] GROUP BY a",
+        Way::Partials,
+    ),
+    (
+        "SELECT x.a FROM S [Range 30 ns] x, S [Range 50 ns] y WHERE x.a = y.a AND x.host <> y.host",
+        Way::Rows,
+    ),
+];
+
+/// Starts the standing queries, as whoever owns their files does after a restart.
+fn start(fleet: &mut Fleet, dir: &Path, restarted: bool) {
+    for (number, (text, way)) in QUERIES.iter().enumerate() {
+        let name = format!("q{number}");
+        let path = dir.join(&name);
+        let bytes = match fleet.monitor.saved(&name) {
+            Some(saved) => {
+                let position = saved.position.as_ref().expect("it has a file");
+                assert_eq!(position.path, path);
+                position.bytes
+            }
+            None => 0,
+        };
+        assert!(restarted || bytes == 0);
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).open(&path).unwrap();
+        file.set_len(bytes).unwrap();
+        let publisher = Publisher::to_file(Box::new(Lines(file)), path);
+        let (cut, now) = (cut_of(text, *way), fleet.now);
+        fleet
+            .monitor
+            .start(&name, &cut, true, publisher, now)
+            .unwrap();
+    }
+}
+
+fn shown(dir: &Path, number: usize) -> Net {
+    let text = std::fs::read_to_string(dir.join(format!("q{number}"))).unwrap();
+    let mut net = Net::new();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ' ');
+        let mut next = || parts.next().unwrap();
+        let (ts, weight) = (next().parse().unwrap(), next().parse::<i64>().unwrap());
+        *net.entry((ts, next().to_owned())).or_default() += weight;
+    }
+    net.retain(|_, weight| *weight != 0);
+    net
+}
+
+/// What one engine gives that sees everything and is never killed.
+fn expected(text: &str, produced: &mut [(i64, String, i64)], upto: Nanos) -> Net {
+    produced.sort();
+    let checked = compile(text, &catalog(), &CheckOptions::live()).unwrap();
+    let mut engine = Engine::new(EngineOptions::default());
+    engine.add(&checked.plan);
+    for (ts, host, a) in produced {
+        engine.push("S", rows(host, &[(*ts, *a)]));
+    }
+    engine.heartbeat("S", upto);
+    let mut net = Net::new();
+    engine.step(&mut |output| match output {
+        Output::Rows { batch, .. } => {
+            for row in 0..batch.len() {
+                let key = (batch.ts[row], format!("{:?}", batch.row(row)));
+                *net.entry(key).or_default() += batch.weight(row);
+            }
+        }
+        Output::Failed { error, .. } => panic!("{error}"),
+    });
+    net.retain(|_, weight| *weight != 0);
+    net
+}
+
+/// A fleet of three whose monitor is killed.
+struct Drill {
+    random: Random,
+    options: Options,
+    dir: Directory,
+    fleet: Fleet,
+    hosts: Vec<Host>,
+    produced: Vec<(i64, String, i64)>,
+    kills: usize,
+}
+
+impl Drill {
+    fn new(name: &str, seed: u64, options: Options) -> Drill {
+        let dir = Directory::new(&format!("{name}-{seed}"));
+        let mut fleet = Fleet::open(&dir.0, options.clone(), START);
+        start(&mut fleet, &dir.0, false);
+        let mut hosts: Vec<Host> = (0..3).map(|n| Host::new(&format!("h{n}"), n + 1)).collect();
+        for host in &mut hosts {
+            host.live(None, START);
+            host.join(&mut fleet);
+            host.live(None, START + 1);
+            host.deliver(1_000, &mut fleet);
+        }
+        fleet.tick(START + 2);
+        Drill {
+            random: Random(seed),
+            options,
+            dir,
+            fleet,
+            hosts,
+            produced: Vec::new(),
+            kills: 0,
+        }
+    }
+
+    /// Time goes on at a host, which has rows or not.
+    fn live(&mut self, at_host: usize, now: Nanos) {
+        let (random, host) = (&mut self.random, &mut self.hosts[at_host]);
+        let count = random.below(4).saturating_sub(1);
+        let mut batch: Vec<(i64, i64)> = (0..count)
+            .map(|_| (now - random.below(3) as i64, random.below(6) as i64))
+            .collect();
+        batch.sort();
+        let named = batch.iter().map(|(ts, a)| (*ts, host.name.clone(), *a));
+        self.produced.extend(named);
+        host.live((!batch.is_empty()).then(|| rows(&host.name, &batch)), now);
+    }
+
+    /// What is on its way to the disk arrives there, or not.
+    fn kill(&mut self, now: Nanos) {
+        self.kills += 1;
+        for host in &mut self.hosts {
+            host.link = None;
+        }
+        // Nothing is said to the monitor that ends; what it had in memory is gone.
+        self.fleet.monitor = Monitor::new(0, self.options.clone(), now);
+        self.fleet = Fleet::open(&self.dir.0, self.options.clone(), now);
+        start(&mut self.fleet, &self.dir.0, true);
+    }
+
+    /// Everybody is connected, and all that was said arrives.
+    fn settle(&mut self, mut now: Nanos) -> Nanos {
+        for _ in 0..20 {
+            now += 20;
+            for host in &mut self.hosts {
+                if host.link.is_none() {
+                    host.join(&mut self.fleet);
+                }
+                host.live(None, now);
+                host.deliver(usize::MAX / 2, &mut self.fleet);
+            }
+            self.fleet.tick(now);
+        }
+        now
+    }
+
+    fn run(&mut self, steps: usize) {
+        let mut now = START + 10;
+        for _ in 0..steps {
+            now += 3 + self.random.below(8) as i64;
+            for at in 0..self.hosts.len() {
+                self.live(at, now);
+                match self.random.below(12) {
+                    0 => self.hosts[at].leave(&mut self.fleet),
+                    1..4 if self.hosts[at].link.is_none() => {
+                        self.hosts[at].join(&mut self.fleet);
+                    }
+                    _ => {}
+                }
+                let words = self.random.below(8) as usize;
+                self.hosts[at].deliver(words, &mut self.fleet);
+            }
+            self.fleet.tick(now);
+            if self.random.below(3) == 0 {
+                self.fleet.monitor.await_checkpoint(now);
+            }
+            if self.random.below(40) == 0 {
+                self.kill(now);
+            }
+        }
+        self.settle(now);
+    }
+}
+
+#[test]
+fn results_are_those_of_an_engine_that_was_never_killed() {
+    let patient = Options {
+        overtake_after: 1_000_000,
+        recovery: 1_000_000,
+        ..options()
+    };
+    let mut kills = 0;
+    for seed in 0..12 {
+        let mut drill = Drill::new("exact", seed, patient.clone());
+        drill.run(150);
+        let upto = drill.fleet.monitor.frontier();
+        for (number, (text, _)) in QUERIES.iter().enumerate() {
+            let wanted = expected(text, &mut drill.produced, upto);
+            assert!(!wanted.is_empty());
+            assert_eq!(shown(&drill.dir.0, number), wanted, "seed {seed}, {text}");
+        }
+        let late_or_lost = |a: &super::super::Agent| a.account.late + a.account.lost;
+        assert_eq!(
+            drill.fleet.monitor.agents().map(late_or_lost).sum::<u64>(),
+            0
+        );
+        assert!(
+            drill
+                .fleet
+                .monitor
+                .queries()
+                .all(|(_, q)| q.anew_from.is_none())
+        );
+        kills += drill.kills;
+    }
+    assert!(kills > 10, "{kills}");
+}
