@@ -112,6 +112,11 @@ impl AgentCore {
         }
     }
 
+    /// True if a running fragment reads this source.
+    pub fn reads(&self, source: &str) -> bool {
+        self.sources.contains_key(source)
+    }
+
     /// Takes rows of a source in, in time order. What is at or before [`AgentCore::reached`] is too
     /// late: it is dropped, and counted in [`AgentCore::counts`].
     pub fn push(&mut self, source: &str, batch: Batch) {

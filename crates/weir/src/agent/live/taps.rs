@@ -152,6 +152,11 @@ impl Agent {
 
     /// Hands rows of a tap to the core: in the monitor's time, those that are kept.
     fn push(&mut self, tap: &OpenTap, demand: usize, batch: &Batch) {
+        let stream = &tap.demands[demand].stream;
+        // Of a stream; what a relation holds may be asked for later.
+        if batch.weights.is_none() && !self.core.reads(stream) {
+            return;
+        }
         let (uplink, clock) = (self.uplink.clock(), self.clock);
         let to_monitor = |at| uplink.to_monitor(clock.shown(at));
         let outlet = &tap.outlets[demand];
@@ -166,6 +171,6 @@ impl Agent {
             }
         };
         self.rows_waiting += kept.len();
-        self.core.push(&tap.demands[demand].stream, kept);
+        self.core.push(stream, kept);
     }
 }
