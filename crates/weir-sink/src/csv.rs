@@ -14,6 +14,7 @@ pub static FORMAT: Format = Format {
     name: "csv",
     doc: "comma-separated values with a header (RFC 4180), `instant` first, then `weight` (of a relation's deltas)",
     open: |answer, target| Ok(Box::new(Csv::open(answer, target)?)),
+    resume: Some(|answer, target| Ok(Box::new(Csv::resume(answer, target)))),
 };
 
 struct Csv {
@@ -36,11 +37,16 @@ impl Csv {
         let header: Vec<String> = all.map(quoted).collect();
         target.put(&(header.join(",") + "\n"))?;
         target.flush()?;
-        Ok(Csv {
+        Ok(Csv::resume(answer, target))
+    }
+
+    /// One whose header is there already.
+    fn resume(answer: Answer, target: Target) -> Csv {
+        Csv {
             answer,
             target,
             line: String::new(),
-        })
+        }
     }
 
     fn compose(&mut self, batch: &Batch, row: usize) {

@@ -16,14 +16,17 @@ use crate::{Answer, Format, Sink, SinkError, Target, json, text, time};
 pub static FORMAT: Format = Format {
     name: "delta",
     doc: "a line for each row that came or went, `[instant]:+:values` (what a pipe gets by default)",
-    open: |answer, target| {
-        Ok(Box::new(Deltas {
-            answer,
-            target,
-            line: String::new(),
-        }))
-    },
+    open,
+    resume: Some(open),
 };
+
+fn open(answer: Answer, target: Target) -> Result<Box<dyn Sink>, SinkError> {
+    Ok(Box::new(Deltas {
+        answer,
+        target,
+        line: String::new(),
+    }))
+}
 
 struct Deltas {
     answer: Answer,

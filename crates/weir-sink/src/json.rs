@@ -20,8 +20,13 @@ use crate::{Answer, Clock, Format, Sink, SinkError, Target, text, time};
 pub static FORMAT: Format = Format {
     name: "json",
     doc: "one JSON object a line, with `instant`, `weight` (of a relation's deltas) and the columns",
-    open: |answer, target| Ok(Box::new(Json::new(answer, target))),
+    open,
+    resume: Some(open),
 };
+
+fn open(answer: Answer, target: Target) -> Result<Box<dyn Sink>, SinkError> {
+    Ok(Box::new(Json::new(answer, target)))
+}
 
 struct Json {
     answer: Answer,

@@ -83,8 +83,13 @@ pub struct Format {
     /// What it is, in a sentence.
     pub doc: &'static str,
     /// Opens one for an answer.
-    pub open: fn(Answer, Target) -> Result<Box<dyn Sink>, SinkError>,
+    pub open: Open,
+    /// Opens one that goes on where the output of another one ends; `None` where that cannot be.
+    pub resume: Option<Open>,
 }
+
+/// Opens a sink for an answer.
+pub type Open = fn(Answer, Target) -> Result<Box<dyn Sink>, SinkError>;
 
 /// Every sink that `--format` knows, in the order the help lists them.
 pub static SINKS: &[&Format] = &[

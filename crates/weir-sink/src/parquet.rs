@@ -18,6 +18,7 @@ pub static FORMAT: Format = Format {
     name: "parquet",
     doc: "a Parquet file (with -o), with `instant` and `weight` beside the columns",
     open: |answer, target| Ok(Box::new(Parquet::open(answer, target)?)),
+    resume: None,
 };
 
 /// Most rows and bytes of a row group, which is held in memory until it is full.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use weir_model::{Batch, Value};
+use weir_model::{Batch, Column, Type, Value};
 
 /// Most bytes that one relation's rows may take.
 pub const RELATION_BYTES_MAX: usize = 512 << 20;
@@ -91,6 +91,11 @@ impl Relation {
         self.rows.is_empty()
     }
 
+    /// The different rows, with how often each is there, in no order.
+    pub fn rows(&self) -> impl Iterator<Item = (&[Value], i64)> {
+        self.rows.iter().map(|(row, times)| (&**row, *times))
+    }
+
     /// The first `count` different rows by `order`, with how often each is there.
     pub fn first(
         &self,
@@ -107,6 +112,19 @@ impl Relation {
     }
 }
 
+/// How often rows came or went at `instant`, as deltas of columns of those types.
+pub fn deltas<'r>(
+    types: &[Type],
+    instant: i64,
+    changes: impl IntoIterator<Item = (&'r [Value], i64)>,
+) -> Batch {
+    let (rows, weights): (Vec<&[Value]>, Vec<i64>) = changes.into_iter().unzip();
+    let column =
+        |(i, ty): (usize, &Type)| Column::from_values(*ty, rows.iter().map(|row| row[i].clone()));
+    let columns = types.iter().enumerate().map(column).collect();
+    Batch::deltas(vec![instant; weights.len()], weights, columns)
+}
+
 fn bytes(row: &[Value]) -> usize {
     let heap = |value: &Value| match value {
         Value::Tally(tally) => size_of_val(&tally.0[..]),
@@ -119,7 +137,6 @@ fn bytes(row: &[Value]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::Column;
 
     fn deltas(weights: &[i64], values: &[i64]) -> Batch {
         let ts: Vec<i64> = (1..=weights.len() as i64).collect();

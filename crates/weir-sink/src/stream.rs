@@ -12,19 +12,22 @@ use std::fmt::Write;
 
 use weir_model::{Batch, Value};
 
-use crate::{Format, Sink, SinkError, Target, number, text};
+use crate::{Answer, Format, Sink, SinkError, Target, number, text};
 
 /// `--format stream`.
 pub static FORMAT: Format = Format {
     name: "stream",
     doc: "the output format of the Stanford STREAM prototype, which `weir run` writes",
-    open: |_, target| {
-        Ok(Box::new(Stream {
-            target,
-            line: String::new(),
-        }))
-    },
+    open,
+    resume: Some(open),
 };
+
+fn open(_: Answer, target: Target) -> Result<Box<dyn Sink>, SinkError> {
+    Ok(Box::new(Stream {
+        target,
+        line: String::new(),
+    }))
+}
 
 struct Stream {
     target: Target,

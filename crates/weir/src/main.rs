@@ -13,7 +13,6 @@ mod failure;
 mod fleet;
 mod hist;
 mod iostat;
-#[allow(dead_code, unused_imports, reason = "`weir monitor` runs it")]
 mod monitor;
 mod output;
 mod plans;

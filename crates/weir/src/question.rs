@@ -82,9 +82,17 @@ impl Question {
     /// # Errors
     /// The pictures of all that is wrong.
     pub fn compile(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
-        let checked = compile(&self.text, catalog, &options(live)).map_err(|d| self.failure(&d))?;
+        let checked = self.check(catalog, live)?;
         self.warn(&checked.warnings);
         Ok(checked)
+    }
+
+    /// The checked query; of warnings nothing is said.
+    ///
+    /// # Errors
+    /// As [`Question::compile`].
+    pub fn check(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
+        compile(&self.text, catalog, &options(live)).map_err(|d| self.failure(&d))
     }
 
     /// Says on standard error what may not be as meant.

@@ -21,4 +21,5 @@ pub static FORMAT: Format = Format {
             Shape::Stream => Box::new(rows::Rows::new(answer, target)),
         })
     },
+    resume: None,
 };

@@ -164,7 +164,7 @@ const QUERIES: &[Column] = &[
     ("WAY", "way", plain),
     ("WATCHERS", "watchers", plain),
     ("ROWS OUT", "rows_out", plain),
-    ("BYTES", "bytes", plain),
+    ("FAILED", "failed", plain),
     ("HEARD", "heard", plain),
     ("LOST", "rows_lost", plain),
     ("LATE", "rows_late", plain),

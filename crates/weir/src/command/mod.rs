@@ -1,6 +1,5 @@
 //! The commands, one a file.
 
-mod agent;
 mod characterise;
 mod check;
 mod completions;
@@ -15,6 +14,7 @@ mod hist;
 mod hist_collector;
 mod iostat;
 mod man;
+mod monitor;
 mod qemu_guard;
 pub mod query;
 mod record;
@@ -65,13 +65,13 @@ enum Command {
     Query(query::QueryArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
+    Monitor(monitor::MonitorArgs),
     Fleet(fleet::FleetCommand),
     Check(check::CheckArgs),
     Streams(streams::StreamsArgs),
     Functions(functions::FunctionsArgs),
     Record(record::RecordArgs),
     Convert(convert::ConvertArgs),
-    Agent(agent::AgentArgs),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -103,13 +103,13 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Run(args) => run::run(&args, cli.verbose),
         Command::Explain(args) => explain::run(&args),
+        Command::Monitor(args) => monitor::run(&args),
         Command::Fleet(args) => fleet::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Streams(args) => streams::run(&args),
         Command::Functions(args) => functions::run(&args),
         Command::Record(args) => record::run(&args, cli.verbose),
         Command::Convert(args) => convert::run(&args, cli.verbose),
-        Command::Agent(args) => agent::run(&args, cli.verbose),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

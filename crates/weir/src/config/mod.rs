@@ -13,9 +13,12 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-pub use agent::{AgentConfig, TAKEN_AT_ONCE as AGENT_TAKEN_AT_ONCE, UplinkSecurity, host};
+pub use agent::{AgentConfig, UplinkSecurity};
 pub use changes::{Changes, Settings};
-pub use monitor::{Limits, MonitorConfig, ServerSecurity, SinkEntry, StandingEntry};
+pub use monitor::{
+    Limits, MonitorConfig, ServerSecurity, SinkEntry, StandingEntry,
+    TAKEN_AT_ONCE as MONITOR_TAKEN_AT_ONCE, address,
+};
 use table::Document;
 
 use crate::failure::Failure;

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use weir_model::{Batch, Column, Nanos, Type, Value};
-use weir_sink::Answer;
+use weir_model::{Batch, Nanos, Type, Value};
+use weir_sink::{Answer, relation};
 
 /// What was shown of a relation, and a snapshot on its way.
 pub struct Held {
@@ -68,25 +68,15 @@ impl Held {
             .iter()
             .filter(|(row, _)| !before.contains_key(*row));
         let came = came.map(|(row, times)| (row, *times));
-        let changes: Vec<(&Box<[Value]>, i64)> = went
-            .chain(came)
-            .filter(|(_, weight)| *weight != 0)
-            .collect();
-        if changes.is_empty() {
+        let changes = went.chain(came).filter(|(_, weight)| *weight != 0);
+        let shown = self.shown.max(at);
+        let changes = changes.map(|(row, weight)| (&**row, weight));
+        let batch = relation::deltas(&self.types, shown, changes);
+        if batch.is_empty() {
             return None;
         }
-        self.shown = self.shown.max(at);
-        let column = |(i, ty): (usize, &Type)| {
-            Column::from_values(*ty, changes.iter().map(|(row, _)| row[i].clone()))
-        };
-        Some(Batch::deltas(
-            vec![self.shown; changes.len()],
-            changes
-                .iter()
-                .map(|(_, weight)| *weight)
-                .collect::<Vec<_>>(),
-            self.types.iter().enumerate().map(column).collect(),
-        ))
+        self.shown = shown;
+        Some(batch)
     }
 }
 
@@ -105,7 +95,7 @@ fn add(rows: &mut HashMap<Box<[Value]>, i64>, batch: &Batch) {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use weir_model::{Field, Schema, Shape};
+    use weir_model::{Column, Field, Schema, Shape};
     use weir_sink::Clock;
 
     fn held() -> Held {

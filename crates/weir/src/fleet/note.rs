@@ -28,6 +28,8 @@ pub struct Note {
     pub skipped: Option<u64>,
     /// From when on every host that is heard has seen everything.
     pub complete_from: Option<Nanos>,
+    /// What the query held was lost then, when the monitor was restarted.
+    pub anew_from: Option<Nanos>,
     /// Rows that the monitor had no room for in the snapshot.
     pub left_out: Option<u64>,
     /// The query has ended, and why.
@@ -53,6 +55,7 @@ impl Note {
             rows_late: next.rows_late.or(self.rows_late),
             skipped: next.skipped.or(self.skipped),
             complete_from: next.complete_from.or(self.complete_from),
+            anew_from: next.anew_from.or(self.anew_from),
             left_out: next.left_out.or(self.left_out),
             ended: next.ended.or(self.ended),
         }
@@ -67,6 +70,7 @@ impl Note {
             && none(self.rows_late)
             && none(self.skipped)
             && none(self.left_out)
+            && self.anew_from.is_none()
     }
 
     /// How complete the answer is, in a line; `None` before the monitor has said anything.
@@ -93,6 +97,12 @@ impl Note {
         }
         if let Some(from) = self.complete_from.filter(|from| *from > 0) {
             parts.push(format!("complete from {}", time::timestamp(from)));
+        }
+        if let Some(from) = self.anew_from {
+            let from = time::timestamp(from);
+            parts.push(format!(
+                "begun anew at {from}, when the monitor was restarted"
+            ));
         }
         Some(parts.join(", "))
     }

@@ -46,7 +46,7 @@ pub fn answer(placed: &Placed, raw: bool) -> Result<Answer, Failure> {
 }
 
 /// Shows a query's results in `sink` until it ends, a signal comes, the time is over, or nobody
-/// reads them. A query that is not standing is ended then.
+/// reads them. A query that is not standing ends soon after its last watcher has gone.
 ///
 /// # Errors
 /// When the sink fails, or the connection is lost and the query with it; what came before is shown.
@@ -66,10 +66,6 @@ pub fn show(
         flushed: Instant::now(),
     };
     let end = showing.watch(client, wanted, stop);
-    if !wanted.standing && !matches!(end, Ok(End::Ended)) {
-        // It ends by itself a few seconds later, should this not get there.
-        let _ = client.cancel(&wanted.placed.name);
-    }
     let finished = showing.sink.finish();
     for remark in showing.sink.remarks() {
         output::say(format_args!("weir: {remark}"));

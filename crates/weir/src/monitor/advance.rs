@@ -126,10 +126,7 @@ impl Monitor {
                     return;
                 };
                 let shown = batch.ts.partition_point(|&ts| ts <= running.shown_to);
-                if shown < batch.len() {
-                    let rest = batch.slice(shown, batch.len() - shown);
-                    running.publisher.rows(&rest);
-                }
+                running.publisher.rows(&batch, shown);
             }
             Output::Failed { query, error } => failed.push((query, error)),
         });

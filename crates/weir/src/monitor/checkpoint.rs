@@ -148,19 +148,13 @@ impl Monitor {
         let mut files = Vec::new();
         let mut queries = Vec::new();
         for running in self.queries.values_mut().filter(|q| q.standing) {
-            let position = match running.publisher.position() {
-                Ok(position) => position,
-                Err(why) => {
-                    let why = format!("{}: {why}", running.name);
-                    return self.own.tell(now, None, "checkpoint_failed", &why, 1);
-                }
-            };
-            files.extend(position.as_ref().map(|p: &Position| p.path.clone()));
+            let positions = running.publisher.positions();
+            files.extend(positions.iter().map(|p: &Position| p.path.clone()));
             queries.push(SavedQuery {
                 name: running.name.clone(),
                 since: running.since,
                 before: running.channels.iter().map(|(id, a)| (id.0, *a)).collect(),
-                position,
+                positions,
             });
         }
         self.save_with(queries, files);

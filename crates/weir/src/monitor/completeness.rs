@@ -30,6 +30,15 @@ impl Completeness {
         self.hosts - self.hosts_heard
     }
 
+    /// True if `other` tells the same but for the instant.
+    pub fn is_like(&self, other: &Completeness) -> bool {
+        let then = Completeness {
+            at: self.at,
+            ..other.clone()
+        };
+        *self == then
+    }
+
     /// As a note for whoever watches.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({

@@ -16,21 +16,28 @@
 mod account;
 mod advance;
 mod agents;
+mod book;
 mod channels;
 mod checkpoint;
 mod completeness;
 mod content;
+mod files;
 mod gather;
 mod join;
+mod lock;
 mod own_stream;
 mod publish;
+mod question;
 mod rates;
 mod recovery;
+pub mod registry;
+mod requests;
 mod run;
 mod state;
 #[cfg(test)]
 mod tests;
 mod time;
+mod watcher;
 mod words;
 
 use std::collections::{BTreeMap, HashMap};
@@ -45,10 +52,12 @@ use weir_wire::{ChannelId, Event, MonitorWord, SessionId};
 pub use account::Account;
 pub use agents::{Agent, AgentId};
 pub use channels::Channels;
-pub use completeness::Completeness;
+pub use files::FileSink;
+pub use lock::Lock;
 pub use publish::Publisher;
+pub use question::check_queries;
 pub use run::run;
-pub use state::{Position, SavedQuery, StateError};
+pub use state::{SavedQuery, StateError};
 
 use own_stream::OwnStream;
 use recovery::Recovery;
@@ -387,6 +396,21 @@ impl Monitor {
     /// A query that runs.
     pub fn query_mut(&mut self, query: QueryId) -> Option<&mut Running> {
         self.queries.get_mut(&query)
+    }
+
+    /// Notes in stream `weir` what the monitor saw at `at`.
+    pub fn note(&mut self, at: Nanos, counter: &str, cause: &str) {
+        self.own.tell(at, None, counter, cause, 1);
+    }
+
+    /// Another pace from now on: how often agents say how far they have come, and how long others
+    /// wait for one that does not.
+    pub fn set_pace(&mut self, heartbeat: Nanos, overtake_after: Nanos) {
+        if heartbeat != self.options.heartbeat {
+            self.order_all(&MonitorWord::Heartbeat(heartbeat));
+        }
+        self.options.heartbeat = heartbeat;
+        self.options.overtake_after = overtake_after;
     }
 
     /// The queries that failed since this was asked last; they run no more.

@@ -1,82 +1,288 @@
-//! [`Publisher`]: where the results of one query go.
+//! [`Publisher`]: what one query gives, for those who watch it and for its files.
+//!
+//! Of a relation it keeps what it holds, so that whoever comes later, or did not keep up, is shown
+//! where things stand.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
-use weir_model::Batch;
-use weir_sink::{Sink, SinkError};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use serde_json::{Value as Json, json};
+use tokio::sync::mpsc;
+use weir_model::{Batch, NANOS_PER_SECOND, Nanos, Shape, Type};
+use weir_query::engine::in_time_order;
+use weir_sink::{Answer, Relation, arrow, relation};
+use weir_wire::Shown;
 
 use super::completeness::Completeness;
+use super::files::FileSink;
 use super::state::Position;
+use super::watcher::Watcher;
 
-/// Where the results of a query go.
+/// How often those who watch are told how far things are, when nothing comes.
+const TELL_EVERY: Nanos = NANOS_PER_SECOND;
+
+/// How often files get what was written, at most.
+const FLUSH_EVERY: Nanos = NANOS_PER_SECOND / 10;
+
+/// What one query may show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Those who watch.
+    pub watchers_max: usize,
+    /// What waits for one of them, bytes.
+    pub waiting_bytes_max: usize,
+    /// What is kept of a relation, bytes.
+    pub held_bytes_max: usize,
+    /// Rows in a second.
+    pub rows_per_second_max: usize,
+}
+
+/// What one query gives.
 pub struct Publisher {
-    sink: Option<Box<dyn Sink>>,
-    /// The file that the sink appends to.
-    file: Option<PathBuf>,
-    /// Why the sink takes no more.
-    failed: Option<String>,
+    answer: Answer,
+    schema: SchemaRef,
+    bounds: Bounds,
+    /// What a relation holds.
+    held: Option<Relation>,
+    files: Vec<FileSink>,
+    flushed_at: Nanos,
+    watchers: Vec<Watcher>,
+    /// What came since the last whole instant.
+    fresh: Vec<Batch>,
+    said: Option<Completeness>,
+    told_at: Nanos,
+    rows: u64,
+    pace: Pace,
+}
+
+/// How fast rows come.
+#[derive(Default)]
+struct Pace {
+    since: Nanos,
+    rows: u64,
+    too_fast: bool,
 }
 
 impl Publisher {
-    /// One that shows results in a sink.
-    pub fn to(sink: Box<dyn Sink>) -> Publisher {
+    /// Publishes `answer` to `files` and to whoever watches.
+    pub fn new(answer: Answer, bounds: Bounds, files: Vec<FileSink>) -> Publisher {
         Publisher {
-            sink: Some(sink),
-            file: None,
-            failed: None,
+            schema: Arc::new(arrow::schema(&answer)),
+            held: (answer.shape == Shape::Relation).then(|| Relation::new(bounds.held_bytes_max)),
+            answer,
+            bounds,
+            files,
+            flushed_at: Nanos::MIN,
+            watchers: Vec::new(),
+            fresh: Vec::new(),
+            said: None,
+            told_at: Nanos::MIN,
+            rows: 0,
+            pace: Pace::default(),
         }
     }
 
-    /// One that shows results in a sink that appends to `file`.
-    pub fn to_file(sink: Box<dyn Sink>, file: PathBuf) -> Publisher {
-        Publisher {
-            file: Some(file),
-            ..Publisher::to(sink)
-        }
+    /// The answer's columns as Arrow's.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
-    /// How much of its file holds what was shown until now, all of it handed to the system.
-    ///
-    /// # Errors
-    /// When the file cannot be written, in words.
-    pub fn position(&mut self) -> Result<Option<Position>, String> {
-        self.with(|sink| sink.flush());
-        if let Some(why) = &self.failed {
-            return Err(why.clone());
+    /// Other bounds hold from now on.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// How much of its files holds what was shown until now, all of it handed to the system.
+    pub fn positions(&mut self) -> Vec<Position> {
+        self.files
+            .iter_mut()
+            .filter_map(FileSink::position)
+            .collect()
+    }
+
+    /// The files.
+    pub fn files(&self) -> &[FileSink] {
+        &self.files
+    }
+
+    /// How many watch.
+    pub fn watchers(&self) -> usize {
+        self.watchers.iter().filter(|w| !w.is_gone()).count()
+    }
+
+    /// Rows that were given.
+    pub fn rows_given(&self) -> u64 {
+        self.rows
+    }
+
+    /// How complete what was given last is.
+    pub fn completeness(&self) -> Option<&Completeness> {
+        self.said.as_ref()
+    }
+
+    /// More rows come than one query may show.
+    pub fn is_too_fast(&self) -> bool {
+        self.pace.too_fast
+    }
+
+    /// Somebody watches from now on, unless too many do.
+    pub fn watch(&mut self) -> Option<mpsc::Receiver<Shown>> {
+        self.watchers.retain(|watcher| !watcher.is_gone());
+        if self.watchers.len() >= self.bounds.watchers_max {
+            return None;
         }
-        let Some(path) = self.file.clone() else {
-            return Ok(None);
+        let (mut watcher, results) = Watcher::new(self.bounds.waiting_bytes_max);
+        let (shown, bytes) = self.standing(&watcher);
+        watcher.show(shown, bytes, 0);
+        self.watchers.push(watcher);
+        Some(results)
+    }
+
+    /// Takes rows of a stream or changes of a relation, in time order. The first `shown` of them
+    /// were shown before a restart.
+    pub fn rows(&mut self, batch: &Batch, shown: usize) {
+        if let Some(held) = &mut self.held {
+            held.apply(batch);
+        }
+        let rest = batch.slice(shown, batch.len() - shown);
+        if !rest.is_empty() {
+            self.files.iter_mut().for_each(|file| file.write(&rest));
+        }
+        // Who watches a relation has been shown what it held before.
+        let fresh = match self.held {
+            Some(_) => batch.clone(),
+            None => rest,
         };
-        match std::fs::metadata(&path) {
-            Ok(metadata) => Ok(Some(Position {
-                path,
-                bytes: metadata.len(),
-            })),
-            Err(error) => Err(format!("{}: {error}", path.display())),
+        if !fresh.is_empty() {
+            self.fresh.push(fresh);
         }
     }
 
-    /// Shows rows of a stream or changes of a relation, in time order.
-    pub fn rows(&mut self, batch: &Batch) {
-        self.with(|sink| sink.write(batch));
-    }
-
-    /// All results up to an instant were shown; no instant is torn.
-    pub fn whole(&mut self, _completeness: &Completeness) {
-        self.with(|sink| sink.flush());
+    /// All results up to an instant were given; no instant is torn.
+    pub fn whole(&mut self, completeness: &Completeness) {
+        let at = completeness.at;
+        if at.saturating_sub(self.flushed_at) >= FLUSH_EVERY {
+            self.flushed_at = at;
+            self.files.iter_mut().for_each(FileSink::flush);
+        }
+        let fresh = std::mem::take(&mut self.fresh);
+        let rows: u64 = fresh.iter().map(|batch| batch.len() as u64).sum();
+        self.pace.count(rows, at, self.bounds.rows_per_second_max);
+        self.rows += rows;
+        let same = self.said.as_ref().is_some_and(|s| s.is_like(completeness));
+        self.said = Some(completeness.clone());
+        self.watchers.retain(|watcher| !watcher.is_gone());
+        let due = rows > 0 || !same || at.saturating_sub(self.told_at) >= TELL_EVERY;
+        if !due {
+            return;
+        }
+        self.told_at = at;
+        if self.watchers.is_empty() {
+            return;
+        }
+        let batch = self.record(&fresh);
+        let bytes = batch.get_array_memory_size();
+        let shown = Shown {
+            batch,
+            note: noted(completeness),
+        };
+        let mut watchers = std::mem::take(&mut self.watchers);
+        for watcher in &mut watchers {
+            self.show(watcher, &shown, bytes, rows);
+        }
+        self.watchers = watchers;
     }
 
     /// Nothing more comes, because of `why`.
-    pub fn end(&mut self, _why: &str) {
-        self.with(|sink| sink.finish());
-    }
-
-    fn with(&mut self, act: impl FnOnce(&mut dyn Sink) -> Result<(), SinkError>) {
-        if let Some(sink) = &mut self.sink
-            && let Err(error) = act(sink.as_mut())
-        {
-            self.failed = Some(error.to_string());
-            self.sink = None;
+    pub fn end(&mut self, why: &str) {
+        self.files.iter_mut().for_each(FileSink::finish);
+        let mut note = self.said.as_ref().map_or(json!({}), noted);
+        note["ended"] = json!(why);
+        for watcher in self.watchers.drain(..) {
+            note["skipped"] = json!(watcher.skipped());
+            watcher.end(Shown {
+                batch: RecordBatch::new_empty(self.schema.clone()),
+                note: note.clone(),
+            });
         }
     }
+
+    fn show(&self, watcher: &mut Watcher, shown: &Shown, bytes: usize, rows: u64) {
+        if rows == 0 && !watcher.is_behind() {
+            // How complete it is comes with the next rows as well.
+            watcher.try_show(shown.clone(), bytes);
+        } else if !watcher.is_behind() {
+            watcher.show(shown.clone(), bytes, rows);
+        } else if !watcher.is_idle() {
+            watcher.skip(rows);
+        } else if self.held.is_some() {
+            let (standing, bytes) = self.standing(watcher);
+            watcher.show(standing, bytes, rows);
+        } else {
+            let mut shown = shown.clone();
+            shown.note["skipped"] = json!(watcher.skipped());
+            watcher.show(shown, bytes, rows);
+        }
+    }
+
+    /// Where things stand, for somebody who comes or comes back.
+    fn standing(&self, watcher: &Watcher) -> (Shown, usize) {
+        let mut note = self.said.as_ref().map_or(json!({ "whole": true }), noted);
+        if watcher.skipped() > 0 {
+            note["skipped"] = json!(watcher.skipped());
+        }
+        let batch = match &self.held {
+            None => RecordBatch::new_empty(self.schema.clone()),
+            Some(held) => {
+                let types: Vec<Type> = self.answer.schema.fields.iter().map(|f| f.ty).collect();
+                let at = held.instant();
+                let batch = relation::deltas(&types, at, held.rows());
+                note["reset"] = json!(batch.len());
+                if held.left_out() != 0 {
+                    note["left_out"] = json!(held.left_out());
+                }
+                self.record(&[batch])
+            }
+        };
+        let bytes = batch.get_array_memory_size();
+        (Shown { batch, note }, bytes)
+    }
+
+    /// Rows as those who watch get them.
+    fn record(&self, fresh: &[Batch]) -> RecordBatch {
+        let pieces: Vec<Batch> = match self.answer.shape {
+            Shape::Relation => fresh.to_vec(),
+            Shape::Stream => fresh
+                .iter()
+                .flat_map(|batch| arrow::each_once(&self.answer, batch))
+                .collect(),
+        };
+        match pieces.is_empty() {
+            true => RecordBatch::new_empty(self.schema.clone()),
+            false => arrow::record_batch(&self.answer, &self.schema, &in_time_order(&pieces)),
+        }
+    }
+}
+
+impl Pace {
+    /// So many more rows came up to `at`.
+    fn count(&mut self, rows: u64, at: Nanos, rows_per_second_max: usize) {
+        self.rows += rows;
+        let passed = at.saturating_sub(self.since);
+        if passed < NANOS_PER_SECOND {
+            return;
+        }
+        let seconds = (passed / NANOS_PER_SECOND) as u64;
+        let most = (rows_per_second_max as u64).saturating_mul(seconds);
+        self.too_fast = self.since > 0 && self.rows > most;
+        (self.since, self.rows) = (at, 0);
+    }
+}
+
+/// What goes with rows after which no instant is torn.
+fn noted(completeness: &Completeness) -> Json {
+    let mut note = completeness.json();
+    note["whole"] = json!(true);
+    note
 }

@@ -114,6 +114,11 @@ impl Monitor {
         self.recovery.queries.iter().find(|q| q.name == name)
     }
 
+    /// Forgets what was saved of the standing query `name`: it is another one now.
+    pub fn forget_saved(&mut self, name: &str) {
+        self.recovery.queries.retain(|query| query.name != name);
+    }
+
     /// Forgets what was saved and nobody started again.
     pub(super) fn end_restore(&mut self) {
         if !std::mem::take(&mut self.recovery.open) {

@@ -111,8 +111,8 @@ pub struct SavedQuery {
     pub since: Nanos,
     /// What had become of its channels' rows when it began.
     pub before: Vec<(u64, Account)>,
-    /// How much of its file holds results up to the instant.
-    pub position: Option<Position>,
+    /// How much of its files holds results up to the instant.
+    pub positions: Vec<Position>,
 }
 
 /// How much of a file is written.
@@ -255,7 +255,7 @@ fn save(dir: &Path, job: &Job) -> Result<(), StateError> {
 }
 
 /// Writes a file so that it is there whole or not at all.
-fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+pub(super) fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
     let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
     let attempt = || {
         let mut file = File::create(&new)?;
@@ -267,7 +267,8 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
     attempt().map_err(|e: std::io::Error| failed(&path, e))
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateError> {
+/// What a file holds; `None` without the file.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateError> {
     match std::fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
             let error = format!("{e}; move the file away to begin anew");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{mpsc, oneshot};
@@ -10,15 +10,25 @@ use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shap
 use weir_query::engine::{EngineOptions, QueryId};
 use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
 use weir_query::{CheckOptions, compile};
-use weir_sink::{Sink, SinkError};
+use weir_sink::{Clock, Sink, SinkError};
 use weir_wire::{
     AgentWord, ChannelId, Event, Hello, Joined, MonitorWord, Refusal, SessionId, Tally, Welcome,
 };
 
-use super::super::{Monitor, Options, Publisher};
+use super::super::publish::Bounds;
+use super::super::{FileSink, Monitor, Options, Publisher};
+use crate::plans;
 
 /// When the tests' time begins.
 pub const START: Nanos = 1_000;
+
+/// More than any test needs.
+const BOUNDS: Bounds = Bounds {
+    watchers_max: 100,
+    waiting_bytes_max: 1 << 20,
+    held_bytes_max: 1 << 20,
+    rows_per_second_max: 1 << 30,
+};
 
 /// Options in which a heartbeat is 10 and an agent is overtaken after 100.
 pub fn options() -> Options {
@@ -53,6 +63,11 @@ impl Results {
         rows.map(|((ts, row), weight)| (ts, row, weight)).collect()
     }
 
+    /// Publishes the results of a query here.
+    pub fn publisher(&self, cut: &Cut) -> Publisher {
+        publisher(cut, Box::new(self.clone()), PathBuf::new())
+    }
+
     /// The instants of what came.
     pub fn instants(&self) -> Vec<i64> {
         self.0
@@ -78,6 +93,12 @@ impl Sink for Results {
     fn finish(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
+}
+
+/// Publishes the results of a query in a sink that is known as `path`.
+pub fn publisher(cut: &Cut, sink: Box<dyn Sink>, path: PathBuf) -> Publisher {
+    let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
+    Publisher::new(answer, BOUNDS, vec![FileSink::new(path, sink)])
 }
 
 /// A monitor and the connections to it.
@@ -116,10 +137,11 @@ impl Fleet {
     /// Runs a query over stream `S (host text, a int)`, cut the given way.
     pub fn query(&mut self, text: &str, way: Way) -> (QueryId, Results) {
         let results = Results::default();
-        let publisher = Publisher::to(Box::new(results.clone()));
+        let cut = cut_of(text, way);
+        let publisher = results.publisher(&cut);
         let query = self
             .monitor
-            .start("q", &cut_of(text, way), false, publisher, self.now)
+            .start("q", &cut, false, publisher, self.now)
             .expect("nothing is written down");
         (query, results)
     }

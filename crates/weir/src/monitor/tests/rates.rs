@@ -5,8 +5,8 @@ use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
 use weir_query::{CheckOptions, compile};
 use weir_wire::{AgentWord, ChannelCost, ChannelId, Status};
 
-use super::fleet::{Fleet, Link, START, options};
-use crate::monitor::{Options, Publisher};
+use super::fleet::{Fleet, Link, Results, START, options};
+use crate::monitor::Options;
 
 const QUERY: &str = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
 
@@ -38,7 +38,7 @@ fn running_as(text: &str, way: Way, costs: &[(u64, u64)], status: &Status) -> (F
         ..options()
     });
     let cut = cut_by(&fleet, text, Some(way));
-    let publisher = Publisher::to(Box::new(super::fleet::Results::default()));
+    let publisher = Results::default().publisher(&cut);
     let started = fleet.monitor.start("q", &cut, false, publisher, START);
     started.expect("nothing is written down");
     let mut links = Vec::new();

@@ -12,8 +12,8 @@ use weir_query::place::fleet::Way;
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Sink, SinkError};
 
-use super::super::{Monitor, Options, Publisher};
-use super::fleet::{Fleet, START, catalog, cut_of, options, rows};
+use super::super::{Monitor, Options};
+use super::fleet::{Fleet, START, catalog, cut_of, options, publisher, rows};
 use super::host::Host;
 
 /// A sink that appends lines to a file: instant, weight, row.
@@ -92,7 +92,9 @@ fn start(fleet: &mut Fleet, dir: &Path, restarted: bool) {
         let path = dir.join(&name);
         let bytes = match fleet.monitor.saved(&name) {
             Some(saved) => {
-                let position = saved.position.as_ref().expect("it has a file");
+                let [position] = &saved.positions[..] else {
+                    panic!("it has one file");
+                };
                 assert_eq!(position.path, path);
                 position.bytes
             }
@@ -102,8 +104,8 @@ fn start(fleet: &mut Fleet, dir: &Path, restarted: bool) {
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).open(&path).unwrap();
         file.set_len(bytes).unwrap();
-        let publisher = Publisher::to_file(Box::new(Lines(file)), path);
         let (cut, now) = (cut_of(text, *way), fleet.now);
+        let publisher = publisher(&cut, Box::new(Lines(file)), path);
         fleet
             .monitor
             .start(&name, &cut, true, publisher, now)

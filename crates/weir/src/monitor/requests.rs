@@ -1,0 +1,145 @@
+//! What clients ask, and what they are answered.
+
+use serde_json::{Value as Json, json};
+use weir_model::{Host, Nanos};
+use weir_wire::{Answer, Event, Refusal, Request, Submit};
+
+use super::Monitor;
+use super::question::Prepared;
+use super::registry::{Entry, Registry, State};
+
+impl Registry {
+    /// Answers what a client asks.
+    pub fn answer(&mut self, event: Event, monitor: &mut Monitor, now: Nanos) {
+        let Event::Asked {
+            who,
+            request,
+            reply,
+        } = event
+        else {
+            return;
+        };
+        let answer = match request {
+            Request::Submit(submit) => self.submit(submit, &who.name, monitor, now),
+            Request::Watch { query } => self.watch(&query, monitor),
+            Request::Queries => Ok(Answer::Json(self.listed(monitor))),
+            Request::Hosts => {
+                let hosts = monitor.hosts(now);
+                Ok(Answer::Json(hosts.iter().map(host).collect()))
+            }
+            Request::Explain(submit) => explain(&submit, monitor),
+            Request::Cancel { query } => self
+                .cancel(&query, monitor)
+                .map(|()| Answer::Json(json!({ "cancelled": query }))),
+        };
+        // Whoever asked may have gone.
+        let _ = reply.0.send(answer);
+    }
+
+    fn submit(
+        &mut self,
+        submit: Submit,
+        owner: &str,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<Answer, Refusal> {
+        let name = self.place(submit, owner, monitor, now)?;
+        let query = self.find(&name)?;
+        let running = monitor.query_mut(query).expect("it was just placed");
+        Ok(Answer::Query {
+            name,
+            schema: running.publisher.schema().clone(),
+            results: None,
+        })
+    }
+
+    fn watch(&self, name: &str, monitor: &mut Monitor) -> Result<Answer, Refusal> {
+        let query = self.find(name)?;
+        let running = monitor.query_mut(query);
+        let running = running.ok_or_else(|| {
+            // It failed, and the next turn of the loop will see to it.
+            Refusal::Failed(format!("`{name}` has just ended"))
+        })?;
+        let Some(results) = running.publisher.watch() else {
+            return Err(Refusal::Full(format!(
+                "{} watch `{name}`, and more are not taken (limits.watchers)",
+                self.watchers_max()
+            )));
+        };
+        Ok(Answer::Query {
+            name: name.to_owned(),
+            schema: running.publisher.schema().clone(),
+            results: Some(results),
+        })
+    }
+
+    fn listed(&self, monitor: &mut Monitor) -> Json {
+        self.entries()
+            .map(|(name, entry)| listed(name, entry, monitor))
+            .collect()
+    }
+}
+
+fn explain(submit: &Submit, monitor: &Monitor) -> Result<Answer, Refusal> {
+    let prepared = Prepared::of(submit, None, monitor)?;
+    Ok(Answer::Json(prepared.explained()))
+}
+
+/// A query as lists show it.
+fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
+    let mut shown = json!({
+        "name": name,
+        "owner": entry.owner(),
+        "since": entry.since,
+        "standing": entry.submit.standing,
+        "query": entry.submit.query,
+    });
+    let (query, way) = match &entry.state {
+        State::Runs { query, way } => (*query, *way),
+        State::Failed(why) => {
+            shown["failed"] = json!(why);
+            return shown;
+        }
+    };
+    shown["way"] = json!(way.name());
+    let Some(running) = monitor.query_mut(query) else {
+        return shown;
+    };
+    let publisher = &running.publisher;
+    shown["watchers"] = json!(publisher.watchers());
+    shown["rows_out"] = json!(publisher.rows_given());
+    let file = |file: &super::FileSink| json!({ "file": file.path(), "failed": file.failed() });
+    shown["sinks"] = publisher.files().iter().map(file).collect();
+    if let Some(all) = publisher.completeness() {
+        let Json::Object(complete) = all.json() else {
+            unreachable!("it is an object");
+        };
+        shown["heard"] = json!(format!("{}/{}", all.hosts_heard, all.hosts));
+        let shown = shown.as_object_mut().expect("it is one");
+        shown.extend(complete);
+    }
+    shown
+}
+
+/// A host as lists show it: its row of relation `hosts`.
+fn host(host: &Host) -> Json {
+    json!({
+        "host": host.host.as_str(),
+        "address": host.address.as_str(),
+        "version": host.version.as_str(),
+        "state": host.state.as_str(),
+        "since": host.since,
+        "offset_ns": host.offset_ns,
+        "offset_error_ns": host.offset_error_ns,
+        "lag_ns": host.lag_ns,
+        "rows_in": host.rows_in,
+        "rows_lost": host.rows_lost,
+        "rows_late": host.rows_late,
+        "waiting_bytes": host.waiting_bytes,
+        "spooled_bytes": host.spooled_bytes,
+        "cpu_ns": host.cpu_ns,
+        "memory_bytes": host.memory_bytes,
+        "requests_per_second": host.requests_per_second,
+        "kept_share": host.kept_share,
+    })
+}
