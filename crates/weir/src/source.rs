@@ -126,6 +126,37 @@ pub enum Source {
 }
 
 impl SourceArgs {
+    /// One source, with devices and VMs as the command line takes them.
+    ///
+    /// # Errors
+    /// A text for the user when a device or a VM is not what it should be.
+    pub fn of(
+        from: &str,
+        devices: &[String],
+        stacked: bool,
+        vms: &[String],
+    ) -> Result<SourceArgs, String> {
+        let device = devices.iter().map(|text| device(text));
+        let vm = vms.iter().map(|text| declarations(text));
+        Ok(SourceArgs {
+            from: vec![from.to_owned()],
+            from_format: None,
+            device: device.collect::<Result<_, _>>()?,
+            stacked,
+            vm: vm.collect::<Result<_, _>>()?,
+            keep_privileges: true,
+            no_fold: false,
+            no_pairing: false,
+            strict: false,
+            idle: Duration::ZERO,
+            span: None,
+            rhythm: None,
+            epoch_offset_ns: None,
+            without_responses: false,
+            watch: Arc::default(),
+        })
+    }
+
     /// The sources, in the order given.
     pub fn sources(&self) -> Vec<Source> {
         self.from.iter().map(|text| Source::new(text)).collect()

@@ -41,5 +41,5 @@ pub use clock::epoch_offset_ns;
 pub use devices::DeviceChoice;
 pub use doctor::{Fact, Status, doctor};
 pub use privileges::{drop_privileges, keep_what_opening_takes};
-pub(crate) use rows::host_name;
+pub use rows::host_name;
 pub use tap::{BlockTap, LiveOptions, TAP, open, open_with_histograms};

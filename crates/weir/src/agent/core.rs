@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use weir_model::{Batch, Folded, Nanos};
+use weir_model::{Batch, Declaration, Nanos};
 use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId};
 use weir_query::plan::Plan;
 use weir_wire::{AgentWord, ChannelCost, ChannelId, Tally};
@@ -38,7 +38,6 @@ struct Fragment {
     /// What its sources had given when it began.
     rows_before: u64,
     tally: Tally,
-    bytes_out: u64,
 }
 
 impl AgentCore {
@@ -84,11 +83,20 @@ impl AgentCore {
                 produced: 0,
                 lost: 0,
             },
-            bytes_out: 0,
         };
         self.channels.insert(query, channel);
         self.running.insert(channel, fragment);
         self.pending.push(AgentWord::Started { channel, at });
+    }
+
+    /// A source will be read: what a relation holds is kept from its first row on.
+    pub fn declare(&mut self, declaration: &Declaration) {
+        self.engine.declare(declaration);
+    }
+
+    /// A source that no fragment reads any more tells no more; what it held is forgotten.
+    pub fn forget_source(&mut self, source: &str) {
+        self.engine.forget(source);
     }
 
     /// Says that a channel cannot run.
@@ -104,15 +112,15 @@ impl AgentCore {
         }
     }
 
+    /// True if a running fragment reads this source.
+    pub fn reads(&self, source: &str) -> bool {
+        self.sources.contains_key(source)
+    }
+
     /// Takes rows of a source in, in time order. What is at or before [`AgentCore::reached`] is too
     /// late: it is dropped, and counted in [`AgentCore::counts`].
     pub fn push(&mut self, source: &str, batch: Batch) {
         self.engine.push(source, batch);
-    }
-
-    /// Takes groups in that a source folded.
-    pub fn push_folded(&mut self, source: &str, folded: Folded) {
-        self.engine.push_folded(source, folded);
     }
 
     /// One source has told everything up to `at`; fragments that start now see what it tells later.
@@ -160,21 +168,6 @@ impl AgentCore {
         }
     }
 
-    /// True if a fragment of that channel runs.
-    pub fn runs(&self, channel: ChannelId) -> bool {
-        self.running.contains_key(&channel)
-    }
-
-    /// The channels that run.
-    pub fn channels(&self) -> impl Iterator<Item = ChannelId> {
-        self.running.keys().copied()
-    }
-
-    /// Up to here all sources have told everything.
-    pub fn now(&self) -> Nanos {
-        self.reached
-    }
-
     /// Books rows of a channel that were given and will never come.
     pub fn lost(&mut self, channel: ChannelId, rows: u64) {
         let ended = self.ended.iter_mut().find(|t| t.channel == channel);
@@ -184,27 +177,20 @@ impl AgentCore {
         }
     }
 
-    /// Books bytes that a channel's rows took on the wire.
-    pub fn sent(&mut self, channel: ChannelId, bytes: u64) {
-        if let Some(fragment) = self.running.get_mut(&channel) {
-            fragment.bytes_out += bytes;
-        }
-    }
-
     /// What became of each channel's rows, ended ones included.
     pub fn tallies(&self) -> impl Iterator<Item = Tally> {
         let running = self.running.values().map(|f| f.tally);
         self.ended.iter().copied().chain(running)
     }
 
-    /// What each running fragment has cost.
-    pub fn costs(&self) -> Vec<ChannelCost> {
+    /// What each running fragment has cost; `bytes_out` says what its rows took on the wire.
+    pub fn costs(&self, bytes_out: impl Fn(ChannelId) -> u64) -> Vec<ChannelCost> {
         let counts = self.engine.counts();
         let cost = |(channel, fragment): (&ChannelId, &Fragment)| ChannelCost {
             channel: *channel,
             rows_in: rows_of(&counts, &fragment.sources) - fragment.rows_before,
             rows_out: fragment.tally.produced,
-            bytes_out: fragment.bytes_out,
+            bytes_out: bytes_out(*channel),
         };
         self.running.iter().map(cost).collect()
     }

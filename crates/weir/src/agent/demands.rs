@@ -2,25 +2,51 @@
 
 use std::collections::BTreeMap;
 
-use weir_model::{Demand, Shape};
+use weir_model::{Catalog, Demand, Predicate, Shape};
 use weir_query::place;
 use weir_query::plan::Plan;
 use weir_tap::live::LiveTap;
 
-/// Streams that the tap of the block layer serves; it serves them together.
-const BLOCK: &str = "block";
+/// The tap of the block layer; it serves its streams together.
+pub const BLOCK: &str = "block";
+
+/// Its streams that queries can name.
+const BLOCK_STREAMS: [&str; 2] = ["IO", "IOstream"];
 
 /// What is needed of each tap: by its name, one demand a stream.
 pub type Wanted = BTreeMap<String, Vec<Demand>>;
 
-/// What plans need, tap by tap.
-pub fn wanted<'a>(plans: impl Iterator<Item = &'a Plan>) -> Wanted {
+/// What plans need, tap by tap. Only the block layer of this host is dear, and can be looked at by
+/// two taps at once: what is asked of it is as narrow as can be, and may change. Of a recording
+/// (`recorded`) and of all else everything is asked for, so that it never does.
+pub fn wanted<'a>(plans: impl Iterator<Item = &'a Plan>, recorded: bool) -> Wanted {
     let plans: Vec<&Plan> = plans.collect();
     let mut wanted = Wanted::new();
     for demand in place::demands(&plans) {
-        wanted.entry(tap_of(&demand)).or_default().push(demand);
+        let tap = tap_of(&demand);
+        match tap == BLOCK {
+            true if recorded => {
+                let all = || BLOCK_STREAMS.iter().map(|s| whole(s)).collect();
+                wanted.entry(tap).or_insert_with(all);
+            }
+            true => wanted.entry(tap).or_default().push(demand),
+            false => wanted.entry(tap).or_default().push(whole(&demand.stream)),
+        }
     }
     wanted
+}
+
+/// Everything of a stream.
+fn whole(stream: &str) -> Demand {
+    let catalog = Catalog::builtin();
+    let declaration = catalog.find(stream);
+    let columns = declaration.map_or(0, |d| d.schema.len());
+    Demand {
+        stream: stream.to_owned(),
+        columns: (0..columns).collect(),
+        predicate: Predicate::all(),
+        fold: None,
+    }
 }
 
 /// Why a plan cannot run on a host, if it cannot.
@@ -73,10 +99,10 @@ mod tests {
         let wide = plan("select ts, latency, vm from IO");
         let other = plan("select ts, sector from IOstream where type = 'Q'");
         let hundred: Vec<&Plan> = std::iter::repeat_n(&narrow, 100).collect();
-        let few = wanted(hundred.into_iter());
+        let few = wanted(hundred.into_iter(), false);
         assert_eq!(few.len(), 1);
         assert_eq!(few[BLOCK].len(), 1);
-        let all = wanted([&narrow, &wide, &other].into_iter());
+        let all = wanted([&narrow, &wide, &other].into_iter(), false);
         assert_eq!((all.len(), all[BLOCK].len()), (1, 2));
         assert!(covers(&all[BLOCK], &few[BLOCK]));
         assert!(!covers(&few[BLOCK], &all[BLOCK]));
@@ -86,7 +112,18 @@ mod tests {
     #[test]
     fn a_relation_has_a_tap_of_its_own() {
         let both = plan("select d.vdisk, v.vm from disks as d, vms as v where d.vm = v.vm");
-        assert_eq!(wanted([&both].into_iter()).len(), 2);
+        assert_eq!(wanted([&both].into_iter(), false).len(), 2);
+    }
+
+    #[test]
+    fn what_is_asked_of_a_recording_or_a_relation_never_changes() {
+        let narrow = plan("select ts from IO where op = 'r'");
+        let wide = plan("select * from IOstream");
+        let first = wanted([&narrow].into_iter(), true);
+        assert_eq!(first, wanted([&narrow, &wide].into_iter(), true));
+        let (few, all) = (plan("select vm from disks"), plan("select * from disks"));
+        let first = wanted([&few].into_iter(), false);
+        assert_eq!(first, wanted([&few, &all].into_iter(), false));
     }
 
     #[test]

@@ -1,31 +1,30 @@
 //! [`Agent`]: the loop of a live agent: orders come down, taps open and close, rows go through the
 //! core, and what comes of them goes up.
 //!
-//! One thread owns everything here; each tap has one of its own, and so has the wire.
+//! One thread owns everything here; each tap has one of its own ([`taps`]), and so has the uplink.
+
+mod taps;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_model::{NANOS_PER_SECOND, Nanos, Symbol};
+use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::engine::EngineOptions;
-use weir_query::plan::Plan;
-use weir_wire::{AgentWord, ChannelId, MonitorWord, Tally};
+use weir_query::plan::{Plan, codec};
+use weir_wire::{AgentWord, ChannelId, MonitorWord, Order, Uplink};
 
+use super::clock::AgentClock;
 use super::core::AgentCore;
 use super::demands::{Wanted, refusal, wanted};
-use super::drill::DrillClock;
-use super::outlet::Outlet;
-use super::own::{Load, Own};
-use super::service::{Service, Told};
-use super::shedding::{self, Budget, Shedding};
+use super::own::Own;
+use super::service::Service;
+use super::shedding::{Budget, Shedding};
 use super::tally_file::TallyFile;
-use super::tap::{Ground, OpenTap};
-use super::wire::{Heard, Wire};
-use crate::output;
-use crate::plans;
-use crate::run_loop::{Stop, wall_clock};
+use super::tap::Ground;
+use crate::run_loop::Stop;
+use crate::{output, plans};
 
 /// How long the loop sleeps when nobody has anything to say.
 const NAP: Duration = Duration::from_millis(10);
@@ -33,112 +32,114 @@ const NAP: Duration = Duration::from_millis(10);
 /// How often counters, the status and the budget are looked after.
 const CHORES_EVERY: Duration = Duration::from_secs(1);
 
-/// A tap that is silent for so long holds nobody up; what it then tells of this time is late.
-const IDLE: Duration = Duration::from_secs(1);
-
 /// How often the agent says how far it has come, until the monitor wishes it otherwise; and what the
 /// monitor may wish.
 const HEARTBEAT: Nanos = 50_000_000;
 const HEARTBEAT_RANGE: (Nanos, Nanos) = (5_000_000, 10 * NANOS_PER_SECOND);
 
-/// After the end what waits is given so long to be taken by the monitor.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// So many rows are not left waiting for the next heartbeat.
+const WAITING_ROWS_MAX: usize = 1 << 16;
 
 /// How an agent is set up.
 pub struct Options {
     /// Where events come from.
     pub ground: Ground,
-    /// The agent's own clock.
-    pub clock: DrillClock,
     /// Memory of one fragment, bytes.
     pub query_bytes: usize,
     /// What the agent may take.
     pub budget: Budget,
-    /// Reads a fragment, or says why it is none.
-    pub decode: fn(&[u8]) -> Result<Plan, String>,
-    /// Where produced rows are written down, if they are.
-    pub tallies: Option<TallyFile>,
-    /// Ends when a recording has ended and the monitor has taken everything.
+    /// Where produced rows are written down.
+    pub tallies: TallyFile,
+    /// The processes whose tallies the monitor hears of in the first words.
+    pub earlier: Vec<u64>,
+    /// Why this host cannot be watched, as far as that is known.
+    pub probe_failed: Option<String>,
+    /// Ends when a recording has ended.
     pub once: bool,
-}
-
-/// What a reload changes while the agent runs.
-pub struct Reload<W> {
-    /// What the agent may take.
-    pub budget: Budget,
-    /// Another way to the monitor, if that changed.
-    pub wire: Option<W>,
+    /// Tells on standard error which fragments come and go.
+    pub verbose: bool,
 }
 
 /// A running agent.
-pub struct Agent<W: Wire> {
+pub struct Agent {
     options: Options,
-    wire: W,
+    clock: AgentClock,
+    uplink: Uplink,
     core: AgentCore,
     /// What is to run, whether it runs already or not.
     plans: BTreeMap<ChannelId, Arc<Plan>>,
     /// Those of them that wait for their taps.
     pending: Vec<ChannelId>,
+    /// What all of them need of the host's taps.
+    wanted: Wanted,
+    /// When the last order came that changed that.
+    ordered: Instant,
     services: BTreeMap<String, Service>,
     shedding: Shedding,
     own: Own,
     heartbeat: Duration,
     stepped: Instant,
+    /// Rows that came since.
+    rows_waiting: usize,
     chores_done: Instant,
     /// A recording has come to its end.
     replayed: bool,
-    /// What earlier processes left is the monitor's from the first welcome on.
-    earlier: Vec<u64>,
-    welcomed: bool,
+    /// The monitor that welcomed us last.
+    monitor: Option<u64>,
+    /// What was said last of why there is no connection.
+    gone: Option<String>,
+    /// The tallies cannot be written down any more.
+    tallies_failed: bool,
 }
 
-impl<W: Wire> Agent<W> {
-    /// An agent that runs nothing yet. `earlier` are the processes whose tallies the monitor hears
-    /// of in the first words.
-    pub fn new(options: Options, wire: W, earlier: Vec<u64>) -> Agent<W> {
+impl Agent {
+    /// An agent that runs nothing yet.
+    pub fn new(options: Options, uplink: Uplink) -> Agent {
         Agent {
-            core: AgentCore::new(EngineOptions {
-                query_bytes_max: options.query_bytes,
-                ..EngineOptions::default()
-            }),
+            core: core(options.query_bytes),
             shedding: Shedding::new(options.budget),
             own: Own::new(),
+            clock: options.ground.clock,
             options,
-            wire,
+            uplink,
             plans: BTreeMap::new(),
             pending: Vec::new(),
+            wanted: Wanted::new(),
+            ordered: Instant::now(),
             services: BTreeMap::new(),
             heartbeat: Duration::from_nanos(HEARTBEAT as u64),
             stepped: Instant::now(),
+            rows_waiting: 0,
             chores_done: Instant::now(),
             replayed: false,
-            earlier,
-            welcomed: false,
+            monitor: None,
+            gone: None,
+            tallies_failed: false,
         }
     }
 
     /// Runs until `stop` says so, or what was to be replayed has ended. `reload` is asked now and
-    /// then whether something is to change.
-    pub fn run(&mut self, stop: &Stop, mut reload: impl FnMut() -> Option<Reload<W>>) {
-        while stop.signal().is_none() && !stop.is_abandoned() && !self.is_over() {
-            if let Some(reload) = reload() {
-                self.take_over(reload);
+    /// then for another budget. True if the monitor has taken all that was said.
+    pub fn run(mut self, stop: &Stop, mut reload: impl FnMut() -> Option<Budget>) -> bool {
+        while stop.signal().is_none() && !(self.options.once && self.replayed) {
+            if let Some(budget) = reload() {
+                self.shedding.set_budget(budget);
             }
             self.turn();
         }
-        self.say_farewell();
+        self.say_farewell()
     }
 
     /// One turn: hears orders and taps, and says what is due.
     fn turn(&mut self) {
         let mut heard = false;
-        while let Some(down) = self.wire.hear() {
+        while let Some(order) = self.uplink.order(Duration::ZERO) {
             heard = true;
-            self.obey(down);
+            self.obey(order);
         }
         heard |= self.listen();
         self.serve();
-        if self.stepped.elapsed() >= self.heartbeat {
+        if self.stepped.elapsed() >= self.heartbeat || self.rows_waiting > WAITING_ROWS_MAX {
             self.step();
         }
         if self.chores_done.elapsed() >= CHORES_EVERY {
@@ -150,52 +151,68 @@ impl<W: Wire> Agent<W> {
         }
     }
 
-    fn take_over(&mut self, reload: Reload<W>) {
-        self.options.budget = reload.budget;
-        self.shedding.set_budget(reload.budget);
-        if let Some(wire) = reload.wire {
-            self.wire = wire;
-        }
-    }
-
-    /// True once a recording has been replayed and the monitor has all of it.
-    fn is_over(&self) -> bool {
-        self.options.once && self.replayed && self.wire.waiting().words == 0
-    }
-
     // ---- Orders ---------------------------------------------------------------------------
 
-    fn obey(&mut self, heard: Heard) {
-        match heard {
-            Heard::Welcome {
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Welcome {
                 channels,
                 heartbeat,
             } => {
                 self.set_heartbeat(heartbeat);
+                self.greet();
                 let over: Vec<ChannelId> = self.plans.keys().copied().collect();
                 let over = over.into_iter().filter(|c| !channels.contains(c));
                 over.for_each(|channel| self.stop(channel));
-                self.greet();
             }
-            Heard::Word(MonitorWord::Start { channel, fragment }) => {
+            Order::Word(MonitorWord::Start { channel, fragment }) => {
                 self.start(channel, &fragment);
             }
-            Heard::Word(MonitorWord::Stop { channel }) => self.stop(channel),
-            Heard::Word(MonitorWord::Heartbeat(every)) => self.set_heartbeat(every),
-            // The wire sees to that.
-            Heard::Word(MonitorWord::Taken { .. }) => {}
-            Heard::Gone(why) => output::say(format_args!("weir agent: {why}")),
+            Order::Word(MonitorWord::Stop { channel }) => {
+                self.remark(format_args!("channel {} is stopped", channel.0));
+                self.stop(channel);
+            }
+            Order::Word(MonitorWord::Heartbeat(every)) => self.set_heartbeat(every),
+            // The uplink sees to that.
+            Order::Word(MonitorWord::Taken { .. }) => {}
+            Order::Gone(why) => self.lament(why),
         }
     }
 
     fn greet(&mut self) {
-        if let Some(tallies) = &self.options.tallies {
-            tallies.forget(&std::mem::take(&mut self.earlier));
+        let monitor = self.uplink.state().monitor;
+        let before = std::mem::replace(&mut self.monitor, monitor);
+        if before.is_some() && before != monitor {
+            // Another monitor has another time, and its channels are others.
+            self.plans.clear();
+            self.pending.clear();
+            self.services.clear();
+            self.core = core(self.options.query_bytes);
+            self.want();
         }
-        if !std::mem::replace(&mut self.welcomed, true) {
-            let at = self.to_monitor(wall_clock());
-            let note = self.own.event(at, "agent", "up", None, None);
-            self.wire.say(AgentWord::Note(note));
+        self.gone = None;
+        let at = self.clock.now();
+        let clock = self.uplink.clock();
+        output::say(format_args!(
+            "weir agent: welcomed by the monitor; its clock is {:+.6} s from ours, known to {:.6} s",
+            clock.offset_ns(at) as f64 / 1e9,
+            clock.error_ns(at) as f64 / 1e9,
+        ));
+        let earlier = std::mem::take(&mut self.options.earlier);
+        self.options.tallies.forget(&earlier);
+        if before.is_none() {
+            self.note("agent", "up", None, None);
+            if let Some(why) = self.options.probe_failed.take() {
+                self.note("tap", "probe_failed", Some(&why), None);
+            }
+        }
+    }
+
+    /// Says why there is no connection, unless that was said already.
+    fn lament(&mut self, why: String) {
+        if self.gone.as_ref() != Some(&why) {
+            output::say(format_args!("weir agent: {why}; trying again"));
+            self.gone = Some(why);
         }
     }
 
@@ -208,209 +225,76 @@ impl<W: Wire> Agent<W> {
         if self.plans.contains_key(&channel) {
             return;
         }
-        let plan = match (self.options.decode)(fragment) {
+        let plan = match codec::decode(fragment) {
             Ok(plan) => plan,
-            Err(why) => return self.refuse(channel, why),
+            Err(error) => return self.refuse(channel, error.to_string()),
         };
         if let Some(why) = refusal(&plan) {
             return self.refuse(channel, why);
         }
+        self.remark(format_args!("channel {} is started", channel.0));
         // What the host's tap has paired need not be joined.
         let paired = plans::paired(&Arc::new(plan), &self.options.ground.args);
         self.plans.insert(channel, paired.plan);
         self.pending.push(channel);
-        self.touch();
+        self.want();
     }
 
     fn stop(&mut self, channel: ChannelId) {
         self.plans.remove(&channel);
         self.pending.retain(|c| *c != channel);
         self.core.stop(channel);
-        self.touch();
+        self.want();
     }
 
     /// A fragment that cannot run, or not any more.
     fn refuse(&mut self, channel: ChannelId, why: String) {
-        let at = self.to_monitor(wall_clock());
-        let note = self
-            .own
-            .event(at, "agent", "fragment_failed", Some(&why), None);
-        self.wire.say(AgentWord::Note(note));
+        output::say(format_args!("weir agent: channel {}: {why}", channel.0));
+        self.note("agent", "fragment_failed", Some(&why), None);
         self.stop(channel);
         self.core.refuse(channel, why);
     }
 
-    // ---- Taps -----------------------------------------------------------------------------
-
-    fn touch(&mut self) {
-        self.services.values_mut().for_each(Service::touch);
-    }
-
-    /// What all fragments need.
-    fn wanted(&self) -> Wanted {
+    /// Finds out what all fragments need.
+    fn want(&mut self) {
         let mut seen = HashSet::new();
         let plans = self.plans.values().map(|plan| &**plan);
-        wanted(plans.filter(|plan| seen.insert(*plan)))
-    }
-
-    /// Opens and closes taps as is needed, and starts fragments whose taps are there.
-    fn serve(&mut self) {
-        // Before it is known how far the clock is off, rows would have the wrong time.
-        if self.wire.offset().is_none() {
-            return;
-        }
-        let wanted = self.wanted();
-        self.services.retain(|name, _| wanted.contains_key(name));
-        for (name, demands) in &wanted {
-            match self.services.get_mut(name) {
-                Some(service) => drop(service.serve(&self.options.ground, demands)),
-                None => {
-                    let service = Service::begin(&self.options.ground, demands.clone());
-                    self.services.insert(name.clone(), service);
-                }
-            }
-        }
-        self.start_pending();
-    }
-
-    /// Starts the fragments that have waited for their taps.
-    fn start_pending(&mut self) {
-        for channel in std::mem::take(&mut self.pending) {
-            let plan = self.plans[&channel].clone();
-            let needed = wanted(std::iter::once(&*plan));
-            let served = needed.iter().all(|(name, demands)| {
-                self.services
-                    .get_mut(name)
-                    .is_some_and(|s| s.gives(demands))
-            });
-            match served {
-                true => {
-                    // It begins now, not where time was when the last one left.
-                    self.reach();
-                    self.core.start(channel, &plan);
-                }
-                false => self.pending.push(channel),
-            }
-        }
-    }
-
-    fn listen(&mut self) -> bool {
-        let now = wall_clock();
-        let mut heard = false;
-        let names: Vec<String> = self.services.keys().cloned().collect();
-        for name in names {
-            // It is taken out meanwhile, since what it says changes the rest.
-            let Some(mut service) = self.services.remove(&name) else {
-                continue;
-            };
-            let mut over = None;
-            heard |= service.listen(now, &mut |tap, told| match told {
-                Told::Rows { demand, batch } => self.push(tap, demand, &batch),
-                Told::Switched { at } => {
-                    let at = self.to_monitor(at);
-                    for (outlet, demand) in tap.outlets.iter_mut().zip(&tap.demands) {
-                        let at = outlet.reached(at, |at| at);
-                        self.core.told(&demand.stream, at);
-                    }
-                    self.start_after_switch(&name, &tap.demands);
-                }
-                Told::NotOpened(why) => self.fail(&name, &why, true),
-                Told::Over(why) => over = Some(why),
-            });
-            match over {
-                None => drop(self.services.insert(name, service)),
-                Some(None) => {
-                    self.replayed = true;
-                    self.services.insert(name, service);
-                }
-                Some(Some(why)) => self.fail(&name, &why, false),
-            }
-        }
-        heard
-    }
-
-    /// Starts what has waited for the tap that now serves: it sees what comes after the cut.
-    fn start_after_switch(&mut self, name: &str, demands: &[weir_model::Demand]) {
-        for channel in std::mem::take(&mut self.pending) {
-            let plan = self.plans[&channel].clone();
-            let served =
-                |(needed, wanted): (&String, &Vec<weir_model::Demand>)| match needed == name {
-                    true => super::demands::covers(demands, wanted),
-                    false => {
-                        let service = self.services.get_mut(needed);
-                        service.is_some_and(|s| s.gives(wanted))
-                    }
-                };
-            match wanted(std::iter::once(&*plan)).iter().all(served) {
-                true => self.core.start(channel, &plan),
-                false => self.pending.push(channel),
-            }
-        }
-    }
-
-    /// A tap does not serve, or no more: those that need it fail.
-    fn fail(&mut self, name: &str, why: &str, pending_only: bool) {
-        let at = self.to_monitor(wall_clock());
-        let note = self
-            .own
-            .event(at, "tap", "probe_failed", Some(why), Some(name));
-        self.wire.say(AgentWord::Note(note));
-        let needs = |plan: &Plan| wanted(std::iter::once(plan)).contains_key(name);
-        let concerned = self.plans.iter().filter(|(channel, plan)| {
-            needs(plan) && (!pending_only || self.pending.contains(channel))
-        });
-        let concerned: Vec<ChannelId> = concerned.map(|(channel, _)| *channel).collect();
-        for channel in concerned {
-            self.refuse(channel, why.to_owned());
-        }
-    }
-
-    /// Hands rows of a tap to the core: in the monitor's time, those that are kept.
-    fn push(&mut self, tap: &OpenTap, demand: usize, batch: &weir_model::Batch) {
-        let now = self.to_monitor(wall_clock());
-        let outlet: &Outlet = &tap.outlets[demand];
-        let rows = outlet.rows(batch, now, |at| self.to_monitor(at));
-        let kept = match rows.weights {
-            Some(_) => rows,
-            None => {
-                let keep = self.shedding.keep_one_in();
-                let kept = shedding::kept(&rows, outlet.req_id_column(), keep);
-                self.own.shed(rows.len() - kept.len());
-                kept
-            }
-        };
-        self.core.push(&tap.demands[demand].stream, kept);
+        let recorded = !self.options.ground.is_live();
+        self.wanted = wanted(plans.filter(|plan| seen.insert(*plan)), recorded);
+        self.ordered = Instant::now();
+        self.services.values_mut().for_each(Service::touch);
     }
 
     // ---- Time -----------------------------------------------------------------------------
 
-    /// An instant of a right clock as the monitor's: by what our own clock shows then.
+    /// A steady instant as the monitor's: by what our own clock shows then.
     fn to_monitor(&self, at: Nanos) -> Nanos {
-        self.wire.to_monitor(self.options.clock.shown(at))
+        self.uplink.clock().to_monitor(self.clock.shown(at))
+    }
+
+    /// What time it is at the monitor.
+    fn now(&self) -> Nanos {
+        self.to_monitor(self.clock.steady())
+    }
+
+    fn is_synchronised(&self) -> bool {
+        self.uplink.clock().is_synchronised()
     }
 
     /// Tells the core up to when the taps have told everything.
     fn reach(&mut self) {
-        if self.wire.offset().is_none() {
+        if !self.is_synchronised() {
             return;
         }
-        let now = wall_clock();
-        let idle = now - IDLE.as_nanos() as Nanos;
+        let now = self.clock.steady();
         let mut at = now;
+        let (uplink, clock) = (self.uplink.clock(), self.clock);
         for service in self.services.values_mut() {
-            // A tap that has not said a word yet serves nobody.
-            let Some(reached) = service.reached() else {
-                continue;
-            };
-            let reached = match service.tap().ended {
-                true => now,
-                false => reached,
-            };
-            let (wire, clock) = (&self.wire, &self.options.clock);
-            for outlet in &mut service.tap().outlets {
-                outlet.reached(reached, |at| wire.to_monitor(clock.shown(at)));
+            let reached = service.reached(now);
+            for outlet in service.outlets() {
+                outlet.reached(reached, |at| uplink.to_monitor(clock.shown(at)));
             }
-            at = at.min(reached.max(idle));
+            at = at.min(reached);
         }
         let at = self.to_monitor(at);
         self.core.reached(at);
@@ -419,7 +303,8 @@ impl<W: Wire> Agent<W> {
     /// Goes on to where the taps have come, and says what comes of it.
     fn step(&mut self) {
         self.stepped = Instant::now();
-        for (channel, rows) in self.wire.dropped() {
+        self.rows_waiting = 0;
+        for (channel, rows) in self.uplink.dropped() {
             self.core.lost(channel, rows);
         }
         self.reach();
@@ -430,83 +315,92 @@ impl<W: Wire> Agent<W> {
             if let AgentWord::Failed { channel, why } = &word
                 && self.plans.remove(channel).is_some()
             {
-                let at = self.core.now();
-                let note = self
-                    .own
-                    .event(at, "engine", "fragment_failed", Some(why), None);
-                self.wire.say(AgentWord::Note(note));
+                self.note("engine", "fragment_failed", Some(why), None);
+                self.want();
             }
-            self.wire.say(word);
+            self.uplink.say(word);
         }
     }
 
     /// What is about to be said is written down before, so that it is never said and unknown.
     fn write_tallies(&mut self) {
-        let Some(tallies) = &mut self.options.tallies else {
+        if self.tallies_failed {
             return;
-        };
-        if let Err(error) = tallies.write(self.core.tallies()) {
+        }
+        if let Err(error) = self.options.tallies.write(self.core.tallies()) {
             output::say(format_args!(
-                "weir agent: the tallies are not written down any more: {error}; rows lost by a crash from here on are not counted"
+                "weir agent: the tallies are not written down any more: {error}; rows lost by a \
+                 crash from here on are not counted"
             ));
-            self.options.tallies = None;
-            let at = self.core.now();
-            let why = error.to_string();
-            let note = self
-                .own
-                .event(at, "agent", "tallies_failed", Some(&why), None);
-            self.wire.say(AgentWord::Note(note));
+            self.tallies_failed = true;
+            self.note("agent", "tallies_failed", Some(&error.to_string()), None);
         }
     }
 
     // ---- Itself ---------------------------------------------------------------------------
 
+    /// Says that something happened.
+    fn note(
+        &mut self,
+        place: &'static str,
+        counter: &'static str,
+        cause: Option<&str>,
+        device: Option<&str>,
+    ) {
+        let note = self.own.event(self.now(), place, counter, cause, device);
+        self.uplink.say(AgentWord::Note(note));
+    }
+
+    /// Says something to whoever wants to know more.
+    fn remark(&self, line: std::fmt::Arguments<'_>) {
+        if self.options.verbose {
+            output::say(format_args!("weir agent: {line}"));
+        }
+    }
+
     fn do_chores(&mut self) {
         self.chores_done = Instant::now();
-        let Load {
-            cpu_share,
-            memory_bytes,
-        } = self.own.load();
-        let load = shedding::Load {
-            cpu_share,
-            memory_bytes,
-        };
-        let Some(offset) = self.wire.offset() else {
+        let load = self.own.load();
+        if !self.is_synchronised() {
             return;
-        };
-        let at = self.to_monitor(wall_clock());
+        }
+        let at = self.now();
         if let Some(cause) = self.shedding.observe(load) {
             let keep = i64::from(self.shedding.keep_one_in());
             let note = self.own.state(at, "agent", "shedding", Some(cause), keep);
-            self.wire.say(AgentWord::Note(note));
+            self.uplink.say(AgentWord::Note(note));
+            output::say(format_args!(
+                "weir agent: one request in {keep} is kept ({cause})"
+            ));
         }
-        let waiting = self.wire.waiting();
-        let notes = self.own.notes(at, self.services.values_mut(), &self.core);
-        for note in notes {
-            self.wire.say(AgentWord::Note(note));
+        for note in self.own.notes(at, self.services.values_mut(), &self.core) {
+            self.uplink.say(AgentWord::Note(note));
         }
-        let tallies: Vec<Tally> = self.core.tallies().collect();
-        let mut status = self.own.status(offset, waiting);
+        let (own_time, clock) = (self.clock.now(), self.uplink.clock());
+        let mut status = self.own.status(self.uplink.state().waiting);
+        status.offset_ns = clock.offset_ns(own_time);
+        status.offset_error_ns = clock.error_ns(own_time);
         status.kept_share = self.shedding.kept_share();
-        status.channels = self.core.costs();
-        status.tallies = tallies;
-        self.wire.say(AgentWord::Status(status));
+        let uplink = &self.uplink;
+        status.channels = self.core.costs(|channel| uplink.bytes_out(channel));
+        status.tallies = self.core.tallies().collect();
+        self.uplink.say(AgentWord::Status(status));
     }
 
-    /// The last words: what the taps told up to now, and time for the monitor to take it.
-    fn say_farewell(&mut self) {
+    /// The last words: what the taps told up to now. True if the monitor has taken everything.
+    fn say_farewell(mut self) -> bool {
         self.listen();
         self.step();
-        let until = Instant::now() + FAREWELL;
-        while self.wire.waiting().words > 0 && Instant::now() < until {
-            while self.wire.hear().is_some() {}
-            thread::sleep(NAP);
-        }
+        self.do_chores();
         self.services.clear();
+        self.uplink.end()
     }
+}
 
-    /// The host's name.
-    pub fn host(&self) -> Symbol {
-        self.options.ground.host
-    }
+/// A core without fragments.
+fn core(query_bytes: usize) -> AgentCore {
+    AgentCore::new(EngineOptions {
+        query_bytes_max: query_bytes,
+        ..EngineOptions::default()
+    })
 }

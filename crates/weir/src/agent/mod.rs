@@ -4,9 +4,9 @@
 //! monitor's orders and the taps' rows go in, what is to be said to the monitor comes out. Whatever
 //! drives it ([`crate::command`]'s `weir agent`, a simulation, a test) owns time.
 
+mod clock;
 mod core;
 mod demands;
-mod drill;
 mod handover;
 mod live;
 mod outlet;
@@ -16,13 +16,10 @@ mod service;
 mod shedding;
 mod tally_file;
 mod tap;
-mod wire;
 
-pub use self::core::AgentCore;
-pub use self::drill::DrillClock;
-pub use self::live::{Agent, Options, Reload};
-pub use self::outlet::host_number;
+pub use self::clock::{AgentClock, Drill};
+pub use self::live::{Agent, Options};
+pub use self::paced::Replay;
 pub use self::shedding::Budget;
 pub use self::tally_file::TallyFile;
 pub use self::tap::Ground;
-pub use self::wire::{Heard, Offset, Waiting, Wire};

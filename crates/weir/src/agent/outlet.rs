@@ -68,7 +68,7 @@ impl Outlet {
     /// For the rows of a stream with this schema, of which the columns `used` matter.
     pub fn new(host: Symbol, schema: &Schema, used: &[usize]) -> Outlet {
         Outlet {
-            host_number: host_number(&host.as_str()),
+            host_number: host_number(host.as_str()),
             host,
             first_number: 0,
             last_number: Cell::new(0),

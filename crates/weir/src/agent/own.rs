@@ -6,24 +6,16 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use weir_model::{NANOS_PER_SECOND, Nanos};
+use weir_wire::outbox::Waiting;
 use weir_wire::{Note, Status};
 
 use super::core::AgentCore;
 use super::service::Service;
-use super::wire::{Offset, Waiting};
+use super::shedding::Load;
 use crate::run_loop::{Counters, Reading, engine_counts, process_readings};
 
 /// Longest cause of an event, in bytes; the rest is cut off.
 const CAUSE_BYTES_MAX: usize = 512;
-
-/// What the process took of late.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Load {
-    /// Processor time, as a share of one processor.
-    pub cpu_share: f64,
-    /// Memory, bytes.
-    pub memory_bytes: u64,
-}
 
 /// What an agent knows of itself.
 pub struct Own {
@@ -32,7 +24,7 @@ pub struct Own {
     events: HashMap<(&'static str, &'static str), i64>,
     /// Rows that were not kept.
     shed: i64,
-    /// What taps counted that are open no more.
+    /// When the load was looked at last, and the processor time then.
     looked: Instant,
     cpu_ns: i64,
     requests: Option<(Instant, u64)>,
@@ -148,12 +140,10 @@ impl Own {
         }
     }
 
-    /// How the agent is, without what only the core knows.
-    pub fn status(&mut self, offset: Offset, waiting: Waiting) -> Status {
+    /// How the process is.
+    pub fn status(&mut self, waiting: Waiting) -> Status {
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         Status {
-            offset_ns: offset.offset_ns,
-            offset_error_ns: offset.error_ns,
             cpu_ns: self.cpu_ns,
             memory_bytes: memory_bytes(),
             waiting_bytes: bytes(waiting.bytes),

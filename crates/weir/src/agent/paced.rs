@@ -8,15 +8,27 @@ use arrow_array::{Array, Int64Array};
 use weir_model::{Batch, Column, Nanos};
 use weir_tap::{Count, Said, Tap, TapError};
 
-use crate::run_loop::wall_clock;
+use super::clock::AgentClock;
 
 /// Rows of so much time are told at once.
 const STEP: Duration = Duration::from_millis(10);
 
+/// When recorded events happen again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Replay {
+    /// The first one when it is read, the others so many times as fast as they did.
+    Pace(f64),
+    /// All of them so much later. Agents that replay parts of one recording agree in time then.
+    Shift(Nanos),
+}
+
 /// A tap whose events are moved to the present, and told when their time has come.
 pub struct Paced {
     tap: Box<dyn Tap>,
-    pace: f64,
+    replay: Replay,
+    clock: AgentClock,
+    /// The first heartbeat has been said.
+    begun: bool,
     /// The first instant of the recording, and when it happened anew.
     origin: Option<(Nanos, Nanos)>,
     /// What the recording tells up to its next heartbeat, of each demand in order of time.
@@ -26,11 +38,13 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// The events of `tap`, `pace` times as fast as they were.
-    pub fn new(tap: Box<dyn Tap>, pace: f64) -> Paced {
+    /// The events of `tap` again, by the steady time of `clock`.
+    pub fn new(tap: Box<dyn Tap>, replay: Replay, clock: AgentClock) -> Paced {
         Paced {
             tap,
-            pace,
+            replay,
+            clock,
+            begun: false,
             origin: None,
             rows: VecDeque::new(),
             then: None,
@@ -43,25 +57,36 @@ impl Paced {
             return at;
         };
         let since = at.saturating_sub(first);
-        let since = match self.pace {
-            1.0 => since,
-            pace => (since as f64 / pace) as Nanos,
+        let since = match self.replay {
+            Replay::Shift(_) | Replay::Pace(1.0) => since,
+            Replay::Pace(pace) => (since as f64 / pace) as Nanos,
         };
         began.saturating_add(since)
+    }
+
+    /// Up to when all has been told once that is so of the recorded instant `at`. The next recorded
+    /// one may happen anew in the same instant.
+    fn told_up_to(&self, at: Nanos) -> Nanos {
+        match at {
+            Nanos::MAX => Nanos::MAX,
+            at => self.moved(at + 1).saturating_sub(1),
+        }
     }
 
     /// Reads on to the next heartbeat.
     fn read(&mut self, patience: Duration) -> Result<(), TapError> {
         while self.then.is_none() {
             match self.tap.next(patience)? {
-                Said::Rows { demand, batch } => {
-                    if self.origin.is_none() {
-                        self.origin = batch.ts.first().map(|first| (*first, wall_clock()));
-                    }
-                    self.rows.push_back((demand, batch));
-                }
+                Said::Rows { demand, batch } => self.rows.push_back((demand, batch)),
                 said => self.then = Some(said),
             }
+        }
+        if self.origin.is_none() {
+            let firsts = self.rows.iter().filter_map(|(_, batch)| batch.ts.first());
+            self.origin = firsts.min().map(|first| match self.replay {
+                Replay::Pace(_) => (*first, self.clock.steady()),
+                Replay::Shift(by) => (*first, first.saturating_add(by)),
+            });
         }
         Ok(())
     }
@@ -88,10 +113,10 @@ impl Paced {
         }
         match self.then {
             _ if !self.rows.is_empty() => None,
-            Some(Said::Heartbeat(at)) if self.moved(at) > now => None,
+            Some(Said::Heartbeat(at)) if self.told_up_to(at) > now => None,
             Some(Said::Heartbeat(at)) => {
                 self.then = None;
-                Some(Said::Heartbeat(self.moved(at)))
+                Some(Said::Heartbeat(self.told_up_to(at)))
             }
             _ => self.then.take(),
         }
@@ -119,7 +144,13 @@ impl Tap for Paced {
         let until = Instant::now() + patience;
         loop {
             self.read(patience)?;
-            let now = wall_clock();
+            let now = self.clock.steady();
+            // Whoever waits for the recording begins now, before its first event.
+            if !std::mem::replace(&mut self.begun, true)
+                && let Some((_, began)) = self.origin
+            {
+                return Ok(Said::Heartbeat(now.min(began.saturating_sub(1))));
+            }
             if let Some(said) = self.due(now) {
                 return Ok(said);
             }
@@ -151,6 +182,7 @@ impl Tap for Paced {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::clock::Drill;
 
     /// Two streams of the same events, told one after the other.
     struct Told(VecDeque<Said>);
@@ -184,13 +216,16 @@ mod tests {
             rows(1, &[91]),
             Said::Heartbeat(5_000_000 + 90_999_999),
         ];
-        let began = wall_clock();
-        let mut tap = Paced::new(Box::new(Told(said.into())), 2.0);
+        let clock = AgentClock::start(Drill::default());
+        let began = clock.steady();
+        let mut tap = Paced::new(Box::new(Told(said.into())), Replay::Pace(2.0), clock);
         let (mut over, mut told) = (i64::MIN, [Vec::new(), Vec::new()]);
         loop {
             match tap.next(Duration::from_millis(15)).unwrap() {
                 Said::Rows { demand, batch } => {
-                    assert!(batch.ts.iter().all(|ts| *ts > over && *ts <= wall_clock()));
+                    let now = clock.steady();
+                    assert!(batch.ts.iter().all(|ts| *ts > over && *ts <= now));
+                    assert!(over >= began - 1, "a heartbeat comes first");
                     let Column::Int(column) = &batch.columns[0] else {
                         panic!("times stay numbers");
                     };

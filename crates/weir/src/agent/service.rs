@@ -8,6 +8,7 @@ use weir_tap::Count;
 
 use super::demands::covers;
 use super::handover::{Cut, Handover, Side};
+use super::outlet::Outlet;
 use super::tap::{Ground, OpenTap};
 use crate::run_loop::Word;
 
@@ -16,6 +17,9 @@ const TURN: usize = 16;
 
 /// A tap that tells more than is asked for is exchanged when nothing has changed for so long.
 const REST: Duration = Duration::from_secs(2);
+
+/// A live tap that is silent for so long holds nobody up; what it then tells of this time is late.
+const IDLE_NS: Nanos = 1_000_000_000;
 
 /// Numbers of requests that one tap may use after the next one is opened.
 const NUMBERS_APART: i64 = 1 << 24;
@@ -36,6 +40,8 @@ pub struct Service {
 pub enum Told {
     /// Rows of demand number `demand` of the tap that serves.
     Rows { demand: usize, batch: Batch },
+    /// The tap that serves is there now.
+    Opened,
     /// The tap that serves is another now. Up to `at`, in the agent's own time, all has been told.
     Switched { at: Nanos },
     /// The tap that was to take over could not be opened; the old one goes on.
@@ -75,7 +81,7 @@ impl Service {
 
     /// True if a fragment with these demands can start.
     pub fn gives(&self, demands: &[Demand]) -> bool {
-        self.tap.reached.is_some() && covers(&self.tap.demands, demands)
+        self.tap.gives(demands)
     }
 
     /// What the taps have counted, those that are open no more included.
@@ -90,17 +96,35 @@ impl Service {
         self.changed = Instant::now();
     }
 
-    /// The tap that serves.
-    pub fn tap(&mut self) -> &mut OpenTap {
-        &mut self.tap
-    }
-
-    /// Up to when everything has been told, in the agent's own time; `None` before the first word.
-    pub fn reached(&self) -> Option<Nanos> {
-        match &self.next {
+    /// Up to when everything has been told, by the agent's steady time, where it is `now`. A live
+    /// tap that is not there yet, or silent for long, holds nobody up.
+    pub fn reached(&self, now: Nanos) -> Nanos {
+        let told = match &self.next {
             Some((_, handover)) => handover.over().or(self.tap.reached),
             None => self.tap.reached,
+        };
+        match (self.tap.live, told) {
+            _ if self.tap.ended => now,
+            (true, None) => now,
+            (true, Some(told)) => told.max(now - IDLE_NS).min(now),
+            // What is recorded comes, and waits for nobody.
+            (false, told) => told.unwrap_or(self.tap.begun).min(now),
         }
+    }
+
+    /// The demands that it serves, and where their rows leave.
+    pub fn outlets(&mut self) -> &mut [Outlet] {
+        &mut self.tap.outlets
+    }
+
+    /// The streams that it serves.
+    pub fn streams(&self) -> impl Iterator<Item = &str> {
+        self.tap.demands.iter().map(|d| d.stream.as_str())
+    }
+
+    /// True if it replays a recording.
+    pub fn is_recorded(&self) -> bool {
+        !self.tap.live
     }
 
     /// Hears what the taps say. False if that was nothing.
@@ -109,7 +133,12 @@ impl Service {
         for _ in 0..TURN {
             let Some(word) = self.tap.next() else { break };
             heard = true;
+            let unopened = self.tap.reached.is_none();
             self.take(word, now, tell);
+            if unopened && self.tap.reached.is_some() {
+                tell(&mut self.tap, Told::Opened);
+                break;
+            }
         }
         for _ in 0..TURN {
             let Some((next, _)) = &mut self.next else {

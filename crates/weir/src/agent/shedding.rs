@@ -153,7 +153,9 @@ mod tests {
     #[test]
     fn all_is_kept_again_when_the_load_is_gone() {
         let mut shedding = Shedding::new(BUDGET);
-        (0..30).for_each(|_| drop(shedding.observe(load(3.0))));
+        for _ in 0..30 {
+            shedding.observe(load(3.0));
+        }
         assert_eq!(shedding.keep_one_in(), KEEP_ONE_IN_MAX);
         for seen in 1..=12 * CALM_TIMES {
             shedding.observe(load(0.001));

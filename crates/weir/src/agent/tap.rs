@@ -3,13 +3,15 @@
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_model::{Catalog, Demand, Nanos, Symbol};
 use weir_tap::Tap;
 
+use super::clock::AgentClock;
+use super::demands::covers;
 use super::outlet::Outlet;
-use super::paced::Paced;
+use super::paced::{Paced, Replay};
 use crate::failure::Failure;
 use crate::run_loop::{Account, Feed, Stop, Word};
 use crate::source::{self, Source, SourceArgs};
@@ -23,12 +25,14 @@ const COUNTS_EVERY: Duration = Duration::from_millis(200);
 /// Where events come from.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    /// The source, and what of it.
+    /// The source, which is one, and what of it.
     pub args: SourceArgs,
-    /// Of a recording: how many of its seconds pass in one.
-    pub pace: f64,
+    /// Of a recording: when its events happen again.
+    pub replay: Replay,
     /// What the host is called.
     pub host: Symbol,
+    /// The agent's clock.
+    pub clock: AgentClock,
 }
 
 /// A tap that was opened, or is being opened.
@@ -41,10 +45,12 @@ pub struct OpenTap {
     pub account: Account,
     /// Up to when it has told everything, in the agent's own time; `None` before its first word.
     pub reached: Option<Nanos>,
-    /// When it was heard of last.
-    pub heard: Instant,
     /// It says no more.
     pub ended: bool,
+    /// What it tells happens now.
+    pub live: bool,
+    /// When it was asked for, by the agent's steady time.
+    pub begun: Nanos,
     arrivals: Receiver<Word>,
     stop: Stop,
     failure: Arc<OnceLock<String>>,
@@ -56,9 +62,17 @@ impl Ground {
         self.args.is_live()
     }
 
-    fn open(&self, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
-        let of_host = |d: &Demand| !source::is_io(d);
-        let live = self.is_live() || demands.iter().any(of_host);
+    /// True if those demands are served by this host as it is now, and not by a recording.
+    fn serves_live(&self, demands: &[Demand]) -> bool {
+        self.is_live() || !demands.iter().any(source::is_io)
+    }
+
+    /// Opens the tap for demands that one serves.
+    ///
+    /// # Errors
+    /// When a file cannot be read or its format is unknown, or the host does not let us watch it.
+    pub fn open(&self, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
+        let live = self.serves_live(demands);
         let source = match live {
             true => Source::Live,
             false => Source::new(&self.args.from[0]),
@@ -68,7 +82,7 @@ impl Ground {
         let tap = input.expect("demands of one tap open one").tap;
         Ok(match live {
             true => tap,
-            false => Box::new(Paced::new(tap, self.pace)),
+            false => Box::new(Paced::new(tap, self.replay, self.clock)),
         })
     }
 }
@@ -103,15 +117,21 @@ impl OpenTap {
         }
         OpenTap {
             outlets: demands.iter().map(|d| outlet(d, ground.host)).collect(),
-            demands,
             account: Account::default(),
             reached: None,
-            heard: Instant::now(),
             ended: false,
+            live: ground.serves_live(&demands),
+            begun: ground.clock.steady(),
+            demands,
             arrivals,
             stop,
             failure,
         }
+    }
+
+    /// True if a fragment with these demands can start.
+    pub fn gives(&self, demands: &[Demand]) -> bool {
+        self.reached.is_some() && covers(&self.demands, demands)
     }
 
     /// What the tap says next, if it has said something.
@@ -120,10 +140,7 @@ impl OpenTap {
             return None;
         }
         match self.arrivals.try_recv() {
-            Ok(word) => {
-                self.heard = Instant::now();
-                Some(word)
-            }
+            Ok(word) => Some(word),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Word::End),
         }

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+mod agent;
 mod characterise;
 mod check;
 mod completions;
@@ -72,6 +73,7 @@ enum Command {
     Functions(functions::FunctionsArgs),
     Record(record::RecordArgs),
     Convert(convert::ConvertArgs),
+    Agent(agent::AgentArgs),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -110,6 +112,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Functions(args) => functions::run(&args),
         Command::Record(args) => record::run(&args, cli.verbose),
         Command::Convert(args) => convert::run(&args, cli.verbose),
+        Command::Agent(args) => agent::run(&args, cli.verbose),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use weir_wire::Address;
+
 use super::table::{Document, Table};
 use crate::quantity;
 use crate::source::LIVE;
@@ -17,7 +19,7 @@ pub struct AgentConfig {
     /// Where it keeps what must outlive it, the spool included (`state`).
     pub state: PathBuf,
     /// Where events come from, as `--from` (`from`).
-    pub from: Vec<String>,
+    pub from: String,
     /// Devices to watch, as `--device` (`devices`).
     pub devices: Vec<String>,
     /// Watch stacked devices too, as `--stacked` (`stacked`).
@@ -30,6 +32,8 @@ pub struct AgentConfig {
     pub uplink_bytes: usize,
     /// Words that wait on disk, bytes; 0 for no spool (`[uplink] spool`).
     pub spool_bytes: usize,
+    /// Where they wait, if not with the state (`[uplink] spool_directory`).
+    pub spool: Option<PathBuf>,
     /// A new attempt to reach the monitor comes at the latest after so long (`[uplink] retry`).
     pub retry: Duration,
     /// Processor time the agent may take, as a share of one processor; beyond it events are sampled
@@ -66,13 +70,14 @@ impl Default for AgentConfig {
             monitor: None,
             host: None,
             state: PathBuf::from("/var/lib/weir"),
-            from: vec![LIVE.to_owned()],
+            from: LIVE.to_owned(),
             devices: Vec::new(),
             stacked: false,
             vms: Vec::new(),
             security: UplinkSecurity::default(),
             uplink_bytes: 16 << 20,
             spool_bytes: 256 << 20,
+            spool: None,
             retry: Duration::from_secs(5),
             cpu_share: None,
             memory_bytes: None,
@@ -90,7 +95,7 @@ impl AgentConfig {
                 monitor: top.text("monitor", monitor),
                 host: top.text("host", host),
                 state: top.path("state").unwrap_or(usual.state),
-                from: top.texts("from", any).unwrap_or(usual.from),
+                from: top.text("from", any).unwrap_or(usual.from),
                 devices: top.texts("devices", any).unwrap_or(usual.devices),
                 stacked: top.flag("stacked").unwrap_or(usual.stacked),
                 vms: top.texts("vms", any).unwrap_or(usual.vms),
@@ -100,9 +105,6 @@ impl AgentConfig {
             config.security.token_file = top.path("token_file");
             top.table("uplink", |table| uplink(table, &mut config));
             top.table("limits", |table| limits(table, &mut config));
-            if config.from.is_empty() {
-                top.fault("`from`: the list is empty; leave it out to watch this host");
-            }
             config
         })
     }
@@ -115,6 +117,7 @@ fn uplink(table: &mut Table, config: &mut AgentConfig) {
     if let Some(bytes) = table.text("spool", size_or_none) {
         config.spool_bytes = bytes;
     }
+    config.spool = table.path("spool_directory");
     if let Some(span) = table.text("retry", quantity::span) {
         config.retry = span;
     }
@@ -152,18 +155,19 @@ fn any(text: &str) -> Result<String, String> {
     }
 }
 
-/// `HOST` or `HOST:PORT`.
+/// `HOST`, `HOST:PORT`, or one of them with `http://` or `https://` before it.
 fn monitor(text: &str) -> Result<String, String> {
-    let port = text.rsplit_once(':').map(|(_, port)| port);
-    let port = port.filter(|port| !port.contains(']'));
-    match port.is_none_or(|port| port.parse::<u16>().is_ok()) {
-        true if !text.is_empty() => Ok(text.to_owned()),
-        _ => Err("expected HOST or HOST:PORT, as in monitor.example:7733".to_owned()),
+    match text.parse::<Address>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
 /// A host's name, as it is to appear in column `host`.
-fn host(text: &str) -> Result<String, String> {
+///
+/// # Errors
+/// A text for the user when it is none.
+pub fn host(text: &str) -> Result<String, String> {
     let fits = (1..=253).contains(&text.len()) && !text.contains(|c: char| c.is_control());
     match fits {
         true => Ok(text.to_owned()),

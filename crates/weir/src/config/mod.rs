@@ -13,7 +13,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-pub use agent::{AgentConfig, UplinkSecurity};
+pub use agent::{AgentConfig, TAKEN_AT_ONCE as AGENT_TAKEN_AT_ONCE, UplinkSecurity, host};
 pub use changes::{Changes, Settings};
 pub use monitor::{
     Limits, MonitorConfig, ServerSecurity, SinkEntry, StandingEntry,

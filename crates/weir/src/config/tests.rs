@@ -54,7 +54,7 @@ fn syntax_is_told_with_its_line_too() {
 #[test]
 fn a_file_says_what_is_meant() {
     let (config, faults) = agent_of(
-        "monitor = \"monitor.example:7733\"\nhost = \"a\"\nfrom = [\"x.parquet\"]\n\
+        "monitor = \"monitor.example:7733\"\nhost = \"a\"\nfrom = \"x.parquet\"\n\
          token_file = \"/t\"\n[tls]\nca = \"/ca\"\n[uplink]\nspool = \"none\"\nmemory = \"4 MiB\"\n\
          [limits]\ncpu = \"20 %\"\nmemory = \"256 MiB\"\n",
     );

@@ -1,5 +1,6 @@
 //! The command line as a user meets it: the built binary, its output, its exit codes.
 
+mod agent;
 mod characterise;
 mod endings;
 mod exporter;

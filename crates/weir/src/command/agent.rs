@@ -1,0 +1,405 @@
+//! `weir agent`: runs a monitor's queries over this host's I/O.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use rustix::fs::{FlockOperation, flock};
+use signal_hook::consts::SIGHUP;
+use weir_model::{Demand, Predicate, Symbol};
+use weir_tap::ebpf;
+use weir_wire::outbox::Room;
+use weir_wire::{Dial, Hello, Uplink, UplinkOptions};
+
+use crate::agent::{Agent, AgentClock, Budget, Drill, Ground, Options, Replay, TallyFile};
+use crate::config::{self, AgentConfig, Loaded, UplinkSecurity};
+use crate::failure::{Ending, Failure};
+use crate::fleet;
+use crate::run_loop::Stop;
+use crate::source::{Source, SourceArgs};
+use crate::{output, quantity};
+
+/// How long the last words may take to reach the monitor.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// The same where a recording was replayed and all of it is to arrive.
+const FAREWELL_REPLAY: Duration = Duration::from_secs(120);
+
+/// Where the agent is at home in the directory of its state.
+const HOME: &str = "agent";
+
+/// Run a monitor's queries over this host's I/O
+///
+/// The agent dials the monitor, and dials again for ever. It watches nothing until a query needs it.
+/// What a slow or absent monitor does not take waits in memory and on disk, up to a bound; what is
+/// lost then is counted, to the row.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir agent --monitor monitor.example\n  \
+    weir agent --config /etc/weir/agent.toml\n  \
+    weir agent --check\n  \
+    weir agent --monitor 127.0.0.1 --host replayed --state /tmp/replayed --from recording.parquet --once\n\n\
+    The command line goes before the file. SIGHUP reads the file again: limits hold at once, the rest is said\n\
+    to need a restart. SIGTERM and SIGINT end the agent when the monitor has taken its last words.")]
+pub struct AgentArgs {
+    /// The monitor; port 7733 unless another is given
+    #[arg(long, value_name = "HOST[:PORT]")]
+    monitor: Option<String>,
+    /// The configuration [default: /etc/weir/agent.toml, where it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Say what is wrong with the configuration, and do nothing else
+    #[arg(long)]
+    check: bool,
+    /// What this host is called, unique in the fleet [default: its host name]
+    #[arg(long, value_name = "NAME", value_parser = config::host)]
+    host: Option<String>,
+    /// Where to keep what must outlive the agent [default: /var/lib/weir]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// The file that holds the agent's token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    ground: GroundArgs,
+    #[command(flatten)]
+    drill: DrillArgs,
+}
+
+/// Where events come from.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Source")]
+struct GroundArgs {
+    /// Where events come from: `live`, or a recording, which happens again now
+    #[arg(long, value_name = "SOURCE")]
+    from: Option<String>,
+    /// Replay a recording so many times as fast as it was; a great number is as fast as it can be
+    /// read
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = pace)]
+    pace: f64,
+    /// Replay a recording so much later than it was, not from now on: agents that replay parts of
+    /// one recording agree in time then
+    #[arg(long, value_name = "TIME", conflicts_with = "pace", value_parser = quantity::span)]
+    shift: Option<Duration>,
+    /// End when the recording has ended and the monitor has taken what came of it
+    #[arg(long)]
+    once: bool,
+    /// Watch this device only, as /dev/sda; may be repeated
+    #[arg(long, value_name = "DEV")]
+    device: Vec<String>,
+    /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O
+    /// twice
+    #[arg(long, conflicts_with = "device")]
+    stacked: bool,
+    /// Treat processes as a VM: NAME=pid:N, NAME=comm:TEXT, NAME=cgroup:PATH, or @FILE with one of
+    /// these a line; may be repeated
+    #[arg(long, value_name = "NAME=WHICH")]
+    vm: Vec<String>,
+}
+
+/// What sets the agent's clock wrong on purpose.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Drill")]
+struct DrillArgs {
+    /// Let the agent's clock be ahead so many milliseconds; negative: behind
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    clock_offset: i64,
+    /// Let the agent's clock run faster by so many parts per million; negative: slower
+    #[arg(long, value_name = "PPM", default_value_t = 0, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-400..=400))]
+    clock_drift: i64,
+}
+
+fn pace(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(pace) if pace > 0.0 && pace.is_finite() => Ok(pace),
+        _ => Err("expected a number above 0, as in 2 or 0.5".to_owned()),
+    }
+}
+
+pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
+    let mut loaded = config::agent(args.config.as_deref())?;
+    let from_file = loaded.config.budget();
+    args.override_with(&mut loaded.config);
+    let config = &loaded.config;
+    let dial = dial(config)?;
+    let mut source = source(config)?;
+    if args.check {
+        let file = loaded
+            .path
+            .as_deref()
+            .map(|path| path.display().to_string());
+        let file = file.unwrap_or_else(|| format!("no {}", config::AGENT_FILE));
+        output::print(&format!("{file}: nothing wrong with it\n"))?;
+        return Ok(Ending::Done);
+    }
+    let stop = Stop::on_signals()?;
+    let hangup = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGHUP, hangup.clone())?;
+    let host = host(config)?;
+    let home = Home::open(&config.state)?;
+    let clock = AgentClock::start(args.drill.drill());
+    source.epoch_offset_ns = Some(clock.epoch_offset_ns());
+    let ground = Ground {
+        args: source,
+        replay: args.ground.replay(),
+        host,
+        clock,
+    };
+    // Before any thread starts: what taps need to be opened is kept, the rest given up.
+    if ground.is_live() {
+        ebpf::keep_what_opening_takes()?;
+    }
+    let probe_failed = unwatched(&ground);
+    let earlier = home.tallies.earlier()?;
+    let (instance, lock) = (home.instance, home.lock);
+    let options = Options {
+        ground,
+        query_bytes: config.query_bytes,
+        budget: from_file,
+        earlier: earlier.iter().map(|(instance, _)| *instance).collect(),
+        tallies: home.tallies,
+        probe_failed,
+        once: args.ground.once,
+        verbose,
+    };
+    let hello = Hello {
+        host: host.as_str().to_string(),
+        instance,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        earlier,
+    };
+    let address = dial.address.to_string();
+    let uplink = UplinkOptions {
+        room: Room {
+            memory_bytes: config.uplink_bytes,
+            disk_bytes: config.spool_bytes as u64,
+        },
+        spool: (config.spool_bytes > 0).then(|| config.spool_directory(&home.path)),
+        retry_max: config.retry,
+        farewell: match args.ground.once {
+            true => FAREWELL_REPLAY,
+            false => FAREWELL,
+        },
+        ..UplinkOptions::new(dial, hello, Arc::new(move || clock.now()))
+    };
+    let uplink = Uplink::dial(uplink)?;
+    output::say(format_args!("weir agent: {host} reports to {address}"));
+    let reload = || {
+        hangup
+            .swap(false, Ordering::Relaxed)
+            .then(|| reload(&mut loaded))?
+    };
+    let all_taken = Agent::new(options, uplink).run(&stop, reload);
+    drop(lock);
+    if !all_taken {
+        output::say(
+            "weir agent: the monitor has not taken all; what it lacks is told by the next agent here",
+        );
+    }
+    Ok(match stop.signal() {
+        Some(number) => Ending::Signal(number),
+        None if all_taken => Ending::Done,
+        None => Ending::Failed,
+    })
+}
+
+impl AgentArgs {
+    /// Puts what the command line says in the place of what the file says.
+    fn override_with(&self, config: &mut AgentConfig) {
+        let put = |from: &Option<String>, to: &mut Option<String>| {
+            if from.is_some() {
+                to.clone_from(from);
+            }
+        };
+        put(&self.monitor, &mut config.monitor);
+        put(&self.host, &mut config.host);
+        if let Some(state) = &self.state {
+            config.state.clone_from(state);
+        }
+        if self.token_file.is_some() {
+            config.security.token_file.clone_from(&self.token_file);
+        }
+        let ground = &self.ground;
+        if let Some(from) = &ground.from {
+            config.from.clone_from(from);
+        }
+        if !ground.device.is_empty() {
+            config.devices.clone_from(&ground.device);
+        }
+        if !ground.vm.is_empty() {
+            config.vms.clone_from(&ground.vm);
+        }
+        config.stacked |= ground.stacked;
+    }
+}
+
+impl GroundArgs {
+    fn replay(&self) -> Replay {
+        match self.shift {
+            Some(by) => Replay::Shift(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)),
+            None => Replay::Pace(self.pace),
+        }
+    }
+}
+
+impl DrillArgs {
+    fn drill(&self) -> Drill {
+        Drill {
+            offset_ns: self.clock_offset.saturating_mul(1_000_000),
+            drift_ppm: self.clock_drift,
+        }
+    }
+}
+
+/// The way to the monitor.
+fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
+    let Some(monitor) = &config.monitor else {
+        return Err(Failure::words(format_args!(
+            "no monitor is named; give --monitor HOST[:PORT], or write monitor = \"HOST\" in {}",
+            config::AGENT_FILE
+        )));
+    };
+    let address = monitor.parse()?;
+    let UplinkSecurity {
+        ca,
+        certificate,
+        key,
+        server_name,
+        token_file,
+    } = &config.security;
+    Ok(Dial {
+        token: token_file.as_deref().map(fleet::token).transpose()?,
+        authority: ca.clone(),
+        identity: certificate.clone().zip(key.clone()),
+        server_name: server_name.clone(),
+        ..Dial::new(address)
+    })
+}
+
+/// The source of events.
+fn source(config: &AgentConfig) -> Result<SourceArgs, Failure> {
+    if let Source::Qemu(vm) = Source::new(&config.from) {
+        return Err(Failure::words(format_args!(
+            "from {}: an agent watches its whole host; VM {vm} is in column vm of `live`",
+            config.from
+        )));
+    }
+    SourceArgs::of(&config.from, &config.devices, config.stacked, &config.vms)
+        .map_err(Failure::words)
+}
+
+/// What the host is called.
+fn host(config: &AgentConfig) -> Result<Symbol, Failure> {
+    let named = config.host.as_deref().map(Symbol::try_new);
+    let named = named.and_then(Result::ok).or_else(ebpf::host_name);
+    named.ok_or_else(|| Failure::words("this host has no name; give it one with --host NAME"))
+}
+
+/// Why I/O of this host cannot be watched: told now, not when a query comes that needs it. The agent
+/// goes on, since relations and recordings need no such rights.
+fn unwatched(ground: &Ground) -> Option<String> {
+    let demand = Demand {
+        stream: "IO".into(),
+        columns: vec![0],
+        predicate: Predicate::all(),
+        fold: None,
+    };
+    let opened = ground.is_live().then(|| ground.open(&[demand]));
+    let why = opened?.err()?.text();
+    output::say(format_args!(
+        "weir agent: {why}; queries of I/O will fail here (`weir doctor` tells more)"
+    ));
+    Some(why)
+}
+
+/// What is read again on SIGHUP: limits hold at once.
+fn reload(loaded: &mut Loaded<AgentConfig>) -> Option<Budget> {
+    let Some(path) = loaded.path.clone() else {
+        output::say("weir agent: there is no configuration to read again");
+        return None;
+    };
+    match config::agent(Some(&path)) {
+        Ok(now) => {
+            let changes = loaded
+                .settings
+                .changes(&now.settings, config::AGENT_TAKEN_AT_ONCE);
+            output::say(format_args!("weir agent: {}: {changes}", path.display()));
+            loaded.settings = now.settings;
+            Some(now.config.budget())
+        }
+        Err(failure) => {
+            output::say(failure.text());
+            output::say("weir agent: the configuration stays as it was");
+            None
+        }
+    }
+}
+
+impl AgentConfig {
+    /// What the agent may take.
+    fn budget(&self) -> Budget {
+        Budget {
+            cpu_share: self.cpu_share,
+            memory_bytes: self.memory_bytes.map(|bytes| bytes as u64),
+        }
+    }
+
+    fn spool_directory(&self, home: &Path) -> PathBuf {
+        self.spool.clone().unwrap_or_else(|| home.join("spool"))
+    }
+}
+
+/// Where the agent keeps what must outlive it; one agent at a time.
+struct Home {
+    path: PathBuf,
+    lock: File,
+    /// A random number of this process.
+    instance: u64,
+    tallies: TallyFile,
+}
+
+impl Home {
+    fn open(state: &Path) -> Result<Home, Failure> {
+        let path = state.join(HOME);
+        let failed = |e: std::io::Error| {
+            Failure::world(format_args!(
+                "{}: {e}; --state DIR names a directory that the agent may write to",
+                path.display()
+            ))
+        };
+        fs::create_dir_all(&path).map_err(failed)?;
+        let mut lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("lock"))
+            .map_err(failed)?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(Failure::world(format_args!(
+                "{}: another agent is at home there; --state DIR names a directory of its own",
+                path.display()
+            )));
+        }
+        lock.set_len(0).map_err(failed)?;
+        writeln!(lock, "{}", std::process::id()).map_err(failed)?;
+        let mut bytes = [0; 8];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        let instance = u64::from_le_bytes(bytes);
+        let tallies = TallyFile::begin(&path, instance).map_err(failed)?;
+        Ok(Home {
+            path,
+            lock,
+            instance,
+            tallies,
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! A live agent on a loop device: its counts are fio's, also while taps change.
+
+use std::process::{Child, Command, Stdio};
+
+use weir_guest::LoopDisk;
+use weir_model::Value;
+
+use super::monitor::{Agent, Monitor};
+use crate::live::watchable;
+use crate::support::{Scratch, skipped};
+
+/// A device, and an agent that watches it.
+struct Ground {
+    disk: LoopDisk,
+    monitor: Monitor,
+    agent: Agent,
+    // Taken away when the agent is gone.
+    _scratch: Scratch,
+}
+
+impl Ground {
+    /// Or a loud line that `test` is skipped.
+    fn new(test: &str) -> Option<Ground> {
+        if !watchable(test) {
+            return None;
+        }
+        if Command::new("fio").arg("--version").output().is_err() {
+            skipped(test, "no fio");
+            return None;
+        }
+        let disk = match LoopDisk::new(64) {
+            Ok(disk) => disk,
+            Err(why) => {
+                skipped(test, &format!("{why:#}"));
+                return None;
+            }
+        };
+        let (scratch, monitor) = (Scratch::new(), Monitor::start());
+        let agent = monitor.agent(&scratch, &["--device", disk.path()]);
+        Some(Ground {
+            disk,
+            monitor,
+            agent,
+            _scratch: scratch,
+        })
+    }
+
+    fn started(&self, channel: u64) {
+        self.monitor.until("a channel runs", |heard| {
+            assert_eq!(heard.failed.get(&channel), None);
+            heard.started.contains_key(&channel)
+        });
+    }
+
+    /// Random reads and writes of `mebibytes` past the page cache, 4 KiB each, at no more than
+    /// `iops` a second.
+    fn load(&self, mebibytes: u32, iops: u32) -> Child {
+        let options = "--name=load --output-format=json --rw=randrw --bs=4k --direct=1 \
+                       --norandommap --randrepeat=1 --ioengine=libaio --iodepth=4";
+        Command::new("fio")
+            .arg(format!("--filename={}", self.disk.path()))
+            .args([
+                format!("--size={mebibytes}M"),
+                format!("--rate_iops={iops}"),
+            ])
+            .args(options.split_whitespace())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Waits until the agent has told of all that has happened by now.
+    fn settle(&self) {
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as i64;
+        self.monitor
+            .until("time has come", |heard| heard.reached > now + 200_000_000);
+    }
+}
+
+/// Reads and writes that fio made.
+fn made(load: Child) -> [u64; 2] {
+    let output = load.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    ["read", "write"].map(|way| said["jobs"][0][way]["total_ios"].as_u64().unwrap())
+}
+
+/// Reads and writes of 4 KiB that a channel told of.
+fn told(monitor: &Monitor, channel: u64) -> [u64; 2] {
+    let heard = monitor.heard();
+    let rows = heard.rows.get(&channel).map_or(&[][..], Vec::as_slice);
+    let count = |op: &str| {
+        let wanted = [Value::text(op), Value::Int(4096)];
+        rows.iter().filter(|(_, v)| v[..2] == wanted).count() as u64
+    };
+    ["r", "w"].map(count)
+}
+
+#[test]
+fn a_live_agent_tells_of_each_request_once_while_taps_change() {
+    let test = "a_live_agent_tells_of_each_request_once_while_taps_change";
+    let Some(ground) = Ground::new(test) else {
+        return;
+    };
+    let monitor = &ground.monitor;
+    monitor.run(1, "select op, bytes from IO");
+    ground.started(1);
+    let load = ground.load(48, 1_500);
+    // Each needs something else of the tap: it is exchanged under the load, and exchanged again when
+    // nobody needs so much any more.
+    for (channel, query) in [
+        (
+            2,
+            "select sector, latency, in_flight from IO where op = 'w'",
+        ),
+        (3, "select op, bytes, req_id from IOstream where type = 'Q'"),
+    ] {
+        monitor.run(channel, query);
+        ground.started(channel);
+    }
+    monitor.end(2);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let made = made(load);
+    ground.settle();
+    assert_eq!(told(monitor, 1), made);
+    let handovers = |heard: &super::monitor::Heard| {
+        let notes = heard.notes.iter().filter(|n| n.counter == "handovers");
+        notes.map(|n| n.total).max().unwrap_or(0)
+    };
+    monitor.until("it says that taps changed", |heard| handovers(heard) >= 2);
+    assert!(monitor.heard().count(2) > 0 && monitor.heard().count(3) > 0);
+    ground.agent.signal("TERM");
+    let (code, said) = ground.agent.end();
+    assert_eq!(code, Some(128 + 15), "{said}");
+}
+
+#[test]
+fn a_relation_is_told_whole_to_who_comes_first_and_to_who_comes_later() {
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    // Relations need no rights.
+    let agent = monitor.agent(&scratch, &[]);
+    let query = "select device, host from devices";
+    for round in 0..2 {
+        let channels = [10 * round + 1, 10 * round + 2];
+        for channel in channels {
+            monitor.run(channel, query);
+            monitor.until("the relation is there", |heard| {
+                assert!(heard.failed.is_empty(), "{:?}", heard.failed);
+                let at = heard.started.get(&channel);
+                at.is_some_and(|at| heard.reached > at + 1_000_000_000)
+            });
+        }
+        let heard = monitor.heard();
+        let told = heard.values(channels[0]);
+        assert!(
+            !told.is_empty() && told.iter().all(|row| row.contains("\"a\"")),
+            "{told:?}"
+        );
+        assert_eq!(told, heard.values(channels[1]));
+        drop(heard);
+        // With the last one the tap goes; the next one finds everything once.
+        channels.iter().for_each(|channel| monitor.end(*channel));
+    }
+    agent.signal("INT");
+    agent.end();
+}
+
+#[test]
+fn without_the_rights_to_watch_the_agent_stays_and_says_so() {
+    let test = "without_the_rights_to_watch_the_agent_stays_and_says_so";
+    let unprivileged = Command::new("setpriv")
+        .args([
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+            "--reuid=65534",
+            "true",
+        ])
+        .status();
+    if !unprivileged.is_ok_and(|status| status.success()) {
+        skipped(test, "setpriv cannot take rights away");
+        return;
+    }
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let agent = monitor.unprivileged_agent(&scratch);
+    monitor.until("it says that it cannot watch", |heard| {
+        heard.notes.iter().any(|n| n.counter == "probe_failed")
+    });
+    monitor.run(1, "select op from IO");
+    monitor.until("the query fails here", |heard| {
+        heard.failed.contains_key(&1)
+    });
+    monitor.run(2, "select device from devices");
+    monitor.until("a relation is told", |heard| heard.count(2) > 0);
+    agent.signal("TERM");
+    let (_, said) = agent.end();
+    assert!(said.contains("live I/O cannot be watched"), "{said}");
+}

@@ -1,0 +1,306 @@
+//! A monitor in a few lines, on the real network: it starts what a test wants and keeps what agents
+//! say.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{Sender, error::TrySendError};
+use weir_model::{Catalog, Nanos, Value};
+use weir_query::plan::codec;
+use weir_query::{CheckOptions, compile};
+use weir_wire::{
+    AgentWord, ChannelId, Event, Events, Hello, Limits, MonitorWord, Next, Note, Server,
+    ServerOptions, SessionId, Status, Welcome,
+};
+
+use crate::support::{Scratch, weir};
+
+/// What a test waits for before it gives up. Never a measure of speed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A monitor that listens on a free port of this host.
+pub struct Monitor {
+    address: SocketAddr,
+    heard: Arc<Mutex<Heard>>,
+    deaf: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What agents have said, and what they are to do.
+#[derive(Default)]
+pub struct Heard {
+    /// Rows by channel: their instants and values.
+    pub rows: BTreeMap<u64, Vec<(Nanos, Vec<Value>)>>,
+    /// From when on each channel runs.
+    pub started: BTreeMap<u64, Nanos>,
+    pub failed: BTreeMap<u64, String>,
+    pub lost: BTreeMap<u64, u64>,
+    pub notes: Vec<Note>,
+    pub status: Option<Status>,
+    /// How far the agent that is there has come.
+    pub reached: Nanos,
+    pub hellos: Vec<Hello>,
+    /// How many agents have gone.
+    pub left: usize,
+    fragments: BTreeMap<u64, Vec<u8>>,
+    orders: Option<Sender<MonitorWord>>,
+    session: Option<SessionId>,
+    /// The last word of each process.
+    taken: HashMap<u64, u64>,
+}
+
+impl Monitor {
+    pub fn start() -> Monitor {
+        let options = ServerOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            limits: Limits {
+                events_waiting_max: 8,
+                ..Limits::default()
+            },
+            ..ServerOptions::default()
+        };
+        let (server, events) = Server::bind(options).unwrap();
+        let address = server.address();
+        let (heard, deaf, stop) =
+            <(Arc<Mutex<Heard>>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let (heard_here, deaf_here, stop_here) = (heard.clone(), deaf.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            hear(events, &heard_here, &deaf_here, &stop_here);
+            drop(server);
+        });
+        Monitor {
+            address,
+            heard,
+            deaf,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// An agent called `a` of this monitor, at home in `scratch`.
+    pub fn agent(&self, scratch: &Scratch, args: &[&str]) -> Agent {
+        let monitor = self.address.to_string();
+        let state = scratch.path().to_str().unwrap();
+        let own = ["agent", "-v", "--monitor", &monitor, "--host", "a"];
+        let mut command = weir(&[&own[..], &["--state", state], args].concat());
+        Agent(Some(command.stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
+    /// The same without any rights.
+    pub fn unprivileged_agent(&self, scratch: &Scratch) -> Agent {
+        let monitor = self.address.to_string();
+        let state = scratch.path().join("own");
+        std::fs::create_dir(&state).unwrap();
+        std::os::unix::fs::chown(&state, Some(65534), None).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-all", "--inh-caps=-all", "--reuid=65534"]);
+        command.args([env!("CARGO_BIN_EXE_weir"), "agent", "--monitor", &monitor]);
+        command.args(["--host", "a", "--state", state.to_str().unwrap()]);
+        Agent(Some(command.stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
+    /// Lets agents run a query, as it is, as channel `channel`.
+    pub fn run(&self, channel: u64, query: &str) {
+        let checked = compile(query, &Catalog::builtin(), &CheckOptions::live());
+        let fragment = codec::encode(&checked.expect("the query is sound").plan);
+        let mut heard = self.heard();
+        heard.fragments.insert(channel, fragment.clone());
+        heard.order(MonitorWord::Start {
+            channel: ChannelId(channel),
+            fragment,
+        });
+    }
+
+    /// Ends a channel.
+    pub fn end(&self, channel: u64) {
+        let mut heard = self.heard();
+        heard.fragments.remove(&channel);
+        heard.order(MonitorWord::Stop {
+            channel: ChannelId(channel),
+        });
+    }
+
+    /// Whether it hears what agents say.
+    pub fn set_deaf(&self, deaf: bool) {
+        self.deaf.store(deaf, Ordering::Relaxed);
+    }
+
+    pub fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap()
+    }
+
+    /// Waits until `done` of what was heard.
+    pub fn until(&self, what: &str, mut done: impl FnMut(&Heard) -> bool) {
+        let begin = Instant::now();
+        while !done(&self.heard()) {
+            assert!(begin.elapsed() < PATIENCE, "waited in vain until {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("an agent broke the rules");
+        }
+    }
+}
+
+/// A running agent; killed when it is dropped.
+pub struct Agent(Option<Child>);
+
+impl Agent {
+    /// Sends a signal, as kill(1) names it.
+    pub fn signal(&self, name: &str) {
+        let child = self.0.as_ref().expect("it runs");
+        let status = Command::new("kill")
+            .args([&format!("-{name}"), &child.id().to_string()])
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Waits for its end: its exit code, if it has one, and what it said.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let child = self.0.take().expect("it runs");
+        let output = child.wait_with_output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Heard {
+    /// What a channel gave, without times.
+    pub fn values(&self, channel: u64) -> Vec<String> {
+        let rows = self.rows.get(&channel).into_iter().flatten();
+        rows.map(|(_, values)| format!("{values:?}")).collect()
+    }
+
+    pub fn count(&self, channel: u64) -> usize {
+        self.rows.get(&channel).map_or(0, Vec::len)
+    }
+
+    fn order(&self, word: MonitorWord) {
+        if let Some(orders) = &self.orders {
+            // One that was killed reads nothing.
+            let sent = orders.try_send(word);
+            assert!(
+                !matches!(sent, Err(TrySendError::Full(_))),
+                "orders are read"
+            );
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Joined(joined) => {
+                let welcome = Welcome {
+                    monitor: 7,
+                    taken: *self.taken.entry(joined.hello.instance).or_default(),
+                    channels: self.fragments.keys().map(|c| ChannelId(*c)).collect(),
+                    heartbeat: 20_000_000,
+                };
+                assert!(joined.welcome.send(Ok(welcome)).is_ok());
+                for (channel, fragment) in &self.fragments {
+                    let (channel, fragment) = (ChannelId(*channel), fragment.clone());
+                    let start = MonitorWord::Start { channel, fragment };
+                    joined.orders.try_send(start).unwrap();
+                }
+                if self
+                    .hellos
+                    .last()
+                    .is_none_or(|h| h.instance != joined.hello.instance)
+                {
+                    self.reached = 0;
+                    self.hellos.push(joined.hello);
+                }
+                self.orders = Some(joined.orders);
+                self.session = Some(joined.session);
+            }
+            Event::Said {
+                session,
+                number,
+                word,
+            } => {
+                assert_eq!(Some(session), self.session);
+                if let Some(number) = number {
+                    let instance = self.hellos.last().expect("it has joined").instance;
+                    let taken = self.taken.get_mut(&instance).expect("it has joined");
+                    assert_eq!(number, *taken + 1, "each word comes once, in order");
+                    *taken = number;
+                    self.order(MonitorWord::Taken { number });
+                }
+                self.hear(word);
+            }
+            Event::Left { .. } => {
+                self.left += 1;
+                self.orders = None;
+            }
+            Event::Asked { .. } => panic!("nobody asks"),
+        }
+    }
+
+    fn hear(&mut self, word: AgentWord) {
+        match word {
+            AgentWord::Rows { channel, batch } => {
+                assert!(self.started.contains_key(&channel.0), "it has started");
+                let rows = self.rows.entry(channel.0).or_default();
+                for row in 0..batch.len() {
+                    assert!(batch.ts[row] > self.reached, "not what is over");
+                    let values = batch.columns.iter().map(|c| c.value(row)).collect();
+                    rows.push((batch.ts[row], values));
+                }
+            }
+            AgentWord::Reached(at) => {
+                assert!(at > self.reached);
+                self.reached = at;
+            }
+            AgentWord::Started { channel, at } => {
+                self.started.insert(channel.0, at);
+            }
+            AgentWord::Failed { channel, why } => {
+                self.failed.insert(channel.0, why);
+            }
+            AgentWord::Lost { channel, rows, .. } => {
+                *self.lost.entry(channel.0).or_default() += rows;
+            }
+            AgentWord::Note(note) => self.notes.push(note),
+            AgentWord::Status(status) => self.status = Some(status),
+        }
+    }
+}
+
+fn hear(mut events: Events, heard: &Mutex<Heard>, deaf: &AtomicBool, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        if deaf.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        match events.next(Duration::from_millis(20)) {
+            Next::Event(event) => heard.lock().unwrap().take(event),
+            Next::Nothing => {}
+            Next::Ended => return,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Agents that replay a recording: every row arrives once, or is counted.
+
+use std::collections::BTreeSet;
+
+use weir_model::Value;
+
+use super::monitor::Monitor;
+use crate::support::{Scratch, requests, run};
+
+/// What two fragments ask of the recording.
+const FINISHED: &str = "select sector, bytes, latency, host from IO";
+const ISSUED: &str = "select sector, op from IOstream where type = 'Q' and op = 'w'";
+
+/// Requests as a trace file in `scratch`.
+fn recording(scratch: &Scratch, count: usize) -> String {
+    scratch.file("trace.csv", &requests(count))
+}
+
+fn sorted(mut rows: Vec<String>) -> Vec<String> {
+    rows.sort();
+    rows
+}
+
+#[test]
+fn every_row_of_a_recording_arrives_once() {
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let trace = recording(&scratch, 20_000);
+    monitor.run(1, FINISHED);
+    monitor.run(2, ISSUED);
+    let agent = monitor.agent(&scratch, &["--from", &trace, "--pace", "1e6", "--once"]);
+    let (code, said) = agent.end();
+    assert_eq!(code, Some(0), "{said}");
+    monitor.until("the agent has gone", |heard| heard.left == 1);
+
+    let heard = monitor.heard();
+    let (text, int) = (Value::text, Value::Int);
+    let finished = (0..20_000).map(|i| {
+        let bytes = if i % 4 == 3 { 8192 } else { 4096 };
+        let row = [int(8 * i), int(bytes), int(500_000), text("a")];
+        format!("{:?}", row.to_vec())
+    });
+    assert_eq!(sorted(heard.values(1)), sorted(finished.collect()));
+    let issued = (3..20_000).step_by(4);
+    let issued = issued.map(|i| format!("{:?}", vec![int(8 * i), text("w")]));
+    assert_eq!(sorted(heard.values(2)), sorted(issued.collect()));
+    assert!(heard.lost.is_empty());
+    let status = heard.status.as_ref().expect("it says how it is");
+    let tallies: Vec<(u64, u64, u64)> = status
+        .tallies
+        .iter()
+        .map(|t| (t.channel.0, t.produced, t.lost))
+        .collect();
+    assert_eq!(tallies, [(1, 20_000, 0), (2, 5_000, 0)]);
+    assert!(status.channels.iter().all(|c| c.bytes_out > 10_000));
+    assert_eq!(status.kept_share, 1.0);
+}
+
+#[test]
+fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let trace = recording(&scratch, 500);
+    let first_ns = 1_172_163_603_000_000_000;
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as i64;
+    let shift = now + 3_000_000_000 - first_ns;
+    monitor.run(
+        1,
+        "select ts, agent_ts, req_id from IOstream where type = 'Q'",
+    );
+    let shift_text = format!("{shift}ns");
+    let args = ["--from", &trace, "--shift", &shift_text, "--once"];
+    let drill = ["--clock-offset", "-5000", "--clock-drift", "300"];
+    let agent = monitor.agent(&scratch, &[&args[..], &drill].concat());
+    let (code, said) = agent.end();
+    assert_eq!(code, Some(0), "{said}");
+    monitor.until("the agent has gone", |heard| heard.left == 1);
+
+    let heard = monitor.heard();
+    assert_eq!(heard.count(1), 500, "{said}");
+    let mut numbers = BTreeSet::new();
+    for (i, (ts, values)) in heard.rows[&1].iter().enumerate() {
+        let [Value::Int(own), Value::Int(agent_ts), Value::Int(req_id)] = values[..] else {
+            panic!("{values:?}");
+        };
+        // The clocks are five seconds apart; on one host the offset is known far better.
+        let expected = first_ns + shift + i as i64 * 1_000_000;
+        assert!((ts - expected).abs() < 1_000_000_000, "{ts} for {expected}");
+        assert_eq!(own, *ts);
+        assert!(agent_ts >= *ts, "taken in after it happened");
+        // The host's number is above the request's.
+        numbers.insert(req_id >> 32);
+    }
+    assert!(numbers.len() == 1 && !numbers.contains(&0), "{numbers:?}");
+    let status = heard.status.as_ref().expect("it says how it is");
+    assert!((status.offset_ns - 5_000_000_000).abs() < 500_000_000);
+    assert!(status.offset_error_ns > 0);
+}
+
+#[test]
+fn what_a_killed_agent_did_not_deliver_is_told_by_the_next() {
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let trace = recording(&scratch, 200_000);
+    monitor.run(1, FINISHED);
+    let args = ["--from", &trace, "--pace", "20"];
+    let first = monitor.agent(&scratch, &args);
+    monitor.until("rows come", |heard| heard.count(1) > 2_000);
+    // What is said from here on is not heard, and waits at the agent.
+    monitor.set_deaf(true);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    first.signal("KILL");
+    assert_eq!(first.end().0, None);
+    monitor.set_deaf(false);
+    monitor.until("the agent has gone", |heard| heard.left == 1);
+    let delivered = monitor.heard().count(1) as u64;
+
+    let second = monitor.agent(&scratch, &args);
+    monitor.until("the next one has come", |heard| heard.hellos.len() == 2);
+    let [before, after] = &monitor.heard().hellos[..] else {
+        panic!("there were two");
+    };
+    assert!(before.earlier.is_empty());
+    let [(instance, tallies)] = &after.earlier[..] else {
+        panic!("one process came before: {:?}", after.earlier);
+    };
+    assert_eq!(*instance, before.instance);
+    let tally = tallies.iter().find(|t| t.channel.0 == 1).unwrap();
+    assert_eq!(tally.lost, 0);
+    assert!(
+        (delivered + 1..=200_000).contains(&tally.produced),
+        "{delivered} delivered of {}",
+        tally.produced
+    );
+    drop(second);
+}
+
+#[test]
+fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let trace = recording(&scratch, 400_000);
+    let config = scratch.file("agent.toml", "[limits]\ncpu = \"0.1 %\"\n");
+    monitor.run(1, FINISHED);
+    let args = ["--config", &config, "--from", &trace, "--pace", "50"];
+    let agent = monitor.agent(&scratch, &[&args[..], &["--once"]].concat());
+    let (code, said) = agent.end();
+    assert_eq!(code, Some(0), "{said}");
+    monitor.until("the agent has gone", |heard| heard.left == 1);
+
+    let heard = monitor.heard();
+    let declared = heard.notes.iter().find(|n| n.counter == "shedding");
+    let declared = declared.expect("it says that it sheds");
+    assert_eq!(declared.cause.as_deref(), Some("cpu"));
+    assert!(heard.status.as_ref().is_some_and(|s| s.kept_share < 1.0));
+    let shed = heard.notes.iter().filter(|n| {
+        (n.place.as_str(), n.counter.as_str(), n.cause.as_deref())
+            == ("agent", "events_lost", Some("shed"))
+    });
+    let shed: i64 = shed.map(|n| n.value).sum();
+    assert!(shed > 0);
+    assert_eq!(heard.count(1) as i64 + shed, 400_000);
+    assert!(said.contains("one request in 2 is kept (cpu)"), "{said}");
+}
+
+#[test]
+fn a_hangup_reads_the_configuration_again() {
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let trace = recording(&scratch, 10);
+    let config = scratch.file("agent.toml", "[limits]\ncpu = \"50 %\"\n");
+    let agent = monitor.agent(&scratch, &["--config", &config, "--from", &trace]);
+    monitor.until("it has joined", |heard| heard.status.is_some());
+    scratch.file("agent.toml", "retry = \"1 s\"\n");
+    agent.signal("HUP");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    scratch.file(
+        "agent.toml",
+        "[limits]\ncpu = \"0.1 %\"\n[uplink]\nspool = \"none\"\n",
+    );
+    agent.signal("HUP");
+    monitor.until("the new budget holds", |heard| {
+        heard.notes.iter().any(|n| n.counter == "shedding")
+    });
+    agent.signal("TERM");
+    let (code, said) = agent.end();
+    assert_eq!(code, Some(128 + 15), "{said}");
+    assert!(said.contains("unknown key `retry`"), "{said}");
+    assert!(said.contains("the configuration stays as it was"), "{said}");
+    let taken = "limits.cpu = \"0.1 %\" (was \"50 %\"); \
+                 uplink.spool = \"none\" (new): needs a restart";
+    assert!(said.contains(taken), "{said}");
+    monitor.until("its last words are there", |heard| heard.left == 1);
+}
+
+#[test]
+fn words_that_are_off_are_told_before_anything_runs() {
+    let scratch = Scratch::new();
+    let check = |args: &[&str], why: &str| {
+        let said = run(&[&["agent", "--check"], args].concat());
+        assert_eq!(said.code, 2, "{}", said.err);
+        assert!(said.err.contains(why), "{}", said.err);
+    };
+    let config = scratch.file("agent.toml", "monitro = \"m\"\n[limits]\ncpu = 5\n");
+    check(&["--config", &config], "unknown key `monitro`");
+    check(&["--config", &config], "`limits.cpu`: expected a text");
+    let config = scratch.file("none.toml", "stacked = false\n");
+    check(&["--config", &config], "no monitor is named");
+    check(&["--monitor", "m:x"], "`x` is not a port");
+    check(
+        &["--monitor", "m", "--from", "qemu:web"],
+        "VM web is in column vm",
+    );
+    check(
+        &["--monitor", "m", "--pace", "0"],
+        "expected a number above 0",
+    );
+    let fine = run(&["agent", "--check", "--monitor", "m", "--config", &config]).fine();
+    assert!(
+        fine.ends_with("none.toml: nothing wrong with it\n"),
+        "{fine}"
+    );
+}
+
+#[test]
+fn two_agents_are_not_at_home_in_one_place() {
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let trace = recording(&scratch, 10);
+    let first = monitor.agent(&scratch, &["--from", &trace]);
+    monitor.until("it has joined", |heard| !heard.hellos.is_empty());
+    let (code, said) = monitor.agent(&scratch, &["--from", &trace]).end();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("another agent is at home there"), "{said}");
+    first.signal("INT");
+    assert_eq!(first.end().0, Some(130));
+}
