@@ -17,6 +17,9 @@ mod shedding;
 mod tally_file;
 mod tap;
 
+#[cfg(test)]
+pub use self::core::AgentCore;
+
 pub use self::clock::{AgentClock, Drill};
 pub use self::live::{Agent, Options};
 pub use self::paced::Replay;

@@ -50,7 +50,7 @@ impl Host {
         );
         assert!(welcome.taken <= self.said.len() as u64);
         self.delivered = welcome.taken as usize;
-        let channels: Vec<_> = self.core.channels().collect();
+        let channels: Vec<_> = self.core.tallies().map(|t| t.channel).collect();
         for channel in channels {
             if !welcome.channels.contains(&channel) {
                 self.core.stop(channel);
