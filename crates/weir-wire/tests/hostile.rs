@@ -11,6 +11,7 @@ use arrow_flight::FlightData;
 use prost::Message;
 use support::agent::{Agent, hello, numbered};
 use support::authority::{Authority, Directory};
+use support::numbers::Numbers;
 use support::{Monitor, PATIENCE, until};
 use weir_wire::event::{Shown, Submit};
 use weir_wire::message::{AgentSays, Form, RowsHead, TextsBody, Up};
@@ -95,25 +96,10 @@ fn ends(mut tcp: TcpStream) {
     }
 }
 
-/// Numbers that look random and are the same each time (xorshift, Marsaglia 2003).
-struct Numbers(u64);
-
-impl Numbers {
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        let mut next = || {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 as u8
-        };
-        (0..count).map(|_| next()).collect()
-    }
-}
-
 #[test]
 fn random_bytes() {
     let mut besieged = Besieged::new(|o| o.limits.first_request_ms = 2_000);
-    let mut numbers = Numbers(1);
+    let mut numbers = Numbers::new(1);
     for round in 0..200 {
         let mut tcp = besieged.tcp();
         let noise = numbers.bytes(1 + round * 7);
@@ -363,13 +349,13 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
     });
     let second_hello = support::agent::hello("again");
     let words = [
-        raw(&Numbers(3).bytes(200)),
+        raw(&Numbers::new(3).bytes(200)),
         numbered(2, AgentSays::Reached(1)),
         numbered(1, AgentSays::Reached(-1)),
         numbered(1, rows(vec![form; 2])),
         FlightData {
-            data_header: Numbers(5).bytes(300).into(),
-            data_body: Numbers(7).bytes(300).into(),
+            data_header: Numbers::new(5).bytes(300).into(),
+            data_body: Numbers::new(7).bytes(300).into(),
             ..numbered(1, rows(vec![form]))
         },
         numbered(0, texts),

@@ -4,52 +4,12 @@
 mod support;
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::ledger::{Ledger, Manner};
+use support::said::{BEHIND, now, options, rows};
 use support::{PATIENCE, until};
 use weir_guest::Relay;
-use weir_model::{Batch, Column};
-use weir_wire::{
-    AgentWord, ChannelId, Dial, Hello, MonitorWord, Note, Order, Status, Uplink, UplinkOptions,
-};
-
-const HOUR: i64 = 3_600_000_000_000;
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    since.as_nanos() as i64
-}
-
-/// An uplink whose host's clock is an hour behind.
-fn options(dial: Dial, instance: u64) -> UplinkOptions {
-    let hello = Hello {
-        host: "web1".to_owned(),
-        instance,
-        version: "weir 0.1.0".to_owned(),
-        earlier: Vec::new(),
-    };
-    UplinkOptions {
-        retry_min: Duration::from_millis(5),
-        retry_max: Duration::from_millis(50),
-        ..UplinkOptions::new(dial, hello, Arc::new(|| now() - HOUR))
-    }
-}
-
-/// `count` rows with the values from `first` on, at the instants of the same numbers.
-fn rows(first: i64, count: i64) -> Batch {
-    let values: Vec<i64> = (first..first + count).collect();
-    let texts: Vec<String> = values.iter().map(|v| format!("text {}", v % 100)).collect();
-    Batch {
-        ts: values.clone().into(),
-        weights: None,
-        columns: vec![
-            Column::ints(values),
-            Column::texts(texts.iter().map(String::as_str)),
-        ],
-    }
-}
+use weir_wire::{AgentWord, ChannelId, Dial, MonitorWord, Note, Order, Status, Uplink};
 
 fn welcome(uplink: &Uplink) -> Vec<ChannelId> {
     match uplink.order(PATIENCE) {
@@ -74,11 +34,11 @@ fn what_is_said_arrives_and_is_forgotten() {
     // Times can be converted from the welcome on, although the host's clock is off.
     let clock = uplink.clock();
     assert!(clock.is_synchronised());
-    let (agent, monitor) = (now() - HOUR, now());
+    let (agent, monitor) = (now() - BEHIND, now());
     let error = clock.error_ns(agent);
     let off = clock.to_monitor(agent) - monitor;
     assert!(off.abs() <= error + 1_000_000, "{off} ns off, {error} told");
-    assert!((clock.offset_ns(agent) - HOUR).abs() <= error);
+    assert!((clock.offset_ns(agent) - BEHIND).abs() <= error);
 
     uplink.say(AgentWord::Started { channel, at: 0 });
     for first in (1..=10_000).step_by(100) {

@@ -389,7 +389,9 @@ impl Outbox {
 
     /// The number and the next word to be sent on this connection, if any waits in memory.
     pub fn next_word(&mut self) -> Option<(u64, &Packed)> {
-        self.release();
+        if !self.has_next() {
+            return None;
+        }
         if self.delivered == self.sent.len() {
             let word = self.next_unsent()?;
             self.sent_bytes += word.cost();
@@ -400,18 +402,13 @@ impl Outbox {
         Some((number, &self.sent[self.delivered - 1]))
     }
 
+    /// Takes the next word that was never sent, where [`Outbox::has_next`] has seen one.
     fn next_unsent(&mut self) -> Option<Packed> {
-        if !self.is_window_open() {
-            return None;
-        }
         if let Some(says) = self.residue.pop() {
             return Some(self.in_memory(says));
         }
         if let Some(word) = self.front.pop_front() {
             return Some(word);
-        }
-        if self.is_disk_next() {
-            return None;
         }
         if let Some(says) = self.gap.pop() {
             return Some(self.in_memory(says));
@@ -421,13 +418,10 @@ impl Outbox {
         Some(word)
     }
 
-    fn is_disk_next(&self) -> bool {
-        !self.segments.is_empty() || self.writing.is_some()
-    }
-
     /// True if something can be sent on this connection. If only the disk has it, that becomes an
     /// errand.
     pub fn has_next(&mut self) -> bool {
+        self.release();
         if self.delivered < self.sent.len() {
             return true;
         }
@@ -438,8 +432,8 @@ impl Outbox {
             return true;
         }
         self.wants_load = !self.segments.is_empty();
-        let waits = !self.gap.is_empty() || !self.tail.is_empty();
-        waits && !self.is_disk_next()
+        let is_disk_next = !self.segments.is_empty() || self.writing.is_some();
+        !is_disk_next && (!self.gap.is_empty() || !self.tail.is_empty())
     }
 
     fn in_memory(&mut self, says: crate::message::AgentSays) -> Packed {

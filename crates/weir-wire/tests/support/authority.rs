@@ -22,6 +22,10 @@ impl Directory {
         Directory(path)
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Writes a file that only we can read.
     pub fn secret(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);

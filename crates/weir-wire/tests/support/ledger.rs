@@ -97,7 +97,7 @@ pub struct Book {
     /// By instance of the agent.
     pub accounts: BTreeMap<u64, Account>,
     /// As it was when it was made safe last: all that a restart leaves.
-    safe: BTreeMap<u64, Account>,
+    pub safe: BTreeMap<u64, Account>,
     /// How often a word came that was there already.
     pub repeated: u64,
     /// Channels that are to run.
@@ -206,6 +206,7 @@ impl Drop for Ledger {
 struct Session {
     instance: u64,
     orders: mpsc::Sender<MonitorWord>,
+    told: u64,
 }
 
 fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manner) {
@@ -215,7 +216,7 @@ fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manne
         let event = match events.next(Duration::from_millis(5)) {
             Next::Event(event) => event,
             Next::Nothing => {
-                make_safe(&mut book.lock().unwrap(), &sessions);
+                make_safe(&mut book.lock().unwrap(), &mut sessions);
                 continue;
             }
             Next::Ended => return,
@@ -239,8 +240,12 @@ fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manne
                     };
                     let _ = joined.orders.try_send(start);
                 }
-                let orders = joined.orders;
-                sessions.insert(joined.session, Session { instance, orders });
+                let session = Session {
+                    instance,
+                    orders: joined.orders,
+                    told: 0,
+                };
+                sessions.insert(joined.session, session);
             }
             Event::Said {
                 session,
@@ -263,7 +268,7 @@ fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manne
                 since_safe += 1;
                 if since_safe >= manner.safe_every {
                     since_safe = 0;
-                    make_safe(book, &sessions);
+                    make_safe(book, &mut sessions);
                 }
                 std::thread::sleep(manner.pause);
             }
@@ -275,18 +280,14 @@ fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manne
     }
 }
 
-fn make_safe(book: &mut Book, sessions: &BTreeMap<SessionId, Session>) {
-    for session in sessions.values() {
-        let Some(account) = book.accounts.get(&session.instance) else {
-            continue;
-        };
-        let safe = book.safe.get(&session.instance).map_or(0, |a| a.taken);
-        if safe < account.taken {
-            let taken = MonitorWord::Taken {
-                number: account.taken,
-            };
-            // Whoever does not read it learns it by the next.
-            let _ = session.orders.try_send(taken);
+fn make_safe(book: &mut Book, sessions: &mut BTreeMap<SessionId, Session>) {
+    for session in sessions.values_mut() {
+        let account = book.accounts.get(&session.instance);
+        let number = account.map_or(0, |account| account.taken);
+        // Without room it is told the next time.
+        let told = || session.orders.try_send(MonitorWord::Taken { number });
+        if session.told < number && told().is_ok() {
+            session.told = number;
         }
     }
     book.safe = book.accounts.clone();

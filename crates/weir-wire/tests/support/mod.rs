@@ -4,6 +4,8 @@
 pub mod agent;
 pub mod authority;
 pub mod ledger;
+pub mod numbers;
+pub mod said;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
