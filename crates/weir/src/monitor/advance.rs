@@ -64,6 +64,7 @@ impl Monitor {
     /// Notes which agents time leaves behind, and how agents are.
     fn overtake(&mut self, frontier: Nanos, now: Nanos) {
         let mut forgotten = Vec::new();
+        self.work.agents_looked_at += self.agents.len() as u64;
         for (&id, agent) in &mut self.agents {
             let runs = agent.is_waited_for();
             if runs && agent.reached < frontier {
@@ -100,6 +101,7 @@ impl Monitor {
         self.engine.push(OWN_STREAM, notes);
         let mut freed = Vec::new();
         for channel in self.channels.iter_mut() {
+            self.work.channels_looked_at += 1;
             if let Some(released) = channel.waiting.release(frontier) {
                 self.work.pieces += released.freed.len() as u64;
                 self.work.batches += 1;
@@ -140,6 +142,7 @@ impl Monitor {
             self.stop(query, &error.to_string());
             self.failed.push(Failed { name, error });
         }
+        self.work.agents_looked_at += self.agents.len() as u64;
         let up = self.agents.values().filter(|a| a.session.is_some()).count();
         let ended = self.agents.values().filter(|a| a.ended).count();
         let hosts = (self.agents.len() - ended, up);
@@ -147,12 +150,17 @@ impl Monitor {
         for id in ids {
             let completeness = self.completeness(&self.queries[&id], hosts);
             let running = self.queries.get_mut(&id).expect("it is listed");
+            self.work.channels_looked_at += running.channels.len() as u64;
             running.publisher.whole(&completeness);
         }
     }
 
     /// How complete a query's results are; of the hosts so many are known and connected.
-    fn completeness(&self, running: &Running, (known, up): (usize, usize)) -> Completeness {
+    pub(super) fn completeness(
+        &self,
+        running: &Running,
+        (known, up): (usize, usize),
+    ) -> Completeness {
         let mut all = Completeness {
             at: self.frontier,
             hosts: known as u64,

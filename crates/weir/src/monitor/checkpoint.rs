@@ -196,6 +196,7 @@ impl Monitor {
             .channels
             .iter()
             .filter_map(|c| c.hold)
+            .chain(self.own_hold)
             .max()
             .unwrap_or(0);
         let saved = Saved {

@@ -138,6 +138,8 @@ pub struct Running {
     shown_to: Nanos,
     /// How far it looks back.
     memory: Option<Nanos>,
+    /// It reads stream `weir`.
+    reads_own: bool,
     /// What it reads of agents, and what had become of those rows when it began.
     channels: Vec<(ChannelId, Account)>,
 }
@@ -166,6 +168,8 @@ pub struct Work {
     pub steps: u64,
     /// Agents looked at when time moved.
     pub agents_looked_at: u64,
+    /// Channels looked at when time moved, once for each query that reads them.
+    pub channels_looked_at: u64,
 }
 
 /// The monitor. See the module's documentation.
@@ -181,6 +185,10 @@ pub struct Monitor {
     channels: Channels,
     queries: BTreeMap<QueryId, Running>,
     own: OwnStream,
+    /// For how long agents' notes are needed again should the monitor be restarted.
+    own_hold: Option<Nanos>,
+    /// Something of what agents say may be needed again.
+    holds: bool,
     /// The rows of relation `hosts` as they were told last, and when.
     hosts_told: (HashMap<Symbol, Host>, Nanos),
     /// All instants up to this one are over.
@@ -222,6 +230,8 @@ impl Monitor {
             channels: Channels::new(1),
             queries: BTreeMap::new(),
             own: OwnStream::default(),
+            own_hold: None,
+            holds: false,
             hosts_told: (HashMap::new(), Nanos::MIN),
             frontier: now,
             waiting_bytes: 0,
@@ -330,6 +340,7 @@ impl Monitor {
             anew_from: anew.then_some(now),
             shown_to: self.recovery.shown_to(),
             memory,
+            reads_own: plan.sources().iter().any(|d| d.name == OWN_STREAM),
             channels: accounts,
         };
         if let Some(restored) = restored {
@@ -353,7 +364,12 @@ impl Monitor {
         for channel in self.channels.iter_mut() {
             channel.hold = None;
         }
+        self.own_hold = None;
+        self.holds = self.state.is_some() && self.queries.values().any(|q| q.standing);
         for running in self.queries.values().filter(|q| q.standing) {
+            if running.reads_own {
+                self.own_hold = self.own_hold.max(Some(running.memory.unwrap_or(0)));
+            }
             for (id, _) in &running.channels {
                 if let Some(channel) = self.channels.get_mut(*id) {
                     channel.hold = channel.hold.max(Some(running.memory.unwrap_or(0)));

@@ -83,9 +83,9 @@ impl OwnStream {
         );
     }
 
-    /// Takes a note of an agent in, that is not later than `now`. `texts` is how many texts its
-    /// notes have brought so far; false when that is too many, or one is too long.
-    pub fn take(&mut self, host: Symbol, note: &Note, now: Nanos, texts: &mut usize) -> bool {
+    /// Takes a note of an agent in, to be shown at `instant`. `texts` is how many texts its notes
+    /// have brought so far; false when that is too many, or one is too long.
+    pub fn take(&mut self, host: Symbol, note: &Note, instant: Nanos, texts: &mut usize) -> bool {
         let before = Symbol::usage().0;
         let symbol = |text: &str| match text.len() <= TEXT_BYTES_MAX {
             true => Symbol::try_new(text).ok(),
@@ -101,9 +101,9 @@ impl OwnStream {
             return false;
         }
         self.push(
-            note.at.min(now),
+            instant,
             Row {
-                ts: note.at.min(now),
+                ts: note.at,
                 place,
                 counter,
                 cause: cause.flatten(),

@@ -44,7 +44,7 @@ impl Monitor {
                 rows,
                 cause,
             } => self.hear_lost(id, channel, rows, &cause, now),
-            AgentWord::Note(note) => self.hear_note(id, &note, now),
+            AgentWord::Note(note) => self.hear_note(id, note, number, now),
             AgentWord::Status(status) => {
                 let agent = self.agents.get_mut(&id).expect("it just spoke");
                 let runs = |channel| agent.runs.contains_key(&channel);
@@ -53,8 +53,7 @@ impl Monitor {
             }
         }
         if let Some(number) = number
-            && self.state.is_some()
-            && self.channels.iter().any(|c| c.hold.is_some())
+            && self.holds
             && let Some(agent) = self.agents.get_mut(&id)
         {
             let effect = std::mem::take(&mut self.effect);
@@ -226,10 +225,17 @@ impl Monitor {
         self.lose(id, channel, rows, cause, now);
     }
 
-    fn hear_note(&mut self, id: AgentId, note: &Note, now: Nanos) {
+    fn hear_note(&mut self, id: AgentId, mut note: Note, number: Option<u64>, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
+        note.at = note.at.min(now);
+        // What comes late is shown after all that is over, after a restart at the same instant.
+        let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
+        let late_to = late_before.unwrap_or(self.frontier);
+        let instant = note.at.max(late_to.saturating_add(1));
+        self.effect.until = self.own_hold.map(|hold| instant.saturating_add(hold));
+        self.effect.late = (instant > note.at).then_some(late_to);
         let (host, texts) = (agent.host, &mut agent.texts);
-        if !self.own.take(host, note, now, texts) {
+        if !self.own.take(host, &note, instant, texts) {
             self.bar(id, "a note's texts are too long or too many".into(), now);
         }
     }

@@ -13,6 +13,8 @@ pub struct Host {
     pub name: String,
     pub instance: u64,
     pub link: Option<Link>,
+    /// What earlier processes produced.
+    pub earlier: Vec<(u64, Vec<Tally>)>,
     core: AgentCore,
     /// What it has said; the first word is number 1.
     said: Vec<AgentWord>,
@@ -26,6 +28,7 @@ impl Host {
             name: name.into(),
             instance,
             link: None,
+            earlier: Vec::new(),
             core: AgentCore::new(EngineOptions::default()),
             said: Vec::new(),
             delivered: 0,
@@ -35,12 +38,7 @@ impl Host {
 
     /// Dials.
     pub fn join(&mut self, fleet: &mut Fleet) {
-        self.join_after(fleet, Vec::new());
-    }
-
-    /// Dials, the first time after earlier processes.
-    pub fn join_after(&mut self, fleet: &mut Fleet, earlier: Vec<(u64, Vec<Tally>)>) {
-        let link = fleet.join_after(&self.name, self.instance, earlier);
+        let link = fleet.join_after(&self.name, self.instance, self.earlier.clone());
         let Ok(welcome) = &link.welcome else {
             return;
         };

@@ -1,8 +1,11 @@
 //! The monitor with agents that are played: what it is told is written down, and so is what comes
 //! out.
 
+mod completeness;
 mod fleet;
 mod host;
+mod linear;
+mod own_stream;
 mod rates;
 mod restart;
 mod time;

@@ -1,7 +1,7 @@
 //! The monitor is killed and started again, at random: standing queries go on as if nothing had
 //! happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use weir_query::engine::{Engine, EngineOptions, Output};
 use weir_query::place::fleet::Way;
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Sink, SinkError};
+use weir_wire::Tally;
 
 use super::super::{Monitor, Options};
 use super::fleet::{Fleet, START, catalog, cut_of, options, publisher, rows};
@@ -158,6 +159,8 @@ struct Drill {
     fleet: Fleet,
     hosts: Vec<Host>,
     produced: Vec<(i64, String, i64)>,
+    /// Values are unique, instead of few.
+    unique: bool,
     kills: usize,
 }
 
@@ -181,6 +184,7 @@ impl Drill {
             fleet,
             hosts,
             produced: Vec::new(),
+            unique: false,
             kills: 0,
         }
     }
@@ -193,6 +197,13 @@ impl Drill {
             .map(|_| (now - random.below(3) as i64, random.below(6) as i64))
             .collect();
         batch.sort();
+        if self.unique {
+            let first = self.produced.len() as i64;
+            batch
+                .iter_mut()
+                .zip(first..)
+                .for_each(|(row, number)| row.1 = number);
+        }
         let named = batch.iter().map(|(ts, a)| (*ts, host.name.clone(), *a));
         self.produced.extend(named);
         host.live((!batch.is_empty()).then(|| rows(&host.name, &batch)), now);
@@ -211,7 +222,7 @@ impl Drill {
     }
 
     /// Everybody is connected, and all that was said arrives.
-    fn settle(&mut self, mut now: Nanos) -> Nanos {
+    fn settle(&mut self, mut now: Nanos) {
         for _ in 0..20 {
             now += 20;
             for host in &mut self.hosts {
@@ -223,11 +234,10 @@ impl Drill {
             }
             self.fleet.tick(now);
         }
-        now
     }
 
-    fn run(&mut self, steps: usize) {
-        let mut now = START + 10;
+    /// Everybody lives for some steps from `now` on; gives when that ends.
+    fn run(&mut self, steps: usize, mut now: Nanos) -> Nanos {
         for _ in 0..steps {
             now += 3 + self.random.below(8) as i64;
             for at in 0..self.hosts.len() {
@@ -250,7 +260,7 @@ impl Drill {
                 self.kill(now);
             }
         }
-        self.settle(now);
+        now
     }
 }
 
@@ -264,7 +274,8 @@ fn results_are_those_of_an_engine_that_was_never_killed() {
     let mut kills = 0;
     for seed in 0..12 {
         let mut drill = Drill::new("exact", seed, patient.clone());
-        drill.run(150);
+        let now = drill.run(150, START + 10);
+        drill.settle(now);
         let upto = drill.fleet.monitor.frontier();
         for (number, (text, _)) in QUERIES.iter().enumerate() {
             let wanted = expected(text, &mut drill.produced, upto);
@@ -286,4 +297,74 @@ fn results_are_those_of_an_engine_that_was_never_killed() {
         kills += drill.kills;
     }
     assert!(kills > 10, "{kills}");
+}
+
+/// Agents that are killed too, each with what its processes produced.
+struct Fates {
+    hosts: u64,
+    produced: Vec<u64>,
+    earlier: Vec<Vec<(u64, Vec<Tally>)>>,
+}
+
+impl Fates {
+    /// An agent is killed, and what it had not sent is gone. Another begins.
+    fn kill(&mut self, at: usize, drill: &mut Drill, now: Nanos) {
+        drill.hosts[at].leave(&mut drill.fleet);
+        let tallies = drill.hosts[at].tallies();
+        self.produced[at] += tallies.iter().map(|t| t.produced).sum::<u64>();
+        self.earlier[at].push((drill.hosts[at].instance, tallies));
+        self.hosts += 1;
+        let name = drill.hosts[at].name.clone();
+        drill.hosts[at] = Host::new(&name, 100 + self.hosts);
+        drill.hosts[at].live(None, now);
+        drill.hosts[at].earlier = self.earlier[at].clone();
+    }
+}
+
+#[test]
+fn delivered_and_lost_is_what_was_produced_whoever_is_killed() {
+    let hasty = Options {
+        overtake_after: 60,
+        recovery: 120,
+        forget_after: Nanos::MAX,
+        ..options()
+    };
+    let (mut late, mut lost) = (0, 0);
+    for seed in 0..12 {
+        let mut drill = Drill::new("hasty", seed, hasty.clone());
+        drill.unique = true;
+        let mut fates = Fates {
+            hosts: 0,
+            produced: vec![0; 3],
+            earlier: vec![Vec::new(); 3],
+        };
+        let mut now = START + 10;
+        for _ in 0..8 {
+            now = drill.run(20, now);
+            let at = drill.random.below(3) as usize;
+            fates.kill(at, &mut drill, now);
+        }
+        drill.settle(now);
+        for (at, host) in drill.hosts.iter().enumerate() {
+            let tallies = host.tallies();
+            fates.produced[at] += tallies.iter().map(|t| t.produced).sum::<u64>();
+            let mut agents = drill.fleet.monitor.agents();
+            let agent = agents.find(|a| a.host.as_str() == host.name).unwrap();
+            let account = agent.account;
+            assert_eq!(
+                account.produced(),
+                fates.produced[at],
+                "seed {seed}, {account:?}"
+            );
+            (late, lost) = (late + account.late, lost + account.lost);
+        }
+        let rows = shown(&drill.dir.0, 0);
+        assert!(!rows.is_empty());
+        let mut seen = BTreeSet::new();
+        for ((_, row), count) in &rows {
+            assert_eq!(*count, 1, "seed {seed}: {row} came twice");
+            assert!(seen.insert(row), "seed {seed}: {row} came at two instants");
+        }
+    }
+    assert!(late > 0 && lost > 0, "{late} late, {lost} lost");
 }

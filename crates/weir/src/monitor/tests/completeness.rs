@@ -1,0 +1,91 @@
+//! How complete results are: hosts that are heard, rows that were lost or late.
+
+use weir_query::place::fleet::Way;
+use weir_wire::{AgentWord, ChannelId};
+
+use super::super::completeness::Completeness;
+use super::fleet::{Fleet, Link, options, rows};
+
+const QUERY: &str = "SELECT host, a FROM S [Range 100 ns]";
+
+fn completeness(fleet: &Fleet) -> Completeness {
+    let (_, running) = fleet.monitor.queries().next().expect("a query runs");
+    let agents: Vec<_> = fleet.monitor.agents().collect();
+    let up = agents.iter().filter(|a| a.session.is_some()).count();
+    fleet.monitor.completeness(running, (agents.len(), up))
+}
+
+fn started(fleet: &mut Fleet, host: &str, instance: u64) -> (Link, ChannelId) {
+    let mut link = fleet.join(host, instance);
+    let channel = link.starts()[0];
+    let at = fleet.now;
+    fleet.say(&mut link, AgentWord::Started { channel, at });
+    (link, channel)
+}
+
+#[test]
+fn hosts_and_rows_that_are_missing_are_counted() {
+    let mut fleet = Fleet::new(options());
+    fleet.query(QUERY, Way::Rows);
+    let (mut a, channel) = started(&mut fleet, "a", 1);
+    let (mut b, _) = started(&mut fleet, "b", 2);
+    let unstarted = fleet.join("c", 3);
+    fleet.say(&mut a, AgentWord::Reached(1_010));
+    fleet.say(&mut b, AgentWord::Reached(1_010));
+    fleet.tick(1_011);
+    let now = completeness(&fleet);
+    assert_eq!((now.at, now.hosts, now.hosts_heard), (1_010, 3, 2));
+    assert_eq!(
+        (now.rows_late, now.rows_lost, now.hosts_missing()),
+        (0, 0, 1)
+    );
+
+    // One is silent beyond the bound, and overtaken.
+    fleet.say(&mut a, AgentWord::Reached(1_150));
+    fleet.tick(1_150);
+    fleet.say(&mut a, AgentWord::Reached(1_200));
+    fleet.tick(1_200);
+    assert_eq!(completeness(&fleet).hosts_heard, 1);
+
+    // It comes back, and what it could not say in time is counted by host.
+    let batch = rows("b", &[(1_050, 1), (1_060, 2), (1_205, 3)]);
+    fleet.say(&mut b, AgentWord::Rows { channel, batch });
+    let cause = "spool_full".to_owned();
+    fleet.say(
+        &mut b,
+        AgentWord::Lost {
+            channel,
+            rows: 7,
+            cause,
+        },
+    );
+    fleet.say(&mut b, AgentWord::Reached(1_210));
+    fleet.say(&mut a, AgentWord::Reached(1_210));
+    fleet.tick(1_211);
+    let now = completeness(&fleet);
+    assert_eq!((now.hosts_heard, now.rows_late, now.rows_lost), (2, 2, 7));
+    let of_b = fleet
+        .monitor
+        .hosts(fleet.now)
+        .into_iter()
+        .find(|h| h.host.as_str() == "b");
+    let of_b = of_b.expect("b is a host");
+    assert_eq!((of_b.rows_in, of_b.rows_late, of_b.rows_lost), (1, 2, 7));
+
+    // A part that failed is no part that is heard.
+    let why = "no tap".to_owned();
+    fleet.say(&mut b, AgentWord::Failed { channel, why });
+    fleet.say(&mut a, AgentWord::Reached(1_220));
+    fleet.tick(1_221);
+    let now = completeness(&fleet);
+    assert_eq!((now.hosts_heard, now.hosts_failed), (1, 1));
+
+    // One that is not there is known until it is forgotten.
+    fleet.leave(&a);
+    fleet.leave(&b);
+    fleet.leave(&unstarted);
+    fleet.tick(1_400);
+    assert_eq!(completeness(&fleet).hosts_heard, 0);
+    fleet.tick(20_000);
+    assert_eq!(completeness(&fleet).hosts, 0);
+}

@@ -1,0 +1,110 @@
+//! Stream `weir` of the fleet: what happens to agents are rows, which queries read and join.
+
+use std::collections::BTreeSet;
+
+use weir_model::Value;
+use weir_query::place::fleet::Way;
+use weir_wire::{AgentWord, Note};
+
+use super::fleet::{Fleet, Results, options, rows};
+
+fn note(at: i64, counter: &str, cause: &str) -> AgentWord {
+    AgentWord::Note(Note {
+        at,
+        place: "agent".into(),
+        counter: counter.into(),
+        cause: Some(cause.into()),
+        device: None,
+        value: 1,
+        total: 1,
+    })
+}
+
+/// Host and counter of the rows that came.
+fn told(results: &Results) -> BTreeSet<(String, String)> {
+    let text = |value: &Value| match value {
+        Value::Text(text) => text.as_str().to_owned(),
+        _ => String::new(),
+    };
+    let rows = results.net().into_iter();
+    rows.map(|(_, row, _)| (text(&row[0]), text(&row[1])))
+        .collect()
+}
+
+#[test]
+fn what_happens_to_agents_are_rows() {
+    let mut fleet = Fleet::new(options());
+    let weir = "Istream(SELECT host, counter, cause, value FROM weir [Now])";
+    let (_, results) = fleet.query(weir, Way::Rows);
+    fleet.query("SELECT host, a FROM S [Range 100 ns]", Way::Rows);
+    let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
+    let channel = a.starts()[0];
+    for link in [&mut a, &mut b] {
+        fleet.say(link, AgentWord::Started { channel, at: 1_000 });
+    }
+    fleet.say(&mut b, note(1_005, "shedding", "cpu"));
+    fleet.say(&mut b, note(1_006, "probe_failed", "no kernel symbol"));
+    for now in [1_070, 1_101, 1_110, 1_150] {
+        fleet.say(&mut a, AgentWord::Reached(now));
+        fleet.tick(now);
+    }
+    let batch = rows("b", &[(1_020, 1)]);
+    fleet.say(&mut b, AgentWord::Rows { channel, batch });
+    let cause = "spool_full".to_owned();
+    fleet.say(
+        &mut b,
+        AgentWord::Lost {
+            channel,
+            rows: 7,
+            cause,
+        },
+    );
+    let why = "division".to_owned();
+    fleet.say(&mut b, AgentWord::Failed { channel, why });
+    fleet.leave(&b);
+    fleet.say(&mut a, AgentWord::Reached(1_200));
+    fleet.tick(1_200);
+    let wanted = [
+        ("a", "agent_up"),
+        ("b", "agent_up"),
+        ("b", "shedding"),
+        ("b", "probe_failed"),
+        ("b", "agent_lagging"),
+        ("b", "agent_overtaken"),
+        ("b", "rows_late"),
+        ("b", "rows_lost"),
+        ("b", "query_failed"),
+        ("b", "agent_down"),
+    ];
+    let wanted = wanted.map(|(host, counter)| (host.to_owned(), counter.to_owned()));
+    assert_eq!(told(&results), BTreeSet::from(wanted));
+}
+
+#[test]
+fn its_rows_join_with_the_fleets_rows_and_hosts() {
+    let mut fleet = Fleet::new(options());
+    let with_rows = "Istream(SELECT w.host, w.counter, s.a FROM weir [Range 100 ns] w, \
+                     S [Range 100 ns] s WHERE w.host = s.host AND w.counter = 'shedding')";
+    let (_, joined) = fleet.query(with_rows, Way::Rows);
+    let with_hosts = "Istream(SELECT w.host, w.counter, h.state FROM weir [Range 100 ns] w, \
+                      hosts h WHERE w.host = h.host AND w.counter = 'shedding')";
+    let (_, hosts) = fleet.query(with_hosts, Way::Rows);
+    let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
+    let channel = a.starts()[0];
+    for (link, host) in [(&mut a, "a"), (&mut b, "b")] {
+        fleet.say(link, AgentWord::Started { channel, at: 1_000 });
+        let batch = rows(host, &[(1_010, 5)]);
+        fleet.say(link, AgentWord::Rows { channel, batch });
+    }
+    fleet.tick(1_016);
+    fleet.say(&mut b, note(1_015, "shedding", "cpu"));
+    for link in [&mut a, &mut b] {
+        fleet.say(link, AgentWord::Reached(1_020));
+    }
+    fleet.tick(1_020);
+    let row = vec![Value::text("b"), Value::text("shedding"), Value::Int(5)];
+    assert_eq!(joined.net(), [(1_015, row, 1)]);
+    let row = vec![Value::text("b"), Value::text("shedding"), Value::text("up")];
+    let rows: Vec<_> = hosts.net().into_iter().map(|(_, row, _)| row).collect();
+    assert_eq!(rows, [row]);
+}
