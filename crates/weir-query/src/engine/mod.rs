@@ -124,6 +124,8 @@ pub struct SourceCounts {
     pub rows_unmatched: u64,
     /// Rows that wait for their instant to be complete.
     pub rows_waiting: u64,
+    /// The instants of the first row and of the last, of those that came as rows.
+    pub span: Option<(i64, i64)>,
 }
 
 /// What a query gave.
@@ -334,6 +336,7 @@ impl Engine {
             rows_in: s.rows_in,
             rows_late: s.rows_late,
             rows_unmatched: s.rows_unmatched,
+            span: s.first_ts.zip(s.last_ts),
             rows_waiting: s.queue.len() as u64,
         };
         let query = |q: &Query| QueryCounts {

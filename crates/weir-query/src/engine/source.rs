@@ -19,6 +19,8 @@ pub(super) struct Source {
     interval: Option<i64>,
     /// No row at or before this instant will come.
     pub complete: i64,
+    /// The instant of the first row.
+    pub first_ts: Option<i64>,
     /// The instant of the last row.
     pub last_ts: Option<i64>,
     /// Whether it has ended.
@@ -44,6 +46,7 @@ impl Source {
             folded: Vec::new(),
             interval: None,
             complete: i64::MIN,
+            first_ts: None,
             last_ts: None,
             closed: false,
             used: false,
@@ -80,6 +83,7 @@ impl Source {
         self.rows_in += batch.len() as u64;
         let batch = self.in_time(batch);
         let Some(&last) = batch.ts.last() else { return };
+        self.first_ts = self.first_ts.or(batch.ts.first().copied());
         self.last_ts = Some(last);
         self.complete = self.complete.max(last.saturating_sub(1));
         self.queue.push(batch);

@@ -16,6 +16,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, BinaryArray, UInt32Array};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
+use prost::Message;
 use prost::bytes::Bytes;
 use std::sync::Arc;
 use weir_model::{Batch, Column, Schema, TallyArray, Type};
@@ -70,6 +71,13 @@ pub struct Frame {
     pub header: Bytes,
     /// Its body.
     pub body: Bytes,
+}
+
+impl Frame {
+    /// How many bytes it is on the wire, without what Flight and gRPC put around it.
+    pub fn bytes(&self) -> usize {
+        self.head.encoded_len() + self.header.len() + self.body.len()
+    }
 }
 
 /// Why rows do not become a frame.

@@ -19,9 +19,9 @@ mod tap;
 
 #[cfg(test)]
 pub use self::core::AgentCore;
-
 pub use self::clock::{AgentClock, Drill};
 pub use self::live::{Agent, Options};
+pub use self::own::requests_finished;
 pub use self::paced::Replay;
 pub use self::shedding::Budget;
 pub use self::tally_file::TallyFile;

@@ -184,7 +184,7 @@ fn memory_bytes() -> i64 {
 
 /// Requests of all kinds that whole disks have finished; see iostats.rst in the kernel's
 /// documentation for the columns of /proc/diskstats.
-fn requests_finished() -> u64 {
+pub fn requests_finished() -> u64 {
     let text = fs::read_to_string("/proc/diskstats").unwrap_or_default();
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -1,15 +1,20 @@
 //! `weir explain QUERY`: the plan, and where each part of it runs. `weir explain W0103`: what a
 //! diagnostic means.
 
+use std::sync::Arc;
+
 use clap::Args;
 use serde_json::json;
 use weir_model::{Catalog, NANOS_PER_SECOND};
 use weir_query::diagnostic::codes;
-use weir_query::place;
+use weir_query::{Plan, place};
+use weir_wire::Submit;
 
 use crate::failure::{Ending, Failure};
-use crate::fleet::FleetArgs;
+use crate::fleet::{self, FleetArgs};
+use crate::measured::{self, Answers};
 use crate::question::QuestionArgs;
+use crate::run_loop::Stop;
 use crate::source::SourceArgs;
 use crate::{output, plans, source};
 
@@ -17,6 +22,9 @@ use crate::{output, plans, source};
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir explain \"select count(*) from IO [range 1 s] where op = 'r' and latency > 1 ms\"\n  \
+    weir explain --analyze --for 5s \"select vm, count(*) from IO [range 1 s slide 1 s] group by vm\"\n  \
+    weir explain --fleet \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"\n  \
+    weir explain --fleet --analyze --from recording.parquet \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"\n  \
     weir explain W0103")]
 pub struct ExplainArgs {
     #[command(flatten)]
@@ -28,6 +36,20 @@ pub struct ExplainArgs {
     json: bool,
     #[command(flatten)]
     fleet: FleetArgs,
+    /// Run the query, and show what it took besides: rows and processor time
+    #[arg(long)]
+    analyze: bool,
+    /// Show how it is cut between the agents of a fleet and its monitor, and what each way costs an
+    /// agent on a host like this one; with --analyze each way is run here
+    #[arg(long = "fleet", help_heading = "Fleet", conflicts_with = "monitor")]
+    for_fleet: bool,
+    /// How many hosts the fleet has
+    #[arg(long, help_heading = "Fleet", value_name = "COUNT", default_value = "10", requires = "for_fleet",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    hosts: u32,
+    /// Where it is to run in a fleet, instead of where it costs least
+    #[arg(long, help_heading = "Fleet", value_name = "PLACE", value_parser = ["rows", "partials", "agent"])]
+    place: Option<String>,
 }
 
 pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
@@ -44,25 +66,61 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         return Ok(Ending::Done);
     }
     if args.fleet.monitor.is_some() {
-        return super::fleet::explain(&args.fleet, &question, None, args.json);
+        let submit = Submit {
+            query: question.text,
+            place: args.place.clone(),
+            ..Submit::default()
+        };
+        let span = args.source.span.unwrap_or(fleet::SPAN);
+        let analyze = args.analyze.then_some(span);
+        return super::fleet::explain(&args.fleet, &submit, analyze, args.json);
+    }
+    if args.place.is_some() && !args.for_fleet {
+        return Err(Failure::words("--place: give --fleet or --monitor as well"));
     }
     let checked = question.compile(&Catalog::builtin(), args.source.is_live())?;
-    let paired = plans::paired(&checked.plan, &args.source);
+    if args.for_fleet {
+        let paired = plans::paired(&checked.plan, &args.source);
+        let place = args.place.as_deref();
+        let explained =
+            fleet::explain(&paired.plan, args.hosts, place, &args.source, args.analyze)?;
+        output::print(&match args.json {
+            true => format!("{}\n", explained.to_json()?),
+            false => explained.text(),
+        })?;
+        return Ok(explained.ending);
+    }
+    of_this_host(args, &checked.plan)
+}
+
+fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure> {
+    let paired = plans::paired(plan, &args.source);
     let mut placement = plans::placed(&[&paired.plan], &args.source);
     placement.remember(paired.whys);
     let explanation = place::explain_placed(&paired.plan, &placement, NANOS_PER_SECOND);
     let source = source::describe(&args.source, &placement.demands);
+    let analyzed = args.analyze.then(|| {
+        let stop = Stop::on_signals()?;
+        let plans = [&*paired.plan];
+        measured::measure(&plans, &placement, &args.source, Answers::Dropped, &stop)
+    });
+    let (measured, ending) = analyzed.transpose()?.unzip();
     let text = match args.json {
         true => {
             let plan: serde_json::Value =
                 serde_json::from_str(&explanation.to_json()).map_err(Failure::world)?;
-            format!("{}\n", json!({ "plan": plan, "source": source }))
+            let mut said = json!({ "plan": plan, "source": source });
+            if let Some(measured) = measured {
+                said["measured"] = measured.to_json();
+            }
+            format!("{said}\n")
         }
         false => {
             let source: String = source.iter().map(|line| format!("{line}\n")).collect();
-            format!("{explanation}\n{source}")
+            let measured = measured.map_or(String::new(), |m| format!("\n{m}"));
+            format!("{explanation}\n{source}{measured}")
         }
     };
     output::print(&text)?;
-    Ok(Ending::Done)
+    Ok(ending.unwrap_or(Ending::Done))
 }

@@ -1,5 +1,7 @@
 //! `weir fleet`: the queries and hosts of a monitor.
 
+use std::time::{Duration, Instant};
+
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use weir_sink::{text, time};
@@ -12,6 +14,9 @@ use crate::output::{self, OutputArgs};
 use crate::quantity;
 use crate::question::{Question, QuestionArgs};
 use crate::run_loop::Stop;
+
+/// How long to sleep until signals are looked at.
+const NAP: Duration = Duration::from_millis(50);
 
 /// Look after the queries and hosts of a fleet
 #[derive(Args, Debug)]
@@ -57,7 +62,7 @@ struct WatchArgs {
     name: String,
     /// For how long
     #[arg(long = "for", value_name = "TIME", value_parser = quantity::span)]
-    span: Option<std::time::Duration>,
+    span: Option<Duration>,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -109,7 +114,12 @@ pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
         }
         Action::Explain(args) => {
             let question = args.question.read()?;
-            explain(&args.fleet, &question, args.place.clone(), args.json)
+            let submit = Submit {
+                query: question.text,
+                place: args.place.clone(),
+                ..Submit::default()
+            };
+            explain(&args.fleet, &submit, None, args.json)
         }
     }
 }
@@ -129,27 +139,54 @@ fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
     show::show(&mut client, &wanted, &answer, sink, &stop)
 }
 
-/// Prints where each part of a query would run at a monitor's fleet.
+/// Prints where each part of a query would run at a monitor's fleet; with `analyze`, after it ran there
+/// for so long.
 ///
 /// # Errors
 /// When the monitor refuses the query or cannot be reached.
 pub fn explain(
     fleet: &FleetArgs,
-    question: &Question,
-    place: Option<String>,
+    submit: &Submit,
+    analyze: Option<Duration>,
     json: bool,
 ) -> Result<Ending, Failure> {
-    let explained = fleet.connect()?.explain(&Submit {
-        query: question.text.clone(),
-        place,
-        ..Submit::default()
-    })?;
+    let mut client = fleet.connect()?;
+    let mut ending = Ending::Done;
+    let mut ran = None;
+    if let Some(span) = analyze {
+        let stop = Stop::on_signals()?;
+        let placed = client.submit(submit)?;
+        // A query that nobody watches ends.
+        let watch = client.watch(&placed.name)?;
+        ending = sleep(span, &stop);
+        ran = Some((placed.name, watch));
+    }
+    let explained = client.explain(submit);
+    if let Some((name, _watch)) = ran {
+        client.cancel(&name)?;
+    }
+    let explained = explained?;
     let words = explained["text"].as_str().unwrap_or_default();
     output::print(&match json {
         true => format!("{}\n", explained["plan"]),
         false => format!("{}\n", words.trim_end()),
     })?;
-    Ok(Ending::Done)
+    Ok(ending)
+}
+
+/// Waits so long, or until a signal comes.
+fn sleep(span: Duration, stop: &Stop) -> Ending {
+    let until = Instant::now() + span;
+    loop {
+        if let Some(number) = stop.signal() {
+            return Ending::Signal(number);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ending::Done;
+        }
+        std::thread::sleep(left.min(NAP));
+    }
 }
 
 /// A column of a list: its title, the key in the monitor's JSON, and how its value is shown.

@@ -3,13 +3,17 @@
 //!
 //! | module | is |
 //! | --- | --- |
+//! | [`explain`] | how a query would be cut where hosts are like this one |
 //! | [`held`] | what a watched relation holds, through snapshots and changes |
 //! | [`note`] | how complete an answer is, in words |
 //! | [`show`] | watches a query and shows what comes, until it ends |
 
+mod explain;
 mod held;
 mod note;
 pub mod show;
+
+pub use explain::{SPAN, explain};
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -26,9 +26,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_model::Nanos;
-use weir_query::Plan;
 use weir_query::engine::{Engine, QueryId};
 use weir_query::function::EvalError;
+use weir_query::{Counts, Plan};
 use weir_sink::Sink;
 use weir_tap::{Count, Tap};
 
@@ -113,6 +113,8 @@ pub enum Change {
 pub struct Report {
     /// Everything the taps counted.
     pub counts: Vec<Count>,
+    /// What the engine counted, of queries that did not fail.
+    pub engine: Counts,
     /// Queries that failed.
     pub failed: Vec<(QueryId, EvalError)>,
     /// What readers of the output should know.

@@ -224,6 +224,7 @@ impl<'a> Pump<'a> {
         }));
         Ok(Report {
             counts,
+            engine: self.engine.counts(),
             failed: self.failed,
             remarks,
             signal: self.stop.signal(),

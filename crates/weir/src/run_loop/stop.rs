@@ -41,6 +41,14 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Not yet, for taps that come after others; signals are the same.
+    pub fn anew(&self) -> Stop {
+        Stop {
+            signal: self.signal.clone(),
+            ..Stop::new()
+        }
+    }
+
     /// The signal that was caught, if any.
     pub fn signal(&self) -> Option<i32> {
         match self.signal.load(Ordering::Relaxed) {

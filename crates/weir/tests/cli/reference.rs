@@ -85,6 +85,95 @@ fn explain_says_where_each_part_runs() {
 }
 
 #[test]
+fn explain_runs_the_query_where_it_is_asked_what_that_takes() {
+    let recording = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/fio-loop.parquet"
+    );
+    let query = "select op, count(*) from IO group by op";
+    let asked = |words: &[&str]| run(&[words, &["--from", recording, query]].concat()).fine();
+    let counted = asked(&["query", "--final", "--format", "json"]);
+    let rows: u64 = counted
+        .lines()
+        .map(|line| {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            row["count(*)"].as_u64().unwrap()
+        })
+        .sum();
+    let json: serde_json::Value =
+        serde_json::from_str(&asked(&["explain", "--analyze", "--json"])).unwrap();
+    let measured = &json["measured"];
+    assert_eq!(measured["sources"][0]["rows_in"], rows, "{measured}");
+    assert!(measured["rows_out"].as_u64() > Some(0), "{measured}");
+    let text = asked(&["explain", "--analyze"]);
+    assert!(text.contains(&format!("rows from IO: {rows} ")), "{text}");
+    assert!(!asked(&["explain"]).contains("measured for"));
+}
+
+/// What `weir explain --fleet --json` says of a query of a recording.
+fn cut(words: &[&str], query: &str) -> serde_json::Value {
+    let recording = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/fio-loop.parquet"
+    );
+    let fixed = ["--from", recording, "--json", query];
+    let said = run(&[&["explain", "--fleet"], words, &fixed].concat()).fine();
+    serde_json::from_str(&said).unwrap()
+}
+
+#[test]
+fn explain_says_how_a_query_is_cut_for_a_fleet() {
+    let query = "select op, count(*) from IO [range 2 s slide 1 s] group by op";
+    let said = run(&["explain", "--fleet", query]).fine();
+    for words in [
+        "merge [range 2 s slide 1 s] count1 by op",
+        "-> monitor",
+        "-> kernel",
+        "way partials (taken)",
+        "way agent",
+        "it is the same as `partials`",
+    ] {
+        assert!(said.contains(words), "no `{words}` in\n{said}");
+    }
+    let asked = cut(&["--place", "rows"], query);
+    assert_eq!(asked["plan"]["way"], "rows");
+    // More hosts have more rows, and one of them has as many as before.
+    let hosts = |count: &str| {
+        let query =
+            "select op, count(*) from IO [range 1 s slide 1 s] where host = 'a' group by op";
+        let cost = &cut(&["--hosts", count], query)["plan"]["ways"][0]["cost"];
+        cost["rows_out"].as_f64().unwrap()
+    };
+    assert_eq!(hosts("10"), 10.0 * hosts("100"));
+    let refused = |words: &[&str], why: &str| {
+        let said = run(&[&["explain", "--place", "agent"], words, &[query]].concat());
+        assert_eq!(said.code, 2);
+        assert!(said.err.contains(why), "{}", said.err);
+    };
+    refused(&["--fleet"], "`agent` is not possible");
+    refused(&[], "--fleet or --monitor");
+}
+
+#[test]
+fn explain_takes_the_way_that_costs_least_by_what_was_measured() {
+    // A hundred groups are guessed; in the recording there are nearly as many sectors as requests.
+    let of =
+        |key: &str| format!("select {key}, count(*) from IO [range 1 s slide 1 s] group by {key}");
+    assert_eq!(cut(&[], &of("sector"))["plan"]["way"], "partials");
+    let many = cut(&["--analyze"], &of("sector"));
+    assert_eq!(many["plan"]["way"], "rows", "{many}");
+    let few = cut(&["--analyze"], &of("op"));
+    assert_eq!(few["plan"]["way"], "partials", "{few}");
+    let measured = &few["plan"]["fragments"][0]["measured"];
+    let rows = |key: &str| measured[key].as_f64().unwrap();
+    assert!(rows("rows_in") > 10.0 * rows("rows_out"), "{measured}");
+    assert!(
+        rows("bytes_out") > 0.0 && rows("cpu_ns") > 0.0,
+        "{measured}"
+    );
+}
+
+#[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let out = run(&["completions", shell]).fine();

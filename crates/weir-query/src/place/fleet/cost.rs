@@ -103,6 +103,11 @@ pub fn estimated_process_ns(fragment: &Plan, options: &CutOptions) -> f64 {
     process_ns(&meter, flow)
 }
 
+/// The other part: the time of programs in the kernel.
+pub fn estimated_kernel_ns(fragment: &Plan, options: &CutOptions) -> f64 {
+    metered(fragment, options).0.kernel_ns
+}
+
 fn metered<'a>(fragment: &Plan, options: &'a CutOptions) -> (Meter<'a>, Flow) {
     let mut meter = Meter::new(&options.rates, options.second as f64);
     let flow = meter.flow(fragment);
