@@ -17,9 +17,9 @@ mod shedding;
 mod tally_file;
 mod tap;
 
+pub use self::clock::{AgentClock, Drill};
 #[cfg(test)]
 pub use self::core::AgentCore;
-pub use self::clock::{AgentClock, Drill};
 pub use self::live::{Agent, Options};
 pub use self::own::requests_finished;
 pub use self::paced::Replay;

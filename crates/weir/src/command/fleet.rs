@@ -12,7 +12,7 @@ use crate::fleet::FleetArgs;
 use crate::fleet::show::{self, Wanted};
 use crate::output::{self, OutputArgs};
 use crate::quantity;
-use crate::question::{Question, QuestionArgs};
+use crate::question::QuestionArgs;
 use crate::run_loop::Stop;
 
 /// How long to sleep until signals are looked at.

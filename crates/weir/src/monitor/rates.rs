@@ -126,12 +126,14 @@ impl Monitor {
             .filter_map(|a| a.readings.requests_per_second());
         let requests: Vec<f64> = requests.collect();
         let guessed = Rates::default();
-        let mut options = CutOptions::default();
-        options.rates = Rates {
-            hosts: agents.len().max(1) as f64,
-            requests_per_second: mean(&requests).unwrap_or(guessed.requests_per_second),
-            measured: self.measured(&agents),
-            ..guessed
+        let mut options = CutOptions {
+            rates: Rates {
+                hosts: agents.len().max(1) as f64,
+                requests_per_second: mean(&requests).unwrap_or(guessed.requests_per_second),
+                measured: self.measured(&agents),
+                ..guessed
+            },
+            ..CutOptions::default()
         };
         options.rates.cpu_factor = self.cpu_factor(&agents, &options);
         options.rates
