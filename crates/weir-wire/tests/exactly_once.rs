@@ -292,7 +292,8 @@ fn a_monitor_without_memory() {
         (0..40).for_each(|_| world.step());
         world.settle();
 
-        let (old, new) = (&first.accounts[&INSTANCE], world.ledger().account(INSTANCE));
+        let old = first.accounts.get(&INSTANCE).cloned().unwrap_or_default();
+        let new = world.ledger().account(INSTANCE);
         old.check_order();
         new.check_order();
         let of = |rows: &BTreeMap<ChannelId, Vec<i64>>| rows.values().flatten().copied().max();

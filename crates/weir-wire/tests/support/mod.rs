@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod authority;
+pub mod evil;
 pub mod ledger;
 pub mod numbers;
 pub mod said;
