@@ -7,6 +7,7 @@ pub mod evil;
 pub mod ledger;
 pub mod numbers;
 pub mod said;
+pub mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
