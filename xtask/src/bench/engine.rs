@@ -1,4 +1,5 @@
-//! The engine's half: rows per second and core for five queries, over 5,000,000 generated events.
+//! The engine's half: rows per second and core for five queries, over 5,000,000 generated events,
+//! and what an agent sends of them.
 
 use anyhow::Result;
 
@@ -9,14 +10,21 @@ pub fn run() -> Result<()> {
     println!(
         "\n== the engine: one core, 5,000,000 events, 200,000 of them a second of stream time\n"
     );
+    example("weir-query", "engine_bench")?;
+    println!("\n== what an agent sends of the same events, by the way in which a query is cut\n");
+    example("weir", "wire_bytes")
+}
+
+/// Builds and runs an example of a crate.
+fn example(package: &str, name: &str) -> Result<()> {
     execute(cargo().args([
         "run",
         "--release",
         "--locked",
         "--quiet",
         "--package",
-        "weir-query",
+        package,
         "--example",
-        "engine_bench",
+        name,
     ]))
 }

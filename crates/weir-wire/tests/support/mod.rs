@@ -3,11 +3,9 @@
 
 pub mod agent;
 pub mod authority;
-pub mod evil;
 pub mod ledger;
 pub mod numbers;
 pub mod said;
-pub mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

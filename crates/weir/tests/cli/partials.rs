@@ -2,7 +2,7 @@
 //! what the monitor merges of them is what it merges of the rows.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_guest::LoopDisk;
@@ -129,14 +129,12 @@ fn the_kernel_folds_an_agents_partials_and_only_groups_leave_it() {
     let mut folded = Side::new(&placement.plans[0], &placement.sources[0], &monitor);
     let mut unfolded = Side::new(fragment, &plain[0].stream, &monitor);
 
-    let fio = Command::new("fio")
-        .args(["--name=mixed", "--filename", disk.path(), "--direct=1"])
+    let mut fio = Command::new("fio");
+    fio.args(["--name=mixed", "--filename", disk.path(), "--direct=1"])
         .args(["--rw=randrw", "--bsrange=4k-64k", "--ioengine=libaio"])
         .args(["--iodepth=8", "--numjobs=3", "--time_based", "--runtime=5"])
-        .args(["--size=64m"])
-        .stdout(Stdio::null())
-        .spawn();
-    let mut fio = fio.unwrap();
+        .args(["--size=64m"]);
+    let load = std::thread::spawn(move || fio.output());
     let (since, mut until) = (Instant::now(), i64::MAX);
     let mut reached = i64::MIN;
     while reached < until {
@@ -159,13 +157,11 @@ fn the_kernel_folds_an_agents_partials_and_only_groups_leave_it() {
             Said::Quiet => {}
             Said::End => panic!("the host goes on"),
         }
-        if until == i64::MAX
-            && let Some(status) = fio.try_wait().unwrap()
-        {
-            assert!(status.success());
+        if until == i64::MAX && load.is_finished() {
             until = wall_clock_ns() + 2_000_000_000;
         }
     }
+    assert!(load.join().unwrap().unwrap().status.success());
     assert!(unfolded.rows_in > 1_000, "{} requests", unfolded.rows_in);
     assert_eq!(unfolded.groups_in, 0);
     assert!(

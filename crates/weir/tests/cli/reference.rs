@@ -2,8 +2,7 @@
 
 use crate::support::{Scratch, run};
 
-const COMMANDS: [&str; 11] = [
-    "agent",
+const COMMANDS: [&str; 10] = [
     "characterise",
     "query",
     "run",
