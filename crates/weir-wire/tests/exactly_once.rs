@@ -4,186 +4,12 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-use std::time::Duration;
 
-use support::authority::Directory;
-use support::ledger::{Book, Ledger, Manner};
-use support::numbers::Numbers;
-use support::said::{options, rows};
+use support::ledger::Book;
 use support::until;
-use weir_guest::Relay;
+use support::world::{CHANNELS, INSTANCE, TINY, World};
 use weir_wire::outbox::Room;
-use weir_wire::{AgentWord, ChannelId, Dial, Note, Order, Uplink, UplinkOptions};
-
-const INSTANCE: u64 = 7;
-const CHANNELS: [ChannelId; 3] = [ChannelId(1), ChannelId(2), ChannelId(3)];
-
-/// An agent and its monitor, with a relay between them.
-struct World {
-    numbers: Numbers,
-    relay: Relay,
-    ledger: Option<Ledger>,
-    manner: Manner,
-    uplink: Uplink,
-    /// The value and instant of the last row.
-    last: i64,
-    is_paced: bool,
-    produced: BTreeMap<ChannelId, u64>,
-    dropped: BTreeMap<ChannelId, u64>,
-    notes: i64,
-    _directory: Directory,
-}
-
-impl World {
-    fn new(seed: u64, room: Room, change: impl FnOnce(&mut UplinkOptions)) -> World {
-        let mut numbers = Numbers::new(seed);
-        let manner = Manner {
-            safe_every: 1 + numbers.below(20),
-            ..Manner::default()
-        };
-        let ledger = Ledger::new(1, manner);
-        ledger.run_channels(&CHANNELS.map(|c| c.0));
-        let relay = Relay::new(Ipv4Addr::LOCALHOST, ledger.address()).unwrap();
-        let dial = Dial::new(relay.address().to_string().parse().unwrap());
-        let directory = Directory::new();
-        let mut options = UplinkOptions {
-            room,
-            spool: (room.disk_bytes > 0).then(|| directory.path().join("spool")),
-            silence_max: Duration::from_secs(5),
-            ..options(dial, INSTANCE)
-        };
-        change(&mut options);
-        let uplink = Uplink::dial(options).unwrap();
-        until("it is welcomed", || uplink.state().connected);
-        World {
-            numbers,
-            relay,
-            ledger: Some(ledger),
-            manner,
-            uplink,
-            last: 0,
-            is_paced: false,
-            produced: BTreeMap::new(),
-            dropped: BTreeMap::new(),
-            notes: 0,
-            _directory: directory,
-        }
-    }
-
-    /// Some rows, and how far time has come.
-    fn say(&mut self) {
-        if self.is_paced {
-            self.pace();
-        }
-        let channel = CHANNELS[self.numbers.below(3) as usize];
-        let count = 1 + self.numbers.below(400) as i64;
-        self.uplink.say(AgentWord::Rows {
-            channel,
-            batch: rows(self.last + 1, count),
-        });
-        self.last += count;
-        *self.produced.entry(channel).or_default() += count as u64;
-        self.uplink.say(AgentWord::Reached(self.last));
-        if self.numbers.below(8) == 0 {
-            self.notes += 1;
-            self.uplink.say(AgentWord::Note(Note {
-                at: self.last,
-                place: "tap".to_owned(),
-                counter: "events_in".to_owned(),
-                cause: None,
-                device: None,
-                value: 1,
-                total: self.notes,
-            }));
-        }
-    }
-
-    fn account_drops(&mut self) {
-        for (channel, rows) in self.uplink.dropped() {
-            *self.dropped.entry(channel).or_default() += rows;
-        }
-    }
-
-    fn ledger(&self) -> &Ledger {
-        self.ledger.as_ref().expect("it runs")
-    }
-
-    /// The monitor is killed; gives what it kept.
-    fn kill(&mut self) -> Book {
-        self.ledger.take().expect("it runs").kill()
-    }
-
-    fn restart(&mut self, book: Book) {
-        let ledger = Ledger::open(book, self.manner);
-        self.relay.aim(Some(ledger.address()));
-        self.ledger = Some(ledger);
-    }
-
-    /// Something happens.
-    fn step(&mut self) {
-        match self.numbers.below(24) {
-            0 => self.relay.break_off(),
-            1 => self.relay.stall(true),
-            2..=4 => self.relay.stall(false),
-            5 => {
-                let delay = self.numbers.below(8);
-                self.relay.delay(Duration::from_millis(delay));
-            }
-            6 => {
-                let book = self.kill();
-                self.restart(book);
-            }
-            7 => std::thread::sleep(Duration::from_millis(self.numbers.below(20))),
-            8 => (0..60).for_each(|_| self.say()),
-            _ => self.say(),
-        }
-        while self.uplink.order(Duration::ZERO).is_some() {}
-    }
-
-    /// Waits for the disk if memory is nearly full.
-    fn pace(&self) {
-        until("the disk has taken what memory has no room for", || {
-            let waiting = self.uplink.state().waiting;
-            waiting.bytes - waiting.spooled_bytes < TINY.memory_bytes as u64 * 7 / 8
-        });
-    }
-
-    /// Everything is well again, and what waits is taken.
-    fn settle(&mut self) {
-        self.relay.stall(false);
-        self.relay.delay(Duration::ZERO);
-        let begun = std::time::Instant::now();
-        while self.uplink.state().waiting.words > 0 {
-            while self.uplink.order(Duration::ZERO).is_some() {}
-            std::thread::sleep(Duration::from_millis(2));
-            let state = self.uplink.state();
-            assert!(begun.elapsed() < support::PATIENCE, "not taken: {state:?}");
-        }
-        self.account_drops();
-    }
-
-    /// The law.
-    fn check(&mut self) {
-        self.settle();
-        let account = self.ledger().account(INSTANCE);
-        account.check_order();
-        for channel in CHANNELS {
-            let produced = self.produced.get(&channel).copied().unwrap_or(0);
-            assert_eq!(account.accounted(channel), produced, "{channel:?}");
-        }
-        assert_eq!(account.lost, self.dropped, "what was told lost");
-        assert_eq!(account.reached, self.last);
-        let notes = account.notes.get("events_in").copied().unwrap_or(0);
-        assert_eq!(notes, self.notes, "notes");
-        assert_eq!(self.uplink.state().rows_void, 0);
-    }
-}
-
-const TINY: Room = Room {
-    memory_bytes: 256 << 10,
-    disk_bytes: 768 << 10,
-};
+use weir_wire::{ChannelId, Order};
 
 fn seeds() -> std::ops::Range<u64> {
     let rounds = std::env::var("WEIR_ROUNDS").ok();
@@ -292,7 +118,8 @@ fn a_monitor_without_memory() {
         (0..40).for_each(|_| world.step());
         world.settle();
 
-        let (old, new) = (&first.accounts[&INSTANCE], world.ledger().account(INSTANCE));
+        let old = first.accounts.get(&INSTANCE).cloned().unwrap_or_default();
+        let new = world.ledger().account(INSTANCE);
         old.check_order();
         new.check_order();
         let of = |rows: &BTreeMap<ChannelId, Vec<i64>>| rows.values().flatten().copied().max();

@@ -39,6 +39,16 @@ pub fn epoch_offset_ns() -> Nanos {
     offset
 }
 
+/// Whether somebody keeps the host's clock right (NTP, PTP), as the kernel was told: adjtimex(2).
+/// `None` where the kernel does not say.
+pub fn is_kept_right() -> Option<bool> {
+    // SAFETY: all zeros is a value of the structure; without modes the call only fills it in.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `state` is a timex of ours that outlives the call.
+    let found = unsafe { libc::adjtimex(&mut state) };
+    (found >= 0).then_some(found != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0)
+}
+
 /// Processor time of the calling thread.
 pub fn thread_ns() -> Nanos {
     read(libc::CLOCK_THREAD_CPUTIME_ID)

@@ -9,6 +9,7 @@ use weir_model::event::io_schema;
 use weir_model::{Demand, Predicate};
 
 use super::cgroups::Root;
+use super::clock;
 use super::completeness::counts_io;
 use super::devices::{DeviceChoice, Devices, read_text};
 use super::fold::layout::Folding;
@@ -66,6 +67,7 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     facts.push(cgroups());
     facts.extend(disks(options));
     facts.push(statistics());
+    facts.push(clock_is_kept());
     facts
 }
 
@@ -416,6 +418,19 @@ fn disks(options: &LiveOptions) -> Vec<Fact> {
         );
     }
     facts
+}
+
+fn clock_is_kept() -> Fact {
+    match clock::is_kept_right() {
+        Some(true) => ok("clock", "kept right by another clock"),
+        Some(false) => ok("clock", "kept right by nobody").but(
+            Status::Degraded,
+            "times of one host's queries are as wrong as its clock; rows that an agent sends are \
+             in the monitor's time all the same",
+            "run chronyd, systemd-timesyncd or another NTP client",
+        ),
+        None => ok("clock", "the kernel does not say whether it is right"),
+    }
 }
 
 fn statistics() -> Fact {

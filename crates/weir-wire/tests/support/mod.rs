@@ -3,9 +3,11 @@
 
 pub mod agent;
 pub mod authority;
+pub mod evil;
 pub mod ledger;
 pub mod numbers;
 pub mod said;
+pub mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

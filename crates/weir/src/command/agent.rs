@@ -261,7 +261,10 @@ impl DrillArgs {
 }
 
 /// The way to the monitor.
-fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
+///
+/// # Errors
+/// When no monitor is named, its address is none, or there is no token in the file for it.
+pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
     let Some(monitor) = &config.monitor else {
         return Err(Failure::words(format_args!(
             "no monitor is named; give --monitor HOST[:PORT], or write monitor = \"HOST\" in {}",

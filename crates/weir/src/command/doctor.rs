@@ -5,25 +5,37 @@ use clap::Args;
 use serde_json::json;
 use weir_tap::ebpf::{self, Fact, LiveOptions, Status};
 use weir_tap::inventory::{self, WatchOptions};
+use weir_wire::Client;
 
+use crate::command::agent;
+use crate::config;
 use crate::failure::{Ending, Failure};
 use crate::output;
+
+/// What it costs an agent not to reach its monitor.
+const COSTS_NO_MONITOR: &str = "what an agent here has to say waits, within its bounds";
 
 /// Tell what works on this host, and why not
 ///
 /// Attaches the probes for a moment and takes them away again. Exit code 0 when live I/O can be
 /// watched, 1 when not.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor")]
+#[command(
+    after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor\n  weir doctor --monitor monitor.example"
+)]
 pub struct DoctorArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// The monitor that an agent here is to reach [default: of /etc/weir/agent.toml, where it exists]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    monitor: Option<String>,
 }
 
 pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
     let mut facts = ebpf::doctor(&LiveOptions::default());
     facts.extend(inventory::doctor(&WatchOptions::default()));
+    facts.extend(monitor(args));
     let works = facts.iter().all(|fact| fact.status != Status::Missing);
     let text = match args.json {
         true => {
@@ -34,6 +46,31 @@ pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
     };
     output::print(&text)?;
     Ok(if works { Ending::Done } else { Ending::Failed })
+}
+
+/// Whether the monitor of an agent on this host can be reached, if there is to be one.
+fn monitor(args: &DoctorArgs) -> Option<Fact> {
+    let fact = |found: String, failure: Option<&str>| Fact {
+        name: "monitor".into(),
+        status: failure.map_or(Status::Ok, |_| Status::Degraded),
+        found,
+        costs: failure.map_or("", |_| COSTS_NO_MONITOR).into(),
+        remedy: failure.unwrap_or_default().into(),
+    };
+    let mut config = match config::agent(None) {
+        Ok(loaded) => loaded.config,
+        Err(failure) => return Some(fact(failure.text(), Some("weir agent --check"))),
+    };
+    config.monitor = args.monitor.clone().or(config.monitor);
+    let address = config.monitor.clone()?;
+    let reached = agent::dial(&config).and_then(|dial| Ok(Client::connect(dial)?));
+    Some(match reached {
+        Ok(_) => fact(format!("{address} answers"), None),
+        Err(failure) => fact(
+            failure.text(),
+            Some("start `weir monitor` there, or name another in /etc/weir/agent.toml"),
+        ),
+    })
 }
 
 fn page(facts: &[Fact]) -> String {

@@ -76,7 +76,10 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
         &mut |monitor, event, now| {
             match event {
                 Some(asked) => registry.answer(asked, monitor, now),
-                None => registry.look(monitor, now),
+                None => {
+                    registry.look(monitor, now);
+                    monitor.read_counters(|| desk.server.counters(), now);
+                }
             }
             if again.swap(false, Ordering::Relaxed) {
                 desk.reload(&mut registry, monitor);

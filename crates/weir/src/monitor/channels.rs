@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_model::{Batch, Column, Declaration, Nanos, Schema, Shape, Type};
-use weir_query::place::fleet::{Cut, Fragment};
+use weir_model::{Batch, Column, Nanos, Schema, Shape, Type};
+use weir_query::place::fleet::Fragment;
 use weir_query::plan::codec;
 use weir_wire::{ChannelId, MonitorWord};
 
@@ -156,11 +156,6 @@ impl Channel {
             channel: self.id,
             fragment: self.encoded.clone(),
         }
-    }
-
-    /// What the engine knows of it. `cut` is a query that reads it as fragment `number`.
-    pub fn declaration(&self, cut: &Cut, number: usize) -> Declaration {
-        cut.declaration(number, &self.source)
     }
 
     /// True if what comes are the changes of a relation.

@@ -29,6 +29,7 @@ mod own_stream;
 mod publish;
 mod question;
 mod rates;
+mod readings;
 mod recovery;
 pub mod registry;
 mod requests;
@@ -59,6 +60,7 @@ pub use question::check_queries;
 pub use run::run;
 pub use state::{SavedQuery, StateError};
 
+use crate::run_loop::Counters;
 use own_stream::OwnStream;
 use recovery::Recovery;
 use state::State;
@@ -196,6 +198,9 @@ pub struct Monitor {
     waiting_bytes: usize,
     failed: Vec<Failed>,
     work: Work,
+    /// What was counted, as it was read last, and when.
+    counters: Counters,
+    counters_read_at: Nanos,
     state: Option<State>,
     /// What the word did that is being taken in.
     effect: words::Effect,
@@ -237,6 +242,8 @@ impl Monitor {
             waiting_bytes: 0,
             failed: Vec::new(),
             work: Work::default(),
+            counters: Counters::default(),
+            counters_read_at: now,
             state: None,
             effect: words::Effect::default(),
             saved_at: now,
@@ -404,11 +411,6 @@ impl Monitor {
         self.count_heard();
     }
 
-    /// The queries that run.
-    pub fn queries(&self) -> impl Iterator<Item = (QueryId, &Running)> {
-        self.queries.iter().map(|(id, running)| (*id, running))
-    }
-
     /// A query that runs.
     pub fn query_mut(&mut self, query: QueryId) -> Option<&mut Running> {
         self.queries.get_mut(&query)
@@ -437,26 +439,6 @@ impl Monitor {
     /// The hosts as they are at `now`.
     pub fn hosts(&self, now: Nanos) -> Vec<Host> {
         self.agents.values().map(|agent| agent.row(now)).collect()
-    }
-
-    /// The agents.
-    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
-        self.agents.values()
-    }
-
-    /// The instant up to which all is over.
-    pub fn frontier(&self) -> Nanos {
-        self.frontier
-    }
-
-    /// How much was done.
-    pub fn work(&self) -> Work {
-        self.work
-    }
-
-    /// What the engine counts.
-    pub fn counts(&self) -> weir_query::engine::Counts {
-        self.engine.counts()
     }
 
     /// Some of an agent's rows do not wait any more.

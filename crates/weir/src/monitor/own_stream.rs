@@ -6,6 +6,8 @@ use weir_model::catalog::weir_schema;
 use weir_model::{Batch, Column, ColumnBuilder, Nanos, Symbol, Value};
 use weir_wire::Note;
 
+use crate::run_loop::Changed;
+
 /// Notes that wait for their instant, at most; more are counted only.
 const WAITING_MAX: usize = 100_000;
 
@@ -79,6 +81,29 @@ impl OwnStream {
                 value,
                 total,
                 host,
+            },
+        );
+    }
+
+    /// Notes a counter that the monitor read at `at`.
+    pub fn count(&mut self, at: Nanos, changed: &Changed) {
+        let symbol = |text: &str| Symbol::try_new(text).ok();
+        let counter = &changed.counter;
+        let (Some(place), Some(name)) = (symbol(&counter.place), symbol(counter.name)) else {
+            self.dropped += 1;
+            return;
+        };
+        self.push(
+            at,
+            Row {
+                ts: at,
+                place,
+                counter: name,
+                cause: counter.cause.and_then(symbol),
+                device: counter.device,
+                value: changed.value,
+                total: changed.total,
+                host: None,
             },
         );
     }

@@ -2,7 +2,8 @@
 
 use crate::support::{Scratch, run};
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
+    "agent",
     "characterise",
     "query",
     "run",

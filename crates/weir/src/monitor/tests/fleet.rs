@@ -16,7 +16,7 @@ use weir_wire::{
 };
 
 use super::super::publish::Bounds;
-use super::super::{FileSink, Monitor, Options, Publisher};
+use super::super::{Agent, FileSink, Monitor, Options, Publisher, Running, Work};
 use crate::plans;
 
 /// When the tests' time begins.
@@ -48,13 +48,16 @@ pub fn options() -> Options {
     }
 }
 
+/// A row or delta: when, what, how often.
+pub type Delta = (i64, Vec<Value>, i64);
+
 /// The results of a query, as they came.
 #[derive(Clone, Default)]
-pub struct Results(Arc<Mutex<Vec<(i64, Vec<Value>, i64)>>>);
+pub struct Results(Arc<Mutex<Vec<Delta>>>);
 
 impl Results {
     /// What came, as the net of each instant, sorted.
-    pub fn net(&self) -> Vec<(i64, Vec<Value>, i64)> {
+    pub fn net(&self) -> Vec<Delta> {
         let mut net: BTreeMap<(i64, Vec<Value>), i64> = BTreeMap::new();
         for (ts, row, weight) in self.0.lock().unwrap().iter() {
             *net.entry((*ts, row.clone())).or_default() += weight;
@@ -66,16 +69,6 @@ impl Results {
     /// Publishes the results of a query here.
     pub fn publisher(&self, cut: &Cut) -> Publisher {
         publisher(cut, Box::new(self.clone()), PathBuf::new())
-    }
-
-    /// The instants of what came.
-    pub fn instants(&self) -> Vec<i64> {
-        self.0
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|(ts, _, _)| *ts)
-            .collect()
     }
 }
 
@@ -99,6 +92,29 @@ impl Sink for Results {
 pub fn publisher(cut: &Cut, sink: Box<dyn Sink>, path: PathBuf) -> Publisher {
     let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
     Publisher::new(answer, BOUNDS, vec![FileSink::new(path, sink)])
+}
+
+/// What only tests look at.
+impl Monitor {
+    /// The queries that run.
+    pub fn queries(&self) -> impl Iterator<Item = (QueryId, &Running)> {
+        self.queries.iter().map(|(id, running)| (*id, running))
+    }
+
+    /// The agents.
+    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values()
+    }
+
+    /// The instant up to which all is over.
+    pub fn frontier(&self) -> Nanos {
+        self.frontier
+    }
+
+    /// How much was done.
+    pub fn work(&self) -> Work {
+        self.work
+    }
 }
 
 /// A monitor and the connections to it.

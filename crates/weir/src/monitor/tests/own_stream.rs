@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use weir_model::Value;
+use weir_model::{NANOS_PER_SECOND, Value};
 use weir_query::place::fleet::Way;
 use weir_wire::{AgentWord, Note};
 
+use super::super::Options;
 use super::fleet::{Fleet, Results, options, rows};
 
 fn note(at: i64, counter: &str, cause: &str) -> AgentWord {
@@ -107,4 +108,46 @@ fn its_rows_join_with_the_fleets_rows_and_hosts() {
     let row = vec![Value::text("b"), Value::text("shedding"), Value::text("up")];
     let rows: Vec<_> = hosts.net().into_iter().map(|(_, row, _)| row).collect();
     assert_eq!(rows, [row]);
+}
+
+#[test]
+fn what_the_monitor_costs_is_told_by_agent_and_by_query() {
+    let mut fleet = Fleet::new(Options {
+        overtake_after: NANOS_PER_SECOND,
+        ahead_max: NANOS_PER_SECOND,
+        ..options()
+    });
+    let weir = "Istream(SELECT place, counter, total FROM weir [Now])";
+    let (_, results) = fleet.query(weir, Way::Rows);
+    fleet.query("SELECT host, a FROM S [Range 1 hour]", Way::Rows);
+    let mut a = fleet.join("a", 1);
+    let channel = a.starts()[0];
+    fleet.say(&mut a, AgentWord::Started { channel, at: 1_000 });
+    let batch = rows("a", &[(1_010, 5), (1_011, 6)]);
+    fleet.say(&mut a, AgentWord::Rows { channel, batch });
+    fleet.tick(NANOS_PER_SECOND / 2);
+    let now = 3 * NANOS_PER_SECOND;
+    fleet.tick(now);
+    let bytes_in = weir_wire::Counter {
+        counter: "bytes_in",
+        cause: None,
+        total: 77,
+    };
+    fleet.monitor.read_counters(|| vec![bytes_in], now);
+    fleet.tick(now + NANOS_PER_SECOND);
+    let total = |place: &str, counter: &str| {
+        let is_it = |row: &[Value]| row[0] == Value::text(place) && row[1] == Value::text(counter);
+        let row = results.net().into_iter().find(|(_, row, _)| is_it(row));
+        match row.expect("it is told").1[2] {
+            Value::Int(total) => total,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(total("network", "bytes_in"), 77);
+    assert_eq!(total("monitor", "events_in"), 2);
+    assert_eq!(total("monitor", "words_in"), 2);
+    assert_eq!(total("monitor", "agents"), 1);
+    assert!(total("monitor", "agents_bytes") > 0);
+    assert!(total("other queries", "bytes") > 0);
+    assert!(total("process", "memory_bytes") > 0);
 }

@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use weir_guest::LoopDisk;
 use weir_model::Value;
 
-use super::monitor::{Agent, Monitor};
+use super::monitor::{Agent, Monitor, with_rights};
 use crate::live::watchable;
-use crate::support::{Scratch, skipped};
+use crate::support::{Scratch, run, skipped};
 
 /// A device, and an agent that watches it.
 struct Ground {
@@ -165,23 +165,24 @@ fn a_relation_is_told_whole_to_who_comes_first_and_to_who_comes_later() {
     agent.end();
 }
 
+/// True if rights can be taken away here; otherwise a loud line that `test` is skipped.
+fn rights_can_be_taken(test: &str) -> bool {
+    let can = with_rights(&[]).arg("true").status();
+    let can = can.is_ok_and(|status| status.success());
+    if !can {
+        skipped(test, "setpriv cannot take rights away");
+    }
+    can
+}
+
 #[test]
 fn without_the_rights_to_watch_the_agent_stays_and_says_so() {
     let test = "without_the_rights_to_watch_the_agent_stays_and_says_so";
-    let unprivileged = Command::new("setpriv")
-        .args([
-            "--bounding-set=-all",
-            "--inh-caps=-all",
-            "--reuid=65534",
-            "true",
-        ])
-        .status();
-    if !unprivileged.is_ok_and(|status| status.success()) {
-        skipped(test, "setpriv cannot take rights away");
+    if !rights_can_be_taken(test) {
         return;
     }
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
-    let agent = monitor.unprivileged_agent(&scratch);
+    let agent = monitor.agent_with(&scratch, &[]);
     monitor.until("it says that it cannot watch", |heard| {
         heard.notes.iter().any(|n| n.counter == "probe_failed")
     });
@@ -194,4 +195,87 @@ fn without_the_rights_to_watch_the_agent_stays_and_says_so() {
     agent.signal("TERM");
     let (_, said) = agent.end();
     assert!(said.contains("live I/O cannot be watched"), "{said}");
+}
+
+#[test]
+fn the_doctor_says_whether_the_monitor_answers() {
+    let monitor = Monitor::start();
+    let fact = |address: &str| {
+        let said = run(&["doctor", "--json", "--monitor", address]);
+        let page: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let facts = page["facts"].as_array().unwrap().clone();
+        let named = |fact: &&serde_json::Value| fact["name"] == "monitor";
+        facts.iter().find(named).expect("a fact").clone()
+    };
+    let there = fact(&monitor.address());
+    assert_eq!(there["status"], "ok", "{there}");
+    let address = monitor.address();
+    drop(monitor);
+    let gone = fact(&address);
+    assert_eq!(gone["status"], "degraded", "{gone}");
+    assert!(
+        gone["found"].as_str().unwrap().contains("refused"),
+        "{gone}"
+    );
+}
+
+/// The unit of the agent's service.
+const UNIT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../packaging/weir-agent.service"
+);
+
+#[test]
+fn the_rights_of_the_service_are_enough() {
+    let test = "the_rights_of_the_service_are_enough";
+    if !watchable(test) || !rights_can_be_taken(test) {
+        return;
+    }
+    let unit = std::fs::read_to_string(UNIT).unwrap();
+    let granted = |key: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(key));
+        line.expect("the unit names its rights")
+            .to_ascii_lowercase()
+    };
+    let ambient = granted("AmbientCapabilities=");
+    assert_eq!(ambient, granted("CapabilityBoundingSet="));
+    let names: Vec<&str> = ambient
+        .split(' ')
+        .map(|name| name.strip_prefix("cap_").expect("capabilities"))
+        .collect();
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let agent = monitor.agent_with(&scratch, &names);
+    // Who has which disk open is asked as well.
+    monitor.run(1, "select op, vm, vdisk from IO");
+    monitor.run(2, "select vm, vdisk from disks");
+    for channel in [1, 2] {
+        monitor.until("a channel runs", |heard| {
+            assert!(heard.failed.is_empty(), "{:?}", heard.failed);
+            heard.started.contains_key(&channel)
+        });
+    }
+    let failures = |n: &&weir_wire::Note| n.counter == "probe_failed";
+    assert_eq!(monitor.heard().notes.iter().find(failures), None);
+    agent.signal("TERM");
+    agent.end();
+}
+
+#[test]
+fn the_unit_is_sound() {
+    let test = "the_unit_is_sound";
+    let scratch = Scratch::new();
+    let text = std::fs::read_to_string(UNIT).unwrap();
+    // The binary is not installed where this is verified.
+    let text = text.replace("/usr/bin/weir", env!("CARGO_BIN_EXE_weir"));
+    let unit = scratch.file("weir-agent.service", &text);
+    match Command::new("systemd-analyze")
+        .args(["verify", &unit])
+        .output()
+    {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.is_empty(), "{said}");
+        }
+        Err(why) => skipped(test, &format!("systemd-analyze: {why}")),
+    }
 }

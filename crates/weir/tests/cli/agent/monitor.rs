@@ -23,6 +23,9 @@ use crate::support::{Scratch, weir};
 /// What a test waits for before it gives up. Never a measure of speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A user without rights.
+const NOBODY: u32 = 65534;
+
 /// A monitor that listens on a free port of this host.
 pub struct Monitor {
     address: SocketAddr,
@@ -83,6 +86,11 @@ impl Monitor {
         }
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
     /// An agent called `a` of this monitor, at home in `scratch`.
     pub fn agent(&self, scratch: &Scratch, args: &[&str]) -> Agent {
         let monitor = self.address.to_string();
@@ -92,14 +100,13 @@ impl Monitor {
         Agent(Some(command.stderr(Stdio::piped()).spawn().unwrap()))
     }
 
-    /// The same without any rights.
-    pub fn unprivileged_agent(&self, scratch: &Scratch) -> Agent {
+    /// The same as another user than root, with no rights but `capabilities`.
+    pub fn agent_with(&self, scratch: &Scratch, capabilities: &[&str]) -> Agent {
         let monitor = self.address.to_string();
         let state = scratch.path().join("own");
         std::fs::create_dir(&state).unwrap();
-        std::os::unix::fs::chown(&state, Some(65534), None).unwrap();
-        let mut command = Command::new("setpriv");
-        command.args(["--bounding-set=-all", "--inh-caps=-all", "--reuid=65534"]);
+        std::os::unix::fs::chown(&state, Some(NOBODY), None).unwrap();
+        let mut command = with_rights(capabilities);
         command.args([env!("CARGO_BIN_EXE_weir"), "agent", "--monitor", &monitor]);
         command.args(["--host", "a", "--state", state.to_str().unwrap()]);
         Agent(Some(command.stderr(Stdio::piped()).spawn().unwrap()))
@@ -155,6 +162,17 @@ impl Drop for Monitor {
             panic!("an agent broke the rules");
         }
     }
+}
+
+/// setpriv(1): what comes behind runs as another user than root, with these capabilities.
+pub fn with_rights(capabilities: &[&str]) -> Command {
+    let set: String = capabilities.iter().map(|c| format!(",+{c}")).collect();
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={NOBODY}"));
+    for of in ["bounding-set", "inh-caps", "ambient-caps"] {
+        command.arg(format!("--{of}=-all{set}"));
+    }
+    command
 }
 
 /// A running agent; killed when it is dropped.

@@ -1,0 +1,357 @@
+//! Whatever is behind the monitor's address, the agent goes on, says what is wrong, keeps within its
+//! memory, and has lost nothing when a good monitor is there.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arrow_flight::FlightData;
+use prost::Message;
+use support::evil::{Evil, Script};
+use support::ledger::{Ledger, Manner};
+use support::numbers::Numbers;
+use support::said::{options, rows};
+use support::until;
+use weir_guest::Relay;
+use weir_wire::message::{Down, MonitorSays, Pong, WelcomeBody};
+use weir_wire::outbox::Room;
+use weir_wire::{AgentWord, ChannelId, Dial, MonitorWord, Order, Uplink, UplinkOptions, Welcome};
+
+const ROOM: Room = Room {
+    memory_bytes: 1 << 20,
+    disk_bytes: 0,
+};
+const CHANNEL: ChannelId = ChannelId(1);
+
+/// An agent before one bad monitor, and then before a good one.
+struct Trial {
+    relay: Relay,
+    uplink: Uplink,
+    last: i64,
+}
+
+impl Trial {
+    fn new(bad: SocketAddr) -> Trial {
+        let relay = Relay::new(Ipv4Addr::LOCALHOST, bad).unwrap();
+        let dial = Dial::new(relay.address().to_string().parse().unwrap());
+        let uplink = Uplink::dial(UplinkOptions {
+            room: ROOM,
+            silence_max: Duration::from_millis(1_500),
+            ..options(dial, 7)
+        });
+        Trial {
+            relay,
+            uplink: uplink.unwrap(),
+            last: 0,
+        }
+    }
+
+    fn say(&mut self, count: i64) {
+        self.uplink.say(AgentWord::Rows {
+            channel: CHANNEL,
+            batch: rows(self.last + 1, count),
+        });
+        self.last += count;
+    }
+
+    /// The bad monitor is noticed for what it is.
+    fn fails(&mut self, why: &str) {
+        self.say(10);
+        let mut last = None;
+        until(&format!("it fails with `{why}`"), || {
+            let state = self.uplink.state();
+            if state.last_failure != last {
+                eprintln!("{:?}", state.last_failure);
+                last = state.last_failure.clone();
+            }
+            last.as_ref().is_some_and(|last| last.contains(why))
+        });
+    }
+
+    /// A good monitor comes, and has all that was not lost for want of room.
+    fn goes_on(mut self) {
+        let good = Ledger::new(1, Manner::default());
+        self.relay.aim(Some(good.address()));
+        self.relay.break_off();
+        self.say(10);
+        until("the good monitor has everything", || {
+            while self.uplink.order(Duration::ZERO).is_some() {}
+            let state = self.uplink.state();
+            state.waiting.words == 0 && good.account(7).taken > 0
+        });
+        let account = good.account(7);
+        account.check_order();
+        let void = self.uplink.state().rows_void;
+        assert_eq!(account.accounted(CHANNEL) + void, self.last as u64);
+        assert_eq!(account.rows[&CHANNEL].last(), Some(&self.last));
+        assert!(self.uplink.end());
+    }
+}
+
+fn says(says: MonitorSays) -> FlightData {
+    Down { says: Some(says) }.data()
+}
+
+fn welcome() -> WelcomeBody {
+    WelcomeBody {
+        version: weir_wire::message::PROTOCOL_VERSION,
+        monitor: 1,
+        taken: 0,
+        channels: vec![1],
+        heartbeat_ns: 50_000_000,
+    }
+}
+
+fn check_script(script: Script, why: &str) {
+    let evil = Evil::new(script);
+    let mut trial = Trial::new(evil.address);
+    trial.fails(why);
+    trial.goes_on();
+}
+
+fn check_word(word: FlightData, why: &str) {
+    let first = says(MonitorSays::Welcome(welcome()));
+    check_script(Script::says(vec![first, word]), why);
+}
+
+/// A server that does `answer` to each connection.
+struct Raw {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+}
+
+impl Raw {
+    fn new(answer: impl Fn(&mut std::net::TcpStream) + Send + 'static) -> Raw {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            while let Ok((mut tcp, _)) = listener.accept() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                answer(&mut tcp);
+                // Half open: nobody reads it any more.
+                open.push(tcp);
+            }
+        });
+        Raw { address, stop }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = std::net::TcpStream::connect(self.address);
+    }
+}
+
+#[test]
+fn one_that_never_answers() {
+    let raw = Raw::new(|_| {});
+    let mut trial = Trial::new(raw.address);
+    trial.fails("did not answer for 1.5 s");
+    trial.goes_on();
+}
+
+#[test]
+fn one_that_talks_noise() {
+    let numbers = Mutex::new(Numbers::new(1));
+    let raw = Raw::new(move |tcp| {
+        let noise = numbers.lock().unwrap().bytes(100_000);
+        let _ = tcp.write_all(&noise);
+    });
+    let mut trial = Trial::new(raw.address);
+    trial.fails("the monitor at 127.0.0.1");
+    trial.goes_on();
+}
+
+#[test]
+fn one_that_is_a_web_server() {
+    let raw = Raw::new(|tcp| {
+        let mut request = [0; 24];
+        let _ = tcp.read(&mut request);
+        let _ = tcp.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+    });
+    let mut trial = Trial::new(raw.address);
+    trial.fails("the monitor at 127.0.0.1");
+    trial.goes_on();
+}
+
+#[test]
+fn one_that_welcomes_nobody() {
+    check_script(Script::says(vec![]), "did not answer for 1.5 s");
+    let end = Script {
+        holds: false,
+        ..Script::says(vec![])
+    };
+    check_script(end, "it ended before the welcome");
+    let first = says(MonitorSays::Taken(0));
+    check_script(Script::says(vec![first]), "its first word is no welcome");
+}
+
+#[test]
+fn one_of_another_version() {
+    let first = MonitorSays::Welcome(WelcomeBody {
+        version: 9,
+        ..welcome()
+    });
+    check_script(
+        Script::says(vec![says(first)]),
+        "the monitor speaks version 9 of the protocol, this agent version 1; run the same release",
+    );
+}
+
+#[test]
+fn one_that_breaks_the_protocol() {
+    check_word(
+        says(MonitorSays::Taken(1_000_000)),
+        "it takes word 1000000, which was never said",
+    );
+    check_word(says(MonitorSays::Welcome(welcome())), "a second time");
+    check_word(says(MonitorSays::Heartbeat(0)), "heartbeat: 0 ns");
+    let first = MonitorSays::Welcome(WelcomeBody {
+        taken: 5,
+        ..welcome()
+    });
+    check_script(
+        Script::says(vec![says(first)]),
+        "it has taken word 5, which was never said",
+    );
+    let noise = FlightData {
+        app_metadata: Numbers::new(3).bytes(500).into(),
+        ..FlightData::default()
+    };
+    check_word(noise, "a word of the monitor: ");
+    let long = Down::from(&MonitorWord::Start {
+        channel: CHANNEL,
+        fragment: vec![0; (1 << 20) + 1],
+    });
+    check_word(long.data(), "start: bytes of a fragment: 1048577");
+}
+
+#[test]
+fn one_whose_frames_are_giant() {
+    let giant = FlightData {
+        data_body: vec![0; 20 << 20].into(),
+        ..FlightData::default()
+    };
+    check_word(giant, "decoded message length too large");
+}
+
+/// Its words and answers are in order but for the times, which are any.
+#[test]
+fn one_whose_clock_is_mad() {
+    let mut words = vec![says(MonitorSays::Welcome(welcome()))];
+    let mut numbers = Numbers::new(4);
+    for _ in 0..100 {
+        words.push(says(MonitorSays::Pong(Pong {
+            left_ns: numbers.next() as i64,
+            came_ns: numbers.next() as i64,
+            answered_ns: numbers.next() as i64,
+        })));
+    }
+    // Nobody asked for these answers; then nothing more comes.
+    check_script(Script::says(words), "said nothing for 1.5 s");
+}
+
+/// It reads everything and never says that anything is safe: then half of the room is for what it
+/// was sent, and the oldest of the rest is dropped.
+#[test]
+fn one_that_takes_nothing() {
+    let first = Down::from(&Welcome {
+        monitor: 1,
+        taken: 0,
+        channels: vec![CHANNEL],
+        heartbeat: 50_000_000,
+    });
+    let evil = Evil::new(Script::says(vec![first.data()]));
+    let mut trial = Trial::new(evil.address);
+    until("it is welcomed", || trial.uplink.state().connected);
+    for _ in 0..2_000 {
+        trial.say(400);
+        let waiting = trial.uplink.state().waiting.bytes;
+        assert!(waiting <= ROOM.memory_bytes as u64, "{waiting} bytes wait");
+    }
+    assert!(!trial.uplink.dropped().is_empty());
+    trial.goes_on();
+}
+
+/// It does not read either.
+#[test]
+fn one_that_reads_nothing() {
+    let first = says(MonitorSays::Welcome(welcome()));
+    let evil = Evil::new(Script {
+        reads: false,
+        ..Script::says(vec![first])
+    });
+    let mut trial = Trial::new(evil.address);
+    for _ in 0..2_000 {
+        trial.say(400);
+    }
+    trial.fails("said nothing for 1.5 s");
+    assert_eq!(evil.read.load(Ordering::Relaxed), 0);
+    trial.goes_on();
+}
+
+/// It orders without end, of an agent that does not read its orders.
+#[test]
+fn one_that_orders_without_end() {
+    for bytes in [0, 1 << 20] {
+        let pong = |left_ns| Pong {
+            left_ns,
+            came_ns: left_ns,
+            answered_ns: left_ns,
+        };
+        let start = Down::from(&MonitorWord::Start {
+            channel: CHANNEL,
+            fragment: vec![0; bytes],
+        });
+        let words = vec![
+            says(MonitorSays::Welcome(welcome())),
+            says(MonitorSays::Pong(pong(1))),
+            start.data(),
+        ];
+        let evil = Evil::new(Script {
+            is_endless: true,
+            ..Script::says(words)
+        });
+        let mut trial = Trial::new(evil.address);
+        trial.fails("orders of the monitor were not read");
+        trial.goes_on();
+    }
+}
+
+/// Orders come in the order in which the monitor gave them, and none before the clock is known.
+#[test]
+fn orders_wait_for_the_clock() {
+    let good = Ledger::new(1, Manner::default());
+    good.run_channels(&[1, 2, 3]);
+    let uplink = Uplink::dial(options(good.dial(), 7)).unwrap();
+    let clock = uplink.clock();
+    let first = uplink.order(support::PATIENCE);
+    assert!(clock.is_synchronised());
+    let channels = [1, 2, 3].map(ChannelId).to_vec();
+    let heartbeat = 50_000_000;
+    assert_eq!(
+        first,
+        Some(Order::Welcome {
+            channels: channels.clone(),
+            heartbeat
+        })
+    );
+    for expected in channels {
+        match uplink.order(support::PATIENCE) {
+            Some(Order::Word(MonitorWord::Start { channel, .. })) => assert_eq!(channel, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Messages of a later release have fields that this one does not know.
+    assert!(Down::decode(&[0x7a, 1, 0][..]).unwrap().says.is_none());
+}

@@ -1,0 +1,217 @@
+//! A spool on a disk that is full, hangs, loses what it was given or is in use: whoever speaks never
+//! waits for it, and each row arrives or is told lost.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use support::until;
+use support::world::{INSTANCE, TINY, World};
+use weir_guest::{LoopDisk, MemoryFolder, run};
+use weir_wire::outbox::Room;
+use weir_wire::{Uplink, UplinkOptions};
+
+/// More on disk than any test says.
+const AMPLE: Room = Room {
+    memory_bytes: TINY.memory_bytes,
+    disk_bytes: 256 << 20,
+};
+
+fn world(spool: &Path) -> World {
+    let spool = spool.to_owned();
+    World::new(1, AMPLE, |options| options.spool = Some(spool))
+}
+
+/// Nobody hears the agent.
+fn cut_off(world: &World) {
+    world.relay.aim(None);
+    world.relay.break_off();
+}
+
+fn join(world: &World) {
+    world.relay.aim(Some(world.ledger().address()));
+}
+
+/// Says until the spool has something, never faster than it takes it.
+fn spool_some(world: &mut World) {
+    world.is_paced = true;
+    (0..600).for_each(|_| world.say());
+    until("it spools", || spooled_bytes(world) > 0);
+    world.is_paced = false;
+}
+
+fn spooled_bytes(world: &World) -> u64 {
+    world.uplink.state().waiting.spooled_bytes
+}
+
+fn memory_is_kept(world: &World) {
+    let waiting = world.uplink.state().waiting;
+    let memory_bytes = waiting.bytes - waiting.spooled_bytes;
+    assert!(memory_bytes <= AMPLE.memory_bytes as u64, "{waiting:?}");
+}
+
+fn segments(spool: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(spool).unwrap().map(|e| e.unwrap().path());
+    let mut paths: Vec<_> = entries
+        .filter(|p| p.extension().is_some_and(|e| e == "weirspool"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn skipped(test: &str, why: &dyn std::fmt::Display) {
+    let line = format!("skipped: {test}: {why:#}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[test]
+fn a_full_disk() {
+    let folder = match MemoryFolder::new(1) {
+        Ok(folder) => folder,
+        Err(why) => return skipped("a_full_disk", &why),
+    };
+    // Somebody else has most of it.
+    let other = folder.path().join("other");
+    fs::write(&other, vec![1; 600 << 10]).unwrap();
+    let mut world = world(&folder.path().join("spool"));
+    cut_off(&world);
+    for _ in 0..4_000 {
+        world.say();
+    }
+    until("the disk is full", || {
+        // The disk is asked again when more is said.
+        world.say();
+        world.uplink.state().waiting.disk_failures > 0
+    });
+    memory_is_kept(&world);
+    // Then there is room again.
+    let failures = world.uplink.state().waiting.disk_failures;
+    fs::remove_file(&other).unwrap();
+    spool_some(&mut world);
+    assert!(spooled_bytes(&world) > 500 << 10);
+    eprintln!("{failures} writes failed while the disk was full");
+    join(&world);
+    world.check();
+    let causes = world.ledger().account(INSTANCE).causes;
+    assert_eq!(Vec::from_iter(causes.keys()), ["spool_full"]);
+    until("nothing is left on disk", || {
+        segments(&folder.path().join("spool")).is_empty()
+    });
+}
+
+/// The file system hangs, as one of a server that is gone: saying goes on, and so does what needs no
+/// disk; and the end comes all the same.
+#[test]
+fn a_disk_that_hangs() {
+    let disk = LoopDisk::new(64).and_then(|disk| Ok((disk.file_system()?, disk)));
+    let (folder, _disk) = match disk {
+        Ok(disk) => disk,
+        Err(why) => return skipped("a_disk_that_hangs", &why),
+    };
+    let folder_name = folder.to_string_lossy().into_owned();
+    let mut world = world(&folder.join("spool"));
+    cut_off(&world);
+    let frozen = Frozen::new(&folder_name);
+    for _ in 0..4_000 {
+        world.say();
+    }
+    memory_is_kept(&world);
+    assert_eq!(spooled_bytes(&world), 0);
+    world.account_drops();
+    assert!(!world.dropped.is_empty());
+    // The connection needs no disk.
+    join(&world);
+    until("it is welcomed again", || world.uplink.state().connected);
+    drop(frozen);
+    world.check();
+
+    let _frozen = Frozen::new(&folder_name);
+    cut_off(&world);
+    for _ in 0..1_000 {
+        world.say();
+    }
+    assert!(!support::within(|| world.uplink.end()), "something is left");
+}
+
+/// A file system that is thawed when this is dropped.
+struct Frozen(String);
+
+impl Frozen {
+    fn new(mounted: &str) -> Frozen {
+        run("fsfreeze", &["-f", mounted]).unwrap();
+        Frozen(mounted.to_owned())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        run("fsfreeze", &["-u", &self.0]).unwrap();
+    }
+}
+
+#[test]
+fn segments_that_are_lost_or_changed() {
+    let directory = support::authority::Directory::new();
+    let spool = directory.path().join("spool");
+    let mut world = world(&spool);
+    cut_off(&world);
+    spool_some(&mut world);
+    let segments = segments(&spool);
+    assert!(segments.len() > 3);
+    fs::remove_file(&segments[0]).unwrap();
+    let mut bytes = fs::read(&segments[2]).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&segments[2], bytes).unwrap();
+    join(&world);
+    world.check();
+    let account = world.ledger().account(INSTANCE);
+    assert_eq!(Vec::from_iter(account.causes.keys()), ["spool_unreadable"]);
+    assert_eq!(world.uplink.state().waiting.disk_failures, 2);
+}
+
+#[test]
+fn a_directory_that_goes_away() {
+    let directory = support::authority::Directory::new();
+    let spool = directory.path().join("spool");
+    let mut world = world(&spool);
+    cut_off(&world);
+    fs::remove_dir_all(&spool).unwrap();
+    for _ in 0..2_000 {
+        world.say();
+    }
+    until("writing fails", || {
+        world.say();
+        world.uplink.state().waiting.disk_failures > 0
+    });
+    memory_is_kept(&world);
+    join(&world);
+    world.check();
+    assert!(!world.dropped.is_empty());
+}
+
+#[test]
+fn what_an_earlier_process_left_is_removed_and_two_do_not_share() {
+    let directory = support::authority::Directory::new();
+    let spool = directory.path().join("spool");
+    fs::create_dir(&spool).unwrap();
+    let left = spool.join("00000000000000000003.weirspool");
+    fs::write(&left, b"weirspl1").unwrap();
+    fs::write(spool.join("mine.txt"), b"not of a spool").unwrap();
+    let world = world(&spool);
+    assert!(!left.exists());
+    assert!(spool.join("mine.txt").exists());
+    let options = UplinkOptions {
+        spool: Some(spool.clone()),
+        ..support::said::options(world.ledger().dial(), 8)
+    };
+    let error = Uplink::dial(options.clone()).err().unwrap().to_string();
+    let expected = format!("spool: another agent uses {}", spool.display());
+    assert!(error.contains(&expected), "{error}");
+    drop(world);
+    let uplink = Uplink::dial(options).unwrap();
+    assert!(uplink.order(Duration::ZERO).is_none());
+}
