@@ -13,7 +13,8 @@ fn host(test: &str) -> Option<Host> {
         Ok(host) => Some(host),
         Err(why) => {
             // Not by `eprintln!`, which the harness keeps to itself.
-            writeln!(std::io::stderr(), "skipped: {test}: {why:#}").unwrap();
+            writeln!(std::io::stderr(), "skipped: {test}: {why:#}")
+                .expect("standard error is open");
             None
         }
     }
