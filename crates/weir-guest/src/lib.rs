@@ -25,6 +25,7 @@
 mod build;
 mod counts;
 mod disk;
+mod fleet;
 mod guest;
 mod host;
 mod kit;
@@ -40,6 +41,7 @@ pub mod workload;
 
 pub use counts::{Counts, disk_stats};
 pub use disk::Disk;
+pub use fleet::{Fleet, Member, Monitor};
 pub use guest::Guest;
 pub use host::{Cable, Host, Traffic};
 pub use kit::Kit;
