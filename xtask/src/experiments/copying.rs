@@ -7,7 +7,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
-use weir_guest::LoopDisk;
+use weir_guest::{Disk, Guest, Kit, LoopDisk};
 
 /// Size of a disk.
 const DISK_MIB: u64 = 128;
@@ -15,13 +15,27 @@ const DISK_MIB: u64 = 128;
 /// Length of a request.
 const REQUEST_BYTES: u64 = 44 << 10;
 
+/// What a real guest does all the time: some requests, then a rest, since emulation is slow.
+const GUEST_WORK: &str =
+    "while :; do load disk=/dev/vda,read=50,write=50,bytes=4096,count=500,depth=4; sleep 1; done";
+
 /// A VM that copies; it ends when it is dropped.
 pub struct Vm {
     /// Its name.
     pub name: String,
+    // In the order of their end: a disk can go only when nobody has it open.
+    program: Program,
     disk: LoopDisk,
-    program: Child,
 }
+
+/// What makes its requests.
+enum Program {
+    Fio(Fio),
+    Guest(#[expect(dead_code, reason = "it lives as long as the VM")] Guest),
+}
+
+/// A load that is killed when it is dropped.
+struct Fio(Child);
 
 impl Vm {
     /// Starts one that does so many requests a second, reads and writes each half.
@@ -45,8 +59,25 @@ impl Vm {
             .context("cannot start fio")?;
         Ok(Vm {
             name: name.into(),
+            program: Program::Fio(Fio(program)),
             disk,
-            program,
+        })
+    }
+
+    /// Boots a real one in QEMU, and has it do some 500 requests a second.
+    ///
+    /// # Errors
+    /// When there can be no loop device, or the guest does not boot.
+    pub fn boot(name: &str, kit: &Kit) -> Result<Vm> {
+        let disk = LoopDisk::new(DISK_MIB)?;
+        let args = Disk::new("d0", disk.path()).args();
+        let mut guest = Guest::start(kit, name, &args)?;
+        guest.ready()?;
+        guest.begin(GUEST_WORK)?;
+        Ok(Vm {
+            name: name.into(),
+            program: Program::Guest(guest),
+            disk,
         })
     }
 
@@ -55,39 +86,60 @@ impl Vm {
         self.disk.path()
     }
 
-    /// What tells weir that this process is a VM.
-    pub fn declaration(&self) -> String {
-        format!("{}=pid:{}", self.name, self.program.id())
+    /// What tells weir that this process is a VM; of QEMU it knows.
+    pub fn declaration(&self) -> Option<String> {
+        match &self.program {
+            Program::Fio(fio) => Some(format!("{}=pid:{}", self.name, fio.0.id())),
+            Program::Guest(_) => None,
+        }
     }
 
-    /// What it has written so far, in bytes, as the kernel counts it (Documentation/block/stat.rst).
+    /// What it has done so far, as the kernel counts it (Documentation/block/stat.rst).
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub fn written_bytes(&self) -> Result<f64> {
-        let name = self.device().trim_start_matches("/dev/");
-        let path = format!("/sys/block/{name}/stat");
+    pub fn done(&self) -> Result<Done> {
+        let path = format!("/sys/block/{}/stat", self.disk.name());
         let text = fs::read_to_string(&path).context(path)?;
-        let sectors = text.split_whitespace().nth(6).and_then(|n| n.parse().ok());
-        let sectors: f64 = sectors.context("sectors written")?;
-        Ok(sectors * 512.0)
+        let fields: Vec<f64> = text
+            .split_whitespace()
+            .filter_map(|n| n.parse().ok())
+            .collect();
+        let field = |at: usize| fields.get(at).copied().context("too few fields");
+        Ok(Done {
+            requests: field(0)? + field(4)?,
+            written_mib: field(6)? * 512.0 / f64::from(1 << 20),
+        })
     }
 }
 
-impl Drop for Vm {
-    fn drop(&mut self) {
-        // Its disk can go only when it no longer has it open.
-        let _ = self.program.kill();
-        let _ = self.program.wait();
-    }
+/// What VMs have done since their disks were made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Done {
+    /// Reads and writes.
+    pub requests: f64,
+    /// What was written.
+    pub written_mib: f64,
 }
 
-/// What all VMs have written so far, in MiB.
+/// What all VMs have done so far.
 ///
 /// # Errors
-/// As [`Vm::written_bytes`].
-pub fn written_mib(vms: &[Vm]) -> Result<f64> {
-    let each = vms.iter().map(Vm::written_bytes);
-    let bytes: f64 = each.sum::<Result<f64>>()?;
-    Ok(bytes / f64::from(1 << 20))
+/// As [`Vm::done`].
+pub fn done(vms: &[Vm]) -> Result<Done> {
+    vms.iter().try_fold(Done::default(), |sum, vm| {
+        let done = vm.done()?;
+        Ok(Done {
+            requests: sum.requests + done.requests,
+            written_mib: sum.written_mib + done.written_mib,
+        })
+    })
+}
+
+impl Drop for Fio {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -43,7 +43,7 @@ impl Figure {
 /// Lets each configuration have its turn, so many times; `turn` gives a figure for each column.
 ///
 /// # Errors
-/// That of the first turn that failed.
+/// That of the first turn that failed twice.
 pub fn by_turns<C>(
     configurations: &[(String, C)],
     runs: usize,
@@ -56,7 +56,10 @@ pub fn by_turns<C>(
     let mut rows: Vec<Row> = configurations.iter().map(row).collect();
     for run in 0..runs {
         for ((name, configuration), row) in configurations.iter().zip(&mut rows) {
-            let figures = turn(configuration)?;
+            let figures = turn(configuration).or_else(|error| {
+                eprintln!("run {}/{runs}: {name}: {error:#}; once more", run + 1);
+                turn(configuration)
+            })?;
             let said: Vec<String> = figures.iter().map(|x| format!("{x:.2}")).collect();
             eprintln!("run {}/{runs}: {name}: {}", run + 1, said.join(" "));
             row.figures.resize(figures.len(), Figure::default());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use weir_guest::MemoryFolder;
 
-use super::copying::{Vm, written_mib};
+use super::copying::{Vm, done};
 use super::figures::by_turns;
 use super::time_used::Look;
 use super::{Experiment, Findings, Pace, scripts};
@@ -32,7 +32,8 @@ const COLUMNS: &[&str] = &[
 ];
 
 /// What runs beside the VM.
-enum Beside {
+pub enum Beside {
+    /// Nothing.
     Nothing,
     /// Every event with all that the thesis's events have, read and dropped.
     Reader,
@@ -93,21 +94,21 @@ fn measured(configurations: Vec<(String, Beside)>, pace: Pace) -> Result<Finding
     let rows = by_turns(&configurations, pace.runs, |beside| {
         turn(beside, &vms, pace.seconds)
     })?;
-    Ok(Findings {
-        columns: COLUMNS.to_vec(),
-        rows,
-    })
+    Ok(Findings::new(COLUMNS, rows))
 }
 
-/// Measures one configuration once.
-fn turn(beside: &Beside, vms: &[Vm], seconds: u32) -> Result<Vec<f64>> {
+/// Measures one configuration once; a figure for each column.
+///
+/// # Errors
+/// When something beside does not work.
+pub fn turn(beside: &Beside, vms: &[Vm], seconds: u32) -> Result<Vec<f64>> {
     let folder = MemoryFolder::new(RESULTS_MIB)?;
     let mut program = started(beside, vms, folder.path())?;
     sleep(SETTLE);
     let pids: Vec<u32> = program.iter().map(Child::id).collect();
-    let (look, before) = (Look::now(&pids)?, written_mib(vms)?);
+    let (look, before) = (Look::now(&pids)?, done(vms)?);
     sleep(Duration::from_secs(seconds.into()));
-    let (used, after) = (look.since()?, written_mib(vms)?);
+    let (used, after) = (look.since()?, done(vms)?);
     if let Some(program) = &mut program {
         stop(program)?;
         has_results(beside, folder.path())?;
@@ -115,11 +116,11 @@ fn turn(beside: &Beside, vms: &[Vm], seconds: u32) -> Result<Vec<f64>> {
     Ok(vec![
         used.machine_percent,
         used.process_percent.iter().sum(),
-        (after - before) / used.seconds,
+        (after.written_mib - before.written_mib) / used.seconds,
     ])
 }
 
-/// Starts what runs beside the VMs.
+/// Starts what runs beside the VMs, with its results in `folder`.
 fn started(beside: &Beside, vms: &[Vm], folder: &Path) -> Result<Option<Child>> {
     let mut weir = Command::new(root().join("target/release/weir"));
     match beside {
@@ -134,7 +135,8 @@ fn started(beside: &Beside, vms: &[Vm], folder: &Path) -> Result<Option<Child>> 
         }
     }
     for vm in vms {
-        weir.args(["--device", vm.device(), "--vm", &vm.declaration()]);
+        weir.args(["--device", vm.device()]);
+        weir.args(vm.declaration().map(|vm| format!("--vm={vm}")));
     }
     let output = std::fs::File::create(folder.join("standard_output"))?;
     let weir = weir.stdin(Stdio::null()).stdout(output);
@@ -142,10 +144,7 @@ fn started(beside: &Beside, vms: &[Vm], folder: &Path) -> Result<Option<Child>> 
 }
 
 /// Ends a program as Ctrl-C would, and sees that it was still there.
-///
-/// # Errors
-/// When it had ended before.
-pub fn stop(program: &mut Child) -> Result<()> {
+fn stop(program: &mut Child) -> Result<()> {
     if let Some(status) = program.try_wait()? {
         bail!("weir ended before its time, with {status}; what it says above is why");
     }

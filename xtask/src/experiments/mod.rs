@@ -1,12 +1,18 @@
-//! `cargo xtask experiments`: experiments 1 to 3 of the thesis (Benke 2009, chapter 4), done again on
+//! `cargo xtask experiments`: experiments 1 to 6 of the thesis (Benke 2009, chapter 4), done again on
 //! this machine, and docs/experiments.md written with its figures beside ours.
+//!
+//! Findings are kept in `target/experiments`, a JSON file each. `cargo xtask experiments 5` does one of
+//! them again and writes the page anew, if the others are known.
 //!
 //! A VM is a program that copies at a fixed rate on a disk of its own, so that the work done is the same
 //! in every configuration, as it was in the thesis, and processor time is what differs. Configurations of
 //! an experiment take turns, so that a noisy neighbour hits all alike.
 
 mod copying;
+mod distributed;
+mod field;
 mod figures;
+mod kept;
 mod local;
 mod page;
 mod scripts;
@@ -15,6 +21,8 @@ mod time_used;
 use anyhow::{Result, bail};
 
 use crate::{cargo, execute, is_root, packages, root};
+use kept::Kept;
+
 pub use figures::{Figure, Row};
 
 /// How long and how often each configuration is measured.
@@ -29,9 +37,22 @@ pub struct Pace {
 /// What an experiment found.
 pub struct Findings {
     /// What is measured of each configuration, as columns.
-    pub columns: Vec<&'static str>,
+    pub columns: Vec<String>,
     /// One a configuration.
     pub rows: Vec<Row>,
+    /// What follows, as a sentence; or nothing.
+    pub conclusion: String,
+}
+
+impl Findings {
+    /// Findings that speak for themselves.
+    pub fn new(columns: &[&str], rows: Vec<Row>) -> Findings {
+        Findings {
+            columns: columns.iter().map(|c| (*c).to_owned()).collect(),
+            rows,
+            conclusion: String::new(),
+        }
+    }
 }
 
 /// An experiment of the thesis.
@@ -48,16 +69,23 @@ pub struct Experiment {
     pub run: fn(Pace) -> Result<Findings>,
 }
 
-const USAGE: &str = "usage: cargo xtask experiments [1..3] [--runs N] [--seconds N] [--out FILE]";
+const USAGE: &str = "usage: cargo xtask experiments [1..6] [--runs N] [--seconds N] [--out FILE]";
 
 /// Every experiment, in the thesis's order.
-static EXPERIMENTS: &[&Experiment] = &[&local::TRACING, &local::COMPLEXITY, &local::PARALLEL];
+static EXPERIMENTS: &[&Experiment] = &[
+    &local::TRACING,
+    &local::COMPLEXITY,
+    &local::PARALLEL,
+    &distributed::OFFLOADING,
+    &distributed::FILTERING,
+    &distributed::SCALING,
+];
 
 /// The chore.
 pub fn run(args: &[String]) -> Result<()> {
     let mut pace = Pace {
-        runs: 5,
-        seconds: 5,
+        runs: 4,
+        seconds: 4,
     };
     let mut wanted: Vec<u32> = Vec::new();
     let mut out = root().join("docs/experiments.md");
@@ -82,22 +110,51 @@ pub fn run(args: &[String]) -> Result<()> {
     packages::ensure(packages::BUILD)?;
     packages::ensure(&["fio", "iproute2"])?;
     execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
-    let mut done = Vec::new();
+    let mut failed = Vec::new();
     for experiment in EXPERIMENTS {
-        if wanted.is_empty() || wanted.contains(&experiment.number) {
-            println!(
-                "\n== experiment {}: {}",
-                experiment.number, experiment.title
-            );
-            let findings = (experiment.run)(pace)?;
-            print!("{}", page::table(&findings));
-            done.push((*experiment, findings));
+        let Experiment { number, title, .. } = experiment;
+        if wanted.is_empty() || wanted.contains(number) {
+            println!("\n== experiment {number}: {title}");
+            // One that fails is no reason to leave out the others.
+            if let Err(error) = experiment.done(pace) {
+                eprintln!("experiment {number}: {error:#}");
+                failed.push(number.to_string());
+            }
         }
     }
-    match wanted.is_empty() {
-        true => page::write(&out, pace, &done),
-        false => Ok(()),
+    write_page(&out)?;
+    match failed.is_empty() {
+        true => Ok(()),
+        false => bail!("failed: experiment {}", failed.join(", ")),
     }
+}
+
+impl Experiment {
+    /// Does it, shows what it found and keeps it.
+    fn done(&self, pace: Pace) -> Result<()> {
+        let findings = (self.run)(pace)?;
+        print!("{}", page::shown(&findings));
+        kept::keep(self.number, &Kept { pace, findings })
+    }
+}
+
+/// Writes the page if all experiments have been done, now or earlier.
+fn write_page(path: &std::path::Path) -> Result<()> {
+    let mut done = Vec::new();
+    for experiment in EXPERIMENTS {
+        match kept::known(experiment.number) {
+            Some(kept) => done.push((*experiment, kept)),
+            None => {
+                println!(
+                    "\nnot written: {}, since experiment {} has not been done",
+                    path.display(),
+                    experiment.number
+                );
+                return Ok(());
+            }
+        }
+    }
+    page::write(path, &done)
 }
 
 fn number(option: &str, value: Option<&String>) -> Result<u32> {

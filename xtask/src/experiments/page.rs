@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Experiment, Figure, Findings, Pace};
+use super::kept::Kept;
+use super::{Experiment, Figure, Findings};
 
 const BEGINNING: &str = "# The thesis's experiments, done again
 
@@ -24,25 +25,24 @@ device in memory.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write(path: &Path, pace: Pace, done: &[(&Experiment, Findings)]) -> Result<()> {
+pub fn write(path: &Path, done: &[(&Experiment, Kept)]) -> Result<()> {
     let mut text = BEGINNING.to_owned();
     let _ = writeln!(
         text,
-        "\nEach configuration had {} turns of {} seconds, among the others. Figures are means, with the 95 % confidence interval. \
-         The machine: {}.",
-        pace.runs,
-        pace.seconds,
+        "\nConfigurations of an experiment take turns. Figures are means, with the 95 % confidence interval. The machine: {}.",
         machine()
     );
-    for (experiment, findings) in done {
+    for (experiment, kept) in done {
         let _ = write!(
             text,
-            "\n## Experiment {}: {}\n\n**The thesis.** {}\n\n**Here.** {}\n\n{}",
+            "\n## Experiment {}: {}\n\n**The thesis.** {}\n\n**Here.** {} Each configuration had {} turns of {} s.\n\n{}",
             experiment.number,
             experiment.title,
             experiment.thesis,
             experiment.here,
-            table(findings)
+            kept.pace.runs,
+            kept.pace.seconds,
+            shown(&kept.findings)
         );
     }
     fs::write(path, text).with_context(|| path.display().to_string())?;
@@ -50,18 +50,26 @@ pub fn write(path: &Path, pace: Pace, done: &[(&Experiment, Findings)]) -> Resul
     Ok(())
 }
 
-/// Findings as a table in Markdown.
-pub fn table(findings: &Findings) -> String {
+/// Findings in Markdown.
+pub fn shown(findings: &Findings) -> String {
+    let table = table(findings);
+    match findings.conclusion.as_str() {
+        "" => table,
+        conclusion => format!("{table}\n{conclusion}\n"),
+    }
+}
+
+fn table(findings: &Findings) -> String {
     let mut text = format!("| configuration | {} |\n", findings.columns.join(" | "));
     let _ = writeln!(text, "| --- |{}", " ---: |".repeat(findings.columns.len()));
     for row in &findings.rows {
-        let figures: Vec<String> = row.figures.iter().map(shown).collect();
+        let figures: Vec<String> = row.figures.iter().map(figure).collect();
         let _ = writeln!(text, "| {} | {} |", row.name, figures.join(" | "));
     }
     text
 }
 
-fn shown(figure: &Figure) -> String {
+fn figure(figure: &Figure) -> String {
     let digits = match figure.mean().abs() {
         mean if mean >= 1_000.0 => 0,
         mean if mean >= 100.0 => 1,

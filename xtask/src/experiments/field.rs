@@ -1,0 +1,193 @@
+//! The field of experiments 4 to 6: hosts as network namespaces, each with VMs and an agent that
+//! watches their disks alone, and a monitor with standing queries that write to files.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use weir_guest::{Fleet, Host, Member, Monitor};
+
+use super::copying::{Vm, done};
+use super::local::SETTLE;
+use super::time_used::Look;
+use crate::root;
+
+/// Room for what monitor and agents write.
+const FOLDER_MIB: u64 = 1_024;
+
+/// How long it may take until all agents run all queries.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A standing query of the monitor's.
+#[derive(Clone)]
+pub struct Asked {
+    name: String,
+    text: String,
+    place: Option<String>,
+}
+
+impl Asked {
+    /// A query, and the way it is to be placed if not the one that costs least.
+    pub fn new(name: &str, text: &str, place: Option<&str>) -> Asked {
+        Asked {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            place: place.map(str::to_owned),
+        }
+    }
+
+    /// As the monitor's settings have it.
+    fn setting(&self) -> String {
+        let Asked { name, text, place } = self;
+        let place = place.as_ref().map(|place| format!("place = \"{place}\"\n"));
+        format!(
+            "[[query]]\nname = \"{name}\"\ntext = \"{text}\"\n{}[[query.sink]]\nformat = \"delta\"\nfile = \"{name}.delta\"\n",
+            place.unwrap_or_default()
+        )
+    }
+}
+
+/// A fleet at work. It is taken down when it is dropped.
+pub struct Field {
+    // In the order of their end.
+    agents: Vec<Member>,
+    monitor: Monitor,
+    fleet: Fleet,
+    hosts: Vec<Host>,
+    vms: Vec<Vm>,
+    asked: Vec<Asked>,
+}
+
+/// What went by while it was watched.
+pub struct Used {
+    /// All agents' processor time, in percent of one processor.
+    pub agents_percent: f64,
+    /// The monitor's.
+    pub monitor_percent: f64,
+    /// The whole machine's.
+    pub machine_percent: f64,
+    /// From all agents to the monitor, as the kernel counts it on the hosts' cables.
+    pub sent_bytes_per_second: f64,
+    /// What all VMs did.
+    pub requests_per_second: f64,
+}
+
+impl Field {
+    /// A host for each list of VMs, and the monitor. It returns when all agents run all queries.
+    pub fn new(vms_of_hosts: Vec<Vec<Vm>>, asked: &[Asked]) -> Result<Field> {
+        let names: Vec<String> = (1..=vms_of_hosts.len())
+            .map(|n| format!("host{n}"))
+            .collect();
+        let each: Vec<&str> = names.iter().map(String::as_str).collect();
+        let fleet = Fleet::new(&root().join("target/release/weir"), &each, FOLDER_MIB)?;
+        let hosts: Vec<Host> = names.iter().map(|_| Host::new()).collect::<Result<_>>()?;
+        let queries: String = asked.iter().map(Asked::setting).collect();
+        let monitor = fleet.monitor((hosts[0].gateway(), 0).into(), &queries)?;
+        let mut agents = Vec::new();
+        for ((name, host), vms) in names.iter().zip(&hosts).zip(&vms_of_hosts) {
+            let devices: Vec<&str> = vms.iter().map(Vm::device).collect();
+            let declared: Vec<String> = vms.iter().filter_map(Vm::declaration).collect();
+            // Lists of texts are written alike in TOML and by Rust.
+            let settings = format!("devices = {devices:?}\nvms = {declared:?}\n");
+            agents.push(fleet.agent(name, host, monitor.address(), &settings, &[])?);
+        }
+        let mut field = Field {
+            agents,
+            monitor,
+            fleet,
+            hosts,
+            vms: vms_of_hosts.into_iter().flatten().collect(),
+            asked: asked.to_vec(),
+        };
+        field.wait()?;
+        Ok(field)
+    }
+
+    /// Waits until all agents run all queries.
+    fn wait(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let hosts = Some(self.hosts.len() as u64);
+        loop {
+            let queries = self.queries()?;
+            let whole = |query: &Value| {
+                query["hosts"].as_u64() == hosts && query["hosts_heard"].as_u64() == hosts
+            };
+            if queries.len() == self.asked.len() && queries.iter().all(whole) {
+                return Ok(());
+            }
+            for agent in &mut self.agents {
+                if let Some(status) = agent.ended()? {
+                    bail!("an agent ended with {status}: {}", agent.said());
+                }
+            }
+            if begun.elapsed() > PATIENCE {
+                let said: String = self.agents.iter().map(Member::said).collect();
+                bail!(
+                    "not all agents run all queries: {queries:?}\n{said}{}",
+                    self.monitor.said()
+                );
+            }
+            sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The monitor's queries as it lists them.
+    fn queries(&self) -> Result<Vec<Value>> {
+        let listed = self
+            .fleet
+            .ask(&self.monitor, &["fleet", "queries", "--json"])?;
+        match serde_json::from_str(&listed).context("weir fleet queries --json")? {
+            Value::Array(queries) => Ok(queries),
+            other => bail!("weir fleet queries --json: {other}"),
+        }
+    }
+
+    /// Watches it for so many seconds, and takes it down.
+    pub fn measured(self, seconds: u32) -> Result<Used> {
+        sleep(SETTLE);
+        let mut pids: Vec<u32> = vec![self.monitor.pid()];
+        pids.extend(self.agents.iter().map(Member::pid));
+        let (look, before) = (Look::now(&pids)?, (done(&self.vms)?, self.sent_bytes()?));
+        sleep(Duration::from_secs(seconds.into()));
+        let (used, after) = (look.since()?, (done(&self.vms)?, self.sent_bytes()?));
+        self.check()?;
+        for agent in self.agents {
+            agent.stop()?;
+        }
+        self.monitor.stop()?;
+        Ok(Used {
+            agents_percent: used.process_percent[1..].iter().sum(),
+            monitor_percent: used.process_percent[0],
+            machine_percent: used.machine_percent,
+            sent_bytes_per_second: (after.1 - before.1) / used.seconds,
+            requests_per_second: (after.0.requests - before.0.requests) / used.seconds,
+        })
+    }
+
+    fn sent_bytes(&self) -> Result<f64> {
+        let mut bytes = 0;
+        for host in &self.hosts {
+            bytes += host.traffic()?.sent_bytes;
+        }
+        Ok(bytes as f64)
+    }
+
+    /// A query that gave nothing, or not all, was not measured.
+    fn check(&self) -> Result<()> {
+        for query in self.queries()? {
+            let (name, lost) = (&query["name"], &query["rows_lost"]);
+            if lost.as_u64() != Some(0) {
+                bail!("of query {name}, {lost} rows were lost");
+            }
+        }
+        for asked in &self.asked {
+            let path = self.fleet.file(&format!("monitor/{}.delta", asked.name));
+            if fs::metadata(&path).with_context(|| path.clone())?.len() == 0 {
+                bail!("query {} gave nothing", asked.name);
+            }
+        }
+        Ok(())
+    }
+}
