@@ -3,6 +3,7 @@
 //!
 //! The planner derives it (`weir-query`), the tap acts on it (`weir-tap`); neither knows the other.
 
+use crate::spread::spread;
 use crate::{Fold, Symbol};
 
 /// What is wanted of one stream.
@@ -82,11 +83,13 @@ pub enum KernelField {
     Service,
     /// `latency`, ns.
     Latency,
+    /// The number by which `sector` is sampled; see [`spread`].
+    SectorSpread,
 }
 
 impl KernelField {
     /// Each field with the column it tests.
-    pub const ALL: [(KernelField, &'static str); 11] = [
+    pub const ALL: [(KernelField, &'static str); 12] = [
         (KernelField::Kind, "type"),
         (KernelField::Op, "op"),
         (KernelField::Pdisk, "pdisk"),
@@ -98,11 +101,20 @@ impl KernelField {
         (KernelField::Wait, "wait"),
         (KernelField::Service, "service"),
         (KernelField::Latency, "latency"),
+        (KernelField::SectorSpread, "sector"),
     ];
 
     /// The column it tests.
     pub fn column(self) -> &'static str {
         KernelField::ALL[self as usize].1
+    }
+
+    /// What is tested of that column's number.
+    pub fn of(self, number: i64) -> i64 {
+        match self {
+            KernelField::SectorSpread => spread(number),
+            _ => number,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod host;
 pub mod inventory;
 pub mod qemu;
 pub mod schema;
+pub mod spread;
 pub mod symbol;
 pub mod types;
 

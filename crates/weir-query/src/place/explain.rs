@@ -2,8 +2,10 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use weir_model::spread::SPREADS;
 use weir_model::{
-    Declaration, Demand, Dimension, Keep, NANOS_PER_SECOND, Predicate, Shape, Test, Type, Unit,
+    Declaration, Demand, Dimension, Keep, KernelField, NANOS_PER_SECOND, Predicate, Shape, Test,
+    Type, Unit,
 };
 
 use super::fold::Grouping;
@@ -332,9 +334,7 @@ fn why_not(condition: &Expr, source: &Declaration) -> String {
     let mut unknown = Vec::new();
     condition.visit_columns(&mut |i| {
         let name = &source.schema[i].name;
-        let known = weir_model::KernelField::ALL
-            .iter()
-            .any(|(_, column)| column == name);
+        let known = KernelField::ALL.iter().any(|(_, column)| column == name);
         if !known && name != "bytes" && !unknown.contains(name) {
             unknown.push(name.clone());
         }
@@ -364,8 +364,19 @@ fn predicate_text(predicate: &Predicate) -> String {
 }
 
 fn test_text(test: &Test) -> String {
-    let name = test.field().column();
+    let name = match test.field() {
+        KernelField::SectorSpread => "the sample number of sector",
+        field => field.column(),
+    };
     match test {
+        Test::Between {
+            field: KernelField::SectorSpread,
+            low: 0,
+            high,
+        } => {
+            let share = (*high + 1) as f64 / SPREADS as f64;
+            format!("sample(sector, {})", (share * 1e6).round() / 1e6)
+        }
         Test::Between {
             low: i64::MIN,
             high: i64::MAX,

@@ -4,12 +4,14 @@
 //! What cannot be said so is left out, so that the result lets through at least the rows that are
 //! wanted; and it is known whether that was so, since rows that are folded are not tested again.
 
+use weir_model::spread::{SPREADS, spreads_of};
 use weir_model::{
     Clause, Declaration, EventKind, KernelField, Op, Predicate, SECTOR_BYTES, Symbol, Test, Type,
     Value,
 };
 
 use crate::expr::{BinaryOp, Expr, UnaryOp};
+use crate::function::scalar::sample;
 
 /// Most alternatives that a kernel program tests for one stream.
 pub const CLAUSES_MAX: usize = 4;
@@ -212,6 +214,31 @@ fn test(filter: &Expr, negated: bool, source: &Declaration) -> Tested {
                 Some(linear) => linear.tested(between(linear.field, i64::MIN, i64::MAX)),
                 None => Tested::unknown(),
             }
+        }
+        Expr::Call(call) => match sample::of(call) {
+            Some((x, share)) => sampled(x, share, negated, source),
+            None => Tested::unknown(),
+        },
+        _ => Tested::unknown(),
+    }
+}
+
+/// The rows that are in a sample, or with `negated` those that are not. The kernel samples by sector.
+fn sampled(x: &Expr, share: f64, negated: bool, source: &Declaration) -> Tested {
+    match number_field(x, source) {
+        Some(Linear {
+            field: KernelField::Sector,
+            factor: 1,
+        }) => {
+            let passing = spreads_of(share);
+            let (low, high) = match negated {
+                false => (0, passing - 1),
+                true => (passing, SPREADS - 1),
+            };
+            Tested::exactly(match low > high {
+                true => Predicate::none(),
+                false => between(KernelField::SectorSpread, low, high),
+            })
         }
         _ => Tested::unknown(),
     }

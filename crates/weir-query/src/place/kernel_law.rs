@@ -3,10 +3,12 @@
 
 use super::kernel::*;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
+use crate::function::scalar::ScalarCall;
+use crate::function::scalar::sample::Sample;
 use crate::optimize::fold_expr;
 use proptest::prelude::*;
 use weir_model::{
-    Catalog, Declaration, KernelField, Predicate, SECTOR_BYTES, Test, Type, Unit, Value,
+    Catalog, Column, Declaration, KernelField, Predicate, SECTOR_BYTES, Test, Type, Unit, Value,
 };
 
 fn io() -> Declaration {
@@ -25,8 +27,10 @@ fn row() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
         Just(Value::from("a")),
         Just(Value::from("b"))
     ];
-    (number.clone(), number, 0_i64..4, op, comm).prop_map(|(pid, latency, sectors, op, comm)| {
+    let rows = (number.clone(), number.clone(), number, 0_i64..4, op, comm);
+    rows.prop_map(|(pid, latency, sector, sectors, op, comm)| {
         vec![
+            ("sector", sector),
             ("pid", pid),
             ("latency", latency),
             ("sectors", Value::Int(sectors)),
@@ -126,7 +130,17 @@ fn condition() -> impl Strategy<Value = Expr> {
         expr: Box::new(column("latency")),
         negated,
     });
-    let leaf = prop_oneof![numbers, bytes, floats, texts, list, null];
+    let column_of = prop::sample::select(vec!["sector", "pid"]);
+    let sample = (column_of, 0_i64..5).prop_map(|(name, quarters)| {
+        let share = literal(Value::Float(quarters as f64 / 4.0), Type::Float);
+        Expr::Call(ScalarCall {
+            function: &Sample,
+            args: vec![column(name), share],
+            ty: Type::Bool,
+            unit: Unit::None,
+        })
+    });
+    let leaf = prop_oneof![numbers, bytes, floats, texts, list, null, sample];
     leaf.prop_recursive(4, 24, 2, |inner| {
         prop_oneof![
             inner.clone().prop_map(|x| Expr::Unary {
@@ -147,12 +161,24 @@ fn value(expr: &Expr, row: &[(&str, Value)]) -> Value {
             let named = row.iter().find(|(name, _)| *name == io.schema[index].name);
             literal(named.expect("the row has the column").1.clone(), ty)
         }
+        Expr::Call(call) => called(&call),
         other => fold_expr(other),
     });
     match folded {
         Expr::Literal { value, .. } => value,
         other => panic!("{other:?} is no constant"),
     }
+}
+
+/// What a call of constants gives.
+fn called(call: &ScalarCall) -> Expr {
+    let column = |arg: &Expr| match arg {
+        Expr::Literal { value, ty, .. } => Column::from_values(*ty, [value.clone()]),
+        other => panic!("{other:?} is no constant"),
+    };
+    let args: Vec<Column> = call.args.iter().map(column).collect();
+    let result = call.function.eval(call, &args, 1).expect("it has a value");
+    literal(result.value(0), call.ty)
 }
 
 fn passes(predicate: &Predicate, row: &[(&str, Value)]) -> bool {
@@ -165,7 +191,7 @@ fn passes(predicate: &Predicate, row: &[(&str, Value)]) -> bool {
     predicate.clauses.iter().any(|clause| {
         clause.tests.iter().all(|test| match test {
             Test::Between { field, low, high } => {
-                matches!(of(*field), Value::Int(x) if low <= x && x <= high)
+                matches!(of(*field), Value::Int(x) if (*low..=*high).contains(&field.of(*x)))
             }
             Test::In { field, texts } => {
                 matches!(of(*field), Value::Text(text) if texts.contains(text))

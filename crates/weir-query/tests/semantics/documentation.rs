@@ -78,6 +78,7 @@ fn values(declaration: &Declaration, ts: i64, random: &mut Random) -> Vec<Value>
     let mut value = |field: &Field| match field.ty {
         _ if field.nullable && random.once_in(8) => Value::Null,
         Type::Time => Value::Int(ts),
+        Type::Float => Value::Float(random.below(8) as f64 / 2.0),
         Type::Bool => Value::Bool(random.once_in(2)),
         Type::Text => Value::text(texts(&field.name)[random.below(2) as usize]),
         // Some of each dimension lie on either side of the limits that the page asks about.

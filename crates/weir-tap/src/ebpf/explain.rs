@@ -39,7 +39,10 @@ fn tests(clause: &Clause) -> Vec<String> {
     let raw = &clause.raw;
     let mut tests = Vec::new();
     let range = |field: KernelField, low: u64, high: u64, max: u64| {
-        let name = field.column();
+        let name = match field {
+            KernelField::SectorSpread => "the sample number of sector",
+            field => field.column(),
+        };
         match (low, high) {
             (low, high) if low == high => format!("{name} = {low}"),
             (low, high) if high >= max => format!("{name} >= {low}"),
@@ -71,6 +74,11 @@ fn tests(clause: &Clause) -> Vec<String> {
     let narrow = [
         (test::SECTORS, KernelField::Sectors, raw.sectors),
         (test::PID, KernelField::Pid, raw.pid),
+        (
+            test::SECTOR_SPREAD,
+            KernelField::SectorSpread,
+            raw.sector_spread,
+        ),
     ];
     for (bit, field, [low, high]) in narrow {
         if raw.tests & bit != 0 {

@@ -107,6 +107,8 @@ pub mod test {
     pub const SERVICE: u32 = 256;
     /// `latency`
     pub const LATENCY: u32 = 512;
+    /// The number by which `sector` is sampled.
+    pub const SECTOR_SPREAD: u32 = 1024;
 }
 
 /// Position of each counter in `struct counts`, in words of 8 bytes.
@@ -159,6 +161,8 @@ pub struct Clause {
     pub sectors: [u32; 2],
     /// Thread group.
     pub pid: [u32; 2],
+    /// The number by which the first sector is sampled.
+    pub sector_spread: [u32; 2],
     /// The tests in use, of `test`.
     pub tests: u32,
     /// A bit per operation.
@@ -220,8 +224,8 @@ pub struct Config {
     spare: [u8; 7],
 }
 
-const _: () = assert!(size_of::<Clause>() == 152, "struct clause of tap.h");
-const _: () = assert!(size_of::<Config>() == 656, "struct config of tap.h");
+const _: () = assert!(size_of::<Clause>() == 160, "struct clause of tap.h");
+const _: () = assert!(size_of::<Config>() == 688, "struct config of tap.h");
 #[cfg(target_endian = "big")]
 compile_error!("the committed BPF object is for little-endian machines");
 
@@ -235,6 +239,7 @@ impl Clause {
         comm: [[0; 2]; COMMS],
         sectors: [0, u32::MAX],
         pid: [0, u32::MAX],
+        sector_spread: [0, u32::MAX],
         tests: 0,
         ops: 0xff,
         comms: 0,
@@ -246,7 +251,8 @@ impl Clause {
         for word in ranges.iter().chain(&self.comm).flatten() {
             out.extend(word.to_ne_bytes());
         }
-        for word in self.sectors.iter().chain(&self.pid).chain([&self.tests]) {
+        let narrow = [self.sectors, self.pid, self.sector_spread];
+        for word in narrow.iter().flatten().chain([&self.tests]) {
             out.extend(word.to_ne_bytes());
         }
         out.extend([self.ops, self.comms]);

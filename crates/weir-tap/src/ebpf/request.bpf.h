@@ -254,7 +254,8 @@ static __always_inline void number(struct io *io)
 
 /* In the order in which they come to be known. */
 #define AT_INSERT (TEST_OP | TEST_PID | TEST_COMM)
-#define AT_ISSUE (TEST_OP | TEST_SECTORS | TEST_SECTOR)
+#define PLACE (TEST_SECTORS | TEST_SECTOR | TEST_SECTOR_SPREAD)
+#define AT_ISSUE (TEST_OP | PLACE)
 #define WHERE (TEST_DEVICE | TEST_CGROUP)
 #define TIMES (TEST_WAIT | TEST_SERVICE | TEST_LATENCY)
 
@@ -263,6 +264,17 @@ static __always_inline void number(struct io *io)
 static __always_inline bool within(__u64 value, const volatile __u64 *bounds)
 {
 	return value != UNKNOWN && value >= bounds[0] && value <= bounds[1];
+}
+
+/* The number by which a sector is sampled: as weir_model::spread. */
+static __always_inline __u32 spread(__u64 x)
+{
+	x ^= x >> 33;
+	x *= 0xff51afd7ed558ccdULL;
+	x ^= x >> 33;
+	x *= 0xc4ceb9fe1a85ec53ULL;
+	x ^= x >> 33;
+	return x >> 32;
 }
 
 static __always_inline bool passes(__u32 i, const struct io *io, __u32 tests, __u32 cgroup_marks)
@@ -278,6 +290,13 @@ static __always_inline bool passes(__u32 i, const struct io *io, __u32 tests, __
 		return false;
 	if (tests & TEST_SECTOR && !within(io->sector, c->sector))
 		return false;
+	if (tests & TEST_SECTOR_SPREAD) {
+		__u32 number = spread(io->sector);
+
+		if (io->sector == UNKNOWN || number < c->sector_spread[0] ||
+		    number > c->sector_spread[1])
+			return false;
+	}
 	if (tests & TEST_DEVICE && !(io->marks >> (1 + i) & 1))
 		return false;
 	if (tests & TEST_CGROUP && !(cgroup_marks >> (1 + i) & 1))

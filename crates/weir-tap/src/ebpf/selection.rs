@@ -126,6 +126,10 @@ impl Clause {
                 within_32(&mut self.raw.pid);
                 test::PID
             }
+            KernelField::SectorSpread => {
+                within_32(&mut self.raw.sector_spread);
+                test::SECTOR_SPREAD
+            }
             KernelField::Kind
             | KernelField::Op
             | KernelField::Pdisk
@@ -172,7 +176,8 @@ impl Clause {
             | KernelField::Pid
             | KernelField::Wait
             | KernelField::Service
-            | KernelField::Latency => loosened.push(format!("{}: not a text", field.column())),
+            | KernelField::Latency
+            | KernelField::SectorSpread => loosened.push(format!("{}: not a text", field.column())),
         }
     }
 
@@ -198,6 +203,7 @@ impl Clause {
                 comm: a.comm,
                 sectors: wide_32(a.sectors, b.sectors),
                 pid: wide_32(a.pid, b.pid),
+                sector_spread: wide_32(a.sector_spread, b.sector_spread),
                 tests,
                 ops: a.ops | b.ops,
                 comms: a.comms,

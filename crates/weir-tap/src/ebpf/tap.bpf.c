@@ -195,7 +195,7 @@ int on_issue(__u64 *ctx)
 			/* Merging may have made it larger since. */
 			io.bytes = v.bytes;
 			io.sector = v.sector;
-			io.clauses &= passing(&io, TEST_SECTORS | TEST_SECTOR);
+			io.clauses &= passing(&io, PLACE);
 			if (!io.clauses) {
 				release(request, e);
 				return 0;
@@ -410,7 +410,7 @@ int on_complete(__u64 *ctx)
 			io.bytes = v.bytes;
 			io.merges = merges_of(&v);
 		}
-		io.clauses &= passing(&io, TEST_SECTORS | TEST_SECTOR);
+		io.clauses &= passing(&io, PLACE);
 	}
 	if (!io.status)
 		io.status = status;

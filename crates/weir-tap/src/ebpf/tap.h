@@ -168,6 +168,7 @@ enum test {
 	TEST_WAIT = 128,
 	TEST_SERVICE = 256,
 	TEST_LATENCY = 512,
+	TEST_SECTOR_SPREAD = 1024,
 };
 
 /* All of the tests hold; bounds are inclusive. */
@@ -181,12 +182,13 @@ struct clause {
 	__u64 comm[COMMS][2];
 	__u32 sectors[2];
 	__u32 pid[2];
+	__u32 sector_spread[2];	/* bounds of spread() of the sector */
 	__u32 tests;
 	__u8 ops;		/* bit per operation */
 	__u8 comms;
 	__u8 spare[2];
 };
-_Static_assert(sizeof(struct clause) == 152, "struct clause");
+_Static_assert(sizeof(struct clause) == 160, "struct clause");
 
 /* Fixed before the programs are loaded, so that the verifier removes what is not in use. */
 struct config {
@@ -214,6 +216,6 @@ struct config {
 	__u8 numbered;		/* requests are numbered as they are issued */
 	__u8 spare[7];
 };
-_Static_assert(sizeof(struct config) == 656, "struct config");
+_Static_assert(sizeof(struct config) == 688, "struct config");
 
 #endif

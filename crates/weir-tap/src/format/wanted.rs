@@ -11,7 +11,7 @@ pub fn passes(predicate: &Predicate, row: &IoEvent) -> bool {
 fn holds(clause: &Clause, row: &IoEvent) -> bool {
     clause.tests.iter().all(|test| match test {
         Test::Between { field, low, high } => {
-            number(*field, row).is_some_and(|x| *low <= x && x <= *high)
+            number(*field, row).is_some_and(|x| (*low..=*high).contains(&field.of(x)))
         }
         Test::In { field, texts } => text(*field, row).is_some_and(|x| texts.contains(&x)),
     })
@@ -19,7 +19,7 @@ fn holds(clause: &Clause, row: &IoEvent) -> bool {
 
 fn number(field: KernelField, row: &IoEvent) -> Option<i64> {
     match field {
-        KernelField::Sector => row.event.sector,
+        KernelField::Sector | KernelField::SectorSpread => row.event.sector,
         KernelField::Sectors => Some(row.event.sectors),
         KernelField::Pid => row.event.pid,
         KernelField::Wait => row.wait_ns,
@@ -45,6 +45,7 @@ fn text(field: KernelField, row: &IoEvent) -> Option<Symbol> {
         | KernelField::Pid
         | KernelField::Wait
         | KernelField::Service
-        | KernelField::Latency => None,
+        | KernelField::Latency
+        | KernelField::SectorSpread => None,
     }
 }

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use weir_model::spread::{SPREADS, spread};
 use weir_model::{Clause, Demand, KernelField, Symbol, Test};
 use weir_tap::ebpf::LiveOptions;
 
@@ -35,7 +36,7 @@ fn only_what_is_selected_is_produced() {
     let Some(bench) = bench("only_what_is_selected_is_produced", 64) else {
         return;
     };
-    use KernelField::{Comm, Kind, Op, Sector, Sectors};
+    use KernelField::{Comm, Kind, Op, Sector, SectorSpread, Sectors};
     let cases: Vec<Case> = vec![
         (vec![within(Op, &["w"])], |r| r.op == "w"),
         (vec![between(Sectors, 32, 32)], |r| r.sectors == 32),
@@ -53,6 +54,10 @@ fn only_what_is_selected_is_produced() {
         (vec![within(Comm, &["fio"])], |_| true),
         (vec![within(Comm, &["oif"])], |_| false),
         (vec![within(Op, &["f", "z"])], |_| false),
+        // A sample of a quarter.
+        (vec![between(SectorSpread, 0, SPREADS / 4 - 1)], |r| {
+            spread(r.sector) < SPREADS / 4
+        }),
     ];
     let all = watched(&bench.disk, Vec::new());
     let all = rows(&all.rows[0]);

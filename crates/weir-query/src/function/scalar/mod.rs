@@ -29,6 +29,7 @@ pub mod pow2_bucket;
 pub mod replace;
 pub mod round;
 mod rows;
+pub mod sample;
 mod scaled;
 pub mod seconds;
 pub mod sign;
@@ -70,6 +71,7 @@ pub static SCALARS: &[&dyn Scalar] = &[
     &gib::Gib,
     &coalesce::Coalesce,
     &nullif::Nullif,
+    &sample::Sample,
     &lower::Lower,
     &upper::Upper,
     &length::Length,

@@ -17,6 +17,7 @@ use weir_model::{Declaration, Keep, Shape, Type};
 use super::{CutOptions, Rates, rates};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::AggregateCall;
+use crate::function::scalar::sample;
 use crate::place::fold::Grouping;
 use crate::place::kernel;
 use crate::plan::{Node, Plan, SetOp, ToStream, Window};
@@ -483,6 +484,7 @@ impl<'a> Meter<'a> {
                 negated: false,
                 ..
             } => equal(expr, list.len()),
+            Expr::Call(call) => sample::of(call).map_or(0.5, |(_, share)| share),
             Expr::Like { negated: false, .. } => 0.1,
             Expr::IsNull { negated: false, .. } => 0.1,
             _ => 0.5,

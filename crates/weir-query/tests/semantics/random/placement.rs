@@ -121,7 +121,9 @@ pub fn passes(predicate: &Predicate, declaration: &Declaration, row: &[Value]) -
     let holds = |test: &demand::Test| {
         let value = &row[declaration.schema.index(test.field().column())];
         match (test, value) {
-            (demand::Test::Between { low, high, .. }, Value::Int(x)) => (low..=high).contains(&x),
+            (demand::Test::Between { field, low, high }, Value::Int(x)) => {
+                (low..=high).contains(&&field.of(*x))
+            }
             (demand::Test::In { texts, .. }, Value::Text(x)) => texts.contains(x),
             _ => false,
         }

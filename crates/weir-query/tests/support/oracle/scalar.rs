@@ -41,10 +41,31 @@ pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
     if args.iter().any(Value::is_null) {
         return Ok(Value::Null);
     }
+    if name == "sample" {
+        return Ok(sampled(&args[0], float(&args[1])));
+    }
     match &args[0] {
         Value::Text(_) => Ok(of_text(name, args)),
         _ => of_number(call, args),
     }
+}
+
+/// Whether the place of a value among 2^32 is in the first `share` of them.
+fn sampled(x: &Value, share: f64) -> Value {
+    let number = match x {
+        Value::Text(text) => {
+            let bytes = text.as_str().bytes();
+            bytes.fold(14_695_981_039_346_656_037_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(1_099_511_628_211)
+            })
+        }
+        x => int(x) as u64,
+    };
+    let mixed = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53]
+        .into_iter()
+        .fold(number, |x, factor: u64| (x ^ x >> 33).wrapping_mul(factor));
+    let place = (mixed ^ mixed >> 33) >> 32;
+    Value::Bool((place as f64) < (share * 2f64.powi(32)).round())
 }
 
 fn of_text(name: &str, args: &[Value]) -> Value {
