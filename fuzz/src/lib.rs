@@ -4,6 +4,7 @@
 //! A target panics when a promise is broken, and else returns: whatever comes from outside ends in
 //! a result, a diagnostic or a counted skip.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_model::event::io_schema;
@@ -13,6 +14,10 @@ use weir_query::{CheckOptions, Diagnostic, compile, render, syntax};
 use weir_sketch::{Bytes, Distinct, ExactSum, Grid, LogLinear, Malformed, Moments, ReuseHistogram};
 use weir_tap::format::{self, FORMATS, Options, Source};
 use weir_tap::{RECORDING, Said};
+use weir_wire::frame::texts::TextBudget;
+use weir_wire::message::{Down, FlightData, Up};
+use weir_wire::outbox::spool;
+use weir_wire::{AgentWord, Heard, Intake, Welcome};
 use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subject};
 
 /// A target: its name, and what it does with the input.
@@ -25,6 +30,7 @@ pub static TARGETS: &[Target] = &[
     ("trace", trace),
     ("summary", summary),
     ("workload", workload),
+    ("wire", wire),
 ];
 
 /// A query, as live and as in a script: it is read, printed and read again, and checked.
@@ -241,6 +247,55 @@ pub fn workload(data: &[u8]) {
             assert_eq!((bins, log), (distribution.count, distribution.count));
         }
     }
+}
+
+/// Messages of agents and monitors, each the lengths of its three parts (2 bytes, little-endian) and
+/// the parts: a monitor takes them one after the other, an agent each by itself. Rows that come out
+/// obey the rules of rows.
+pub fn wire(data: &[u8]) {
+    let welcome = Welcome {
+        monitor: 1,
+        taken: 0,
+        channels: Vec::new(),
+        heartbeat: 1_000_000,
+    };
+    let budget = Arc::new(TextBudget::new(100, 10_000));
+    let mut intake = Intake::new(&welcome, budget);
+    let mut rest = data;
+    while let Some(message) = message(&mut rest) {
+        let read = (Up::read_hello(&message), Down::read(&message));
+        match intake.hear(&message, 1) {
+            Ok(Heard::Word(_, AgentWord::Rows { batch, .. })) => {
+                assert!(batch.ts.is_sorted());
+                assert!(batch.columns.iter().all(|c| c.len() == batch.len()));
+            }
+            Ok(_) => {}
+            Err(malformed) => {
+                assert!(!malformed.to_string().is_empty(), "{read:?}");
+                break;
+            }
+        }
+    }
+    // A segment of a spool, should its sum be right.
+    let _ = spool::split(data.to_vec().into());
+}
+
+/// The next message, as far as there are bytes.
+fn message(rest: &mut &[u8]) -> Option<FlightData> {
+    let (lengths, parts) = rest.split_first_chunk::<6>()?;
+    *rest = parts;
+    let mut part = |i: usize| {
+        let length = u16::from_le_bytes([lengths[i], lengths[i + 1]]);
+        let (part, after) = rest.split_at(rest.len().min(length.into()));
+        *rest = after;
+        part.to_vec().into()
+    };
+    Some(FlightData {
+        app_metadata: part(0),
+        data_header: part(2),
+        data_body: part(4),
+        ..FlightData::default()
+    })
 }
 
 fn look_at(diagnostics: &[Diagnostic], text: &str) {

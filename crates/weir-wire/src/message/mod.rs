@@ -11,6 +11,8 @@ use prost::Message;
 
 use crate::error::Malformed;
 
+/// What carries a message and the rows that go with it.
+pub use arrow_flight::FlightData;
 pub use down::{Down, MonitorSays, Pong, WelcomeBody};
 pub use up::{
     AGENT_PATH, AgentSays, Form, LostBody, NoteBody, Ping, RowsHead, TextsBody, Up, said,

@@ -1,0 +1,404 @@
+//! Bytes of valid messages, changed at random, and bytes that are random: whoever reads them, agent or
+//! monitor, ends with a word or a reason, takes no more memory than the largest word needs, and what
+//! comes out obeys the rules of rows.
+//!
+//! `WEIR_BLESS=1` writes the valid messages into the corpus of the fuzz target `wire`.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_flight::FlightData;
+use prost::Message;
+use prost::bytes::Bytes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::numbers::Numbers;
+use weir_model::{Batch, Column, Symbol, Tally, Type, Value};
+use weir_wire::frame::texts::{KnownTexts, TextBudget, TextTable};
+use weir_wire::frame::{self, COLUMNS_MAX, Compression, Decoded, ROWS_MAX, VALUES_MAX};
+use weir_wire::message::{
+    AgentSays, Down, FRAME_BYTES_MAX, Form, LostBody, Ping, Pong, RowsHead, Up, said,
+};
+use weir_wire::outbox::spool;
+use weir_wire::{
+    AgentWord, ChannelCost, ChannelId, Hello, Intake, MonitorWord, Note, Status, Welcome,
+};
+
+/// What the largest word may need: its values, its bytes before and after decompression, and what
+/// the allocator keeps beside them.
+const MEMORY_BYTES: u64 = 160 << 20;
+
+fn batch() -> Batch {
+    let rows = 60i64;
+    let texts: Vec<String> = (0..rows).map(|i| format!("vm{}", i % 7)).collect();
+    let tally = |i: i64| {
+        Value::Tally(Arc::new(Tally(vec![
+            (Value::text("read"), i),
+            (Value::Float(0.5), 1),
+            (Value::Bytes(vec![1, 2].into()), -1),
+            (Value::Tally(Arc::new(Tally(vec![(Value::Null, 2)]))), 1),
+        ])))
+    };
+    let nullable = |i: i64, value| if i % 5 == 0 { Value::Null } else { value };
+    let of = |ty, value: &dyn Fn(i64) -> Value| {
+        Column::from_values(ty, (0..rows).map(|i| nullable(i, value(i))))
+    };
+    Batch::deltas(
+        (0..rows)
+            .map(|i| 1_700_000_000_000_000_000 + i * 1000)
+            .collect::<Vec<_>>(),
+        (0..rows).map(|i| 1 + i % 3).collect::<Vec<_>>(),
+        vec![
+            Column::texts(texts.iter().map(String::as_str)),
+            Column::ints(vec![4096; rows as usize]),
+            of(Type::Int, &|i| Value::Int(i * 70_000)),
+            of(Type::Int, &|i| Value::Int(i64::MAX / (i + 1))),
+            of(Type::Bool, &|i| Value::Bool(i % 2 == 0)),
+            of(Type::Float, &|i| Value::Float(i as f64 / 3.0)),
+            of(Type::Tally, &tally),
+            of(Type::Partial, &|i| {
+                Value::Bytes(vec![7; i as usize % 9].into())
+            }),
+            Column::Nulls(rows as usize),
+        ],
+    )
+}
+
+fn numbered(says: AgentSays) -> FlightData {
+    let number = Up {
+        number: 1,
+        says: None,
+    };
+    FlightData {
+        app_metadata: [said(says), number.encode_to_vec()].concat().into(),
+        ..FlightData::default()
+    }
+}
+
+/// What agents say, the texts of its rows first.
+fn from_agents() -> Vec<FlightData> {
+    let mut texts = TextTable::default();
+    let frames = [Compression::None, Compression::Zstd].map(|compression| {
+        let frame = frame::encode(ChannelId(1), &batch(), &mut texts, compression).unwrap();
+        FlightData {
+            data_header: frame.header,
+            data_body: frame.body,
+            ..numbered(AgentSays::Rows(frame.head))
+        }
+    });
+    let hello = Hello {
+        host: "web1".into(),
+        instance: 7,
+        version: "weir 0.1.0".into(),
+        earlier: vec![(6, vec![])],
+    };
+    let channel = ChannelId(1);
+    let note = Note {
+        at: 5,
+        place: "tap".into(),
+        counter: "events_lost".into(),
+        cause: Some("full".into()),
+        device: None,
+        value: 1,
+        total: 2,
+    };
+    let cost = ChannelCost {
+        channel,
+        rows_in: 4,
+        rows_out: 3,
+        bytes_out: 2,
+    };
+    let status = Status {
+        kept_share: 1.0,
+        channels: vec![cost],
+        ..Status::default()
+    };
+    let words = [
+        AgentWord::Reached(5),
+        AgentWord::Started { channel, at: 5 },
+        AgentWord::Failed {
+            channel,
+            why: "overflow".into(),
+        },
+        AgentWord::Note(note),
+    ];
+    let lost = LostBody {
+        channel: 1,
+        rows: 3,
+        cause: "spool_full".into(),
+    };
+    let status = AgentSays::try_from(AgentWord::Status(status)).unwrap();
+    let mut all = vec![
+        Up::data(AgentSays::Texts(texts.from(0))),
+        Up::hello(&hello).unwrap(),
+        Up::data(AgentSays::Resume(1)),
+        Up::data(AgentSays::Ping(Ping { left_ns: 5 })),
+        Up::data(status),
+        numbered(AgentSays::Lost(lost)),
+    ];
+    all.extend(frames);
+    all.extend(words.map(|word| numbered(AgentSays::try_from(word).unwrap())));
+    all
+}
+
+/// What monitors say.
+fn from_monitors() -> Vec<FlightData> {
+    let channel = ChannelId(1);
+    let welcome = Welcome {
+        monitor: 1,
+        taken: 4,
+        channels: vec![channel, ChannelId(300)],
+        heartbeat: 50_000_000,
+    };
+    let pong = Pong {
+        left_ns: 1,
+        came_ns: 2,
+        answered_ns: 3,
+    };
+    let fragment = vec![7; 40];
+    let words = [
+        MonitorWord::Start { channel, fragment },
+        MonitorWord::Stop { channel },
+        MonitorWord::Taken { number: 9 },
+        MonitorWord::Heartbeat(1_000_000),
+    ];
+    let mut all = vec![Down::from(&welcome).data(), Down::from(pong).data()];
+    all.extend(words.iter().map(|word| Down::from(word).data()));
+    all
+}
+
+/// Changes bytes: some are replaced, left out, put in, doubled or cut off.
+fn mutate(bytes: &Bytes, numbers: &mut Numbers) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..1 + numbers.below(4) {
+        let place = numbers.below(bytes.len() as u64 + 1) as usize;
+        match numbers.below(6) {
+            0 if place < bytes.len() => bytes[place] ^= 1 << numbers.below(8),
+            1 if place < bytes.len() => {
+                // Numbers at which arithmetic ends.
+                bytes[place] = [0, 1, 0x7f, 0x80, 0xff][numbers.below(5) as usize];
+            }
+            2 if place < bytes.len() => drop(bytes.remove(place)),
+            3 => bytes.insert(place, numbers.next() as u8),
+            4 => {
+                let end = bytes.len().min(place + numbers.below(32) as usize);
+                let part = bytes[place..end].to_vec();
+                bytes.splice(place..place, part);
+            }
+            5 if numbers.below(4) == 0 => bytes.truncate(place),
+            _ => {}
+        }
+    }
+    bytes.into()
+}
+
+fn mutate_data(data: &FlightData, numbers: &mut Numbers) -> FlightData {
+    let mut data = data.clone();
+    match numbers.below(4) {
+        0 => data.data_header = mutate(&data.data_header, numbers),
+        1 => data.data_body = mutate(&data.data_body, numbers),
+        _ => data.app_metadata = mutate(&data.app_metadata, numbers),
+    }
+    data
+}
+
+/// Says another thing of the same columns.
+fn mutate_head(head: &RowsHead, numbers: &mut Numbers) -> RowsHead {
+    let mut head = head.clone();
+    let form = |numbers: &mut Numbers| Form {
+        kind: numbers.below(8) as u32,
+        width: [0, 1, 2, 4, 8, 3][numbers.below(6) as usize],
+        shift: numbers.below(70) as u32,
+        base: [0, -1, 1, i64::MIN, i64::MAX, 1 << 40][numbers.below(6) as usize],
+    };
+    for _ in 0..1 + numbers.below(3) {
+        let column = numbers.below(head.columns.len() as u64 + 1) as usize;
+        match numbers.below(6) {
+            0 => head.rows = [0, 1, 61, 1 << 16, 1 << 17, u32::MAX][numbers.below(6) as usize],
+            1 if column < head.columns.len() => head.columns[column] = form(numbers),
+            2 => head.columns.insert(column, form(numbers)),
+            3 if column < head.columns.len() => drop(head.columns.remove(column)),
+            4 => head.ts = (numbers.below(3) > 0).then(|| form(numbers)),
+            _ => head.weights = (numbers.below(3) > 0).then(|| form(numbers)),
+        }
+    }
+    if numbers.below(50) == 0 {
+        // Columns that take no room on the wire.
+        let column = Form {
+            kind: frame::KIND_INT,
+            ..Form::default()
+        };
+        head.columns = vec![column; numbers.below(2000) as usize];
+        head.rows = ROWS_MAX as u32;
+        (head.ts, head.weights) = (Some(column), None);
+    }
+    head
+}
+
+/// The monitor reads it, on a connection that knows the texts.
+fn hear(texts: &FlightData, data: &FlightData, budget: &Arc<TextBudget>) -> bool {
+    // The reason or the name of the host, if it is one.
+    let _ = Up::read_hello(data).map_err(|e| e.to_string());
+    let welcome = Welcome {
+        monitor: 1,
+        taken: 0,
+        channels: Vec::new(),
+        heartbeat: 1_000_000,
+    };
+    let mut intake = Intake::new(&welcome, budget.clone());
+    intake.hear(texts, 1).expect("the texts are in order");
+    match intake.hear(data, 2) {
+        Ok(weir_wire::Heard::Word(_, AgentWord::Rows { batch, .. })) => {
+            check(&batch);
+            true
+        }
+        Ok(_) => true,
+        Err(malformed) => {
+            assert!(!malformed.to_string().is_empty());
+            false
+        }
+    }
+}
+
+/// Rows as engines take them for granted.
+fn check(batch: &Batch) {
+    assert!(batch.len() <= ROWS_MAX && batch.columns.len() <= COLUMNS_MAX);
+    assert!(batch.len() * batch.columns.len() <= VALUES_MAX);
+    assert!(batch.ts.is_sorted());
+    if let Some(weights) = &batch.weights {
+        assert_eq!(weights.len(), batch.len());
+        assert!(weights.iter().all(|weight| *weight != 0));
+    }
+    assert!(batch.columns.iter().all(|c| c.len() == batch.len()));
+    for row in (0..batch.len()).step_by(7) {
+        // Texts are looked up.
+        assert!(!format!("{:?}", batch.row(row)).is_empty());
+    }
+}
+
+/// What is read beyond this aborts the process.
+fn limit_memory() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let data = status.lines().find_map(|l| l.strip_prefix("VmData:"));
+    let kib: u64 = data
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    let limit = Rlimit {
+        current: Some(kib * 1024 + MEMORY_BYTES),
+        maximum: getrlimit(Resource::Data).maximum,
+    };
+    setrlimit(Resource::Data, limit).unwrap();
+}
+
+#[test]
+fn no_bytes_break_whoever_reads_them() {
+    bless();
+    limit_memory();
+    let mut numbers = Numbers::new(1);
+    let budget = Arc::new(TextBudget::new(10_000, 1 << 20));
+    let agents = from_agents();
+    let texts = &agents[0];
+    let mut understood = 0;
+    for data in &agents[1..] {
+        let is_hello = Up::read_hello(data).is_ok();
+        assert!(is_hello || hear(texts, data, &budget), "{data:?}");
+        let head = match Up::read(data).unwrap().says {
+            Some(AgentSays::Rows(head)) => Some(head),
+            _ => None,
+        };
+        for _ in 0..3_000 {
+            let mut changed = mutate_data(data, &mut numbers);
+            if let Some(head) = &head
+                && numbers.below(2) == 0
+            {
+                let head = mutate_head(head, &mut numbers);
+                changed.app_metadata = numbered(AgentSays::Rows(head)).app_metadata;
+            }
+            understood += u64::from(hear(texts, &changed, &budget));
+        }
+    }
+    for data in &from_monitors() {
+        assert!(Down::read(data).unwrap().says.is_some());
+        for _ in 0..3_000 {
+            let changed = mutate_data(data, &mut numbers);
+            understood += u64::from(Down::read(&changed).is_ok());
+        }
+    }
+    for _ in 0..20_000 {
+        let length = numbers.below(200) as usize;
+        let data = FlightData {
+            app_metadata: numbers.bytes(length).into(),
+            data_header: numbers.bytes(length).into(),
+            data_body: numbers.bytes(length).into(),
+            ..FlightData::default()
+        };
+        hear(texts, &data, &budget);
+        let _ = Down::read(&data);
+        let _ = spool::split(data.app_metadata.clone());
+    }
+    // Else the changes were too rough to get anywhere.
+    assert!(understood > 1_000, "{understood} were understood");
+}
+
+/// A few bytes cannot make a word of many.
+#[test]
+fn a_small_message_is_a_small_word() {
+    let column = Form {
+        kind: frame::KIND_INT,
+        ..Form::default()
+    };
+    let head = |rows: usize, columns: usize| RowsHead {
+        channel: 1,
+        rows: rows as u32,
+        ts: Some(column),
+        weights: None,
+        columns: vec![column; columns],
+    };
+    let texts = KnownTexts::new(Arc::new(TextBudget::new(0, 0)));
+    let none = Bytes::new();
+    let read = |head: &RowsHead| frame::decode(head, &none, &none, &texts);
+    let most = VALUES_MAX / ROWS_MAX;
+    assert!(matches!(read(&head(ROWS_MAX, most)), Ok(Decoded::Rows(_))));
+    let error = read(&head(ROWS_MAX, most + 1)).unwrap_err().to_string();
+    assert!(error.starts_with("rows: values: "), "{error}");
+    let long = Bytes::from(vec![0; FRAME_BYTES_MAX + 1]);
+    let error = frame::decode(&head(1, 1), &none, &long, &texts).unwrap_err();
+    assert!(error.to_string().starts_with("rows: bytes: "), "{error}");
+    assert!(Symbol::get("a text that nobody has sent").is_none());
+}
+
+/// As `weir_fuzz::wire` takes them: the length of each part, then the parts.
+fn bless() {
+    if std::env::var_os("WEIR_BLESS").is_none() {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/wire");
+    std::fs::create_dir_all(&folder).unwrap();
+    let agents = from_agents();
+    let input = |messages: &[&FlightData]| {
+        let mut bytes = Vec::new();
+        for message in messages {
+            let parts = [
+                &message.app_metadata,
+                &message.data_header,
+                &message.data_body,
+            ];
+            for part in parts {
+                bytes.extend_from_slice(&(part.len() as u16).to_le_bytes());
+            }
+            parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        }
+        bytes
+    };
+    let write = |name: String, bytes: Vec<u8>| std::fs::write(folder.join(name), bytes).unwrap();
+    for (i, message) in agents[1..].iter().enumerate() {
+        write(format!("agent_{i}"), input(&[&agents[0], message]));
+    }
+    for (i, message) in from_monitors().iter().enumerate() {
+        write(format!("monitor_{i}"), input(&[message]));
+    }
+}
