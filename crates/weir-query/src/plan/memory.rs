@@ -1,22 +1,22 @@
 //! How far back a plan looks: what it must be given again to go on as if nothing had happened.
 
+use weir_model::Shape;
+
 use super::{Node, Plan, Window};
 
 impl Plan {
-    /// What the plan gives at instants after τ depends only on rows after τ minus this, so that an
-    /// engine that begins there gives the same from τ on. `None` where there is no such bound: for
-    /// windows that count rows or never forget, and for relations, whose rows stay until they go.
+    /// What the plan gives at instants after τ depends only on rows after τ minus this, and on what
+    /// its relations hold at τ, so that an engine that begins there gives the same from τ on. `None`
+    /// where there is no such bound: for windows that count rows or never forget, and for windows
+    /// over the changes of a relation.
     pub fn memory(&self) -> Option<i64> {
         let mut inputs = self.inputs().into_iter().map(|input| input.memory());
         let below = inputs.try_fold(0, |most, memory| memory.map(|m: i64| most.max(m)))?;
         let own = match &self.node {
-            Node::Source(declaration) => match declaration.shape {
-                weir_model::Shape::Stream => 0,
-                weir_model::Shape::Relation => return None,
-            },
+            Node::Source(_) => 0,
             Node::Window { input, window } => match window {
                 // On a relation it changes nothing.
-                _ if input.shape == weir_model::Shape::Relation => 0,
+                _ if input.shape == Shape::Relation => 0,
                 // What is there at an instant goes at the next.
                 Window::Now => 1,
                 Window::Range { size, slide } => size.saturating_add(slide.unwrap_or(0)),
@@ -42,6 +42,10 @@ impl Plan {
             | Node::Order { .. }
             | Node::ToStream { .. } => 0,
         };
+        // What a relation holds does not say when it changed.
+        if own > 0 && self.sources().iter().any(|s| s.shape == Shape::Relation) {
+            return None;
+        }
         Some(below.saturating_add(own))
     }
 }
@@ -79,6 +83,14 @@ mod tests {
     fn some_look_back_to_the_beginning() {
         assert_eq!(memory("SELECT vm, count(*) FROM IO GROUP BY vm"), None);
         assert_eq!(memory("SELECT vm FROM IO [Rows 5]"), None);
-        assert_eq!(memory("SELECT vm FROM vms"), None);
+        let changes = "SELECT count(*) FROM (Istream(SELECT vm FROM vms)) [Range 3 seconds]";
+        assert_eq!(memory(changes), None);
+    }
+
+    #[test]
+    fn what_relations_hold_is_known() {
+        assert_eq!(memory("SELECT vm FROM vms"), Some(0));
+        let join = "SELECT v.vm FROM IO [Range 3 seconds] i JOIN vms v ON v.vm = i.vm";
+        assert_eq!(memory(join), Some(3));
     }
 }

@@ -104,6 +104,8 @@ pub struct Run {
     pub account: Account,
     /// Of a relation, what of it the agent has brought.
     pub content: Content,
+    /// The same in words that are safe, if a standing query reads it.
+    pub safe_content: Content,
 }
 
 impl Agent {
@@ -167,6 +169,7 @@ impl Agent {
         for run in self.runs.values_mut() {
             *run = Run {
                 content: std::mem::take(&mut run.content),
+                safe_content: std::mem::take(&mut run.safe_content),
                 ..Run::default()
             };
         }

@@ -8,19 +8,22 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use weir_model::Nanos;
+use weir_model::{Batch, Nanos, Value};
 use weir_wire::ChannelId;
 
 use super::Monitor;
 use super::account::Account;
 use super::agents::{Agent, AgentId, Run};
-use super::state::{Position, Saved, SavedAgent, SavedChannel, SavedQuery};
+use super::state::{Cell, Position, Saved, SavedAgent, SavedChannel, SavedQuery, SavedRun};
 
 /// What a word takes besides its rows, about, where it waits at the agent.
 const WORD_BYTES: usize = 200;
 
+/// Most rows of relations in a checkpoint; of larger ones nothing is kept.
+const CONTENT_ROWS_MAX: usize = 200_000;
+
 /// A word that is not safe yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Unsafe {
     /// Its number, or that of a later one without effect.
     pub number: u64,
@@ -30,6 +33,8 @@ pub struct Unsafe {
     pub until: Nanos,
     /// What became of its rows.
     pub effect: Option<(ChannelId, Account)>,
+    /// What it changes in a relation.
+    pub changes: Option<(ChannelId, Batch)>,
     /// Of a word of this number, rows up to this instant were late.
     pub late: Option<(u64, Nanos)>,
 }
@@ -63,7 +68,12 @@ impl Agent {
             }
             self.settled = word.number;
             self.unsafe_bytes -= word.bytes;
-            self.unsafe_words.pop_front();
+            let changes = self.unsafe_words.pop_front().and_then(|word| word.changes);
+            if let Some((channel, batch)) = changes
+                && let Some(run) = self.runs.get_mut(&channel)
+            {
+                run.safe_content.apply(&batch);
+            }
         }
         self.settled = self.seen;
     }
@@ -178,10 +188,16 @@ impl Monitor {
             }
             agents.push(saved_agent(agent, &own));
         }
+        let rows = |run: &SavedRun| run.content.len();
+        let rows: usize = agents.iter().flat_map(|a| &a.runs).map(rows).sum();
+        if rows > CONTENT_ROWS_MAX {
+            let runs = agents.iter_mut().flat_map(|a| &mut a.runs);
+            runs.for_each(|run| run.content.clear());
+        }
         let channels = self
             .channels
             .iter()
-            .filter(|c| !c.is_relation())
+            .filter(|c| !c.is_relation() || rows <= CONTENT_ROWS_MAX)
             .map(|channel| {
                 let open = unsettled.get(&channel.id).copied().unwrap_or_default();
                 SavedChannel {
@@ -213,8 +229,16 @@ impl Monitor {
 
 fn saved_agent(agent: &Agent, unsettled: &HashMap<ChannelId, Account>) -> SavedAgent {
     let open = |id: &ChannelId| unsettled.get(id).copied().unwrap_or_default();
-    let run = |(id, run): (&ChannelId, &Run)| {
-        (id.0, run.started, run.failed, run.account.since(open(id)))
+    let row = |(row, count): (&Vec<Value>, i64)| {
+        let cells = row.iter().map(Cell::of).collect::<Option<Vec<Cell>>>();
+        cells.map(|cells| (cells, count))
+    };
+    let run = |(id, run): (&ChannelId, &Run)| SavedRun {
+        channel: id.0,
+        started: run.started,
+        failed: run.failed,
+        account: run.account.since(open(id)),
+        content: run.safe_content.rows().filter_map(row).collect(),
     };
     let mut all_open = Account::default();
     unsettled

@@ -9,7 +9,7 @@ use weir_model::{Batch, Column, Field, Nanos, Schema, Value};
 pub const ROWS_MAX: usize = 1 << 18;
 
 /// Rows and how often each is there.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Content {
     rows: HashMap<Vec<Value>, i64>,
 }
@@ -28,16 +28,37 @@ impl Content {
         self.rows.len() <= ROWS_MAX
     }
 
+    /// Rows of which each is there so often.
+    pub fn new(rows: impl IntoIterator<Item = (Vec<Value>, i64)>) -> Content {
+        Content {
+            rows: rows.into_iter().collect(),
+        }
+    }
+
+    /// The rows and how often each is there.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (&Vec<Value>, i64)> {
+        self.rows.iter().map(|(row, count)| (row, *count))
+    }
+
     /// Forgets everything; gives the changes that take it away at `at`, rows of `schema`.
     pub fn retract(&mut self, at: Nanos, schema: &Schema) -> Option<Batch> {
-        let rows: Vec<(Vec<Value>, i64)> = self.rows.drain().filter(|(_, n)| *n > 0).collect();
+        std::mem::take(self).changes(-1, at, schema)
+    }
+
+    /// The changes that bring all of it at `at`, rows of `schema`.
+    pub fn bring(&self, at: Nanos, schema: &Schema) -> Option<Batch> {
+        self.clone().changes(1, at, schema)
+    }
+
+    fn changes(self, sign: i64, at: Nanos, schema: &Schema) -> Option<Batch> {
+        let rows: Vec<(Vec<Value>, i64)> = self.rows.into_iter().filter(|(_, n)| *n > 0).collect();
         let column = |(i, field): (usize, &Field)| {
             Column::from_values(field.ty, rows.iter().map(|(values, _)| values[i].clone()))
         };
         (!rows.is_empty()).then(|| {
             Batch::deltas(
                 vec![at; rows.len()],
-                rows.iter().map(|(_, n)| -n).collect::<Vec<i64>>(),
+                rows.iter().map(|(_, n)| sign * n).collect::<Vec<i64>>(),
                 schema.fields.iter().enumerate().map(column).collect(),
             )
         })

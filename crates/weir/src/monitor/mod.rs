@@ -44,7 +44,7 @@ mod words;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use weir_model::{Catalog, Host, NANOS_PER_SECOND, Nanos, Symbol};
+use weir_model::{Catalog, Declaration, Host, NANOS_PER_SECOND, Nanos, Shape, Symbol};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_query::function::EvalError;
 use weir_query::place::fleet::Cut;
@@ -61,6 +61,7 @@ pub use run::run;
 pub use state::{SavedQuery, StateError};
 
 use crate::run_loop::Counters;
+use content::Content;
 use own_stream::OwnStream;
 use recovery::Recovery;
 use state::State;
@@ -254,7 +255,7 @@ impl Monitor {
     }
 
     /// The monitor whose state is in `dir`, as it was left there, or a new one. Standing queries are
-    /// to be started again before time moves on.
+    /// to be started again before anything happens.
     ///
     /// # Errors
     /// When the directory cannot be used.
@@ -277,6 +278,7 @@ impl Monitor {
     /// Takes in what happened on the network, at `now` by the monitor's clock. What a client asks is
     /// given back: it is answered elsewhere.
     pub fn take(&mut self, event: Event, now: Nanos) -> Option<Event> {
+        self.end_restore();
         match event {
             Event::Joined(joined) => self.join(joined, now),
             Event::Said {
@@ -325,9 +327,14 @@ impl Monitor {
             .map(|c| (c.source.clone(), (c.id, c.account)))
             .unzip();
         let plan = cut.monitor_over(&sources);
-        let memory = plan
-            .memory()
-            .filter(|memory| *memory <= self.options.hold_max);
+        let kept = |declaration: &Declaration| {
+            let mut fields = declaration.schema.fields.iter();
+            let relation = declaration.shape == Shape::Relation;
+            !relation || declaration.name != HOSTS && fields.all(|f| state::Cell::keeps(f.ty))
+        };
+        let memory = plan.memory().filter(|memory| {
+            *memory <= self.options.hold_max && plan.sources().into_iter().all(kept)
+        });
         let query = self.engine.add(&plan);
         let instant = self.recovery.instant;
         let whole = |id: &ChannelId| {
@@ -359,18 +366,21 @@ impl Monitor {
         }
         self.queries.insert(query, running);
         if standing {
-            self.hold();
+            self.hold(now);
         }
         Ok(query)
     }
 
     /// Finds anew for how long each channel's rows are needed, and saves as soon as possible which
     /// queries stand.
-    fn hold(&mut self) {
+    fn hold(&mut self, now: Nanos) {
         self.saved_at = Nanos::MIN;
-        for channel in self.channels.iter_mut() {
-            channel.hold = None;
-        }
+        let restoring = self.recovery.is_open();
+        let before: HashMap<ChannelId, bool> = self
+            .channels
+            .iter_mut()
+            .map(|c| (c.id, c.hold.take().is_some() || c.restored && restoring))
+            .collect();
         self.own_hold = None;
         self.holds = self.state.is_some() && self.queries.values().any(|q| q.standing);
         for running in self.queries.values().filter(|q| q.standing) {
@@ -381,6 +391,24 @@ impl Monitor {
                 if let Some(channel) = self.channels.get_mut(*id) {
                     channel.hold = channel.hold.max(Some(running.memory.unwrap_or(0)));
                 }
+            }
+        }
+        // Which of its changes were safe was not kept until now.
+        for channel in self.channels.iter_mut().filter(|c| c.is_relation()) {
+            let held = channel.hold.is_some();
+            if held == before[&channel.id] {
+                continue;
+            }
+            for run in self
+                .agents
+                .values_mut()
+                .filter_map(|a| a.runs.get_mut(&channel.id))
+            {
+                run.safe_content = match held {
+                    true => run.content.clone(),
+                    false => Content::default(),
+                };
+                channel.given_up = channel.given_up.max(now);
             }
         }
     }
@@ -406,7 +434,7 @@ impl Monitor {
             }
         }
         if running.standing {
-            self.hold();
+            self.hold(self.frontier);
         }
         self.count_heard();
     }

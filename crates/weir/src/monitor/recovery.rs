@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use weir_model::{Nanos, Symbol};
+use weir_model::{Nanos, Symbol, Value};
 use weir_wire::ChannelId;
 
 use super::Monitor;
 use super::agents::{Agent, AgentId, Run};
-use super::state::{Saved, SavedAgent, SavedQuery};
+use super::content::Content;
+use super::state::{Cell, Saved, SavedAgent, SavedQuery, SavedRun};
 
 /// What is left of the time before a restart.
 pub struct Recovery {
@@ -56,6 +57,11 @@ impl Recovery {
         Some(self.queries.swap_remove(at))
     }
 
+    /// Standing queries can be started again.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
     /// Up to which instant a query that starts now has nothing to show.
     pub fn shown_to(&self) -> Nanos {
         if self.open { self.instant } else { Nanos::MIN }
@@ -82,7 +88,7 @@ impl Before {
 }
 
 impl Monitor {
-    /// Goes on from what was saved. The standing queries are to be started before time moves on.
+    /// Goes on from what was saved. The standing queries are to be started before anything happens.
     pub(super) fn restore(&mut self, saved: Saved, now: Nanos) {
         for channel in saved.channels {
             self.channels.restore(channel);
@@ -126,8 +132,17 @@ impl Monitor {
         }
         self.recovery.queries.clear();
         self.channels.forget_restored();
-        for agent in self.agents.values_mut() {
+        let at = self.frontier.saturating_add(1);
+        for (&id, agent) in &mut self.agents {
             agent.runs.retain(|id, _| self.channels.get(*id).is_some());
+            for (channel, run) in &agent.runs {
+                let channel = self.channels.get_mut(*channel).expect("it runs");
+                if let Some(content) = run.content.bring(at, &channel.fragment.plan.schema) {
+                    let bytes = channel.waiting.push(id, content);
+                    agent.waiting_bytes += bytes;
+                    self.waiting_bytes += bytes;
+                }
+            }
         }
         self.count_heard();
     }
@@ -175,14 +190,23 @@ fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agen
         connected: saved.connected,
         late: saved.late.into_iter().collect(),
     });
-    let run = |(id, started, failed, account)| {
+    let row = |(cells, count): (Vec<Cell>, i64)| {
+        let values = cells
+            .iter()
+            .map(Cell::value)
+            .collect::<Option<Vec<Value>>>();
+        values.map(|values| (values, count))
+    };
+    let run = |saved: SavedRun| {
+        let content = Content::new(saved.content.into_iter().filter_map(row));
         let run = Run {
-            started,
-            failed,
-            account,
-            ..Run::default()
+            started: saved.started,
+            failed: saved.failed,
+            account: saved.account,
+            safe_content: content.clone(),
+            content,
         };
-        (ChannelId(id), run)
+        (ChannelId(saved.channel), run)
     };
     agent.runs = saved.runs.into_iter().map(run).collect();
     agent.set_past(saved.past);

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use weir_model::Nanos;
+use weir_model::{Nanos, Symbol, Type, Value};
 
 use super::account::Account;
 
@@ -56,7 +56,7 @@ pub struct Saved {
     pub queries: Vec<SavedQuery>,
 }
 
-/// A channel of streams; relations come anew.
+/// What all agents run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedChannel {
     /// Its number.
@@ -94,12 +94,73 @@ pub struct SavedAgent {
     pub ended: bool,
     /// What became of its rows in words that are safe.
     pub account: Account,
-    /// What it runs: the channel, since when, whether it failed there, what became of the rows.
-    pub runs: Vec<(u64, Option<Nanos>, bool, Account)>,
+    /// What it runs.
+    pub runs: Vec<SavedRun>,
     /// Words between `safe` and `seen` with rows that were late: those up to an instant.
     pub late: Vec<(u64, Nanos)>,
     /// Earlier processes, and what became of their rows.
     pub past: Vec<(u64, Vec<(u64, Account)>)>,
+}
+
+/// A channel at an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedRun {
+    /// Its number.
+    pub channel: u64,
+    /// Since when; `None` if it was not started yet.
+    pub started: Option<Nanos>,
+    /// It failed there.
+    pub failed: bool,
+    /// What became of its rows in words that are safe.
+    pub account: Account,
+    /// Of a relation, the rows that those words leave there, and how often.
+    pub content: Vec<(Vec<Cell>, i64)>,
+}
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cell {
+    /// NULL.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// An integer or time.
+    Int(i64),
+    /// A float by its bits, since JSON has not all of them.
+    Float(u64),
+    /// A text.
+    Text(String),
+}
+
+impl Cell {
+    /// Of a value; `None` of those that only streams have or that are too large.
+    pub fn of(value: &Value) -> Option<Cell> {
+        match value {
+            Value::Null => Some(Cell::Null),
+            Value::Bool(value) => Some(Cell::Bool(*value)),
+            Value::Int(value) => Some(Cell::Int(*value)),
+            Value::Float(value) => Some(Cell::Float(value.to_bits())),
+            Value::Text(text) => Some(Cell::Text(text.as_str().to_owned())),
+            Value::Tally(_) | Value::Bytes(_) => None,
+        }
+    }
+
+    /// True if all values of a type can be kept.
+    pub fn keeps(ty: Type) -> bool {
+        !matches!(ty, Type::Tally | Type::Partial)
+    }
+
+    /// The value; `None` if there is no room for its text.
+    pub fn value(&self) -> Option<Value> {
+        match self {
+            Cell::Null => Some(Value::Null),
+            Cell::Bool(value) => Some(Value::Bool(*value)),
+            Cell::Int(value) => Some(Value::Int(*value)),
+            Cell::Float(bits) => Some(Value::Float(f64::from_bits(*bits))),
+            Cell::Text(text) => Symbol::try_new(text).ok().map(Value::Text),
+        }
+    }
 }
 
 /// A standing query.

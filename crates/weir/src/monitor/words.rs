@@ -37,7 +37,9 @@ impl Monitor {
                 self.hear_rows(id, channel, batch, number, now);
             }
             AgentWord::Reached(at) => self.hear_reached(id, at, now),
-            AgentWord::Started { channel, at } => self.hear_started(id, channel, at, now),
+            AgentWord::Started { channel, at } => {
+                self.hear_started(id, channel, at, number, now);
+            }
             AgentWord::Failed { channel, why } => self.hear_failed(id, channel, &why, now),
             AgentWord::Lost {
                 channel,
@@ -62,6 +64,7 @@ impl Monitor {
                 bytes: effect.bytes,
                 until: effect.until.unwrap_or(Nanos::MIN),
                 effect: effect.account,
+                changes: effect.changes,
                 late: effect.late.map(|instant| (number, instant)),
             });
             self.hold_is_full |= agent.unsafe_bytes > self.options.hold_bytes_max;
@@ -95,7 +98,9 @@ impl Monitor {
         let over = upto(self.frontier);
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
         let (late, late_to) = match late_before {
-            _ if channel.is_relation() => (0, None),
+            // Without a change what follows it would make no sense; it comes when it can, after a
+            // restart at the same instant.
+            _ if channel.is_relation() => (0, Some(late_before.unwrap_or(self.frontier))),
             None => (over, Some(self.frontier)),
             // It was taken in before a restart. What was in time then is in the results up to the
             // checkpoint; later ones lack it if it did not come again in time.
@@ -106,13 +111,17 @@ impl Monitor {
                 (late + missed, Some(late_to))
             }
         };
-        let begin = over.max(late_to.map_or(0, upto));
+        let moved = late_to.map_or(0, upto);
+        let begin = over.max(moved);
         let batch = match channel.is_relation() {
-            // Without a change what follows it would make no sense; it comes when it can.
-            true => not_before(batch, self.frontier.saturating_add(1)),
+            true => {
+                let over = late_to.unwrap_or(self.frontier).max(self.frontier);
+                not_before(batch, over.saturating_add(1))
+            }
             false => batch.slice(begin, batch.len() - begin),
         };
-        let (late, late_to) = (late as u64, late_to.filter(|_| late > 0));
+        let late_to = late_to.filter(|_| moved > 0);
+        let late = late as u64;
         let run = agent.runs.entry(channel_id).or_default();
         if channel.is_relation() && !run.content.apply(&batch) {
             self.lose_of(id, channel_id, rows, "refused", now);
@@ -129,6 +138,9 @@ impl Monitor {
             late,
             lost: 0,
         };
+        let until = batch.ts.last().copied().unwrap_or(last);
+        let changes =
+            (channel.is_relation() && channel.hold.is_some()).then(|| (channel_id, batch.clone()));
         let bytes = channel.waiting.push(id, batch);
         agent.waiting_bytes += bytes;
         self.waiting_bytes += bytes;
@@ -138,7 +150,8 @@ impl Monitor {
         self.effect = Effect {
             bytes,
             account: Some((channel_id, account)),
-            until: channel.hold.map(|hold| last.saturating_add(hold)),
+            changes,
+            until: channel.hold.map(|hold| until.saturating_add(hold)),
             late: late_to,
         };
         if late > 0 && late_before.is_none() {
@@ -162,7 +175,14 @@ impl Monitor {
         self.count_agent(id);
     }
 
-    fn hear_started(&mut self, id: AgentId, channel_id: ChannelId, at: Nanos, now: Nanos) {
+    fn hear_started(
+        &mut self,
+        id: AgentId,
+        channel_id: ChannelId,
+        at: Nanos,
+        number: Option<u64>,
+        now: Nanos,
+    ) {
         let Some(channel) = self.channels.get_mut(channel_id) else {
             return;
         };
@@ -179,8 +199,15 @@ impl Monitor {
         run.started = Some(at);
         channel.complete_from = channel.complete_from.max(at);
         channel.heard += usize::from(agent.counted && !was_counted);
-        let from = at.max(self.frontier.saturating_add(1));
+        let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
+        let late_to = late_before.unwrap_or(self.frontier);
+        let from = at.max(late_to.max(self.frontier).saturating_add(1));
         if let Some(gone) = run.content.retract(from, &channel.fragment.plan.schema) {
+            if channel.hold.is_some() {
+                self.effect.until = Some(from);
+                self.effect.late = (from > at).then_some(late_to);
+                self.effect.changes = Some((channel_id, gone.clone()));
+            }
             let bytes = channel.waiting.push(id, gone);
             agent.waiting_bytes += bytes;
             self.waiting_bytes += bytes;
@@ -242,12 +269,14 @@ impl Monitor {
 }
 
 /// What a word did.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Effect {
     /// Bytes of its rows, about.
     bytes: usize,
     /// What became of its rows.
     account: Option<(ChannelId, Account)>,
+    /// What it changes in a relation that a standing query reads.
+    changes: Option<(ChannelId, Batch)>,
     /// The results up to this instant may need them.
     until: Option<Nanos>,
     /// Rows up to this instant were late.

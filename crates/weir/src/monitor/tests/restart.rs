@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use weir_model::{Batch, Nanos};
+use weir_model::{Batch, Nanos, Shape};
 use weir_query::engine::{Engine, EngineOptions, Output};
 use weir_query::place::fleet::Way;
 use weir_query::{CheckOptions, compile};
@@ -81,6 +81,19 @@ const QUERIES: &[(&str, Way)] = &[
         Way::Partials,
     ),
     (
+        "SELECT host, count(*), sum(a) FROM S [Range 400 ns] GROUP BY host",
+        Way::Agent,
+    ),
+    (
+        "SELECT sum(n) FROM (SELECT host, count(*) AS n FROM S [Range 300 ns] GROUP BY host) c",
+        Way::Agent,
+    ),
+    (
+        "SELECT s.a, c.n FROM S [Range 30 ns] s, \
+         (SELECT a, count(*) AS n FROM S [Range 200 ns] GROUP BY a, host) c WHERE s.a = c.a",
+        Way::Agent,
+    ),
+    (
         "SELECT x.a FROM S [Range 30 ns] x, S [Range 50 ns] y WHERE x.a = y.a AND x.host <> y.host",
         Way::Rows,
     ),
@@ -106,6 +119,11 @@ fn start(fleet: &mut Fleet, dir: &Path, restarted: bool) {
         let file = options.create(true).append(true).open(&path).unwrap();
         file.set_len(bytes).unwrap();
         let (cut, now) = (cut_of(text, *way), fleet.now);
+        let relation = cut
+            .fragments
+            .iter()
+            .any(|f| f.plan.shape == Shape::Relation);
+        assert_eq!(relation, *way == Way::Agent, "{text}");
         let publisher = publisher(&cut, Box::new(Lines(file)), path);
         fleet
             .monitor
@@ -272,7 +290,7 @@ fn results_are_those_of_an_engine_that_was_never_killed() {
         ..options()
     };
     let mut kills = 0;
-    for seed in 0..12 {
+    for seed in 0..8 {
         let mut drill = Drill::new("exact", seed, patient.clone());
         let now = drill.run(150, START + 10);
         drill.settle(now);
@@ -330,7 +348,7 @@ fn delivered_and_lost_is_what_was_produced_whoever_is_killed() {
         ..options()
     };
     let (mut late, mut lost) = (0, 0);
-    for seed in 0..12 {
+    for seed in 0..8 {
         let mut drill = Drill::new("hasty", seed, hasty.clone());
         drill.unique = true;
         let mut fates = Fates {
