@@ -64,6 +64,11 @@ impl Host {
         }
     }
 
+    /// Rows of another source come, after whatever it was told before.
+    pub fn push(&mut self, source: &str, batch: Batch) {
+        self.core.push(source, batch);
+    }
+
     /// Does as it is told, and says what its fragments make of `batch`, up to `at`.
     pub fn live(&mut self, batch: Option<Batch>, at: Nanos) {
         for word in self.link.as_mut().map(Link::told).unwrap_or_default() {

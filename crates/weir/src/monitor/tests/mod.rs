@@ -7,5 +7,6 @@ mod host;
 mod linear;
 mod own_stream;
 mod rates;
+mod relations;
 mod restart;
 mod time;

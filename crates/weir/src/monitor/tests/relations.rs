@@ -1,0 +1,125 @@
+//! Relations are met where they live: `disks` at the agents, `hosts` at the monitor.
+
+use weir_model::inventory::{Disk, FoundBy, changes};
+use weir_model::{Batch, Catalog, Column, Nanos, Symbol, Value};
+use weir_query::place::fleet::Way;
+use weir_query::plan::{Node, Plan};
+
+use super::fleet::{Fleet, Results, cut_of, options};
+use super::host::Host;
+
+const QUERY: &str = "Istream(select i.host, i.sector, d.image, h.state \
+                     from IO [Now] i, disks d, hosts h \
+                     where i.host = d.host and i.vm = d.vm and i.vdisk = d.vdisk \
+                     and h.host = i.host)";
+
+/// A finished request of VM `web` at a host: its sector.
+fn request(host: &str, ts: Nanos, sector: i64) -> Batch {
+    let catalog = Catalog::builtin();
+    let schema = &catalog.find("IO").expect("it is built in").schema;
+    let column = |field: &weir_model::Field| {
+        let value = match field.name.as_str() {
+            "ts" => Value::Int(ts),
+            "host" => host.into(),
+            "vm" => "web".into(),
+            "vdisk" => "/dev/vda".into(),
+            "sector" => Value::Int(sector),
+            _ => Value::Null,
+        };
+        Column::from_values(field.ty, [value])
+    };
+    Batch::stream(vec![ts], schema.fields.iter().map(column).collect())
+}
+
+/// A host's disk of VM `web`, with its data in `image`.
+fn disk(image: &str) -> Disk {
+    Disk {
+        image: Some(Symbol::new(image)),
+        ..Disk::new("web", "/dev/vda", FoundBy::Extents, "test")
+    }
+}
+
+/// The sources below the joins of a plan, by join.
+fn joined(plan: &Plan) -> Vec<Vec<String>> {
+    let below = plan.inputs().into_iter().flat_map(|input| joined(input));
+    let mut found: Vec<Vec<String>> = below.collect();
+    if matches!(plan.node, Node::Join { .. }) {
+        found.push(plan.sources().into_iter().map(|s| s.name.clone()).collect());
+    }
+    found
+}
+
+/// What came out: host, sector, image and state.
+fn told(results: &Results) -> Vec<String> {
+    let rows = results.net().into_iter();
+    let text = |row: &[Value]| {
+        row.iter()
+            .map(|v| v.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let mut rows: Vec<String> = rows.map(|(_, row, _)| text(&row)).collect();
+    rows.sort();
+    rows
+}
+
+#[test]
+fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
+    let cut = cut_of(QUERY, Way::Agent);
+    let [fragment] = &cut.fragments[..] else {
+        panic!("one fragment, not {}", cut.fragments.len());
+    };
+    assert_eq!(joined(&fragment.plan), [["IO", "disks"]]);
+    assert_eq!(joined(&cut.monitor).len(), 1);
+    let sources: Vec<&str> = cut
+        .monitor
+        .sources()
+        .iter()
+        .map(|s| s.name.as_str())
+        .collect();
+    assert!(
+        sources.contains(&"hosts") && sources.len() == 2,
+        "{sources:?}"
+    );
+
+    let mut fleet = Fleet::new(options());
+    let (_, results) = fleet.query(QUERY, Way::Agent);
+    let mut hosts = [Host::new("a", 1), Host::new("b", 2)];
+    for host in &mut hosts {
+        host.join(&mut fleet);
+        host.live(None, 1_010);
+        host.deliver(100, &mut fleet);
+    }
+    fleet.tick(1_020);
+    // Both have a disk of that name, and each its own.
+    for host in &mut hosts {
+        let image = disk(&format!("/images/{}", host.name));
+        let name = Some(Symbol::new(&host.name));
+        host.push("disks", changes(1_020, name, &[], &[image]));
+        host.push("IO", request(&host.name, 1_030, 8));
+        host.live(None, 1_040);
+        host.deliver(100, &mut fleet);
+    }
+    fleet.tick(1_050);
+    assert_eq!(told(&results), ["a 8 /images/a up", "b 8 /images/b up"]);
+    // The disk of one moves to another image.
+    let [a, b] = &mut hosts;
+    let moved = changes(
+        1_060,
+        Some(Symbol::new("a")),
+        &[disk("/images/a")],
+        &[disk("/new/a")],
+    );
+    a.push("disks", moved);
+    a.push("IO", request("a", 1_070, 16));
+    b.push("IO", request("b", 1_070, 24));
+    for host in &mut hosts {
+        host.live(None, 1_080);
+        host.deliver(100, &mut fleet);
+    }
+    fleet.tick(1_090);
+    let rows = told(&results);
+    assert_eq!(rows[1..3], ["a 8 /images/a up", "b 24 /images/b up"]);
+    assert_eq!(rows[0], "a 16 /new/a up");
+    assert_eq!(rows.len(), 4);
+}
