@@ -18,6 +18,9 @@ use super::recovery::Before;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentId(pub u32);
 
+/// So many words that became safe are told at once.
+const TAKEN_WORDS: u64 = 16;
+
 /// Processes of an agent that ended and whose rows are still remembered, at most.
 const PAST_MAX: usize = 16;
 
@@ -87,8 +90,8 @@ pub struct Session {
     pub id: SessionId,
     orders: mpsc::Sender<MonitorWord>,
     unsent: VecDeque<MonitorWord>,
-    /// The number up to which it was told that words are safe.
-    told: u64,
+    /// The number up to which it was told that words are safe, and when.
+    told: (u64, Nanos),
     /// Since when it takes nothing.
     stuck_since: Option<Nanos>,
 }
@@ -276,7 +279,7 @@ impl Run {
 
 impl Session {
     /// A connection on which the agent can be told what to do.
-    pub fn new(id: SessionId, orders: mpsc::Sender<MonitorWord>, told: u64) -> Session {
+    pub fn new(id: SessionId, orders: mpsc::Sender<MonitorWord>, told: (u64, Nanos)) -> Session {
         Session {
             id,
             orders,
@@ -286,16 +289,19 @@ impl Session {
         }
     }
 
-    /// Sends what waits, and how far words are safe; false when the agent has not taken anything
-    /// for longer than `patience`, or is gone.
-    pub fn send(&mut self, safe: u64, now: Nanos, patience: Nanos) -> bool {
+    /// Sends what waits, and how far words are safe, that once in `pause` or when they are many;
+    /// false when the agent has not taken anything for longer than `patience`, or is gone.
+    pub fn send(&mut self, safe: u64, now: Nanos, pause: Nanos, patience: Nanos) -> bool {
+        let (told, told_at) = self.told;
+        let many = safe.saturating_sub(told) >= TAKEN_WORDS;
+        let due = safe > told && (many || now.saturating_sub(told_at) >= pause);
+        if due && self.stuck_since.is_none() {
+            self.told = (safe, now);
+            self.unsent.push_back(MonitorWord::Taken { number: safe });
+        }
         loop {
             let next = match self.unsent.pop_front() {
                 Some(word) => word,
-                None if safe > self.told => {
-                    self.told = safe;
-                    MonitorWord::Taken { number: safe }
-                }
                 None => return true,
             };
             match self.orders.try_send(next) {

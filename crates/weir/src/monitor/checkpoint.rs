@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use weir_model::{Batch, Nanos, Value};
+use weir_model::{Batch, NANOS_PER_SECOND, Nanos, Value};
 use weir_wire::ChannelId;
 
 use super::Monitor;
@@ -21,6 +21,9 @@ const WORD_BYTES: usize = 200;
 
 /// Most rows of relations in a checkpoint; of larger ones nothing is kept.
 const CONTENT_ROWS_MAX: usize = 200_000;
+
+/// Checkpoints are not farther apart, however long they take.
+const PAUSE_MAX: Nanos = 10 * NANOS_PER_SECOND;
 
 /// A word that is not safe yet.
 #[derive(Clone, Debug)]
@@ -99,8 +102,11 @@ impl Monitor {
             return self.acknowledge_all();
         }
         let state = self.state.as_ref().expect("it was looked at");
-        let due = now.saturating_sub(self.saved_at) >= self.options.checkpoint_every;
-        if (due || self.hold_is_full) && !state.is_busy() {
+        // Saving takes a small share of the time, however much there is to save.
+        let pause = self.save_took.saturating_mul(20).min(PAUSE_MAX);
+        let pause = self.options.checkpoint_every.max(pause);
+        let due = now.saturating_sub(self.saved_at) >= pause;
+        if (due || self.save_soon) && !state.is_busy() {
             self.save(now);
         }
     }
@@ -118,6 +124,7 @@ impl Monitor {
         let state = self.state.as_mut().expect("there is a state directory");
         match state.saved(patient) {
             Some(Ok(())) => {
+                self.save_took = now.saturating_sub(self.saved_at).max(0);
                 for agent in self.agents.values_mut() {
                     agent.safe = agent.safe.max(agent.saving);
                 }
@@ -154,7 +161,7 @@ impl Monitor {
             return;
         }
         self.saved_at = now;
-        self.hold_is_full = false;
+        self.save_soon = false;
         let mut files = Vec::new();
         let mut queries = Vec::new();
         for running in self.queries.values_mut().filter(|q| q.standing) {

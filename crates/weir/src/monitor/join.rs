@@ -36,7 +36,11 @@ impl Monitor {
         if let Some(before) = agent.session.take() {
             self.sessions.remove(&before.id);
         }
-        agent.session = Some(Session::new(joined.session, joined.orders, agent.safe));
+        agent.session = Some(Session::new(
+            joined.session,
+            joined.orders,
+            (agent.safe, now),
+        ));
         agent.heard_at = now;
         self.sessions.insert(joined.session, id);
         for channel in self.channels.iter() {
@@ -148,7 +152,10 @@ impl Monitor {
 
     /// Sends an agent what it is to do, and lets it go if it does not take that.
     pub(super) fn send_orders(&mut self, id: AgentId, now: Nanos) {
-        let patience = self.options.patience;
+        let (pause, patience) = (
+            self.options.heartbeat.saturating_mul(4),
+            self.options.patience,
+        );
         let Some(agent) = self.agents.get_mut(&id) else {
             return;
         };
@@ -156,7 +163,7 @@ impl Monitor {
         let Some(session) = &mut agent.session else {
             return;
         };
-        if !session.send(safe, now, patience) {
+        if !session.send(safe, now, pause, patience) {
             let session = session.id;
             self.leave(session, "does not take what it is told", now);
         }

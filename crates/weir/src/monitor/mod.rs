@@ -207,10 +207,12 @@ pub struct Monitor {
     effect: words::Effect,
     /// When it was last begun to save how far standing queries are.
     saved_at: Nanos,
+    /// How long it took until that was on the disk.
+    save_took: Nanos,
     /// The checkpoint on the disk has standing queries.
     saved_any: bool,
-    /// An agent holds as much as it may until the next checkpoint.
-    hold_is_full: bool,
+    /// The next checkpoint is not to wait: queries began or ended, or an agent holds all it may.
+    save_soon: bool,
     /// What is left of the time before a restart.
     recovery: Recovery,
 }
@@ -248,8 +250,9 @@ impl Monitor {
             state: None,
             effect: words::Effect::default(),
             saved_at: now,
+            save_took: 0,
             saved_any: false,
-            hold_is_full: false,
+            save_soon: false,
             recovery: Recovery::none(),
         }
     }
@@ -374,7 +377,7 @@ impl Monitor {
     /// Finds anew for how long each channel's rows are needed, and saves as soon as possible which
     /// queries stand.
     fn hold(&mut self, now: Nanos) {
-        self.saved_at = Nanos::MIN;
+        self.save_soon = true;
         let restoring = self.recovery.is_open();
         let before: HashMap<ChannelId, bool> = self
             .channels

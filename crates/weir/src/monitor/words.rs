@@ -67,7 +67,7 @@ impl Monitor {
                 changes: effect.changes,
                 late: effect.late.map(|instant| (number, instant)),
             });
-            self.hold_is_full |= agent.unsafe_bytes > self.options.hold_bytes_max;
+            self.save_soon |= agent.unsafe_bytes > self.options.hold_bytes_max;
         }
     }
 

@@ -2,9 +2,9 @@
 
 use weir_model::Value;
 use weir_query::place::fleet::Way;
-use weir_wire::AgentWord;
+use weir_wire::{AgentWord, MonitorWord};
 
-use super::fleet::{Fleet, options, rows};
+use super::fleet::{Fleet, Link, START, options, rows};
 
 #[test]
 fn results_wait_for_the_slowest_agent() {
@@ -55,4 +55,37 @@ fn results_wait_for_the_slowest_agent() {
     let hosts = fleet.monitor.hosts(fleet.now);
     assert_eq!((hosts[1].rows_in, hosts[1].rows_late), (2, 2));
     assert_eq!(state(&fleet).collect::<Vec<_>>(), ["up", "up"]);
+}
+
+#[test]
+fn an_agent_is_told_now_and_then_what_it_may_forget() {
+    let mut fleet = Fleet::new(options());
+    fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    let mut a = fleet.join("a", 1);
+    let channel = a.starts()[0];
+    let at = START;
+    fleet.say(&mut a, AgentWord::Started { channel, at });
+    let taken = |link: &mut Link| -> Vec<u64> {
+        let number = |word| match word {
+            MonitorWord::Taken { number } => Some(number),
+            _ => None,
+        };
+        link.told().into_iter().filter_map(number).collect()
+    };
+    for now in START + 1..START + 40 {
+        fleet.tick(now);
+    }
+    assert!(
+        taken(&mut a).is_empty(),
+        "less than four heartbeats have passed"
+    );
+    fleet.tick(START + 40);
+    assert_eq!(taken(&mut a), [1]);
+    for _ in 0..16 {
+        fleet.say(&mut a, AgentWord::Reached(START + 40));
+    }
+    fleet.tick(START + 41);
+    assert_eq!(taken(&mut a), [17], "many are told at once");
+    fleet.tick(START + 100);
+    assert!(taken(&mut a).is_empty(), "nothing new is safe");
 }
