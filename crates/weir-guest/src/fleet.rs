@@ -56,6 +56,9 @@ const MONITOR: &str = "monitor";
 /// Who asks it.
 const CLIENT: &str = "field";
 
+/// The exit code of a program that ended in order because it was asked to: 128 and SIGTERM.
+const ASKED_TO_END: i32 = 143;
+
 /// How long a process has to begin and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -237,7 +240,7 @@ impl Member {
         }
         run("kill", &[&self.pid().to_string()])?;
         match self.wait()? {
-            status if status.success() => Ok(()),
+            status if status.success() || status.code() == Some(ASKED_TO_END) => Ok(()),
             status => bail!("{} ended with {status}: {}", self.name, self.said()),
         }
     }

@@ -204,7 +204,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        for command in self.undo.iter().rev() {
+        // The cable first: with the namespace, it would go at any time later.
+        for command in &self.undo {
             let args: Vec<&str> = command[1..].iter().map(String::as_str).collect();
             report(run(&command[0], &args));
         }
