@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_model::{Catalog, Demand, Predicate, Shape};
+use weir_model::{Catalog, Clause, Demand, Predicate, Shape, Test};
 use weir_query::place;
 use weir_query::plan::Plan;
 use weir_tap::live::LiveTap;
@@ -76,10 +76,39 @@ pub fn covers(open: &[Demand], wanted: &[Demand]) -> bool {
 }
 
 fn covers_one(open: &Demand, wanted: &Demand) -> bool {
-    let clauses = &open.predicate.clauses;
+    // Alternatives of several plans may have become one that is wider than each.
+    let passes = |w: &Clause| open.predicate.clauses.iter().any(|o| is_within(w, o));
     open.stream.eq_ignore_ascii_case(&wanted.stream)
         && wanted.columns.iter().all(|c| open.columns.contains(c))
-        && (open.predicate.is_all() || wanted.predicate.clauses.iter().all(|c| clauses.contains(c)))
+        && (open.predicate.is_all() || wanted.predicate.clauses.iter().all(passes))
+}
+
+/// True if whatever passes `clause` passes `wider`, as far as each field by itself tells.
+fn is_within(clause: &Clause, wider: &Clause) -> bool {
+    let implied = |w: &Test| clause.tests.iter().any(|t| implies(t, w));
+    wider.tests.iter().all(implied)
+}
+
+/// True if whatever passes `test` passes `wider`.
+fn implies(test: &Test, wider: &Test) -> bool {
+    match (test, wider) {
+        (
+            Test::Between { field, low, high },
+            Test::Between {
+                field: wide,
+                low: least,
+                high: most,
+            },
+        ) => field == wide && low >= least && high <= most,
+        (
+            Test::In { field, texts },
+            Test::In {
+                field: wide,
+                texts: more,
+            },
+        ) => field == wide && texts.iter().all(|text| more.contains(text)),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -107,6 +136,31 @@ mod tests {
         assert!(covers(&all[BLOCK], &few[BLOCK]));
         assert!(!covers(&few[BLOCK], &all[BLOCK]));
         assert!(covers(&few[BLOCK], &few[BLOCK]));
+    }
+
+    #[test]
+    fn alternatives_that_became_one_cover_each() {
+        let texts = [
+            "select ts from IOstream where type = 'Q'",
+            "select ts from IOstream where type = 'R'",
+            "select ts from IOstream where type = 'Q' and sector between 8 and 64",
+            "select ts from IOstream where type = 'R' and sector between 0 and 63 and op = 'w'",
+        ];
+        let plans = texts.map(plan);
+        let open = wanted(plans.iter(), false);
+        for plan in &plans {
+            assert!(covers(
+                &open[BLOCK],
+                &wanted([plan].into_iter(), false)[BLOCK]
+            ));
+        }
+        let some = wanted(plans[2..].iter(), false);
+        for plan in &plans[..2] {
+            assert!(!covers(
+                &some[BLOCK],
+                &wanted([plan].into_iter(), false)[BLOCK]
+            ));
+        }
     }
 
     #[test]
