@@ -39,6 +39,8 @@ const HELD_NS: i64 = 1_000_000;
 const LINES_MAX: usize = 64;
 /// A round trip longer than this says nothing.
 const DELAY_NS_MAX: i64 = 10 * NANOS_PER_SECOND;
+/// An answer that is older than an earlier one by so much says that the agent's clock was set back.
+const SET_BACK_NS: i64 = NANOS_PER_SECOND;
 /// How far beyond the present a time may lie that is converted.
 const CONVERTED_AHEAD_MAX: i64 = NANOS_PER_SECOND;
 const PPB: f64 = 1e9;
@@ -206,8 +208,12 @@ impl Discipline {
         let Some(new) = Interval::of(exchange) else {
             return Taken::Useless;
         };
-        if self.offset.is_some_and(|known| known.at > new.at) {
-            return Taken::Useless;
+        if let Some(known) = self.offset.filter(|known| new.at < known.at) {
+            return match known.at - new.at < SET_BACK_NS {
+                // An answer that was overtaken by a later one.
+                true => Taken::Useless,
+                false => self.begin_anew(new),
+            };
         }
         let known = self.offset.map(|known| known.aged(new.at, self.rate()));
         let both = known.map_or(new, |known| Interval {
@@ -230,6 +236,20 @@ impl Discipline {
         }
         self.steps += 1;
         Taken::Stepped(error)
+    }
+
+    /// The agent's clock was set back: what was known of it is void. Its own times go back, so
+    /// nothing can keep converted ones from jumping.
+    fn begin_anew(&mut self, new: Interval) -> Taken {
+        let before = self.line_at(new.at).at(new.at);
+        *self = Discipline {
+            offset: Some(new),
+            reference: Some(new),
+            steps: self.steps + 1,
+            ..Discipline::new()
+        };
+        self.steer();
+        Taken::Stepped(self.line_at(new.at).at(new.at) - before)
     }
 
     fn rate(&self) -> Rate {

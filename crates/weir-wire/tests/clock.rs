@@ -162,3 +162,32 @@ fn impossible_timestamps_are_not_believed() {
     assert!(!discipline.is_synchronised());
     assert_eq!(discipline.to_monitor(17), 17);
 }
+
+#[test]
+fn an_agents_clock_that_is_set_back_is_believed_at_once() {
+    let mut discipline = Discipline::new();
+    let world = World {
+        offset: 5 * SECOND,
+        drift_ppb: 0,
+    };
+    let ping = |world: &World, at| world.exchange(at, 100 * MICRO, 100 * MICRO);
+    for i in 0..20 {
+        discipline.take(ping(&world, START + i * SECOND));
+        discipline.to_monitor(world.agent(START + i * SECOND));
+    }
+    let set = World {
+        offset: -3_600 * SECOND,
+        ..world
+    };
+    let taken = discipline.take(ping(&set, START + 20 * SECOND));
+    assert!(
+        matches!(taken, Taken::Stepped(error) if (error - 3_605 * SECOND).abs() < 1_000 * MICRO)
+    );
+    let then = START + 21 * SECOND;
+    let off = discipline.to_monitor(set.agent(then)) - then;
+    assert!(
+        off.abs() <= discipline.error_ns(set.agent(then)),
+        "{off} ns"
+    );
+    assert_eq!(discipline.steps(), 1);
+}

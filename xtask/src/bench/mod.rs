@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed
 //! beside their bounds.
 //!
-//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. top` and `.. workload` run one part. Ratios are taken within
+//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. top`, `.. workload` and `.. wire` run one part. Ratios are taken within
 //! one run, from rounds in which every configuration has its turn, because machines drift. Bounds are
 //! printed for comparison and never fail the run.
 
@@ -10,6 +10,7 @@ mod engine;
 mod hist;
 mod tap;
 mod top;
+mod wire;
 mod workload;
 
 use anyhow::{Result, bail};
@@ -34,11 +35,11 @@ pub fn run(args: &[String]) -> Result<()> {
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
-            "engine" | "tap" | "hist" | "top" | "workload" => parts.push(arg.as_str()),
+            "engine" | "tap" | "hist" | "top" | "workload" | "wire" => parts.push(arg.as_str()),
             "--rounds" => pace.rounds = number(arg, rest.next())?,
             "--seconds" => pace.seconds = number(arg, rest.next())?,
             other => bail!(
-                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|top|workload] [--rounds N] [--seconds N]"
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|top|workload|wire] [--rounds N] [--seconds N]"
             ),
         }
     }
@@ -60,6 +61,9 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if wanted("workload") {
         workload::run()?;
+    }
+    if wanted("wire") {
+        wire::run()?;
     }
     Ok(())
 }
