@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -74,6 +75,9 @@ pub struct SourceArgs {
     /// See [`LiveOptions::epoch_offset_ns`].
     #[arg(skip)]
     pub epoch_offset_ns: Option<Nanos>,
+    /// See [`LiveOptions::interval_shift_ns`].
+    #[arg(skip)]
+    pub interval_shift_ns: Arc<AtomicI64>,
     /// Whoever asks tells for himself what a source without responses means to him.
     #[arg(skip)]
     pub without_responses: bool,
@@ -152,6 +156,7 @@ impl SourceArgs {
             span: None,
             rhythm: None,
             epoch_offset_ns: None,
+            interval_shift_ns: Arc::default(),
             without_responses: false,
             watch: Arc::default(),
         })
@@ -553,6 +558,7 @@ fn live(share: Share, args: &SourceArgs) -> Result<Box<dyn Tap>, TapError> {
         inventory,
         rhythm: args.rhythm.unwrap_or(usual.rhythm),
         epoch_offset_ns: args.epoch_offset_ns,
+        interval_shift_ns: args.interval_shift_ns.clone(),
         ..usual
     };
     (share.tap.open)(&share.demands, &options).map_err(unwatched)

@@ -7,6 +7,7 @@ pub use self::histograms::open_with_histograms;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,9 @@ pub struct LiveOptions {
     /// What to add to the monotonic clock to get an event's time; otherwise that is measured when
     /// the tap is opened. Taps that are to agree to the nanosecond are given the same.
     pub epoch_offset_ns: Option<Nanos>,
+    /// Intervals of groups end at the multiples of a clock that is ahead of events' times by so much
+    /// when they begin. It may change meanwhile; the ends are told in events' times.
+    pub interval_shift_ns: Arc<AtomicI64>,
 }
 
 /// The live tap of block I/O.
@@ -139,6 +143,7 @@ impl Default for LiveOptions {
             qmp_every: Duration::from_secs(1),
             rhythm: Duration::from_millis(20),
             epoch_offset_ns: None,
+            interval_shift_ns: Arc::default(),
         }
     }
 }
@@ -260,9 +265,10 @@ impl BlockTap {
         let tables = programs.folds.take();
         let plans = self.plans.folds.clone();
         let offset_ns = self.names.epoch_offset_ns;
+        let shift_ns = options.interval_shift_ns.clone();
         let mut live = Live {
             lanes: Lanes::new(&sizes),
-            folds: tables.map(|tables| Folds::begin(plans, tables, offset_ns)),
+            folds: tables.map(|tables| Folds::begin(plans, tables, offset_ns, shift_ns)),
             known_devices: Known::default(),
             known_cgroups: Known::default(),
             programs,

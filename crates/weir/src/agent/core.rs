@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use weir_model::{Batch, Declaration, Nanos};
+use weir_model::{Batch, Declaration, Folded, Nanos};
 use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId};
 use weir_query::plan::Plan;
 use weir_wire::{AgentWord, ChannelCost, ChannelId, Tally};
@@ -121,6 +121,11 @@ impl AgentCore {
     /// late: it is dropped, and counted in [`AgentCore::counts`].
     pub fn push(&mut self, source: &str, batch: Batch) {
         self.engine.push(source, batch);
+    }
+
+    /// Takes groups in that a source folded.
+    pub fn push_folded(&mut self, source: &str, folded: Folded) {
+        self.engine.push_folded(source, folded);
     }
 
     /// One source has told everything up to `at`; fragments that start now see what it tells later.

@@ -7,6 +7,8 @@ use weir_query::place;
 use weir_query::plan::Plan;
 use weir_tap::live::LiveTap;
 
+use super::folds::Folds;
+
 /// The tap of the block layer; it serves its streams together.
 pub const BLOCK: &str = "block";
 
@@ -19,10 +21,15 @@ pub type Wanted = BTreeMap<String, Vec<Demand>>;
 /// What plans need, tap by tap. Only the block layer of this host is dear, and can be looked at by
 /// two taps at once: what is asked of it is as narrow as can be, and may change. Of a recording
 /// (`recorded`) and of all else everything is asked for, so that it never does.
-pub fn wanted<'a>(plans: impl Iterator<Item = &'a Plan>, recorded: bool) -> Wanted {
+/// Groups of the kernel's have taps of their own.
+pub fn wanted<'a>(plans: impl Iterator<Item = &'a Plan>, recorded: bool, folds: &Folds) -> Wanted {
     let plans: Vec<&Plan> = plans.collect();
     let mut wanted = Wanted::new();
     for demand in place::demands(&plans) {
+        if let Some(groups) = folds.demand(&demand.stream) {
+            wanted.insert(demand.stream, vec![groups.clone()]);
+            continue;
+        }
         let tap = tap_of(&demand);
         match tap == BLOCK {
             true if recorded => {
@@ -128,10 +135,14 @@ mod tests {
         let wide = plan("select ts, latency, vm from IO");
         let other = plan("select ts, sector from IOstream where type = 'Q'");
         let hundred: Vec<&Plan> = std::iter::repeat_n(&narrow, 100).collect();
-        let few = wanted(hundred.into_iter(), false);
+        let few = wanted(hundred.into_iter(), false, &Folds::default());
         assert_eq!(few.len(), 1);
         assert_eq!(few[BLOCK].len(), 1);
-        let all = wanted([&narrow, &wide, &other].into_iter(), false);
+        let all = wanted(
+            [&narrow, &wide, &other].into_iter(),
+            false,
+            &Folds::default(),
+        );
         assert_eq!((all.len(), all[BLOCK].len()), (1, 2));
         assert!(covers(&all[BLOCK], &few[BLOCK]));
         assert!(!covers(&few[BLOCK], &all[BLOCK]));
@@ -166,18 +177,27 @@ mod tests {
     #[test]
     fn a_relation_has_a_tap_of_its_own() {
         let both = plan("select d.vdisk, v.vm from disks as d, vms as v where d.vm = v.vm");
-        assert_eq!(wanted([&both].into_iter(), false).len(), 2);
+        assert_eq!(
+            wanted([&both].into_iter(), false, &Folds::default()).len(),
+            2
+        );
     }
 
     #[test]
     fn what_is_asked_of_a_recording_or_a_relation_never_changes() {
         let narrow = plan("select ts from IO where op = 'r'");
         let wide = plan("select * from IOstream");
-        let first = wanted([&narrow].into_iter(), true);
-        assert_eq!(first, wanted([&narrow, &wide].into_iter(), true));
+        let first = wanted([&narrow].into_iter(), true, &Folds::default());
+        assert_eq!(
+            first,
+            wanted([&narrow, &wide].into_iter(), true, &Folds::default())
+        );
         let (few, all) = (plan("select vm from disks"), plan("select * from disks"));
-        let first = wanted([&few].into_iter(), false);
-        assert_eq!(first, wanted([&few, &all].into_iter(), false));
+        let first = wanted([&few].into_iter(), false, &Folds::default());
+        assert_eq!(
+            first,
+            wanted([&few, &all].into_iter(), false, &Folds::default())
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod taps;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use weir_wire::{AgentWord, ChannelId, MonitorWord, Order, Uplink};
 use super::clock::AgentClock;
 use super::core::AgentCore;
 use super::demands::{Wanted, refusal, wanted};
+use super::folds::{self, Folds};
 use super::own::Own;
 use super::service::Service;
 use super::shedding::{Budget, Shedding};
@@ -72,6 +74,8 @@ pub struct Agent {
     pending: Vec<ChannelId>,
     /// What all of them need of the host's taps.
     wanted: Wanted,
+    /// The groups among that.
+    folds: Folds,
     /// When the last order came that changed that.
     ordered: Instant,
     services: BTreeMap<String, Service>,
@@ -105,6 +109,7 @@ impl Agent {
             plans: BTreeMap::new(),
             pending: Vec::new(),
             wanted: Wanted::new(),
+            folds: Folds::default(),
             ordered: Instant::now(),
             services: BTreeMap::new(),
             heartbeat: Duration::from_nanos(HEARTBEAT as u64),
@@ -235,7 +240,8 @@ impl Agent {
         self.remark(format_args!("channel {} is started", channel.0));
         // What the host's tap has paired need not be joined.
         let paired = plans::paired(&Arc::new(plan), &self.options.ground.args);
-        self.plans.insert(channel, paired.plan);
+        let plan = self.folds.admit(&paired.plan, &self.options.ground.args);
+        self.plans.insert(channel, plan);
         self.pending.push(channel);
         self.want();
     }
@@ -260,7 +266,10 @@ impl Agent {
         let mut seen = HashSet::new();
         let plans = self.plans.values().map(|plan| &**plan);
         let recorded = !self.options.ground.is_live();
-        self.wanted = wanted(plans.filter(|plan| seen.insert(*plan)), recorded);
+        let plans = plans.filter(|plan| seen.insert(*plan));
+        self.wanted = wanted(plans, recorded, &self.folds);
+        let wanted = &self.wanted;
+        self.folds.retain(|source| wanted.contains_key(source));
         self.ordered = Instant::now();
         self.services.values_mut().for_each(Service::touch);
     }
@@ -287,16 +296,22 @@ impl Agent {
             return;
         }
         let now = self.clock.steady();
-        let mut at = now;
         let (uplink, clock) = (self.uplink.clock(), self.clock);
+        let to_monitor = |at| uplink.to_monitor(clock.shown(at));
+        let mut at = to_monitor(now);
+        let shift_ns = &self.options.ground.args.interval_shift_ns;
+        shift_ns.store(at - now, Ordering::Relaxed);
         for service in self.services.values_mut() {
             let reached = service.reached(now);
             for outlet in service.outlets() {
-                outlet.reached(reached, |at| uplink.to_monitor(clock.shown(at)));
+                outlet.reached(reached, to_monitor);
             }
-            at = at.min(reached);
+            let reached = to_monitor(reached);
+            at = at.min(match service.interval() {
+                Some(interval) => folds::over(interval, reached),
+                None => reached,
+            });
         }
-        let at = self.to_monitor(at);
         self.core.reached(at);
     }
 

@@ -7,6 +7,7 @@
 mod clock;
 mod core;
 mod demands;
+mod folds;
 mod handover;
 mod live;
 mod outlet;

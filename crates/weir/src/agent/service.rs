@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_model::{Batch, Demand, Nanos};
+use weir_model::{Batch, Demand, Folded, Nanos};
 use weir_tap::Count;
 
 use super::demands::covers;
@@ -40,6 +40,8 @@ pub struct Service {
 pub enum Told {
     /// Rows of demand number `demand` of the tap that serves.
     Rows { demand: usize, batch: Batch },
+    /// Groups of it.
+    Folded { demand: usize, folded: Folded },
     /// The tap that serves is there now.
     Opened,
     /// The tap that serves is another now. Up to `at`, in the agent's own time, all has been told.
@@ -51,10 +53,16 @@ pub enum Told {
 }
 
 impl Service {
-    /// Begins with a tap for these demands.
-    pub fn begin(ground: &Ground, demands: Vec<Demand>) -> Service {
+    /// Begins with a tap for these demands. That of groups, which is alone, comes from the source
+    /// `name`.
+    pub fn begin(ground: &Ground, name: &str, demands: Vec<Demand>) -> Service {
+        let source = |demand: &Demand| match demand.fold {
+            Some(_) => name.to_owned(),
+            None => demand.stream.clone(),
+        };
+        let sources = demands.iter().map(source).collect();
         Service {
-            tap: OpenTap::open(ground, demands),
+            tap: OpenTap::open(ground, demands, sources),
             next: None,
             changed: Instant::now(),
             counted: Vec::new(),
@@ -70,7 +78,8 @@ impl Service {
         let served = covers(&self.tap.demands, wanted);
         let dear = !covers(wanted, &self.tap.demands) && self.changed.elapsed() > REST;
         if self.tap.reached.is_some() && (!served || dear) {
-            let mut next = OpenTap::open(ground, wanted.to_vec());
+            let sources = wanted.iter().map(|d| d.stream.clone()).collect();
+            let mut next = OpenTap::open(ground, wanted.to_vec(), sources);
             for outlet in &mut next.outlets {
                 let last = self.tap.outlets.iter().map(|o| o.last_number()).max();
                 outlet.first_number = last.unwrap_or(0) + NUMBERS_APART;
@@ -117,9 +126,14 @@ impl Service {
         &mut self.tap.outlets
     }
 
-    /// The streams that it serves.
-    pub fn streams(&self) -> impl Iterator<Item = &str> {
-        self.tap.demands.iter().map(|d| d.stream.as_str())
+    /// What the engine calls the sources that it serves.
+    pub fn sources(&self) -> impl Iterator<Item = &str> {
+        self.tap.sources.iter().map(String::as_str)
+    }
+
+    /// How long the intervals are of which it tells groups, if it does.
+    pub fn interval(&self) -> Option<Nanos> {
+        self.tap.interval()
     }
 
     /// True if it replays a recording.
@@ -166,7 +180,9 @@ impl Service {
                     tell(&mut self.tap, Told::Rows { demand, batch });
                 }
             }
-            Word::Folded { .. } => unreachable!("an agent asks for no groups"),
+            Word::Folded { demand, folded } => {
+                tell(&mut self.tap, Told::Folded { demand, folded });
+            }
             Word::Reached(at) => {
                 self.tap.reached = self.tap.reached.max(Some(at));
                 if let Some(handover) = handover {
@@ -202,7 +218,7 @@ impl Service {
                 handover.rows(Side::New, demand, batch);
                 return;
             }
-            Word::Folded { .. } => unreachable!("an agent asks for no groups"),
+            Word::Folded { .. } => unreachable!("only a tap of rows is exchanged"),
             Word::Reached(at) => {
                 next.reached = next.reached.max(Some(at));
                 return handover.reached(Side::New, at);

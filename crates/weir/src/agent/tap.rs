@@ -39,6 +39,8 @@ pub struct Ground {
 pub struct OpenTap {
     /// What it was opened for.
     pub demands: Vec<Demand>,
+    /// What the engine calls the source of each demand.
+    pub sources: Vec<String>,
     /// Where the rows of each demand leave.
     pub outlets: Vec<Outlet>,
     /// What it counted.
@@ -89,7 +91,7 @@ impl Ground {
 
 impl OpenTap {
     /// Opens a tap for `demands`, on a thread that wakes this one when it has something to say.
-    pub fn open(ground: &Ground, demands: Vec<Demand>) -> OpenTap {
+    pub fn open(ground: &Ground, demands: Vec<Demand>, sources: Vec<String>) -> OpenTap {
         let (words, arrivals) = sync_channel(WORDS_MAX);
         let stop = Stop::new();
         let failure = Arc::new(OnceLock::new());
@@ -123,6 +125,7 @@ impl OpenTap {
             live: ground.serves_live(&demands),
             begun: ground.clock.steady(),
             demands,
+            sources,
             arrivals,
             stop,
             failure,
@@ -132,6 +135,12 @@ impl OpenTap {
     /// True if a fragment with these demands can start.
     pub fn gives(&self, demands: &[Demand]) -> bool {
         self.reached.is_some() && covers(&self.demands, demands)
+    }
+
+    /// How long the intervals are of which it tells groups, if it does.
+    pub fn interval(&self) -> Option<Nanos> {
+        let folds = self.demands.iter().filter_map(|d| d.fold.as_ref());
+        folds.map(|fold| fold.interval).next()
     }
 
     /// What the tap says next, if it has said something.

@@ -17,6 +17,8 @@ mod plan;
 mod tables;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use weir_model::{Folded, Nanos};
 
@@ -35,6 +37,8 @@ pub struct Folds {
     tables: Tables,
     /// What to add to the kernel's clock.
     epoch_offset_ns: Nanos,
+    /// See [`super::LiveOptions::interval_shift_ns`].
+    interval_shift_ns: Arc<AtomicI64>,
     /// Groups of intervals that are over, by the interval's end on the kernel's clock.
     taken: Vec<(u64, usize, Folded)>,
 }
@@ -90,12 +94,18 @@ impl Folding {
 
 impl Folds {
     /// Opens the windows of these plans; their programs must not run yet.
-    pub fn begin(plans: Vec<Plan>, tables: Tables, epoch_offset_ns: Nanos) -> Folds {
+    pub fn begin(
+        plans: Vec<Plan>,
+        tables: Tables,
+        epoch_offset_ns: Nanos,
+        interval_shift_ns: Arc<AtomicI64>,
+    ) -> Folds {
         let mut folds = Folds {
             windows: Vec::new(),
             plans: Vec::new(),
             tables,
             epoch_offset_ns,
+            interval_shift_ns,
             taken: Vec::new(),
         };
         let now_ns = clock::monotonic_ns();
@@ -173,9 +183,9 @@ impl Folds {
         self.name_new(fold, window, naming);
         let interval = self.plans[fold].interval;
         let other_ns = self.windows[fold][1 - window].end_ns;
-        // Whatever was missed meanwhile came as rows.
-        let next_ns = self.end_of(interval, clock::monotonic_ns());
-        let next_ns = next_ns.max(other_ns + interval as u64);
+        // The one after the other. Whatever was missed meanwhile came as rows.
+        let within_ns = clock::monotonic_ns().max(other_ns + interval as u64 / 2);
+        let next_ns = self.end_of(interval, within_ns);
         let next = self.window(next_ns);
         let over = std::mem::replace(&mut self.windows[fold][window], next);
         let plan = &self.plans[fold];
@@ -202,8 +212,9 @@ impl Folds {
 
     /// The end of the interval that a time of the kernel's clock falls into.
     fn end_of(&self, interval: Nanos, at_ns: u64) -> u64 {
-        let epoch = at_ns as Nanos + self.epoch_offset_ns;
+        let offset_ns = self.epoch_offset_ns + self.interval_shift_ns.load(Ordering::Relaxed);
+        let epoch = at_ns as Nanos + offset_ns;
         let end = (epoch + interval - 1).div_euclid(interval) * interval;
-        (end - self.epoch_offset_ns) as u64
+        (end - offset_ns) as u64
     }
 }

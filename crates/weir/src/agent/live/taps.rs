@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_model::{Batch, Catalog, Demand};
+use weir_model::{Batch, Catalog, Demand, Folded};
 use weir_query::plan::Plan;
 use weir_wire::ChannelId;
 
 use super::super::demands::{BLOCK, covers, wanted};
+use super::super::folds;
 use super::super::service::{Service, Told};
 use super::super::shedding;
 use super::super::tap::OpenTap;
@@ -28,6 +29,10 @@ impl Agent {
         if !self.is_synchronised() {
             return;
         }
+        if !self.pending.is_empty() {
+            // They begin now, not where time was when the last one left.
+            self.reach();
+        }
         self.close_unwanted();
         let settled = self.options.ground.is_live() || self.ordered.elapsed() > SETTLE;
         for (name, demands) in &self.wanted {
@@ -38,12 +43,12 @@ impl Agent {
                     let catalog = Catalog::builtin();
                     let declared = demands.iter().filter_map(|d| catalog.find(&d.stream));
                     declared.for_each(|declaration| self.core.declare(declaration));
-                    let service = Service::begin(&self.options.ground, demands.clone());
+                    let service = Service::begin(&self.options.ground, name, demands.clone());
                     self.services.insert(name.clone(), service);
                 }
             }
         }
-        self.start_pending();
+        self.start_served(|_, _| false);
     }
 
     /// Closes the taps that no fragment needs. What comes from the next one begins anew.
@@ -52,20 +57,10 @@ impl Agent {
         self.services.retain(|name, service| {
             let kept = wanted.contains_key(name);
             if !kept {
-                service.streams().for_each(|s| core.forget_source(s));
+                service.sources().for_each(|s| core.forget_source(s));
             }
             kept
         });
-    }
-
-    /// Starts the fragments that have waited for their taps.
-    fn start_pending(&mut self) {
-        if self.pending.is_empty() {
-            return;
-        }
-        // They begin now, not where time was when the last one left.
-        self.reach();
-        self.start_served(|_, _| false);
     }
 
     /// Starts the fragments that have waited for what is served now: by `extra`, by name of a tap
@@ -77,7 +72,10 @@ impl Agent {
             let served = |(name, needed): (&String, &Vec<Demand>)| {
                 extra(name, needed) || self.services.get(name).is_some_and(|s| s.gives(needed))
             };
-            match wanted(std::iter::once(&*plan), recorded).iter().all(served) {
+            match wanted(std::iter::once(&*plan), recorded, &self.folds)
+                .iter()
+                .all(served)
+            {
                 true => self.core.start(channel, &plan),
                 false => self.pending.push(channel),
             }
@@ -102,12 +100,13 @@ impl Agent {
             let mut over = None;
             heard |= service.listen(now, &mut |tap, told| match told {
                 Told::Rows { demand, batch } => self.push(tap, demand, &batch),
+                Told::Folded { demand, folded } => self.push_folded(tap, demand, folded),
                 Told::Opened => self.start_with(&name, &tap.demands),
                 Told::Switched { at } => {
                     let at = self.to_monitor(at);
-                    for (outlet, demand) in tap.outlets.iter_mut().zip(&tap.demands) {
+                    for (outlet, source) in tap.outlets.iter_mut().zip(&tap.sources) {
                         let at = outlet.reached(at, |at| at);
-                        self.core.told(&demand.stream, at);
+                        self.core.told(source, at);
                     }
                     // They see what comes after the cut.
                     self.start_with(&name, &tap.demands);
@@ -123,7 +122,7 @@ impl Agent {
                 }
                 Some(Some(why)) => {
                     self.fail(&name, &why, false);
-                    service.streams().for_each(|s| self.core.forget_source(s));
+                    service.sources().for_each(|s| self.core.forget_source(s));
                 }
             }
         }
@@ -140,7 +139,8 @@ impl Agent {
         output::say(format_args!("weir agent: {why}"));
         self.note("tap", "probe_failed", Some(why), None);
         let recorded = !self.options.ground.is_live();
-        let needs = |plan: &Plan| wanted(std::iter::once(plan), recorded).contains_key(name);
+        let needs =
+            |plan: &Plan| wanted(std::iter::once(plan), recorded, &self.folds).contains_key(name);
         let concerned = self.plans.iter().filter(|(channel, plan)| {
             needs(plan) && (!pending_only || self.pending.contains(channel))
         });
@@ -152,18 +152,19 @@ impl Agent {
 
     /// Hands rows of a tap to the core: in the monitor's time, those that are kept.
     fn push(&mut self, tap: &OpenTap, demand: usize, batch: &Batch) {
-        let stream = &tap.demands[demand].stream;
+        let source = &tap.sources[demand];
         // Of a stream; what a relation holds may be asked for later.
-        if batch.weights.is_none() && !self.core.reads(stream) {
+        if batch.weights.is_none() && !self.core.reads(source) {
             return;
         }
         let (uplink, clock) = (self.uplink.clock(), self.clock);
         let to_monitor = |at| uplink.to_monitor(clock.shown(at));
         let outlet = &tap.outlets[demand];
         let rows = outlet.rows(batch, self.now(), to_monitor);
-        let kept = match rows.weights {
-            Some(_) => rows,
-            None => {
+        // Relations are small; and what the kernel adds up is dear only where it is told as rows.
+        let kept = match rows.weights.is_some() || tap.interval().is_some() {
+            true => rows,
+            false => {
                 let keep = self.shedding.keep_one_in();
                 let kept = shedding::kept(&rows, outlet.req_id_column(), keep);
                 self.own.shed(rows.len() - kept.len());
@@ -171,6 +172,16 @@ impl Agent {
             }
         };
         self.rows_waiting += kept.len();
-        self.core.push(stream, kept);
+        self.core.push(source, kept);
+    }
+
+    /// Hands groups to the core, at the end of their interval.
+    fn push_folded(&mut self, tap: &OpenTap, demand: usize, folded: Folded) {
+        let Some(interval) = tap.interval() else {
+            return;
+        };
+        let end = folds::end_of(interval, self.to_monitor(folded.end));
+        let folded = Folded { end, ..folded };
+        self.core.push_folded(&tap.sources[demand], folded);
     }
 }
