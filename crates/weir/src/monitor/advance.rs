@@ -63,7 +63,7 @@ impl Monitor {
 
     /// Notes which agents time leaves behind, and how agents are.
     fn overtake(&mut self, frontier: Nanos, now: Nanos) {
-        let mut forgotten = Vec::new();
+        let (mut forgotten, mut changed) = (Vec::new(), Vec::new());
         self.work.agents_looked_at += self.agents.len() as u64;
         for (&id, agent) in &mut self.agents {
             let runs = agent.is_waited_for();
@@ -79,6 +79,9 @@ impl Monitor {
                     .tell(now, Some(agent.host), "agent_lagging", "", lag);
             }
             agent.lagging = lagging;
+            if agent.is_waited_for() != agent.counted {
+                changed.push(id);
+            }
             let state = agent.host_state();
             if state != agent.state.0 {
                 agent.state = (state, now);
@@ -88,7 +91,9 @@ impl Monitor {
                 forgotten.push(id);
             }
         }
-        self.count_heard();
+        for id in changed {
+            self.count_agent(id);
+        }
         for id in forgotten {
             self.forget(id);
         }

@@ -9,6 +9,8 @@
 //! 3. When an instant is over in the whole fleet ([`time`]), its rows go to the engine, and what
 //!    comes of them to whoever asked ([`advance`], [`publish`]), together with how complete it is
 //!    ([`completeness`]).
+//! 4. How far standing queries are is written down ([`checkpoint`]); after a kill they go on from
+//!    there with what agents say again ([`recovery`]).
 //!
 //! Work is linear in rows, in words of agents, and in channels: what an agent says is looked at
 //! once, however many queries read it.
