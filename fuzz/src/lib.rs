@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_model::event::io_schema;
-use weir_model::{Catalog, Demand, Op, Predicate};
+use weir_model::{Batch, Catalog, Column, Demand, Op, Predicate, Shape, Type, Value};
+use weir_query::plan::codec;
 use weir_query::script::compile_script;
-use weir_query::{CheckOptions, Diagnostic, compile, render, syntax};
+use weir_query::{
+    CheckOptions, Diagnostic, Engine, EngineOptions, Output, compile, place, render, syntax,
+};
 use weir_sketch::{Bytes, Distinct, ExactSum, Grid, LogLinear, Malformed, Moments, ReuseHistogram};
 use weir_tap::format::{self, FORMATS, Options, Source};
 use weir_tap::{RECORDING, Said};
@@ -31,6 +34,7 @@ pub static TARGETS: &[Target] = &[
     ("summary", summary),
     ("workload", workload),
     ("wire", wire),
+    ("plan", plan),
 ];
 
 /// A query, as live and as in a script: it is read, printed and read again, and checked.
@@ -297,6 +301,50 @@ fn message(rest: &mut &[u8]) -> Option<FlightData> {
         ..FlightData::default()
     })
 }
+
+/// A plan as a monitor sends it to an agent. What is read says the same when it is written, is placed and explained,
+/// and runs over a few rows; it may fail there, alone.
+pub fn plan(data: &[u8]) {
+    let Ok(plan) = codec::decode_over(data, &Catalog::builtin()) else {
+        return;
+    };
+    let again = codec::decode(&codec::encode(&plan));
+    assert_eq!(again.as_ref(), Ok(&plan), "what was written is read");
+    place::place(&[&plan], &|_| Ok(()));
+    assert!(!place::explain(&plan).to_string().is_empty());
+    let mut engine = Engine::new(EngineOptions {
+        query_bytes_max: PLAN_BYTES_MAX,
+        span_rows_max: 64,
+    });
+    engine.add(&plan);
+    for source in plan.sources() {
+        let value = |ty: Type, row: i64| match ty {
+            _ if row == 3 => Value::Null,
+            Type::Bool => Value::Bool(row % 2 == 0),
+            Type::Int | Type::Time => Value::Int(row * 1_000_000_007),
+            Type::Float => Value::Float(row as f64 / 3.0),
+            Type::Text => Value::text(["Q", "R", "r"][row as usize % 3]),
+            Type::Tally => Value::Null,
+            Type::Partial => Value::Bytes([1, row as u8].as_slice().into()),
+        };
+        let fields = source.schema.fields.iter();
+        let columns = fields.map(|f| Column::from_values(f.ty, (0..6).map(|row| value(f.ty, row))));
+        let ts = vec![1, 1, 5, 700, 701, 2_000];
+        engine.push(
+            &source.name,
+            match source.shape {
+                Shape::Stream => Batch::stream(ts, columns.collect()),
+                Shape::Relation => Batch::deltas(ts, vec![1; 6], columns.collect()),
+            },
+        );
+    }
+    let mut heard = |output: Output| drop(output);
+    engine.step(&mut heard);
+    engine.finish(&mut heard);
+}
+
+/// Memory of a plan that runs.
+const PLAN_BYTES_MAX: usize = 1 << 22;
 
 fn look_at(diagnostics: &[Diagnostic], text: &str) {
     for diagnostic in diagnostics {

@@ -289,7 +289,7 @@ impl Plan {
         found
     }
 
-    fn visit_sources<'a>(&'a self, visit: &mut impl FnMut(&'a Declaration)) {
+    pub(crate) fn visit_sources<'a>(&'a self, visit: &mut impl FnMut(&'a Declaration)) {
         if let Node::Source(declaration) = &self.node {
             visit(declaration);
         }

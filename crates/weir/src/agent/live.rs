@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_model::{NANOS_PER_SECOND, Nanos};
+use weir_model::{Catalog, NANOS_PER_SECOND, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, codec};
 use weir_wire::{AgentWord, ChannelId, MonitorWord, Order, Uplink};
@@ -230,7 +230,7 @@ impl Agent {
         if self.plans.contains_key(&channel) {
             return;
         }
-        let plan = match codec::decode(fragment) {
+        let plan = match codec::decode_over(fragment, &Catalog::builtin()) {
             Ok(plan) => plan,
             Err(error) => return self.refuse(channel, error.to_string()),
         };

@@ -22,7 +22,7 @@ mod write;
 
 use std::fmt;
 
-use weir_model::Catalog;
+use weir_model::{Catalog, Declaration};
 use weir_sketch::Malformed;
 
 use super::Plan;
@@ -134,22 +134,32 @@ pub fn decode(bytes: &[u8]) -> Result<Plan, CodecError> {
 /// As [`decode`]; and when a source is unknown or has columns of other names, types or units.
 pub fn decode_over(bytes: &[u8], catalog: &Catalog) -> Result<Plan, CodecError> {
     let plan = decode(bytes)?;
-    for source in plan.sources() {
-        let wrong = |why: &str| CodecError::Source {
-            name: source.name.clone(),
-            why: why.to_owned(),
-        };
-        let known = catalog.find(&source.name);
-        let known = known.ok_or_else(|| wrong("which is unknown here"))?;
-        let (theirs, ours) = (&source.schema.fields, &known.schema.fields);
-        let same = theirs.len() == ours.len()
-            && theirs
-                .iter()
-                .zip(ours)
-                .all(|(a, b)| a.name == b.name && a.ty == b.ty && a.unit == b.unit);
-        if source.shape != known.shape || !same {
-            return Err(wrong("which has other columns here"));
+    // All of them: bytes may give one name twice, with other columns.
+    let mut known = Ok(());
+    plan.visit_sources(&mut |source| {
+        if known.is_ok() {
+            known = is_known(source, catalog);
         }
+    });
+    known.map(|()| plan)
+}
+
+/// Whether a catalog has that source, with the same columns.
+fn is_known(source: &Declaration, catalog: &Catalog) -> Result<(), CodecError> {
+    let wrong = |why: &str| CodecError::Source {
+        name: source.name.clone(),
+        why: why.to_owned(),
+    };
+    let known = catalog.find(&source.name);
+    let known = known.ok_or_else(|| wrong("which is unknown here"))?;
+    let (theirs, ours) = (&source.schema.fields, &known.schema.fields);
+    let same = theirs.len() == ours.len()
+        && theirs
+            .iter()
+            .zip(ours)
+            .all(|(a, b)| a.name == b.name && a.ty == b.ty && a.unit == b.unit);
+    match source.shape == known.shape && same {
+        true => Ok(()),
+        false => Err(wrong("which has other columns here")),
     }
-    Ok(plan)
 }

@@ -150,6 +150,29 @@ fn a_source_with_other_columns_is_refused() {
 }
 
 #[test]
+fn a_name_that_is_given_twice_is_looked_at_twice() {
+    let catalog = Catalog::builtin();
+    let io = catalog.find("IO").expect("it is built in");
+    let other = weir_model::Declaration {
+        schema: Schema::new(vec![Field::new("op", Type::Text)]).into(),
+        star: None,
+        ..io.clone()
+    };
+    let join = |right: weir_model::Declaration| {
+        let now = |source| Plan::window(Plan::source(source), Window::Now);
+        let (left, right) = (now(io.clone()), now(right));
+        Plan::join(left, right, crate::plan::JoinKind::Inner, Vec::new(), None)
+    };
+    let decoded = |plan: &Plan| decode_over(&encode(plan), &catalog);
+    assert!(decoded(&join(io.clone())).is_ok());
+    let refused = decoded(&join(other));
+    assert!(
+        matches!(refused, Err(CodecError::Source { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn every_plan_that_is_cut_off_is_refused() {
     for plan in plans() {
         let bytes = encode(&plan);
