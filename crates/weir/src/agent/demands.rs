@@ -158,18 +158,18 @@ mod tests {
             "select ts from IOstream where type = 'R' and sector between 0 and 63 and op = 'w'",
         ];
         let plans = texts.map(plan);
-        let open = wanted(plans.iter(), false);
+        let open = wanted(plans.iter(), false, &Folds::default());
         for plan in &plans {
             assert!(covers(
                 &open[BLOCK],
-                &wanted([plan].into_iter(), false)[BLOCK]
+                &wanted([plan].into_iter(), false, &Folds::default())[BLOCK]
             ));
         }
-        let some = wanted(plans[2..].iter(), false);
+        let some = wanted(plans[2..].iter(), false, &Folds::default());
         for plan in &plans[..2] {
             assert!(!covers(
                 &some[BLOCK],
-                &wanted([plan].into_iter(), false)[BLOCK]
+                &wanted([plan].into_iter(), false, &Folds::default())[BLOCK]
             ));
         }
     }
