@@ -173,8 +173,9 @@ fn expected(text: &str, produced: &mut [(i64, String, i64)], upto: Nanos) -> Net
 struct Drill {
     random: Random,
     options: Options,
-    dir: Directory,
     fleet: Fleet,
+    /// Taken away after the monitor, which writes there.
+    dir: Directory,
     hosts: Vec<Host>,
     produced: Vec<(i64, String, i64)>,
     /// Values are unique, instead of few.
