@@ -10,7 +10,7 @@ use crate::{execute, is_root};
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
 
 /// What the live tests and the comparisons with other tools need: load generators, real workloads and
-/// the tools to compare with.
+/// the tools to compare with; and what verifies units of services.
 pub const TEST: &[&str] = &[
     "fio",
     "blktrace",
@@ -20,6 +20,7 @@ pub const TEST: &[&str] = &[
     "prometheus",
     "postgresql",
     "btrfs-progs",
+    "systemd",
 ];
 
 /// What the tests with real guests need: the emulator, what the guest is made of, libvirt, and the
