@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod authority;
+pub mod besieged;
 pub mod evil;
 pub mod ledger;
 pub mod numbers;
@@ -36,6 +37,8 @@ pub struct Monitor {
     pub heard: Arc<Mutex<Vec<String>>>,
     /// Who watches `endless`, to be shown more.
     pub watchers: Watchers,
+    /// It takes no events as long as this is set.
+    pub busy: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -47,12 +50,17 @@ impl Monitor {
         let watchers = Watchers::default();
         let (stop_seen, heard_here) = (stop.clone(), heard.clone());
         let watching = watchers.clone();
-        let thread = std::thread::spawn(move || answer(events, &stop_seen, &heard_here, &watching));
+        let busy = Arc::new(AtomicBool::new(false));
+        let busy_seen = busy.clone();
+        let thread = std::thread::spawn(move || {
+            answer(events, &stop_seen, &busy_seen, &heard_here, &watching);
+        });
         Ok(Monitor {
             server,
             stop,
             heard,
             watchers,
+            busy,
             thread: Some(thread),
         })
     }
@@ -102,9 +110,19 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn answer(mut events: Events, stop: &AtomicBool, heard: &Mutex<Vec<String>>, watchers: &Watchers) {
+fn answer(
+    mut events: Events,
+    stop: &AtomicBool,
+    busy: &AtomicBool,
+    heard: &Mutex<Vec<String>>,
+    watchers: &Watchers,
+) {
     let mut orders = Vec::new();
     while !stop.load(Ordering::Relaxed) {
+        if busy.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
         let event = match events.next(Duration::from_millis(20)) {
             Next::Event(event) => event,
             Next::Nothing => continue,
