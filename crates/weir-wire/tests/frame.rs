@@ -113,6 +113,37 @@ proptest! {
     }
 
     #[test]
+    fn a_damaged_frame_is_refused_or_other_rows(
+        batch in batches(),
+        zstd in any::<bool>(),
+        damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..8),
+        rows in proptest::option::of(0..70_000u32),
+    ) {
+        let compression = if zstd { Compression::Zstd } else { Compression::None };
+        let mut texts = TextTable::default();
+        let frame = frame::encode(ChannelId(7), &batch, &mut texts, compression).expect("a frame");
+        let mut known = KnownTexts::new(Arc::new(TextBudget::new(1000, 1 << 20)));
+        known.learn(&texts.from(0)).expect("few texts");
+        let (mut header, mut body) = (frame.header.to_vec(), frame.body.to_vec());
+        for (at, byte) in damage {
+            let length = (header.len() + body.len()).max(1);
+            let at = usize::from(at) % length;
+            match at.checked_sub(header.len()) {
+                None => header[at] = byte,
+                Some(at) if at < body.len() => body[at] = byte,
+                Some(_) => {}
+            }
+        }
+        let mut head = frame.head.clone();
+        head.rows = rows.unwrap_or(head.rows);
+        // It may be other rows, but whole ones.
+        let (header, body) = (header.into(), body.into());
+        if let Ok(Decoded::Rows(batch)) = frame::decode(&head, &header, &body, &known) {
+            (0..batch.len()).for_each(|row| drop(batch.row(row)));
+        }
+    }
+
+    #[test]
     fn a_slice_is_encoded_as_what_it_holds(batch in batches(), a in 0..40usize, b in 0..40usize) {
         let (from, to) = (a.min(b).min(batch.len()), a.max(b).min(batch.len()));
         let slice = batch.slice(from, to - from);
