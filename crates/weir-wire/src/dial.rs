@@ -135,15 +135,22 @@ impl Dial {
     pub(crate) fn unreachable(&self, error: &(dyn Error + 'static)) -> WireError {
         let why = causes(error);
         let lower = why.to_lowercase();
-        let remedy = if lower.contains("refused") || lower.contains("timed out") {
+        let said = |part: &str| lower.contains(part);
+        let remedy = if said("refused") || said("timed out") {
             "is it running, and is the port right?"
-        } else if lower.contains("unknownissuer") {
+        } else if said("fatal alert") && said("expired") {
+            "our certificate holds no longer; `weir certificates renew` signs it anew"
+        } else if said("expired") || said("notvalidyet") || said("not valid yet") {
+            "its certificate does not hold now; renew it, or set the clocks"
+        } else if said("unknownissuer") {
             "its certificate is not of the authority that was given"
-        } else if lower.contains("not valid for name") {
+        } else if said("unknownca") || said("unknown ca") {
+            "it takes certificates of another authority than ours"
+        } else if said("not valid for name") {
             "its certificate is for another name; say which with the server name"
-        } else if lower.contains("certificaterequired") || lower.contains("certificate required") {
+        } else if said("certificaterequired") || said("certificate required") {
             "it wants a certificate of ours"
-        } else if lower.contains("resolve") || lower.contains("lookup") {
+        } else if said("resolve") || said("lookup") {
             "is the name right?"
         } else if self.is_tls() {
             "does it speak TLS? without TLS, write http://"

@@ -4,6 +4,7 @@
 //! rows from taps through the engine to sinks ([`run_loop`]).
 
 mod agent;
+mod certificates;
 mod command;
 #[allow(dead_code, unused_imports, reason = "agent and monitor read it")]
 mod config;

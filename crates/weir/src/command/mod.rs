@@ -1,6 +1,7 @@
 //! The commands, one a file.
 
 mod agent;
+mod certificates;
 mod characterise;
 mod check;
 mod completions;
@@ -68,6 +69,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Monitor(monitor::MonitorArgs),
     Fleet(fleet::FleetCommand),
+    Certificates(certificates::CertificatesArgs),
     Check(check::CheckArgs),
     Streams(streams::StreamsArgs),
     Functions(functions::FunctionsArgs),
@@ -107,6 +109,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Monitor(args) => monitor::run(&args),
         Command::Fleet(args) => fleet::run(&args),
+        Command::Certificates(args) => certificates::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Streams(args) => streams::run(&args),
         Command::Functions(args) => functions::run(&args),

@@ -1,6 +1,7 @@
 //! The command line as a user meets it: the built binary, its output, its exit codes.
 
 mod agent;
+mod certificates;
 mod characterise;
 mod endings;
 mod exporter;
