@@ -142,9 +142,12 @@ impl Dial {
             "our certificate holds no longer; `weir certificates renew` signs it anew"
         } else if said("expired") || said("notvalidyet") || said("not valid yet") {
             "its certificate does not hold now; renew it, or set the clocks"
-        } else if said("unknownissuer") {
+        } else if said("unknownissuer") || said("badsignature") {
             "its certificate is not of the authority that was given"
-        } else if said("unknownca") || said("unknown ca") {
+        } else if ["unknownca", "unknown ca", "decrypterror"]
+            .into_iter()
+            .any(said)
+        {
             "it takes certificates of another authority than ours"
         } else if said("not valid for name") {
             "its certificate is for another name; say which with the server name"

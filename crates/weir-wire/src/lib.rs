@@ -17,6 +17,7 @@ pub mod clock;
 pub mod dial;
 pub mod error;
 pub mod event;
+pub mod exchange;
 pub mod frame;
 pub mod intake;
 pub mod message;

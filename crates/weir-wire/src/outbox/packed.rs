@@ -4,6 +4,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 use weir_model::Nanos;
 
+use crate::frame::Frame;
 use crate::message::{AgentSays, Up, said};
 use crate::word::ChannelId;
 
@@ -49,6 +50,18 @@ impl Packed {
             header: Bytes::new(),
             body: Bytes::new(),
             texts: 0,
+        }
+    }
+
+    /// Rows, which refer to none but the first `texts` texts.
+    pub fn rows(frame: Frame, texts: u32) -> Packed {
+        let (channel, rows) = (ChannelId(frame.head.channel), u64::from(frame.head.rows));
+        Packed {
+            kind: Kind::Rows(channel, rows),
+            message: said(AgentSays::Rows(frame.head)).into(),
+            header: frame.header,
+            body: frame.body,
+            texts,
         }
     }
 

@@ -5,24 +5,17 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use arrow_flight::FlightData;
-use arrow_flight::flight_service_client::FlightServiceClient;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::sending::Sending;
 use super::{ORDERS_BYTES_MAX, ORDERS_MAX, Order, Shared, State, Told, UplinkOptions};
-use crate::client::refused;
 use crate::clock::{Exchange, Taken};
-use crate::error::WireError;
-use crate::message::{DOWN_BYTES_MAX, Down, MonitorSays, PROTOCOL_VERSION, Pong, Up, WelcomeBody};
+use crate::exchange;
+use crate::message::{Down, MonitorSays, PROTOCOL_VERSION, Pong, WelcomeBody};
 use crate::word::{ChannelId, MonitorWord};
 
-/// The longest message that is taken: a word of the monitor and room for Flight's own fields.
-const MESSAGE_BYTES_MAX: usize = DOWN_BYTES_MAX + (64 << 10);
-/// Messages between us and the network.
-const SENDING_MAX: usize = 2;
 /// How long the monitor may take to say why it reads no more.
 const REASON_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -54,44 +47,6 @@ struct Connection<'a> {
     untold: VecDeque<Order>,
     monitors: u64,
     heard_at: Instant,
-}
-
-type Ways = (mpsc::Sender<FlightData>, Streaming<FlightData>, WelcomeBody);
-
-/// Connects, says hello and hears the welcome.
-async fn hello(options: &UplinkOptions) -> Result<Ways, WireError> {
-    let dial = &options.dial;
-    let hello = Up::hello(&options.hello)?;
-    let channel = dial.connect().await?;
-    let mut flight = FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let (up, words) = mpsc::channel(SENDING_MAX);
-    up.try_send(hello).expect("the channel is empty");
-    let call = dial.call(ReceiverStream::new(words))?;
-    let denied = |status: Status| ended(options, &status);
-    let mut down = flight.do_exchange(call).await.map_err(denied)?.into_inner();
-    let broken = |why: &str| WireError::Broken {
-        address: dial.address.to_string(),
-        why: why.to_owned(),
-    };
-    let first = down.message().await.map_err(denied)?;
-    let first = first.ok_or_else(|| broken("it ended before the welcome"))?;
-    match Down::read(&first)?.says {
-        Some(MonitorSays::Welcome(body)) => Ok((up, down, body)),
-        _ => Err(broken(
-            "its first word is no welcome; is it a monitor of weir?",
-        )),
-    }
-}
-
-/// What a status of the monitor's means.
-fn ended(options: &UplinkOptions, status: &Status) -> WireError {
-    match refused(&options.dial, status) {
-        WireError::Refused(refusal) => WireError::Denied {
-            address: options.dial.address.to_string(),
-            why: refusal.to_string(),
-        },
-        other => other,
-    }
 }
 
 impl State {
@@ -138,7 +93,12 @@ impl<'a> Connection<'a> {
         shared: &'a Shared,
         orders: &'a SyncSender<Told>,
     ) -> Result<Connection<'a>, String> {
-        let (up, down, body) = match timeout(options.silence_max, hello(options)).await {
+        let (up, down, body) = match timeout(
+            options.silence_max,
+            exchange::begin(&options.dial, &options.hello),
+        )
+        .await
+        {
             Ok(ways) => ways.map_err(|error| error.to_string())?,
             Err(_) => return Err(silent(options, "did not answer")),
         };
@@ -203,7 +163,8 @@ impl<'a> Connection<'a> {
 
     fn hear(&mut self, heard: Result<Option<FlightData>, Status>) -> Result<(), String> {
         let address = &self.options.dial.address;
-        let heard = heard.map_err(|status| ended(self.options, &status).to_string())?;
+        let heard =
+            heard.map_err(|status| exchange::ended(&self.options.dial, &status).to_string())?;
         let data = heard.ok_or_else(|| format!("the monitor at {address} ended the connection"))?;
         let down = Down::read(&data)
             .map_err(|e| format!("the monitor at {address} breaks the protocol: {e}"))?;

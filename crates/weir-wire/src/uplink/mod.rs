@@ -23,9 +23,9 @@ use crate::dial::Dial;
 use crate::error::WireError;
 use crate::frame::texts::TextTable;
 use crate::frame::{self, Compression, Refused};
-use crate::message::{AgentSays, CHANNELS_MAX, LostBody, Up, said};
+use crate::message::{AgentSays, CHANNELS_MAX, LostBody, Up};
 use crate::outbox::spool::Spool;
-use crate::outbox::{Kind, Outbox, Packed, Residue, Room, Waiting};
+use crate::outbox::{Outbox, Packed, Residue, Room, Waiting};
 use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Note};
 
 /// Orders that wait to be read, and their bytes; an agent that reads none loses its connection.
@@ -366,13 +366,7 @@ impl State {
         }
         let cause = match frame::encode(channel, batch, &mut self.texts, compression) {
             Ok(frame) => {
-                let word = Packed {
-                    kind: Kind::Rows(channel, rows as u64),
-                    message: said(AgentSays::Rows(frame.head)).into(),
-                    header: frame.header,
-                    body: frame.body,
-                    texts: self.texts.len(),
-                };
+                let word = Packed::rows(frame, self.texts.len());
                 self.count_bytes(channel, word.bytes());
                 return self.put(word);
             }
