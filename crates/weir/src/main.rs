@@ -22,6 +22,7 @@ mod quantity;
 mod question;
 mod run_loop;
 mod script_sources;
+mod simulate;
 mod source;
 mod top;
 mod workload;

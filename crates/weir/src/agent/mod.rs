@@ -19,9 +19,9 @@ mod tally_file;
 mod tap;
 
 pub use self::clock::{AgentClock, Drill};
-#[cfg(test)]
 pub use self::core::AgentCore;
 pub use self::live::{Agent, Options};
+pub use self::outlet::Outlet;
 pub use self::own::requests_finished;
 pub use self::paced::Replay;
 pub use self::shedding::Budget;

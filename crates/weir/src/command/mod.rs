@@ -21,6 +21,7 @@ mod qemu_guard;
 pub mod query;
 mod record;
 mod run;
+mod simulate;
 mod streams;
 mod top;
 
@@ -70,6 +71,7 @@ enum Command {
     Monitor(monitor::MonitorArgs),
     Fleet(fleet::FleetCommand),
     Certificates(certificates::CertificatesArgs),
+    Simulate(simulate::SimulateArgs),
     Check(check::CheckArgs),
     Streams(streams::StreamsArgs),
     Functions(functions::FunctionsArgs),
@@ -110,6 +112,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Monitor(args) => monitor::run(&args),
         Command::Fleet(args) => fleet::run(&args),
         Command::Certificates(args) => certificates::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Streams(args) => streams::run(&args),
         Command::Functions(args) => functions::run(&args),

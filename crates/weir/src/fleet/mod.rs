@@ -13,6 +13,8 @@ mod held;
 mod note;
 pub mod show;
 
+pub use note::Note;
+
 pub use explain::{SPAN, explain};
 
 use std::io::Read;
@@ -68,7 +70,11 @@ impl FleetArgs {
         Ok(Client::connect(self.dial()?)?)
     }
 
-    fn dial(&self) -> Result<Dial, Failure> {
+    /// The way to the monitor.
+    ///
+    /// # Errors
+    /// When the address or a file is off.
+    pub fn dial(&self) -> Result<Dial, Failure> {
         let named = self.monitor.clone();
         let named = named.or_else(|| std::env::var(MONITOR_VARIABLE).ok());
         let address = named.as_deref().unwrap_or(MONITOR_DEFAULT).parse()?;

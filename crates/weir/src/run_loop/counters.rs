@@ -102,16 +102,25 @@ pub fn engine_counts(counts: &Counts) -> Vec<Reading> {
     readings
 }
 
-/// What the process takes: memory in bytes and processor time in ns (proc_pid_statm(5),
-/// proc_pid_stat(5)).
+/// What the process takes.
 pub fn process_readings() -> Vec<Reading> {
+    let (memory, time) = process_usage("self");
     let place = "process";
-    let memory = read_fields("/proc/self/statm", 1).map(|pages| pages[0] * PAGE_BYTES);
-    // Behind the name, which may hold spaces, user and system time are fields 12 and 13.
-    let time = read_fields("/proc/self/stat", 11).map(|times| (times[0] + times[1]) * TICK_NS);
     let memory = memory.map(|bytes| Reading::new(place, "memory_bytes", bytes));
     let time = time.map(|ns| Reading::new(place, "cpu_ns", ns));
     memory.into_iter().chain(time).collect()
+}
+
+/// What the process with that number takes, or `self`: memory in bytes and processor time in ns
+/// (proc_pid_statm(5), proc_pid_stat(5)).
+pub fn process_usage(process: &str) -> (Option<i64>, Option<i64>) {
+    let memory = read_fields(&format!("/proc/{process}/statm"), 1);
+    // Behind the name, which may hold spaces, user and system time are fields 12 and 13.
+    let time = read_fields(&format!("/proc/{process}/stat"), 11);
+    (
+        memory.map(|pages| pages[0] * PAGE_BYTES),
+        time.map(|times| (times[0] + times[1]) * TICK_NS),
+    )
 }
 
 /// The numbers of a file in /proc from position `skip` on, behind the process's name if there is

@@ -33,7 +33,7 @@ use weir_sink::Sink;
 use weir_tap::{Count, Tap};
 
 pub use adoption::{Adopted, Adoption};
-pub use counters::{Changed, Counters, Reading, engine_counts, process_readings};
+pub use counters::{Changed, Counters, Reading, engine_counts, process_readings, process_usage};
 pub use feed::{Account, COUNTS_EVERY, Feed, Word};
 pub use progress::{Progress, State, Telling};
 pub use stop::{Stop, wall_clock};
