@@ -19,6 +19,7 @@ pub const TEST: &[&str] = &[
     "bpftool",
     "prometheus",
     "postgresql",
+    "python3-venv",
     "btrfs-progs",
     "systemd",
 ];

@@ -1,0 +1,102 @@
+//! `examples/watch.py`: any Flight client places a query and reads what comes.
+//!
+//! pyarrow is installed into an environment of the tests' own; without python3, its `venv` or a way
+//! to the package index the test skips, loudly.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use support::Monitor;
+use support::authority::Directory;
+
+/// The interpreter that has pyarrow, or why there is none.
+fn python() -> Result<PathBuf, String> {
+    let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyarrow");
+    let python = venv.join("bin/python3");
+    let run = |command: &mut Command| -> Result<(), String> {
+        let told = format!("{command:?}");
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.map_err(|e| format!("{told}: {e}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!(
+                "{told}: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            )),
+        }
+    };
+    let import = || run(Command::new(&python).args(["-c", "import pyarrow.flight"]));
+    if import().is_ok() {
+        return Ok(python);
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    run(Command::new(&python).args(["-m", "pip", "install", "-q", "--timeout", "20", "pyarrow"]))?;
+    import().map(|()| python)
+}
+
+fn watch(python: &Path, monitor: &Monitor, words: &[&str]) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/watch.py");
+    let address = format!("grpc://{}", monitor.server.address());
+    Command::new(python)
+        .arg(script)
+        .args(["--monitor", &address])
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_python_client_prints_results_as_they_come() {
+    let python = match python() {
+        Ok(python) => python,
+        Err(why) => {
+            eprintln!("skipped: a_python_client_prints_results_as_they_come: {why}");
+            return;
+        }
+    };
+    let monitor = Monitor::local(|_| {});
+    let output = watch(&python, &monitor, &["select * from IO"]);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{err}");
+    let rows: Vec<&str> = out.lines().filter(|l| !l.starts_with('#')).collect();
+    let ends = [
+        " +1: vm web1, requests 0",
+        " +1: vm db1, requests 1",
+        " -1: vm db1, requests 0",
+        " +2: vm new1, requests 1",
+    ];
+    assert_eq!(rows.len(), ends.len(), "{out}");
+    for (row, end) in rows.iter().zip(ends) {
+        assert!(row.ends_with(end), "{row}");
+    }
+    assert!(
+        err.contains("hosts=1") && err.contains("ended=cancelled"),
+        "{err}"
+    );
+
+    // One row is enough, and the query may be refused.
+    let output = watch(&python, &monitor, &["--rows", "1", "select * from IO"]);
+    assert_eq!(text(&output.stdout).lines().last(), Some(rows[0]));
+    let output = watch(&python, &monitor, &["oops"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("W0001"),
+        "{}",
+        text(&output.stderr)
+    );
+
+    // With a token, and without one that is needed.
+    let directory = Directory::new();
+    let token = "a11ce0a11ce0a11ce0a11ce0";
+    let tokens = directory.secret("tokens", &format!("{token} alice place\n"));
+    let file = directory.secret("token", token);
+    let guarded = Monitor::local(|o| o.tokens = Some(tokens));
+    let output = watch(&python, &guarded, &["select * from IO"]);
+    assert!(text(&output.stderr).contains("no token was shown"));
+    let with = ["--token-file", file.to_str().unwrap(), "select * from IO"];
+    assert!(watch(&python, &guarded, &with).status.success());
+}
