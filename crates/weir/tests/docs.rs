@@ -172,6 +172,67 @@ fn live_works() -> bool {
         .success()
 }
 
+/// A process that ends with the test.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn every_command_to_a_fleet_runs() {
+    use std::io::BufRead;
+    let home = std::env::temp_dir().join(format!("weir-docs-fleet-{}", std::process::id()));
+    let state = |name: &str| home.join(name).display().to_string();
+    let start = |args: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(args).current_dir(root());
+        let child = command.stderr(std::process::Stdio::piped()).spawn();
+        Process(child.expect("weir runs"))
+    };
+    let mut monitor = start(&["monitor", "--listen", "127.0.0.1:0", "--state", &state("m")]);
+    let mut said = std::io::BufReader::new(monitor.0.stderr.take().expect("it is piped")).lines();
+    let ready = said.next().expect("a line").expect("UTF-8");
+    let address = ready.rsplit(' ').next().expect("an address");
+    let agent = [
+        "agent",
+        "--monitor",
+        address,
+        "--host",
+        "a",
+        "--from",
+        RECORDING,
+    ];
+    let mut agent = start(&[&agent[..], &["--state", &state("a")]].concat());
+    let drain = agent.0.stderr.take().expect("it is piped");
+    std::thread::spawn(move || std::io::BufReader::new(drain).lines().count());
+    std::thread::spawn(move || said.count());
+    let mut failures = Vec::new();
+    let mut ran = 0;
+    for block in pages().iter().flat_map(|p| blocks(p)) {
+        for command in block.text.lines().filter(|_| block.label == "sh-fleet") {
+            let weir = command.strip_prefix("weir ").expect("it asks weir");
+            let output = Command::new("timeout")
+                .args(["60", "sh", "-c", &format!("\"$WEIR\" {weir}")])
+                .env("WEIR", WEIR)
+                .env("WEIR_MONITOR", address)
+                .output()
+                .expect("sh runs");
+            ran += 1;
+            if !output.status.success() {
+                failures.push(failure(&block, &format!("`{command}` fails"), &output));
+            }
+        }
+    }
+    drop((agent, monitor));
+    fs::remove_dir_all(&home).expect("the home goes away");
+    assert!(ran > 5, "the docs ask a fleet");
+    none(failures);
+}
+
 #[test]
 fn every_command_of_the_readme_runs() {
     let live = live_works();

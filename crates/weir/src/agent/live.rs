@@ -408,6 +408,8 @@ impl Agent {
         self.step();
         self.do_chores();
         self.services.clear();
+        // Nothing more comes, so that nobody need wait for it.
+        self.uplink.say(AgentWord::Reached(Nanos::MAX));
         self.uplink.end()
     }
 }

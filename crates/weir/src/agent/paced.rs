@@ -29,6 +29,8 @@ pub struct Paced {
     clock: AgentClock,
     /// The first heartbeat has been said.
     begun: bool,
+    /// When the last one was said.
+    beat: Nanos,
     /// The first instant of the recording, and when it happened anew.
     origin: Option<(Nanos, Nanos)>,
     /// What the recording tells up to its next heartbeat, of each demand in order of time.
@@ -45,6 +47,7 @@ impl Paced {
             replay,
             clock,
             begun: false,
+            beat: Nanos::MIN,
             origin: None,
             rows: VecDeque::new(),
             then: None,
@@ -155,7 +158,9 @@ impl Tap for Paced {
                 return Ok(said);
             }
             // What is left is later than now.
-            if Instant::now() >= until {
+            let rested = now.saturating_sub(self.beat) >= STEP.as_nanos() as Nanos;
+            if rested || Instant::now() >= until {
+                self.beat = now;
                 return Ok(Said::Heartbeat(now));
             }
             thread::sleep(STEP);

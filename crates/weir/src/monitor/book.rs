@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_model::Nanos;
+use weir_wire::Submit;
 
-use super::state::{StateError, read, write};
+use super::state::{Position, StateError, read, write};
 
 /// The file in the state directory.
 const FILE: &str = "standing.json";
@@ -25,6 +26,16 @@ pub struct Kept {
     pub owner: Option<String>,
     /// Since when it runs.
     pub since: Nanos,
+    /// How much was in its files when it began: until something was saved of it, what follows is
+    /// told again after a restart.
+    pub files: Vec<Position>,
+}
+
+impl Kept {
+    /// True if it is what `submit` asks for under that name.
+    pub fn is_of(&self, name: &str, submit: &Submit) -> bool {
+        self.name == name && self.query == submit.query && self.place == submit.place
+    }
 }
 
 /// The standing queries on disk.

@@ -2,10 +2,19 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::failure::Failure;
+
+/// How long to wait for a monitor that is just ending.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often to look whether it has ended.
+const NAP: Duration = Duration::from_millis(20);
 
 /// Holds a state directory until it is dropped, or the process ends.
 pub struct Lock {
@@ -29,13 +38,19 @@ impl Lock {
         let mut options = File::options();
         let file = options.create(true).truncate(false).write(true).open(path);
         let file = file.map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Lock { _file: file }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(Failure::world(format_args!(
-                "{}: another monitor works there; end it, or give this one its own --state",
-                directory.display()
-            ))),
-            Err(error) => Err(failed(error.into())),
+        let began = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Lock { _file: file }),
+                Err(Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => thread::sleep(NAP),
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(Failure::world(format_args!(
+                        "{}: another monitor works there; end it, or give this one its own --state",
+                        directory.display()
+                    )));
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
         }
     }
 }

@@ -60,7 +60,7 @@ pub use lock::Lock;
 pub use publish::Publisher;
 pub use question::check_queries;
 pub use run::run;
-pub use state::{SavedQuery, StateError};
+pub use state::StateError;
 
 use crate::run_loop::Counters;
 use content::Content;

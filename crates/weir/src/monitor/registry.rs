@@ -16,7 +16,8 @@ use super::book::{Book, Kept};
 use super::files::{FileSink, path_of};
 use super::publish::Bounds;
 use super::question::Prepared;
-use super::{Monitor, Publisher, SavedQuery, StateError};
+use super::state::Position;
+use super::{Monitor, Publisher, StateError};
 use crate::config::{Limits, MonitorConfig, SinkEntry, StandingEntry};
 use crate::output;
 
@@ -325,21 +326,21 @@ impl Registry {
 
     /// Runs a query of the configuration.
     fn configured(&mut self, said: &StandingEntry, monitor: &mut Monitor, now: Nanos) {
-        let is_it = |kept: &&Kept| kept.name == said.name && kept.owner.is_none();
-        let before = self.book.kept().iter().find(is_it);
-        let same = before.filter(|b| b.query == said.text && b.place == said.place);
-        let way = same.map(|b| b.way.clone());
-        if before.is_some() && same.is_none() {
+        let submit = Submit {
+            query: said.text.clone(),
+            name: Some(said.name.clone()),
+            standing: true,
+            place: said.place.clone(),
+        };
+        let before = self.book.kept().iter().find(|k| k.name == said.name);
+        let same = before.filter(|before| before.is_of(&said.name, &submit));
+        let way = same.map(|before| before.way.clone());
+        if same.is_none() {
             monitor.forget_saved(&said.name);
         }
         let wanted = Wanted {
             name: said.name.clone(),
-            submit: Submit {
-                query: said.text.clone(),
-                name: Some(said.name.clone()),
-                standing: true,
-                place: said.place.clone(),
-            },
+            submit,
             owner: None,
             sinks: said.sinks.clone(),
             way,
@@ -387,22 +388,29 @@ impl Registry {
         let world = |error: StateError| Refusal::Failed(error.to_string());
         let prepared = Prepared::of(&wanted.submit, wanted.way.as_deref(), monitor)?;
         let standing = wanted.submit.standing;
-        let saved = monitor.saved(&wanted.name).filter(|_| standing);
-        let since = saved.map_or(now, |saved| saved.since);
-        let files = self.files(&wanted, &prepared, saved)?;
         let way = prepared.cut.way;
-        if standing {
-            let kept = Kept {
+        let is_it = |kept: &&Kept| standing && kept.is_of(&wanted.name, &wanted.submit);
+        let before = self.book.kept().iter().find(is_it).cloned();
+        let positions = match monitor.saved(&wanted.name).filter(|_| standing) {
+            Some(saved) => &saved.positions[..],
+            None => before.as_ref().map_or(&[][..], |kept| &kept.files),
+        };
+        let mut files = self.files(&wanted, &prepared, positions)?;
+        let kept = match before {
+            Some(before) => before,
+            None => Kept {
                 name: wanted.name.clone(),
                 query: wanted.submit.query.clone(),
                 place: wanted.submit.place.clone(),
                 way: way.to_string(),
                 owner: wanted.owner.clone(),
-                since,
-            };
-            if !self.book.kept().contains(&kept) {
-                self.book.keep(kept).map_err(world)?;
-            }
+                since: now,
+                files: files.iter_mut().filter_map(FileSink::position).collect(),
+            },
+        };
+        let since = kept.since;
+        if standing && !self.book.kept().contains(&kept) {
+            self.book.keep(kept).map_err(world)?;
         }
         let publisher = Publisher::new(prepared.answer, self.bounds(), files);
         let query = monitor
@@ -426,7 +434,7 @@ impl Registry {
         &self,
         wanted: &Wanted,
         prepared: &Prepared,
-        saved: Option<&SavedQuery>,
+        positions: &[Position],
     ) -> Result<Vec<FileSink>, Refusal> {
         let mut files: Vec<FileSink> = Vec::new();
         for entry in &wanted.sinks {
@@ -439,7 +447,6 @@ impl Registry {
                     path.display()
                 )));
             }
-            let positions = saved.map_or(&[][..], |saved| &saved.positions);
             let position = positions.iter().find(|position| position.path == path);
             let answer = prepared.answer.clone();
             let file = FileSink::open(entry, &self.directory, answer, position);

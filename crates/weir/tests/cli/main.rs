@@ -5,6 +5,7 @@ mod certificates;
 mod characterise;
 mod endings;
 mod exporter;
+mod fleet;
 mod folds;
 mod formats;
 mod hist;

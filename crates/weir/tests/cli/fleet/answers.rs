@@ -1,0 +1,119 @@
+//! What a fleet answers: the same as one host that sees everything.
+
+use super::fleet::{Monitor, dealt, ended, until};
+use crate::support::{interrupt, run};
+
+/// A relation over everything.
+const BY_OP: &str =
+    "select op, count(*), sum(bytes), max(sector), avg(latency) from IO group by op";
+
+/// The lines of a CSV without their first column, sorted.
+fn without_instants(csv: &str) -> Vec<&str> {
+    let rest = |line| str::split_once(line, ',').map_or("", |(_, rest)| rest);
+    let mut lines: Vec<&str> = csv.lines().map(rest).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn a_fleet_answers_as_one_host_does_that_sees_everything() {
+    let monitor = Monitor::start();
+    let (all, parts) = dealt(&monitor.home, 900);
+    let one = |query: &str| {
+        let args = ["query", "--from", &all, "--final", "--format", "csv", query];
+        run(&args).fine()
+    };
+    // Of what is older than an hour there is nothing, and what is put together of parts has a slide.
+    let sliding = BY_OP.replace("from IO", "from IO [range 1 hour slide 1 s]");
+    for (way, query) in [("rows", BY_OP), ("partials", &sliding)] {
+        let args = ["query", "--standing", "--name", way, "--for", "1ms"];
+        let placed = monitor.run(&[&args[..], &["--place", way, query]].concat());
+        assert_eq!(placed.code, 0, "{}", placed.err);
+    }
+    let hosts = "select host, count(*) from IO group by host";
+    monitor.place("hosts", hosts);
+    let agents = ["a", "b", "c"].iter().zip(&parts);
+    let agents: Vec<_> = agents
+        .map(|(host, part)| monitor.agent(host, part))
+        .collect();
+    for mut agent in agents {
+        let (code, said) = agent.end();
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let expected = one(BY_OP);
+    for way in ["rows", "partials"] {
+        let mut shown = String::new();
+        until("the answer is out", || {
+            shown = monitor.holds(way);
+            without_instants(&shown) == without_instants(&expected)
+        });
+    }
+    let by_host = ["a,300", "b,300", "c,300", "host,count(*)"];
+    until("each host is named", || {
+        without_instants(&monitor.holds("hosts")) == by_host
+    });
+    for query in monitor.queries() {
+        assert_eq!(
+            (&query["rows_lost"], &query["rows_late"]),
+            (&0.into(), &0.into())
+        );
+    }
+}
+
+#[test]
+fn whoever_watches_later_is_shown_what_the_relation_holds() {
+    let monitor = Monitor::start();
+    let (_, parts) = dealt(&monitor.home, 300);
+    monitor.place("ops", "select op, count(*) from IO group by op");
+    let watch = ["fleet", "watch", "ops", "--format", "csv", "--final"];
+    let early = monitor.begin(&watch);
+    until("it is watched", || monitor.queries()[0]["watchers"] == 1);
+    let (code, said) = monitor.agent("a", &parts[0]).end();
+    assert_eq!(code, Some(0), "{said}");
+    let expected = ["op,count(*)", "r,75", "w,25"];
+    until("it is out", || {
+        without_instants(&monitor.holds("ops")) == expected
+    });
+    let late = monitor.begin(&watch);
+    until("two watch", || monitor.queries()[0]["watchers"] == 2);
+    for watcher in [early, late] {
+        interrupt(&watcher);
+        let said = ended(watcher);
+        assert_eq!(said.code, 130);
+        assert_eq!(without_instants(&said.out), expected, "{}", said.err);
+        assert!(said.err.contains("no row lost or late"), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_parquet_file_is_whole_when_its_query_is_cancelled() {
+    let monitor = Monitor::start();
+    let (all, _) = dealt(&monitor.home, 40);
+    let query = "select sector, op, bytes from IO";
+    let path = monitor.home.path().join("rows.parquet");
+    let args = [
+        "query",
+        "--name",
+        "rows",
+        "-o",
+        path.to_str().unwrap(),
+        query,
+    ];
+    let to_file = monitor.begin(&args);
+    until("it is watched", || {
+        monitor
+            .queries()
+            .first()
+            .is_some_and(|q| q["watchers"] == 1)
+    });
+    let (code, said) = monitor.agent("a", &all).end();
+    assert_eq!(code, Some(0), "{said}");
+    until("all rows are out", || {
+        monitor.queries()[0]["rows_out"] == 40
+    });
+    let cancelled = monitor.run(&["fleet", "cancel", "rows"]);
+    assert_eq!(cancelled.code, 0, "{}", cancelled.err);
+    assert_eq!(ended(to_file).code, 0, "whoever watches sees it end");
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+}

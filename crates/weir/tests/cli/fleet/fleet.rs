@@ -1,0 +1,239 @@
+//! Starts the processes of a fleet, and ends them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value as Json;
+
+use crate::support::{Said, Scratch, requests, run, weir};
+
+/// What a test waits for before it gives up. Never a measure of speed.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A process of a fleet, with what it says on standard error.
+pub struct Process {
+    child: Child,
+    said: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    pub fn start(args: &[&str]) -> Process {
+        let mut child = weir(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said: Arc<Mutex<String>> = Arc::default();
+        let (heard, err) = (said.clone(), child.stderr.take().unwrap());
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(err).lines().map_while(Result::ok) {
+                *heard.lock().unwrap() += &format!("{line}\n");
+            }
+        });
+        Process {
+            child,
+            said,
+            reader: Some(reader),
+        }
+    }
+
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let mut kill = std::process::Command::new("kill");
+        let id = self.child.id().to_string();
+        assert!(kill.args([name, &id]).status().unwrap().success());
+    }
+
+    /// Waits for its end; the exit code, if no signal killed it, and all it said.
+    pub fn end(&mut self) -> (Option<i32>, String) {
+        let code = self.child.wait().unwrap().code();
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        (code, self.said())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A monitor with a home of its own.
+pub struct Monitor {
+    pub home: Scratch,
+    process: Process,
+    address: String,
+}
+
+impl Monitor {
+    /// One that needs nothing else.
+    pub fn start() -> Monitor {
+        Monitor::configured("")
+    }
+
+    /// One that is configured so. `HOME` stands for a directory of its own.
+    pub fn configured(config: &str) -> Monitor {
+        Monitor::with_files(config, &[])
+    }
+
+    /// The same with files that only their owner reads.
+    pub fn with_files(config: &str, files: &[(&str, String)]) -> Monitor {
+        let home = Scratch::new();
+        for (name, text) in files {
+            let path = home.file(name, text);
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        // On a busy machine an agent is soon far behind; here everybody is waited for.
+        let (above, tables) = match config.find('[') {
+            Some(at) => config.split_at(at),
+            None => (config, ""),
+        };
+        let config = format!("idle = \"60 s\"\n{above}{tables}");
+        let config = config.replace("HOME", home.path().to_str().unwrap());
+        home.file("monitor.toml", &config);
+        let (process, address) = begin(&home, "127.0.0.1:0");
+        Monitor {
+            home,
+            process,
+            address,
+        }
+    }
+
+    /// Ends it by a signal.
+    pub fn end(&mut self, signal: &str) -> (Option<i32>, String) {
+        self.process.signal(signal);
+        self.process.end()
+    }
+
+    /// Starts it again where it was.
+    pub fn again(&mut self) {
+        let (process, address) = begin(&self.home, &self.address);
+        assert_eq!(address, self.address);
+        self.process = process;
+    }
+
+    pub fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
+    pub fn said(&self) -> String {
+        self.process.said()
+    }
+
+    /// Runs a command at this monitor to its end.
+    pub fn run(&self, args: &[&str]) -> Said {
+        run(&self.at(args))
+    }
+
+    /// Begins a command at this monitor. To be ended by [`ended`].
+    pub fn begin(&self, args: &[&str]) -> Child {
+        let mut command = weir(&self.at(args));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    fn at<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
+        [args, &["--monitor", &self.address]].concat()
+    }
+
+    /// Places a standing query.
+    pub fn place(&self, name: &str, query: &str) {
+        let args = ["query", "--standing", "--name", name, "--for", "1ms", query];
+        let said = self.run(&args);
+        assert_eq!(said.code, 0, "{}", said.err);
+    }
+
+    /// The queries, as `weir fleet queries --json` lists them.
+    pub fn queries(&self) -> Vec<Json> {
+        let listed = self.run(&["fleet", "queries", "--json"]).fine();
+        serde_json::from_str(&listed).unwrap()
+    }
+
+    /// What the relation of a query holds now.
+    pub fn holds(&self, name: &str) -> String {
+        let watch = ["fleet", "watch", name, "--final", "--for", "300ms"];
+        self.run(&[&watch[..], &["--format", "csv"]].concat())
+            .fine()
+    }
+
+    /// An agent that replays a trace, and ends when all of it has been taken.
+    pub fn agent(&self, host: &str, trace: &str) -> Process {
+        let state = self.home.path().join(host);
+        let args = ["agent", "--monitor", &self.address, "--host", host];
+        let replay = [
+            "--from",
+            trace,
+            "--once",
+            "--state",
+            state.to_str().unwrap(),
+        ];
+        Process::start(&[&args[..], &replay].concat())
+    }
+}
+
+fn begin(home: &Scratch, listen: &str) -> (Process, String) {
+    let (config, state) = (home.path().join("monitor.toml"), home.path().join("state"));
+    let process = Process::start(&[
+        "monitor",
+        "--listen",
+        listen,
+        "--config",
+        config.to_str().unwrap(),
+        "--state",
+        state.to_str().unwrap(),
+    ]);
+    let ready = "the monitor listens on ";
+    let address = || {
+        let said = process.said();
+        let line = said.lines().find_map(|line| line.split(ready).nth(1));
+        line.map(str::to_owned)
+    };
+    until("the monitor is ready", || address().is_some());
+    let address = address().unwrap();
+    (process, address)
+}
+
+/// A recording of `count` requests, whole and dealt over three hosts.
+pub fn dealt(home: &Scratch, count: usize) -> (String, [String; 3]) {
+    let text = requests(count);
+    let part = |host: usize| {
+        let lines = text.lines().enumerate().filter(|(i, _)| i % 3 == host);
+        let lines: String = lines.map(|(_, line)| format!("{line}\n")).collect();
+        home.file(&format!("part{host}.csv"), &lines)
+    };
+    (home.file("all.csv", &text), [0, 1, 2].map(part))
+}
+
+/// What a command said that was begun, once it has ended.
+pub fn ended(child: Child) -> Said {
+    let output: Output = child.wait_with_output().unwrap();
+    Said::of(output)
+}
+
+/// The lines of a text, sorted.
+pub fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}

@@ -1,0 +1,8 @@
+//! A fleet of real processes on this host: `weir monitor`, `weir agent`s that replay recordings, and
+//! whoever asks.
+
+mod access;
+mod answers;
+mod fleet;
+mod queries;
+mod restart;

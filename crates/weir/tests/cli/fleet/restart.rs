@@ -1,0 +1,63 @@
+//! Standing queries outlive the monitor's process, however it ends.
+
+use super::fleet::{Monitor, dealt, sorted, until};
+
+#[test]
+fn standing_queries_run_again_after_a_restart() {
+    let mut monitor = Monitor::start();
+    monitor.place("s", "select op, count(*) from IO group by op");
+    let before = monitor.queries();
+    let watcher = monitor.begin(&["fleet", "watch", "s", "--for", "1h"]);
+    until("it is watched", || monitor.queries()[0]["watchers"] == 1);
+    let (code, said) = monitor.end("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    monitor.again();
+    let after = monitor.queries();
+    for key in ["name", "owner", "since", "standing", "query", "way"] {
+        assert_eq!(before[0][key], after[0][key], "{key}");
+    }
+    crate::support::interrupt(&watcher);
+    super::fleet::ended(watcher);
+    monitor.run(&["fleet", "cancel", "s"]).fine();
+    monitor.end("-KILL");
+    monitor.again();
+    assert!(monitor.queries().is_empty(), "what was cancelled stays so");
+}
+
+#[test]
+fn a_file_holds_each_row_once_though_the_monitor_was_killed() {
+    let rows = "[[query]]\nname = \"rows\"\ntext = \"select host, sector from IO\"\n\
+                [[query.sink]]\nfile = \"rows.csv\"\n";
+    let mut monitor = Monitor::configured(rows);
+    let (_, parts) = dealt(&monitor.home, 6_000);
+    let agents = ["a", "b", "c"].iter().zip(&parts);
+    let agents: Vec<_> = agents
+        .map(|(host, part)| monitor.agent(host, part))
+        .collect();
+    let file = monitor.home.path().join("state/rows.csv");
+    let lines = || std::fs::read_to_string(&file).map_or(0, |text| text.lines().count());
+    let mut had = 1;
+    for _ in 0..2 {
+        until("rows come", || lines() > had + 200);
+        monitor.end("-KILL");
+        had = lines();
+        monitor.again();
+    }
+    for mut agent in agents {
+        let (code, said) = agent.end();
+        assert_eq!(code, Some(0), "{said}");
+    }
+    until("all rows are in the file", || lines() > 6_000);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(text.lines().next(), Some("instant,host,sector"));
+    let got: Vec<String> = text
+        .lines()
+        .skip(1)
+        .map(|line| line.split_once(',').unwrap().1.to_owned())
+        .collect();
+    let expected: Vec<String> = (0..6_000)
+        .map(|i| format!("{},{}", ["a", "b", "c"][i % 3], 8 * i))
+        .collect();
+    let (got, expected) = (got.join("\n"), expected.join("\n"));
+    assert_eq!(sorted(&got), sorted(&expected));
+}
