@@ -32,14 +32,7 @@ fn a_fleet_answers_as_one_host_does_that_sees_everything() {
     }
     let hosts = "select host, count(*) from IO group by host";
     monitor.place("hosts", hosts);
-    let agents = ["a", "b", "c"].iter().zip(&parts);
-    let agents: Vec<_> = agents
-        .map(|(host, part)| monitor.agent(host, part))
-        .collect();
-    for mut agent in agents {
-        let (code, said) = agent.end();
-        assert_eq!(code, Some(0), "{said}");
-    }
+    let _agents = monitor.agents(&parts);
     let expected = one(BY_OP);
     for way in ["rows", "partials"] {
         let mut shown = String::new();
@@ -68,8 +61,7 @@ fn whoever_watches_later_is_shown_what_the_relation_holds() {
     let watch = ["fleet", "watch", "ops", "--format", "csv", "--final"];
     let early = monitor.begin(&watch);
     until("it is watched", || monitor.queries()[0]["watchers"] == 1);
-    let (code, said) = monitor.agent("a", &parts[0]).end();
-    assert_eq!(code, Some(0), "{said}");
+    let _agents = monitor.agents(&parts[..1]);
     let expected = ["op,count(*)", "r,75", "w,25"];
     until("it is out", || {
         without_instants(&monitor.holds("ops")) == expected
@@ -106,8 +98,7 @@ fn a_parquet_file_is_whole_when_its_query_is_cancelled() {
             .first()
             .is_some_and(|q| q["watchers"] == 1)
     });
-    let (code, said) = monitor.agent("a", &all).end();
-    assert_eq!(code, Some(0), "{said}");
+    let _agents = monitor.agents(&[all]);
     until("all rows are out", || {
         monitor.queries()[0]["rows_out"] == 40
     });

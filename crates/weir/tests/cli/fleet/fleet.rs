@@ -15,6 +15,9 @@ use crate::support::{Said, Scratch, requests, run, weir};
 /// What a test waits for before it gives up. Never a measure of speed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// When the first of [`requests`] ends, 2007-02-22 17:00:03.
+const REQUESTS_BEGIN_NS: u128 = 1_172_163_603_000_000_000;
+
 /// Waits until something is so.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -177,18 +180,21 @@ impl Monitor {
             .fine()
     }
 
-    /// An agent that replays a trace, and ends when all of it has been taken.
-    pub fn agent(&self, host: &str, trace: &str) -> Process {
-        let state = self.home.path().join(host);
-        let args = ["agent", "--monitor", &self.address, "--host", host];
-        let replay = [
-            "--from",
-            trace,
-            "--once",
-            "--state",
-            state.to_str().unwrap(),
-        ];
-        Process::start(&[&args[..], &replay].concat())
+    /// Agents on hosts `a`, `b`, .. that replay traces of [`requests`], each its own, and stay when
+    /// it is over. The traces begin when all agents have come: of one that comes while
+    /// time leads on without it, the first rows would be late.
+    pub fn agents(&self, traces: &[String]) -> Vec<Process> {
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+        let begin = now + Duration::from_secs(8).as_nanos();
+        let shift = format!("{}ns", begin - REQUESTS_BEGIN_NS);
+        let agent = |(trace, host): (&String, &str)| {
+            let state = self.home.path().join(host);
+            let state = state.to_str().unwrap();
+            let args = ["agent", "--monitor", &self.address, "--host", host];
+            let replay = ["--from", trace, "--shift", &shift, "--state", state];
+            Process::start(&[&args[..], &replay].concat())
+        };
+        traces.iter().zip(["a", "b", "c"]).map(agent).collect()
     }
 }
 
