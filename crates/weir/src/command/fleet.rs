@@ -163,7 +163,8 @@ pub fn explain(
     }
     let explained = client.explain(submit);
     if let Some((name, _watch)) = ran {
-        client.cancel(&name)?;
+        // It ends by itself a few seconds later, should this not get there.
+        let _ = client.cancel(&name);
     }
     let explained = explained?;
     let words = explained["text"].as_str().unwrap_or_default();

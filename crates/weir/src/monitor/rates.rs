@@ -24,6 +24,9 @@ const APART: Nanos = NANOS_PER_SECOND / 2;
 /// takes to be there outweighs what it does.
 const BUSY_NS: f64 = 1e7;
 
+/// Hosts that are idle now are taken to have more to do soon: a query stays.
+const REQUESTS_MIN: f64 = 1_000.0;
+
 /// How much faster or slower a host can be.
 const CPU_FACTOR: [f64; 2] = [0.1, 10.0];
 
@@ -129,7 +132,8 @@ impl Monitor {
         let mut options = CutOptions {
             rates: Rates {
                 hosts: agents.len().max(1) as f64,
-                requests_per_second: mean(&requests).unwrap_or(guessed.requests_per_second),
+                requests_per_second: mean(&requests)
+                    .map_or(guessed.requests_per_second, |mean| mean.max(REQUESTS_MIN)),
                 measured: self.measured(&agents),
                 ..guessed
             },

@@ -49,6 +49,11 @@ const WINDOW_NS: f64 = 10.0;
 /// from the tap, which is copied column by column as well.
 const SENT_NS: f64 = 47.0;
 
+/// What a message takes besides its rows: about 200 bytes of what they are and how they are written.
+const MESSAGE_BYTES: f64 = 200.0;
+/// How often rows are sent in a second, at most: an agent looks after them about each 10 ms.
+const MESSAGES: f64 = 100.0;
+
 /// Content of a relation of the inventory, in rows.
 const INVENTORY_ROWS: f64 = 100.0;
 /// Content of a window without end, in rows.
@@ -92,7 +97,7 @@ pub fn estimated(fragment: &Plan, options: &CutOptions) -> Cost {
     Cost {
         rows_in: meter.rows_in,
         rows_out: flow.rows,
-        bytes_out: flow.rows * row_bytes(fragment),
+        bytes_out: flow.rows * row_bytes(fragment) + meter.messages(fragment, flow) * MESSAGE_BYTES,
         cpu_ns: meter.kernel_ns + process_ns(&meter, flow) * options.rates.cpu_factor,
     }
 }
@@ -131,13 +136,13 @@ pub fn measured(fragment: &Plan, options: &CutOptions) -> Option<Cost> {
     })
 }
 
-/// About how many bytes a row takes on the wire: its instant, its weight, its values. Texts are
-/// numbers, each sent once.
+/// About how many bytes a row takes on the wire: its instant and its values. Integers are differences
+/// from the least of a batch, texts are numbers, and what is the same in all rows takes nothing.
 fn row_bytes(plan: &Plan) -> f64 {
     let value = |ty: Type| match ty {
-        Type::Bool => 1.0,
-        Type::Text => 4.0,
-        Type::Int | Type::Float | Type::Time => 8.0,
+        Type::Bool | Type::Text => 1.0,
+        Type::Int | Type::Time => 4.0,
+        Type::Float => 8.0,
         Type::Tally => 200.0,
         Type::Partial => 0.0,
     };
@@ -147,20 +152,20 @@ fn row_bytes(plan: &Plan) -> f64 {
         _ => 0.0,
     };
     let weight = if plan.shape == Shape::Relation {
-        8.0
+        1.0
     } else {
         0.0
     };
-    8.0 + weight + values + states
+    4.0 + weight + values + states
 }
 
 /// About how many bytes the state of one group takes.
 fn state_bytes(call: &AggregateCall) -> f64 {
     match call.function.keep(call) {
-        Some(Keep::Moments) => 24.0,
-        Some(Keep::Limits(limits)) => 8.0 * (limits.len() + 1) as f64,
-        Some(Keep::LogLinear { .. }) => 600.0,
-        None => 64.0,
+        Some(Keep::Moments) => 12.0,
+        Some(Keep::Limits(limits)) => 4.0 * (limits.len() + 1) as f64,
+        Some(Keep::LogLinear { .. }) => 300.0,
+        None => 32.0,
     }
 }
 
@@ -437,6 +442,12 @@ impl<'a> Meter<'a> {
         }
     }
 
+    /// How many messages its rows take in a second.
+    fn messages(&self, plan: &Plan, flow: Flow) -> f64 {
+        let most = slide(plan).map_or(MESSAGES, |slide| 1.0 / self.seconds(slide));
+        most.min(MESSAGES).min(flow.rows)
+    }
+
     fn seconds(&self, instants: i64) -> f64 {
         instants as f64 / self.second
     }
@@ -492,7 +503,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// How often a relation changes, where all its windows have slides.
+/// How often anything comes, where all windows have slides.
 fn slide(plan: &Plan) -> Option<i64> {
     match &plan.node {
         Node::Window {
@@ -500,6 +511,11 @@ fn slide(plan: &Plan) -> Option<i64> {
                 Window::Range { slide, .. } | Window::Since { slide, .. } | Window::Unbounded { slide },
             input,
         } if input.shape == Shape::Stream => *slide,
+        Node::Partial { slide, .. } => Some(*slide),
+        Node::ToStream {
+            kind: ToStream::Rstream { every: Some(every) },
+            ..
+        } => Some(*every),
         Node::Select { input, .. }
         | Node::Project { input, .. }
         | Node::Aggregate { input, .. } => slide(input),

@@ -106,6 +106,14 @@ fn a_query_is_cut_by_what_its_fragments_were_seen_to_cost() {
 }
 
 #[test]
+fn hosts_that_are_idle_say_nothing_of_what_is_to_come() {
+    let idle = Status::default();
+    let other = "select sector from IO where latency > 1 s";
+    let (fleet, _links) = running_as(other, Way::Rows, &[(0, 0)], &idle);
+    assert_eq!(cut_by(&fleet, QUERY, None).way, Way::Partials);
+}
+
+#[test]
 fn processor_time_of_agents_tells_how_fast_their_hosts_are() {
     let factor = |cpu_ns: i64, requests_per_second: f64| {
         let status = Status {
