@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p weir-wire --example wire_bench`, or `cargo xtask bench wire`. Rows are those
 //! of 200,000 requests a second on 10 disks. Times are those of the thread on its processor, the least
-//! of some rounds; a round writes or reads about a million rows.
+//! of some rounds; a round writes or reads about a million rows, or as many as `ROWS` says.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -26,11 +26,13 @@ type Shape = (&'static str, fn(usize) -> Vec<Column>);
 static SHAPES: &[Shape] = &[("narrow", narrow), ("whole", whole), ("partial", partial)];
 
 fn main() {
+    let all = std::env::var("ROWS").ok().and_then(|n| n.parse().ok());
+    let all = all.unwrap_or(ROWS);
     println!("rows      in a word  compression  bytes/row  write ns/row  read ns/row");
     for (name, columns) in SHAPES {
         for rows in [100, 1_000, 4_096] {
             for compression in [Compression::None, Compression::Zstd] {
-                let cost = measure(&batch(rows, *columns), compression);
+                let cost = measure(&batch(rows, *columns), compression, all);
                 println!(
                     "{name:<9} {rows:>9}  {:<11} {:>10.1} {:>13.1} {:>12.1}",
                     format!("{compression:?}").to_lowercase(),
@@ -50,7 +52,7 @@ struct Cost {
     read_ns: f64,
 }
 
-fn measure(batch: &Batch, compression: Compression) -> Cost {
+fn measure(batch: &Batch, compression: Compression, all: usize) -> Cost {
     let mut texts = TextTable::default();
     let frame = frame::encode(ChannelId(1), batch, &mut texts, compression).expect("it fits");
     let mut known = KnownTexts::new(Arc::new(TextBudget::new(10_000, 1 << 20)));
@@ -60,11 +62,11 @@ fn measure(batch: &Batch, compression: Compression) -> Cost {
     }
     let bytes = said(AgentSays::Rows(frame.head.clone())).len();
     let bytes = bytes + frame.header.len() + frame.body.len();
-    let write_ns = least(batch.len(), || {
+    let write_ns = least(batch.len(), all, || {
         let frame = frame::encode(ChannelId(1), batch, &mut texts, compression);
         black_box(said(AgentSays::Rows(frame.expect("as before").head)));
     });
-    let read_ns = least(batch.len(), || {
+    let read_ns = least(batch.len(), all, || {
         let read = frame::decode(&frame.head, &frame.header, &frame.body, &known);
         assert!(matches!(black_box(read), Ok(Decoded::Rows(_))));
     });
@@ -75,9 +77,9 @@ fn measure(batch: &Batch, compression: Compression) -> Cost {
     }
 }
 
-/// The least time a row of some rounds.
-fn least(rows: usize, mut word: impl FnMut()) -> f64 {
-    let words = ROWS / rows;
+/// The least time a row of some rounds with `all` rows in words of `rows`.
+fn least(rows: usize, all: usize, mut word: impl FnMut()) -> f64 {
+    let words = all.div_ceil(rows);
     let rounds = (0..ROUNDS).map(|_| {
         let before = thread_ns();
         (0..words).for_each(|_| word());

@@ -3,7 +3,8 @@
 //! An agent dials the monitor and keeps one exchange (`DoExchange`) open: what it says goes up
 //! ([`AgentWord`]), what it is to do comes down ([`MonitorWord`]). What may not be lost is numbered;
 //! the monitor takes each number once and says when it needs it no more ([`MonitorWord::Taken`]), so
-//! that a connection that broke neither loses nor doubles a row.
+//! that a connection that broke neither loses nor doubles a row. [`Uplink`] is the agent's side of
+//! that, [`Server`] the monitor's; docs/wire.md has the whole.
 //!
 //! Clients submit, list, watch and cancel queries with Flight's own calls, so that any Flight client
 //! can ([`Request`]).

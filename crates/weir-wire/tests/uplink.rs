@@ -5,9 +5,10 @@ mod support;
 
 use std::net::Ipv4Addr;
 
+use support::authority::{Authority, Directory};
 use support::ledger::{Ledger, Manner};
 use support::said::{BEHIND, now, options, rows};
-use support::{PATIENCE, until};
+use support::{Monitor, PATIENCE, until};
 use weir_guest::Relay;
 use weir_wire::{AgentWord, ChannelId, Dial, MonitorWord, Note, Order, Status, Uplink};
 
@@ -103,4 +104,70 @@ fn a_monitor_that_comes_late_has_everything() {
         early.account(7).delivered(channel) == 1000
     });
     assert!(uplink.end());
+}
+
+const TOKEN: &str = "web1web1web1web1web1web1";
+
+/// Over TLS, with a token; and what is said of one that is not known, of an authority that did not
+/// sign, and of no TLS at all.
+#[test]
+fn an_agent_shows_who_it_is() {
+    let directory = Directory::new();
+    let authority = Authority::new(&directory, "authority");
+    let tokens = directory.secret("tokens", &format!("{TOKEN} w agent:web1\n"));
+    let tls = authority.server(&directory, None);
+    let monitor = Monitor::local(|options| {
+        (options.tls, options.tokens) = (Some(tls), Some(tokens));
+    });
+    let good = Dial {
+        token: Some(TOKEN.to_owned()),
+        authority: Some(authority.certificate.clone()),
+        server_name: Some("localhost".to_owned()),
+        ..monitor.dial()
+    };
+    let uplink = Uplink::dial(options(good.clone(), 7)).unwrap();
+    uplink.say(AgentWord::Reached(5));
+    until("it is heard", || monitor.has_heard("Reached(5)"));
+    drop(uplink);
+
+    let stranger = Authority::new(&directory, "stranger");
+    let unknown = "0000000000000000".to_owned();
+    let wrong = [
+        (
+            Dial {
+                token: Some(unknown),
+                ..good.clone()
+            },
+            "refuses: the token is not known here",
+        ),
+        (
+            Dial {
+                token: None,
+                ..good.clone()
+            },
+            "refuses: no token was shown",
+        ),
+        (
+            Dial {
+                authority: Some(stranger.certificate),
+                ..good.clone()
+            },
+            "is not of the authority",
+        ),
+        (
+            Dial {
+                authority: None,
+                ..good
+            },
+            "if it speaks TLS, write https://",
+        ),
+    ];
+    for (dial, why) in wrong {
+        let uplink = Uplink::dial(options(dial, 8)).unwrap();
+        let failed = || uplink.state().last_failure;
+        until("it fails", || failed().is_some());
+        let failed = failed().unwrap();
+        assert!(failed.contains(why), "{failed}");
+        assert_eq!(uplink.state().welcomes, 0);
+    }
 }

@@ -58,7 +58,9 @@ pub struct UplinkOptions {
     pub hello: Hello,
     /// The agent's clock.
     pub now: Now,
-    /// The room for words that wait.
+    /// The room for words that wait. Half of the memory is for what the monitor was sent and has not
+    /// taken; it may hold back some MiB as long as standing queries look back, so less than 16 MiB
+    /// makes what comes after wait for it.
     pub room: Room,
     /// The directory for what memory has no room for; without one nothing goes to disk. It belongs
     /// to this agent alone, and what an earlier process left in it is removed.
