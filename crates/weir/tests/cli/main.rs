@@ -17,6 +17,7 @@ mod partials;
 mod query;
 mod reference;
 mod script;
+mod simulate;
 mod support;
 mod terminal;
 mod top;
