@@ -24,9 +24,10 @@ fn every_event_of_every_agent_comes_through() {
     assert_eq!(found["hosts_heard"], 20);
     assert_eq!(found["rows_lost"].as_u64().unwrap_or(0), 0);
     let figure = |name: &str| found[name].as_f64().unwrap();
-    // A row for each event; what is on its way when the measuring begins and ends aside.
-    assert!(figure("events_per_second") > 0.0);
-    assert_eq!(figure("rows_per_second"), figure("events_per_second"));
+    // A row for each event; what is on its way when the measuring begins and ends aside, which on a
+    // busy machine is a good part.
+    let share = figure("rows_per_second") / figure("events_per_second");
+    assert!((0.5..=2.0).contains(&share), "{found}");
     assert!(figure("results_per_second") > 0.0 && figure("rows_taken_per_second") > 0.0);
     assert!(figure("monitor_memory_bytes") > 0.0 && figure("bytes_per_second") > 0.0);
     let delay = &found["delay_ms"];
