@@ -126,11 +126,9 @@ impl FlightService for Service {
                         return;
                     }
                 }
-                let last = script.says.last().filter(|_| script.is_endless);
-                for data in std::iter::repeat_n(last, usize::MAX).flatten() {
-                    if down.send(Ok(data.clone())).await.is_err() {
-                        return;
-                    }
+                if script.is_endless {
+                    let last = script.says.last().expect("it says something");
+                    while down.send(Ok(last.clone())).await.is_ok() {}
                 }
                 if script.holds {
                     down.closed().await;
