@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use arrow_array::{Array, Int64Array};
-use weir_model::{Batch, Column, Nanos};
+use weir_model::{Batch, Catalog, Column, Demand, Nanos, Type};
 use weir_tap::{Count, Said, Tap, TapError};
 
 use super::clock::AgentClock;
@@ -27,6 +27,8 @@ pub struct Paced {
     tap: Box<dyn Tap>,
     replay: Replay,
     clock: AgentClock,
+    /// Of each demand, the columns that hold instants.
+    instants: Vec<Vec<usize>>,
     /// The first heartbeat has been said.
     begun: bool,
     /// When the last one was said.
@@ -40,12 +42,13 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// The events of `tap` again, by the steady time of `clock`.
-    pub fn new(tap: Box<dyn Tap>, replay: Replay, clock: AgentClock) -> Paced {
+    /// The events of `tap`, which was opened for `demands`, again, by the steady time of `clock`.
+    pub fn new(tap: Box<dyn Tap>, demands: &[Demand], replay: Replay, clock: AgentClock) -> Paced {
         Paced {
             tap,
             replay,
             clock,
+            instants: demands.iter().map(instants).collect(),
             begun: false,
             beat: Nanos::MIN,
             origin: None,
@@ -105,7 +108,7 @@ impl Paced {
             if due == 0 {
                 continue;
             }
-            let told = self.shifted(&batch.slice(0, due));
+            let told = self.shifted(demand, &batch.slice(0, due));
             let rest = batch.slice(due, batch.len() - due);
             match rest.is_empty() {
                 true => drop(self.rows.remove(at)),
@@ -125,21 +128,35 @@ impl Paced {
         }
     }
 
-    /// Rows at their new times. The column `ts` holds the rows' times.
-    fn shifted(&self, batch: &Batch) -> Batch {
-        let ts: Vec<i64> = batch.ts.iter().map(|ts| self.moved(*ts)).collect();
-        let is_time =
-            |values: &Int64Array| values.null_count() == 0 && values.values() == &batch.ts;
-        let column = |column: &Column| match column {
-            Column::Int(values) if is_time(values) => Column::ints(ts.clone()),
-            other => other.clone(),
+    /// Rows at their new times, and all instants in them: `ts`, and when a request was issued.
+    fn shifted(&self, demand: usize, batch: &Batch) -> Batch {
+        let moved = |values: &Int64Array| {
+            let values_moved = values.values().iter().map(|at| self.moved(*at)).collect();
+            Int64Array::new(values_moved, values.nulls().cloned())
         };
+        let mut columns = batch.columns.clone();
+        for &at in &self.instants[demand] {
+            if let Column::Int(values) = &columns[at] {
+                columns[at] = Column::Int(moved(values));
+            }
+        }
         Batch {
-            columns: batch.columns.iter().map(column).collect(),
+            columns,
             weights: batch.weights.clone(),
-            ts: ts.into(),
+            ts: batch.ts.iter().map(|ts| self.moved(*ts)).collect(),
         }
     }
+}
+
+/// The columns of a demand's stream that hold instants.
+fn instants(demand: &Demand) -> Vec<usize> {
+    let catalog = Catalog::builtin();
+    let declaration = catalog.find(&demand.stream);
+    let schema = &declaration
+        .expect("fragments name streams of the catalog")
+        .schema;
+    let wanted = demand.columns.iter().copied();
+    wanted.filter(|at| schema[*at].ty == Type::Time).collect()
 }
 
 impl Tap for Paced {
@@ -186,6 +203,8 @@ impl Tap for Paced {
 
 #[cfg(test)]
 mod tests {
+    use weir_model::{Predicate, Value};
+
     use super::*;
     use crate::agent::clock::Drill;
 
@@ -208,9 +227,26 @@ mod tests {
 
     #[test]
     fn a_recording_happens_again_in_order_and_whole() {
+        let io = weir_model::event::io_schema();
+        let demand = Demand {
+            stream: "IO".into(),
+            columns: vec![io.index("ts"), io.index("issue_ts")],
+            predicate: Predicate::all(),
+            fold: None,
+        };
         let rows = |demand, ts: &[i64]| {
             let ts: Vec<i64> = ts.iter().map(|ms| 5_000_000 + ms * 1_000_000).collect();
-            let batch = Batch::stream(ts.clone(), vec![Column::ints(ts)]);
+            // Issued 2 ms before; one is not known.
+            let issued = ts.iter().enumerate();
+            let issued = issued.map(|(i, ts)| match i {
+                1 => Value::Null,
+                _ => Value::Int(ts - 2_000_000),
+            });
+            let issued = Column::from_values(Type::Time, issued);
+            let mut columns = vec![Column::Nulls(ts.len()); io.len()];
+            columns[io.index("ts")] = Column::ints(ts.clone());
+            columns[io.index("issue_ts")] = issued;
+            let batch = Batch::stream(ts, columns);
             Said::Rows { demand, batch }
         };
         let said = [
@@ -223,18 +259,27 @@ mod tests {
         ];
         let clock = AgentClock::start(Drill::default());
         let began = clock.steady();
-        let mut tap = Paced::new(Box::new(Told(said.into())), Replay::Pace(2.0), clock);
+        let mut tap = Paced::new(
+            Box::new(Told(said.into())),
+            &[demand.clone(), demand],
+            Replay::Pace(2.0),
+            clock,
+        );
         let (mut over, mut told) = (i64::MIN, [Vec::new(), Vec::new()]);
+        let mut issued = Vec::new();
         loop {
             match tap.next(Duration::from_millis(15)).unwrap() {
                 Said::Rows { demand, batch } => {
                     let now = clock.steady();
                     assert!(batch.ts.iter().all(|ts| *ts > over && *ts <= now));
                     assert!(over >= began - 1, "a heartbeat comes first");
-                    let Column::Int(column) = &batch.columns[0] else {
-                        panic!("times stay numbers");
-                    };
-                    assert_eq!(column.values(), &batch.ts);
+                    for (row, ts) in batch.ts.iter().enumerate() {
+                        assert_eq!(batch.columns[io.index("ts")].value(row), Value::Int(*ts));
+                        issued.push(match batch.columns[io.index("issue_ts")].value(row) {
+                            Value::Int(at) => Some(ts - at),
+                            _ => None,
+                        });
+                    }
                     told[demand].extend(batch.ts.iter().copied());
                 }
                 Said::Heartbeat(at) => over = over.max(at),
@@ -242,6 +287,11 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+        assert_eq!(issued.iter().filter(|before| before.is_none()).count(), 3);
+        assert!(
+            issued.iter().flatten().all(|before| *before == 1_000_000),
+            "{issued:?}"
+        );
         let origin = told[0][0];
         assert!(origin >= began);
         let since = |told: &[i64]| {

@@ -84,7 +84,7 @@ impl Ground {
         let tap = input.expect("demands of one tap open one").tap;
         Ok(match live {
             true => tap,
-            false => Box::new(Paced::new(tap, self.replay, self.clock)),
+            false => Box::new(Paced::new(tap, demands, self.replay, self.clock)),
         })
     }
 }

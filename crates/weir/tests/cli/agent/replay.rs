@@ -56,6 +56,34 @@ fn every_row_of_a_recording_arrives_once() {
 }
 
 #[test]
+fn response_times_come_from_pairs_and_are_those_of_the_join() {
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let trace = recording(&scratch, 2_000);
+    let query = |condition: &str| {
+        format!(
+            "istream(select r.ts - q.ts, q.req_id, q.sector \
+             from IOstream [range 10 ms] as q, IOstream [range 10 ms] as r \
+             where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id {condition})"
+        )
+    };
+    monitor.run(1, &query(""));
+    // Pairs do not tell the error of a request, which has none.
+    monitor.run(2, &query("and q.error is null"));
+    let agent = monitor.agent(&scratch, &["--from", &trace, "--pace", "1", "--once"]);
+    let (code, said) = agent.end();
+    assert_eq!(code, Some(0), "{said}");
+    monitor.until("the agent has gone", |heard| heard.left == 1);
+
+    let heard = monitor.heard();
+    let (pairs, join) = (sorted(heard.values(1)), sorted(heard.values(2)));
+    assert_eq!(pairs.len(), 2_000);
+    assert_eq!(pairs, join);
+    let status = heard.status.as_ref().expect("it says how it is");
+    let rows_in = status.channels.iter().map(|c| (c.channel.0, c.rows_in));
+    assert_eq!(rows_in.collect::<Vec<_>>(), [(1, 2_000), (2, 4_000)]);
+}
+
+#[test]
 fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let trace = recording(&scratch, 500);
