@@ -21,6 +21,7 @@ pub const TEST: &[&str] = &[
     "postgresql",
     "python3-venv",
     "btrfs-progs",
+    "iproute2",
     "systemd",
 ];
 

@@ -1,0 +1,173 @@
+//! Three hosts whose clocks differ by seconds and drift, one query: the answer is that of one engine
+//! on the merged recording.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::field::{Field, ended_well, standing};
+
+/// Everything of each request by which it is known, and when it was over.
+const EACH: &str = "select cast(ts as integer) as at, host, op, sector, bytes from IO";
+
+/// An answer that does not depend on when things happened.
+const SUMS: &str = "select op, count(*), sum(bytes), max(sector) from IO group by op";
+
+/// One that does.
+const WINDOWS: &str =
+    "Rstream(select op, count(*), sum(bytes) from IO [range 1 s slide 1 s] group by op)";
+
+/// 1970 in MSR's times: 100 ns since 1601 (Windows' FILETIME).
+const FILETIME_1970: i64 = 116_444_736_000_000_000;
+
+/// The bundled recording.
+fn recording() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/fio-loop.parquet");
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn hosts_with_differing_clocks_answer_as_one_engine() {
+    const TEST: &str = "hosts_with_differing_clocks_answer_as_one_engine";
+    let names = ["ahead", "behind", "right"];
+    let more = [
+        standing("each", EACH, "csv"),
+        standing("sums", SUMS, "delta"),
+        standing("windows", WINDOWS, "delta"),
+    ];
+    let Some(field) = Field::new(TEST, &names, &format!("idle = \"10 s\"\n{}", more.concat()))
+    else {
+        return;
+    };
+    let traces = names.map(|name| field.fleet.file(&format!("{name}.csv")));
+    let whole = field.fleet.file("all.csv");
+    deal(&recording(), &traces, &whole);
+    let shift_ns = now_ns() - first_ns(&whole) + 4_000_000_000;
+    let shift = format!("{shift_ns} ns");
+    let clocks = [("3000", "200"), ("-2000", "-150"), ("0", "0")];
+    let mut agents = Vec::new();
+    for ((name, trace), (offset, drift)) in names.iter().zip(&traces).zip(clocks) {
+        let options = ["--from", trace, "--once", "--shift", &shift];
+        let clock = ["--clock-offset", offset, "--clock-drift", drift];
+        let options = [&options[..], &clock[..]].concat();
+        let host = field.host(name);
+        let agent = field.fleet.agent(name, host, field.address(), "", &options);
+        agents.push(agent.unwrap());
+    }
+    agents.into_iter().for_each(ended_well);
+
+    let expected = held(&said(&["--from", &whole, "--format", "delta", SUMS]));
+    assert_eq!(expected.len(), 2, "reads and writes: {expected:?}");
+    field.until("the sums are those of one engine", || {
+        held(&read(&field, "sums.delta")) == expected
+    });
+    // The windows are those of one engine on what came: each row counts at the next full second.
+    let each = read(&field, "each.csv");
+    let expected = windows(&each);
+    let count = |windows: &BTreeMap<String, i64>| windows.values().sum::<i64>();
+    field.until("all windows but the last are there", || {
+        count(&held(&read(&field, "windows.delta"))) >= count(&expected)
+    });
+    assert_eq!(held(&read(&field, "windows.delta")), expected);
+    for host in field.listed("hosts") {
+        let clock = names.iter().position(|name| host["host"] == *name).unwrap();
+        let ahead_ns = clocks[clock].0.parse::<i64>().unwrap() * 1_000_000;
+        // The offset is what must be added to the host's time.
+        let offset_ns = host["offset_ns"].as_i64().unwrap();
+        assert!((offset_ns + ahead_ns).abs() < 1_000_000_000, "{host}");
+    }
+}
+
+/// Writes the reads and writes of a recording as an MSR Cambridge trace, whole and dealt to hosts by
+/// turns.
+fn deal(recording: &str, hosts: &[String], whole: &str) {
+    let requests = "select cast(ts as integer) - cast(latency as integer) as issued, op, sector, bytes, \
+        cast(latency as integer) as took from IO where op = 'r' or op = 'w'";
+    let csv = said(&["--from", recording, "--format", "csv", "--raw", requests]);
+    let line = |row: &str| {
+        let fields: Vec<&str> = row.split(',').skip(1).collect();
+        let number = |at: usize| fields[at].parse::<i64>().unwrap();
+        let (issued, took) = (number(0) / 100 + FILETIME_1970, number(4) / 100);
+        let op = if fields[1] == "r" { "Read" } else { "Write" };
+        let (offset, bytes) = (512 * number(2), number(3));
+        (
+            issued,
+            format!("{issued},vm1,0,{op},{offset},{bytes},{took}\n"),
+        )
+    };
+    let mut lines: Vec<(i64, String)> = csv.lines().skip(1).map(line).collect();
+    lines.sort();
+    let part = |first: usize, step: usize| -> String {
+        let lines = lines.iter().skip(first).step_by(step);
+        lines.map(|(_, line)| line.as_str()).collect()
+    };
+    fs::write(whole, part(0, 1)).unwrap();
+    for (turn, host) in hosts.iter().enumerate() {
+        fs::write(host, part(turn, hosts.len())).unwrap();
+    }
+}
+
+/// When a trace begins.
+fn first_ns(trace: &str) -> i64 {
+    let text = fs::read_to_string(trace).unwrap();
+    let ticks: i64 = text.split(',').next().unwrap().parse().unwrap();
+    (ticks - FILETIME_1970) * 100
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_nanos()).unwrap()
+}
+
+/// What one engine gives, as `weir query` says it.
+fn said(args: &[&str]) -> String {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let weir = weir.arg("query").args(args).output().unwrap();
+    let complaint = String::from_utf8_lossy(&weir.stderr);
+    assert!(weir.status.success(), "{complaint}");
+    String::from_utf8(weir.stdout).unwrap()
+}
+
+fn read(field: &Field, file: &str) -> String {
+    let path = field.fleet.file(&format!("monitor/{file}"));
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The rows that deltas leave, whenever they came: how often each.
+fn held(deltas: &str) -> BTreeMap<String, i64> {
+    let mut rows = BTreeMap::new();
+    for line in deltas.lines() {
+        let (plus, row) = match (line.split_once("]:+:"), line.split_once("]:-:")) {
+            (Some((_, row)), _) => (1, row),
+            (_, Some((_, row))) => (-1, row),
+            _ => continue,
+        };
+        *rows.entry(row.to_owned()).or_default() += plus;
+    }
+    rows.retain(|_, times| *times != 0);
+    rows
+}
+
+/// What the query with a slide gives, of rows with their times: each counts at the next full second. The
+/// second that was under way when the agents left is never over.
+fn windows(each: &str) -> BTreeMap<String, i64> {
+    let mut groups: BTreeMap<(i64, String), (u64, u64)> = BTreeMap::new();
+    for line in each.lines().skip(1) {
+        // The first is when, in words.
+        let fields: Vec<&str> = line.split(',').skip(1).collect();
+        let at: i64 = fields[0].parse().unwrap();
+        let second = (at + 999_999_999).div_euclid(1_000_000_000);
+        let group = groups.entry((second, fields[2].to_owned())).or_default();
+        group.0 += 1;
+        group.1 += fields[4].parse::<u64>().unwrap();
+    }
+    let last = groups.keys().next_back().map(|(second, _)| *second);
+    groups.retain(|(second, _), _| Some(*second) != last);
+    let mut rows = BTreeMap::new();
+    for ((_, op), (count, bytes)) in groups {
+        *rows.entry(format!("{op}, {count}, {bytes}")).or_default() += 1;
+    }
+    rows
+}

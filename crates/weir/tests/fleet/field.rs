@@ -1,0 +1,257 @@
+//! Hosts, a monitor with a standing query, and the books: what each agent produced, and what became of
+//! it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_guest::{Fleet, Host, Member, Monitor};
+
+/// What a test waits for before it gives up. Never a measure of speed.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How many requests an agent's trace has, one a millisecond.
+pub const REQUESTS: u64 = 6_000;
+
+/// Room for what a fleet writes.
+const FOLDER_MIB: u64 = 256;
+
+/// The standing query whose rows are counted: a request is known by its host and sector.
+const ROWS: &str = "select host, sector, bytes, latency from IO";
+
+/// Hosts, what connects them, and a monitor.
+pub struct Field {
+    // In the order of their end.
+    pub monitor: Option<Monitor>,
+    pub fleet: Fleet,
+    pub hosts: Vec<(&'static str, Host)>,
+    address: SocketAddr,
+    settings: String,
+}
+
+/// What became of the rows of one host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// In the file of the query.
+    pub delivered: u64,
+    pub lost: u64,
+    pub late: u64,
+}
+
+impl Field {
+    /// A monitor and these hosts, with these settings of the monitor's; or a loud line that `test` is
+    /// skipped.
+    pub fn new(test: &str, names: &[&'static str], settings: &str) -> Option<Field> {
+        let host = |name: &&'static str| Ok((*name, Host::new()?));
+        let hosts: anyhow::Result<Vec<_>> = names.iter().map(host).collect();
+        let hosts = match hosts {
+            Ok(hosts) => hosts,
+            Err(why) => {
+                skipped(test, &format!("{why:#}"));
+                return None;
+            }
+        };
+        let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+        let fleet = Fleet::new(weir, names, FOLDER_MIB).unwrap();
+        let rows = standing("rows", ROWS, "csv");
+        let settings = format!("{settings}\n{rows}");
+        let monitor = fleet.monitor((hosts[0].1.gateway(), 0).into(), &settings);
+        let monitor = monitor.unwrap();
+        Some(Field {
+            address: monitor.address(),
+            monitor: Some(monitor),
+            fleet,
+            hosts,
+            settings,
+        })
+    }
+
+    pub fn monitor(&self) -> &Monitor {
+        self.monitor.as_ref().expect("it runs")
+    }
+
+    /// Where the monitor listens, also while it is away.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Kills the monitor as a failure of its machine would.
+    pub fn kill_monitor(&mut self) {
+        self.monitor.take().expect("it runs").kill().unwrap();
+    }
+
+    /// Another monitor at the same address, with what the last one left.
+    pub fn restart_monitor(&mut self) {
+        let monitor = self.fleet.monitor(self.address, &self.settings);
+        self.monitor = Some(monitor.unwrap());
+    }
+
+    pub fn host(&self, name: &str) -> &Host {
+        let host = self.hosts.iter().find(|(n, _)| *n == name);
+        &host.expect("the field has it").1
+    }
+
+    /// An agent that replays its own trace as it was, once, and dials the monitor.
+    pub fn replaying(&self, name: &str) -> Member {
+        self.replaying_through(name, self.address)
+    }
+
+    /// The same by another way.
+    pub fn replaying_through(&self, name: &str, to: SocketAddr) -> Member {
+        self.replaying_with(name, to, "", 1)
+    }
+
+    /// The same with these settings of the agent's, and so many times as many requests in the same
+    /// time.
+    pub fn replaying_with(&self, name: &str, to: SocketAddr, settings: &str, pace: u64) -> Member {
+        let trace = self.fleet.file(&format!("{name}.csv"));
+        fs::write(&trace, requests(0, pace * REQUESTS)).unwrap();
+        let pace = pace.to_string();
+        let options = ["--from", &trace, "--once", "--pace", &pace];
+        let agent = self
+            .fleet
+            .agent(name, self.host(name), to, settings, &options);
+        agent.unwrap()
+    }
+
+    /// What stands in the query's file, by host: how often each sector.
+    pub fn delivered(&self) -> BTreeMap<String, Vec<u64>> {
+        let path = self.fleet.file("monitor/rows.csv");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let mut rows: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        // The last line may be under way.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for line in whole.lines().skip(1) {
+            // The first is when.
+            let mut fields = line.split(',').skip(1);
+            let (host, sector) = (fields.next().unwrap(), fields.next().unwrap());
+            let sectors = rows.entry(host.trim_matches('"').to_owned()).or_default();
+            sectors.push(sector.parse().unwrap_or_else(|e| panic!("{line}: {e}")));
+        }
+        rows
+    }
+
+    /// Waits until so many rows of a host are in the file.
+    pub fn until_delivered(&self, host: &str, rows: usize) {
+        let what = format!("{rows} rows of {host} are there");
+        self.until(&what, || {
+            let delivered = self.delivered();
+            delivered.get(host).map_or(0, Vec::len) >= rows
+        });
+    }
+
+    pub fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !done() {
+            if begun.elapsed() > PATIENCE {
+                panic!(
+                    "waited in vain until {what}\n{:?}\n{}",
+                    self.books(),
+                    self.said()
+                );
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What all processes have said.
+    fn said(&self) -> String {
+        let names = self.hosts.iter().map(|(name, _)| *name);
+        let logs = names.chain(["monitor"]).map(|name| {
+            let log = self.fleet.file(&format!("{name}.log"));
+            format!("{name}: {}", fs::read_to_string(log).unwrap_or_default())
+        });
+        logs.collect()
+    }
+
+    /// What became of the rows of each host.
+    pub fn books(&self) -> BTreeMap<String, Books> {
+        let mut books = BTreeMap::new();
+        for host in self.listed("hosts") {
+            let count = |key: &str| host[key].as_u64().unwrap();
+            let of_host = Books {
+                delivered: 0,
+                lost: count("rows_lost"),
+                late: count("rows_late"),
+            };
+            books.insert(host["host"].as_str().unwrap().to_owned(), of_host);
+        }
+        for (host, sectors) in self.delivered() {
+            let of_host: &mut Books = books.entry(host).or_default();
+            of_host.delivered = sectors.len() as u64;
+        }
+        books
+    }
+
+    /// `weir fleet queries` or `hosts`.
+    pub fn listed(&self, what: &str) -> Vec<Value> {
+        let said = self.fleet.ask(self.monitor(), &["fleet", what, "--json"]);
+        serde_json::from_str(&said.unwrap()).unwrap()
+    }
+
+    /// Waits until delivered and counted as lost or late is what was produced, for each host, and sees
+    /// that no row is there twice.
+    pub fn balanced(&self, produced: &[(&str, u64)]) -> BTreeMap<String, Books> {
+        self.until(&format!("the books balance for {produced:?}"), || {
+            let books = self.books();
+            produced.iter().all(|(host, rows)| {
+                let b = books.get(*host).copied().unwrap_or_default();
+                b.delivered + b.lost + b.late == *rows
+            })
+        });
+        for (host, sectors) in self.delivered() {
+            let distinct: BTreeSet<u64> = sectors.iter().copied().collect();
+            assert_eq!(
+                distinct.len(),
+                sectors.len(),
+                "rows of {host} are there twice"
+            );
+        }
+        self.books()
+    }
+}
+
+/// A standing query of the monitor's whose answer goes to a file of its name.
+pub fn standing(name: &str, text: &str, format: &str) -> String {
+    format!(
+        "[[query]]\nname = \"{name}\"\ntext = \"{text}\"\n[[query.sink]]\nformat = \"{format}\"\nfile = \"{name}.{format}\"\n"
+    )
+}
+
+/// Requests `from..to` to one disk as an MSR Cambridge trace, one a millisecond, each to a sector of
+/// its own.
+pub fn requests(from: u64, to: u64) -> String {
+    let line = |i: u64| {
+        let ts = 128_166_372_030_000_000 + 10_000 * i;
+        format!("{ts},vm1,0,Read,{},4096,5000\n", 4096 * i)
+    };
+    (from..to).map(line).collect()
+}
+
+/// Sees that an agent that was to replay all has ended well.
+pub fn ended_well(mut agent: Member) {
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = agent.ended().unwrap() {
+            break status;
+        }
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "it does not end: {}",
+            agent.said()
+        );
+        sleep(Duration::from_millis(50));
+    };
+    assert!(status.success(), "{status}: {}", agent.said());
+}
+
+/// A loud line saying that `test` is skipped.
+pub fn skipped(test: &str, why: &str) {
+    // Not by `eprintln!`, which the harness keeps to itself.
+    writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("standard error is open");
+}
