@@ -68,7 +68,7 @@ pub static FILTERING: Experiment = Experiment {
     thesis: "A filter at the server that passes requests and no responses (query F, QFQ5'x8) halved the bytes on the wire against \
         forwarding all (Q0Q5x8), and took 1.2 points off the server and 1.8 off the monitor.",
     here: "Bytes are those that the kernel counts on the server's cable: TLS, TCP and IP included, and heartbeats every 50 ms. Query 10M \
-        is the thesis's, with its three parts; with `slide 1 s` its answer changes once a second, so that agents can send partial \
+        is the thesis's, with its three parts, by the device on the host (a fio on a loop device has no virtual disk); with `slide 1 s` its answer changes once a second, so that agents can send partial \
         aggregates.",
     run: filtering,
 };
@@ -228,13 +228,13 @@ fn query_10m(slide: &str, place: &str) -> Vec<Asked> {
         )
     };
     let times = format!(
-        "select q.host, q.vm, q.vdisk, avg(r.ts - q.ts) from IOstream {window} as q, IOstream {window} as r \
-         where q.type = 'Q' and r.type = 'R' and q.ReqId = r.ReqId and q.host = r.host and q.vm = r.vm and q.vdisk = r.vdisk \
-         group by q.host, q.vm, q.vdisk"
+        "select q.host, q.vm, q.pdisk, avg(r.ts - q.ts) from IOstream {window} as q, IOstream {window} as r \
+         where q.type = 'Q' and r.type = 'R' and q.ReqId = r.ReqId and q.host = r.host and q.vm = r.vm and q.pdisk = r.pdisk \
+         group by q.host, q.vm, q.pdisk"
     );
     vec![
-        Asked::new("sizes", &sizes("host, vm, vdisk"), Some(place)),
-        Asked::new("sizes_by_op", &sizes("host, vm, vdisk, op"), Some(place)),
+        Asked::new("sizes", &sizes("host, vm, pdisk"), Some(place)),
+        Asked::new("sizes_by_op", &sizes("host, vm, pdisk, op"), Some(place)),
         Asked::new("response_times", &times, Some(place)),
     ]
 }
