@@ -4,5 +4,6 @@
 mod access;
 mod answers;
 mod fleet;
+mod measured;
 mod queries;
 mod restart;
