@@ -6,7 +6,6 @@
 mod agent;
 mod certificates;
 mod command;
-#[allow(dead_code, unused_imports, reason = "agent and monitor read it")]
 mod config;
 mod disk_totals;
 mod exporter;

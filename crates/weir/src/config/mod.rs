@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 pub use agent::{AgentConfig, TAKEN_AT_ONCE as AGENT_TAKEN_AT_ONCE, UplinkSecurity, host};
 pub use changes::{Changes, Settings};
 pub use monitor::{
-    Limits, MonitorConfig, ServerSecurity, SinkEntry, StandingEntry,
-    TAKEN_AT_ONCE as MONITOR_TAKEN_AT_ONCE, address,
+    Limits, MonitorConfig, SinkEntry, StandingEntry, TAKEN_AT_ONCE as MONITOR_TAKEN_AT_ONCE,
+    address,
 };
 use table::Document;
 

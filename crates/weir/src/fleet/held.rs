@@ -9,12 +9,15 @@ use std::collections::HashMap;
 use weir_model::{Batch, Nanos, Type, Value};
 use weir_sink::{Answer, relation};
 
+/// How often each row is in a relation.
+type Content = HashMap<Box<[Value]>, i64>;
+
 /// What was shown of a relation, and a snapshot on its way.
 pub struct Held {
     types: Vec<Type>,
-    rows: HashMap<Box<[Value]>, i64>,
+    rows: Content,
     /// The snapshot that is coming: how many of its rows are still to come, and the relation.
-    coming: Option<(u64, HashMap<Box<[Value]>, i64>)>,
+    coming: Option<(u64, Content)>,
     /// The last instant that was shown.
     shown: Nanos,
 }
@@ -58,7 +61,7 @@ impl Held {
     }
 
     /// What makes the present content of `before`.
-    fn difference(&mut self, before: &HashMap<Box<[Value]>, i64>, at: Nanos) -> Option<Batch> {
+    fn difference(&mut self, before: &Content, at: Nanos) -> Option<Batch> {
         let went = before.iter().map(|(row, times)| {
             let now = self.rows.get(row).copied().unwrap_or(0);
             (row, now - times)
@@ -80,7 +83,7 @@ impl Held {
     }
 }
 
-fn add(rows: &mut HashMap<Box<[Value]>, i64>, batch: &Batch) {
+fn add(rows: &mut Content, batch: &Batch) {
     for i in 0..batch.len() {
         let row: Box<[Value]> = batch.row(i).into();
         let times = rows.entry(row).or_insert(0);

@@ -1,6 +1,6 @@
 //! Who may ask a monitor what.
 
-use super::fleet::Monitor;
+use super::processes::Monitor;
 
 const COUNT: &str = "select count(*) from IO [range 1 s slide 1 s]";
 

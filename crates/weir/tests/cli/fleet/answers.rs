@@ -1,6 +1,6 @@
 //! What a fleet answers: the same as one host that sees everything.
 
-use super::fleet::{Monitor, dealt, ended, until};
+use super::processes::{Monitor, dealt, ended, until};
 use crate::support::{interrupt, run};
 
 /// A relation over everything.

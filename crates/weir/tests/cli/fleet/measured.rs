@@ -1,6 +1,6 @@
 //! What agents measure is shown, and decides.
 
-use super::fleet::{Monitor, until};
+use super::processes::{Monitor, until};
 use crate::support::requests;
 
 const COUNT: &str = "select op, count(*) from IO [range 1 s slide 1 s] group by op";

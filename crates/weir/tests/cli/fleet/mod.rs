@@ -3,7 +3,7 @@
 
 mod access;
 mod answers;
-mod fleet;
 mod measured;
+mod processes;
 mod queries;
 mod restart;

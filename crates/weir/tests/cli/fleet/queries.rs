@@ -1,6 +1,6 @@
 //! Queries of a fleet come, are listed, and go.
 
-use super::fleet::{Monitor, Process, ended, until};
+use super::processes::{Monitor, Process, ended, until};
 use crate::support::run;
 
 const COUNT: &str = "select host, count(*) from IO [range 1 s slide 1 s] group by host";

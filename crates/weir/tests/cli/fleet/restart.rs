@@ -1,6 +1,6 @@
 //! Standing queries outlive the monitor's process, however it ends.
 
-use super::fleet::{Monitor, dealt, sorted, until};
+use super::processes::{Monitor, dealt, sorted, until};
 
 #[test]
 fn standing_queries_run_again_after_a_restart() {
@@ -17,7 +17,7 @@ fn standing_queries_run_again_after_a_restart() {
         assert_eq!(before[0][key], after[0][key], "{key}");
     }
     crate::support::interrupt(&watcher);
-    super::fleet::ended(watcher);
+    super::processes::ended(watcher);
     monitor.run(&["fleet", "cancel", "s"]).fine();
     monitor.end("-KILL");
     monitor.again();
