@@ -183,7 +183,7 @@ impl AgentCore {
     }
 
     /// What became of each channel's rows, ended ones included.
-    pub fn tallies(&self) -> impl Iterator<Item = Tally> {
+    pub fn tallies(&self) -> impl Iterator<Item = Tally> + Clone {
         let running = self.running.values().map(|f| f.tally);
         self.ended.iter().copied().chain(running)
     }

@@ -11,12 +11,13 @@
 //! A write of one line that is cut short by a crash of the whole machine does not pass its check; a
 //! killed process's writes are whole (write(2) of less than a page).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use weir_wire::message::{CHANNELS_MAX, EARLIER_MAX};
 use weir_wire::{ChannelId, Tally};
 
 /// What files of this kind are called, before the process's number.
@@ -25,11 +26,8 @@ const NAME: &str = "tally-";
 /// Bytes of a line.
 const LINE_BYTES: usize = 4 * 17;
 
-/// Channels of one process whose tallies are kept; those after them are told to the monitor only.
-const CHANNELS_MAX: usize = 1 << 16;
-
-/// Files of earlier processes that are read: the newest ones.
-const EARLIER_MAX: usize = 64;
+/// Lines of one process: as many as the next one may tell the monitor.
+const LINES_MAX: usize = CHANNELS_MAX;
 
 /// The tallies of this process.
 #[derive(Debug)]
@@ -39,6 +37,17 @@ pub struct TallyFile {
     lines: HashMap<ChannelId, (usize, Tally)>,
     folder: PathBuf,
     instance: u64,
+}
+
+/// What earlier processes wrote down.
+#[derive(Debug, Default, PartialEq)]
+pub struct Earlier {
+    /// Tallies by process, as a hello says them; those of channels that gave nothing are not in it.
+    pub told: Vec<(u64, Vec<Tally>)>,
+    /// The processes whose files are done with once that is told.
+    pub processes: Vec<u64>,
+    /// How many tallies there was no room for.
+    pub left_out: usize,
 }
 
 impl TallyFile {
@@ -60,11 +69,12 @@ impl TallyFile {
         })
     }
 
-    /// What earlier processes wrote down, by process.
+    /// What earlier processes wrote down, as much of it as a hello may say: the newest processes
+    /// first, and the channels that began last.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn earlier(&self) -> io::Result<Vec<(u64, Vec<Tally>)>> {
+    pub fn earlier(&self) -> io::Result<Earlier> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
@@ -74,9 +84,9 @@ impl TallyFile {
             files.extend(other.map(|instance| (modified, instance, entry.path())));
         }
         files.sort_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
-        let mut earlier = Vec::new();
-        for (_, instance, path) in files.into_iter().take(EARLIER_MAX) {
-            earlier.push((instance, read(&fs::read(path)?)));
+        let mut earlier = Earlier::default();
+        for (_, instance, path) in files {
+            earlier.add(instance, read(&fs::read(path)?));
         }
         Ok(earlier)
     }
@@ -89,25 +99,61 @@ impl TallyFile {
         }
     }
 
-    /// Writes down what has changed.
+    /// Writes down what has changed. A channel that is not among `tallies` any more gives up its
+    /// line when there are many.
     ///
     /// # Errors
     /// When the disk does not take it.
-    pub fn write(&mut self, tallies: impl Iterator<Item = Tally>) -> io::Result<()> {
-        for tally in tallies {
-            let next = self.lines.len();
+    pub fn write(&mut self, tallies: impl Iterator<Item = Tally> + Clone) -> io::Result<()> {
+        for tally in tallies.clone() {
             let known = self.lines.get(&tally.channel);
-            if known.is_some_and(|(_, written)| *written == tally)
-                || known.is_none() && next >= CHANNELS_MAX
-            {
+            if known.is_some_and(|(_, written)| *written == tally) {
                 continue;
             }
-            let line = known.map_or(next, |(line, _)| *line);
+            let line = match known {
+                Some((line, _)) => *line,
+                None if self.lines.len() < LINES_MAX => self.lines.len(),
+                None => match self.free_line(tallies.clone()) {
+                    Some(line) => line,
+                    None => continue,
+                },
+            };
             let at = (line * LINE_BYTES) as u64;
             self.file.write_all_at(line_of(&tally).as_bytes(), at)?;
             self.lines.insert(tally.channel, (line, tally));
         }
         Ok(())
+    }
+
+    /// The line of the oldest channel that is not among `tallies`.
+    fn free_line(&mut self, tallies: impl Iterator<Item = Tally>) -> Option<usize> {
+        let told: HashSet<ChannelId> = tallies.map(|tally| tally.channel).collect();
+        let over = self.lines.keys().filter(|channel| !told.contains(channel));
+        let oldest = *over.min()?;
+        self.lines.remove(&oldest).map(|(line, _)| line)
+    }
+}
+
+impl Earlier {
+    /// Adds a process, which is older than those before it, as far as there is room.
+    fn add(&mut self, instance: u64, mut tallies: Vec<Tally>) {
+        tallies.retain(|tally| tally.produced > 0 || tally.lost > 0);
+        let told: usize = self.told.iter().map(|(_, told)| told.len()).sum();
+        let room = match self.told.len() < EARLIER_MAX {
+            true => CHANNELS_MAX - told,
+            false => 0,
+        };
+        self.left_out += tallies.len().saturating_sub(room);
+        if room == 0 && !tallies.is_empty() {
+            // It stays on disk, and is told by the process after this one.
+            return;
+        }
+        self.processes.push(instance);
+        if !tallies.is_empty() {
+            tallies.sort_unstable_by_key(|tally| std::cmp::Reverse(tally.channel));
+            tallies.truncate(room);
+            self.told.push((instance, tallies));
+        }
     }
 }
 
@@ -190,10 +236,57 @@ mod tests {
         std::mem::forget(first);
         let second = TallyFile::begin(&folder, 2).unwrap();
         let earlier = second.earlier().unwrap();
-        assert_eq!(earlier, [(1, vec![tally(5, 30, 2), tally(6, 1, 0)])]);
-        second.forget(&[1]);
-        assert!(second.earlier().unwrap().is_empty());
+        assert_eq!(earlier.told, [(1, vec![tally(6, 1, 0), tally(5, 30, 2)])]);
+        second.forget(&earlier.processes);
+        assert_eq!(second.earlier().unwrap(), Earlier::default());
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn an_agent_that_ran_more_channels_than_a_hello_may_say_starts_again() {
+        let folder = folder("many");
+        let many = CHANNELS_MAX as u64 + 100;
+        let mut first = TallyFile::begin(&folder, 1).unwrap();
+        // The first hundred have ended and are told no more when the last hundred come.
+        first
+            .write((1..=many - 100).map(|c| tally(c, c, 0)))
+            .unwrap();
+        first.write((101..=many).map(|c| tally(c, c, 0))).unwrap();
+        let mut second = TallyFile::begin(&folder, 2).unwrap();
+        // One that gave nothing, and ten more than there is room for beside those of the first.
+        second
+            .write((0..=10).map(|rows| tally(rows + 1, rows, 0)))
+            .unwrap();
+        let earlier = TallyFile::begin(&folder, 3).unwrap().earlier().unwrap();
+        let told: usize = earlier.told.iter().map(|(_, tallies)| tallies.len()).sum();
+        assert_eq!((told, earlier.left_out), (CHANNELS_MAX, 10));
+        let of = |process| earlier.told.iter().find(|(p, _)| *p == process);
+        let channels = |process| of(process).map(|(_, t)| (t[0].channel.0, t.len()));
+        let (first, second) = (channels(1), channels(2));
+        // Which file is the newer is the file system's clock to say.
+        match second {
+            Some(second) => {
+                assert_eq!(second, (11, 10));
+                assert_eq!(first, Some((many, CHANNELS_MAX - 10)));
+            }
+            None => assert_eq!(first, Some((many, CHANNELS_MAX))),
+        }
+        let hello = weir_wire::Hello {
+            host: "h".to_owned(),
+            instance: 3,
+            version: String::new(),
+            earlier: earlier.told,
+        };
+        weir_wire::message::Up::hello(&hello).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_gave_nothing_is_not_told_and_done_with() {
+        let mut earlier = Earlier::default();
+        earlier.add(1, vec![tally(1, 0, 0)]);
+        earlier.add(2, Vec::new());
+        assert_eq!((earlier.told.len(), earlier.processes), (0, vec![1, 2]));
     }
 
     #[test]

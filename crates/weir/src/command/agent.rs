@@ -160,12 +160,19 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     }
     let probe_failed = unwatched(&ground);
     let earlier = home.tallies.earlier()?;
+    if earlier.left_out > 0 {
+        output::say(format_args!(
+            "weir agent: earlier processes left more tallies than the monitor can be told; {} of \
+             the oldest channels are left out",
+            earlier.left_out
+        ));
+    }
     let (instance, lock) = (home.instance, home.lock);
     let options = Options {
         ground,
         query_bytes: config.query_bytes,
         budget: from_file,
-        earlier: earlier.iter().map(|(instance, _)| *instance).collect(),
+        earlier: earlier.processes,
         tallies: home.tallies,
         probe_failed,
         once: args.ground.once,
@@ -175,7 +182,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         host: host.as_str().to_string(),
         instance,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        earlier,
+        earlier: earlier.told,
     };
     let address = dial.address.to_string();
     let uplink = UplinkOptions {
