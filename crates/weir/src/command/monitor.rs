@@ -64,7 +64,7 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
         "weir: the monitor listens on {}",
         server.address()
     ));
-    let mut desk = Desk {
+    let mut reload = Reload {
         args,
         loaded,
         server,
@@ -78,11 +78,11 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
                 Some(asked) => registry.answer(asked, monitor, now),
                 None => {
                     registry.look(monitor, now);
-                    monitor.read_counters(|| desk.server.counters(), now);
+                    monitor.read_counters(|| reload.server.counters(), now);
                 }
             }
             if again.swap(false, Ordering::Relaxed) {
-                desk.reload(&mut registry, monitor);
+                reload.reload(&mut registry, monitor);
             }
         },
     );
@@ -95,13 +95,13 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
 }
 
 /// What a reload needs.
-struct Desk<'a> {
+struct Reload<'a> {
     args: &'a MonitorArgs,
     loaded: Loaded<MonitorConfig>,
     server: Server,
 }
 
-impl Desk<'_> {
+impl Reload<'_> {
     /// Takes over what the configuration says now. If anything is wrong with it, all stays.
     fn reload(&mut self, registry: &mut Registry, monitor: &mut Monitor) {
         match self.try_reload(registry, monitor) {

@@ -99,6 +99,7 @@ pub const TAKEN_AT_ONCE: &[&str] = &[
     "limits.queries",
     "limits.watchers",
     "limits.watcher_queue",
+    "limits.snapshot",
     "limits.rows_per_second",
     "query ",
 ];
@@ -155,6 +156,12 @@ impl MonitorConfig {
                 queries: top.tables("query", query),
             };
             each_once(top, "query", config.queries.iter().map(|q| &*q.name));
+            if config.idle < 2 * config.heartbeat {
+                top.fault(
+                    "`idle` is less than two of `heartbeat`: every agent would be overtaken and \
+                     its rows late; make `idle` longer or `heartbeat` shorter",
+                );
+            }
             config
         })
     }
@@ -169,10 +176,10 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// The pace of heartbeats: not so fast that agents do nothing else, not so slow that nobody is
 /// thought alive.
 fn pace(text: &str) -> Result<Duration, String> {
-    let bounds = Duration::from_millis(1)..=Duration::from_secs(60);
+    let bounds = Duration::from_millis(5)..=Duration::from_secs(10);
     match quantity::span(text)? {
         pace if bounds.contains(&pace) => Ok(pace),
-        _ => Err("expected from 1 ms to 60 s".to_owned()),
+        _ => Err("expected from 5 ms to 10 s".to_owned()),
     }
 }
 
@@ -244,17 +251,16 @@ fn sink(table: &mut Table) -> Option<SinkEntry> {
     })
 }
 
+/// A format whose files can be added to: the monitor does so when it starts again.
 fn format(text: &str) -> Result<String, String> {
-    match weir_sink::format(text) {
-        Some(format) => Ok(format.name.to_owned()),
-        None => {
-            let names: Vec<&str> = SINKS.iter().map(|s| s.name).collect();
-            Err(format!(
-                "unknown format `{text}`; there are {}",
-                names.join(", ")
-            ))
-        }
-    }
+    let why = match weir_sink::format(text) {
+        Some(format) if format.resume.is_some() => return Ok(format.name.to_owned()),
+        Some(_) => format!("a file of format `{text}` cannot be added to after a restart"),
+        None => format!("unknown format `{text}`"),
+    };
+    let names = SINKS.iter().filter(|sink| sink.resume.is_some());
+    let names: Vec<&str> = names.map(|sink| sink.name).collect();
+    Err(format!("{why}; there are {}", names.join(", ")))
 }
 
 /// Where a query may be told to run.

@@ -66,6 +66,44 @@ fn a_file_says_what_is_meant() {
 }
 
 #[test]
+fn a_sink_is_of_a_format_that_can_be_added_to() {
+    let with = |sink: &str| {
+        let query = "[[query]]\nname = \"q\"\ntext = \"x\"\n[[query.sink]]\n";
+        monitor_of(&format!("{query}{sink}")).1
+    };
+    assert!(with("file = \"a.csv\"\n").is_empty());
+    for sink in ["parquet", "table"] {
+        let faults = with(&format!("file = \"a\"\nformat = \"{sink}\"\n"));
+        let told = faults.iter().any(|f| f.contains("cannot be added to"));
+        assert!(told, "{faults:?}");
+    }
+    assert!(!with("file = \"a.parquet\"\n").is_empty());
+}
+
+#[test]
+fn an_agent_is_not_overtaken_between_two_heartbeats() {
+    assert!(
+        monitor_of("heartbeat = \"1 s\"\nidle = \"2 s\"\n")
+            .1
+            .is_empty()
+    );
+    for text in ["heartbeat = \"2 s\"\n", "idle = \"99 ms\"\n"] {
+        let (_, faults) = monitor_of(text);
+        assert!(
+            faults[0].contains("less than two of `heartbeat`"),
+            "{faults:?}"
+        );
+    }
+    // What agents would not do is not taken either.
+    for text in [
+        "heartbeat = \"1 ms\"\n",
+        "heartbeat = \"20 s\"\nidle = \"1 h\"\n",
+    ] {
+        assert!(monitor_of(text).1[0].contains("from 5 ms to 10 s"));
+    }
+}
+
+#[test]
 fn names_are_there_once() {
     let twice = "[[query]]\nname = \"q\"\ntext = \"x\"\n[[query]]\nname = \"q\"\ntext = \"y\"\n";
     let (_, faults) = monitor_of(twice);

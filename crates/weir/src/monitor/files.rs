@@ -53,14 +53,16 @@ impl FileSink {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
+        // Before the file is touched: one that is cut and cannot be added to is destroyed.
+        let format = weir_sink::format(&entry.format).expect("the configuration was checked");
+        let resume = format
+            .resume
+            .ok_or_else(|| format!("{name}: `{}` cannot be added to", format.name))?;
         let bytes = position.map(|p| p.bytes);
         let (file, is_new) = continued(&path, bytes).map_err(failed)?;
-        let format = weir_sink::format(&entry.format).expect("the configuration was checked");
         let open = match is_new {
             true => format.open,
-            false => format
-                .resume
-                .ok_or_else(|| format!("{name}: `{}` cannot be added to", format.name))?,
+            false => resume,
         };
         let target = Target::new(name.clone(), Box::new(file), None);
         let sink = open(answer, target).map_err(|error| error.to_string())?;
