@@ -9,6 +9,7 @@ pub mod codec;
 mod memory;
 mod print;
 mod shown;
+mod slides;
 
 use std::sync::Arc;
 

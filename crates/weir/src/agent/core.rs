@@ -34,6 +34,7 @@ pub struct AgentCore {
 /// A running fragment.
 struct Fragment {
     query: QueryId,
+    plan: Plan,
     sources: Vec<String>,
     /// What its sources had given when it began.
     rows_before: u64,
@@ -76,6 +77,7 @@ impl AgentCore {
         let rows_before = rows_of(&self.engine.counts(), &sources);
         let fragment = Fragment {
             query,
+            plan: plan.clone(),
             sources,
             rows_before,
             tally: Tally {
@@ -133,6 +135,11 @@ impl AgentCore {
         self.engine.heartbeat(source, at);
     }
 
+    /// Up to when all sources have told everything.
+    pub fn time(&self) -> Nanos {
+        self.reached
+    }
+
     /// No source will give more at or before `at`.
     pub fn reached(&mut self, at: Nanos) {
         self.reached = self.reached.max(at);
@@ -170,6 +177,30 @@ impl AgentCore {
         if at > self.said {
             self.said = at;
             say(AgentWord::Reached(at));
+        }
+    }
+
+    /// Ends: nothing more happens than what was taken in up to `at`. Each fragment shows what it
+    /// still holds of that, at the end of its open slide, which may lie ahead, and nothing later.
+    /// Only tallies may be asked then.
+    pub fn end(&mut self, at: Nanos, say: &mut impl FnMut(AgentWord)) {
+        self.reached(at);
+        self.step(say);
+        let running = self.running.values();
+        let ends = running.map(|f| (f.plan.shown_by(self.reached), f.query));
+        let mut ends: Vec<(Nanos, QueryId)> = ends.collect();
+        ends.sort_by_key(|(end, _)| *end);
+        for same in ends.chunk_by(|(a, _), (b, _)| a == b) {
+            self.reached(same[0].0);
+            self.step(&mut |word| match word {
+                // Those that end later take nothing more in, but who hears of their time would
+                // take it for that of all.
+                AgentWord::Reached(_) => {}
+                word => say(word),
+            });
+            for (_, query) in same {
+                self.engine.remove(*query);
+            }
         }
     }
 

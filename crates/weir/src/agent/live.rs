@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_model::{Catalog, NANOS_PER_SECOND, Nanos};
+use weir_model::{Catalog, Declaration, NANOS_PER_SECOND, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, codec};
 use weir_wire::{AgentWord, ChannelId, MonitorWord, Order, Uplink};
@@ -41,6 +41,9 @@ const HEARTBEAT_RANGE: (Nanos, Nanos) = (5_000_000, 10 * NANOS_PER_SECOND);
 
 /// So many rows are not left waiting for the next heartbeat.
 const WAITING_ROWS_MAX: usize = 1 << 16;
+
+/// How long an agent that ends waits for what the taps have yet to tell.
+const HEAR_OUT: Duration = Duration::from_secs(2);
 
 /// How an agent is set up.
 pub struct Options {
@@ -325,6 +328,11 @@ impl Agent {
         self.reach();
         let mut words = Vec::new();
         self.core.step(&mut |word| words.push(word));
+        self.say(words);
+    }
+
+    /// Says what came of a step, once it is written down.
+    fn say(&mut self, words: Vec<AgentWord>) {
         self.write_tallies();
         for word in words {
             if let AgentWord::Failed { channel, why } = &word
@@ -402,15 +410,52 @@ impl Agent {
         self.uplink.say(AgentWord::Status(status));
     }
 
-    /// The last words: what the taps told up to now. True if the monitor has taken everything.
+    /// The last words: what the taps told up to now, and of open slides what they hold. True if the
+    /// monitor has taken everything.
     fn say_farewell(mut self) -> bool {
-        self.listen();
-        self.step();
+        if self.is_synchronised() {
+            self.hear_out();
+            self.step();
+            let (now, mut words) = (self.now(), Vec::new());
+            self.core.end(now, &mut |word| words.push(word));
+            self.say(words);
+        }
         self.do_chores();
         self.services.clear();
         // Nothing more comes, so that nobody need wait for it.
         self.uplink.say(AgentWord::Reached(Nanos::MAX));
         self.uplink.end()
+    }
+
+    /// Hears what the taps have yet to tell of the time up to now. What the kernel has added up it
+    /// tells at the end of the slide.
+    fn hear_out(&mut self) {
+        let now = self.now();
+        let (mut until, mut unheard) = (now, 0);
+        for plan in self.plans.values() {
+            let folded = |d: &Declaration| self.folds.demand(&d.name).is_some();
+            let end = match plan.sources().into_iter().any(folded) {
+                true => plan.shown_by(now),
+                false => now,
+            };
+            match end - now <= HEAR_OUT.as_nanos() as Nanos {
+                true => until = until.max(end),
+                false => unheard += 1,
+            }
+        }
+        if unheard > 0 {
+            output::say(format_args!(
+                "weir agent: what the kernel has added up for {unheard} fragments since their last \
+                 slide is lost"
+            ));
+            self.note("agent", "slide_lost", Some("agent_ended"), None);
+        }
+        let began = Instant::now();
+        self.turn();
+        while self.core.time() < until && began.elapsed() < HEAR_OUT {
+            self.turn();
+        }
+        self.listen();
     }
 }
 

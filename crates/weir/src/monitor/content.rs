@@ -12,11 +12,14 @@ pub const ROWS_MAX: usize = 1 << 18;
 #[derive(Clone, Default)]
 pub struct Content {
     rows: HashMap<Vec<Value>, i64>,
+    /// When it changed last, which may lie ahead.
+    changed: Option<Nanos>,
 }
 
 impl Content {
     /// Takes changes in; false when there are more rows than may be.
     pub fn apply(&mut self, batch: &Batch) -> bool {
+        self.changed = self.changed.max(batch.ts.last().copied());
         for row in 0..batch.len() {
             let values = batch.row(row);
             let count = self.rows.entry(values).or_default();
@@ -32,6 +35,7 @@ impl Content {
     pub fn new(rows: impl IntoIterator<Item = (Vec<Value>, i64)>) -> Content {
         Content {
             rows: rows.into_iter().collect(),
+            changed: None,
         }
     }
 
@@ -40,8 +44,10 @@ impl Content {
         self.rows.iter().map(|(row, count)| (row, *count))
     }
 
-    /// Forgets everything; gives the changes that take it away at `at`, rows of `schema`.
+    /// Forgets everything; gives the changes that take it away at `at`, rows of `schema`, or later
+    /// where it has changed later.
     pub fn retract(&mut self, at: Nanos, schema: &Schema) -> Option<Batch> {
+        let at = self.changed.map_or(at, |changed| changed.max(at));
         std::mem::take(self).changes(-1, at, schema)
     }
 
@@ -86,5 +92,11 @@ mod tests {
         assert_eq!(rows, [(row("a", 1), -1), (row("b", 2), -1)]);
         assert_eq!(gone.ts[..], [9, 9]);
         assert!(content.retract(10, &schema).is_none());
+
+        // What an agent said last may be of an instant that lies ahead.
+        let columns = vec![Column::texts(["a"]), Column::ints(vec![1])];
+        content.apply(&Batch::deltas(vec![20], vec![1], columns));
+        let gone = content.retract(10, &schema).unwrap();
+        assert_eq!(gone.ts[..], [20]);
     }
 }

@@ -86,7 +86,9 @@ impl Monitor {
             return;
         };
         let last = batch.ts.last().copied().unwrap_or(Nanos::MIN);
-        let ahead = last > now.saturating_add(self.options.ahead_max);
+        // What an agent that ends holds of a slide it says at the slide's end.
+        let now_there = now.saturating_add(self.options.ahead_max);
+        let ahead = last > now_there && last > channel.fragment.plan.shown_by(now_there);
         let fault = channel.fault(&batch);
         if let Some(why) = fault.or_else(|| ahead.then(|| AHEAD.to_owned())) {
             self.lose_of(id, channel_id, rows, "refused", now);
@@ -204,7 +206,7 @@ impl Monitor {
         let from = at.max(late_to.max(self.frontier).saturating_add(1));
         if let Some(gone) = run.content.retract(from, &channel.fragment.plan.schema) {
             if channel.hold.is_some() {
-                self.effect.until = Some(from);
+                self.effect.until = gone.ts.last().copied();
                 self.effect.late = (from > at).then_some(late_to);
                 self.effect.changes = Some((channel_id, gone.clone()));
             }

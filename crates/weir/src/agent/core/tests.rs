@@ -49,11 +49,7 @@ impl Heard {
             AgentWord::Rows { channel, batch } => {
                 let over = self.reached.last().copied().unwrap_or(Nanos::MIN);
                 assert!(batch.ts.iter().all(|ts| *ts > over), "not after {over}");
-                for row in 0..batch.len() {
-                    let first = format!("{:?}", batch.columns[0].value(row));
-                    self.rows
-                        .push((channel.0, batch.ts[row], batch.weight(row), first));
-                }
+                self.take(channel, &batch);
             }
             AgentWord::Reached(at) => {
                 assert!(self.reached.last().is_none_or(|before| at > *before));
@@ -63,6 +59,14 @@ impl Heard {
             AgentWord::Failed { channel, .. } => self.failed.push(channel.0),
             other => panic!("a core does not say {other:?}"),
         });
+    }
+
+    fn take(&mut self, channel: ChannelId, batch: &Batch) {
+        for row in 0..batch.len() {
+            let first = format!("{:?}", batch.columns[0].value(row));
+            self.rows
+                .push((channel.0, batch.ts[row], batch.weight(row), first));
+        }
     }
 
     fn of(&self, channel: u64) -> Vec<(i64, i64, String)> {
@@ -223,4 +227,45 @@ fn a_fragment_fails_alone_and_a_stopped_one_is_silent() {
             .lost,
         2
     );
+}
+
+#[test]
+fn an_agent_that_ends_says_what_open_slides_hold_and_nothing_of_later_ones() {
+    let rare = "select x, count(*) from s [range 1000 ns slide 100 ns] group by x";
+    let steady = "select count(*) from s [range 5 ns]";
+    let texts = [
+        (1, GROUPED, 40),
+        (2, rare, 100),
+        (3, NARROW, 33),
+        (4, steady, 33),
+    ];
+    let batches = [rows(&[1, 2, 3]), rows(&[11, 12]), rows(&[25, 31, 32])];
+    let (mut core, mut heard) = (core(), Heard::default());
+    for (channel, text, _) in texts {
+        core.start(ChannelId(channel), &plan(text));
+    }
+    for batch in &batches {
+        core.push("s", batch.clone());
+    }
+    core.reached(28);
+    heard.step(&mut core);
+    let mut last = Vec::new();
+    core.end(33, &mut |word| last.push(word));
+    for word in last {
+        match word {
+            AgentWord::Rows { channel, batch } => heard.take(channel, &batch),
+            AgentWord::Reached(at) => heard.reached.push(at),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(heard.reached, [28, 33], "what lies ahead is not over");
+    for (channel, text, end) in texts {
+        let (mut expected, mut found) = (alone(&plan(text), &batches, end), heard.of(channel));
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected, "{text}");
+        assert!(found.iter().any(|(ts, ..)| *ts > 28), "{text}");
+        let tally = core.tallies().find(|t| t.channel.0 == channel);
+        assert_eq!(tally.map(|t| t.produced), Some(found.len() as u64));
+    }
 }
