@@ -6,7 +6,7 @@ use weir_model::inventory::changes;
 use weir_model::{Host, HostState, NANOS_PER_SECOND, Nanos, Symbol};
 use weir_query::engine::{Output, QueryId};
 
-use super::agents::AgentId;
+use super::agents::{Agent, AgentId};
 use super::completeness::Completeness;
 use super::recovery::Phase;
 use super::time::Pace;
@@ -36,9 +36,9 @@ impl Monitor {
 
     fn pace(&mut self, phase: Phase, now: Nanos) -> Pace {
         self.work.agents_looked_at += self.agents.len() as u64;
-        let waited_for = self.agents.values().filter(|a| a.is_waited_for());
+        let waited_for = self.agents.values().filter_map(|a| a.awaited_at());
         let (mut slowest, mut next) = (None::<Nanos>, None::<Nanos>);
-        for reached in waited_for.map(|a| a.reached) {
+        for reached in waited_for {
             match slowest {
                 Some(slow) if reached >= slow => {
                     next = Some(next.map_or(reached, |n| n.min(reached)))
@@ -53,12 +53,18 @@ impl Monitor {
         Pace {
             now,
             slowest,
-            unled: now.saturating_sub(2 * self.options.heartbeat),
+            unled: self.unled(now),
             overtaken: match phase {
                 Phase::Over => now.saturating_sub(self.options.overtake_after),
                 _ => Nanos::MIN,
             },
         }
+    }
+
+    /// Where time is at `now` if nobody leads: one who begins then is not late, though clocks are
+    /// known to some error only.
+    pub(super) fn unled(&self, now: Nanos) -> Nanos {
+        now.saturating_sub(2 * self.options.heartbeat)
     }
 
     /// Notes which agents time leaves behind, and how agents are.
@@ -67,6 +73,9 @@ impl Monitor {
         self.work.agents_looked_at += self.agents.len() as u64;
         for (&id, agent) in &mut self.agents {
             let runs = agent.is_waited_for();
+            if !runs && agent.awaited_at().is_some_and(|at| at < frontier) {
+                agent.has_begun();
+            }
             if runs && agent.reached < frontier {
                 agent.overtaken = true;
                 self.own
@@ -79,7 +88,7 @@ impl Monitor {
                     .tell(now, Some(agent.host), "agent_lagging", "", lag);
             }
             agent.lagging = lagging;
-            if agent.is_waited_for() != agent.counted {
+            if agent.counts_as() != agent.counted {
                 changed.push(id);
             }
             let state = agent.host_state();
@@ -148,7 +157,8 @@ impl Monitor {
             self.failed.push(Failed { name, error });
         }
         self.work.agents_looked_at += self.agents.len() as u64;
-        let up = self.agents.values().filter(|a| a.session.is_some()).count();
+        let up = |a: &&Agent| a.session.is_some() && !a.ended;
+        let up = self.agents.values().filter(up).count();
         let ended = self.agents.values().filter(|a| a.ended).count();
         let hosts = (self.agents.len() - ended, up);
         let ids: Vec<QueryId> = self.queries.keys().copied().collect();
@@ -160,12 +170,16 @@ impl Monitor {
         }
     }
 
-    /// How complete a query's results are; of the hosts so many are known and connected.
+    /// How complete a query's results are; of the hosts that have not ended so many are known, and
+    /// so many connected.
     pub(super) fn completeness(
         &self,
         running: &Running,
         (known, up): (usize, usize),
     ) -> Completeness {
+        let channels = running.channels.iter();
+        let channels = channels.filter_map(|(id, _)| self.channels.get(*id));
+        let ended = channels.map(|channel| channel.ended).min().unwrap_or(0) as u64;
         let mut all = Completeness {
             at: self.frontier,
             hosts: known as u64,
@@ -185,6 +199,9 @@ impl Monitor {
             all.rows_late += since.late;
             all.complete_from = all.complete_from.max(channel.complete_from);
         }
+        // All of what they had to say is in.
+        all.hosts += ended;
+        all.hosts_heard += ended;
         all
     }
 

@@ -1,6 +1,6 @@
 //! [`Agent`]: what the monitor knows of one host's agent.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use tokio::sync::mpsc;
@@ -9,6 +9,7 @@ use weir_model::{Host, HostState, Nanos, Symbol};
 use weir_wire::{ChannelId, MonitorWord, SessionId, Status, Tally};
 
 use super::account::Account;
+use super::channels::Channel;
 use super::checkpoint::Unsafe;
 use super::content::Content;
 use super::rates::Readings;
@@ -46,8 +47,12 @@ pub struct Agent {
     pub lagging: bool,
     /// It said that it ends.
     pub ended: bool,
-    /// It is counted as heard in its channels.
-    pub counted: bool,
+    /// As what it is counted in its channels.
+    pub counted: Option<Counted>,
+    /// What it was told to run while it ran nothing, and has not answered yet.
+    expected: BTreeSet<ChannelId>,
+    /// Since when; what it will say is of the time after that.
+    expected_since: Nanos,
     /// The number of the last word that was taken in.
     pub seen: u64,
     /// The number up to which words are safe, and were or will be acknowledged.
@@ -82,6 +87,15 @@ pub struct Agent {
     pub state: (HostState, Nanos),
     /// What became of the rows of earlier processes, as far as they were taken in.
     past: VecDeque<(u64, HashMap<ChannelId, Account>)>,
+}
+
+/// As what an agent is counted in the channels that it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// It is waited for.
+    Heard,
+    /// It ended, and all that it had to say is in.
+    Ended,
 }
 
 /// A connection.
@@ -125,7 +139,9 @@ impl Agent {
             overtaken: false,
             lagging: false,
             ended: false,
-            counted: false,
+            counted: None,
+            expected: BTreeSet::new(),
+            expected_since: Nanos::MIN,
             seen: 0,
             safe: 0,
             settled: 0,
@@ -148,8 +164,50 @@ impl Agent {
 
     /// True if others wait for it: it runs something, has not ended, and is not too far behind.
     pub fn is_waited_for(&self) -> bool {
-        let runs = || self.runs.values().any(Run::is_running);
-        !self.overtaken && !self.ended && runs()
+        !self.overtaken && !self.ended && self.runs_any()
+    }
+
+    fn runs_any(&self) -> bool {
+        self.runs.values().any(Run::is_running)
+    }
+
+    /// As what it is to be counted.
+    pub fn counts_as(&self) -> Option<Counted> {
+        match self.ended {
+            true => self.runs_any().then_some(Counted::Ended),
+            false => self.is_waited_for().then_some(Counted::Heard),
+        }
+    }
+
+    /// Tells it to run a channel. If it runs nothing yet, others wait at `since` for it to begin: its
+    /// first rows would come when their time is over.
+    pub fn start(&mut self, channel: &Channel, since: Nanos) {
+        if self.session.is_some() && !self.ended && !self.runs_any() {
+            if self.expected.is_empty() {
+                self.expected_since = since;
+            }
+            self.expected.insert(channel.id);
+        }
+        self.order(channel.start());
+    }
+
+    /// Nobody waits any more for it to begin: what it says is in order, or it took too long.
+    pub fn has_begun(&mut self) {
+        self.expected.clear();
+    }
+
+    /// It will not run this channel.
+    pub fn expects_not(&mut self, channel: ChannelId) {
+        self.expected.remove(&channel);
+    }
+
+    /// Up to when time may go on as far as it is concerned; `None` if it is not waited for.
+    pub fn awaited_at(&self) -> Option<Nanos> {
+        if self.is_waited_for() {
+            return Some(self.reached);
+        }
+        let begins = self.session.is_some() && !self.ended && !self.expected.is_empty();
+        begins.then_some(self.expected_since)
     }
 
     /// How it is.
@@ -180,6 +238,7 @@ impl Agent {
         (self.seen, self.safe, self.settled, self.saving) = (0, 0, 0, 0);
         self.before = None;
         self.ended = false;
+        self.expected.clear();
         self.status = None;
         self.readings = Readings::default();
     }

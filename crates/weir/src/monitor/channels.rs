@@ -9,6 +9,7 @@ use weir_query::plan::codec;
 use weir_wire::{ChannelId, MonitorWord};
 
 use super::account::Account;
+use super::agents::Counted;
 use super::checkpoint::{Unsafe, hexadecimal};
 use super::gather::Waiting;
 use super::state::SavedChannel;
@@ -31,6 +32,8 @@ pub struct Channel {
     pub account: Account,
     /// How many agents run it and are waited for.
     pub heard: usize,
+    /// How many agents ran it when they ended.
+    pub ended: usize,
     /// At how many agents it failed.
     pub failed: usize,
     /// For how long after their instant rows are needed again should the monitor be restarted;
@@ -84,6 +87,7 @@ impl Channels {
             waiting: Waiting::default(),
             account: saved.as_ref().map_or(Account::default(), |c| c.account),
             heard: 0,
+            ended: 0,
             failed: 0,
             hold: None,
             complete_from: saved.as_ref().map_or(Nanos::MIN, |c| c.complete_from),
@@ -156,6 +160,19 @@ impl Channel {
             channel: self.id,
             fragment: self.encoded.clone(),
         }
+    }
+
+    /// One agent more or less is counted so.
+    pub fn count(&mut self, counted: Option<Counted>, more: bool) {
+        let number = match counted {
+            Some(Counted::Heard) => &mut self.heard,
+            Some(Counted::Ended) => &mut self.ended,
+            None => return,
+        };
+        *number = match more {
+            true => *number + 1,
+            false => number.saturating_sub(1),
+        };
     }
 
     /// True if what comes are the changes of a relation.

@@ -22,6 +22,7 @@ impl Monitor {
                 return;
             }
         };
+        let since = self.unled(now);
         let agent = self.agents.get_mut(&id).expect("it was admitted");
         let host = agent.host;
         let welcome = Welcome {
@@ -43,8 +44,9 @@ impl Monitor {
         ));
         agent.heard_at = now;
         self.sessions.insert(joined.session, id);
+        agent.has_begun();
         for channel in self.channels.iter() {
-            agent.order(channel.start());
+            agent.start(channel, since);
         }
         self.own.tell(now, Some(host), "agent_up", "", 1);
         self.send_orders(id, now);
@@ -197,21 +199,19 @@ impl Monitor {
         );
     }
 
-    /// Counts an agent as heard in its channels, or no longer.
+    /// Counts an agent in its channels as what it is now.
     pub(super) fn count_agent(&mut self, id: AgentId) {
         let agent = self.agents.get_mut(&id).expect("the agent is known");
-        let heard = agent.is_waited_for();
-        if agent.counted == heard {
+        let now = agent.counts_as();
+        if agent.counted == now {
             return;
         }
-        agent.counted = heard;
+        let before = std::mem::replace(&mut agent.counted, now);
         let running = agent.runs.iter().filter(|(_, run)| run.is_running());
         for (channel, _) in running {
             if let Some(channel) = self.channels.get_mut(*channel) {
-                channel.heard = match heard {
-                    true => channel.heard + 1,
-                    false => channel.heard.saturating_sub(1),
-                };
+                channel.count(before, false);
+                channel.count(now, true);
             }
         }
     }
@@ -222,7 +222,9 @@ impl Monitor {
         let counted = std::mem::take(&mut agent.counted);
         for (id, run) in &agent.runs {
             if let Some(channel) = self.channels.get_mut(*id) {
-                channel.heard -= usize::from(counted && run.is_running());
+                if run.is_running() {
+                    channel.count(counted, false);
+                }
                 channel.failed -= usize::from(run.failed);
             }
         }

@@ -321,10 +321,11 @@ impl Monitor {
             .iter()
             .map(|f| self.channels.want(f))
             .collect();
+        let since = self.unled(now);
         for &(id, _) in wanted.iter().filter(|(_, is_new)| *is_new) {
             let channel = self.channels.get(id).expect("it was just made");
             for agent in self.agents.values_mut() {
-                agent.order(channel.start());
+                agent.start(channel, since);
             }
         }
         let channels = wanted.iter().filter_map(|(id, _)| self.channels.get(*id));
@@ -435,6 +436,7 @@ impl Monitor {
             }
             for agent in self.agents.values_mut() {
                 agent.runs.remove(&id);
+                agent.expects_not(id);
                 agent.order(MonitorWord::Stop { channel: id });
             }
         }

@@ -190,17 +190,19 @@ impl Monitor {
         };
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let at = at.min(now);
+        agent.has_begun();
         if !agent.runs.values().any(|run| run.is_running()) {
             // Nothing of it came before.
             agent.reached = agent.reached.max(at);
             agent.overtaken = agent.reached < self.frontier;
         }
         let run = agent.runs.entry(channel_id).or_default();
-        let was_counted = agent.counted && run.is_running();
+        let was_counted = agent.counted.filter(|_| run.is_running());
         channel.failed -= usize::from(std::mem::take(&mut run.failed));
         run.started = Some(at);
         channel.complete_from = channel.complete_from.max(at);
-        channel.heard += usize::from(agent.counted && !was_counted);
+        channel.count(was_counted, false);
+        channel.count(agent.counted, true);
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
         let late_to = late_before.unwrap_or(self.frontier);
         let from = at.max(late_to.max(self.frontier).saturating_add(1));
@@ -220,10 +222,13 @@ impl Monitor {
     fn hear_failed(&mut self, id: AgentId, channel_id: ChannelId, why: &str, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let host = agent.host;
+        agent.expects_not(channel_id);
         if let Some(channel) = self.channels.get_mut(channel_id) {
             let run = agent.runs.entry(channel_id).or_default();
             if !run.failed {
-                channel.heard -= usize::from(agent.counted && run.is_running());
+                if run.is_running() {
+                    channel.count(agent.counted, false);
+                }
                 channel.failed += 1;
                 run.failed = true;
             }

@@ -12,7 +12,10 @@ fn completeness(fleet: &Fleet) -> Completeness {
     let (_, running) = fleet.monitor.queries().next().expect("a query runs");
     let agents: Vec<_> = fleet.monitor.agents().collect();
     let up = agents.iter().filter(|a| a.session.is_some()).count();
-    fleet.monitor.completeness(running, (agents.len(), up))
+    let ended = agents.iter().filter(|a| a.ended).count();
+    fleet
+        .monitor
+        .completeness(running, (agents.len() - ended, up))
 }
 
 fn started(fleet: &mut Fleet, host: &str, instance: u64) -> (Link, ChannelId) {
@@ -29,7 +32,8 @@ fn hosts_and_rows_that_are_missing_are_counted() {
     fleet.query(QUERY, Way::Rows);
     let (mut a, channel) = started(&mut fleet, "a", 1);
     let (mut b, _) = started(&mut fleet, "b", 2);
-    let unstarted = fleet.join("c", 3);
+    let gone = fleet.join("c", 3);
+    fleet.leave(&gone);
     fleet.say(&mut a, AgentWord::Reached(1_010));
     fleet.say(&mut b, AgentWord::Reached(1_010));
     fleet.tick(1_011);
@@ -83,9 +87,38 @@ fn hosts_and_rows_that_are_missing_are_counted() {
     // One that is not there is known until it is forgotten.
     fleet.leave(&a);
     fleet.leave(&b);
-    fleet.leave(&unstarted);
     fleet.tick(1_400);
     assert_eq!(completeness(&fleet).hosts_heard, 0);
     fleet.tick(20_000);
     assert_eq!(completeness(&fleet).hosts, 0);
+}
+
+#[test]
+fn hosts_that_ended_are_counted_where_they_were_heard() {
+    let mut fleet = Fleet::new(options());
+    fleet.query(QUERY, Way::Rows);
+    let (mut a, _) = started(&mut fleet, "a", 1);
+    let (mut b, _) = started(&mut fleet, "b", 2);
+    let mut unstarted = fleet.join("c", 3);
+    let seen = |fleet: &Fleet| {
+        let now = completeness(fleet);
+        (now.hosts, now.hosts_heard)
+    };
+    assert_eq!(seen(&fleet), (3, 2));
+    for link in [&mut a, &mut unstarted] {
+        fleet.say(link, AgentWord::Reached(i64::MAX));
+        fleet.leave(link);
+    }
+    assert_eq!(seen(&fleet), (2, 2), "one never ran it");
+    fleet.say(&mut b, AgentWord::Reached(i64::MAX));
+    assert_eq!(seen(&fleet), (2, 2));
+
+    // One that comes again counts once.
+    fleet.leave(&b);
+    let again = started(&mut fleet, "b", 4);
+    assert_eq!(seen(&fleet), (2, 2));
+    fleet.leave(&again.0);
+    fleet.tick(1_200);
+    fleet.tick(30_000);
+    assert_eq!(seen(&fleet), (0, 0), "they are forgotten");
 }

@@ -90,6 +90,13 @@ impl Host {
         self.core.step(&mut |word| said.push(word));
     }
 
+    /// Ends at `at`: says what it still holds.
+    pub fn end(&mut self, at: Nanos) {
+        let said = &mut self.said;
+        self.core.end(at, &mut |word| said.push(word));
+        said.push(AgentWord::Reached(Nanos::MAX));
+    }
+
     /// So many of the words that wait arrive.
     pub fn deliver(&mut self, words: usize, fleet: &mut Fleet) {
         let Some(link) = &self.link else {

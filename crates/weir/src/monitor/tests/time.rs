@@ -5,6 +5,7 @@ use weir_query::place::fleet::Way;
 use weir_wire::{AgentWord, MonitorWord};
 
 use super::fleet::{Fleet, Link, START, options, rows};
+use super::host::Host;
 
 #[test]
 fn results_wait_for_the_slowest_agent() {
@@ -88,4 +89,95 @@ fn an_agent_is_told_now_and_then_what_it_may_forget() {
     assert_eq!(taken(&mut a), [17], "many are told at once");
     fleet.tick(START + 100);
     assert!(taken(&mut a).is_empty(), "nothing new is safe");
+}
+
+#[test]
+fn an_agent_that_comes_is_waited_for_until_it_has_begun() {
+    let mut fleet = Fleet::new(options());
+    let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    let mut a = fleet.join("a", 1);
+    let channel = a.starts()[0];
+    fleet.say(&mut a, AgentWord::Started { channel, at: 1_000 });
+    fleet.say(&mut a, AgentWord::Reached(1_050));
+    fleet.tick(1_050);
+    assert_eq!(fleet.monitor.frontier(), 1_050);
+
+    // b is welcomed at 1,060 and begins at 1,065, which is heard when a is far ahead.
+    fleet.tick(1_060);
+    let mut b = fleet.join("b", 2);
+    fleet.say(&mut a, AgentWord::Reached(1_100));
+    fleet.tick(1_100);
+    assert_eq!(fleet.monitor.frontier(), 1_050);
+    fleet.say(&mut b, AgentWord::Started { channel, at: 1_065 });
+    let batch = rows("b", &[(1_066, 1), (1_110, 2)]);
+    fleet.say(&mut b, AgentWord::Rows { channel, batch });
+    fleet.say(&mut b, AgentWord::Reached(1_110));
+    fleet.say(&mut a, AgentWord::Reached(1_110));
+    fleet.tick(1_111);
+    assert_eq!(results.net().len(), 2);
+    assert_eq!(fleet.monitor.hosts(fleet.now)[1].rows_late, 0);
+
+    // One that never begins is waited for no longer than one that is silent.
+    fleet.tick(1_120);
+    let c = fleet.join("c", 3);
+    for (now, frontier) in [(1_200, 1_110), (1_211, 1_111), (1_230, 1_210)] {
+        for link in [&mut a, &mut b] {
+            fleet.say(link, AgentWord::Reached(now - 20));
+        }
+        fleet.tick(now);
+        assert_eq!(fleet.monitor.frontier(), frontier);
+    }
+    drop(c);
+}
+
+#[test]
+fn a_query_begins_when_the_agents_that_were_idle_have_begun() {
+    let mut fleet = Fleet::new(options());
+    let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
+    fleet.tick(1_100);
+    let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    fleet.tick(1_100);
+    let channel = a.starts()[0];
+    fleet.say(&mut a, AgentWord::Started { channel, at: 1_105 });
+    fleet.say(&mut a, AgentWord::Reached(1_150));
+    fleet.tick(1_150);
+    assert_eq!(fleet.monitor.frontier(), 1_080);
+    // One that cannot is not waited for.
+    let why = "no tap".to_owned();
+    fleet.say(&mut b, AgentWord::Failed { channel, why });
+    let batch = rows("a", &[(1_160, 1)]);
+    fleet.say(&mut a, AgentWord::Rows { channel, batch });
+    fleet.say(&mut a, AgentWord::Reached(1_160));
+    fleet.tick(1_161);
+    assert_eq!(fleet.monitor.frontier(), 1_160);
+    assert_eq!(results.net().len(), 1);
+}
+
+#[test]
+fn what_agents_hold_of_a_slide_when_they_end_is_in_the_answer() {
+    // The slide is longer than words may be ahead otherwise.
+    let query = "SELECT host, count(*) FROM S [Range 5000 ns Slide 5000 ns] GROUP BY host";
+    for way in [Way::Partials, Way::Agent] {
+        let mut fleet = Fleet::new(options());
+        let (_, results) = fleet.query(query, way);
+        let mut hosts = [("a", 1), ("b", 2)].map(|(name, instance)| Host::new(name, instance));
+        for host in &mut hosts {
+            host.join(&mut fleet);
+            host.live(None, 1_001);
+            let batch = rows(&host.name, &[(1_010, 1), (1_020, 2), (1_030, 3)]);
+            host.live(Some(batch), 1_025);
+            host.end(1_035);
+        }
+        fleet.tick(1_040);
+        for host in &mut hosts {
+            host.deliver(100, &mut fleet);
+        }
+        fleet.tick(1_050);
+        assert!(results.net().is_empty(), "the slide is not over");
+        fleet.tick(5_050);
+        let row = |host: &str| (5_000, vec![Value::text(host), Value::Int(3)], 1);
+        assert_eq!(results.net(), [row("a"), row("b")], "{way:?}");
+        let refused = fleet.monitor.agents().any(|a| a.barred.is_some());
+        assert!(!refused);
+    }
 }

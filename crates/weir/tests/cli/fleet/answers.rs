@@ -54,6 +54,35 @@ fn a_fleet_answers_as_one_host_does_that_sees_everything() {
 }
 
 #[test]
+fn what_agents_hold_when_they_end_is_in_the_answer() {
+    let monitor = Monitor::start();
+    let (all, parts) = dealt(&monitor.home, 900);
+    let expected = run(&["query", "--from", &all, "--final", "--format", "csv", BY_OP]).fine();
+    let sliding = BY_OP.replace("from IO", "from IO [range 1 hour slide 1 s]");
+    let by_host = "select host, count(*) from IO [range 1 hour slide 1 s] group by host";
+    for (way, query) in [("partials", &sliding[..]), ("agent", by_host)] {
+        let args = ["query", "--standing", "--name", way, "--for", "1ms"];
+        let placed = monitor.run(&[&args[..], &["--place", way, query]].concat());
+        assert_eq!(placed.code, 0, "{}", placed.err);
+    }
+    for mut agent in monitor.agents_with(&parts, &["--once"]) {
+        let (code, said) = agent.end();
+        assert_eq!(code, Some(0), "{said}");
+    }
+    until("the answer is out", || {
+        without_instants(&monitor.holds("partials")) == without_instants(&expected)
+    });
+    until("each host is named", || {
+        let by_host = ["a,300", "b,300", "c,300", "host,count(*)"];
+        without_instants(&monitor.holds("agent")) == by_host
+    });
+    for query in monitor.queries() {
+        let counted = ["rows_lost", "rows_late", "hosts", "hosts_heard"].map(|key| &query[key]);
+        assert_eq!(counted, [0, 0, 3, 3], "{query}");
+    }
+}
+
+#[test]
 fn whoever_watches_later_is_shown_what_the_relation_holds() {
     let monitor = Monitor::start();
     let (_, parts) = dealt(&monitor.home, 300);

@@ -181,9 +181,13 @@ impl Monitor {
     }
 
     /// Agents on hosts `a`, `b`, .. that replay traces of [`requests`], each its own, and stay when
-    /// it is over. The traces begin when all agents have come: of one that comes while
-    /// time leads on without it, the first rows would be late.
+    /// it is over. The traces begin when all agents have begun: what was before nobody sees.
     pub fn agents(&self, traces: &[String]) -> Vec<Process> {
+        self.agents_with(traces, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn agents_with(&self, traces: &[String], more: &[&str]) -> Vec<Process> {
         let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
         let begin = now + Duration::from_secs(8).as_nanos();
         let shift = format!("{}ns", begin - REQUESTS_BEGIN_NS);
@@ -192,7 +196,7 @@ impl Monitor {
             let state = state.to_str().unwrap();
             let args = ["agent", "--monitor", &self.address, "--host", host];
             let replay = ["--from", trace, "--shift", &shift, "--state", state];
-            Process::start(&[&args[..], &replay].concat())
+            Process::start(&[&args[..], &replay, more].concat())
         };
         traces.iter().zip(["a", "b", "c"]).map(agent).collect()
     }
