@@ -172,7 +172,12 @@ impl Monitor {
             return self.bar(id, AHEAD.into(), now);
         } else {
             agent.reached = agent.reached.max(at);
-            agent.overtaken &= agent.reached < self.frontier;
+            // One that is steadily behind, but not far, would never be at the frontier again where
+            // nobody else leads: the frontier then waits for it.
+            let lag = now.saturating_sub(agent.reached);
+            let is_near = lag < self.options.overtake_after / 2;
+            let is_room = self.waiting_bytes <= self.options.waiting_bytes_max / 2;
+            agent.overtaken &= agent.reached < self.frontier && !(is_near && is_room);
         }
         self.count_agent(id);
     }

@@ -59,6 +59,34 @@ fn results_wait_for_the_slowest_agent() {
 }
 
 #[test]
+fn an_agent_that_is_steadily_behind_is_waited_for_again() {
+    let mut fleet = Fleet::new(options());
+    let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    let mut a = fleet.join("a", 1);
+    let channel = a.starts()[0];
+    fleet.say(&mut a, AgentWord::Started { channel, at: START });
+    // It is gone for longer than the bound, and alone, so that time goes on by the clock.
+    fleet.tick(START + 199);
+    fleet.tick(START + 200);
+    assert_eq!(fleet.monitor.frontier(), START + 180);
+
+    // Then it is always 40 behind: more than two heartbeats, and less than half of the bound.
+    let mut lates = Vec::new();
+    for now in (START + 210..START + 400).step_by(10) {
+        fleet.now = now;
+        let batch = rows("a", &[(now - 40, now)]);
+        fleet.say(&mut a, AgentWord::Rows { channel, batch });
+        fleet.say(&mut a, AgentWord::Reached(now - 40));
+        fleet.tick(now);
+        lates.push(fleet.monitor.hosts(now)[0].rows_late);
+        assert!(fleet.monitor.frontier() >= START + 180, "time went back");
+    }
+    assert_eq!(lates[..3], [1, 2, 2], "what is before the frontier is late");
+    assert_eq!(lates.last(), Some(&2));
+    assert_eq!(results.net().len(), lates.len() - 2);
+}
+
+#[test]
 fn an_agent_is_told_now_and_then_what_it_may_forget() {
     let mut fleet = Fleet::new(options());
     fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
