@@ -26,6 +26,13 @@ impl Account {
         self.lost = self.lost.saturating_add(other.lost);
     }
 
+    /// So many rows that came in time are lost after all.
+    pub fn lose(&mut self, rows: u64) {
+        let rows = rows.min(self.in_time);
+        self.in_time -= rows;
+        self.lost = self.lost.saturating_add(rows);
+    }
+
     /// What has been added since it was `before`.
     pub fn since(&self, before: Account) -> Account {
         Account {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 
+use arrow_buffer::ScalarBuffer;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_model::{Host, HostState, Nanos, Symbol};
@@ -65,6 +66,8 @@ pub struct Agent {
     pub unsafe_words: VecDeque<Unsafe>,
     /// Bytes of them, about.
     pub unsafe_bytes: usize,
+    /// Rows in words that were given up before results had them: their instants, by channel.
+    pub given_up: Vec<(ChannelId, ScalarBuffer<i64>)>,
     /// What it had said before the monitor was restarted.
     pub before: Option<Before>,
     /// What it runs.
@@ -148,6 +151,7 @@ impl Agent {
             saving: 0,
             unsafe_words: VecDeque::new(),
             unsafe_bytes: 0,
+            given_up: Vec::new(),
             before: None,
             runs: BTreeMap::new(),
             account: Account::default(),

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, NANOS_PER_SECOND, Nanos, Value};
 use weir_wire::ChannelId;
 
@@ -36,6 +37,8 @@ pub struct Unsafe {
     pub until: Nanos,
     /// What became of its rows.
     pub effect: Option<(ChannelId, Account)>,
+    /// The instants of those that came in time.
+    pub instants: ScalarBuffer<i64>,
     /// What it changes in a relation.
     pub changes: Option<(ChannelId, Batch)>,
     /// Of a word of this number, rows up to this instant were late.
@@ -68,6 +71,9 @@ impl Agent {
                     return;
                 }
                 give_up(word);
+                if let Some((channel, _)) = word.effect {
+                    self.given_up.push((channel, word.instants.clone()));
+                }
             }
             self.settled = word.number;
             self.unsafe_bytes -= word.bytes;
@@ -79,6 +85,20 @@ impl Agent {
             }
         }
         self.settled = self.seen;
+    }
+
+    /// How many rows, by channel, are in no result up to `instant` and will not be said again: a
+    /// monitor that goes on from there has lost them.
+    fn rows_given_up(&mut self, instant: Nanos) -> HashMap<ChannelId, u64> {
+        let is_open =
+            |instants: &ScalarBuffer<i64>| instants.last().is_some_and(|&ts| ts > instant);
+        self.given_up.retain(|(_, instants)| is_open(instants));
+        let mut rows: HashMap<ChannelId, u64> = HashMap::new();
+        for (channel, instants) in &self.given_up {
+            let open = instants.len() - instants.partition_point(|&ts| ts <= instant);
+            *rows.entry(*channel).or_default() += open as u64;
+        }
+        rows
     }
 
     /// What became of its rows in words that are not safe, by channel.
@@ -182,10 +202,12 @@ impl Monitor {
         let half = self.options.hold_bytes_max / 2;
         self.saved_any = !queries.is_empty();
         let mut unsettled: HashMap<ChannelId, Account> = HashMap::new();
+        let mut lost: HashMap<ChannelId, u64> = HashMap::new();
         let mut agents = Vec::with_capacity(self.agents.len());
         for agent in self.agents.values_mut() {
-            // One that is behind may be waiting for room.
-            let bytes_max = if agent.lagging { 0 } else { half };
+            // One for which all wait may be waiting for room itself.
+            let may_be_stuck = agent.lagging && agent.reached <= instant;
+            let bytes_max = if may_be_stuck { 0 } else { half };
             let channels = &mut self.channels;
             agent.settle(instant, bytes_max, |word| channels.give_up(word));
             agent.saving = agent.settled;
@@ -193,7 +215,13 @@ impl Monitor {
             for (channel, account) in &own {
                 unsettled.entry(*channel).or_default().add(*account);
             }
-            agents.push(saved_agent(agent, &own));
+            let given_up = agent.rows_given_up(instant);
+            let mut saved = saved_agent(agent, &own, instant <= self.recovery.instant);
+            for (channel, rows) in given_up {
+                saved.account.lose(rows);
+                *lost.entry(channel).or_default() += rows;
+            }
+            agents.push(saved);
         }
         let rows = |run: &SavedRun| run.content.len();
         let rows: usize = agents.iter().flat_map(|a| &a.runs).map(rows).sum();
@@ -207,10 +235,12 @@ impl Monitor {
             .filter(|c| !c.is_relation() || rows <= CONTENT_ROWS_MAX)
             .map(|channel| {
                 let open = unsettled.get(&channel.id).copied().unwrap_or_default();
+                let mut account = channel.account.since(open);
+                account.lose(lost.get(&channel.id).copied().unwrap_or_default());
                 SavedChannel {
                     id: channel.id.0,
                     fragment: hexadecimal(&channel.encoded),
-                    account: channel.account.since(open),
+                    account,
                     complete_from: channel.complete_from,
                     given_up: channel.given_up,
                 }
@@ -234,7 +264,11 @@ impl Monitor {
     }
 }
 
-fn saved_agent(agent: &Agent, unsettled: &HashMap<ChannelId, Account>) -> SavedAgent {
+fn saved_agent(
+    agent: &Agent,
+    unsettled: &HashMap<ChannelId, Account>,
+    stands_still: bool,
+) -> SavedAgent {
     let open = |id: &ChannelId| unsettled.get(id).copied().unwrap_or_default();
     let row = |(row, count): (&Vec<Value>, i64)| {
         let cells = row.iter().map(Cell::of).collect::<Option<Vec<Cell>>>();
@@ -251,19 +285,24 @@ fn saved_agent(agent: &Agent, unsettled: &HashMap<ChannelId, Account>) -> SavedA
     unsettled
         .values()
         .for_each(|account| all_open.add(*account));
+    // While time has not gone on since the restart, what it has not said again yet is as it was.
+    let unheard = agent.before.as_ref();
+    let unheard = unheard.filter(|b| stands_still && agent.seen < b.seen);
+    let late = agent.unsafe_words.iter().filter_map(|word| word.late);
+    let unheard_late = unheard.into_iter().flat_map(|b| b.late_after(agent.seen));
     SavedAgent {
         host: agent.host.as_str().into(),
         address: agent.address,
         version: agent.version.as_str().into(),
         instance: agent.instance,
-        connected: agent.session.is_some(),
+        connected: agent.session.is_some() || unheard.is_some_and(|b| b.connected),
         safe: agent.settled,
-        seen: agent.seen,
+        seen: unheard.map_or(agent.seen, |b| b.seen),
         overtaken: agent.overtaken,
         ended: agent.ended,
         account: agent.account.since(all_open),
         runs: agent.runs.iter().map(run).collect(),
-        late: agent.unsafe_words.iter().filter_map(|w| w.late).collect(),
+        late: late.chain(unheard_late).collect(),
         past: agent.past(),
     }
 }

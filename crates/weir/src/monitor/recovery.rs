@@ -72,9 +72,9 @@ impl Recovery {
 #[derive(Clone, Debug, Default)]
 pub struct Before {
     /// Up to this number.
-    seen: u64,
+    pub seen: u64,
     /// It was connected.
-    connected: bool,
+    pub connected: bool,
     /// Words with rows that were late: those up to an instant.
     late: BTreeMap<u64, Nanos>,
 }
@@ -84,6 +84,12 @@ impl Before {
     pub fn late(&self, number: u64) -> Option<Nanos> {
         let late = self.late.get(&number).copied().unwrap_or(Nanos::MIN);
         (number <= self.seen).then_some(late)
+    }
+
+    /// The words after `number` with rows that were late: those up to an instant.
+    pub fn late_after(&self, number: u64) -> impl Iterator<Item = (u64, Nanos)> {
+        let after = self.late.range(number.saturating_add(1)..);
+        after.map(|(number, instant)| (*number, *instant))
     }
 }
 

@@ -64,6 +64,7 @@ impl Monitor {
                 bytes: effect.bytes,
                 until: effect.until.unwrap_or(Nanos::MIN),
                 effect: effect.account,
+                instants: effect.instants,
                 changes: effect.changes,
                 late: effect.late.map(|instant| (number, instant)),
             });
@@ -79,6 +80,7 @@ impl Monitor {
         number: Option<u64>,
         now: Nanos,
     ) {
+        let told_to = self.told_to();
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let rows = batch.len() as u64;
         let Some(channel) = self.channels.get_mut(channel_id) else {
@@ -102,8 +104,8 @@ impl Monitor {
         let (late, late_to) = match late_before {
             // Without a change what follows it would make no sense; it comes when it can, after a
             // restart at the same instant.
-            _ if channel.is_relation() => (0, Some(late_before.unwrap_or(self.frontier))),
-            None => (over, Some(self.frontier)),
+            _ if channel.is_relation() => (0, Some(late_before.unwrap_or(told_to))),
+            None => (upto(told_to), Some(told_to)),
             // It was taken in before a restart. What was in time then is in the results up to the
             // checkpoint; later ones lack it if it did not come again in time.
             Some(late_to) => {
@@ -143,6 +145,7 @@ impl Monitor {
         let until = batch.ts.last().copied().unwrap_or(last);
         let changes =
             (channel.is_relation() && channel.hold.is_some()).then(|| (channel_id, batch.clone()));
+        let instants = batch.ts.clone();
         let bytes = channel.waiting.push(id, batch);
         agent.waiting_bytes += bytes;
         self.waiting_bytes += bytes;
@@ -152,6 +155,7 @@ impl Monitor {
         self.effect = Effect {
             bytes,
             account: Some((channel_id, account)),
+            instants,
             changes,
             until: channel.hold.map(|hold| until.saturating_add(hold)),
             late: late_to,
@@ -160,6 +164,11 @@ impl Monitor {
             let host = agent.host;
             self.own.tell(now, Some(host), "rows_late", "", count(late));
         }
+    }
+
+    /// Up to this instant results are out, also where they are made again after a restart.
+    fn told_to(&self) -> Nanos {
+        self.frontier.max(self.recovery.instant)
     }
 
     fn hear_reached(&mut self, id: AgentId, at: Nanos, now: Nanos) {
@@ -190,6 +199,7 @@ impl Monitor {
         number: Option<u64>,
         now: Nanos,
     ) {
+        let told_to = self.told_to();
         let Some(channel) = self.channels.get_mut(channel_id) else {
             return;
         };
@@ -209,7 +219,7 @@ impl Monitor {
         channel.count(was_counted, false);
         channel.count(agent.counted, true);
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
-        let late_to = late_before.unwrap_or(self.frontier);
+        let late_to = late_before.unwrap_or(told_to);
         let from = at.max(late_to.max(self.frontier).saturating_add(1));
         if let Some(gone) = run.content.retract(from, &channel.fragment.plan.schema) {
             if channel.hold.is_some() {
@@ -265,11 +275,12 @@ impl Monitor {
     }
 
     fn hear_note(&mut self, id: AgentId, mut note: Note, number: Option<u64>, now: Nanos) {
+        let told_to = self.told_to();
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         note.at = note.at.min(now);
         // What comes late is shown after all that is over, after a restart at the same instant.
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
-        let late_to = late_before.unwrap_or(self.frontier);
+        let late_to = late_before.unwrap_or(told_to);
         let instant = note.at.max(late_to.saturating_add(1));
         self.effect.until = self.own_hold.map(|hold| instant.saturating_add(hold));
         self.effect.late = (instant > note.at).then_some(late_to);
@@ -287,6 +298,8 @@ pub(super) struct Effect {
     bytes: usize,
     /// What became of its rows.
     account: Option<(ChannelId, Account)>,
+    /// The instants of those that came in time.
+    instants: ScalarBuffer<i64>,
     /// What it changes in a relation that a standing query reads.
     changes: Option<(ChannelId, Batch)>,
     /// The results up to this instant may need them.
