@@ -409,13 +409,17 @@ impl Registry {
             },
         };
         let since = kept.since;
-        if standing && !self.book.kept().contains(&kept) {
+        let is_new = standing && !self.book.kept().contains(&kept);
+        if is_new {
             self.book.keep(kept).map_err(world)?;
         }
         let publisher = Publisher::new(prepared.answer, self.bounds(), files);
-        let query = monitor
-            .start(&wanted.name, &prepared.cut, standing, publisher, now)
-            .map_err(world)?;
+        let started = monitor.start(&wanted.name, &prepared.cut, standing, publisher, now);
+        if started.is_err() && is_new {
+            // What is refused must not run after a restart.
+            self.book.strike(&wanted.name).map_err(world)?;
+        }
+        let query = started.map_err(world)?;
         let entry = Entry {
             submit: wanted.submit,
             owner: wanted.owner,
