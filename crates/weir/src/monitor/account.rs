@@ -16,7 +16,9 @@ pub struct Account {
 impl Account {
     /// So many rows of any fate.
     pub fn produced(&self) -> u64 {
-        self.in_time + self.late + self.lost
+        self.in_time
+            .saturating_add(self.late)
+            .saturating_add(self.lost)
     }
 
     /// Adds what became of other rows.
@@ -40,5 +42,20 @@ impl Account {
             late: self.late.saturating_sub(before.late),
             lost: self.lost.saturating_sub(before.lost),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_network_do_not_overflow() {
+        let most = Account {
+            in_time: 1,
+            late: u64::MAX,
+            lost: u64::MAX,
+        };
+        assert_eq!(most.produced(), u64::MAX);
     }
 }

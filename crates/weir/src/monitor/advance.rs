@@ -96,6 +96,8 @@ impl Monitor {
                 agent.state = (state, now);
             }
             let away = matches!(state, HostState::Down | HostState::Ended);
+            // One that said it ends may still be connected, and what it says next is heard.
+            let away = away && agent.session.is_none();
             if away && now.saturating_sub(agent.state.1) > self.options.forget_after {
                 forgotten.push(id);
             }

@@ -23,8 +23,9 @@ pub struct AgentId(pub u32);
 /// So many words that became safe are told at once.
 const TAKEN_WORDS: u64 = 16;
 
-/// Processes of an agent that ended and whose rows are still remembered, at most.
-const PAST_MAX: usize = 16;
+/// Processes of an agent that ended and whose rows are still remembered, at most: the one that just
+/// ended and as many as an agent tells of (64).
+const PAST_MAX: usize = 65;
 
 /// An agent, connected or not.
 pub struct Agent {
@@ -227,10 +228,8 @@ impl Agent {
     /// Begins anew with another process of the agent. What the earlier one brought stays.
     pub fn begin(&mut self, instance: u64) {
         let accounts = self.runs.iter().map(|(id, run)| (*id, run.account));
-        self.past.push_back((self.instance, accounts.collect()));
-        if self.past.len() > PAST_MAX {
-            self.past.pop_front();
-        }
+        let ended = (self.instance, accounts.collect());
+        self.remember_past(ended);
         for run in self.runs.values_mut() {
             *run = Run {
                 content: std::mem::take(&mut run.content),
@@ -257,7 +256,7 @@ impl Agent {
         for tally in tallies {
             let account = taken.entry(tally.channel).or_default();
             let rows = tally.produced.saturating_sub(account.produced());
-            account.lost += rows;
+            account.lost = account.lost.saturating_add(rows);
             if rows > 0 {
                 lost.push((tally.channel, rows));
             }
@@ -269,9 +268,18 @@ impl Agent {
     pub fn remember(&mut self, instance: u64) {
         let known = self.past.iter().any(|(past, _)| *past == instance);
         if !known && instance != self.instance {
-            self.past.push_front((instance, HashMap::new()));
-            self.past.truncate(PAST_MAX);
+            self.remember_past((instance, HashMap::new()));
         }
+    }
+
+    /// Remembers one more process that ended; if they are too many, one of which nothing was taken
+    /// in goes, or else the one that was remembered first.
+    fn remember_past(&mut self, process: (u64, HashMap<ChannelId, Account>)) {
+        if self.past.len() >= PAST_MAX {
+            let empty = self.past.iter().position(|(_, taken)| taken.is_empty());
+            self.past.remove(empty.unwrap_or(0));
+        }
+        self.past.push_back(process);
     }
 
     /// What became of the rows of earlier processes.

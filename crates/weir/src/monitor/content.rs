@@ -17,18 +17,26 @@ pub struct Content {
 }
 
 impl Content {
-    /// Takes changes in; false when there are more rows than may be.
+    /// Takes changes in; false, and nothing is taken in, when there were more rows than may be.
     pub fn apply(&mut self, batch: &Batch) -> bool {
-        self.changed = self.changed.max(batch.ts.last().copied());
+        self.add(batch, 1);
+        let fits = self.rows.len() <= ROWS_MAX;
+        match fits {
+            true => self.changed = self.changed.max(batch.ts.last().copied()),
+            false => self.add(batch, -1),
+        }
+        fits
+    }
+
+    fn add(&mut self, batch: &Batch, sign: i64) {
         for row in 0..batch.len() {
             let values = batch.row(row);
             let count = self.rows.entry(values).or_default();
-            *count = count.saturating_add(batch.weight(row));
+            *count = count.saturating_add(batch.weight(row).saturating_mul(sign));
             if *count == 0 {
                 self.rows.remove(&batch.row(row));
             }
         }
-        self.rows.len() <= ROWS_MAX
     }
 
     /// Rows of which each is there so often.
@@ -82,7 +90,7 @@ mod tests {
         let fields = [("k", Type::Text), ("a", Type::Int)].map(|(n, ty)| Field::new(n, ty));
         let schema = Schema::new(fields.to_vec());
         let mut content = Content::default();
-        content.apply(&Batch::deltas(vec![1, 2, 3], vec![2, 1, -1], columns));
+        assert!(content.apply(&Batch::deltas(vec![1, 2, 3], vec![2, 1, -1], columns)));
         let gone = content.retract(9, &schema).unwrap();
         let mut rows: Vec<_> = (0..gone.len())
             .map(|r| (gone.row(r), gone.weight(r)))
@@ -98,5 +106,20 @@ mod tests {
         content.apply(&Batch::deltas(vec![20], vec![1], columns));
         let gone = content.retract(10, &schema).unwrap();
         assert_eq!(gone.ts[..], [20]);
+    }
+
+    #[test]
+    fn changes_that_do_not_fit_are_not_taken_in() {
+        let rows = |from: usize, upto: usize| {
+            let values: Vec<i64> = (from as i64..upto as i64).collect();
+            let count = values.len();
+            Batch::deltas(vec![1; count], vec![1; count], vec![Column::ints(values)])
+        };
+        let mut content = Content::default();
+        assert!(content.apply(&rows(0, ROWS_MAX - 1)));
+        assert!(!content.apply(&rows(ROWS_MAX - 2, ROWS_MAX + 1)));
+        assert_eq!(content.rows().len(), ROWS_MAX - 1);
+        assert!(content.rows().all(|(_, count)| count == 1));
+        assert!(content.apply(&rows(ROWS_MAX, ROWS_MAX + 1)));
     }
 }

@@ -5,7 +5,8 @@ use weir_wire::{ChannelId, Joined, MonitorWord, Refusal, SessionId, Welcome};
 
 use super::Monitor;
 use super::account::Account;
-use super::agents::{Agent, AgentId, Session};
+use super::agents::{Agent, AgentId, Session, count};
+use super::own_stream::agents_text;
 
 /// Longest name of a host (`HOST_NAME_MAX` of limits.h is 64; names with domains are at most 253,
 /// RFC 1035, section 2.3.4).
@@ -60,17 +61,16 @@ impl Monitor {
             let words = format!("a host's name has 1 to {HOST_BYTES_MAX} bytes");
             return Err(Refusal::Words(words));
         }
-        let full = |error: weir_model::symbol::TableFull| Refusal::Full(error.to_string());
-        let host = Symbol::try_new(&hello.host).map_err(full)?;
-        let version: String = hello.version.chars().take(64).collect();
-        let version = Symbol::try_new(&version).map_err(full)?;
-        let id = match self.hosts.get(&host) {
-            Some(&id) => self.admit_again(id, joined, now)?,
+        let known = Symbol::get(&hello.host).and_then(|host| self.hosts.get(&host).copied());
+        let id = match known {
+            Some(id) => self.admit_again(id, joined, now)?,
             None if self.agents.len() >= self.options.agents_max => {
                 let most = self.options.agents_max;
                 return Err(Refusal::Full(format!("there are {most} agents already")));
             }
             None => {
+                let host = Symbol::try_new(&hello.host);
+                let host = host.map_err(|error| Refusal::Full(error.to_string()))?;
                 let id = AgentId(self.agents_ever);
                 self.agents_ever += 1;
                 let agent = Agent::new(host, joined.address, hello.instance, now);
@@ -81,13 +81,20 @@ impl Monitor {
         };
         let agent = self.agents.get_mut(&id).expect("it is known");
         agent.address = joined.address;
-        agent.version = version;
+        let version: String = hello.version.chars().take(64).collect();
+        agent.version = agents_text(&version, &mut agent.texts);
         agent.barred = None;
         for (instance, tallies) in &hello.earlier {
             let agent = self.agents.get_mut(&id).expect("it is known");
             agent.remember(*instance);
             for (channel, rows) in agent.lost_by(*instance, tallies) {
-                self.lose(id, channel, rows, "agent_ended", now);
+                // Of a channel that has ended it is not known any more what came of it.
+                if self.channels.get(channel).is_some() {
+                    self.lose(id, channel, rows, "agent_ended", now);
+                    continue;
+                }
+                let agent = self.agents.get_mut(&id).expect("it is known");
+                agent.rows_stray = agent.rows_stray.saturating_add(rows);
             }
         }
         Ok(id)
@@ -135,16 +142,14 @@ impl Monitor {
         };
         let agent = self.agents.get_mut(&id).expect("a session is of an agent");
         agent.session = None;
-        let host = agent.host;
-        self.own.tell(now, Some(host), "agent_down", why, 1);
+        self.tell_of(id, "agent_down", why, 1, now);
         self.count_agent(id);
     }
 
     /// Lets an agent go that broke the rules.
     pub(super) fn bar(&mut self, id: AgentId, why: String, now: Nanos) {
+        self.tell_of(id, "agent_refused", &why, 1, now);
         let agent = self.agents.get_mut(&id).expect("it just spoke");
-        let host = agent.host;
-        self.own.tell(now, Some(host), "agent_refused", &why, 1);
         agent.barred = Some((now.saturating_add(self.options.patience), why));
         if let Some(session) = agent.session.take() {
             self.sessions.remove(&session.id);
@@ -186,17 +191,24 @@ impl Monitor {
         };
         let agent = self.agents.get_mut(&id).expect("the rows are of an agent");
         agent.account.add(lost);
-        let host = agent.host;
         if let Some(channel) = self.channels.get_mut(channel) {
             channel.account.add(lost);
         }
-        self.own.tell(
-            now,
-            Some(host),
-            "rows_lost",
-            cause,
-            super::agents::count(rows),
-        );
+        self.tell_of(id, "rows_lost", cause, count(rows), now);
+    }
+
+    /// Notes something of an agent; the cause may be in the agent's own words.
+    pub(super) fn tell_of(
+        &mut self,
+        id: AgentId,
+        counter: &str,
+        cause: &str,
+        value: i64,
+        now: Nanos,
+    ) {
+        let agent = self.agents.get_mut(&id).expect("the agent is known");
+        let cause = agents_text(cause, &mut agent.texts).as_str();
+        self.own.tell(now, Some(agent.host), counter, cause, value);
     }
 
     /// Counts an agent in its channels as what it is now.

@@ -17,8 +17,11 @@ const TOTALS_MAX: usize = 100_000;
 /// Longest text that is taken of an agent's note.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Most different texts that one agent's notes may bring into the process.
+/// Most different texts that one agent may bring into the process.
 const TEXTS_MAX: usize = 10_000;
+
+/// What is told in place of the words of an agent that has brought too many.
+const OTHER: &str = "other";
 
 /// A row of the stream.
 struct Row {
@@ -54,7 +57,11 @@ impl OwnStream {
         cause: &str,
         value: i64,
     ) {
-        let counter = Symbol::new(counter);
+        let symbol = |text: &str| Symbol::try_new(text).ok();
+        let (Some(place), Some(counter)) = (symbol("monitor"), symbol(counter)) else {
+            self.dropped += 1;
+            return;
+        };
         let cause = short(cause).and_then(|text| Symbol::try_new(text).ok());
         let key = (host, counter, cause);
         let room = self.totals.len() < TOTALS_MAX;
@@ -74,7 +81,7 @@ impl OwnStream {
             at,
             Row {
                 ts: at,
-                place: Symbol::new("monitor"),
+                place,
                 counter,
                 cause,
                 device: None,
@@ -178,6 +185,19 @@ impl OwnStream {
     }
 }
 
+/// What an agent says in its own words, as a text of the process; `other` when it has brought too
+/// many. `texts` is how many it has brought so far.
+pub fn agents_text(text: &str, texts: &mut usize) -> Symbol {
+    let text = short(text).unwrap_or_default();
+    if Symbol::get(text).is_none() {
+        if *texts >= TEXTS_MAX {
+            return Symbol::try_new(OTHER).unwrap_or_default();
+        }
+        *texts += 1;
+    }
+    Symbol::try_new(text).unwrap_or_default()
+}
+
 /// The text's beginning, as long as a text may be; `None` if it is empty.
 fn short(text: &str) -> Option<&str> {
     let mut end = text.len().min(TEXT_BYTES_MAX);
@@ -252,5 +272,24 @@ mod tests {
             ..note(0)
         };
         assert!(!own.take(host, &long, 1, &mut 0));
+    }
+
+    #[test]
+    fn causes_count_among_an_agents_texts() {
+        let mut texts = TEXTS_MAX - 1;
+        assert_eq!(
+            agents_text("a cause of mine", &mut texts).as_str(),
+            "a cause of mine"
+        );
+        assert_eq!(texts, TEXTS_MAX);
+        assert_eq!(
+            agents_text("a cause of mine", &mut texts).as_str(),
+            "a cause of mine"
+        );
+        assert_eq!(agents_text("one too many", &mut texts).as_str(), OTHER);
+        assert_eq!(Symbol::get("one too many"), None);
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        let cut = agents_text(&long, &mut 0).as_str();
+        assert_eq!(cut.len(), TEXT_BYTES_MAX);
     }
 }

@@ -143,6 +143,7 @@ impl Monitor {
             agent.runs.retain(|id, _| self.channels.get(*id).is_some());
             for (channel, run) in &agent.runs {
                 let channel = self.channels.get_mut(*channel).expect("it runs");
+                channel.failed += usize::from(run.failed);
                 if let Some(content) = run.content.bring(at, &channel.fragment.plan.schema) {
                     let bytes = channel.waiting.push(id, content);
                     agent.waiting_bytes += bytes;

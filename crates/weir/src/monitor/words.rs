@@ -127,13 +127,14 @@ impl Monitor {
         let late_to = late_to.filter(|_| moved > 0);
         let late = late as u64;
         let run = agent.runs.entry(channel_id).or_default();
-        if channel.is_relation() && !run.content.apply(&batch) {
+        let most = self.options.waiting_bytes_max;
+        // Without a change a relation would be wrong from then on: its agent goes rather.
+        if channel.is_relation() && !(agent.waiting_bytes <= most && run.content.apply(&batch)) {
             self.lose_of(id, channel_id, rows, "refused", now);
             let why = format!("channel {}: too many rows in a relation", channel_id.0);
             return self.bar(id, why, now);
         }
-        let most = self.options.waiting_bytes_max / 4;
-        if agent.waiting_bytes > most {
+        if !channel.is_relation() && agent.waiting_bytes > most / 4 {
             self.effect.late = Some(last);
             return self.lose_of(id, channel_id, rows, "monitor_full", now);
         }
@@ -236,7 +237,6 @@ impl Monitor {
 
     fn hear_failed(&mut self, id: AgentId, channel_id: ChannelId, why: &str, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
-        let host = agent.host;
         agent.expects_not(channel_id);
         if let Some(channel) = self.channels.get_mut(channel_id) {
             let run = agent.runs.entry(channel_id).or_default();
@@ -248,7 +248,7 @@ impl Monitor {
                 run.failed = true;
             }
         }
-        self.own.tell(now, Some(host), "query_failed", why, 1);
+        self.tell_of(id, "query_failed", why, 1, now);
         self.count_agent(id);
     }
 

@@ -2,6 +2,7 @@
 //! out.
 
 mod completeness;
+mod faults;
 mod fleet;
 mod host;
 mod linear;

@@ -1,0 +1,50 @@
+//! What agents do that they should not: the monitor goes on, and counts no row that it had as lost.
+
+use weir_model::Nanos;
+use weir_query::place::fleet::Way;
+use weir_wire::{AgentWord, Tally};
+
+use super::fleet::{Fleet, options, rows};
+
+const QUERY: &str = "SELECT host, a FROM S [Range 100 ns]";
+
+#[test]
+fn an_agent_that_ended_and_stays_is_heard() {
+    let mut fleet = Fleet::new(options());
+    fleet.query(QUERY, Way::Rows);
+    let mut link = fleet.join("a", 1);
+    let channel = link.starts()[0];
+    let at = fleet.now;
+    fleet.say(&mut link, AgentWord::Started { channel, at });
+    fleet.say(&mut link, AgentWord::Reached(Nanos::MAX));
+    // Longer than agents that are away are remembered.
+    fleet.tick(1_100);
+    fleet.tick(20_000);
+    fleet.say(&mut link, AgentWord::Reached(20_001));
+    assert_eq!(fleet.monitor.agents().count(), 1);
+    fleet.leave(&link);
+    fleet.tick(20_100);
+    assert_eq!(fleet.monitor.agents().count(), 0);
+}
+
+#[test]
+fn rows_of_a_query_that_ended_are_not_lost_when_their_agent_restarts() {
+    let mut fleet = Fleet::new(options());
+    let (query, _) = fleet.query(QUERY, Way::Rows);
+    let mut link = fleet.join("a", 1);
+    let channel = link.starts()[0];
+    let at = fleet.now;
+    fleet.say(&mut link, AgentWord::Started { channel, at });
+    let batch = rows("a", &[(1_005, 1), (1_006, 2)]);
+    fleet.say(&mut link, AgentWord::Rows { channel, batch });
+    fleet.monitor.stop(query, "cancelled");
+    fleet.leave(&link);
+    let tally = Tally {
+        channel,
+        produced: 2,
+        lost: 0,
+    };
+    fleet.join_after("a", 2, vec![(1, vec![tally])]);
+    let agent = fleet.monitor.agents().next().expect("it is known");
+    assert_eq!((agent.account.in_time, agent.account.lost), (2, 0));
+}
