@@ -30,4 +30,4 @@ pub use diagnostic::{Diagnostic, Span, render};
 pub use engine::{Counts, Engine, EngineOptions, Output, QueryId};
 pub use expr::Expr;
 pub use plan::Plan;
-pub use script::{Script, ScriptQuery, ScriptTable, compile_script};
+pub use script::{Script, ScriptQuery, ScriptTable, compile_script, compile_script_as};

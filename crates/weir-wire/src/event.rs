@@ -119,6 +119,20 @@ pub struct Submit {
     pub standing: bool,
     /// Where it is to run, instead of where it costs least: `rows`, `partials`, `agent`.
     pub place: Option<String>,
+    /// It is one of the queries of a script.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<OfScript>,
+}
+
+/// That a text is a script in the format of the STREAM prototype, of which one query is meant.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfScript {
+    /// Which one, counted from 1 in the order of the text; named queries that others read are not
+    /// counted.
+    pub query: u32,
+    /// How many nanoseconds a tick of the script's time has, at most a second's.
+    pub tick_ns: u32,
 }
 
 /// Why something is refused.

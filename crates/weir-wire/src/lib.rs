@@ -34,7 +34,8 @@ pub use client::{Client, Placed, Seen, Watch};
 pub use dial::Dial;
 pub use error::{Malformed, WireError};
 pub use event::{
-    Answer, Event, Joined, Principal, Refusal, Reply, Request, Role, SessionId, Shown, Submit,
+    Answer, Event, Joined, OfScript, Principal, Refusal, Reply, Request, Role, SessionId, Shown,
+    Submit,
 };
 pub use intake::{Heard, Intake};
 pub use server::{Counter, Events, Limits, Next, Server, ServerOptions};

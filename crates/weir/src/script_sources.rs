@@ -25,7 +25,7 @@ use crate::run_loop::{Adopted, Adoption, Input, Outlet, Stop};
 use crate::source::{self, Source, SourceArgs};
 
 /// The live source as scripts write it.
-const LIVE_TAP: &str = "tap:live";
+pub const LIVE_TAP: &str = "tap:live";
 
 /// Rows of a trace or of the live tap that one source of the engine needs.
 struct Wanted {
@@ -244,6 +244,14 @@ fn ticks(path: &Path, declared: &Declaration, args: &SourceArgs) -> Result<Input
 
 /// The demand for what a table declares over `IOstream`, and how its columns are made of those.
 fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), Diagnostic> {
+    Ok(demanded("IOstream", events_columns(table)?, demand))
+}
+
+/// Of which columns of `IOstream` a table's are made, which must be a stream.
+///
+/// # Errors
+/// When it is none, or a column is not to be had so.
+pub fn events_columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
     if table.declaration.shape == Shape::Relation {
         let message = format!(
             "`{}` is a relation, a trace is a stream",
@@ -252,7 +260,7 @@ fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), D
         let found = codes::SCRIPT_SHAPE.at(table.span, message);
         return Err(found.help("write `register stream`, or name a STREAM source file"));
     }
-    Ok(demanded("IOstream", columns(table)?, demand))
+    columns(table)
 }
 
 /// Of which columns of `IOstream` a table's are made.

@@ -219,6 +219,7 @@ fn every_command_to_a_fleet_runs() {
                 .args(["60", "sh", "-c", &format!("\"$WEIR\" {weir}")])
                 .env("WEIR", WEIR)
                 .env("WEIR_MONITOR", address)
+                .current_dir(root())
                 .output()
                 .expect("sh runs");
             ran += 1;

@@ -47,7 +47,8 @@ pub struct Checked {
 /// What a query is checked against, beside the catalog.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
-    /// How many instants a second has: 1,000,000,000 live, 1 in scripts.
+    /// How many instants a second has: 1,000,000,000 live, 1 in scripts. In STREAM's dialect a second
+    /// is a tick.
     pub second: i64,
     /// Whose CQL it is.
     pub dialect: Dialect,

@@ -115,7 +115,11 @@ impl Checker<'_> {
             value: ast::Duration { count, measure },
             span,
         } = duration;
-        let second = i128::from(self.options.second);
+        // Of ticks a span has a whole number, whatever a tick lasts.
+        let (second, tick) = match self.options.dialect {
+            Dialect::Cql => (self.options.second, 1),
+            Dialect::Stream => (1, self.options.second),
+        };
         let nanos = match measure {
             Some(measure) if measure.dimension == Dimension::Time => measure.scale,
             Some(measure) => {
@@ -135,10 +139,12 @@ impl Checker<'_> {
         };
         let per = i128::from(NANOS_PER_SECOND);
         let scaled = match count {
-            Number::Int(count) => i128::from(*count).checked_mul(i128::from(nanos) * second),
+            Number::Int(count) => {
+                i128::from(*count).checked_mul(i128::from(nanos) * i128::from(second))
+            }
             // A fraction as 0.1 has no exact float; what is meant is the nearest instant.
             Number::Float(count) => {
-                let instants = count * nanos as f64 * self.options.second as f64 / per as f64;
+                let instants = count * nanos as f64 * second as f64 / per as f64;
                 let whole = instants.round();
                 let near =
                     (instants - whole).abs() <= whole.abs() * 1e-9 && whole < i64::MAX as f64;
@@ -146,7 +152,8 @@ impl Checker<'_> {
             }
         };
         let whole = scaled.filter(|s| s % per == 0).map(|s| s / per);
-        let instants = whole.and_then(|s| i64::try_from(s).ok()).filter(|s| *s > 0);
+        let whole = whole.and_then(|s| i64::try_from(s).ok()).filter(|s| *s > 0);
+        let instants = whole.and_then(|s| s.checked_mul(tick));
         if instants.is_none() {
             self.bad_span(*span);
         }

@@ -72,6 +72,14 @@ pub struct ScriptQuery {
 /// # Errors
 /// Everything that is wrong with it, in the order of the text.
 pub fn compile_script(text: &str) -> Result<Script, Vec<Diagnostic>> {
+    compile_script_as(text, CheckOptions::script())
+}
+
+/// The same, with another time than one that counts ticks.
+///
+/// # Errors
+/// As [`compile_script`].
+pub fn compile_script_as(text: &str, options: CheckOptions) -> Result<Script, Vec<Diagnostic>> {
     if text.len() > TEXT_BYTES_MAX {
         let message = format!("the script has {}", counted(text.len(), "byte"));
         let found = codes::TOO_LONG.at(Span::default(), message);
@@ -93,7 +101,7 @@ pub fn compile_script(text: &str) -> Result<Script, Vec<Diagnostic>> {
         catalog.declarations.retain(|d| !same(d));
         catalog.declarations.push(table.declaration.clone());
     }
-    let queries = reader.queries(&catalog);
+    let queries = reader.queries(&catalog, options);
     diagnostics.append(&mut reader.diagnostics);
     let mut diagnostics = in_order(diagnostics);
     if queries.is_empty() && diagnostics.is_empty() {
@@ -171,8 +179,8 @@ impl Reader<'_> {
     }
 
     /// `vquery :`, `vtable :`, `query :` and `dest :`.
-    fn queries(&mut self, catalog: &Catalog) -> Vec<ScriptQuery> {
-        let mut checker = Checker::new(catalog, CheckOptions::script());
+    fn queries(&mut self, catalog: &Catalog, options: CheckOptions) -> Vec<ScriptQuery> {
+        let mut checker = Checker::new(catalog, options);
         checker.sources_missing = self.sources_missing;
         let mut queries = Vec::new();
         for (i, section) in self.sections.iter().enumerate() {

@@ -12,7 +12,7 @@ use crate::{Refusal, Request, Role};
 pub(super) const ACTIONS: &[(&str, &str)] = &[
     (
         "submit",
-        "place a query; body: CQL or {\"query\", \"name\", \"standing\", \"place\"}",
+        "place a query; body: CQL or {\"query\", \"name\", \"standing\", \"place\", \"script\"}",
     ),
     ("queries", "list the queries"),
     ("hosts", "list the agents' hosts"),

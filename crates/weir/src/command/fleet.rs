@@ -135,6 +135,7 @@ fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
         placed: &placed,
         standing: true,
         span: args.span,
+        instant_ns: 1,
     };
     show::show(&mut client, &wanted, &answer, sink, &stop)
 }

@@ -9,8 +9,8 @@ use weir_sink::Clock;
 use weir_wire::Submit;
 
 use crate::failure::{Ending, Failure};
-use crate::fleet::FleetArgs;
 use crate::fleet::show::{self, Wanted};
+use crate::fleet::{self, FleetArgs};
 use crate::output::OutputArgs;
 use crate::question::{Question, QuestionArgs};
 use crate::run_loop::{self, Options, Show, Stop};
@@ -48,13 +48,13 @@ pub struct QueryArgs {
 pub struct PlacingArgs {
     /// What the monitor is to call the query
     #[arg(long, value_name = "NAME", requires = "monitor")]
-    name: Option<String>,
+    pub name: Option<String>,
     /// Keep the query running, also over restarts of the monitor, until it is cancelled
     #[arg(long, requires = "monitor")]
-    standing: bool,
+    pub standing: bool,
     /// Where it is to run, instead of where it costs least
     #[arg(long, value_name = "PLACE", requires = "monitor", value_parser = ["rows", "partials", "agent"])]
-    place: Option<String>,
+    pub place: Option<String>,
 }
 
 /// Bounds of what queries may take.
@@ -110,11 +110,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
 
 /// Asks the fleet of a monitor. What is wrong with the query is said before the network is asked.
 fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
-    if !args.source.is_usual() {
-        return Err(Failure::words(
-            "--monitor: its agents choose what they watch; leave out --from, --device, --stacked and --vm",
-        ));
-    }
+    fleet::agents_choose(&args.source)?;
     question.compile(&Catalog::builtin(), true)?;
     let stop = Stop::on_signals()?;
     let mut client = args.fleet.connect()?;
@@ -123,19 +119,18 @@ fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
         name: args.placing.name.clone(),
         standing: args.placing.standing,
         place: args.placing.place.clone(),
+        script: None,
     })?;
     let answer = show::answer(&placed, args.output.raw)?;
     if args.placing.standing {
-        output::say(format_args!(
-            "weir: `{}` stands; `weir fleet cancel {}` ends it",
-            placed.name, placed.name
-        ));
+        show::say_that_stands(&placed);
     }
     let sink = args.output.open(answer.clone(), true)?;
     let wanted = Wanted {
         placed: &placed,
         standing: args.placing.standing,
         span: args.source.span,
+        instant_ns: 1,
     };
     show::show(&mut client, &wanted, &answer, sink, &stop)
 }

@@ -9,10 +9,13 @@ use weir_model::NANOS_PER_MICRO;
 use weir_query::place::pairing::pair;
 use weir_query::plan::{Node, ToStream};
 use weir_query::{Plan, Script, compile_script};
-use weir_sink::{Clock, Sink, stream};
+use weir_sink::{Answer, Clock, Sink, stream};
+use weir_wire::{Client, OfScript, Placed, Submit};
 
-use crate::command::query::LimitArgs;
+use crate::command::query::{LimitArgs, PlacingArgs};
 use crate::failure::{Ending, Failure};
+use crate::fleet::show::{self, Wanted};
+use crate::fleet::{self, FleetArgs};
 use crate::question::Question;
 use crate::run_loop::{self, Options, Show, Stop, Telling};
 use crate::source::SourceArgs;
@@ -24,25 +27,42 @@ use crate::{output, plans, script_sources, source};
 /// in any format that weir knows, or `tap:live`; there the instants are microseconds, as in the
 /// thesis. `IOstream` is there without being declared and comes from --from. Results go where
 /// `dest :` says, or to standard output.
+///
+/// With --monitor each query is placed at a monitor, over what its agents watch: a `source :` is
+/// `tap:live` there. It is called like the script's file, with its number where there are several.
+/// The answers come here as on one host, and when that ends, the queries end; with --standing they
+/// stay at the monitor, and `weir fleet watch` shows them.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir run test/scripts/test1\n  \
     weir run --from recording.parquet thesis-query-8.cql\n  \
-    weir run --for 10s --out-dir results thesis-query-4.cql")]
+    weir run --for 10s --out-dir results thesis-query-4.cql\n  \
+    weir run --monitor monitor.example --out-dir results thesis-query-10.cql\n  \
+    weir run --monitor monitor.example --standing thesis-query-10.cql")]
 pub struct RunArgs {
     /// The script; `-` reads it from standard input
     script: PathBuf,
     /// Write the files that `dest :` names below this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "standing")]
     out_dir: Option<PathBuf>,
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
+    #[command(flatten)]
+    placing: PlacingArgs,
 }
+
+/// How long the thesis's ticks are.
+const TICK_NS: u32 = 1_000;
 
 pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     let question = Question::read(&args.script)?;
+    if args.fleet.monitor.is_some() {
+        return at_monitor(args, &question);
+    }
     let script = compile_script(&question.text).map_err(|d| question.failure(&d))?;
     question.warn(&script.warnings);
     each_dest_once(&script)?;
@@ -59,7 +79,12 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     for (query, id) in script.queries.iter().zip(ids) {
         shows.push(Show {
             id,
-            sink: sink(&query.plan, query.dest.as_deref(), &script, args)?,
+            sink: sink(
+                plans::answer(&query.plan, Clock::Ticks, true, false),
+                query.dest.as_deref(),
+                &script,
+                args,
+            )?,
             name: None,
             last_instant_open: is_rstream(&query.plan),
         });
@@ -78,6 +103,108 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     source::drop_privileges(&args.source, &inputs)?;
     let report = run_loop::run(engine, inputs, shows, options, &stop)?;
     super::conclude(report, verbose)
+}
+
+/// Runs the queries of a script at a monitor. What is wrong with them is said before the network is
+/// asked.
+fn at_monitor(args: &RunArgs, question: &Question) -> Result<Ending, Failure> {
+    fleet::agents_choose(&args.source)?;
+    let script = fleet::script::compile(question, TICK_NS)?;
+    question.warn(&script.warnings);
+    each_dest_once(&script)?;
+    let stop = Stop::on_signals()?;
+    let mut placed = Vec::new();
+    for submit in submits(args, question, script.queries.len()) {
+        let client = args.fleet.connect();
+        let query = client.and_then(|mut client| Ok((client.submit(&submit)?, client)));
+        match query {
+            Ok(query) => placed.push(query),
+            Err(failure) => {
+                withdraw(placed);
+                return Err(failure);
+            }
+        }
+    }
+    if args.placing.standing {
+        for (query, _) in placed {
+            show::say_that_stands(&query);
+        }
+        return Ok(Ending::Done);
+    }
+    let ending = show_all(args, &script, &mut placed, &stop);
+    withdraw(placed);
+    ending
+}
+
+/// What the monitor is asked: the script's queries in order, each by a name of its own.
+fn submits(args: &RunArgs, question: &Question, queries: usize) -> impl Iterator<Item = Submit> {
+    let stem = args.script.file_stem().filter(|stem| *stem != "-");
+    let stem = stem.map_or("script".into(), |stem| stem.to_string_lossy());
+    let base = args.placing.name.clone().unwrap_or(stem.into_owned());
+    (1..).take(queries).map(move |number: u32| Submit {
+        query: question.text.clone(),
+        name: Some(match queries {
+            1 => base.clone(),
+            _ => format!("{base}-{number}"),
+        }),
+        standing: args.placing.standing,
+        place: args.placing.place.clone(),
+        script: Some(OfScript {
+            query: number,
+            tick_ns: TICK_NS,
+        }),
+    })
+}
+
+/// Shows the answers of all queries, each where its `dest :` says, until they end. When one cannot be
+/// shown, none is.
+fn show_all(
+    args: &RunArgs,
+    script: &Script,
+    placed: &mut [(Placed, Client)],
+    stop: &Stop,
+) -> Result<Ending, Failure> {
+    let mut shown = Vec::new();
+    for ((query, client), part) in placed.iter_mut().zip(&script.queries) {
+        let answer = Answer {
+            clock: Clock::Ticks,
+            ..show::answer(query, true)?
+        };
+        let sink = sink(answer.clone(), part.dest.as_deref(), script, args)?;
+        shown.push((query, client, answer, sink));
+    }
+    let endings: Vec<Result<Ending, Failure>> = std::thread::scope(|scope| {
+        let show = |(query, client, answer, sink): (&mut Placed, &mut Client, _, _)| {
+            let wanted = Wanted {
+                placed: query,
+                standing: false,
+                span: args.source.span,
+                instant_ns: TICK_NS.into(),
+            };
+            let ending = show::show(client, &wanted, &answer, sink, stop);
+            if ending.is_err() {
+                stop.abandon();
+            }
+            ending
+        };
+        let threads = shown.into_iter().map(|one| scope.spawn(move || show(one)));
+        let threads: Vec<_> = threads.collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined
+            .map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let endings = endings.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let other = endings.into_iter().find(|ending| *ending != Ending::Done);
+    Ok(other.unwrap_or(Ending::Done))
+}
+
+/// Ends queries whose answers nobody here wants any more.
+fn withdraw(placed: Vec<(Placed, Client)>) {
+    for (query, mut client) in placed {
+        // Where that does not go, it ends by itself, or has ended.
+        let _ = client.cancel(&query.name);
+    }
 }
 
 /// Two results in one file would write over each other.
@@ -106,7 +233,7 @@ fn is_rstream(plan: &Plan) -> bool {
 
 /// Where a query's result goes.
 fn sink(
-    plan: &Plan,
+    answer: Answer,
     dest: Option<&str>,
     script: &Script,
     args: &RunArgs,
@@ -128,6 +255,5 @@ fn sink(
             output::file(&path)?
         }
     };
-    let answer = plans::answer(plan, Clock::Ticks, true, false);
     Ok((stream::FORMAT.open)(answer, target)?)
 }

@@ -6,11 +6,13 @@
 //! | [`explain`] | how a query would be cut where hosts are like this one |
 //! | [`held`] | what a watched relation holds, through snapshots and changes |
 //! | [`note`] | how complete an answer is, in words |
+//! | [`script`] | the queries of a script as those of a fleet |
 //! | [`show`] | watches a query and shows what comes, until it ends |
 
 mod explain;
 mod held;
 mod note;
+pub mod script;
 pub mod show;
 
 pub use note::Note;
@@ -24,6 +26,7 @@ use clap::Args;
 use weir_wire::{Client, Dial, Refusal, WireError};
 
 use crate::failure::Failure;
+use crate::source::SourceArgs;
 
 /// The variable that names the monitor.
 const MONITOR_VARIABLE: &str = "WEIR_MONITOR";
@@ -87,6 +90,19 @@ impl FleetArgs {
             server_name: self.server_name.clone(),
             ..Dial::new(address)
         })
+    }
+}
+
+/// Refuses the choice of a source where the agents choose.
+///
+/// # Errors
+/// When one was chosen.
+pub fn agents_choose(source: &SourceArgs) -> Result<(), Failure> {
+    match source.is_usual() {
+        true => Ok(()),
+        false => Err(Failure::words(
+            "--monitor: its agents choose what they watch; leave out --from, --device, --stacked and --vm",
+        )),
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Wanted<'a> {
     pub standing: bool,
     /// For how long it is watched.
     pub span: Option<Duration>,
+    /// How many of the monitor's nanoseconds make one instant of what is shown.
+    pub instant_ns: i64,
 }
 
 /// The answer that a monitor describes.
@@ -43,6 +45,14 @@ pub fn answer(placed: &Placed, raw: bool) -> Result<Answer, Failure> {
         ))
     })?;
     Ok(Answer { raw, ..answer })
+}
+
+/// Says that a query stands, and how it ends.
+pub fn say_that_stands(placed: &Placed) {
+    let name = &placed.name;
+    output::say(format_args!(
+        "weir: `{name}` stands; `weir fleet cancel {name}` ends it"
+    ));
 }
 
 /// Shows a query's results in `sink` until it ends, a signal comes, the time is over, or nobody
@@ -63,6 +73,7 @@ pub fn show(
         sink,
         note: Note::default(),
         torn: false,
+        instant_ns: wanted.instant_ns,
         flushed: Instant::now(),
     };
     let end = showing.watch(client, wanted, stop);
@@ -110,6 +121,7 @@ struct Showing<'a> {
     note: Note,
     /// An instant may be half there.
     torn: bool,
+    instant_ns: i64,
     flushed: Instant,
 }
 
@@ -172,7 +184,8 @@ impl Showing<'_> {
             if let Some(number) = stop.signal() {
                 return Ok(End::Signal(number));
             }
-            if until.is_some_and(|until| Instant::now() >= until) {
+            let over = until.is_some_and(|until| Instant::now() >= until);
+            if over || stop.is_abandoned() {
                 return Ok(End::Enough);
             }
             match watch.next(PATIENCE).map_err(Broken::Wire)? {
@@ -206,7 +219,13 @@ impl Showing<'_> {
             None => Some(batch),
         };
         match batch {
-            Some(batch) => self.sink.write(&batch).map_err(Broken::Sink),
+            Some(mut batch) => {
+                if self.instant_ns != 1 {
+                    let instants = batch.ts.iter().map(|ts| ts.div_euclid(self.instant_ns));
+                    batch.ts = instants.collect();
+                }
+                self.sink.write(&batch).map_err(Broken::Sink)
+            }
             None => Ok(()),
         }
     }
@@ -227,7 +246,7 @@ fn pause(wait: Duration, until: Option<Instant>, stop: &Stop) -> Option<End> {
         if let Some(number) = stop.signal() {
             return Some(End::Signal(number));
         }
-        if until.is_some_and(|until| Instant::now() >= until) {
+        if until.is_some_and(|until| Instant::now() >= until) || stop.is_abandoned() {
             return Some(End::Enough);
         }
         std::thread::sleep(PATIENCE);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_model::Nanos;
-use weir_wire::Submit;
+use weir_wire::{OfScript, Submit};
 
 use super::state::{Position, StateError, read, write};
 
@@ -16,8 +16,11 @@ const FILE: &str = "standing.json";
 pub struct Kept {
     /// Its name.
     pub name: String,
-    /// The query in CQL.
+    /// The query in CQL, or a script.
     pub query: String,
+    /// Which of the script's queries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<OfScript>,
     /// The way that was asked for.
     pub place: Option<String>,
     /// The way that was taken: it is taken again, so that agents go on with what they run.
@@ -34,7 +37,8 @@ pub struct Kept {
 impl Kept {
     /// True if it is what `submit` asks for under that name.
     pub fn is_of(&self, name: &str, submit: &Submit) -> bool {
-        self.name == name && self.query == submit.query && self.place == submit.place
+        let same_words = self.query == submit.query && self.script == submit.script;
+        self.name == name && same_words && self.place == submit.place
     }
 }
 

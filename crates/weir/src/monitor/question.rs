@@ -11,6 +11,7 @@ use weir_wire::{Refusal, Submit};
 use super::Monitor;
 use crate::config::StandingEntry;
 use crate::failure::Failure;
+use crate::fleet::script;
 use crate::plans;
 use crate::question::Question;
 
@@ -35,8 +36,13 @@ impl Prepared {
             text: submit.query.clone(),
             file: None,
         };
-        let checked = question.check(&Catalog::builtin(), true).map_err(words)?;
-        let plan = &checked.plan;
+        let plan = match &submit.script {
+            Some(part) => script::plan(&question, part),
+            None => question
+                .check(&Catalog::builtin(), true)
+                .map(|checked| checked.plan),
+        };
+        let plan = &plan.map_err(words)?;
         let hint = submit.place.as_deref().or(way).map(Way::from_str);
         let off = |error: CutError| Refusal::Words(error.to_string());
         let mut options = CutOptions {

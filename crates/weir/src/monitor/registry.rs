@@ -331,6 +331,7 @@ impl Registry {
             name: Some(said.name.clone()),
             standing: true,
             place: said.place.clone(),
+            script: None,
         };
         let before = self.book.kept().iter().find(|k| k.name == said.name);
         let same = before.filter(|before| before.is_of(&said.name, &submit));
@@ -356,6 +357,7 @@ impl Registry {
                 name: Some(kept.name.clone()),
                 standing: true,
                 place: kept.place,
+                script: kept.script,
             },
             name: kept.name,
             owner: kept.owner,
@@ -401,6 +403,7 @@ impl Registry {
             None => Kept {
                 name: wanted.name.clone(),
                 query: wanted.submit.query.clone(),
+                script: wanted.submit.script.clone(),
                 place: wanted.submit.place.clone(),
                 way: way.to_string(),
                 owner: wanted.owner.clone(),

@@ -94,6 +94,9 @@ fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
         "standing": entry.submit.standing,
         "query": entry.submit.query,
     });
+    if let Some(script) = &entry.submit.script {
+        shown["script"] = json!({ "query": script.query, "tick_ns": script.tick_ns });
+    }
     let (query, way) = match &entry.state {
         State::Runs { query, way } => (*query, *way),
         State::Failed(why) => {

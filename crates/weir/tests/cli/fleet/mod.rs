@@ -7,3 +7,4 @@ mod measured;
 mod processes;
 mod queries;
 mod restart;
+mod scripts;
