@@ -138,3 +138,52 @@ fn source(declaration: &Declaration) -> Arc<Plan> {
         shape: declaration.shape,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "table : register stream S (BlktapTS integer, Type char(2));\n\
+        source : tap:live\n\
+        query : select max(BlktapTS) from S [range 3 second];\n\
+        query : select Type from S;\n";
+
+    fn planned(text: &str, query: u32, tick_ns: u32) -> Result<Arc<Plan>, String> {
+        let question = Question {
+            text: text.into(),
+            file: None,
+        };
+        plan(&question, &OfScript { query, tick_ns }).map_err(|failure| failure.text())
+    }
+
+    #[test]
+    fn a_script_is_over_the_streams_of_the_fleet_in_nanoseconds() {
+        let plan = planned(TEXT, 1, 1_000).unwrap();
+        let sources: Vec<&str> = plan.sources().iter().map(|s| &*s.name).collect();
+        assert_eq!(sources, ["IOstream"]);
+        assert!(format!("{plan:?}").contains("size: 3000,"), "{plan:?}");
+        assert_eq!(planned(TEXT, 2, 1_000).unwrap().schema[0].name, "Type");
+    }
+
+    #[test]
+    fn what_strangers_ask_of_a_script_is_bounded() {
+        for (query, tick_ns, says) in [
+            (0, 1_000, "queries 1 to 2"),
+            (3, 1_000, "queries 1 to 2"),
+            (1, 0, "tick_ns is 0"),
+            (1, u32::MAX, "from 1 to 1000000000"),
+        ] {
+            let why = planned(TEXT, query, tick_ns).unwrap_err();
+            assert!(why.contains(says), "{why}");
+        }
+        let far = TEXT.replace("range 3", "range 9000000000000000000");
+        let why = planned(&far, 1, 1_000).unwrap_err();
+        assert!(why.contains("whole number of ticks"), "{why}");
+        let why = planned(
+            &TEXT.replace("BlktapTS integer", "BlktapTS char(2)"),
+            1,
+            1_000,
+        );
+        assert!(why.unwrap_err().contains("is declared as"));
+    }
+}

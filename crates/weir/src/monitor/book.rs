@@ -96,3 +96,29 @@ impl Book {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_book_from_before_there_were_scripts_is_read() {
+        let old = r#"{"name": "q", "query": "select * from IO", "place": null, "way": "rows",
+            "owner": "alice", "since": 7, "files": []}"#;
+        let kept: Kept = serde_json::from_str(old).unwrap();
+        assert_eq!((kept.script.is_none(), kept.since), (true, 7));
+        let mut submit = Submit {
+            query: kept.query.clone(),
+            ..Submit::default()
+        };
+        assert!(kept.is_of("q", &submit));
+        submit.script = Some(OfScript {
+            query: 1,
+            tick_ns: 1,
+        });
+        assert!(
+            !kept.is_of("q", &submit),
+            "the same words mean another query"
+        );
+    }
+}
