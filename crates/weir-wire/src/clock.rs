@@ -387,14 +387,6 @@ impl Clock {
         self.lock().to_monitor(agent)
     }
 
-    /// Converts a column of times in place.
-    pub fn all_to_monitor(&self, agent: &mut [Nanos]) {
-        let mut discipline = self.lock();
-        for time in agent {
-            *time = discipline.to_monitor(*time);
-        }
-    }
-
     /// See [`Discipline::offset_ns`].
     pub fn offset_ns(&self, agent: Nanos) -> i64 {
         self.lock().offset_ns(agent)

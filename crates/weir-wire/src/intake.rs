@@ -53,11 +53,6 @@ impl Intake {
         }
     }
 
-    /// The number of the last word that was taken.
-    pub fn taken(&self) -> u64 {
-        self.taken
-    }
-
     /// Takes a message that came at `now`, by the monitor's clock.
     ///
     /// # Errors

@@ -151,8 +151,9 @@ impl Server {
         self.address
     }
 
-    /// Takes over who is known, and reads certificates and tokens again. Who comes from now on is held against them, and so are
-    /// agents and watchers that are there: who shows a token that is gone is let go.
+    /// Takes over who is known, and reads certificates and tokens again. Who comes from now on is
+    /// held against them, and so are agents and watchers that are there: who shows a token that is
+    /// gone is let go.
     ///
     /// # Errors
     /// When a file is not what it should be; all stays as it was then.

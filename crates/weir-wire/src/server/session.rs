@@ -28,13 +28,19 @@ pub(super) async fn serve(
     mut words: Streaming<FlightData>,
     out: Out,
 ) {
+    let mut told = None;
     let ended = tokio::select! {
-        ended = join(&shared, &asker, &mut words, &out) => ended,
-        () = out.closed() => return,
+        ended = join(&shared, &asker, &mut words, &out, &mut told) => ended,
+        () = out.closed() => Err(Status::cancelled("the connection broke")),
     };
     let (session, welcome, orders) = match ended {
         Ok(joined) => joined,
         Err(status) => {
+            if let Some(session) = told {
+                // The monitor may have welcomed it already, and would hold its place for ever.
+                let why = status.message().to_owned();
+                let _ = shared.events.send(Event::Left { session, why }).await;
+            }
             // An agent that has gone needs no reason.
             let _ = out.send(Err(status)).await;
             return;
@@ -58,12 +64,13 @@ pub(super) async fn serve(
 
 type Joining = (SessionId, (String, Welcome), mpsc::Receiver<MonitorWord>);
 
-/// Hears the agent's hello and gets it welcomed.
+/// Hears the agent's hello and gets it welcomed; `told` is the session once the monitor knows of it.
 async fn join(
     shared: &Shared,
     asker: &Asker,
     words: &mut Streaming<FlightData>,
     out: &Out,
+    told: &mut Option<SessionId>,
 ) -> Result<Joining, Status> {
     let hello = hello(shared, asker, words).await?;
     let host = hello.host.clone();
@@ -79,6 +86,7 @@ async fn join(
     });
     let ending = || Status::unavailable("the monitor is ending");
     shared.events.send(joined).await.map_err(|_| ending())?;
+    *told = Some(session);
     let welcome = welcomed
         .await
         .map_err(|_| ending())?
