@@ -219,7 +219,8 @@ fn booted(kit: &Kit) -> Result<Vec<Vec<Vm>>> {
         .collect()
 }
 
-/// Thesis query 10M, its three parts, with windows as they are printed or with a slide.
+/// Thesis query 10M, its three parts, with windows as they are printed or with a slide. Its response
+/// times are over the 3 s that its comment speaks of.
 fn query_10m(slide: &str, place: &str) -> Vec<Asked> {
     let window = format!("[range 3 s{slide}]");
     let sizes = |by: &str| {
@@ -228,13 +229,16 @@ fn query_10m(slide: &str, place: &str) -> Vec<Asked> {
         )
     };
     let times = format!(
-        "select q.host, q.vm, q.pdisk, avg(r.ts - q.ts) from IOstream {window} as q, IOstream {window} as r \
-         where q.type = 'Q' and r.type = 'R' and q.ReqId = r.ReqId and q.host = r.host and q.vm = r.vm and q.pdisk = r.pdisk \
-         group by q.host, q.vm, q.pdisk"
+        "with ResponseTimes as (Istream(select r.host, r.vm, r.pdisk, r.ts - q.ts as time \
+            from IOstream [range 3 s] as q, IOstream [now] as r \
+            where q.type = 'Q' and r.type = 'R' and q.ReqId = r.ReqId and q.host = r.host and q.vm = r.vm and q.pdisk = r.pdisk)) \
+         select host, vm, pdisk, avg(time) from ResponseTimes {window} group by host, vm, pdisk"
     );
+    // Of one host's requests and responses the agent makes the groups whole.
+    let times_place = if place == "partials" { "agent" } else { place };
     vec![
         Asked::new("sizes", &sizes("host, vm, pdisk"), Some(place)),
         Asked::new("sizes_by_op", &sizes("host, vm, pdisk, op"), Some(place)),
-        Asked::new("response_times", &times, Some(place)),
+        Asked::new("response_times", &times, Some(times_place)),
     ]
 }
