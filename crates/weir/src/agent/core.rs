@@ -14,6 +14,9 @@ const ENDED_MAX: usize = 1_024;
 /// Fragments that run on one agent at most.
 pub const FRAGMENTS_MAX: usize = 4_096;
 
+/// How far it has come is said so often where no fragment shows anything: 250 ms.
+const QUIET: Nanos = 250_000_000;
+
 /// An agent without its surroundings. All times are the monitor's.
 pub struct AgentCore {
     engine: Engine,
@@ -174,10 +177,17 @@ impl AgentCore {
             true => self.reached,
             false => self.reached.min(self.engine.now()),
         };
-        if at > self.said {
+        if at > self.said && (at.saturating_sub(self.said) >= QUIET || self.may_have_shown(at)) {
             self.said = at;
             say(AgentWord::Reached(at));
         }
+    }
+
+    /// Whether time up to `at` may have brought rows since it was last said: between the ends of
+    /// slides nobody needs to hear of it.
+    fn may_have_shown(&self, at: Nanos) -> bool {
+        let next = self.said.saturating_add(1);
+        self.running.values().any(|f| f.plan.shown_by(next) <= at)
     }
 
     /// Ends: nothing more happens than what was taken in up to `at`. Each fragment shows what it

@@ -6,7 +6,7 @@ use weir_query::plan::Plan;
 use weir_query::{CheckOptions, compile};
 use weir_wire::{AgentWord, ChannelId, Tally};
 
-use super::AgentCore;
+use super::{AgentCore, QUIET};
 
 fn plan(text: &str) -> Plan {
     let fields = vec![Field::new("ts", Type::Time), Field::new("x", Type::Int)];
@@ -162,6 +162,27 @@ fn a_fragment_sees_what_comes_after_it_says_it_started() {
 }
 
 #[test]
+fn between_the_ends_of_slides_time_is_said_seldom() {
+    let mut core = core();
+    let mut heard = Heard::default();
+    let slide = 4 * QUIET;
+    core.reached(0);
+    heard.step(&mut core);
+    core.start(
+        ChannelId(1),
+        &plan("select count(*) from s [range 1 second slide 1 second]"),
+    );
+    let tenths = (1..=20).map(|n| n * slide / 10);
+    for at in tenths {
+        core.reached(at);
+        heard.step(&mut core);
+    }
+    // A quarter of a slide, rounded up to the next step; and each end, at once.
+    let expected = [0, 3, 6, 9, 10, 13, 16, 19, 20].map(|n| n * slide / 10);
+    assert_eq!(heard.reached, expected);
+}
+
+#[test]
 fn time_goes_on_without_rows_and_without_fragments() {
     let mut core = core();
     let mut heard = Heard::default();
@@ -173,8 +194,11 @@ fn time_goes_on_without_rows_and_without_fragments() {
     core.stop(ChannelId(1));
     core.reached(9);
     heard.step(&mut core);
+    // Nothing runs, so it can wait.
+    core.reached(8 + QUIET);
     heard.step(&mut core);
-    assert_eq!(heard.reached, [3, 8, 9]);
+    heard.step(&mut core);
+    assert_eq!(heard.reached, [3, 8, 8 + QUIET]);
     assert_eq!(heard.started, [(1, 3)]);
 }
 
