@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_guest::LoopDisk;
 
 use crate::live::watchable;
-use crate::support::{Scratch, interrupt, requests, run, run_in, skipped, weir};
+use crate::support::{Scratch, all_but_missed, interrupt, requests, run, run_in, skipped, weir};
 
 /// Thesis query 4, over a window that is shorter than what is asked.
 const QUERY_4: &str = "select r.ts - q.ts, q.req_id, q.sector \
@@ -316,10 +316,13 @@ fn live_pairs_are_the_join_and_what_fio_did() {
     asked.iter_mut().for_each(|asked| asked.until(&disk, 800));
     let [pairs, join, both] = asked.map(Asked::of_fio);
     assert!(done > 1_000, "{done} requests");
-    assert_eq!(
-        (pairs.len(), join.len(), both.len()),
-        (done, done, 2 * done)
-    );
+    for (told, made) in [(&pairs, done), (&join, done)] {
+        assert!(
+            all_but_missed(told.len() as u64, made as u64),
+            "{} of {made}",
+            told.len()
+        );
+    }
     let of = |kind: &str| {
         let rows = both.iter().filter_map(|row| row.strip_prefix(kind));
         let mut rows: Vec<&str> = rows.collect();
@@ -327,5 +330,5 @@ fn live_pairs_are_the_join_and_what_fio_did() {
         rows
     };
     assert_eq!(of("pairs"), of("join"));
-    assert_eq!(of("pairs").len(), done);
+    assert!(all_but_missed(of("pairs").len() as u64, done as u64));
 }

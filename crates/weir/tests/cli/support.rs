@@ -6,6 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Whether what was told is what was made, but for the few requests that end where no program may
+/// look, as some do on kernels of protected machines.
+pub fn all_but_missed(told: u64, made: u64) -> bool {
+    const MISSED_MAX: u64 = 16;
+    (made.saturating_sub(MISSED_MAX)..=made).contains(&told)
+}
+
 /// A directory of its own for a test, gone when the test is over.
 pub struct Scratch(PathBuf);
 

@@ -7,7 +7,7 @@ use weir_model::Value;
 
 use super::monitor::{Agent, Monitor, with_rights};
 use crate::live::watchable;
-use crate::support::{Scratch, run, skipped};
+use crate::support::{Scratch, all_but_missed, run, skipped};
 
 /// A device, and an agent that watches it.
 struct Ground {
@@ -85,6 +85,12 @@ fn made(load: Child) -> [u64; 2] {
     ["read", "write"].map(|way| said["jobs"][0][way]["total_ios"].as_u64().unwrap())
 }
 
+/// Of reads and of writes as many were told as were made.
+fn assert_told(told: [u64; 2], made: [u64; 2]) {
+    let fits = |n: usize| all_but_missed(told[n], made[n]);
+    assert!(fits(0) && fits(1), "{told:?} of {made:?}");
+}
+
 /// Reads and writes of 4 KiB that a channel told of.
 fn told(monitor: &Monitor, channel: u64) -> [u64; 2] {
     let heard = monitor.heard();
@@ -122,7 +128,7 @@ fn a_live_agent_tells_of_each_request_once_while_taps_change() {
     std::thread::sleep(std::time::Duration::from_secs(3));
     let made = made(load);
     ground.settle();
-    assert_eq!(told(monitor, 1), made);
+    assert_told(told(monitor, 1), made);
     let handovers = |heard: &super::monitor::Heard| {
         let notes = heard.notes.iter().filter(|n| n.counter == "handovers");
         notes.map(|n| n.total).max().unwrap_or(0)
@@ -175,7 +181,7 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_the_clock_is_off() {
             let of = counts.iter().filter(|((_, of), _)| of == op);
             of.map(|(_, count)| *count as u64).sum::<u64>()
         };
-        assert_eq!(["r", "w"].map(sum), made);
+        assert_told(["r", "w"].map(sum), made);
     }
     for (group, count) in &rows {
         // Where an interval ends is known to some microseconds.
