@@ -1,5 +1,5 @@
 //! The monitor's side of the network: it listens, lets in who may come in, and turns what they say
-//! into [`Event`]s for one receiver.
+//! into [`Event`](crate::event::Event)s for one receiver.
 //!
 //! The life of a request:
 //! 1. `listen` accepts a connection if there is a place for it (`connections`) and does the TLS

@@ -56,7 +56,7 @@ pub fn monitor(named: Option<&Path>) -> Result<Loaded<MonitorConfig>, Failure> {
 /// else the defaults.
 ///
 /// # Errors
-/// As [`monitor`].
+/// As [`monitor()`].
 pub fn agent(named: Option<&Path>) -> Result<Loaded<AgentConfig>, Failure> {
     load(named, AGENT_FILE, AgentConfig::of)
 }

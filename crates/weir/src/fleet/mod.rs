@@ -3,7 +3,7 @@
 //!
 //! | module | is |
 //! | --- | --- |
-//! | [`explain`] | how a query would be cut where hosts are like this one |
+//! | [`mod@explain`] | how a query would be cut where hosts are like this one |
 //! | [`held`] | what a watched relation holds, through snapshots and changes |
 //! | [`note`] | how complete an answer is, in words |
 //! | [`script`] | the queries of a script as those of a fleet |
@@ -44,8 +44,8 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Fleet")]
 pub struct FleetArgs {
-    /// Ask the fleet of the monitor at HOST[:PORT] or https://HOST[:PORT]
-    #[arg(long, value_name = "HOST")]
+    /// Ask the fleet of this monitor; `https://` before its name asks for TLS
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub monitor: Option<String>,
     /// The file with the token that says who you are; otherwise the one that WEIR_TOKEN_FILE names
     #[arg(long, value_name = "FILE")]
