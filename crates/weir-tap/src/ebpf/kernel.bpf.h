@@ -103,6 +103,10 @@ struct bio {
 	struct blkcg_gq *bi_blkg;
 };
 
+enum mq_rq_state {
+	MQ_RQ_IDLE = 0,
+};
+
 struct request {
 	struct request_queue *q;
 	__u32 cmd_flags;
@@ -110,7 +114,7 @@ struct request {
 	__u32 __data_len;
 	__u64 __sector;
 	struct bio *bio;
-	int state;
+	enum mq_rq_state state;
 };
 
 /* Before 5.17 the disk was the request's own. */

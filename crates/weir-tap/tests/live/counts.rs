@@ -7,6 +7,7 @@ use crate::load::{DiskStats, Fio, fio};
 use crate::watch::{Rows, Seen, Watch, demand, only};
 use crate::{bench, skip};
 use weir_guest::LoopDisk;
+use weir_model::{KernelField, Symbol, Test};
 
 /// Loads past the page cache: each of fio's calls is a bio of its own, but one of 1 MiB is more
 /// than the device takes at once and is split.
@@ -136,6 +137,30 @@ fn each_response_has_its_request() {
             "{} stay unanswered; {what}",
             open.len()
         );
+    }
+}
+
+#[test]
+fn requests_alone_are_complete_without_a_completion_probe() {
+    let Some(bench) = bench("requests_alone_are_complete_without_a_completion_probe", 64) else {
+        return;
+    };
+    for load in DIRECT.iter().chain(BUFFERED) {
+        let asked = Test::In {
+            field: KernelField::Kind,
+            texts: vec![Symbol::new("Q")],
+        };
+        let watch = Watch::start(
+            vec![demand("IOstream", "type op sectors", vec![asked])],
+            &only(bench.disk.path()),
+        );
+        let before = DiskStats::of(&bench.disk);
+        fio(&bench.disk, load);
+        let kernel = DiskStats::of(&bench.disk).since(before);
+        let seen = watch.stop();
+        let what = format!("{load}: {:?}", seen.counts);
+        assert_eq!(seen.all().len() as i64, kernel.requests(), "{what}");
+        assert_eq!(seen.all().with("type", "Q").len(), seen.all().len());
     }
 }
 

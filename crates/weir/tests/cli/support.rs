@@ -7,10 +7,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Whether what was told is what was made, but for the few requests that end where no program may
-/// look, as some do on kernels of protected machines.
+/// look: on kernels of protected machines they come in bursts as deep as a queue.
 pub fn all_but_missed(told: u64, made: u64) -> bool {
-    const MISSED_MAX: u64 = 16;
-    (made.saturating_sub(MISSED_MAX)..=made).contains(&told)
+    let missed_max = 128 + made / 1_000;
+    (made.saturating_sub(missed_max)..=made).contains(&told)
 }
 
 /// A directory of its own for a test, gone when the test is over.
