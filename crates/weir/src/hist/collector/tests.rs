@@ -208,8 +208,8 @@ fn there_is_one_at_a_time_and_a_dead_one_is_none() {
     Place::at(&folder).make().unwrap();
     drop(std::os::unix::net::UnixListener::bind(folder.join("socket")).unwrap());
     let third = Collector::at(&folder);
-    assert!(third.client.status().is_ok());
     assert_eq!(third.words.recv().unwrap(), server::READY);
+    assert!(third.client.status().is_ok());
     third.start("web:vda", false).unwrap();
     third.client.stop(&Choice::default()).unwrap();
     third.ended();
