@@ -1,0 +1,30 @@
+//! [`Request`]: what a guest wants of its disk, as the front end understood it.
+
+use weir_model::Op;
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is to be done.
+    pub op: Op,
+    /// First sector of 512 bytes; 0 for a flush.
+    pub sector: u64,
+    /// Length in bytes; 0 for a flush. Any length: whether it fits the disk's blocks and its end is the
+    /// lane's to check.
+    pub bytes: u64,
+    /// A write is to be on stable storage when it is done.
+    pub fua: bool,
+    /// What is overwritten with zeroes may be given back to the file system.
+    pub unmap: bool,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done, whole.
+    Done,
+    /// Failed with this errno.
+    Failed(i32),
+    /// The disk does not do such a thing.
+    Unsupported,
+}
