@@ -6,5 +6,7 @@
 //! whoever listens.
 
 pub mod request;
+pub mod socket;
 
 pub use request::{Outcome, Request};
+pub use socket::{Access, ServerSocket, SocketError};
