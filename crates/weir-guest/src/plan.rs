@@ -36,7 +36,12 @@ pub struct Load {
     /// An fsync follows each time so many requests are done; 0: only at the end, if anything was
     /// written through the page cache.
     pub fsync: u64,
+    /// Requests a second, in a burst each [`BURST_EVERY_MS`]; 0: as fast as it goes.
+    pub rate: u64,
 }
+
+/// Between two bursts of a load with a rate: long enough that who sleeps does not spin.
+pub const BURST_EVERY_MS: u64 = 10;
 
 /// One request of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +70,14 @@ impl Load {
             sequential: false,
             direct: true,
             fsync: 0,
+            rate: 0,
         }
+    }
+
+    /// When request number `i` is due, in ms from the start.
+    pub fn due_ms(&self, i: u64) -> u64 {
+        let exact_ms = (i * 1000).checked_div(self.rate).unwrap_or(0);
+        exact_ms - exact_ms % BURST_EVERY_MS
     }
 
     /// Places a request can go to. At random, only every second block is used: no request has a
@@ -186,6 +198,7 @@ impl FromStr for Load {
                 "sequential" => load.sequential = number()? != 0,
                 "direct" => load.direct = number()? != 0,
                 "fsync" => load.fsync = number()?,
+                "rate" => load.rate = number()?,
                 _ => return Err(format!("load `{text}`: unknown key `{key}`")),
             }
             // A load that names only writes has no reads.
@@ -202,7 +215,7 @@ impl fmt::Display for Load {
         write!(
             f,
             "disk={},read={},write={},bytes={},count={},depth={},seed={},start={},span={},\
-             sequential={},direct={},fsync={}",
+             sequential={},direct={},fsync={},rate={}",
             self.disk,
             self.read,
             self.write,
@@ -214,7 +227,8 @@ impl fmt::Display for Load {
             self.span,
             u8::from(self.sequential),
             u8::from(self.direct),
-            self.fsync
+            self.fsync,
+            self.rate
         )
     }
 }
@@ -252,9 +266,20 @@ mod tests {
     }
 
     #[test]
+    fn with_a_rate_a_burst_is_due_together() {
+        let load = Load {
+            rate: 400,
+            ..Load::on("/dev/sdb")
+        };
+        let due: Vec<u64> = [0, 3, 4, 7, 8, 400].map(|i| load.due_ms(i)).into();
+        assert_eq!(due, [0, 0, 10, 10, 20, 1000]);
+        assert_eq!(Load::on("/dev/sdb").due_ms(1000), 0);
+    }
+
+    #[test]
     fn text_is_read_as_it_is_written() {
         let text = "disk=/dev/sdb,read=1,write=3,bytes=512,count=7,depth=4,seed=9,start=1024,\
-                    span=65536,sequential=1,direct=0,fsync=2";
+                    span=65536,sequential=1,direct=0,fsync=2,rate=400";
         let load: Load = text.parse().unwrap();
         assert_eq!(load.to_string(), text);
         for bad in [

@@ -1,19 +1,25 @@
 //! A VM of the experiments: a program that copies, on a disk of its own, at a fixed rate.
 //!
-//! The thesis ran a `cp` that ends after 60 seconds in each VM. Here fio reads and writes one block after
-//! the other in turn, in requests of 44 KiB, the most that Xen's block ring took (11 pages).
+//! The thesis ran a `cp` that ends after 60 seconds in each VM. Here the load program reads and writes one
+//! block after the other, in requests of 44 KiB, the most that Xen's block ring took (11 pages). It sleeps
+//! between bursts: a program that keeps to a rate by spinning, as fio does, hides what is measured.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
-use weir_guest::{Disk, Guest, Kit, LoopDisk};
+use weir_guest::{Disk, Guest, Kit, Load, LoopDisk};
+
+use crate::{cargo, execute, root};
 
 /// Size of a disk.
 const DISK_MIB: u64 = 128;
 
 /// Length of a request.
 const REQUEST_BYTES: u64 = 44 << 10;
+
+/// More than a VM does before it is ended.
+const REQUESTS_MAX: u64 = 1 << 40;
 
 /// What a real guest does all the time: some requests, then a rest, since emulation is slow.
 const GUEST_WORK: &str =
@@ -30,36 +36,49 @@ pub struct Vm {
 
 /// What makes its requests.
 enum Program {
-    Fio(Fio),
+    Copies(Copying),
     Guest(#[expect(dead_code, reason = "it lives as long as the VM")] Guest),
 }
 
 /// A load that is killed when it is dropped.
-struct Fio(Child);
+struct Copying(Child);
+
+/// Builds the program that copies.
+///
+/// # Errors
+/// When it does not build.
+pub fn build() -> Result<()> {
+    let what = ["--package", "weir-guest", "--bin", "load"];
+    execute(cargo().args(["build", "--release", "--locked"]).args(what))
+}
 
 impl Vm {
     /// Starts one that does so many requests a second, reads and writes each half.
     ///
     /// # Errors
-    /// When there can be no loop device, or fio does not start.
+    /// When there can be no loop device, or the program does not start.
     pub fn start(name: &str, requests_per_second: u32) -> Result<Vm> {
         let disk = LoopDisk::new(DISK_MIB)?;
-        let half = requests_per_second / 2;
-        let program = Command::new("fio")
-            .args(["--name=copy", "--rw=rw", "--ioengine=libaio", "--iodepth=4"])
-            .args(["--direct=1", "--time_based", "--runtime=86400", "--thread"])
-            .args(["--allow_file_create=0", "--output=/dev/null"])
-            .arg(format!("--bs={REQUEST_BYTES}"))
-            .arg(format!("--rate_iops={half},{half}"))
-            .arg(format!("--filename={}", disk.path()))
+        let load = Load {
+            read: 50,
+            write: 50,
+            bytes: REQUEST_BYTES,
+            count: REQUESTS_MAX,
+            depth: 4,
+            span: DISK_MIB << 20,
+            sequential: true,
+            rate: u64::from(requests_per_second),
+            ..Load::on(disk.path())
+        };
+        let program = Command::new(root().join("target/release/load"))
+            .arg(load.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
             .spawn()
-            .context("cannot start fio")?;
+            .context("cannot start the load program")?;
         Ok(Vm {
             name: name.into(),
-            program: Program::Fio(Fio(program)),
+            program: Program::Copies(Copying(program)),
             disk,
         })
     }
@@ -89,7 +108,7 @@ impl Vm {
     /// What tells weir that this process is a VM; of QEMU it knows.
     pub fn declaration(&self) -> Option<String> {
         match &self.program {
-            Program::Fio(fio) => Some(format!("{}=pid:{}", self.name, fio.0.id())),
+            Program::Copies(program) => Some(format!("{}=pid:{}", self.name, program.0.id())),
             Program::Guest(_) => None,
         }
     }
@@ -136,7 +155,7 @@ pub fn done(vms: &[Vm]) -> Result<Done> {
     })
 }
 
-impl Drop for Fio {
+impl Drop for Copying {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();

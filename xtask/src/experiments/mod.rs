@@ -108,8 +108,9 @@ pub fn run(args: &[String]) -> Result<()> {
         bail!("needs root: it makes loop devices and network namespaces, and attaches probes");
     }
     packages::ensure(packages::BUILD)?;
-    packages::ensure(&["fio", "iproute2"])?;
+    packages::ensure(&["iproute2"])?;
     execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
+    copying::build()?;
     let mut failed = Vec::new();
     for experiment in EXPERIMENTS {
         let Experiment { number, title, .. } = experiment;

@@ -17,7 +17,7 @@ Benke's thesis (2009, chapter 4) measured what its prototype cost: Blocktap in X
 the servers and as monitor in the middle. `cargo xtask experiments` does the same with weir and writes this page.
 
 What can be compared is what a configuration adds, and how that grows; the numbers themselves cannot. The thesis had blades
-with two dual-core Opterons at 2.0 GHz, and VMs limited by one disk. Here a VM is fio, which copies at a fixed rate on a loop
+with two dual-core Opterons at 2.0 GHz, and VMs limited by one disk. Here a VM is a program that copies at a fixed rate on a loop
 device in memory.
 ";
 

@@ -18,6 +18,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::ExitCode;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use plan::Load;
 
@@ -85,10 +86,11 @@ fn run(load: &Load) -> io::Result<Done> {
         .custom_flags(if load.direct { O_DIRECT } else { 0 })
         .open(&load.disk)?;
     let mut all = Done::default();
+    let begun = Instant::now();
     thread::scope(|scope| {
         let file = &file;
         let threads: Vec<_> = (0..load.depth)
-            .map(|t| scope.spawn(move || work(load, file, t)))
+            .map(|t| scope.spawn(move || work(load, file, t, begun)))
             .collect();
         for thread in threads {
             all.add(&thread.join().expect("errors are returned")?);
@@ -106,7 +108,7 @@ fn run(load: &Load) -> io::Result<Done> {
 const ALIGNMENT: usize = 4096;
 
 /// Thread `t` does every `depth`th request.
-fn work(load: &Load, file: &File, t: u64) -> io::Result<Done> {
+fn work(load: &Load, file: &File, t: u64, begun: Instant) -> io::Result<Done> {
     let bytes = usize::try_from(load.bytes).expect("a request fits into memory");
     let mut memory = vec![0; bytes + ALIGNMENT];
     let at = memory.as_ptr().align_offset(ALIGNMENT);
@@ -114,6 +116,10 @@ fn work(load: &Load, file: &File, t: u64) -> io::Result<Done> {
     let mut done = Done::default();
     for i in (t..load.count).step_by(usize::try_from(load.depth).expect("it is small")) {
         let request = load.request(i);
+        if load.rate > 0 {
+            let due = Duration::from_millis(load.due_ms(i));
+            thread::sleep(due.saturating_sub(begun.elapsed()));
+        }
         if request.op == 'r' {
             file.read_exact_at(buffer, request.sector * 512)?;
             done.reads += 1;
