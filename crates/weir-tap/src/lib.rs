@@ -14,9 +14,12 @@ pub mod format;
 pub mod inventory;
 pub mod live;
 pub mod qmp;
+mod shared;
+pub mod tapdisk;
 pub mod vdisk;
 
 pub use ebpf::hist;
+pub use ebpf::monotonic_ns;
 pub use error::TapError;
 
 /// The streams a tap can be asked for, beside those of the catalog: every row of `IOstream`

@@ -5,17 +5,16 @@
 //! out on the image and says how it ended. A lane belongs to one thread; nothing in it waits for
 //! whoever listens.
 
-pub mod disk;
-pub mod engine;
-pub mod inject;
-pub mod lane;
-mod lock;
-pub mod request;
-pub mod socket;
-pub mod stop;
+pub mod histograms;
+pub mod hub;
 
-pub use disk::{Counters, Disk, DiskError, DiskOptions};
-pub use lane::{Done, Lane, LaneOptions};
+pub mod recorder;
+pub mod request;
+pub mod selection;
+pub mod socket;
+
+pub use hub::{Hub, HubError};
+
+pub use recorder::{Ended, Recorder, Taken};
 pub use request::{Outcome, Request};
 pub use socket::{Access, ServerSocket, SocketError};
-pub use stop::Stop;

@@ -15,6 +15,7 @@ mod event;
 mod evidence;
 mod histograms;
 mod interference;
+pub mod json;
 mod metric;
 mod profile;
 mod ranks;

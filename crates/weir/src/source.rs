@@ -15,6 +15,7 @@ use weir_query::place::Placement;
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
 use weir_tap::live::LiveTap;
+use weir_tap::tapdisk::{self, TapdiskOptions};
 use weir_tap::{RECORDING, Tap, TapError, format, vdisk};
 
 use crate::command::GUARD;
@@ -28,13 +29,16 @@ pub const LIVE: &str = "live";
 /// What the name of a traced VM begins with.
 const QEMU: &str = "qemu:";
 
+/// What the path of a tap in the disk path begins with.
+const TAPDISK: &str = "tapdisk:";
+
 /// Options of every command that reads events.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Source")]
 pub struct SourceArgs {
-    /// Where events come from: `live`, `qemu:VM` for the requests of a VM as its guest makes them
-    /// (traced in QEMU meanwhile), or a file in any trace format that weir knows; several are merged
-    /// by time
+    /// Where events come from: `live`, `tapdisk:PATH` for the requests of the disks that a `weir
+    /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU meanwhile),
+    /// or a file in any trace format that weir knows; several are merged by time
     #[arg(long, value_name = "SOURCE", default_value = LIVE)]
     pub from: Vec<String>,
     /// The format of the files, where sniffing does not find it
@@ -125,6 +129,8 @@ pub enum Source {
     Live,
     /// A VM of this host, traced in QEMU.
     Qemu(String),
+    /// The disks that a tap in the disk path serves, by its socket or a disk's.
+    Tapdisk(PathBuf),
     /// A file.
     File(PathBuf),
 }
@@ -171,7 +177,7 @@ impl SourceArgs {
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.from.iter().filter_map(|text| match Source::new(text) {
             Source::File(_) => Some(Path::new(text)),
-            Source::Live | Source::Qemu(_) => None,
+            Source::Live | Source::Qemu(_) | Source::Tapdisk(_) => None,
         })
     }
 
@@ -223,7 +229,9 @@ impl SourceArgs {
                 Some(tap) => (tap.folds)(demand),
                 None => Err(format!("`{}` is not to be had live", demand.stream)),
             },
-            Source::Qemu(_) => Err("a VM's own requests are told one by one".into()),
+            Source::Qemu(_) | Source::Tapdisk(_) => {
+                Err("a VM's own requests are told one by one".into())
+            }
             Source::File(_) => Err("a file is read row by row".into()),
         })
     }
@@ -257,6 +265,7 @@ impl fmt::Display for Source {
         match self {
             Source::Live => f.write_str(LIVE),
             Source::Qemu(vm) => write!(f, "{QEMU}{vm}"),
+            Source::Tapdisk(path) => write!(f, "{TAPDISK}{}", path.display()),
             Source::File(path) => path.display().fmt(f),
         }
     }
@@ -265,10 +274,13 @@ impl fmt::Display for Source {
 impl Source {
     /// The source that `text` names.
     pub fn new(text: &str) -> Source {
-        match text.strip_prefix(QEMU) {
-            Some(vm) => Source::Qemu(vm.into()),
-            None if text == LIVE => Source::Live,
-            None => Source::File(PathBuf::from(text)),
+        if text == LIVE {
+            return Source::Live;
+        }
+        match (text.strip_prefix(QEMU), text.strip_prefix(TAPDISK)) {
+            (Some(vm), _) => Source::Qemu(vm.into()),
+            (_, Some(path)) => Source::Tapdisk(PathBuf::from(path)),
+            _ => Source::File(PathBuf::from(text)),
         }
     }
 
@@ -279,7 +291,7 @@ impl Source {
     pub fn pairs(&self, args: &SourceArgs) -> Result<(), String> {
         match self {
             _ if args.no_pairing => Err("--no-pairing was given".into()),
-            Source::Live | Source::Qemu(_) => Ok(()),
+            Source::Live | Source::Qemu(_) | Source::Tapdisk(_) => Ok(()),
             Source::File(path) => {
                 let tap = file(path, args, &[]).map_err(|error| error.to_string())?;
                 tap.pairs()
@@ -289,7 +301,7 @@ impl Source {
 
     /// True if its events happen now.
     pub fn is_live(&self) -> bool {
-        matches!(self, Source::Live | Source::Qemu(_))
+        !matches!(self, Source::File(_))
     }
 }
 
@@ -352,7 +364,7 @@ pub fn inputs(
     };
     let path = match source {
         Source::Live => return live(demands, &outlets),
-        Source::Qemu(vm) => {
+        Source::Qemu(_) | Source::Tapdisk(_) => {
             let (own, others) = split(demands, &outlets, is_io);
             let mut inputs = Vec::new();
             // What the host tells beside comes from the live source, if there is one.
@@ -360,7 +372,11 @@ pub fn inputs(
                 inputs = live(&others.0, &others.1)?;
             }
             if !own.0.is_empty() {
-                inputs.push(input(traced(vm, args, &own.0)?, own.1));
+                let tap = match source {
+                    Source::Qemu(vm) => traced(vm, args, &own.0)?,
+                    _ => served(source, args, &own.0)?,
+                };
+                inputs.push(input(tap, own.1));
             }
             return Ok(inputs);
         }
@@ -446,6 +462,20 @@ fn traced(vm: &str, args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap
     let guard = [program.into_os_string(), GUARD.into()];
     let watch = args.inventory()?;
     Ok(Box::new(vdisk::open(vm, demands, &watch, &guard)?))
+}
+
+/// The tap of the disks that a tap in the disk path serves.
+fn served(source: &Source, args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
+    let Source::Tapdisk(path) = source else {
+        unreachable!("{source} is no tap in the disk path");
+    };
+    let usual = TapdiskOptions::default();
+    let options = TapdiskOptions {
+        rhythm: args.rhythm.unwrap_or(usual.rhythm),
+        epoch_offset_ns: args.epoch_offset_ns,
+        ..usual
+    };
+    Ok(Box::new(tapdisk::open(path, demands, options)?))
 }
 
 /// True if a demand needs to know who owns what: all but I/O without its VM.

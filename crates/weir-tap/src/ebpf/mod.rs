@@ -33,13 +33,13 @@ pub(crate) mod privileges;
 mod programs;
 mod rows;
 mod selection;
-mod shared;
 mod tables;
 mod tap;
 
-pub use clock::epoch_offset_ns;
+pub use clock::{epoch_offset_ns, monotonic_ns};
 pub use devices::DeviceChoice;
 pub use doctor::{Fact, Status, doctor};
+pub use pace::Pace;
 pub use privileges::{drop_privileges, keep_what_opening_takes};
 pub use rows::host_name;
 pub use tap::{BlockTap, LiveOptions, TAP, open, open_with_histograms};

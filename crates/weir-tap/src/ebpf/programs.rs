@@ -22,9 +22,9 @@ use super::fold::layout::{FOLDS, Folding};
 use super::hist::{HistOptions, HistTables, PROCESSORS_MAX, Setup};
 use super::layout::{self, Config};
 use super::needs::Needs;
-use super::shared::Shared;
 use super::tap::LiveOptions;
 use crate::TapError;
+use crate::shared::Shared;
 
 /// The programs, compiled.
 static OBJECT: &[u8] = include_bytes!("tap.bpf.o");

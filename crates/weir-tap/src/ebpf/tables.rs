@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{self, SIBLINGS, WAYS};
 use super::programs::Sizes;
-use super::shared::Shared;
+use crate::shared::Shared;
 
 /// Words of `struct known`.
 const KNOWN_WORDS: usize = layout::KNOWN_BYTES / 8;

@@ -75,9 +75,10 @@ impl Ground {
     /// When a file cannot be read or its format is unknown, or the host does not let us watch it.
     pub fn open(&self, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
         let live = self.serves_live(demands);
-        let source = match live {
-            true => Source::Live,
-            false => Source::new(&self.args.from[0]),
+        // What is no I/O tells the host, whoever tells of I/O.
+        let source = match demands.iter().any(source::is_io) {
+            true => Source::new(&self.args.from[0]),
+            false => Source::Live,
         };
         let mut inputs = source::inputs(&source, &self.args, demands, Vec::new())?;
         let input = inputs.pop();

@@ -1,7 +1,7 @@
 //! Counting and showing now: what `weir hist` does unless it is told to work in the background.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use weir_model::Symbol;
@@ -17,6 +17,7 @@ use super::disks::{self, Listed, list};
 use super::gather::{self, Pace};
 use super::gauge::Gauge;
 use super::kernel::{self, Kernel};
+use super::served::Served;
 use super::show::{Compared, Printer};
 use crate::command::conclude;
 use crate::failure::{Ending, Failure};
@@ -103,6 +104,14 @@ impl Wanted {
         !self.each && self.source.sources() == [Source::Live]
     }
 
+    /// The tap in the disk path that can count it.
+    fn in_tap(&self) -> Option<PathBuf> {
+        match &self.source.sources()[..] {
+            [Source::Tapdisk(path)] if !self.each => Some(path.clone()),
+            _ => None,
+        }
+    }
+
     /// The same of a file.
     fn of_file(&self, path: &Path) -> Wanted {
         let mut wanted = self.clone();
@@ -135,7 +144,7 @@ pub fn run(wanted: &Wanted, mut printer: Printer, verbose: bool) -> Result<Endin
     count(wanted, &choice, &listed, each, verbose)
 }
 
-/// Counts, and hands on what came: in the kernel where that can be, else event by event.
+/// Counts, and hands on what came: in the kernel or in the tap where that can be, else event by event.
 fn count(
     wanted: &Wanted,
     choice: &Choice,
@@ -145,6 +154,10 @@ fn count(
 ) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
     let pace = &wanted.pace;
+    if let Some(path) = wanted.in_tap() {
+        let mut served = Served::open(&path, choice.clone(), wanted.by)?;
+        return watch(&mut served, choice, pace, &stop, each);
+    }
     if !wanted.in_kernel() {
         let source = wanted.source_for(choice, listed);
         let report = gather::of_events(&source, choice, wanted.by, pace, &stop, each)?;
@@ -155,11 +168,22 @@ fn count(
         // What looks after the programs is a thread of its own, with the rights that it needs.
         ebpf::drop_privileges()?;
     }
+    watch(&mut kernel, choice, pace, &stop, each)
+}
+
+/// Looks at who counts until it is over.
+fn watch(
+    gauge: &mut dyn Gauge,
+    choice: &Choice,
+    pace: &Pace,
+    stop: &Stop,
+    each: Each,
+) -> Result<Ending, Failure> {
     if pace.span.is_none() && pace.interval.is_none() {
         let words = choice.words();
         output::say(format_args!("weir: counting {words}; Ctrl-C shows it"));
     }
-    gather::watch(&mut kernel, pace, &stop, pace.counted(each))?;
+    gather::watch(gauge, pace, stop, pace.counted(each))?;
     Ok(stop.signal().map_or(Ending::Done, Ending::Signal))
 }
 

@@ -18,4 +18,5 @@ pub mod maps;
 pub mod over_time;
 pub mod pairs;
 pub mod saved;
+mod served;
 pub mod show;

@@ -2,10 +2,9 @@
 //! `weir hist --json` writes them.
 
 use serde_json::Value;
-use weir_workload::{Metric, Report};
+use weir_workload::{Metric, Report, json};
 
 use crate::failure::Failure;
-use crate::hist::saved;
 
 /// The whole report.
 ///
@@ -15,7 +14,7 @@ pub fn report(report: &Report) -> Result<Value, Failure> {
     let mut value = serde_json::to_value(report).map_err(std::io::Error::from)?;
     let profiles = value["profiles"].as_array_mut().into_iter().flatten();
     for (value, profile) in profiles.zip(&report.profiles) {
-        value["histograms"] = saved::of_histograms(&profile.histograms, &Metric::ALL);
+        value["histograms"] = json::of_histograms(&profile.histograms, &Metric::ALL);
     }
     Ok(value)
 }

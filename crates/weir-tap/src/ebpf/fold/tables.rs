@@ -4,7 +4,7 @@ use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::layout::{self, BINS, FOLDS, Folding, MOMENTS_WORDS, block, cell, lane};
-use crate::ebpf::shared::Shared;
+use crate::shared::Shared;
 
 /// How often a busy processor is looked at again before that is put off. A program is done long before.
 const LOOKS_MAX: usize = 1000;

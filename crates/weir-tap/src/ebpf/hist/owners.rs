@@ -9,9 +9,9 @@ use weir_model::Symbol;
 use crate::ebpf::attribution::Owners;
 use crate::ebpf::cgroups::Cgroups;
 use crate::ebpf::devices::{Device, Devices};
-use crate::ebpf::shared::Shared;
 use crate::ebpf::tables::Known;
 use crate::inventory::{Piece, Watch};
+use crate::shared::Shared;
 
 /// Keys of the table of owners (`OWNS_PROCESS` and so on in `hist.h`).
 const PROCESS: u64 = 1 << 62;

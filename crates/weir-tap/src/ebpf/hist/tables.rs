@@ -6,7 +6,7 @@ use super::layout::{self, Config, ONE_IN_FLIGHT};
 use super::{By, HistOptions};
 use crate::TapError;
 use crate::ebpf::layout::KNOWN_BYTES;
-use crate::ebpf::shared::Shared;
+use crate::shared::Shared;
 
 /// How large the tables are, and what the programs do with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use weir_model::Op;
 use weir_sink::plot::{Histogram, Ink, Layout, Quantity, phrase, svg, terminal, thousands};
 use weir_sink::text::width;
+use weir_workload::json::QUANTILES;
 use weir_workload::{Class, Distribution, Histograms, Metric};
 
 use crate::hist::counted::{Counted, name};
-use crate::hist::saved::QUANTILES;
 
 /// Histograms that stand beside each other.
 const COLUMNS_MAX: usize = 3;

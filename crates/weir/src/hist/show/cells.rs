@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use weir_model::{Nanos, Symbol};
 use weir_sink::plot::{HeatMap, Ink, Quantity, phrase, svg, terminal};
 use weir_sketch::{Axis, Grid};
+use weir_workload::json::unit_name;
 use weir_workload::{Metric, Subject};
 
 use crate::hist::counted::name;
-use crate::hist::saved::unit_name;
 
 /// One dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

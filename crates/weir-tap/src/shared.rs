@@ -1,5 +1,5 @@
-//! [`Shared`]: a table that kernel programs write and we read, or the other way round, mapped into
-//! this process.
+//! [`Shared`]: memory that kernel programs or another process write and we read, or the other way
+//! round, mapped into this process.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// The values of a BPF array map, as words of 8 bytes. Both sides change them, so each word is
-/// atomic.
+/// The values of a BPF array map, or what a memfd holds, as words of 8 bytes. Both sides change them,
+/// so each word is atomic.
 ///
-/// It is unmapped when dropped; the kernel frees the map when its last descriptor and mapping are
+/// It is unmapped when dropped; the kernel frees the memory when its last descriptor and mapping are
 /// gone, however the process ends.
 #[derive(Debug)]
 pub struct Shared {
@@ -23,8 +23,12 @@ pub struct Shared {
 // through atomics only.
 unsafe impl Send for Shared {}
 
+// SAFETY: as above; through a shared reference there are only atomics to be had.
+unsafe impl Sync for Shared {}
+
 impl Shared {
-    /// Maps an array map of `values` values of `value_bytes` bytes each, for reading and writing.
+    /// Maps an array map of `values` values of `value_bytes` bytes each, or so much of a memfd, for
+    /// reading and writing.
     ///
     /// # Errors
     /// What `mmap(2)` says: memory or limits.

@@ -1,0 +1,309 @@
+//! What lies in the memory that a tap in the disk path shares with a consumer: a header, and for each
+//! lane a ring of fixed-size records. Numbers are native-endian words of 8 bytes: both sides run on
+//! one host.
+//!
+//! | from word | what | who writes |
+//! | --- | --- | --- |
+//! | 0 | how many lanes were ever used, then zeros | tap |
+//! | [`DROPS_WORD`] | records that found their ring full, by disk | tap |
+//! | [`LANES_WORD`] | a header of [`LANE_WORDS`] words for each lane, see [`lane`] | tap, one line consumer |
+//! | [`Layout::ring`] | the rings | tap |
+//!
+//! Version 1 of [`VERSION`]; whoever changes a word here counts it up.
+
+use weir_model::{EventKind, Op, SECTOR_BYTES};
+
+/// The version of everything in this file.
+pub const VERSION: u32 = 1;
+
+/// Most disks of one tap.
+pub const DISKS_MAX: usize = 1024;
+
+/// Most lanes (queues and connections) of one tap at a time.
+pub const LANES_MAX: usize = 128;
+
+/// Words of a record: a cache line.
+pub const RECORD_WORDS: usize = 8;
+
+/// Records of one ring at least, and at most.
+pub const RING_RECORDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 18;
+
+/// The word that says how many lanes were ever used: those after them need not be looked at.
+pub const LANES_USED_WORD: usize = 0;
+
+/// Where the counts of lost records begin.
+pub const DROPS_WORD: usize = 64;
+
+/// Where the lanes' headers begin.
+pub const LANES_WORD: usize = DROPS_WORD + DISKS_MAX;
+
+/// Words of a lane's header: two cache lines, since its writers are two.
+pub const LANE_WORDS: usize = 16;
+
+/// The words of a lane's header.
+pub mod lane {
+    /// How many records were ever written.
+    pub const TAIL: usize = 0;
+    /// 1 from before the first stamp of a round until its records are written.
+    pub const BUSY: usize = 1;
+    /// Every record up to this time is written, CLOCK_MONOTONIC in ns.
+    pub const TOLD_NS: usize = 2;
+    /// From this time on everything was looked at: what was taken before has no record `Q`.
+    pub const SINCE_NS: usize = 3;
+    /// Events that were not made into records because the consumer does not want them.
+    pub const AVOIDED: usize = 4;
+    /// How many records were ever read: the consumer's only word. The tap compares it, no more.
+    pub const HEAD: usize = 8;
+}
+
+/// Pages are at least so large, in words.
+const PAGE_WORDS: usize = 512;
+
+/// The sizes of one shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    ring_records: u64,
+}
+
+impl Layout {
+    /// With rings of so many records, which is made a power of two in [`RING_RECORDS`].
+    pub fn new(ring_records: u64) -> Layout {
+        let (least, most) = (*RING_RECORDS.start(), *RING_RECORDS.end());
+        let bounded = ring_records.clamp(least, most);
+        Layout {
+            ring_records: 1 << bounded.ilog2(),
+        }
+    }
+
+    /// Records of a ring.
+    pub fn ring_records(self) -> u64 {
+        self.ring_records
+    }
+
+    /// The word at which a lane's header begins.
+    pub fn lane(self, lane: usize) -> usize {
+        LANES_WORD + lane * LANE_WORDS
+    }
+
+    /// The word at which a lane's ring begins: that of a page.
+    pub fn ring(self, lane: usize) -> usize {
+        let header = (LANES_WORD + LANES_MAX * LANE_WORDS).next_multiple_of(PAGE_WORDS);
+        header + lane * self.ring_words()
+    }
+
+    /// Words of a ring.
+    pub fn ring_words(self) -> usize {
+        self.ring_records as usize * RECORD_WORDS
+    }
+
+    /// Words of everything.
+    pub fn words(self) -> usize {
+        self.ring(LANES_MAX)
+    }
+}
+
+/// An event, whole: whoever reads it needs no other to understand it.
+///
+/// | word | holds |
+/// | --- | --- |
+/// | 0 | kind (1 `Q`, 2 `R`, 3 `E`, 4 `N`) in bits 0-3, FUA in bit 4; op in bits 8-15; errno 16-31; disk 32-47; queue 48-63 |
+/// | 1 | id |
+/// | 2 | when it happened, CLOCK_MONOTONIC in ns |
+/// | 3 | first sector; all ones without one |
+/// | 4 | length in sectors in bits 0-31, in flight in bits 32-63 |
+/// | 5 | when the request was taken |
+/// | 6 | when it was submitted; 0 if it was not |
+/// | 7 | seek in sectors, signed; the least number if not known |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What happened.
+    pub kind: EventKind,
+    /// What the request does.
+    pub op: Op,
+    /// It is to be on stable storage when it is done.
+    pub fua: bool,
+    /// Why it failed; 0 if it did not.
+    pub errno: u16,
+    /// The disk, as [`super::words::DiskWord::number`] tells.
+    pub disk: u16,
+    /// The queue or connection that it came by.
+    pub queue: u16,
+    /// Pairs an end with its request; counted from 1 on, by disk.
+    pub id: u64,
+    /// When it happened, ns of CLOCK_MONOTONIC.
+    pub ts_ns: u64,
+    /// First sector of 512 bytes; `None` for a flush.
+    pub sector: Option<u64>,
+    /// Length in sectors of 512 bytes.
+    pub sectors: u32,
+    /// Requests of its disk under way when it was taken, itself included.
+    pub in_flight: u32,
+    /// When the request was taken, on the same clock.
+    pub taken_ns: u64,
+    /// When it was submitted; `None` of a request that is not yet, or never was.
+    pub submitted_ns: Option<u64>,
+    /// First sector minus last sector of the disk's previous request; 1 is sequential.
+    pub seek_sectors: Option<i64>,
+}
+
+const NO_SECTOR: u64 = u64::MAX;
+const NO_SEEK: i64 = i64::MIN;
+const FUA_BIT: u64 = 1 << 4;
+
+/// How many sectors hold so many bytes; a length that no request can have is taken for the greatest
+/// that one can.
+pub fn sectors_of(bytes: u64) -> u32 {
+    let sectors = bytes.div_ceil(SECTOR_BYTES as u64);
+    u32::try_from(sectors).unwrap_or(u32::MAX)
+}
+
+impl Record {
+    /// As it lies in a ring.
+    pub fn encode(&self) -> [u64; RECORD_WORDS] {
+        let kind = self.kind as u64 + 1 + if self.fua { FUA_BIT } else { 0 };
+        let op = self.op as u64;
+        let [errno, disk, queue] = [self.errno, self.disk, self.queue].map(u64::from);
+        [
+            kind | op << 8 | errno << 16 | disk << 32 | queue << 48,
+            self.id,
+            self.ts_ns,
+            self.sector.unwrap_or(NO_SECTOR),
+            u64::from(self.sectors) | u64::from(self.in_flight) << 32,
+            self.taken_ns,
+            self.submitted_ns.unwrap_or(0),
+            self.seek_sectors.unwrap_or(NO_SEEK) as u64,
+        ]
+    }
+
+    /// From a ring; `None` for words that no tap writes.
+    pub fn decode(words: &[u64; RECORD_WORDS]) -> Option<Record> {
+        let [
+            first,
+            id,
+            ts_ns,
+            sector,
+            lengths,
+            taken_ns,
+            submitted_ns,
+            seek,
+        ] = *words;
+        let kind = (first & 15).checked_sub(1)?;
+        let kind = *EventKind::ALL.get(kind as usize)?;
+        let op = *Op::ALL.get((first >> 8 & 255) as usize)?;
+        Some(Record {
+            kind,
+            op,
+            fua: first & FUA_BIT != 0,
+            errno: (first >> 16) as u16,
+            disk: (first >> 32) as u16,
+            queue: (first >> 48) as u16,
+            id,
+            ts_ns,
+            sector: (sector != NO_SECTOR).then_some(sector),
+            sectors: lengths as u32,
+            in_flight: (lengths >> 32) as u32,
+            taken_ns,
+            submitted_ns: (submitted_ns != 0).then_some(submitted_ns),
+            seek_sectors: (seek as i64 != NO_SEEK).then_some(seek as i64),
+        })
+    }
+
+    /// First sector as queries see it.
+    pub fn sector(&self) -> Option<i64> {
+        let sector = self.sector?;
+        Some(i64::try_from(sector).unwrap_or(i64::MAX))
+    }
+
+    /// True at the end of a request.
+    pub fn is_end(&self) -> bool {
+        self.kind != EventKind::Request
+    }
+
+    /// From being taken to being submitted, ns: known at the end of a request.
+    pub fn wait_ns(&self) -> Option<i64> {
+        let submitted = self.submitted_ns.filter(|_| self.is_end())?;
+        Some(span(self.taken_ns, submitted))
+    }
+
+    /// From being submitted to the end, ns.
+    pub fn service_ns(&self) -> Option<i64> {
+        let submitted = self.submitted_ns.filter(|_| self.is_end())?;
+        Some(span(submitted, self.ts_ns))
+    }
+
+    /// From being taken to the end, ns.
+    pub fn latency_ns(&self) -> Option<i64> {
+        self.is_end().then(|| span(self.taken_ns, self.ts_ns))
+    }
+}
+
+fn span(from: u64, to: u64) -> i64 {
+    i64::try_from(to.saturating_sub(from)).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_record() -> impl Strategy<Value = Record> {
+        let names = (0..4usize, 0..5usize, any::<bool>(), any::<[u16; 3]>());
+        let times = (any::<[u64; 2]>(), prop::option::of(1u64..));
+        let place = (prop::option::of(0..u64::MAX), any::<[u32; 2]>());
+        let seek = prop::option::of(i64::MIN + 1..);
+        (names, times, place, seek, any::<u64>()).prop_map(|(names, times, place, seek, id)| {
+            let (kind, op, fua, [errno, disk, queue]) = names;
+            let ([ts_ns, taken_ns], submitted_ns) = times;
+            let (sector, [sectors, in_flight]) = place;
+            Record {
+                kind: EventKind::ALL[kind],
+                op: Op::ALL[op],
+                fua,
+                errno,
+                disk,
+                queue,
+                id,
+                ts_ns,
+                sector,
+                sectors,
+                in_flight,
+                taken_ns,
+                submitted_ns,
+                seek_sectors: seek,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_comes_back_as_it_was(record in any_record()) {
+            prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+
+        #[test]
+        fn any_words_are_a_record_or_none(words in any::<[u64; 8]>()) {
+            if let Some(record) = Record::decode(&words) {
+                prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+                let _ = (record.wait_ns(), record.service_ns(), record.latency_ns());
+            }
+        }
+    }
+
+    #[test]
+    fn empty_memory_holds_no_record() {
+        assert_eq!(Record::decode(&[0; 8]), None);
+    }
+
+    #[test]
+    fn rings_lie_on_pages_of_their_own() {
+        for asked in [0, 1, 4_097, 1 << 16, u64::MAX] {
+            let layout = Layout::new(asked);
+            assert!(RING_RECORDS.contains(&layout.ring_records()));
+            assert!(layout.ring_records().is_power_of_two());
+            assert!(layout.ring(0) >= layout.lane(LANES_MAX - 1) + LANE_WORDS);
+            assert!((0..LANES_MAX).all(|l| layout.ring(l).is_multiple_of(PAGE_WORDS)));
+            assert_eq!(layout.words(), layout.ring(LANES_MAX));
+        }
+    }
+}

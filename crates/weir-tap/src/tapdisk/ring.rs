@@ -1,0 +1,419 @@
+//! The rings between a tap and a consumer: each has one writer, a lane in the tap, and one reader.
+//!
+//! A lane works in rounds. [`Writer::begin`] marks it as busy before it looks at the clock,
+//! [`Writer::push`] writes, [`Writer::end`] makes what was written visible and says up to when that is
+//! everything. No side ever waits for the other: a full ring loses the record, and says so.
+//!
+//! The consumer finds out up to when it knows everything like this: it looks at the clock (T), then at
+//! `busy`. If that is 0, the lane's next stamp will be later than T, and what it wrote before is there.
+//! If it is 1, the lane has told everything up to `told_ns`. A fence on either side makes sure that one
+//! of them sees the other.
+//!
+//! The consumer can write to all of the memory. So the tap reads nothing in it but the consumer's
+//! position, and only to see whether there is room: garbage there is a full ring.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+    ftruncate, memfd_create,
+};
+
+use super::layout::{
+    DISKS_MAX, DROPS_WORD, LANES_MAX, LANES_USED_WORD, Layout, RECORD_WORDS, Record, lane,
+};
+use crate::shared::Shared;
+
+/// Before this much a record may still be on its way although its lane was seen idle: a processor may
+/// read the clock a little later than the program says.
+const SETTLE_NS: u64 = 1_000;
+
+/// The memory that a tap shares with one consumer.
+#[derive(Debug)]
+pub struct Memory {
+    shared: Shared,
+    layout: Layout,
+    fd: OwnedFd,
+}
+
+impl Memory {
+    /// Makes new memory, whose size nobody can change.
+    ///
+    /// # Errors
+    /// What the system says: memory, limits.
+    pub fn create(layout: Layout) -> io::Result<Memory> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("weir-tapdisk", flags)?;
+        ftruncate(&fd, bytes(layout.words()))?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        fallocate(&fd, FallocateFlags::empty(), 0, bytes(layout.ring(0)))?;
+        Memory::map(fd, layout)
+    }
+
+    /// Takes memory that a tap made.
+    ///
+    /// # Errors
+    /// When it is not what the layout says, or its size could change under us, or what the system
+    /// says.
+    pub fn open(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
+        let size = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
+        let sealed = fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK);
+        if size != bytes(layout.words()) || !sealed {
+            let why = "the tap's shared memory has another size than it says, or is not sealed";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        Memory::map(fd, layout)
+    }
+
+    fn map(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
+        Ok(Memory {
+            shared: Shared::map(fd.as_fd(), 8, layout.words())?,
+            layout,
+            fd,
+        })
+    }
+
+    /// Its sizes.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Takes memory for a lane's ring from the system now, where failing is no harm.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn reserve(&self, lane: usize) -> io::Result<()> {
+        let at = bytes(self.layout.ring(lane));
+        let length = bytes(self.layout.ring_words());
+        Ok(fallocate(&self.fd, FallocateFlags::empty(), at, length)?)
+    }
+
+    /// Gives all memory back to the system, though lanes and consumer may still have it mapped.
+    pub fn release(&self) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // What cannot be given back now is when the last mapping goes.
+        let _ = fallocate(&self.fd, flags, 0, bytes(self.layout.words()));
+    }
+
+    /// Says that lanes up to this number are in use.
+    pub fn use_lanes(&self, lanes: usize) {
+        self.shared.words()[LANES_USED_WORD].store(lanes as u64, Ordering::SeqCst);
+    }
+
+    /// How many lanes were ever used, as the tap says.
+    fn lanes_used(&self) -> usize {
+        let used = self.shared.words()[LANES_USED_WORD].load(Ordering::Acquire);
+        used.min(LANES_MAX as u64) as usize
+    }
+
+    /// How many records of each disk found their ring full, where that is any.
+    pub fn drops(&self) -> Vec<(u16, u64)> {
+        let words = &self.shared.words()[DROPS_WORD..DROPS_WORD + DISKS_MAX];
+        let counts = words.iter().map(|word| word.load(Ordering::Relaxed));
+        let some = counts.enumerate().filter(|(_, count)| *count > 0);
+        some.map(|(disk, count)| (disk as u16, count)).collect()
+    }
+
+    /// How many events were not made into records, over all lanes.
+    pub fn avoided(&self) -> u64 {
+        let avoided = |lane| self.word(lane, lane::AVOIDED).load(Ordering::Relaxed);
+        (0..self.lanes_used())
+            .map(avoided)
+            .fold(0, u64::wrapping_add)
+    }
+
+    fn word(&self, lane: usize, word: usize) -> &AtomicU64 {
+        &self.shared.words()[self.layout.lane(lane) + word]
+    }
+
+    /// The slot of record number `position` of a lane.
+    fn slot(&self, lane: usize, position: u64) -> &[AtomicU64] {
+        let slot = (position & (self.layout.ring_records() - 1)) as usize;
+        let at = self.layout.ring(lane) + slot * RECORD_WORDS;
+        &self.shared.words()[at..at + RECORD_WORDS]
+    }
+}
+
+impl AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn bytes(words: usize) -> u64 {
+    words as u64 * 8
+}
+
+/// A lane's side of its ring.
+#[derive(Debug)]
+pub struct Writer {
+    memory: Arc<Memory>,
+    lane: usize,
+    tail: u64,
+    /// The consumer's position when it was last looked at.
+    head: u64,
+}
+
+impl Writer {
+    /// Of lane `lane`, whose ring holds everything before record number `tail` already.
+    pub fn new(memory: Arc<Memory>, lane: usize, tail: u64) -> Writer {
+        Writer {
+            memory,
+            lane,
+            tail,
+            // Looked up when it matters.
+            head: tail.wrapping_sub(u64::MAX / 2),
+        }
+    }
+
+    /// Says from when on everything is looked at.
+    pub fn since(&self, since_ns: u64) {
+        self.memory
+            .word(self.lane, lane::SINCE_NS)
+            .store(since_ns, Ordering::Relaxed);
+    }
+
+    /// Begins a round. Before the first stamp the caller puts a fence of sequential consistency.
+    #[inline]
+    pub fn begin(&self) {
+        self.memory
+            .word(self.lane, lane::BUSY)
+            .store(1, Ordering::Relaxed);
+    }
+
+    /// Writes a record; false if there is no room.
+    #[inline]
+    pub fn push(&mut self, record: &[u64; RECORD_WORDS]) -> bool {
+        let room = self.memory.layout.ring_records();
+        if self.tail.wrapping_sub(self.head) >= room {
+            let head = self.memory.word(self.lane, lane::HEAD);
+            self.head = head.load(Ordering::Acquire);
+            if self.tail.wrapping_sub(self.head) >= room {
+                return false;
+            }
+        }
+        let slot = self.memory.slot(self.lane, self.tail);
+        for (word, value) in slot.iter().zip(record) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        self.tail = self.tail.wrapping_add(1);
+        true
+    }
+
+    /// Counts a record of a disk that found no room.
+    #[cold]
+    pub fn drop_one(&self, disk: u16) {
+        let word = DROPS_WORD + usize::from(disk) % DISKS_MAX;
+        self.memory.shared.words()[word].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends a round: everything up to `told_ns` is written, and `avoided` events were not wanted so far.
+    #[inline]
+    pub fn end(&self, told_ns: u64, avoided: u64) {
+        let word = |word| self.memory.word(self.lane, word);
+        word(lane::TAIL).store(self.tail, Ordering::Release);
+        word(lane::AVOIDED).store(avoided, Ordering::Relaxed);
+        word(lane::TOLD_NS).store(told_ns, Ordering::Release);
+        word(lane::BUSY).store(0, Ordering::Release);
+    }
+
+    /// How many records were ever written.
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+}
+
+/// The consumer's side of one ring.
+#[derive(Debug)]
+struct Reader {
+    lane: usize,
+    head: u64,
+    /// Everything up to here was read.
+    known_ns: u64,
+    /// What was taken before has no record of its being taken.
+    since_ns: u64,
+}
+
+/// Damage in shared memory: a word that no tap writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tap's ring of lane {lane} is damaged")]
+pub struct Damaged {
+    /// Whose ring.
+    pub lane: usize,
+}
+
+/// A record, and whether its request was taken before anybody looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The record.
+    pub record: Record,
+    /// It was: there is no record `Q` of it.
+    pub begun_before: bool,
+}
+
+/// The consumer's side of all rings: reads them and puts what they hold into one order of time.
+#[derive(Debug)]
+pub struct Readers {
+    memory: Arc<Memory>,
+    lanes: Vec<Reader>,
+    /// What was read and is later than the watermark, in order of time.
+    held: Vec<Read>,
+    known_ns: u64,
+    late: u64,
+    malformed: u64,
+    fill: f64,
+}
+
+impl Readers {
+    /// Of which nothing was read; what happens at or before `known_ns` is not theirs to tell.
+    pub fn new(memory: Arc<Memory>, known_ns: u64) -> Readers {
+        Readers {
+            memory,
+            lanes: Vec::new(),
+            held: Vec::new(),
+            known_ns,
+            late: 0,
+            malformed: 0,
+            fill: 0.0,
+        }
+    }
+
+    /// The memory they read.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Reads what is there, and moves everything up to [`Readers::known_ns`] to `to`, in order of time.
+    /// `clock` is CLOCK_MONOTONIC, read once.
+    ///
+    /// # Errors
+    /// When the tap has written what no tap writes.
+    pub fn read(&mut self, clock: impl Fn() -> u64, to: &mut Vec<Read>) -> Result<(), Damaged> {
+        let now_ns = clock();
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let settled_ns = now_ns.saturating_sub(SETTLE_NS);
+        for lane in self.lanes.len()..self.memory.lanes_used() {
+            self.lanes.push(Reader::new(lane));
+        }
+        let mut known_ns = settled_ns;
+        let before = self.held.len();
+        self.fill = 0.0;
+        for lane in &mut self.lanes {
+            let found = lane.read(&self.memory, settled_ns, &mut self.held)?;
+            self.malformed += found.malformed;
+            self.fill = self.fill.max(found.fill);
+            known_ns = known_ns.min(lane.known_ns);
+        }
+        self.settle(before, known_ns.max(self.known_ns), to);
+        Ok(())
+    }
+
+    /// Reads what is left after the tap's end: nothing is held back.
+    ///
+    /// # Errors
+    /// As [`Readers::read`].
+    pub fn finish(&mut self, clock: fn() -> u64, to: &mut Vec<Read>) -> Result<(), Damaged> {
+        let read = self.read(clock, to);
+        self.settle(self.held.len(), clock().max(self.known_ns), to);
+        read
+    }
+
+    fn settle(&mut self, before: usize, known_ns: u64, to: &mut Vec<Read>) {
+        for read in &mut self.held[before..] {
+            if read.record.ts_ns <= self.known_ns {
+                read.record.ts_ns = self.known_ns.saturating_add(1);
+                self.late += 1;
+            }
+        }
+        // Each lane is in order already; a stable sort finds such runs and merges them.
+        self.held.sort_by_key(|read| read.record.ts_ns);
+        let settled = self.held.partition_point(|r| r.record.ts_ns <= known_ns);
+        to.extend(self.held.drain(..settled));
+        self.known_ns = known_ns;
+    }
+
+    /// Nothing at or before this time will come, ns of CLOCK_MONOTONIC.
+    pub fn known_ns(&self) -> u64 {
+        self.known_ns
+    }
+
+    /// Records that came after their time had passed; they were told at the first instant still open.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Slots that held no record.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// How full the fullest ring was when it was read, from 0 to 1.
+    pub fn fill(&self) -> f64 {
+        self.fill
+    }
+
+    /// Whether something was read that is later than [`Readers::known_ns`].
+    pub fn holds_back(&self) -> bool {
+        !self.held.is_empty()
+    }
+}
+
+struct Found {
+    malformed: u64,
+    fill: f64,
+}
+
+impl Reader {
+    fn new(lane: usize) -> Reader {
+        Reader {
+            lane,
+            head: 0,
+            known_ns: 0,
+            since_ns: 0,
+        }
+    }
+
+    fn read(
+        &mut self,
+        memory: &Memory,
+        settled_ns: u64,
+        to: &mut Vec<Read>,
+    ) -> Result<Found, Damaged> {
+        let word = |word| memory.word(self.lane, word);
+        let known_ns = match word(lane::BUSY).load(Ordering::Acquire) {
+            0 => settled_ns,
+            _ => word(lane::TOLD_NS).load(Ordering::Acquire).min(settled_ns),
+        };
+        self.known_ns = self.known_ns.max(known_ns);
+        let tail = word(lane::TAIL).load(Ordering::Acquire);
+        self.since_ns = word(lane::SINCE_NS).load(Ordering::Relaxed);
+        let waiting = tail.wrapping_sub(self.head);
+        let room = memory.layout.ring_records();
+        if waiting > room {
+            return Err(Damaged { lane: self.lane });
+        }
+        let mut malformed = 0;
+        for position in 0..waiting {
+            let slot = memory.slot(self.lane, self.head.wrapping_add(position));
+            let words = std::array::from_fn(|i| slot[i].load(Ordering::Relaxed));
+            match Record::decode(&words) {
+                Some(record) => to.push(Read {
+                    begun_before: record.taken_ns < self.since_ns,
+                    record,
+                }),
+                None => malformed += 1,
+            }
+        }
+        if waiting > 0 {
+            self.head = tail;
+            word(lane::HEAD).store(tail, Ordering::Release);
+        }
+        Ok(Found {
+            malformed,
+            fill: waiting as f64 / room as f64,
+        })
+    }
+}

@@ -1,0 +1,365 @@
+//! [`TapdiskTap`]: connects, waits, reads, says and counts.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_model::{Demand, IoEvent, Nanos, Symbol};
+
+use super::client::{Client, ClientError};
+use super::layout::{self, Layout};
+use super::ring::{Damaged, Memory, Read, Readers};
+use super::rows::Names;
+use super::words::{Answer, Ask, RecordsWord, Wanted};
+use crate::ebpf::{self, Pace};
+use crate::format::served::Served;
+use crate::{Count, Said, Tap, TapError, monotonic_ns};
+
+/// Rows in a batch at most.
+const BATCH_ROWS: usize = 4096;
+
+/// How often a tap that was killed is looked for.
+const RETRY_EVERY: Duration = Duration::from_millis(200);
+
+/// How a tap is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct TapdiskOptions {
+    /// Most bytes of all rings together, while the tap has as many lanes as now.
+    pub ring_bytes: u64,
+    /// How long rows may be on their way.
+    pub rhythm: Duration,
+    /// What to add to the monotonic clock; otherwise that is measured.
+    pub epoch_offset_ns: Option<Nanos>,
+    /// A tap that ends without a word may be started again; so long it is waited for.
+    pub patience: Duration,
+}
+
+impl Default for TapdiskOptions {
+    fn default() -> TapdiskOptions {
+        TapdiskOptions {
+            ring_bytes: 64 << 20,
+            rhythm: Duration::from_millis(20),
+            epoch_offset_ns: None,
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A source of the requests that a tap in the disk path serves.
+pub struct TapdiskTap {
+    path: PathBuf,
+    options: TapdiskOptions,
+    wanted: Wanted,
+    /// `None` while the tap is away.
+    link: Option<Link>,
+    away: Option<Away>,
+    names: Names,
+    served: Vec<Served>,
+    said: VecDeque<Said>,
+    pace: Pace,
+    /// Everything up to here is told, CLOCK_MONOTONIC in ns.
+    known_ns: u64,
+    counts: Counts,
+    remarks: Vec<String>,
+    ended: bool,
+}
+
+/// A tap that is there.
+#[derive(Debug)]
+struct Link {
+    client: Client,
+    readers: Readers,
+}
+
+/// A tap that is not.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    since: Instant,
+    tried: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    events: u64,
+    returns: i64,
+    /// Of links that are gone.
+    late: u64,
+    malformed: u64,
+    avoided: u64,
+    lost: HashMap<u16, u64>,
+}
+
+/// Opens the tap at `path` for `demands`. The path is that of the tap's socket, or of a disk's.
+///
+/// # Errors
+/// [`TapError::Unavailable`] when there is none, or it does not let us in.
+pub fn open(
+    path: &Path,
+    demands: &[Demand],
+    options: TapdiskOptions,
+) -> Result<TapdiskTap, TapError> {
+    let wanted = Wanted::of(demands, options.ring_bytes);
+    let offset_ns = options
+        .epoch_offset_ns
+        .unwrap_or_else(ebpf::epoch_offset_ns);
+    let mut names = Names::new(ebpf::host_name(), offset_ns);
+    let known_ns = monotonic_ns();
+    let link = Link::new(path, &wanted, &mut names, known_ns).map_err(|error| error.at(path))?;
+    Ok(TapdiskTap {
+        path: path.to_owned(),
+        options,
+        wanted,
+        link: Some(link),
+        away: None,
+        names,
+        served: demands.iter().map(Served::new).collect(),
+        said: VecDeque::new(),
+        pace: Pace::new(Instant::now(), options.rhythm),
+        known_ns,
+        counts: Counts::default(),
+        remarks: Vec::new(),
+        ended: false,
+    })
+}
+
+impl Link {
+    fn new(
+        path: &Path,
+        wanted: &Wanted,
+        names: &mut Names,
+        known_ns: u64,
+    ) -> Result<Link, ClientError> {
+        let mut client = Client::connect(path)?;
+        let garbled = |why: &str| ClientError::Garbled(why.into());
+        let Answer::Records(RecordsWord {
+            layout,
+            ring_records,
+            disks,
+        }) = client.ask(Ask::Records(wanted.clone()))?
+        else {
+            return Err(garbled("it is none to this question"));
+        };
+        if layout != layout::VERSION {
+            return Err(garbled("its records are of another version"));
+        }
+        let file = client
+            .passed()
+            .ok_or_else(|| garbled("it holds no memory"))?;
+        let layout = Layout::new(ring_records);
+        let memory = Memory::open(file, layout)?;
+        names.learn(&disks);
+        Ok(Link {
+            client,
+            readers: Readers::new(Arc::new(memory), known_ns),
+        })
+    }
+
+    /// Takes the names of disks that came later, if there are any among what was read.
+    fn learn(&mut self, read: &[Read], names: &mut Names) -> Result<(), ClientError> {
+        if read.iter().all(|r| names.knows(r.record.disk)) {
+            return Ok(());
+        }
+        if let Answer::Disks(disks) = self.client.ask(Ask::Disks)? {
+            names.learn(&disks);
+        }
+        Ok(())
+    }
+}
+
+impl TapdiskTap {
+    /// Reads what is there and lines it up.
+    fn drain(&mut self) -> Result<(), TapError> {
+        let Some(link) = &mut self.link else {
+            self.look_for_it();
+            return Ok(());
+        };
+        let mut read = Vec::new();
+        // Before the rings: what the tap wrote before it ended is there then.
+        let mut state = link.client.look();
+        let found = match &state {
+            Ok(()) => link.readers.read(monotonic_ns, &mut read),
+            Err(_) => link.readers.finish(monotonic_ns, &mut read),
+        };
+        if state.is_ok() {
+            state = link.learn(&read, &mut self.names);
+        }
+        self.known_ns = link.readers.known_ns();
+        let held = link.readers.holds_back();
+        self.pace.drained(read.len(), held, link.readers.fill());
+        self.counts.events += read.len() as u64;
+        self.line_up(&read);
+        found.map_err(|damaged| self.damaged(damaged))?;
+        match state {
+            Ok(()) => Ok(()),
+            Err(error) => self.leave(error),
+        }
+    }
+
+    fn damaged(&self, damaged: Damaged) -> TapError {
+        ClientError::Garbled(damaged.to_string()).at(&self.path)
+    }
+
+    /// Makes rows of records.
+    fn line_up(&mut self, read: &[Read]) {
+        for read in read.chunks(BATCH_ROWS) {
+            let names = &mut self.names;
+            let rows: Vec<IoEvent> = read.iter().map(|r| names.event(r)).collect();
+            for (demand, served) in self.served.iter().enumerate() {
+                if let Some(batch) = served.batch(&rows, false) {
+                    self.said.push_back(Said::Rows { demand, batch });
+                }
+            }
+        }
+    }
+
+    /// The tap is gone. One that was killed may come back; one that was told to end does not.
+    fn leave(&mut self, error: ClientError) -> Result<(), TapError> {
+        if let Some(link) = self.link.take() {
+            self.counts.take_over(&link.readers);
+        }
+        match error {
+            ClientError::Gone if !self.options.patience.is_zero() => {
+                let now = Instant::now();
+                self.away = Some(Away {
+                    since: now,
+                    tried: now,
+                });
+                Ok(())
+            }
+            ClientError::Gone | ClientError::Bye(_) => {
+                self.end(&error);
+                Ok(())
+            }
+            other => Err(other.at(&self.path)),
+        }
+    }
+
+    fn end(&mut self, error: &ClientError) {
+        let at = self.path.display();
+        self.remarks.push(format!("tapdisk:{at}: {error}"));
+        self.ended = true;
+    }
+
+    /// Tries to reach a tap that was killed; gives up when it has been away for too long.
+    fn look_for_it(&mut self) {
+        self.known_ns = self.known_ns.max(monotonic_ns());
+        let Some(away) = &mut self.away else {
+            return;
+        };
+        if away.tried.elapsed() < RETRY_EVERY {
+            return;
+        }
+        away.tried = Instant::now();
+        let since = away.since;
+        match Link::new(&self.path, &self.wanted, &mut self.names, self.known_ns) {
+            Ok(link) => {
+                self.names.begin_anew();
+                self.counts.returns += 1;
+                (self.link, self.away) = (Some(link), None);
+            }
+            Err(_) if since.elapsed() >= self.options.patience => self.end(&ClientError::Gone),
+            Err(_) => {}
+        }
+    }
+
+    fn heartbeat(&self) -> Said {
+        let known_ns = i64::try_from(self.known_ns).unwrap_or(i64::MAX);
+        Said::Heartbeat(known_ns.saturating_add(self.names.epoch_offset_ns))
+    }
+}
+
+impl Tap for TapdiskTap {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        if let Some(said) = self.said.pop_front() {
+            return Ok(said);
+        }
+        let until = Instant::now() + patience;
+        loop {
+            if self.ended {
+                return Ok(Said::End);
+            }
+            let now = Instant::now();
+            let due = self.pace.due();
+            if due > now {
+                thread::sleep(due.min(until).saturating_duration_since(now));
+            }
+            if Instant::now() >= due {
+                self.pace.started(Instant::now());
+                self.drain()?;
+            }
+            if let Some(said) = self.said.pop_front() {
+                self.said.push_back(self.heartbeat());
+                return Ok(said);
+            }
+            if !self.ended && Instant::now() >= until {
+                return Ok(self.heartbeat());
+            }
+        }
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        let mut now = Counts {
+            lost: self.counts.lost.clone(),
+            ..self.counts
+        };
+        if let Some(link) = &self.link {
+            now.take_over(&link.readers);
+        }
+        let whole = |counter, cause, total: u64| Count {
+            counter,
+            cause,
+            device: None,
+            total: total as i64,
+        };
+        let mut counts = vec![
+            whole("events_in", None, now.events),
+            whole("events_late", None, now.late),
+            whole("bad_records", None, now.malformed),
+            whole("events_avoided", None, now.avoided),
+            whole("source_returned", None, now.returns as u64),
+        ];
+        let mut lost: Vec<(u16, u64)> = now.lost.into_iter().collect();
+        lost.sort_unstable();
+        counts.extend(lost.into_iter().map(|(disk, total)| Count {
+            device: self.names.device(disk).or(Some(Symbol::new("unknown"))),
+            ..whole("events_lost", Some("ring_full"), total)
+        }));
+        counts
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let at = self.path.display();
+        let mut lines = Vec::new();
+        if self.wanted.clauses.is_empty() {
+            lines.push(format!("tapdisk:{at}: no row is wanted, no record is made"));
+        }
+        for clause in &self.wanted.clauses {
+            lines.push(format!(
+                "tapdisk:{at}: selects {clause} where requests are served"
+            ));
+        }
+        lines
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.remarks.clone()
+    }
+
+    fn pairs(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Counts {
+    /// Adds what a link has counted.
+    fn take_over(&mut self, readers: &Readers) {
+        self.late += readers.late();
+        self.malformed += readers.malformed();
+        self.avoided += readers.memory().avoided();
+        for (disk, lost) in readers.memory().drops() {
+            *self.lost.entry(disk).or_default() += lost;
+        }
+    }
+}

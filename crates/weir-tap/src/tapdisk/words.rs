@@ -1,0 +1,579 @@
+//! The words on a tap's control socket: a line of JSON goes, a line of JSON comes.
+//!
+//! ```text
+//! > {"weir_tapdisk":1,"ask":"status"}
+//! < {"weir_tapdisk":1,"status":{"pid":4711,...}}
+//! > {"weir_tapdisk":1,"ask":"records","clauses":[{"kinds":"REN","ops":"w"}],"ring_bytes":67108864}
+//! < {"weir_tapdisk":1,"records":{"layout":1,"ring_records":65536,...}}      and a memfd beside it
+//! > {"weir_tapdisk":1,"ask":"nonsense"}
+//! < {"weir_tapdisk":1,"error":"..."}
+//! ```
+//!
+//! Whoever changes what is there counts [`VERSION`] up; new words and new keys leave it as it is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use weir_model::{Clause, Demand, KernelField, Predicate, Symbol, Test, event::io_schema};
+
+use crate::RECORDING;
+
+/// The version of the words.
+pub const VERSION: u32 = 1;
+
+/// Longest line that a tap reads.
+pub const ASK_BYTES_MAX: usize = 64 << 10;
+
+/// Longest line that a consumer reads.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Most clauses of a selection.
+pub const CLAUSES_MAX: usize = 64;
+
+/// Most tests of numbers in a clause, and most names of disks.
+pub const TESTS_MAX: usize = 32;
+
+/// A line to the tap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    /// [`VERSION`].
+    #[serde(rename = "weir_tapdisk")]
+    pub version: u32,
+    /// What is asked.
+    #[serde(flatten)]
+    pub ask: Ask,
+}
+
+/// What can be asked of a tap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Ask {
+    /// What it serves and what it has counted.
+    Status,
+    /// The disks it serves, by number.
+    Disks,
+    /// Records of events from now on, as long as the connection lasts.
+    Records(Wanted),
+    /// The histograms of all disks since this was first asked on this connection, which is when
+    /// counting begins.
+    Histograms,
+    /// To begin to count anew.
+    Reset,
+}
+
+/// Which records are wanted, and how many may wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Those for which any of these holds.
+    pub clauses: Vec<ClauseWord>,
+    /// Most bytes of all rings together that are used while the tap has as many lanes as now.
+    pub ring_bytes: u64,
+}
+
+/// A selection: everything it says holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClauseWord {
+    /// One of these kinds, by letters of `QREN`.
+    pub kinds: String,
+    /// One of these operations, by letters of `rwfdz`.
+    pub ops: String,
+    /// A disk with one of these names on the host; `None`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pdisks: Option<Vec<String>>,
+    /// A number that lies between two, both included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub between: Vec<(FieldWord, i64, i64)>,
+}
+
+/// A number that can be tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FieldWord {
+    /// First sector.
+    Sector,
+    /// [`weir_model::spread()`] of it.
+    SectorSpread,
+    /// Length in sectors.
+    Sectors,
+    /// Being taken to being submitted, ns.
+    Wait,
+    /// Being submitted to the end, ns.
+    Service,
+    /// Being taken to the end, ns.
+    Latency,
+}
+
+/// A line of the tap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// [`VERSION`].
+    #[serde(rename = "weir_tapdisk")]
+    pub version: u32,
+    /// What it says.
+    #[serde(flatten)]
+    pub answer: Answer,
+}
+
+/// What a tap answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To [`Ask::Status`].
+    Status(StatusWord),
+    /// To [`Ask::Disks`].
+    Disks(Vec<DiskWord>),
+    /// To [`Ask::Records`]; the memory comes with it.
+    Records(RecordsWord),
+    /// To [`Ask::Histograms`] and [`Ask::Reset`].
+    Histograms(HistogramsWord),
+    /// Why there is no answer.
+    Error(String),
+    /// The tap ends, and why: unasked.
+    Bye(String),
+}
+
+/// How a consumer finds its way in the memory that it got.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordsWord {
+    /// [`super::layout::VERSION`].
+    pub layout: u32,
+    /// See [`super::layout::Layout::ring_records`].
+    pub ring_records: u64,
+    /// The disks so far.
+    pub disks: Vec<DiskWord>,
+}
+
+/// A disk's names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskWord {
+    /// Its number in records.
+    pub number: u16,
+    /// The VM.
+    pub vm: Option<String>,
+    /// The disk as the VM sees it.
+    pub vdisk: Option<String>,
+    /// The file or device that holds its data.
+    pub pdisk: Option<String>,
+}
+
+/// The histograms of all disks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistogramsWord {
+    /// Counted from here on, ns since the epoch.
+    pub since_ns: i64,
+    /// And up to here.
+    pub until_ns: i64,
+    /// How many previous requests the closest seek distance is taken from.
+    pub closest_of: usize,
+    /// By disk: what [`weir_workload::json`] makes of them.
+    pub disks: Vec<(DiskWord, Value)>,
+    /// Events that could not be counted.
+    pub lost: u64,
+}
+
+/// What a tap serves and has counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusWord {
+    /// Its program's version.
+    pub program: String,
+    /// Its process.
+    pub pid: u32,
+    /// When it began, ns since the epoch.
+    pub since_ns: i64,
+    /// Its disks.
+    pub disks: Vec<DiskStatus>,
+    /// Who takes records.
+    pub consumers: Vec<ConsumerStatus>,
+}
+
+/// A disk and what it did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Its names.
+    #[serde(flatten)]
+    pub disk: DiskWord,
+    /// Queues and connections that are open.
+    pub lanes: usize,
+    /// What it is and what was counted of it.
+    #[serde(flatten)]
+    pub figures: DiskFigures,
+}
+
+/// What a disk is, and what was counted of it since the tap began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskFigures {
+    /// Its size.
+    pub size_bytes: u64,
+    /// Its logical block.
+    pub block_bytes: u32,
+    /// It cannot be written.
+    pub read_only: bool,
+    /// Its serial number.
+    pub serial: String,
+    /// How its data are read and written: `io_uring`, `sync`, ...
+    pub engine: String,
+    /// Where guests reach it.
+    pub sockets: Vec<String>,
+    /// Requests under way.
+    pub in_flight: u64,
+    /// What was done, by operation.
+    pub ops: Vec<OpFigures>,
+}
+
+/// What was counted of the requests of one operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpFigures {
+    /// Its letter, as in column `op`.
+    pub op: String,
+    /// Requests that ended, failed ones included.
+    pub requests: u64,
+    /// Bytes of those that did not fail.
+    pub bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// The sum of their latencies.
+    pub latency_ns: u64,
+}
+
+/// Who takes records, and how that goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConsumerStatus {
+    /// Its process; `None` for histograms that the tap counts itself.
+    pub pid: Option<i32>,
+    /// Since when, ns since the epoch.
+    pub since_ns: i64,
+    /// Records that were written for it.
+    pub records: u64,
+    /// Events that it did not want, and that were not made into records.
+    pub avoided: u64,
+    /// Records that found its ring full.
+    pub lost: u64,
+}
+
+impl Question {
+    /// As a line.
+    pub fn to_line(ask: Ask) -> String {
+        let question = Question {
+            version: VERSION,
+            ask,
+        };
+        serde_json::to_string(&question).expect("words are plain data") + "\n"
+    }
+
+    /// From a line.
+    ///
+    /// # Errors
+    /// What is wrong with it, for whoever sent it.
+    pub fn of_line(line: &[u8]) -> Result<Ask, String> {
+        let value = versioned(line)?;
+        let question: Question = serde_json::from_value(value).map_err(|e| e.to_string())?;
+        question.ask.checked()
+    }
+}
+
+impl Ask {
+    fn checked(self) -> Result<Ask, String> {
+        if let Ask::Records(wanted) = &self {
+            let tests = |c: &ClauseWord| {
+                let names = c.pdisks.as_ref().map_or(0, Vec::len);
+                names.max(c.between.len())
+            };
+            let fits = wanted.clauses.len() <= CLAUSES_MAX
+                && wanted.clauses.iter().all(|c| tests(c) <= TESTS_MAX);
+            if !fits {
+                return Err(format!(
+                    "at most {CLAUSES_MAX} clauses of {TESTS_MAX} tests are tested"
+                ));
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl Reply {
+    /// As a line.
+    pub fn to_line(answer: Answer) -> String {
+        let reply = Reply {
+            version: VERSION,
+            answer,
+        };
+        serde_json::to_string(&reply).expect("words are plain data") + "\n"
+    }
+
+    /// From a line.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_line(line: &[u8]) -> Result<Answer, String> {
+        let reply: Result<Reply, _> = serde_json::from_value(versioned(line)?);
+        Ok(reply.map_err(|e| e.to_string())?.answer)
+    }
+}
+
+/// JSON of our version.
+fn versioned(line: &[u8]) -> Result<Value, String> {
+    let value: Value = serde_json::from_slice(line).map_err(|e| format!("no JSON: {e}"))?;
+    match value["weir_tapdisk"].as_u64() {
+        Some(version) if version == u64::from(VERSION) => Ok(value),
+        Some(other) => Err(format!(
+            "version {other} of the words; this weir speaks version {VERSION}"
+        )),
+        None => Err("no \"weir_tapdisk\" in it; is this a tap's socket?".into()),
+    }
+}
+
+/// The letters of all kinds.
+const KINDS: &str = "QREN";
+
+/// The letters of all operations.
+const OPS: &str = "rwfdz";
+
+impl Wanted {
+    /// What serves all of `demands`: those records, or more.
+    pub fn of(demands: &[Demand], ring_bytes: u64) -> Wanted {
+        let mut clauses: Vec<ClauseWord> = Vec::new();
+        for demand in demands {
+            let Some(kinds) = kinds_of(&demand.stream) else {
+                continue;
+            };
+            for clause in of_predicate(kinds, &demand.predicate) {
+                if !clauses.contains(&clause) {
+                    clauses.push(clause);
+                }
+            }
+        }
+        if clauses.len() > CLAUSES_MAX {
+            let kind = |k: &char| clauses.iter().any(|c| c.kinds.contains(*k));
+            let kinds: String = KINDS.chars().filter(kind).collect();
+            clauses = vec![ClauseWord::all(&kinds)];
+        }
+        Wanted {
+            clauses,
+            ring_bytes,
+        }
+    }
+}
+
+/// The kinds of events that are rows of a stream.
+fn kinds_of(stream: &str) -> Option<&'static str> {
+    let is = |name: &str| stream.eq_ignore_ascii_case(name);
+    match () {
+        () if is("IO") => Some(&KINDS[1..]),
+        () if is("IOstream") || is(RECORDING) => Some(KINDS),
+        () => None,
+    }
+}
+
+fn of_predicate(kinds: &str, predicate: &Predicate) -> Vec<ClauseWord> {
+    let clauses = predicate.clauses.iter();
+    clauses
+        .filter_map(|clause| of_clause(kinds, clause))
+        .collect()
+}
+
+/// `None` if no event passes.
+fn of_clause(kinds: &str, clause: &Clause) -> Option<ClauseWord> {
+    let mut word = ClauseWord::all(kinds);
+    for test in &clause.tests {
+        match test {
+            Test::Between { field, low, high } => {
+                let between = (FieldWord::of(*field)?, *low, *high);
+                if !word.between.contains(&between) {
+                    word.between.push(between);
+                }
+            }
+            Test::In { field, texts } => word.narrow(*field, texts)?,
+        }
+    }
+    let empty = word.kinds.is_empty() || word.ops.is_empty();
+    // What is not tested here, the consumer tests.
+    word.between.truncate(TESTS_MAX);
+    let fits = |names: &Vec<String>| names.len() <= TESTS_MAX;
+    word.pdisks = word.pdisks.filter(fits);
+    (!empty).then_some(word)
+}
+
+impl ClauseWord {
+    /// Every event of these kinds.
+    pub fn all(kinds: &str) -> ClauseWord {
+        ClauseWord {
+            kinds: kinds.into(),
+            ops: OPS.into(),
+            ..ClauseWord::default()
+        }
+    }
+
+    /// Keeps those whose `field` is one of `texts`; `None` if there are none, since it is NULL.
+    fn narrow(&mut self, field: KernelField, texts: &[Symbol]) -> Option<()> {
+        let is = |letter: char| texts.iter().any(|t| t.as_str().chars().eq([letter]));
+        match field {
+            KernelField::Kind => self.kinds.retain(is),
+            KernelField::Op => self.ops.retain(is),
+            KernelField::Pdisk => {
+                let names = texts.iter().map(|t| t.as_str().to_owned());
+                self.pdisks = Some(match self.pdisks.take() {
+                    None => names.collect(),
+                    Some(before) => names.filter(|n| before.contains(n)).collect(),
+                });
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// The letters, apart.
+fn listed(letters: &str) -> String {
+    letters
+        .chars()
+        .map(String::from)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl fmt::Display for ClauseWord {
+    /// As CQL would say it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "type in ({})", listed(&self.kinds))?;
+        if self.ops != OPS {
+            write!(f, " and op in ({})", listed(&self.ops))?;
+        }
+        if let Some(names) = &self.pdisks {
+            write!(f, " and pdisk in ({})", names.join(", "))?;
+        }
+        for (field, low, high) in &self.between {
+            let name = field.name();
+            match (*low, *high) {
+                (low, high) if low == high => write!(f, " and {name} = {low}")?,
+                (low, i64::MAX) => write!(f, " and {name} >= {low}")?,
+                (i64::MIN, high) => write!(f, " and {name} <= {high}")?,
+                (low, high) => write!(f, " and {name} between {low} and {high}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FieldWord {
+    fn name(self) -> &'static str {
+        match self {
+            FieldWord::Sector => "sector",
+            FieldWord::SectorSpread => "the sample number of sector",
+            FieldWord::Sectors => "sectors",
+            FieldWord::Wait => "wait",
+            FieldWord::Service => "service",
+            FieldWord::Latency => "latency",
+        }
+    }
+
+    /// The same field; `None` if it is NULL in every event of a tap in the disk path.
+    fn of(field: KernelField) -> Option<FieldWord> {
+        match field {
+            KernelField::Sector => Some(FieldWord::Sector),
+            KernelField::SectorSpread => Some(FieldWord::SectorSpread),
+            KernelField::Sectors => Some(FieldWord::Sectors),
+            KernelField::Wait => Some(FieldWord::Wait),
+            KernelField::Service => Some(FieldWord::Service),
+            KernelField::Latency => Some(FieldWord::Latency),
+            KernelField::Kind
+            | KernelField::Op
+            | KernelField::Pdisk
+            | KernelField::Pid
+            | KernelField::Comm
+            | KernelField::Cgroup => None,
+        }
+    }
+}
+
+/// Demands of everything: what a recording asks for.
+pub fn everything() -> Demand {
+    Demand {
+        stream: RECORDING.into(),
+        columns: (0..io_schema().fields.len()).collect(),
+        predicate: Predicate::all(),
+        fold: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{EventKind, Op};
+
+    use super::*;
+
+    #[test]
+    fn letters_are_those_of_the_model() {
+        let kinds: String = EventKind::ALL.map(EventKind::as_str).concat();
+        let ops: String = Op::ALL.map(Op::as_str).concat();
+        assert_eq!((kinds.as_str(), ops.as_str()), (KINDS, OPS));
+    }
+
+    #[test]
+    fn a_question_comes_back_and_anything_else_is_refused() {
+        let wanted = Wanted::of(&[everything()], 1 << 20);
+        for ask in [
+            Ask::Status,
+            Ask::Disks,
+            Ask::Histograms,
+            Ask::Records(wanted),
+        ] {
+            let line = Question::to_line(ask.clone());
+            assert_eq!(Question::of_line(line.trim_end().as_bytes()), Ok(ask));
+        }
+        let refused = |line: &str, why: &str| {
+            let error = Question::of_line(line.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{line}: {error}");
+        };
+        refused("", "no JSON");
+        refused("{\"weir_tapdisk\":1", "no JSON");
+        refused("{\"ask\":\"status\"}", "socket");
+        refused("{\"weir_tapdisk\":2,\"ask\":\"status\"}", "version 2");
+        refused("{\"weir_tapdisk\":1,\"ask\":\"swim\"}", "swim");
+        let clauses = vec![ClauseWord::all("Q"); CLAUSES_MAX + 1];
+        let many = Ask::Records(Wanted {
+            clauses,
+            ring_bytes: 0,
+        });
+        refused(&Question::to_line(many), "at most");
+    }
+
+    fn demand(stream: &str, tests: Vec<Test>) -> Demand {
+        Demand {
+            stream: stream.into(),
+            predicate: Predicate {
+                clauses: vec![Clause { tests }],
+            },
+            ..everything()
+        }
+    }
+
+    fn is_one_of(field: KernelField, texts: &[&str]) -> Test {
+        Test::In {
+            field,
+            texts: texts.iter().map(|t| Symbol::new(t)).collect(),
+        }
+    }
+
+    #[test]
+    fn what_no_event_can_pass_is_not_asked_for() {
+        let wanted = |demand: Demand| Wanted::of(&[demand], 0).clauses;
+        assert_eq!(wanted(demand("IO", vec![])), [ClauseWord::all("REN")]);
+        let requests = is_one_of(KernelField::Kind, &["Q"]);
+        assert_eq!(wanted(demand("IO", vec![requests.clone()])), []);
+        assert_eq!(
+            wanted(demand("IOstream", vec![requests])),
+            [ClauseWord::all("Q")]
+        );
+        assert_eq!(
+            wanted(demand("IO", vec![is_one_of(KernelField::Comm, &["fio"])])),
+            [],
+            "who submitted it is not known"
+        );
+        assert_eq!(wanted(demand("vms", vec![])), []);
+        let disks = |names: &[&str]| is_one_of(KernelField::Pdisk, names);
+        let both = wanted(demand("IO", vec![disks(&["a", "b"]), disks(&["b", "c"])]));
+        assert_eq!(both[0].pdisks, Some(vec!["b".to_owned()]));
+    }
+}

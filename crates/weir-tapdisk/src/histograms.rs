@@ -1,0 +1,198 @@
+//! [`Counting`]: the histograms of every disk, kept in the tap while somebody asks for them.
+//!
+//! It is one more consumer of the lanes' records, in the tap's own process: the lanes write what they
+//! write for anybody, and a thread puts it into order of time and counts. So a disk's queues are one
+//! stream, the counts are those of a recording of the same requests, and counting costs no request its
+//! time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use weir_model::EventKind;
+use weir_tap::tapdisk::layout::Record;
+use weir_tap::tapdisk::ring::{Read, Readers};
+use weir_tap::tapdisk::words::{ClauseWord, DiskWord, HistogramsWord, Wanted};
+use weir_tap::{ebpf::Pace, monotonic_ns};
+use weir_workload::{Counter, Event, Metric, Request, Response, json};
+
+use crate::hub::{Hub, HubError, Subscription, epoch_ns};
+
+/// How many previous requests the closest seek distance is taken from, as in vscsiStats.
+const CLOSEST_OF: usize = 16;
+
+/// All rings together.
+const RING_BYTES: u64 = 32 << 20;
+
+/// How often records are counted while there are few.
+const RHYTHM: Duration = Duration::from_millis(20);
+
+/// How long somebody who asks may wait for a lane that is in the middle of a round.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Counts until it is dropped.
+#[derive(Debug)]
+pub struct Counting {
+    hub: Arc<Hub>,
+    subscription: Arc<Subscription>,
+    counted: Arc<Mutex<Counted>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Counted {
+    readers: Readers,
+    /// By number of the disk.
+    counters: Vec<Option<Counter>>,
+    since_ns: i64,
+    lost_before: u64,
+    /// The ring was damaged: nothing more is counted.
+    damaged: u64,
+}
+
+impl Counting {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// When there are too many consumers, or no memory or thread for one more.
+    pub fn begin(hub: &Arc<Hub>) -> Result<Counting, HubError> {
+        let wanted = Wanted {
+            clauses: vec![ClauseWord::all("QREN")],
+            ring_bytes: RING_BYTES,
+        };
+        let subscription = hub.subscribe(wanted, None)?;
+        let counted = Arc::new(Mutex::new(Counted {
+            readers: Readers::new(subscription.memory().clone(), monotonic_ns()),
+            counters: Vec::new(),
+            since_ns: epoch_ns(),
+            lost_before: 0,
+            damaged: 0,
+        }));
+        let mut counting = Counting {
+            hub: hub.clone(),
+            subscription,
+            counted: counted.clone(),
+            stop: Arc::default(),
+            thread: None,
+        };
+        let stop = counting.stop.clone();
+        let name = thread::Builder::new().name("histograms".into());
+        counting.thread = Some(name.spawn(move || count(&counted, &stop))?);
+        Ok(counting)
+    }
+
+    /// What was counted up to now.
+    pub fn snapshot(&self) -> HistogramsWord {
+        let asked_ns = monotonic_ns();
+        let until = Instant::now() + PATIENCE;
+        let mut counted = self.counted();
+        counted.drain();
+        while counted.readers.known_ns() < asked_ns && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+            counted.drain();
+        }
+        let names = self.hub.disks();
+        let disks = counted.counters.iter().zip(names);
+        let disk = |(counter, name): (&Option<Counter>, DiskWord)| {
+            let histograms = counter.as_ref()?.histograms();
+            Some((name, json::of_histograms(histograms, &Metric::ALL)))
+        };
+        HistogramsWord {
+            since_ns: counted.since_ns,
+            until_ns: epoch_ns(),
+            closest_of: CLOSEST_OF,
+            disks: disks.filter_map(disk).collect(),
+            lost: self.subscription.status().lost - counted.lost_before + counted.damaged,
+        }
+    }
+
+    /// Begins anew. Requests under way, and what was before the next one, stay known.
+    pub fn reset(&self) {
+        let mut counted = self.counted();
+        counted.drain();
+        counted
+            .counters
+            .iter_mut()
+            .flatten()
+            .for_each(Counter::reset);
+        counted.since_ns = epoch_ns();
+        counted.lost_before = self.subscription.status().lost;
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().expect("nobody panics while counting")
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It counts and panics at nothing.
+            let _ = thread.join();
+        }
+        self.hub.unsubscribe(&self.subscription);
+    }
+}
+
+fn count(counted: &Mutex<Counted>, stop: &AtomicBool) {
+    let mut pace = Pace::new(Instant::now(), RHYTHM);
+    while !stop.load(Ordering::Relaxed) {
+        thread::park_timeout(pace.due().saturating_duration_since(Instant::now()));
+        pace.started(Instant::now());
+        let mut counted = counted.lock().expect("nobody panics while counting");
+        let records = counted.drain();
+        pace.drained(
+            records,
+            counted.readers.holds_back(),
+            counted.readers.fill(),
+        );
+    }
+}
+
+impl Counted {
+    /// Counts what is there; how many records that were.
+    fn drain(&mut self) -> usize {
+        let mut read = Vec::new();
+        if self.readers.read(monotonic_ns, &mut read).is_err() {
+            self.damaged += 1;
+        }
+        for Read { record, .. } in &read {
+            let disk = usize::from(record.disk);
+            if disk >= self.counters.len() {
+                self.counters.resize(disk + 1, None);
+            }
+            let counter = &mut self.counters[disk];
+            let counter = counter.get_or_insert_with(|| Counter::new(CLOSEST_OF));
+            counter.take(&event(record));
+        }
+        read.len()
+    }
+}
+
+/// As the row of a recording would be counted.
+fn event(record: &Record) -> Event {
+    let ts = i64::try_from(record.ts_ns).unwrap_or(i64::MAX);
+    let id = i64::try_from(record.id).unwrap_or(i64::MAX);
+    match record.kind {
+        EventKind::Request => Event::Issued(Request {
+            ts,
+            id,
+            op: record.op,
+            sector: record.sector(),
+            sectors: i64::from(record.sectors),
+        }),
+        kind => Event::Finished(Response {
+            ts,
+            id,
+            op: record.op,
+            wait_ns: record.wait_ns(),
+            service_ns: record.service_ns(),
+            latency_ns: record.latency_ns(),
+            failed: kind != EventKind::Response,
+        }),
+    }
+}
