@@ -1,7 +1,8 @@
 //! For tests: disks, VMs and hosts made for one test. A loop device that goes away with the test and work
 //! of a known kind for it, a tiny Linux guest in QEMU with a load that is known to the request, so that
 //! what weir says of a VM can be held against what the VM did, and hosts of a fleet as networks of this
-//! machine, whose cables can be cut.
+//! machine, whose cables can be cut. A disk behind a vhost-user socket can be used without any guest
+//! ([`vhost`]).
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -37,6 +38,7 @@ mod qmp;
 mod relay;
 mod run;
 mod slow_disk;
+pub mod vhost;
 pub mod workload;
 
 pub use counts::{Counts, disk_stats};

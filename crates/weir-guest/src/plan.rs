@@ -165,7 +165,7 @@ fn common_factor(a: u64, b: u64) -> u64 {
 
 /// The output function of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
 /// Generators, 2014, figure 14).
-fn scrambled(mut z: u64) -> u64 {
+pub(crate) fn scrambled(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

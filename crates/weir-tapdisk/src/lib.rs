@@ -5,16 +5,25 @@
 //! out on the image and says how it ended. A lane belongs to one thread; nothing in it waits for
 //! whoever listens.
 
+pub mod disk;
+pub mod engine;
 pub mod histograms;
 pub mod hub;
-
+pub mod inject;
+pub mod lane;
+pub mod listen;
+mod lock;
 pub mod recorder;
 pub mod request;
 pub mod selection;
 pub mod socket;
+pub mod stop;
 
+pub use disk::{Counters, Disk, DiskError, DiskOptions};
 pub use hub::{Hub, HubError};
-
+pub use lane::{Done, Lane, LaneOptions};
+pub use listen::Listening;
 pub use recorder::{Ended, Recorder, Taken};
 pub use request::{Outcome, Request};
 pub use socket::{Access, ServerSocket, SocketError};
+pub use stop::Stop;

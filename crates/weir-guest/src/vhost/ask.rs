@@ -1,0 +1,106 @@
+//! [`Ask`]: a request as the client makes it, and [`Status`]: how the back end says that it ended.
+
+use anyhow::{Result, bail};
+
+/// What is asked of the disk (virtio 1.2, section 5.2.6, `type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// 0, `VIRTIO_BLK_T_IN`
+    Read,
+    /// 1, `VIRTIO_BLK_T_OUT`
+    Write,
+    /// 4, `VIRTIO_BLK_T_FLUSH`
+    Flush,
+    /// 8, `VIRTIO_BLK_T_GET_ID`: the disk's serial, 20 bytes.
+    Id,
+    /// 11, `VIRTIO_BLK_T_DISCARD`
+    Discard,
+    /// 13, `VIRTIO_BLK_T_WRITE_ZEROES`
+    WriteZeroes {
+        /// What lies there may be given back.
+        unmap: bool,
+    },
+    /// Any other number, which a disk may not know. Its data go to the disk.
+    Other(u32),
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ask {
+    /// What is to be done.
+    pub kind: Kind,
+    /// First sector of 512 bytes; 0 for a flush.
+    pub sector: u64,
+    /// Bytes from there on; 0 for a flush.
+    pub bytes: usize,
+}
+
+/// How a request ended (virtio 1.2, section 5.2.6, `status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Status {
+    /// 0, `VIRTIO_BLK_S_OK`
+    Done,
+    /// 1, `VIRTIO_BLK_S_IOERR`
+    Failed,
+    /// 2, `VIRTIO_BLK_S_UNSUPP`
+    Unsupported,
+}
+
+impl Kind {
+    /// weir's letter for it: `r`, `w`, `f`, `d`, `z`; `None` for what is no I/O.
+    pub fn letter(self) -> Option<char> {
+        match self {
+            Kind::Read => Some('r'),
+            Kind::Write => Some('w'),
+            Kind::Flush => Some('f'),
+            Kind::Discard => Some('d'),
+            Kind::WriteZeroes { .. } => Some('z'),
+            Kind::Id | Kind::Other(_) => None,
+        }
+    }
+
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Kind::Read => 0,
+            Kind::Write => 1,
+            Kind::Flush => 4,
+            Kind::Id => 8,
+            Kind::Discard => 11,
+            Kind::WriteZeroes { .. } => 13,
+            Kind::Other(number) => number,
+        }
+    }
+
+    /// Whether the place is told in a range of its own and not in the header.
+    pub(super) fn has_range(self) -> bool {
+        matches!(self, Kind::Discard | Kind::WriteZeroes { .. })
+    }
+
+    /// Whether bytes go along.
+    pub(super) fn has_data(self) -> bool {
+        !self.has_range() && self != Kind::Flush
+    }
+}
+
+impl Status {
+    pub(super) fn from_byte(byte: u8) -> Result<Status> {
+        Ok(match byte {
+            0 => Status::Done,
+            1 => Status::Failed,
+            2 => Status::Unsupported,
+            _ => bail!(
+                "the back end ended a request with status {byte:#x}, which virtio-blk does not have"
+            ),
+        })
+    }
+
+    /// An error unless it is [`Status::Done`].
+    pub fn done(self) -> Result<()> {
+        match self {
+            Status::Done => Ok(()),
+            Status::Failed => bail!("the disk answered with an I/O error"),
+            Status::Unsupported => bail!("the disk does not support this request"),
+        }
+    }
+}

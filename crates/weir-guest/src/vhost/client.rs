@@ -1,0 +1,267 @@
+//! [`Client`]: a connection to a disk, for single requests and for loads.
+
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::contents::Part;
+use super::link::{DiskFacts, Link, Shape};
+use super::memory::Shared;
+use super::worker::{Signal, Worker};
+use super::{Ask, Contents, Kind, Load, Report, Status};
+
+/// How often a load looks whether the back end is still there.
+const PROBE_EVERY: Duration = Duration::from_millis(200);
+
+/// How long a single request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two tries to connect anew.
+const RETRY_EVERY: Duration = Duration::from_millis(20);
+
+/// A connection to a disk's back end.
+pub struct Client {
+    link: Link,
+    shape: Shape,
+    /// Dropped after the queues, whose buffers lie in it.
+    memory: Shared,
+}
+
+impl Client {
+    /// Connects to the back end that listens at `socket`.
+    pub fn connect(socket: &Path, shape: Shape) -> Result<Client> {
+        let memory = Shared::new(shape.queues * shape.depth * shape.stride())?;
+        let link = Link::connect(socket, shape, &memory)?;
+        Ok(Client {
+            link,
+            shape,
+            memory,
+        })
+    }
+
+    /// What the back end says of its disk.
+    pub fn disk(&self) -> DiskFacts {
+        self.link.facts
+    }
+
+    /// Connects anew, as a guest does when its back end was started again; tries for so long.
+    pub fn reconnect(&mut self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match Link::connect(&self.link.socket, self.shape, &self.memory) {
+                Ok(link) => {
+                    self.link = link;
+                    return Ok(());
+                }
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(error.context("the back end did not come back"));
+                }
+                Err(_) => thread::sleep(RETRY_EVERY),
+            }
+        }
+    }
+
+    /// Makes one request on a queue and waits for its end. `data` go to the disk, or come from it.
+    pub fn ask(&mut self, queue: usize, ask: &Ask, data: &mut [u8]) -> Result<Status> {
+        let probe = self.link.probe();
+        let queue = &mut self.link.queues[queue];
+        if ask.kind.has_data() {
+            queue.buffer(0, ask.bytes).copy_from_slice(data);
+        }
+        queue.put(0, ask)?;
+        queue.kick()?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some((_, status)) = queue.take()? {
+                if matches!(ask.kind, Kind::Read | Kind::Id) {
+                    data.copy_from_slice(queue.buffer(0, ask.bytes));
+                }
+                return Ok(status);
+            }
+            queue.wait(Duration::ZERO, PROBE_EVERY)?;
+            if Instant::now() >= deadline {
+                bail!("no answer to {ask:?} for {PATIENCE:?}");
+            }
+            probe.ask().with_context(|| format!("{ask:?}"))?;
+        }
+    }
+
+    /// Reads from a sector on, through the first queue, as the other single requests do.
+    pub fn read(&mut self, sector: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut data = vec![0; bytes];
+        let ask = Ask {
+            kind: Kind::Read,
+            sector,
+            bytes,
+        };
+        self.ask(0, &ask, &mut data)?.done()?;
+        Ok(data)
+    }
+
+    /// Writes.
+    pub fn write(&mut self, sector: u64, data: &[u8]) -> Result<()> {
+        let ask = Ask {
+            kind: Kind::Write,
+            sector,
+            bytes: data.len(),
+        };
+        self.ask(0, &ask, &mut data.to_vec())?.done()
+    }
+
+    /// Waits until everything written is on stable storage.
+    pub fn flush(&mut self) -> Result<()> {
+        let ask = Ask {
+            kind: Kind::Flush,
+            sector: 0,
+            bytes: 0,
+        };
+        self.ask(0, &ask, &mut [])?.done()
+    }
+
+    /// Discards.
+    pub fn discard(&mut self, sector: u64, bytes: usize) -> Result<()> {
+        let ask = Ask {
+            kind: Kind::Discard,
+            sector,
+            bytes,
+        };
+        self.ask(0, &ask, &mut [])?.done()
+    }
+
+    /// Writes zeroes.
+    pub fn write_zeroes(&mut self, sector: u64, bytes: usize, unmap: bool) -> Result<()> {
+        let ask = Ask {
+            kind: Kind::WriteZeroes { unmap },
+            sector,
+            bytes,
+        };
+        self.ask(0, &ask, &mut [])?.done()
+    }
+
+    /// The disk's serial (virtio 1.2, section 5.2.6: 20 bytes, ended by a zero if shorter).
+    pub fn id(&mut self) -> Result<String> {
+        let mut data = [0; 20];
+        let ask = Ask {
+            kind: Kind::Id,
+            sector: 0,
+            bytes: data.len(),
+        };
+        self.ask(0, &ask, &mut data)?.done()?;
+        let text = data.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// Does a load on all queues at once. With `contents`, what is read is held against them, and they
+    /// hold afterwards what the disk must hold.
+    ///
+    /// # Errors
+    /// When a block reads wrong, the back end goes away (and not back, with [`Load::reconnect`]) or
+    /// leaves requests unanswered.
+    pub fn run(&mut self, load: &Load, contents: Option<&mut Contents>) -> Result<Report> {
+        load.check(self.shape)?;
+        let mut contents = contents;
+        let mut workers = self.workers(load, contents.as_deref_mut())?;
+        let began = Instant::now();
+        let mut report = Report::default();
+        while let Some(gone) = self.work(&mut workers)? {
+            let Some(limit) = load.reconnect else {
+                return Err(gone);
+            };
+            self.reconnect(limit)?;
+            report.reconnects += 1;
+        }
+        report.elapsed = began.elapsed();
+        let generation = workers.iter().map(Worker::generation).max().unwrap_or(0);
+        for worker in workers {
+            report.merge(worker.report);
+        }
+        if let Some(contents) = contents {
+            contents.used(generation);
+        }
+        Ok(report)
+    }
+
+    fn workers<'a>(
+        &self,
+        load: &'a Load,
+        contents: Option<&'a mut Contents>,
+    ) -> Result<Vec<Worker<'a>>> {
+        let queues = self.shape.queues;
+        let disk = self.link.facts.sectors;
+        let sectors = if load.span_sectors == 0 {
+            disk
+        } else {
+            load.span_sectors.min(disk)
+        };
+        let depth = if load.depth == 0 {
+            self.shape.depth
+        } else {
+            load.depth
+        };
+        let unit = load.bytes_min as u64 / 512;
+        let each = sectors / queues as u64 / unit * unit;
+        let parts = (0..queues as u64).map(|queue| Part {
+            first_sector: queue * each,
+            sectors: each,
+        });
+        let parts: Vec<Part> = parts.collect();
+        let mut areas: Vec<Option<_>> = match contents {
+            Some(contents) if !load.bytes_min.is_multiple_of(contents.block_bytes()) => {
+                bail!(
+                    "requests of {} bytes do not fit blocks of {}",
+                    load.bytes_min,
+                    contents.block_bytes()
+                )
+            }
+            Some(contents) => contents.areas(&parts)?.into_iter().map(Some).collect(),
+            None => Vec::new(),
+        };
+        areas.resize_with(queues, || None);
+        let each = parts.into_iter().zip(areas).enumerate();
+        each.map(|(queue, (part, area))| Worker::new(load, queue, depth, part, area))
+            .collect()
+    }
+
+    /// Lets the workers work on the queues of this connection until all have done their part: `None`, or
+    /// the back end is gone.
+    fn work(&mut self, workers: &mut [Worker]) -> Result<Option<anyhow::Error>> {
+        let signal = Signal::default();
+        let probe = self.link.probe();
+        let (mut gone, mut failed, mut done) = (None, None, 0);
+        thread::scope(|scope| {
+            let (ended, ends) = mpsc::channel();
+            for (worker, queue) in workers.iter_mut().zip(&mut self.link.queues) {
+                let (ended, signal) = (ended.clone(), &signal);
+                scope.spawn(move || drop(ended.send(worker.run(queue, signal))));
+            }
+            drop(ended);
+            loop {
+                match ends.recv_timeout(PROBE_EVERY) {
+                    Ok(Ok(is_done)) => done += usize::from(is_done),
+                    Ok(Err(error)) => {
+                        failed.get_or_insert(error);
+                        signal.raise();
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        if let (None, Err(error)) = (&gone, probe.ask()) {
+                            gone = Some(error);
+                            signal.raise();
+                        }
+                    }
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        });
+        let socket = &self.link.socket;
+        match failed {
+            Some(error) => Err(error.context(socket.display().to_string())),
+            None if done == workers.len() => Ok(None),
+            None => {
+                Ok(gone.map(|error: anyhow::Error| error.context(socket.display().to_string())))
+            }
+        }
+    }
+}

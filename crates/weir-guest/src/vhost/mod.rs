@@ -1,0 +1,38 @@
+//! A virtio-blk disk behind a vhost-user socket, used without a guest: a client that makes requests one
+//! by one, and a load of which every request is known.
+//!
+//! ```no_run
+//! # fn main() -> anyhow::Result<()> {
+//! use weir_guest::vhost::{Client, Contents, Load, Shape};
+//!
+//! let mut client = Client::connect("/tmp/disk.sock".as_ref(), Shape::default())?;
+//! client.write(0, &[7; 4096])?;
+//! assert_eq!(client.read(0, 4096)?, [7; 4096]);
+//!
+//! let mut contents = Contents::unknown(client.disk().sectors, 512);
+//! let load = Load { read: 70, write: 30, requests: 1000, ..Load::default() };
+//! let report = client.run(&load, Some(&mut contents))?;       // an error if a block reads wrong
+//! println!("{:.0} IOPS, p99 {:?} ns", report.iops(), report.latency_ns(0.99));
+//! for asked in report.log.iter().flatten() {
+//!     println!("{asked:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod ask;
+mod client;
+mod contents;
+mod link;
+mod load;
+mod memory;
+mod queue;
+mod report;
+mod worker;
+
+pub use ask::{Ask, Kind, Status};
+pub use client::Client;
+pub use contents::{Contents, Wrong};
+pub use link::{DiskFacts, Shape};
+pub use load::Load;
+pub use report::{Asked, Report};

@@ -1,0 +1,274 @@
+//! [`Worker`]: does one queue's part of a load and holds what it reads against what must be there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::contents::{Area, Part};
+use super::load::Draw;
+use super::queue::Queue;
+use super::{Ask, Asked, Kind, Load, Report, Status};
+
+/// How often a queue that sleeps looks whether it is to end.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// Draws until one is found that touches no block of another request.
+const DRAWS_MAX: usize = 16;
+
+/// What all queues of a load are told.
+#[derive(Debug, Default)]
+pub(super) struct Signal(AtomicBool);
+
+impl Signal {
+    /// The back end is gone, or another queue has failed: end now.
+    pub fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One queue's part of a load: what is left of it when the back end goes away goes on with the next
+/// connection.
+pub(super) struct Worker<'a> {
+    load: &'a Load,
+    draw: Draw<'a>,
+    /// What the queue's part of the disk must hold, if that is checked.
+    area: Option<Area<'a>>,
+    /// Blocks of requests under way, in units of the shortest request, if contents are checked.
+    busy: Vec<bool>,
+    first_sector: u64,
+    slots: Vec<Option<UnderWay>>,
+    free: Vec<usize>,
+    made: u64,
+    deadline: Option<Instant>,
+    pub report: Report,
+}
+
+/// A request under way.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    ask: Ask,
+    /// Of what it writes.
+    generation: u32,
+    made_ns: i64,
+    /// Its place among all requests of the queue.
+    number: u64,
+    /// Its place in the log.
+    noted: usize,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(
+        load: &'a Load,
+        queue: usize,
+        depth: usize,
+        part: Part,
+        area: Option<Area<'a>>,
+    ) -> Result<Worker<'a>> {
+        let places = (part.sectors * 512) as usize / load.bytes_min;
+        Ok(Worker {
+            load,
+            draw: Draw::new(load, queue, part.first_sector, part.sectors)?,
+            busy: vec![false; if area.is_some() { places } else { 0 }],
+            area,
+            first_sector: part.first_sector,
+            slots: vec![None; depth],
+            free: (0..depth).rev().collect(),
+            made: 0,
+            deadline: load.time.map(|time| Instant::now() + time),
+            report: Report {
+                log: vec![Vec::new()],
+                ..Report::default()
+            },
+        })
+    }
+
+    /// Goes on until everything is done: true, or the signal is raised: false.
+    pub fn run(&mut self, queue: &mut Queue, signal: &Signal) -> Result<bool> {
+        self.repeat(queue)?;
+        let mut last_done = Instant::now();
+        loop {
+            if self.make(queue)? {
+                queue.kick()?;
+            }
+            if self.free.len() == self.slots.len() {
+                return Ok(true);
+            }
+            if self.reap(queue)? {
+                last_done = Instant::now();
+            } else {
+                queue.wait(self.load.spin, SLEEP)?;
+                if last_done.elapsed() > self.load.patience {
+                    bail!(
+                        "no answer for {:?} to {} requests",
+                        self.load.patience,
+                        self.slots.len() - self.free.len()
+                    );
+                }
+            }
+            if signal.is_raised() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The last generation written.
+    pub fn generation(&self) -> u32 {
+        self.area.as_ref().map_or(0, |area| area.generation)
+    }
+
+    /// Makes the requests again that the last connection left under way, in their order.
+    fn repeat(&mut self, queue: &mut Queue) -> Result<()> {
+        let mut left: Vec<usize> = (0..self.slots.len())
+            .filter(|s| self.slots[*s].is_some())
+            .collect();
+        left.sort_by_key(|slot| self.slots[*slot].map(|request| request.number));
+        for &slot in &left {
+            let request = self.slots[slot].expect("it is under way");
+            self.put(queue, slot, request)?;
+        }
+        if !left.is_empty() {
+            queue.kick()?;
+        }
+        Ok(())
+    }
+
+    /// Makes as many requests as there is room for; whether there were any.
+    fn make(&mut self, queue: &mut Queue) -> Result<bool> {
+        let over = |deadline| Instant::now() >= deadline;
+        if self.free.is_empty() || self.deadline.is_some_and(over) {
+            return Ok(false);
+        }
+        let before = self.made;
+        while self.made < self.load.requests {
+            let Some(&slot) = self.free.last() else { break };
+            let Some(ask) = self.draw() else { break };
+            self.free.pop();
+            self.reserve(&ask, true);
+            let mut generation = 0;
+            if let (Kind::Write, Some(area)) = (ask.kind, &mut self.area) {
+                generation = area.fill(ask.sector, queue.buffer(slot, ask.bytes));
+            }
+            let request = UnderWay {
+                ask,
+                generation,
+                made_ns: 0,
+                number: self.made,
+                noted: 0,
+            };
+            self.put(queue, slot, request)?;
+            self.made += 1;
+        }
+        Ok(self.made > before)
+    }
+
+    fn put(&mut self, queue: &mut Queue, slot: usize, mut request: UnderWay) -> Result<()> {
+        request.made_ns = monotonic_ns();
+        if self.load.logged {
+            let log = &mut self.report.log[0];
+            request.noted = log.len();
+            log.push(Asked {
+                ask: request.ask,
+                status: None,
+                made_ns: request.made_ns,
+                done_ns: 0,
+            });
+        }
+        self.slots[slot] = Some(request);
+        queue.put(slot, &request.ask)
+    }
+
+    /// The next request that touches no block of one under way; none if there seems to be none now.
+    fn draw(&mut self) -> Option<Ask> {
+        if self.area.is_none() {
+            return Some(self.draw.next());
+        }
+        (0..DRAWS_MAX).find_map(|_| {
+            let ask = self.draw.next();
+            let is_free = !self.busy[self.units(&ask)].contains(&true);
+            is_free.then_some(ask)
+        })
+    }
+
+    fn units(&self, ask: &Ask) -> std::ops::Range<usize> {
+        if ask.bytes == 0 {
+            return 0..0;
+        }
+        let from = (ask.sector - self.first_sector) as usize * 512 / self.load.bytes_min;
+        from..from + ask.bytes / self.load.bytes_min
+    }
+
+    fn reserve(&mut self, ask: &Ask, busy: bool) {
+        if self.area.is_some() {
+            let units = self.units(ask);
+            self.busy[units].fill(busy);
+        }
+    }
+
+    /// Takes what is done; whether there was anything.
+    fn reap(&mut self, queue: &mut Queue) -> Result<bool> {
+        let mut any = false;
+        while let Some((slot, status)) = queue.take()? {
+            any = true;
+            let request = self.slots[slot]
+                .take()
+                .context("a request was completed twice")?;
+            let now_ns = monotonic_ns();
+            self.count(&request, status, now_ns);
+            self.reserve(&request.ask, false);
+            self.settle(queue, slot, &request, status)?;
+            self.free.push(slot);
+        }
+        Ok(any)
+    }
+
+    fn count(&mut self, request: &UnderWay, status: Status, now_ns: i64) {
+        let report = &mut self.report;
+        report.requests += 1;
+        report.failed += u64::from(status == Status::Failed);
+        report.unsupported += u64::from(status == Status::Unsupported);
+        report.latency.add(now_ns - request.made_ns, 1);
+        if self.load.logged {
+            let asked = &mut report.log[0][request.noted];
+            (asked.status, asked.done_ns) = (Some(status), now_ns);
+        }
+    }
+
+    /// Checks what was read, and notes what the disk must hold now.
+    fn settle(
+        &mut self,
+        queue: &mut Queue,
+        slot: usize,
+        request: &UnderWay,
+        status: Status,
+    ) -> Result<()> {
+        let Some(area) = &mut self.area else {
+            return Ok(());
+        };
+        let Ask {
+            kind,
+            sector,
+            bytes,
+        } = request.ask;
+        match (kind, status) {
+            (_, Status::Unsupported) | (Kind::Read, Status::Failed) => {}
+            (Kind::Read, Status::Done) => area.check(sector, queue.buffer(slot, bytes))?,
+            (Kind::Write, Status::Done) => area.written(sector, bytes, request.generation),
+            (Kind::WriteZeroes { .. }, Status::Done) => area.zeroed(sector, bytes),
+            (Kind::Write | Kind::WriteZeroes { .. }, Status::Failed) => area.spoilt(sector, bytes),
+            (Kind::Discard, _) => area.discarded(sector, bytes),
+            (Kind::Flush | Kind::Id | Kind::Other(_), _) => {}
+        }
+        Ok(())
+    }
+}
+
+fn monotonic_ns() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}

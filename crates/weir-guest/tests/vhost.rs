@@ -1,0 +1,250 @@
+//! The client of vhost-user disks, held against QEMU's back end: it sees wrong data, a disk that goes away
+//! and comes back, and one that does not.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_guest::vhost::{Ask, Client, Contents, Kind, Load, Shape, Status};
+
+const DISK_BYTES: u64 = 8 << 20;
+
+/// QEMU's storage daemon on an image of zeroes, in a folder of the test's own.
+struct Storage {
+    folder: PathBuf,
+    daemon: Child,
+}
+
+impl Storage {
+    /// Or `None` and a loud line when QEMU is not there.
+    fn new(test: &str) -> Option<Storage> {
+        let there = Command::new("qemu-storage-daemon")
+            .arg("--version")
+            .output();
+        if there.is_err() {
+            // Not by `eprintln!`, which the harness keeps to itself.
+            let mut err = std::io::stderr();
+            writeln!(err, "skipped: {test}: qemu-storage-daemon is not there").unwrap();
+            return None;
+        }
+        let folder = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        File::create(folder.join("disk.raw"))
+            .unwrap()
+            .set_len(DISK_BYTES)
+            .unwrap();
+        let daemon = Storage::start(&folder);
+        Some(Storage { folder, daemon })
+    }
+
+    fn start(folder: &std::path::Path) -> Child {
+        let socket = folder.join("s");
+        drop(fs::remove_file(&socket));
+        let shown = folder.display();
+        let daemon = Command::new("qemu-storage-daemon")
+            .args(["--object", "iothread,id=io0", "--blockdev"])
+            .arg(format!(
+                "driver=file,node-name=disk,filename={shown}/disk.raw,discard=unmap"
+            ))
+            .arg("--export")
+            .arg(format!(
+                "type=vhost-user-blk,id=disk,node-name=disk,writable=on,iothread=io0,num-queues=2,\
+                 addr.type=unix,addr.path={shown}/s"
+            ))
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !socket.exists() {
+            assert!(
+                Instant::now() < deadline,
+                "the storage daemon does not listen"
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+        daemon
+    }
+
+    fn kill(&mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.join("disk.raw")
+    }
+
+    fn client(&self, shape: Shape) -> Client {
+        Client::connect(&self.folder.join("s"), shape).unwrap()
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        drop(self.daemon.kill());
+        drop(self.daemon.wait());
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+fn mixed() -> Load {
+    Load {
+        read: 40,
+        write: 40,
+        flush: 4,
+        discard: 8,
+        write_zeroes: 8,
+        bytes_min: 512,
+        bytes_max: 16 << 10,
+        requests: 3000,
+        ..Load::default()
+    }
+}
+
+const TWO_QUEUES: Shape = Shape {
+    queues: 2,
+    depth: 16,
+    bytes_max: 16 << 10,
+    segments: 3,
+    skew_bytes: 512,
+};
+
+#[test]
+fn what_is_written_is_read_again_and_lies_in_the_image() {
+    let Some(storage) = Storage::new("client-mix") else {
+        return;
+    };
+    let mut client = storage.client(TWO_QUEUES);
+    assert_eq!(client.disk().sectors, DISK_BYTES / 512);
+    let mut contents = Contents::zeroes(DISK_BYTES / 512, 512);
+    for seed in 1..4 {
+        let load = Load { seed, ..mixed() };
+        let report = client.run(&load, Some(&mut contents)).unwrap();
+        assert_eq!(
+            (report.requests, report.failed, report.unsupported),
+            (6000, 0, 0)
+        );
+        let logged: usize = report.log.iter().map(Vec::len).sum();
+        assert_eq!(logged, 6000);
+        let ended = |asked: &&weir_guest::vhost::Asked| asked.status == Some(Status::Done);
+        assert_eq!(report.log.iter().flatten().filter(ended).count(), 6000);
+    }
+    assert!(contents.written() > 1000);
+    contents.check_image(&storage.image()).unwrap();
+}
+
+#[test]
+fn a_block_that_somebody_else_wrote_is_found() {
+    let Some(storage) = Storage::new("client-wrong") else {
+        return;
+    };
+    let mut client = storage.client(Shape::default());
+    let mut contents = Contents::zeroes(DISK_BYTES / 512, 4096);
+    let writes = Load {
+        read: 0,
+        write: 1,
+        ..Load::default()
+    };
+    client.run(&writes, Some(&mut contents)).unwrap();
+    let image = File::options().write(true).open(storage.image()).unwrap();
+    image.write_all_at(&vec![3; 1 << 20], 0).unwrap();
+    let reads = Load {
+        seed: 2,
+        ..Load::default()
+    };
+    let error = client.run(&reads, Some(&mut contents)).unwrap_err();
+    assert!(format!("{error:#}").contains("never written"), "{error:#}");
+    contents.check_image(&storage.image()).unwrap_err();
+}
+
+#[test]
+fn single_requests_say_how_they_ended() {
+    let Some(storage) = Storage::new("client-single") else {
+        return;
+    };
+    let mut client = storage.client(TWO_QUEUES);
+    let data: Vec<u8> = (0..8192).map(|i| (i / 7) as u8).collect();
+    client.write(100, &data).unwrap();
+    client.flush().unwrap();
+    assert_eq!(client.read(100, 8192).unwrap(), data);
+    client.write_zeroes(101, 512, false).unwrap();
+    assert_eq!(client.read(100, 1536).unwrap()[512..1024], [0; 512]);
+    client.discard(100, 8192).unwrap();
+    client.id().unwrap();
+    let unknown = Ask {
+        kind: Kind::Other(77),
+        sector: 0,
+        bytes: 512,
+    };
+    assert_eq!(
+        client.ask(1, &unknown, &mut [0; 512]).unwrap(),
+        Status::Unsupported
+    );
+    let outside = Ask {
+        kind: Kind::Read,
+        sector: DISK_BYTES / 512,
+        bytes: 512,
+    };
+    assert_eq!(
+        client.ask(1, &outside, &mut [0; 512]).unwrap(),
+        Status::Failed
+    );
+}
+
+#[test]
+fn a_back_end_that_is_killed_under_load_and_started_again_loses_nothing() {
+    let Some(mut storage) = Storage::new("client-killed") else {
+        return;
+    };
+    let mut client = storage.client(TWO_QUEUES);
+    let mut contents = Contents::zeroes(DISK_BYTES / 512, 512);
+    let load = Load {
+        requests: u64::MAX,
+        time: Some(Duration::from_secs(2)),
+        reconnect: Some(Duration::from_secs(30)),
+        ..mixed()
+    };
+    let report = thread::scope(|scope| {
+        let run = scope.spawn(|| client.run(&load, Some(&mut contents)));
+        thread::sleep(Duration::from_millis(300));
+        storage.kill();
+        storage.daemon = Storage::start(&storage.folder);
+        run.join().unwrap()
+    });
+    let report = report.unwrap();
+    assert_eq!(report.reconnects, 1);
+    let unanswered = report
+        .log
+        .iter()
+        .flatten()
+        .filter(|asked| asked.status.is_none());
+    assert!((1..=32).contains(&unanswered.count()));
+    contents.check_image(&storage.image()).unwrap();
+}
+
+#[test]
+fn a_back_end_that_stays_away_ends_the_load_with_a_reason() {
+    let Some(mut storage) = Storage::new("client-gone") else {
+        return;
+    };
+    let mut client = storage.client(Shape::default());
+    let load = Load {
+        requests: u64::MAX,
+        time: Some(Duration::from_secs(600)),
+        ..mixed()
+    };
+    let ended = thread::scope(|scope| {
+        let run = scope.spawn(|| client.run(&load, None));
+        thread::sleep(Duration::from_millis(200));
+        storage.kill();
+        run.join().unwrap()
+    });
+    let error = format!("{:#}", ended.unwrap_err());
+    assert!(error.contains("the back end is gone"), "{error}");
+    let error = format!("{:#}", client.read(0, 512).unwrap_err());
+    assert!(error.contains("the back end is gone"), "{error}");
+    assert!(Client::connect(&storage.folder.join("nothing"), Shape::default()).is_err());
+}

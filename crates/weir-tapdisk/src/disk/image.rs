@@ -1,0 +1,222 @@
+//! [`Image`]: the file or block device that holds a disk's data.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+
+use super::DiskError;
+use crate::lock;
+
+/// What `O_DIRECT` asks of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// Offsets and lengths are multiples of it, in bytes.
+    pub offset: u32,
+    /// Addresses in memory are multiples of it, in bytes.
+    pub memory: u32,
+}
+
+/// An open image.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) path: PathBuf,
+    /// It holds the lock or the claim.
+    file: File,
+    pub(crate) is_device: bool,
+    pub(crate) read_only: bool,
+    locked: bool,
+    /// Its length when it was opened.
+    pub(crate) bytes: u64,
+    /// It lies in memory, so that the page cache is all there is.
+    pub(crate) in_memory: bool,
+    /// What `O_DIRECT` asks for; `None` where it does not work.
+    pub(crate) direct: Option<Alignment>,
+    /// Space can be given back.
+    pub(crate) discards: bool,
+}
+
+/// Transfers of more than this are not what a disk with blocks of at most 4096 bytes can promise.
+const ALIGNMENT_MAX: u32 = 4096;
+
+impl Image {
+    /// Opens and locks an image.
+    pub(crate) fn open(
+        path: &Path,
+        read_only: bool,
+        locked: bool,
+        wait: Duration,
+    ) -> Result<Image, DiskError> {
+        let failed = |what: &'static str| {
+            move |error: io::Error| DiskError::Image {
+                path: path.to_owned(),
+                what,
+                error,
+            }
+        };
+        // A FIFO would be opened for ever.
+        let is_device = kind(&fs::metadata(path).map_err(failed("find it"))?, path)?;
+        let exclusive = is_device && locked && !read_only;
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(!read_only);
+            options.custom_flags(if exclusive { libc::O_EXCL } else { 0 });
+            options.open(path)
+        };
+        let opened = lock::claim(if exclusive { wait } else { Duration::ZERO }, open);
+        let mut file = opened.map_err(|error| match exclusive && lock::is_claimed(&error) {
+            true => lock::in_use(path, "it is mounted or claimed".to_owned()),
+            false if read_only => failed("open it for reading")(error),
+            false => failed("open it for writing")(error),
+        })?;
+        kind(&file.metadata().map_err(failed("look at it"))?, path)?;
+        if locked && !is_device {
+            lock::acquire(file.as_fd(), path, read_only, wait)?;
+        }
+        let bytes = file
+            .seek(SeekFrom::End(0))
+            .map_err(failed("find its end"))?;
+        let in_memory =
+            !is_device && in_memory(&file).map_err(failed("look at its file system"))?;
+        let discards = !read_only && discards(&file, is_device, bytes);
+        Ok(Image {
+            path: path.to_owned(),
+            direct: alignment(&file, is_device, bytes),
+            file,
+            is_device,
+            read_only,
+            locked,
+            bytes,
+            in_memory,
+            discards,
+        })
+    }
+
+    /// Chooses between `O_DIRECT` and the page cache, before the first transfer.
+    pub(crate) fn set_direct(&self, direct: bool) -> io::Result<()> {
+        set_direct(&self.file, direct)
+    }
+
+    /// A description for one lane. The kernel tells each description of a file once when it could
+    /// not write what was in its page cache, so that the flushes of all lanes learn it. A device
+    /// keeps one for all: its claim must not end before the last request does.
+    pub(crate) fn for_a_lane(&self) -> io::Result<File> {
+        if self.is_device {
+            return self.file.try_clone();
+        }
+        let flags = rustix::fs::fcntl_getfl(&self.file)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(!self.read_only);
+        options.custom_flags((flags & OFlags::DIRECT).bits() as i32);
+        // It is the same file even when its name is gone.
+        let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let Ok(file) = options.open(itself) else {
+            // Without /proc, or after privileges were given up.
+            return self.file.try_clone();
+        };
+        if self.locked {
+            lock::join(file.as_fd(), self.read_only)?;
+        }
+        Ok(file)
+    }
+}
+
+/// Whether it is a block device rather than a file.
+fn kind(metadata: &fs::Metadata, path: &Path) -> Result<bool, DiskError> {
+    let file_type = metadata.file_type();
+    match (file_type.is_file(), file_type.is_block_device()) {
+        (true, _) => Ok(false),
+        (_, true) => Ok(true),
+        _ => Err(DiskError::Unfit {
+            path: path.to_owned(),
+            reason: "is neither a file nor a block device".to_owned(),
+            remedy: "name a raw image".to_owned(),
+        }),
+    }
+}
+
+/// `linux/magic.h`.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+fn in_memory(file: &File) -> io::Result<bool> {
+    let kind = rustix::fs::fstatfs(file)?.f_type as i64;
+    Ok(IN_MEMORY.contains(&kind))
+}
+
+fn set_direct(file: &File, direct: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, direct);
+    Ok(rustix::fs::fcntl_setfl(file, flags)?)
+}
+
+/// What `O_DIRECT` asks for: what the kernel says (statx(2), Linux 6.1), what the device says, or what a
+/// read finds out.
+fn alignment(file: &File, is_device: bool, bytes: u64) -> Option<Alignment> {
+    set_direct(file, true).ok()?;
+    let found = told(file).unwrap_or_else(|| {
+        let offset = match is_device {
+            true => rustix::fs::ioctl_blksszget(file).ok(),
+            false => probed(file, bytes),
+        };
+        offset.map(|offset| Alignment {
+            offset,
+            memory: offset,
+        })
+    });
+    set_direct(file, false).ok()?;
+    found.filter(|a| a.offset.max(a.memory) <= ALIGNMENT_MAX)
+}
+
+/// What statx(2) tells: nothing, that there is no direct I/O, or what it asks for.
+fn told(file: &File) -> Option<Option<Alignment>> {
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return None;
+    }
+    Some((stat.stx_dio_offset_align > 0).then_some(Alignment {
+        offset: stat.stx_dio_offset_align,
+        memory: stat.stx_dio_mem_align.max(1),
+    }))
+}
+
+/// The least length that can be read.
+fn probed(file: &File, bytes: u64) -> Option<u32> {
+    let mut room = vec![0_u8; 2 * ALIGNMENT_MAX as usize];
+    let start = room.as_ptr().align_offset(ALIGNMENT_MAX as usize);
+    let lengths = [512, 1024, 2048, 4096];
+    // What is not there is read at any length.
+    let lengths = lengths
+        .iter()
+        .filter(|l| u64::from(**l) <= bytes || **l == ALIGNMENT_MAX);
+    lengths.copied().find(|length| {
+        let buffer = &mut room[start..start + *length as usize];
+        rustix::io::pread(file, buffer, 0).is_ok()
+    })
+}
+
+/// Whether space can be given back: tried behind the end of a file, where there is none.
+fn discards(file: &File, is_device: bool, bytes: u64) -> bool {
+    if is_device {
+        return device_discards(file).is_some_and(|max| max > 0);
+    }
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let behind = bytes.next_multiple_of(u64::from(ALIGNMENT_MAX));
+    rustix::fs::fallocate(file, hole, behind, u64::from(ALIGNMENT_MAX)).is_ok()
+}
+
+/// The most that a device discards at once, in bytes.
+fn device_discards(file: &File) -> Option<u64> {
+    let number = file.metadata().ok()?.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let device = format!("/sys/dev/block/{major}:{minor}");
+    // A partition has no queue of its own.
+    let places = ["queue", "../queue"].map(|queue| format!("{device}/{queue}/discard_max_bytes"));
+    let text = places
+        .iter()
+        .find_map(|place| fs::read_to_string(place).ok())?;
+    text.trim().parse().ok()
+}

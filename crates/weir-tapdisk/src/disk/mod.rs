@@ -1,0 +1,340 @@
+//! [`Disk`]: a virtual disk, its image, and what all its queues share.
+//!
+//! What is promised of the data, whoever serves the disk and with whatever engine:
+//!
+//! - A request is told as done when it is done: all its bytes were moved, and those of a write with
+//!   `fua` are on stable storage.
+//! - A flush that is done has brought every write that had been told as done when it was
+//!   [taken](crate::lane::Lane::take), on whatever queue, to stable storage. It is fdatasync(2) of the image.
+//! - When the page cache could not be written back, the flush that meets it fails, and so does every
+//!   later one: what was told as written may be gone, and no later success can bring it back.
+//! - What the kernel moves in part is gone on with. What ends short of its end, as on a file that
+//!   somebody truncated, fails with `EIO`. Errors reach the guest and the stream with their errno.
+//! - Requests that overlap in time may be done in any order, as on any disk.
+//! - Nothing is read or written outside the disk's sectors, and nothing at all is written of a
+//!   read-only disk.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use weir_model::SECTOR_BYTES;
+
+mod counters;
+mod error;
+mod image;
+
+pub use counters::{Counters, OpCounters};
+pub(crate) use counters::{LaneCounters, Ledger};
+pub use error::DiskError;
+pub use image::Alignment;
+
+use crate::engine::{CacheOption, Choice, EngineOption, Facts, choose, try_uring};
+use crate::inject::{Injections, Injector, RULES_MAX};
+use image::Image;
+
+/// How a disk is to be served. [`DiskOptions::new`] fills in what most want.
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    /// A raw file or a block device.
+    pub image: PathBuf,
+    /// How much of the image the disk is, in bytes; all whole blocks of it unless told.
+    pub size_bytes: Option<u64>,
+    /// Writes, discards and write zeroes fail with `EROFS`.
+    pub read_only: bool,
+    /// The logical block size in bytes: 512, 1024, 2048 or 4096; what `O_DIRECT` asks for unless told, and
+    /// 512 through the page cache. An image that was made for one size cannot be read with another.
+    pub block_size: Option<u32>,
+    /// The serial number that a guest sees, of at most 20 ASCII characters; of the image's name unless told.
+    pub serial: Option<String>,
+    /// The VM whose disk it is.
+    pub vm: Option<String>,
+    /// The disk as the VM sees it.
+    pub vdisk: Option<String>,
+    /// Who carries requests out.
+    pub engine: EngineOption,
+    /// Whether the host's page cache is used.
+    pub cache: CacheOption,
+    /// Others are kept from writing the image, and we from writing what others have. To be switched off
+    /// when a disk is put under a running QEMU, which holds the lock itself.
+    pub lock: bool,
+    /// How long to wait for the lock: a tap that was killed holds it until its last request is through.
+    pub lock_wait: Duration,
+    /// Delays and errors for tests and drills.
+    pub injections: Injections,
+}
+
+impl DiskOptions {
+    /// All of an image, writable and locked, served with what serves it best.
+    pub fn new(image: impl Into<PathBuf>) -> DiskOptions {
+        DiskOptions {
+            image: image.into(),
+            size_bytes: None,
+            read_only: false,
+            block_size: None,
+            serial: None,
+            vm: None,
+            vdisk: None,
+            engine: EngineOption::Auto,
+            cache: CacheOption::Auto,
+            lock: true,
+            lock_wait: Duration::from_secs(3),
+            injections: Injections::default(),
+        }
+    }
+}
+
+/// Whose disk it is, as rows say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The VM.
+    pub vm: Option<String>,
+    /// The disk as the VM sees it.
+    pub vdisk: Option<String>,
+    /// The image: an absolute path.
+    pub pdisk: String,
+}
+
+/// A virtual disk that is being served.
+#[derive(Debug)]
+pub struct Disk {
+    image: Image,
+    size_bytes: u64,
+    block_size: u32,
+    serial: String,
+    subject: Subject,
+    choice: Choice,
+    injector: Injector,
+    ledger: Ledger,
+    /// The first request id that no lane has.
+    next_id: AtomicU64,
+    /// What a flush failed with when the page cache could not be written; 0 while all is well.
+    lost: AtomicI32,
+}
+
+/// Characters of a serial number: `VIRTIO_BLK_ID_BYTES` (linux/virtio_blk.h).
+pub const SERIAL_BYTES: usize = 20;
+
+/// Block sizes that guests know.
+const BLOCK_SIZES: [u32; 4] = [512, 1024, 2048, 4096];
+
+/// What a disk may have at most, in bytes: its sectors are told as signed numbers of bytes to the kernel.
+const SIZE_MAX: u64 = i64::MAX as u64 - 4095;
+
+impl Disk {
+    /// Opens an image, locks it, and chooses how to serve it.
+    ///
+    /// # Errors
+    /// The image is not there, in use, or not what the options say; no engine can serve it.
+    pub fn open(options: DiskOptions) -> Result<Arc<Disk>, DiskError> {
+        let path = std::path::absolute(&options.image).unwrap_or(options.image.clone());
+        check(&options, &path)?;
+        let image = Image::open(&path, options.read_only, options.lock, options.lock_wait)?;
+        let facts = Facts {
+            engine: options.engine,
+            cache: options.cache,
+            block_size: options.block_size,
+            in_memory: image.in_memory,
+            direct: image.direct,
+        };
+        let choice = choose(&facts, try_uring).map_err(|refusal| refusal.of(&path))?;
+        let direct = choice.direct.is_some();
+        image.set_direct(direct).map_err(|error| DiskError::Image {
+            path: path.clone(),
+            what: "choose between O_DIRECT and the page cache",
+            error,
+        })?;
+        let asked = choice.direct.map_or(512, |direct| direct.offset.max(512));
+        let block_size = options.block_size.unwrap_or(asked);
+        let size_bytes = size(&image, options.size_bytes, block_size)?;
+        let subject = Subject {
+            vm: options.vm,
+            vdisk: options.vdisk,
+            pdisk: path.to_string_lossy().into_owned(),
+        };
+        Ok(Arc::new(Disk {
+            image,
+            size_bytes,
+            block_size,
+            serial: options.serial.unwrap_or_else(|| serial_of(&path)),
+            subject,
+            choice,
+            injector: Injector::new(options.injections),
+            ledger: Ledger::new(),
+            next_id: AtomicU64::new(1),
+            lost: AtomicI32::new(0),
+        }))
+    }
+
+    /// Its size in bytes: whole blocks.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Its size in sectors of 512 bytes.
+    pub fn sectors(&self) -> u64 {
+        self.size_bytes / SECTOR_BYTES as u64
+    }
+
+    /// The logical block size in bytes. Requests are multiples of it and lie on multiples of it.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Whether writes fail.
+    pub fn is_read_only(&self) -> bool {
+        self.image.read_only
+    }
+
+    /// Whether a discard gives space back. Where not, it ends as not supported.
+    pub fn discards(&self) -> bool {
+        self.image.discards
+    }
+
+    /// The serial number: at most [`SERIAL_BYTES`] ASCII characters.
+    pub fn serial(&self) -> &str {
+        &self.serial
+    }
+
+    /// Whose disk it is.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// What it is served with, to be shown.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        self.ledger.read()
+    }
+
+    /// Its image, as errors name it.
+    pub fn path(&self) -> &Path {
+        &self.image.path
+    }
+
+    pub(crate) fn is_device(&self) -> bool {
+        self.image.is_device
+    }
+
+    pub(crate) fn injector(&self) -> &Injector {
+        &self.injector
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn file_for_a_lane(&self) -> Result<File, DiskError> {
+        self.image.for_a_lane().map_err(|error| DiskError::Image {
+            path: self.image.path.clone(),
+            what: "open it once more for a queue",
+            error,
+        })
+    }
+
+    /// Request ids that nobody else gets.
+    pub(crate) fn more_ids(&self, count: u64) -> std::ops::Range<u64> {
+        let first = self.next_id.fetch_add(count, Ordering::Relaxed);
+        first..first + count
+    }
+
+    /// Why flushes fail from now on, if written data were lost.
+    pub(crate) fn lost(&self) -> Option<i32> {
+        match self.lost.load(Ordering::Relaxed) {
+            0 => None,
+            errno => Some(errno),
+        }
+    }
+
+    /// Notes that the page cache could not be written.
+    pub(crate) fn lose(&self, errno: i32) {
+        self.lost.store(errno, Ordering::Relaxed);
+    }
+}
+
+/// What of the options is wrong whatever the image is.
+fn check(options: &DiskOptions, path: &Path) -> Result<(), DiskError> {
+    let unfit = |reason: String, remedy: &str| DiskError::Unfit {
+        path: path.to_owned(),
+        reason,
+        remedy: remedy.to_owned(),
+    };
+    if let Some(block) = options.block_size
+        && !BLOCK_SIZES.contains(&block)
+    {
+        let reason = format!("blocks of {block} bytes");
+        return Err(unfit(reason, "guests know 512, 1024, 2048 and 4096"));
+    }
+    if let Some(serial) = &options.serial
+        && (serial.len() > SERIAL_BYTES || !serial.bytes().all(|b| b.is_ascii_graphic()))
+    {
+        let reason = format!("serial number `{serial}`");
+        let remedy = "it has at most 20 ASCII characters without spaces";
+        return Err(unfit(reason, remedy));
+    }
+    let Injections { delays, errors } = &options.injections;
+    if delays.len().max(errors.len()) > RULES_MAX {
+        let reason = format!("{} delays and {} errors", delays.len(), errors.len());
+        return Err(unfit(reason, "a disk has at most 64 of each"));
+    }
+    Ok(())
+}
+
+fn size(image: &Image, asked: Option<u64>, block_size: u32) -> Result<u64, DiskError> {
+    let unfit = |reason: String, remedy: String| DiskError::Unfit {
+        path: image.path.clone(),
+        reason,
+        remedy,
+    };
+    let block = u64::from(block_size);
+    let there = image.bytes.min(SIZE_MAX);
+    let size = asked.unwrap_or(there - there % block);
+    if size > there {
+        let reason = format!("has {there} bytes, not {size}");
+        let remedy = format!("make it longer with `truncate -s {size}`, or say less");
+        return Err(unfit(reason, remedy));
+    }
+    if size == 0 {
+        let reason = format!("its {there} bytes are less than a block of {block}");
+        return Err(unfit(
+            reason,
+            "make it longer with `truncate -s`".to_owned(),
+        ));
+    }
+    if size % block != 0 {
+        let reason = format!("a size of {size} bytes is not a number of blocks of {block}");
+        let remedy = format!("say {}", size - size % block);
+        return Err(unfit(reason, remedy));
+    }
+    Ok(size)
+}
+
+/// A serial number from an image's name: the end of it, where names differ.
+fn serial_of(path: &Path) -> String {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| match c.is_ascii_alphanumeric() || "-_.".contains(c) {
+        true => c,
+        false => '_',
+    };
+    let plain: String = name.chars().map(plain).collect();
+    plain[plain.len().saturating_sub(SERIAL_BYTES)..].to_owned()
+}
+
+/// What the kernel said when a description could not be had.
+pub(crate) fn engine_failed(
+    what: &'static str,
+    remedy: &'static str,
+) -> impl FnOnce(io::Error) -> DiskError {
+    move |error| DiskError::Engine {
+        what,
+        error,
+        remedy,
+    }
+}

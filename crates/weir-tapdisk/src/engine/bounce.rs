@@ -1,0 +1,77 @@
+//! [`Pool`]: memory of our own, aligned as `O_DIRECT` wants it, for requests whose memory is not.
+#![allow(unsafe_code)] // It hands out aligned memory that the kernel reads and writes.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// Bytes of a buffer. A longer request goes through it in parts.
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
+
+/// Buffers of a lane: with all of them in use, further requests wait for one.
+const BUFFERS_MAX: usize = 16;
+
+/// What `O_DIRECT` wants at most: a page.
+const LAYOUT: Layout = match Layout::from_size_align(BUFFER_BYTES, 4096) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a power of two"),
+};
+
+/// A buffer of [`BUFFER_BYTES`], taken from a [`Pool`].
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    memory: NonNull<u8>,
+}
+
+impl Buffer {
+    fn new() -> Buffer {
+        // SAFETY: the layout is not of size zero.
+        let memory = unsafe { alloc_zeroed(LAYOUT) };
+        let memory = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(LAYOUT));
+        Buffer { memory }
+    }
+
+    /// Its first byte. All of it is initialised.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.memory.as_ptr()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and is freed once.
+        unsafe { dealloc(self.memory.as_ptr(), LAYOUT) }
+    }
+}
+
+// SAFETY: a buffer is plain memory that it alone owns.
+unsafe impl Send for Buffer {}
+
+/// The buffers of a lane. They are made when they are first needed and kept.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    free: Vec<Buffer>,
+    made: usize,
+    /// Made of zeroes and never written.
+    zeroes: Option<Buffer>,
+}
+
+impl Pool {
+    /// A buffer, unless all are in use.
+    pub(crate) fn take(&mut self) -> Option<Buffer> {
+        if self.free.is_empty() && self.made < BUFFERS_MAX {
+            self.made += 1;
+            return Some(Buffer::new());
+        }
+        self.free.pop()
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        self.free.push(buffer);
+    }
+
+    /// [`BUFFER_BYTES`] of zeroes, to be read only. They last as long as the pool.
+    pub(crate) fn zeroes(&mut self) -> *const u8 {
+        self.zeroes.get_or_insert_with(Buffer::new).start()
+    }
+}

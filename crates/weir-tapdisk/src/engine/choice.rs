@@ -1,0 +1,279 @@
+//! [`Choice`]: which engine carries requests out, and whether through the page cache.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::disk::{Alignment, DiskError};
+
+/// What the user says of the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineOption {
+    /// What serves the image best.
+    #[default]
+    Auto,
+    /// io_uring(7), and nothing else.
+    Uring,
+    /// System calls of the queue's own thread.
+    Sync,
+}
+
+/// What the user says of the host's page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheOption {
+    /// What serves the image best.
+    #[default]
+    Auto,
+    /// Past it: `O_DIRECT`.
+    Direct,
+    /// Through it. A flush brings what was written to the image.
+    PageCache,
+}
+
+/// Who carries requests out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// io_uring(7).
+    Uring,
+    /// preadv(2), pwritev(2), fdatasync(2), fallocate(2).
+    Sync,
+}
+
+/// What a disk is served with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Who carries requests out.
+    pub engine: EngineKind,
+    /// What `O_DIRECT` asks for; `None`: through the page cache.
+    pub direct: Option<Alignment>,
+    /// Why, where it was not the user's word: `the image lies in memory`.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self.engine {
+            EngineKind::Uring => "io_uring",
+            EngineKind::Sync => "system calls",
+        })?;
+        f.write_str(match self.direct {
+            Some(_) => " with O_DIRECT",
+            None => " through the page cache",
+        })?;
+        match &self.reason {
+            Some(reason) => write!(f, " ({reason})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for EngineOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<EngineOption, String> {
+        match text {
+            "auto" => Ok(EngineOption::Auto),
+            "uring" | "io_uring" => Ok(EngineOption::Uring),
+            "sync" => Ok(EngineOption::Sync),
+            _ => Err(format!(
+                "no engine `{text}`: there are auto, uring and sync"
+            )),
+        }
+    }
+}
+
+impl FromStr for CacheOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CacheOption, String> {
+        match text {
+            "auto" => Ok(CacheOption::Auto),
+            "direct" => Ok(CacheOption::Direct),
+            "page" => Ok(CacheOption::PageCache),
+            _ => Err(format!(
+                "no cache `{text}`: there are auto, direct and page"
+            )),
+        }
+    }
+}
+
+/// What is known when an engine is chosen.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) engine: EngineOption,
+    pub(crate) cache: CacheOption,
+    /// What the user wants a block to be, in bytes.
+    pub(crate) block_size: Option<u32>,
+    /// The image lies in memory.
+    pub(crate) in_memory: bool,
+    /// What `O_DIRECT` asks for where it works.
+    pub(crate) direct: Option<Alignment>,
+}
+
+/// Chooses. `uring` tries whether there is an io_uring, and is asked only if it matters.
+///
+/// Where data come from the page cache, a system call is done before a ring could be told of it; where
+/// they come from a device, a ring keeps it busy. So `O_DIRECT` goes with io_uring.
+///
+/// # Errors
+/// The user's word cannot be kept; the text says why and what to do.
+pub(crate) fn choose(
+    facts: &Facts,
+    uring: impl FnOnce() -> std::io::Result<()>,
+) -> Result<Choice, Refusal> {
+    let obstacle = obstacle_to_direct(facts);
+    let wants_direct = match (facts.cache, facts.engine) {
+        (CacheOption::Direct, _) => match obstacle {
+            Some(obstacle) => return Err(Refusal::Direct(obstacle)),
+            None => true,
+        },
+        (CacheOption::PageCache, _) | (CacheOption::Auto, EngineOption::Sync) => false,
+        (CacheOption::Auto, _) => obstacle.is_none() && !facts.in_memory,
+    };
+    let by_choice = facts.cache == CacheOption::Auto && facts.engine != EngineOption::Sync;
+    let reason = match (wants_direct, by_choice) {
+        (false, true) if facts.in_memory => Some("the image lies in memory".to_owned()),
+        (false, true) => obstacle,
+        _ => None,
+    };
+    let direct = facts.direct.filter(|_| wants_direct);
+    let chosen = |engine, direct, reason| Choice {
+        engine,
+        direct,
+        reason,
+    };
+    match facts.engine {
+        EngineOption::Sync => Ok(chosen(EngineKind::Sync, direct, reason)),
+        EngineOption::Auto if !wants_direct => Ok(chosen(EngineKind::Sync, None, reason)),
+        EngineOption::Uring => match uring() {
+            Ok(()) => Ok(chosen(EngineKind::Uring, direct, reason)),
+            Err(error) => Err(Refusal::Uring(error)),
+        },
+        EngineOption::Auto => match uring() {
+            Ok(()) => Ok(chosen(EngineKind::Uring, direct, reason)),
+            Err(error) => {
+                // One thread that waits for the device with each request is best off with what the
+                // kernel keeps and reads ahead.
+                let direct = direct.filter(|_| facts.cache == CacheOption::Direct);
+                let reason = format!("no io_uring: {error}");
+                Ok(chosen(EngineKind::Sync, direct, Some(reason)))
+            }
+        },
+    }
+}
+
+/// Why the user's word cannot be kept.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Direct(String),
+    Uring(std::io::Error),
+}
+
+impl Refusal {
+    pub(crate) fn of(self, path: &std::path::Path) -> DiskError {
+        match self {
+            Refusal::Direct(reason) => DiskError::Unfit {
+                path: path.to_owned(),
+                reason: format!("cannot be used past the page cache: {reason}"),
+                remedy: "choose cache `auto` or `page`".to_owned(),
+            },
+            Refusal::Uring(error) => DiskError::Engine {
+                what: "io_uring",
+                error,
+                remedy: "choose engine `auto` or `sync`, or allow it (sysctl kernel.io_uring_disabled, seccomp)",
+            },
+        }
+    }
+}
+
+fn obstacle_to_direct(facts: &Facts) -> Option<String> {
+    match (facts.direct, facts.block_size) {
+        (None, _) => Some("its file system has no O_DIRECT".to_owned()),
+        (Some(direct), Some(block)) if block < direct.offset => Some(format!(
+            "blocks of {block} bytes are smaller than the {} that O_DIRECT asks for",
+            direct.offset
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Facts = Facts {
+        engine: EngineOption::Auto,
+        cache: CacheOption::Auto,
+        block_size: None,
+        in_memory: false,
+        direct: Some(Alignment {
+            offset: 4096,
+            memory: 4,
+        }),
+    };
+
+    fn chosen(facts: Facts) -> String {
+        choose(&facts, || Ok(())).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_file_on_a_device_gets_io_uring_past_the_page_cache() {
+        assert_eq!(chosen(FILE), "io_uring with O_DIRECT");
+    }
+
+    #[test]
+    fn a_file_in_memory_gets_system_calls() {
+        let facts = Facts {
+            in_memory: true,
+            ..FILE
+        };
+        let words = "system calls through the page cache (the image lies in memory)";
+        assert_eq!(chosen(facts), words);
+    }
+
+    #[test]
+    fn blocks_that_are_too_small_for_o_direct_go_through_the_page_cache() {
+        let facts = Facts {
+            block_size: Some(512),
+            ..FILE
+        };
+        let words = "system calls through the page cache (blocks of 512 bytes are smaller than the \
+                     4096 that O_DIRECT asks for)";
+        assert_eq!(chosen(facts), words);
+    }
+
+    #[test]
+    fn what_the_user_says_is_done_or_refused() {
+        let word = |engine, cache| Facts {
+            engine,
+            cache,
+            ..FILE
+        };
+        let sync = word(EngineOption::Sync, CacheOption::Direct);
+        assert_eq!(chosen(sync), "system calls with O_DIRECT");
+        let cached = word(EngineOption::Uring, CacheOption::PageCache);
+        assert_eq!(chosen(cached), "io_uring through the page cache");
+        let impossible = Facts {
+            direct: None,
+            ..word(EngineOption::Auto, CacheOption::Direct)
+        };
+        assert!(matches!(
+            choose(&impossible, || Ok(())),
+            Err(Refusal::Direct(_))
+        ));
+    }
+
+    #[test]
+    fn a_machine_that_forbids_io_uring_is_told_of() {
+        let forbidden = || Err(std::io::Error::from_raw_os_error(libc::EPERM));
+        let choice = choose(&FILE, forbidden).unwrap().to_string();
+        assert!(
+            choice.starts_with("system calls through the page cache (no io_uring: "),
+            "{choice}"
+        );
+        let asked = Facts {
+            engine: EngineOption::Uring,
+            ..FILE
+        };
+        assert!(matches!(choose(&asked, forbidden), Err(Refusal::Uring(_))));
+    }
+}

@@ -1,0 +1,100 @@
+//! [`SyncEngine`]: system calls of the lane's own thread, one request after the other.
+//!
+//! Where the data are in the page cache, nothing is faster.
+#![allow(unsafe_code)] // preadv(2) and pwritev2(2) take a guest's memory by its address.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use super::bounce::Pool;
+use super::work::{Call, Next, Span, Work};
+use crate::Outcome;
+use crate::disk::Disk;
+
+/// An engine that is done when it returns.
+#[derive(Debug)]
+pub(crate) struct SyncEngine {
+    file: File,
+    pool: Pool,
+}
+
+impl SyncEngine {
+    pub(crate) fn new(file: File) -> SyncEngine {
+        let pool = Pool::default();
+        SyncEngine { file, pool }
+    }
+
+    /// Carries a request out.
+    pub(crate) fn run(&mut self, work: &mut Work, disk: &Disk) -> Outcome {
+        loop {
+            let call = work.call(disk, &mut self.pool);
+            let call = call.expect("one request at a time finds a buffer");
+            let result = perform(self.file.as_raw_fd(), call);
+            if let Next::End(outcome) = work.ended(result, disk, &mut self.pool) {
+                return outcome;
+            }
+        }
+    }
+}
+
+/// Makes a call: what it returns, or a negative errno.
+fn perform(file: RawFd, call: Call) -> i32 {
+    let done = match call {
+        Call::Read(Span {
+            pieces,
+            count,
+            offset,
+        }) => {
+            // SAFETY: the pieces are those of a request that has not ended, so its memory is valid.
+            unsafe { libc::preadv(file, pieces, count as i32, offset as i64) }
+        }
+        Call::Write { span, durable } => {
+            let Span {
+                pieces,
+                count,
+                offset,
+            } = span;
+            let flags = if durable { libc::RWF_DSYNC } else { 0 };
+            // SAFETY: the pieces are those of a request that has not ended, so its memory is valid.
+            unsafe { libc::pwritev2(file, pieces, count as i32, offset as i64, flags) }
+        }
+        Call::Sync => {
+            // SAFETY: the descriptor is open.
+            let done = unsafe { libc::fdatasync(file) };
+            done as isize
+        }
+        Call::Allocate {
+            mode,
+            offset,
+            bytes,
+        } => {
+            // SAFETY: the descriptor is open.
+            let done = unsafe { libc::fallocate(file, mode, offset as i64, bytes as i64) };
+            done as isize
+        }
+        Call::Discard { offset, bytes } => return discard(file, offset, bytes),
+    };
+    match done {
+        0.. => done as i32,
+        _ => -last_errno(),
+    }
+}
+
+/// linux/fs.h: `_IO(0x12, 119)`.
+const BLKDISCARD: libc::Ioctl = 0x1277;
+
+/// Gives back space of a block device.
+pub(super) fn discard(file: RawFd, offset: u64, bytes: u64) -> i32 {
+    let range = [offset, bytes];
+    // SAFETY: the descriptor is open, and the call reads two numbers of 64 bits.
+    match unsafe { libc::ioctl(file, BLKDISCARD, range.as_ptr()) } {
+        0 => 0,
+        _ => -last_errno(),
+    }
+}
+
+fn last_errno() -> i32 {
+    let error = io::Error::last_os_error();
+    error.raw_os_error().expect("the system gives a number")
+}

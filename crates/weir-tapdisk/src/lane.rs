@@ -1,0 +1,463 @@
+//! [`Lane`]: the way of a queue's requests to the image and back. It belongs to one thread.
+//!
+//! The life of a request:
+//!
+//! 1. [`take`](Lane::take): the front end took it from its queue. This is its `Q`. What does not suit
+//!    the disk ends here, as an error.
+//! 2. [`submit`](Lane::submit): all that were taken are issued. From here on service is counted.
+//! 3. The engine carries it out; [`completions`](Lane::completions) is readable when it may be done.
+//! 4. [`reap`](Lane::reap): it ended. This is its `R`, `E` or `N`, and the front end tells the guest.
+//!
+//! A round of these stands between [`begin`](Lane::begin) and [`end`](Lane::end), which publish what is
+//! told of it to whoever listens, all at once.
+#![allow(unsafe_code)] // It takes a guest's memory by its address, and says what for.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::iovec;
+use weir_model::{Op, SECTOR_BYTES};
+
+use crate::disk::{Disk, DiskError, LaneCounters, engine_failed};
+use crate::engine::{EngineKind, SyncEngine, UringEngine, Work};
+use crate::{Outcome, Request};
+
+/// What a lane is for.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneOptions {
+    /// The number of the queue or the connection, as rows tell it.
+    pub queue: u16,
+    /// Requests that are under way at most, the size of the queue. What is taken beyond that fails
+    /// with `EAGAIN`: a guest that follows its device's rules never meets it.
+    pub depth: u32,
+}
+
+/// A request that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// What [`Lane::take`] was given.
+    pub token: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// A queue's way to the disk.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use weir_model::Op;
+/// use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Request};
+///
+/// let disk = Disk::open(DiskOptions::new("disk.raw"))?;
+/// let mut lane = Lane::new(&disk, LaneOptions { queue: 0, depth: 128 })?;
+/// let flush = Request { op: Op::Flush, sector: 0, bytes: 0, fua: false, unmap: false };
+/// let mut done = Vec::new();
+/// lane.begin();
+/// // SAFETY: a flush has no memory.
+/// unsafe { lane.take(flush, &[], 1) };
+/// lane.submit()?;
+/// lane.drain(&mut done)?;
+/// lane.end();
+/// # Ok::<(), weir_tapdisk::DiskError>(())
+/// ```
+pub struct Lane {
+    disk: Arc<Disk>,
+    depth: usize,
+    /// Requests under way, and what they take, by slot; and the slots without one.
+    slots: Vec<Slot>,
+    works: Vec<Work>,
+    free: Vec<u32>,
+    /// Taken and not submitted.
+    taken: Vec<u32>,
+    /// Held back by an injection, until when.
+    held: BinaryHeap<Reverse<(Instant, u32)>>,
+    engine: Engine,
+    /// Told by the engine in this round.
+    ended: Vec<(u32, Outcome)>,
+    /// Ended and not reaped.
+    done: Vec<Done>,
+    counters: Arc<LaneCounters>,
+    ids: Range<u64>,
+    /// When the requests of this round were taken: the queue showed them all at once.
+    taken_ns: Option<u64>,
+}
+
+enum Engine {
+    Sync(SyncEngine),
+    Uring(Box<UringEngine>),
+}
+
+/// A request on its way.
+#[derive(Clone, Copy)]
+struct Slot {
+    token: u64,
+    request: Request,
+    id: u64,
+    taken_ns: u64,
+    issued_ns: Option<u64>,
+    in_flight: u32,
+    seek_sectors: Option<i64>,
+    /// What it is to fail with when it is no longer held back.
+    errno: Option<i32>,
+}
+
+/// Request ids that a lane gets at a time.
+const IDS: u64 = 1024;
+
+impl Lane {
+    /// A way to a disk. Any thread may make it; it then belongs to the one that uses it.
+    ///
+    /// # Errors
+    /// The machine has no room for its engine.
+    pub fn new(disk: &Arc<Disk>, options: LaneOptions) -> Result<Lane, DiskError> {
+        let file = disk.file_for_a_lane()?;
+        let engine = match disk.choice().engine {
+            EngineKind::Sync => Engine::Sync(SyncEngine::new(file)),
+            EngineKind::Uring => {
+                let remedy = "raise the limits on memory and open files, or choose engine `sync`";
+                let failed = engine_failed("an io_uring for a queue", remedy);
+                let engine = UringEngine::new(file, options.depth).map_err(failed)?;
+                Engine::Uring(Box::new(engine))
+            }
+        };
+        let depth = options.depth as usize;
+        Ok(Lane {
+            counters: disk.ledger().open(),
+            disk: Arc::clone(disk),
+            depth,
+            slots: Vec::with_capacity(depth),
+            works: Vec::with_capacity(depth),
+            free: Vec::with_capacity(depth),
+            taken: Vec::with_capacity(depth),
+            held: BinaryHeap::new(),
+            engine,
+            ended: Vec::with_capacity(depth),
+            done: Vec::with_capacity(depth),
+            ids: 0..0,
+            taken_ns: None,
+        })
+    }
+
+    /// Opens a round. What happens until [`end`](Lane::end) is published together.
+    pub fn begin(&mut self) {
+        self.taken_ns = None;
+    }
+
+    /// Closes a round.
+    pub fn end(&mut self) {}
+
+    /// Takes a request, with its memory in the guest's order. A request that does not suit the disk ends
+    /// like any other, with its error; [`reap`](Lane::reap) gives the `token` back.
+    ///
+    /// # Safety
+    /// The memory of `buffers` is valid, and for a read writable, until the token was reaped or the lane
+    /// is gone. The list itself is copied.
+    pub unsafe fn take(&mut self, request: Request, buffers: &[iovec], token: u64) {
+        let end = match self.check(&request, buffers) {
+            Err(errno) => Some(Outcome::Failed(errno)),
+            Ok(()) if self.in_flight() >= self.depth => Some(Outcome::Failed(libc::EAGAIN)),
+            Ok(()) if request.op != Op::Flush && request.bytes == 0 => Some(Outcome::Done),
+            Ok(()) => None,
+        };
+        let has_place = request.op != Op::Flush && end.is_none();
+        let slot = self.enter(request, token, has_place);
+        match end {
+            Some(outcome) => self.finish_at_once(slot, outcome),
+            None => {
+                self.works[slot as usize].begin(&request, buffers, &self.disk);
+                self.taken.push(slot);
+            }
+        }
+    }
+
+    /// Takes a request that the front end cannot hand on, and ends it: its descriptors are bad, its
+    /// operation is unknown.
+    pub fn refuse(&mut self, request: Request, outcome: Outcome, token: u64) {
+        let slot = self.enter(request, token, false);
+        self.finish_at_once(slot, outcome);
+    }
+
+    /// Issues all requests that were taken. The sync engine carries them out here, io_uring gets them in
+    /// one system call.
+    ///
+    /// # Errors
+    /// The engine is broken. The requests stay under way; the lane is to be given up.
+    pub fn submit(&mut self) -> Result<(), DiskError> {
+        if !self.taken.is_empty() {
+            self.taken_ns = None;
+            let mut now_ns = clock_ns();
+            for place in 0..self.taken.len() {
+                now_ns = self.issue(self.taken[place], now_ns);
+            }
+            self.taken.clear();
+        }
+        self.hand_over()
+    }
+
+    /// Appends what ended since the last time. It does not wait.
+    pub fn reap(&mut self, done: &mut Vec<Done>) {
+        if !self.held.is_empty() {
+            self.let_go(Instant::now());
+        }
+        self.collect();
+        done.append(&mut self.done);
+    }
+
+    /// Ends everything that was taken and appends it: waits for the kernel, and holds nothing back
+    /// any longer.
+    ///
+    /// # Errors
+    /// The engine is broken. What is under way may not have ended.
+    pub fn drain(&mut self, done: &mut Vec<Done>) -> Result<(), DiskError> {
+        self.submit()?;
+        let latest = self.held.iter().map(|Reverse((until, _))| *until).max();
+        if let Some(latest) = latest {
+            self.let_go(latest);
+        }
+        loop {
+            self.collect();
+            self.hand_over()?;
+            done.append(&mut self.done);
+            if self.in_flight() == 0 {
+                return Ok(());
+            }
+            if let Engine::Uring(engine) = &mut self.engine {
+                engine.wait().map_err(engine_failed(RING, RING_REMEDY))?;
+            }
+        }
+    }
+
+    /// Readable when [`reap`](Lane::reap) may find something; reap makes it unreadable. `None` for the
+    /// sync engine, which is done when [`submit`](Lane::submit) returns.
+    pub fn completions(&self) -> Option<BorrowedFd<'_>> {
+        match &self.engine {
+            Engine::Sync(_) => None,
+            Engine::Uring(engine) => Some(engine.event()),
+        }
+    }
+
+    /// For front ends that poll: to be called before waiting for [`completions`](Lane::completions). False: do not
+    /// wait, there is something to reap. Once it was called, the descriptor is raised only between it and
+    /// the next reap, which saves a system call each time that nobody waits.
+    pub fn arm(&mut self) -> bool {
+        let nothing = self.done.is_empty();
+        match &mut self.engine {
+            Engine::Sync(_) => nothing,
+            Engine::Uring(engine) => engine.arm() && nothing,
+        }
+    }
+
+    /// When [`reap`](Lane::reap) and [`submit`](Lane::submit) are to be called again even if nothing becomes
+    /// readable: a request is held back until then, or the kernel had no room.
+    pub fn due(&self) -> Option<Instant> {
+        if let Engine::Uring(engine) = &self.engine
+            && engine.is_owed()
+        {
+            return Some(Instant::now() + RETRY);
+        }
+        self.held.peek().map(|Reverse((until, _))| *until)
+    }
+
+    /// Requests that were taken and have not been reaped.
+    pub fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len() + self.done.len()
+    }
+}
+
+/// Before what the kernel had no room for is tried again.
+const RETRY: Duration = Duration::from_millis(1);
+
+const RING: &str = "io_uring";
+const RING_REMEDY: &str = "choose engine `sync`";
+
+/// On the way in.
+impl Lane {
+    /// Whether a request suits the disk; else the errno it fails with.
+    fn check(&self, request: &Request, buffers: &[iovec]) -> Result<(), i32> {
+        let Request {
+            op, sector, bytes, ..
+        } = *request;
+        if op == Op::Flush {
+            return Ok(());
+        }
+        if op != Op::Read && self.disk.is_read_only() {
+            return Err(libc::EROFS);
+        }
+        let offset = sector.checked_mul(SECTOR_BYTES as u64);
+        let offset = offset.ok_or(libc::EINVAL)?;
+        let end = offset.checked_add(bytes).ok_or(libc::EINVAL)?;
+        if end > self.disk.size_bytes() {
+            return Err(libc::EINVAL);
+        }
+        let block = u64::from(self.disk.block_size());
+        if offset % block != 0 || bytes % block != 0 {
+            return Err(libc::EINVAL);
+        }
+        let lengths = buffers.iter().map(|piece| piece.iov_len as u64);
+        let memory = lengths.fold(0, u64::saturating_add);
+        match matches!(op, Op::Read | Op::Write) && memory != bytes {
+            true => Err(libc::EINVAL),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes a request, and tells that it was taken.
+    fn enter(&mut self, request: Request, token: u64, has_place: bool) -> u32 {
+        let head = &self.disk.ledger().head;
+        let in_flight = head.enter();
+        let sectors = request.bytes / SECTOR_BYTES as u64;
+        let seek_sectors = match has_place {
+            true => head.move_to(request.sector, sectors),
+            false => None,
+        };
+        let slot = Slot {
+            token,
+            request,
+            id: self.id(),
+            taken_ns: *self.taken_ns.get_or_insert_with(clock_ns),
+            issued_ns: None,
+            in_flight,
+            seek_sectors,
+            errno: None,
+        };
+        match self.free.pop() {
+            Some(place) => {
+                self.slots[place as usize] = slot;
+                place
+            }
+            None => {
+                self.slots.push(slot);
+                self.works.push(Work::new());
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    fn id(&mut self) -> u64 {
+        if self.ids.is_empty() {
+            self.ids = self.disk.more_ids(IDS);
+        }
+        self.ids.next().expect("it was filled just now")
+    }
+
+    /// Issues a request at `now_ns`, and gives the time after that.
+    fn issue(&mut self, slot: u32, now_ns: u64) -> u64 {
+        let noted = &mut self.slots[slot as usize];
+        noted.issued_ns = Some(now_ns);
+        if let Some(strike) = self.disk.injector().strike(&noted.request) {
+            noted.errno = strike.errno;
+            if !strike.delay.is_zero() {
+                let until = Instant::now() + strike.delay;
+                self.held.push(Reverse((until, slot)));
+                return now_ns;
+            }
+        }
+        self.start(slot, now_ns)
+    }
+
+    /// Has the engine start on a request, which it may finish too.
+    fn start(&mut self, slot: u32, now_ns: u64) -> u64 {
+        if let Some(errno) = self.slots[slot as usize].errno {
+            let outcome = match errno {
+                libc::EOPNOTSUPP => Outcome::Unsupported,
+                errno => Outcome::Failed(errno),
+            };
+            self.finish(slot, outcome, now_ns);
+            return now_ns;
+        }
+        let work = &mut self.works[slot as usize];
+        match &mut self.engine {
+            Engine::Sync(engine) => {
+                let outcome = engine.run(work, &self.disk);
+                let now_ns = clock_ns();
+                self.finish(slot, outcome, now_ns);
+                now_ns
+            }
+            Engine::Uring(engine) => {
+                engine.start(slot, work, &self.disk);
+                now_ns
+            }
+        }
+    }
+
+    fn hand_over(&mut self) -> Result<(), DiskError> {
+        match &mut self.engine {
+            Engine::Sync(_) => Ok(()),
+            Engine::Uring(engine) => engine.submit().map_err(engine_failed(RING, RING_REMEDY)),
+        }
+    }
+
+    /// Starts what was held back until `now`.
+    fn let_go(&mut self, now: Instant) {
+        let mut now_ns = None;
+        while let Some(Reverse((until, slot))) = self.held.peek().copied()
+            && until <= now
+        {
+            self.held.pop();
+            self.taken_ns = None;
+            let time = *now_ns.get_or_insert_with(clock_ns);
+            now_ns = Some(self.start(slot, time));
+        }
+    }
+}
+
+/// On the way out.
+impl Lane {
+    /// Takes what the engine has finished.
+    fn collect(&mut self) {
+        let Engine::Uring(engine) = &mut self.engine else {
+            return;
+        };
+        engine.reap(&self.disk, &mut self.works, &mut self.ended);
+        if self.ended.is_empty() {
+            return;
+        }
+        self.taken_ns = None;
+        let now_ns = clock_ns();
+        let mut ended = std::mem::take(&mut self.ended);
+        for (slot, outcome) in ended.drain(..) {
+            self.finish(slot, outcome, now_ns);
+        }
+        self.ended = ended;
+    }
+
+    fn finish_at_once(&mut self, slot: u32, outcome: Outcome) {
+        let now_ns = self.slots[slot as usize].taken_ns;
+        self.finish(slot, outcome, now_ns);
+    }
+
+    /// A request ended: tells it, and leaves it to be reaped.
+    fn finish(&mut self, slot: u32, outcome: Outcome, now_ns: u64) {
+        let noted = self.slots[slot as usize];
+        let Request { op, bytes, .. } = noted.request;
+        let latency_ns = now_ns.saturating_sub(noted.taken_ns);
+        self.counters.count(op, bytes, outcome, latency_ns);
+        self.disk.ledger().head.leave(1);
+        self.free.push(slot);
+        let token = noted.token;
+        self.done.push(Done { token, outcome });
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // The kernel may still write into memory that is the guest's or ours. What is held back has
+        // not begun, and never will.
+        if let Engine::Uring(engine) = &mut self.engine {
+            engine.settle(&self.disk, &mut self.works);
+        }
+        let under_way = self.slots.len() - self.free.len();
+        self.disk.ledger().head.leave(under_way);
+        self.disk.ledger().close(&self.counters);
+    }
+}
+
+/// Nanoseconds of the monotonic clock, as in records.
+fn clock_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,122 @@
+//! Delays and errors that were asked for.
+
+use std::time::{Duration, Instant};
+
+use libc::{EIO, ENOSPC};
+use weir_model::Op;
+use weir_tapdisk::inject::Injections;
+use weir_tapdisk::{Disk, DiskOptions, Outcome};
+
+use crate::place::{Folder, WAYS, lane, options};
+use crate::support::{FLUSH, Memory, Rig, request};
+
+const MIB: u64 = 1 << 20;
+
+fn rig(folder: &Folder, way: usize, delays: &[&str], errors: &[&str]) -> Rig {
+    let disk = Disk::open(DiskOptions {
+        injections: Injections {
+            delays: delays.iter().map(|rule| rule.parse().unwrap()).collect(),
+            errors: errors.iter().map(|rule| rule.parse().unwrap()).collect(),
+        },
+        ..options(&folder.image(MIB), WAYS[way])
+    });
+    lane(&disk.unwrap())
+}
+
+#[test]
+fn a_request_that_is_to_fail_does_nothing() {
+    for way in 0..WAYS.len() {
+        let folder = Folder::new();
+        let mut rig = rig(
+            &folder,
+            way,
+            &[],
+            &["ENOSPC,op=w,sectors=8..16", "EIO,op=f"],
+        );
+        assert_eq!(rig.write(8, &[1; 4096]), Outcome::Failed(ENOSPC));
+        assert_eq!(rig.write(16, &[1; 4096]), Outcome::Done);
+        assert_eq!(rig.order(FLUSH), Outcome::Failed(EIO));
+        assert_eq!(rig.read(8, 4096), (Outcome::Done, vec![0; 4096]));
+        assert_eq!(rig.read(16, 4096), (Outcome::Done, vec![1; 4096]));
+    }
+}
+
+#[test]
+fn eopnotsupp_is_not_supported() {
+    let folder = Folder::new();
+    let mut rig = rig(&folder, 0, &[], &["EOPNOTSUPP,op=d"]);
+    assert_eq!(
+        rig.order(request(Op::Discard, 0, 4096)),
+        Outcome::Unsupported
+    );
+}
+
+#[test]
+fn the_same_seed_strikes_the_same_requests() {
+    let struck = || {
+        let folder = Folder::new();
+        let mut rig = rig(&folder, 0, &[], &["EIO,op=r,rate=25%,seed=3"]);
+        let reads = (0..200).map(|number| rig.read(number % 8, 4096).0);
+        reads
+            .map(|outcome| outcome == Outcome::Failed(EIO))
+            .collect::<Vec<_>>()
+    };
+    let first = struck();
+    assert_eq!(first, struck());
+    let hits = first.iter().filter(|hit| **hit).count();
+    assert!((20..80).contains(&hits), "{hits}");
+}
+
+#[test]
+fn a_delayed_request_waits_and_others_pass_it() {
+    for way in 0..WAYS.len() {
+        let folder = Folder::new();
+        let mut rig = rig(&folder, way, &["3600s,op=w"], &[]);
+        let late = rig.take(request(Op::Write, 0, 4096), Memory::of(&[1; 4096]));
+        rig.lane.submit().unwrap();
+        let due = rig.lane.due().expect("it waits");
+        assert!(due > Instant::now() + Duration::from_secs(3000));
+        // It is not done: nothing of it is to be seen, and it is still in flight.
+        let read = rig.take(request(Op::Read, 0, 4096), Memory::new(&[4096], 0));
+        let mut ended = Vec::new();
+        while ended.is_empty() {
+            rig.lane.submit().unwrap();
+            ended = rig.reap();
+        }
+        assert_eq!((ended[0].0.token, ended[0].1.data()), (read, vec![0; 4096]));
+        assert_eq!(rig.lane.in_flight(), 1);
+        // A drain waits for nothing that we hold back ourselves.
+        let mut done = Vec::new();
+        rig.lane.drain(&mut done).unwrap();
+        let ended = rig.with_memory(done);
+        assert_eq!(
+            (ended[0].0.token, ended[0].0.outcome),
+            (late, Outcome::Done)
+        );
+        let mut done = Vec::new();
+        rig.take(request(Op::Read, 0, 4096), Memory::new(&[4096], 0));
+        rig.lane.drain(&mut done).unwrap();
+        assert_eq!(rig.with_memory(done)[0].1.data(), vec![1; 4096]);
+    }
+}
+
+#[test]
+fn a_delay_is_part_of_what_a_request_takes() {
+    for way in 0..WAYS.len() {
+        let folder = Folder::new();
+        let disk = Disk::open(DiskOptions {
+            injections: Injections {
+                delays: vec!["20ms,op=r".parse().unwrap()],
+                errors: vec!["EIO,op=r,after=1".parse().unwrap()],
+            },
+            ..options(&folder.image(MIB), WAYS[way])
+        });
+        let disk = disk.unwrap();
+        let mut rig = lane(&disk);
+        assert_eq!(rig.read(0, 4096).0, Outcome::Done);
+        assert_eq!(rig.read(0, 4096).0, Outcome::Failed(EIO));
+        let reads = disk.counters().of(Op::Read);
+        assert_eq!((reads.requests, reads.errors), (2, 1));
+        assert!(reads.latency_ns >= 40_000_000, "{} ns", reads.latency_ns);
+    }
+}

@@ -1,0 +1,9 @@
+//! A lane on real images: files on a disk, files in memory and loop devices, with every engine.
+
+mod durable;
+mod failures;
+mod injected;
+mod model;
+mod place;
+mod shared;
+mod support;

@@ -1,0 +1,220 @@
+//! Random requests on real images, held against a disk that is a list of bytes.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use weir_model::Op;
+use weir_tapdisk::{Disk, Outcome, Request};
+
+use crate::place::{WAYS, lane, open, places};
+use crate::support::{FLUSH, Memory, Rig, skipped};
+
+const MEBIBYTES: u64 = 2;
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = (MEBIBYTES << 20) / BLOCK;
+
+#[derive(Clone, Debug)]
+struct Step {
+    op: Op,
+    block: u64,
+    blocks: u64,
+    fua: bool,
+    unmap: bool,
+    /// Where pieces begin in a page.
+    shift: usize,
+    /// How the memory is cut: parts of the whole.
+    cuts: Vec<usize>,
+    /// What is written.
+    seed: u8,
+    /// Whether it waits for all before it.
+    alone: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let op = prop::sample::select(vec![
+        Op::Read,
+        Op::Read,
+        Op::Write,
+        Op::Write,
+        Op::Write,
+        Op::Flush,
+        Op::Discard,
+        Op::WriteZeroes,
+    ]);
+    // Most are short; some are longer than a bounce buffer.
+    let blocks = prop_oneof![4 => 1..8_u64, 1 => 60..180_u64];
+    let shift = prop::sample::select(vec![0_usize, 0, 0, 512, 1, 13, 4095]);
+    let length = blocks.prop_flat_map(|blocks| (Just(blocks), 0..=BLOCKS - blocks));
+    // Cuts at any byte, at blocks, or into more pieces than one call takes.
+    let cuts = prop_oneof![
+        3 => Just(Vec::new()),
+        2 => prop::collection::vec(1..4000_usize, 1..6),
+        1 => prop::collection::vec(Just(512_usize), 8..80),
+        1 => prop::collection::vec(Just(96_usize), 1500),
+    ];
+    (
+        op,
+        length,
+        any::<(bool, bool, bool)>(),
+        shift,
+        cuts,
+        any::<u8>(),
+    )
+        .prop_map(
+            |(op, (blocks, block), (fua, unmap, alone), shift, cuts, seed)| Step {
+                op,
+                block,
+                blocks,
+                fua,
+                unmap,
+                shift,
+                cuts,
+                seed,
+                alone,
+            },
+        )
+}
+
+impl Step {
+    fn request(&self) -> Request {
+        if self.op == Op::Flush {
+            return FLUSH;
+        }
+        Request {
+            op: self.op,
+            sector: self.block * BLOCK / 512,
+            bytes: self.blocks * BLOCK,
+            fua: self.fua && self.op != Op::Read,
+            unmap: self.unmap,
+        }
+    }
+
+    fn range(&self) -> std::ops::Range<usize> {
+        match self.op {
+            Op::Flush => 0..0,
+            _ => (self.block * BLOCK) as usize..((self.block + self.blocks) * BLOCK) as usize,
+        }
+    }
+
+    /// The cuts, and what is left as a last piece; nothing for what has no memory.
+    fn memory(&self) -> Memory {
+        if !matches!(self.op, Op::Read | Op::Write) {
+            return Memory::new(&[], 0);
+        }
+        let mut left = self.range().len();
+        let mut lengths = Vec::new();
+        for cut in &self.cuts {
+            let length = (*cut).min(left);
+            lengths.push(length);
+            left -= length;
+        }
+        lengths.push(left);
+        let mut memory = Memory::new(&lengths, self.shift);
+        if self.op == Op::Write {
+            memory.fill(&self.data());
+        }
+        memory
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let byte = |at: usize| (at as u8).wrapping_mul(31) ^ (at >> 9) as u8 ^ self.seed;
+        (0..self.range().len()).map(byte).collect()
+    }
+}
+
+/// Whether two may be under way together: what of one shows in the other has no order.
+fn clash(a: &Step, b: &Step) -> bool {
+    let (x, y) = (a.range(), b.range());
+    let both_read = a.op == Op::Read && b.op == Op::Read;
+    !both_read && x.start < y.end && y.start < x.end
+}
+
+/// Does the steps on both and compares.
+fn agrees(disk: &Arc<Disk>, model: &mut [u8], steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut rig = lane(disk);
+    let mut under_way: Vec<(u64, &Step, Vec<u8>)> = Vec::new();
+    for step in steps {
+        if step.alone || under_way.iter().any(|(_, other, _)| clash(step, other)) {
+            settle(&mut rig, &mut under_way)?;
+        }
+        let token = rig.take(step.request(), step.memory());
+        let range = step.range();
+        match step.op {
+            Op::Write => model[range.clone()].copy_from_slice(&step.data()),
+            Op::Discard | Op::WriteZeroes => model[range.clone()].fill(0),
+            Op::Read | Op::Flush => {}
+        }
+        under_way.push((token, step, model[range].to_vec()));
+        if step.alone {
+            rig.lane.submit().unwrap();
+        }
+    }
+    settle(&mut rig, &mut under_way)?;
+    // What another sees of it afterwards.
+    let (outcome, all) = rig.read(0, model.len());
+    prop_assert_eq!(outcome, Outcome::Done);
+    prop_assert!(all == model, "the image differs from the model");
+    prop_assert_eq!(disk.counters().in_flight, 0);
+    Ok(())
+}
+
+fn settle(rig: &mut Rig, under_way: &mut Vec<(u64, &Step, Vec<u8>)>) -> Result<(), TestCaseError> {
+    let mut ended = rig.finish();
+    prop_assert_eq!(ended.len(), under_way.len());
+    for (token, step, expected) in under_way.drain(..) {
+        let place = ended.iter().position(|(done, _)| done.token == token);
+        let (done, memory) = ended.swap_remove(place.expect("each token comes back"));
+        prop_assert_eq!(done.outcome, Outcome::Done, "{:?}", step);
+        if step.op == Op::Read {
+            prop_assert!(memory.data() == expected, "read something else: {:?}", step);
+        }
+        prop_assert!(memory.is_whole(), "wrote beside its memory: {:?}", step);
+    }
+    Ok(())
+}
+
+#[test]
+fn every_engine_on_every_kind_of_image_is_a_list_of_bytes() {
+    let test = "every_engine_on_every_kind_of_image_is_a_list_of_bytes";
+    let places = places(MEBIBYTES, |what| skipped(test, what));
+    for place in &places {
+        for way in WAYS {
+            let disk = open(&place.image, way);
+            assert_eq!(disk.size_bytes(), MEBIBYTES << 20);
+            let mut runner = TestRunner::new(Config::with_cases(12));
+            let steps = prop::collection::vec(step(), 1..40);
+            let result = runner.run(&steps, |steps| {
+                // A case begins where the one before ended; when it is shrunk, where the image is.
+                let mut before = lane(&disk).read(0, MEBIBYTES as usize * (1 << 20)).1;
+                agrees(&disk, &mut before, &steps)
+            });
+            result.unwrap_or_else(|e| panic!("{} {}: {e}", place.name, disk.choice()));
+        }
+    }
+}
+
+#[test]
+fn what_one_way_wrote_the_others_read() {
+    let test = "what_one_way_wrote_the_others_read";
+    for place in places(MEBIBYTES, |what| skipped(test, what)) {
+        for (number, way) in WAYS.into_iter().enumerate() {
+            let byte = |at: usize| (at * 7 + number) as u8;
+            let data: Vec<u8> = (0..17 * 4096).map(byte).collect();
+            let disk = open(&place.image, way);
+            assert_eq!(lane(&disk).write(8, &data), Outcome::Done);
+            assert_eq!(lane(&disk).order(FLUSH), Outcome::Done);
+            drop(disk);
+            for other in WAYS {
+                let disk = open(&place.image, other);
+                let (outcome, read) = lane(&disk).read(8, data.len());
+                assert_eq!(outcome, Outcome::Done);
+                assert!(
+                    read == data,
+                    "{}: {way:?} wrote, {other:?} read",
+                    place.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Where images are in these tests: a folder on a disk, a folder in memory, a loop device.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_guest::{LoopDisk, MemoryFolder};
+use weir_tapdisk::engine::{CacheOption, EngineOption};
+use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions};
+
+use crate::support::Rig;
+
+/// A folder on the disk that holds the build, taken away with the test.
+pub struct Folder(PathBuf);
+
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+impl Folder {
+    pub fn new() -> Folder {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lane-{}-{number}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// A file of `bytes`, all a hole.
+    pub fn image(&self, bytes: u64) -> PathBuf {
+        image(&self.0, bytes)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+pub fn image(folder: &Path, bytes: u64) -> PathBuf {
+    let path = folder.join("disk.raw");
+    File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+/// An image, and what is taken away after it.
+pub struct Place {
+    pub name: &'static str,
+    pub image: PathBuf,
+    _kept: Kept,
+}
+
+#[allow(dead_code)] // Kept to be dropped.
+enum Kept {
+    Folder(Folder),
+    Memory(MemoryFolder),
+    Loop(LoopDisk),
+}
+
+/// Every kind of place that this machine has; `missing` is told of the others.
+pub fn places(mebibytes: u64, mut missing: impl FnMut(String)) -> Vec<Place> {
+    let bytes = mebibytes << 20;
+    let folder = Folder::new();
+    let mut places = vec![Place {
+        name: "file",
+        image: folder.image(bytes),
+        _kept: Kept::Folder(folder),
+    }];
+    match MemoryFolder::new(mebibytes + 2) {
+        Ok(folder) => places.push(Place {
+            name: "memory",
+            image: image(folder.path(), bytes),
+            _kept: Kept::Memory(folder),
+        }),
+        Err(why) => missing(format!("a file in memory: {why:#}")),
+    }
+    match LoopDisk::new(mebibytes) {
+        Ok(device) => places.push(Place {
+            name: "loop device",
+            image: device.path().into(),
+            _kept: Kept::Loop(device),
+        }),
+        Err(why) => missing(format!("a loop device: {why:#}")),
+    }
+    places
+}
+
+/// Every pair of engine and cache.
+pub const WAYS: [(EngineOption, CacheOption); 4] = [
+    (EngineOption::Uring, CacheOption::Direct),
+    (EngineOption::Uring, CacheOption::PageCache),
+    (EngineOption::Sync, CacheOption::Direct),
+    (EngineOption::Sync, CacheOption::PageCache),
+];
+
+pub fn options(image: &Path, way: (EngineOption, CacheOption)) -> DiskOptions {
+    DiskOptions {
+        engine: way.0,
+        cache: way.1,
+        lock_wait: std::time::Duration::ZERO,
+        ..DiskOptions::new(image)
+    }
+}
+
+pub fn open(image: &Path, way: (EngineOption, CacheOption)) -> Arc<Disk> {
+    Disk::open(options(image, way)).unwrap()
+}
+
+pub fn lane(disk: &Arc<Disk>) -> Rig {
+    let options = LaneOptions {
+        queue: 0,
+        depth: 64,
+    };
+    Rig::new(Lane::new(disk, options).unwrap())
+}

@@ -1,0 +1,218 @@
+//! Requests with memory, made and waited for.
+#![allow(unsafe_code)] // A lane is told memory by its address.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use libc::iovec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir_model::Op;
+use weir_tapdisk::{Done, Lane, Outcome, Request};
+
+/// Longer than any machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A loud line that a test is skipped.
+pub fn skipped(test: &str, why: impl std::fmt::Display) {
+    // Not by `eprintln!`, which the harness keeps to itself.
+    writeln!(std::io::stderr(), "skipped: {test}: {why:#}").unwrap();
+}
+
+pub fn request(op: Op, sector: u64, bytes: u64) -> Request {
+    Request {
+        op,
+        sector,
+        bytes,
+        fua: false,
+        unmap: false,
+    }
+}
+
+pub const FLUSH: Request = Request {
+    op: Op::Flush,
+    sector: 0,
+    bytes: 0,
+    fua: false,
+    unmap: false,
+};
+
+/// Memory of a request, in pieces that begin where a test wants them.
+#[derive(Debug)]
+pub struct Memory {
+    room: Vec<u8>,
+    /// Where each piece begins in `room`, and its length.
+    pieces: Vec<(usize, usize)>,
+}
+
+const PAGE: usize = 4096;
+
+impl Memory {
+    /// Pieces of these lengths, each `shift` bytes behind the beginning of a page.
+    pub fn new(lengths: &[usize], shift: usize) -> Memory {
+        let mut at = shift;
+        let mut pieces = Vec::new();
+        for length in lengths {
+            pieces.push((at, *length));
+            at = (at + length).next_multiple_of(PAGE) + shift;
+        }
+        let mut room = vec![0xee; at + PAGE];
+        let page = room.as_ptr().align_offset(PAGE);
+        room.truncate(at + page);
+        for (start, _) in &mut pieces {
+            *start += page;
+        }
+        Memory { room, pieces }
+    }
+
+    /// One aligned piece with these data.
+    pub fn of(data: &[u8]) -> Memory {
+        let mut memory = Memory::new(&[data.len()], 0);
+        memory.fill(data);
+        memory
+    }
+
+    pub fn fill(&mut self, data: &[u8]) {
+        let mut done = 0;
+        for (start, length) in &self.pieces {
+            self.room[*start..start + length].copy_from_slice(&data[done..done + length]);
+            done += length;
+        }
+    }
+
+    pub fn data(&self) -> Vec<u8> {
+        let pieces = self.pieces.iter();
+        pieces
+            .flat_map(|(start, length)| &self.room[*start..start + length])
+            .copied()
+            .collect()
+    }
+
+    /// Nothing was written beside the pieces.
+    pub fn is_whole(&self) -> bool {
+        let inside = |at: usize| self.pieces.iter().any(|(s, l)| (*s..s + l).contains(&at));
+        self.room
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| *byte == 0xee || inside(at))
+    }
+
+    fn buffers(&mut self) -> Vec<iovec> {
+        let start = self.room.as_mut_ptr();
+        let piece = |(at, length): &(usize, usize)| iovec {
+            iov_base: start.wrapping_add(*at).cast(),
+            iov_len: *length,
+        };
+        self.pieces.iter().map(piece).collect()
+    }
+}
+
+/// A lane with its requests' memory.
+pub struct Rig {
+    pub lane: Lane,
+    memory: HashMap<u64, Memory>,
+    next: u64,
+}
+
+impl Rig {
+    pub fn new(lane: Lane) -> Rig {
+        let memory = HashMap::new();
+        Rig {
+            lane,
+            memory,
+            next: 0,
+        }
+    }
+
+    /// Has the lane take a request; its token.
+    pub fn take(&mut self, request: Request, mut memory: Memory) -> u64 {
+        self.next += 1;
+        let buffers = memory.buffers();
+        self.memory.insert(self.next, memory);
+        // SAFETY: the memory is kept until the token is reaped, and does not move: it is on the heap.
+        unsafe { self.lane.take(request, &buffers, self.next) };
+        self.next
+    }
+
+    /// What has ended.
+    pub fn reap(&mut self) -> Vec<(Done, Memory)> {
+        let mut done = Vec::new();
+        self.lane.reap(&mut done);
+        self.with_memory(done)
+    }
+
+    pub fn with_memory(&mut self, done: Vec<Done>) -> Vec<(Done, Memory)> {
+        let with = |done: Done| {
+            (
+                done,
+                self.memory.remove(&done.token).expect("it was taken once"),
+            )
+        };
+        done.into_iter().map(with).collect()
+    }
+
+    /// A round as a front end does it, until all requests have ended.
+    pub fn finish(&mut self) -> Vec<(Done, Memory)> {
+        let mut all = Vec::new();
+        let until = Instant::now() + PATIENCE;
+        while self.lane.in_flight() > 0 {
+            self.lane.begin();
+            self.lane.submit().unwrap();
+            all.extend(self.reap());
+            self.lane.end();
+            if self.lane.in_flight() > 0 {
+                self.wait();
+                assert!(Instant::now() < until, "requests do not end");
+            }
+        }
+        all
+    }
+
+    /// Waits as a front end does, until something may be reaped.
+    pub fn wait(&mut self) {
+        let due = self.lane.due();
+        let left = due.map_or(PATIENCE, |due| {
+            due.saturating_duration_since(Instant::now())
+        });
+        let Some(fd) = self.lane.completions() else {
+            std::thread::sleep(left);
+            return;
+        };
+        let left = Timespec::try_from(left).unwrap();
+        let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)).unwrap();
+        assert!(ready > 0 || due.is_some(), "nothing ended in {PATIENCE:?}");
+    }
+
+    /// Whether there is a sign that something may be reaped.
+    pub fn is_signalled(&self) -> bool {
+        let fd = self.lane.completions().expect("an engine with completions");
+        let now = Timespec::default();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap() > 0
+    }
+
+    /// One request, to its end.
+    pub fn run(&mut self, request: Request, memory: Memory) -> (Outcome, Memory) {
+        let token = self.take(request, memory);
+        let mut ended = self.finish();
+        assert_eq!(ended.len(), 1);
+        let (done, memory) = ended.remove(0);
+        assert_eq!(done.token, token);
+        (done.outcome, memory)
+    }
+
+    pub fn write(&mut self, sector: u64, data: &[u8]) -> Outcome {
+        let write = request(Op::Write, sector, data.len() as u64);
+        self.run(write, Memory::of(data)).0
+    }
+
+    pub fn read(&mut self, sector: u64, bytes: usize) -> (Outcome, Vec<u8>) {
+        let read = request(Op::Read, sector, bytes as u64);
+        let (outcome, memory) = self.run(read, Memory::new(&[bytes], 0));
+        (outcome, memory.data())
+    }
+
+    /// A request without memory.
+    pub fn order(&mut self, request: Request) -> Outcome {
+        self.run(request, Memory::new(&[], 0)).0
+    }
+}

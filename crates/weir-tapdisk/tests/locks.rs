@@ -1,0 +1,226 @@
+//! An image has one writer: this program, another one like it, or QEMU.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use weir_guest::LoopDisk;
+use weir_tapdisk::{Disk, DiskError, DiskOptions};
+
+struct Image(PathBuf);
+
+impl Image {
+    fn new(name: &str) -> Image {
+        let name = format!("lock-{name}-{}.raw", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        Image(path)
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+fn options(path: &Path) -> DiskOptions {
+    DiskOptions {
+        lock_wait: Duration::ZERO,
+        ..DiskOptions::new(path)
+    }
+}
+
+fn read_only(path: &Path) -> DiskOptions {
+    DiskOptions {
+        read_only: true,
+        ..options(path)
+    }
+}
+
+fn in_use(options: DiskOptions) -> String {
+    match Disk::open(options) {
+        Err(error @ DiskError::InUse { .. }) => error.to_string(),
+        Err(error) => panic!("another error: {error}"),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+fn skipped(test: &str, why: &str) {
+    // Not by `eprintln!`, which the harness keeps to itself.
+    writeln!(std::io::stderr(), "skipped: {test}: {why}").unwrap();
+}
+
+#[test]
+fn a_second_writer_is_kept_out_until_the_first_is_gone() {
+    let image = Image::new("second");
+    let first = Disk::open(options(&image.0)).unwrap();
+    let told = in_use(options(&image.0));
+    assert!(
+        told.starts_with(&format!("{}: in use: ", image.0.display())),
+        "{told}"
+    );
+    assert!(told.contains("stop that program"), "{told}");
+    in_use(read_only(&image.0));
+    drop(first);
+    Disk::open(options(&image.0)).unwrap();
+}
+
+#[test]
+fn readers_share_and_keep_writers_out() {
+    let image = Image::new("readers");
+    let first = Disk::open(read_only(&image.0)).unwrap();
+    let second = Disk::open(read_only(&image.0)).unwrap();
+    in_use(options(&image.0));
+    drop((first, second));
+    Disk::open(options(&image.0)).unwrap();
+}
+
+#[test]
+fn a_lane_keeps_the_lock_as_long_as_it_may_write() {
+    let image = Image::new("lane");
+    let disk = Disk::open(options(&image.0)).unwrap();
+    let lane_options = weir_tapdisk::LaneOptions { queue: 0, depth: 8 };
+    let lane = weir_tapdisk::Lane::new(&disk, lane_options).unwrap();
+    drop(disk);
+    in_use(options(&image.0));
+    drop(lane);
+    Disk::open(options(&image.0)).unwrap();
+}
+
+#[test]
+fn without_the_lock_nobody_is_kept_out() {
+    let image = Image::new("without");
+    let _first = Disk::open(options(&image.0)).unwrap();
+    let without = DiskOptions {
+        lock: false,
+        ..options(&image.0)
+    };
+    Disk::open(without).unwrap();
+}
+
+#[test]
+fn the_lock_is_waited_for() {
+    let image = Image::new("wait");
+    let first = Disk::open(options(&image.0)).unwrap();
+    let path = image.0.clone();
+    let waiting = std::thread::spawn(move || {
+        Disk::open(DiskOptions {
+            lock_wait: Duration::from_secs(120),
+            ..options(&path)
+        })
+    });
+    drop(first);
+    waiting.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_device_that_is_in_use_is_refused() {
+    let test = "a_device_that_is_in_use_is_refused";
+    let device = match LoopDisk::new(16) {
+        Ok(device) => device,
+        Err(why) => return skipped(test, &format!("{why:#}")),
+    };
+    let path = Path::new(device.path());
+    let first = Disk::open(options(path)).unwrap();
+    in_use(options(path));
+    drop(first);
+    device.file_system().unwrap();
+    assert!(in_use(options(path)).contains("mounted or claimed"));
+}
+
+/// A QEMU tool that has an image open until it is told to quit.
+struct Qemu(Child);
+
+impl Qemu {
+    fn open(path: &Path, options: &[&str]) -> Option<Qemu> {
+        let mut command = Command::new("qemu-io");
+        command.args(["-f", "raw"]).args(options).arg(path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().ok()?;
+        // Its answer tells that it has opened the image.
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"length\n").unwrap();
+        child.stdin = Some(input);
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        while !line.contains("MiB") {
+            line.clear();
+            assert!(
+                output.read_line(&mut line).unwrap() > 0,
+                "qemu-io has ended"
+            );
+        }
+        Some(Qemu(child))
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// What qemu-io says to an attempt to read or write, and whether it went well; `None` without qemu-io.
+fn qemu_io(path: &Path, options: &[&str], command: &str) -> Option<(bool, String)> {
+    let mut qemu = Command::new("qemu-io");
+    qemu.args(["-f", "raw"])
+        .args(options)
+        .args(["-c", command])
+        .arg(path);
+    let output = qemu.output().ok()?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    Some((output.status.success(), said))
+}
+
+#[test]
+fn qemu_is_kept_out() {
+    let image = Image::new("qemu");
+    let disk = Disk::open(options(&image.0)).unwrap();
+    let Some((done, said)) = qemu_io(&image.0, &[], "write 0 512") else {
+        return skipped("qemu_is_kept_out", "no qemu-io here (package qemu-utils)");
+    };
+    assert!(!done && said.contains("lock"), "{said}");
+    let (done, said) = qemu_io(&image.0, &["-r"], "read 0 512").unwrap();
+    assert!(!done && said.contains("lock"), "{said}");
+    drop(disk);
+    // Beside a reader QEMU may read and not write.
+    let reader = Disk::open(read_only(&image.0)).unwrap();
+    let (done, said) = qemu_io(&image.0, &["-r"], "read 0 512").unwrap();
+    assert!(done, "{said}");
+    let (done, said) = qemu_io(&image.0, &[], "write 0 512").unwrap();
+    assert!(!done && said.contains("lock"), "{said}");
+    drop(reader);
+    let (done, said) = qemu_io(&image.0, &[], "write 0 512").unwrap();
+    assert!(done, "{said}");
+}
+
+#[test]
+fn qemu_keeps_us_out_and_is_named() {
+    let image = Image::new("held");
+    let Some(qemu) = Qemu::open(&image.0, &[]) else {
+        let test = "qemu_keeps_us_out_and_is_named";
+        return skipped(test, "no qemu-io here (package qemu-utils)");
+    };
+    let told = in_use(options(&image.0));
+    assert!(
+        told.contains(&format!("qemu-io, pid {}", qemu.0.id())),
+        "{told}"
+    );
+    in_use(read_only(&image.0));
+    let without = DiskOptions {
+        lock: false,
+        ..options(&image.0)
+    };
+    Disk::open(without).unwrap();
+    drop(qemu);
+    let reader = Qemu::open(&image.0, &["-r"]).unwrap();
+    in_use(options(&image.0));
+    Disk::open(read_only(&image.0)).unwrap();
+    drop(reader);
+    Disk::open(options(&image.0)).unwrap();
+}

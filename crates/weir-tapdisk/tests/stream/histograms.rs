@@ -1,0 +1,110 @@
+//! Histograms that the tap keeps are those of a recording of the same requests.
+
+use std::thread;
+
+use weir_model::event::io_schema;
+use weir_model::{Batch, EventKind, Op, Value};
+use weir_tap::tapdisk::Client;
+use weir_tap::tapdisk::words::{Answer, Ask, HistogramsWord};
+use weir_workload::{Class, Counter, Event, Histograms, Metric, Request, Response, json};
+
+use super::lanes::{Heard, Lane, MadeUp, all};
+
+fn histograms(client: &mut Client, ask: Ask) -> HistogramsWord {
+    match client.ask(ask).unwrap() {
+        Answer::Histograms(word) => word,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The events of one disk in a recording's rows.
+fn counted(batches: &[Batch], pdisk: &str) -> Histograms {
+    let schema = io_schema();
+    let mut counter = Counter::new(16);
+    for batch in batches {
+        for row in 0..batch.len() {
+            let value = |name: &str| batch.columns[schema.index(name)].value(row);
+            let int = |name: &str| match value(name) {
+                Value::Int(x) => Some(x),
+                _ => None,
+            };
+            if value("pdisk") != Value::text(pdisk) {
+                continue;
+            }
+            let op = Op::ALL.into_iter().find(|op| value("op") == Value::text(op.as_str())).unwrap();
+            let (ts, id) = (batch.ts[row], int("req_id").unwrap());
+            counter.take(&match value("type") == Value::text(EventKind::Request.as_str()) {
+                true => Event::Issued(Request {
+                    ts,
+                    id,
+                    op,
+                    sector: int("vsector"),
+                    sectors: int("sectors").unwrap(),
+                }),
+                false => Event::Finished(Response {
+                    ts,
+                    id,
+                    op,
+                    wait_ns: int("wait"),
+                    service_ns: int("service"),
+                    latency_ns: int("latency"),
+                    failed: int("error").is_some(),
+                }),
+            });
+        }
+    }
+    counter.histograms().clone()
+}
+
+#[test]
+fn the_taps_histograms_are_those_of_a_recording() {
+    let mut made_up = MadeUp::new(2);
+    let mut client = Client::connect(&made_up.scratch.socket()).unwrap();
+    assert_eq!(histograms(&mut client, Ask::Histograms).disks, []);
+    let mut tap = made_up.open(&all(), 64 << 20);
+    // Two queues of one disk at the same time, and one of another.
+    let lanes = [(0, 0), (0, 1), (1, 0)].map(|(disk, queue)| {
+        let lane = Lane::new(&made_up.hub, disk, queue, 2);
+        thread::spawn(move || lane.run(5_000).len())
+    });
+    let told: usize = lanes.into_iter().map(|lane| lane.join().unwrap()).sum();
+    let kept = histograms(&mut client, Ask::Histograms);
+    assert_eq!(kept.lost, 0);
+    made_up.end();
+    let mut heard = Heard::default();
+    heard.hear(&mut tap, |_| false);
+    assert_eq!(heard.rows.len(), told);
+    assert_eq!(kept.disks.len(), 2);
+    for (disk, told) in &kept.disks {
+        let told = json::to_histograms(told).unwrap();
+        let expected = counted(&heard.batches, disk.pdisk.as_deref().unwrap());
+        assert!(told.of(Metric::Latency, Class::All).count > 1_000);
+        assert_eq!(told, expected, "{disk:?}");
+    }
+}
+
+#[test]
+fn counting_begins_anew_and_ends_with_who_asked() {
+    let made_up = MadeUp::new(1);
+    let mut client = Client::connect(&made_up.scratch.socket()).unwrap();
+    histograms(&mut client, Ask::Histograms);
+    let requests = |word: &HistogramsWord| {
+        let (_, told) = word.disks.first()?;
+        Some(json::to_histograms(told)?.of(Metric::Outstanding, Class::All).count)
+    };
+    let mut lane = Lane::new(&made_up.hub, 0, 0, 1);
+    (0..100).for_each(|_| lane.round());
+    let before = requests(&histograms(&mut client, Ask::Histograms)).unwrap();
+    assert!(before > 0);
+    assert_eq!(requests(&histograms(&mut client, Ask::Reset)), Some(0));
+    let told = lane.told.len();
+    (0..100).for_each(|_| lane.round());
+    let asked = lane.told[told..].iter().filter(|key| key.2 == "Q").count();
+    let after = requests(&histograms(&mut client, Ask::Histograms));
+    assert_eq!(after, Some(asked as u64));
+    assert_eq!(made_up.hub.status().consumers.len(), 1);
+    drop(client);
+    while !made_up.hub.status().consumers.is_empty() {
+        thread::yield_now();
+    }
+}

@@ -1,0 +1,144 @@
+//! Whoever misbehaves at the tap's socket or in its memory hurts himself alone.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use weir_tap::TapError;
+use weir_tap::tapdisk::words::{Answer, Ask, Question, Wanted};
+use weir_tap::tapdisk::{Client, ClientError, open};
+
+use super::lanes::{Dice, Heard, Lane, MadeUp, all, assert_same, count, options};
+
+fn records() -> Ask {
+    Ask::Records(Wanted::of(&all(), 1 << 20))
+}
+
+#[test]
+fn garbage_in_the_memory_reaches_nobody_else() {
+    let mut made_up = MadeUp::new(1);
+    let mut client = Client::connect(&made_up.scratch.socket()).unwrap();
+    assert!(matches!(client.ask(records()), Ok(Answer::Records(_))));
+    let memory = File::from(client.passed().unwrap());
+    let length = memory.metadata().unwrap().size();
+    assert!(memory.set_len(length / 2).is_err(), "nobody can shrink it");
+    assert!(memory.set_len(length * 2).is_err());
+    let mut tap = made_up.open(&all(), 64 << 20);
+    let stop = Arc::new(AtomicBool::new(false));
+    let scribbler = {
+        let stop = stop.clone();
+        thread::spawn(move || {
+            let mut dice = Dice(77);
+            // The header, the lanes' words and the first rings.
+            let words = (length / 8).min(64 << 10);
+            while !stop.load(Ordering::Relaxed) {
+                for _ in 0..64 {
+                    let word = match dice.below(3) {
+                        0 => dice.below(1 << 62).wrapping_mul(5),
+                        1 => u64::MAX,
+                        _ => dice.below(10),
+                    };
+                    let at = dice.below(words) * 8;
+                    memory.write_all_at(&word.to_ne_bytes(), at).unwrap();
+                }
+                thread::yield_now();
+            }
+        })
+    };
+    let told = Lane::new(&made_up.hub, 0, 0, 1).run(20_000);
+    stop.store(true, Ordering::Relaxed);
+    scribbler.join().unwrap();
+    made_up.end();
+    let mut heard = Heard::default();
+    heard.hear(&mut tap, |_| false);
+    assert_eq!(count(&mut tap, "events_lost"), 0);
+    assert_same(told, heard.rows);
+}
+
+#[test]
+fn words_without_end_or_sense_end_their_connection_only() {
+    let made_up = MadeUp::new(1);
+    let mut steady = Client::connect(&made_up.scratch.socket()).unwrap();
+    let connect = || UnixStream::connect(made_up.scratch.socket()).unwrap();
+    let mut endless = connect();
+    let wrote = (0..1_000).try_for_each(|_| endless.write_all(&[b'x'; 4096]));
+    assert!(wrote.is_err(), "it was let go");
+    let mut senseless = connect();
+    senseless.write_all(b"\xff\xfe{\n{\"weir_tapdisk\":1,\"ask\":{}}\n\n").unwrap();
+    senseless.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut said = Vec::new();
+    while said.iter().filter(|b| **b == b'\n').count() < 3 {
+        let mut bytes = [0; 4096];
+        let read = senseless.read(&mut bytes).unwrap();
+        assert!(read > 0);
+        said.extend_from_slice(&bytes[..read]);
+    }
+    let said = String::from_utf8(said).unwrap();
+    assert_eq!(said.matches("\"error\"").count(), 3, "{said}");
+    assert!(matches!(steady.ask(Ask::Status), Ok(Answer::Status(_))));
+}
+
+#[test]
+fn one_that_asks_and_never_reads_is_let_go_and_others_are_served() {
+    let made_up = MadeUp::new(200);
+    let mut deaf = UnixStream::connect(made_up.scratch.socket()).unwrap();
+    deaf.set_nonblocking(true).unwrap();
+    let question = Question::to_line(Ask::Status);
+    // Until neither side takes any more.
+    while deaf.write_all(question.as_bytes()).is_ok() {}
+    let mut steady = Client::connect(&made_up.scratch.socket()).unwrap();
+    for _ in 0..10 {
+        assert!(matches!(steady.ask(Ask::Status), Ok(Answer::Status(_))));
+    }
+}
+
+#[test]
+fn a_thousand_connections_keep_nobody_out() {
+    let made_up = MadeUp::new(1);
+    let mut crowd = Vec::new();
+    for _ in 0..1_000 {
+        // More than may wait at a time are refused by the kernel.
+        crowd.extend(UnixStream::connect(made_up.scratch.socket()));
+        if crowd.len() > 300 {
+            crowd.drain(..100);
+        }
+    }
+    let mut client = Client::connect(&made_up.scratch.socket());
+    while matches!(&client, Err(ClientError::System(e)) if e.kind() == std::io::ErrorKind::WouldBlock)
+    {
+        thread::sleep(Duration::from_millis(5));
+        client = Client::connect(&made_up.scratch.socket());
+    }
+    let status = client.unwrap().ask(Ask::Status);
+    assert!(matches!(status, Ok(Answer::Status(_))), "{status:?}");
+}
+
+#[test]
+fn there_are_so_many_consumers_and_no_more() {
+    let made_up = MadeUp::new(1);
+    let mut taps: Vec<_> = (0..8).map(|_| made_up.open(&all(), 1 << 20)).collect();
+    let socket = made_up.scratch.socket();
+    let refused = open(&socket, &all(), options(0)).err();
+    let Some(TapError::Unavailable { what, .. }) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert!(what.contains("8 consumers take records already"), "{what}");
+    taps.pop();
+    while made_up.hub.status().consumers.len() > 7 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    taps.push(made_up.open(&all(), 1 << 20));
+    // A second question for records on one connection is refused as well.
+    taps.clear();
+    while !made_up.hub.status().consumers.is_empty() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut client = Client::connect(&socket).unwrap();
+    assert!(client.ask(records()).is_ok());
+    assert!(matches!(client.ask(records()), Err(ClientError::Refused(_))));
+}

@@ -1,0 +1,190 @@
+//! What a consumer does not want is not made: the lane's selection is that of the model, looked at row
+//! by row.
+
+use proptest::prelude::*;
+use weir_model::event::io_schema;
+use weir_model::{
+    Batch, Clause, Demand, EventKind, IoBatch, KernelField, Op, Predicate, Symbol, Test, Value,
+};
+use weir_tap::tapdisk::Names;
+use weir_tap::tapdisk::layout::Record;
+use weir_tap::tapdisk::ring::Read;
+use weir_tap::tapdisk::words::{Wanted, everything};
+use weir_tapdisk::selection::Selection;
+
+use super::lanes::{Heard, Lane, MadeUp, all, assert_same, count, names};
+
+/// Whether a row passes, as the model says it: by the columns and what is tested of them.
+fn passes(predicate: &Predicate, batch: &Batch, row: usize) -> bool {
+    let schema = io_schema();
+    let value = |field: KernelField| batch.columns[schema.index(field.column())].value(row);
+    let holds = |test: &Test| match (test, value(test.field())) {
+        (Test::Between { field, low, high }, Value::Int(x)) => (*low..=*high).contains(&field.of(x)),
+        (Test::In { texts, .. }, Value::Text(text)) => texts.contains(&text),
+        (_, Value::Null) => false,
+        (test, value) => panic!("{test:?} tests {value}"),
+    };
+    predicate.clauses.iter().any(|c| c.tests.iter().all(holds))
+}
+
+/// A row of the recording.
+fn batch_of(record: Record) -> Batch {
+    let mut all = Names::new(None, 0);
+    let numbered = |number: u16| weir_tap::tapdisk::words::DiskWord {
+        number,
+        ..names(usize::from(number))
+    };
+    all.learn(&[numbered(0), numbered(1)]);
+    let read = Read {
+        record,
+        begun_before: false,
+    };
+    IoBatch::new(None).build(&[all.event(&read)])
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let number = prop_oneof![0..20u64, any::<u64>()];
+    (
+        (0..4usize, 0..5usize, 0..2u16),
+        prop::option::of(number.clone()),
+        0..20u32,
+        prop::array::uniform3(number),
+        any::<bool>(),
+    )
+        .prop_map(|((kind, op, disk), sector, sectors, times, submitted)| Record {
+            kind: EventKind::ALL[kind],
+            op: Op::ALL[op],
+            fua: false,
+            errno: 5,
+            disk,
+            queue: 0,
+            id: 1,
+            ts_ns: times[0],
+            // All ones stand for none.
+            sector: sector.filter(|s| *s != u64::MAX),
+            sectors,
+            in_flight: 1,
+            taken_ns: times[1],
+            submitted_ns: (submitted && times[2] > 0).then_some(times[2]),
+            seek_sectors: None,
+        })
+}
+
+fn any_test() -> impl Strategy<Value = Test> {
+    let numbers = prop::sample::select(vec![
+        KernelField::Sector,
+        KernelField::Sectors,
+        KernelField::Pid,
+        KernelField::Wait,
+        KernelField::Service,
+        KernelField::Latency,
+    ]);
+    let near = prop_oneof![-2..22i64, any::<i64>()];
+    let between = (numbers, near.clone(), near).prop_map(|(field, low, high)| Test::Between {
+        field,
+        low,
+        high,
+    });
+    let sampled = (0..1i64 << 32).prop_map(|high| Test::Between {
+        field: KernelField::SectorSpread,
+        low: 0,
+        high,
+    });
+    let texts = |field, texts: &'static [&'static str]| {
+        prop::sample::subsequence(texts.to_vec(), 0..=texts.len()).prop_map(move |chosen| Test::In {
+            field,
+            texts: chosen.into_iter().map(Symbol::new).collect(),
+        })
+    };
+    prop_oneof![
+        between,
+        sampled,
+        texts(KernelField::Kind, &["Q", "R", "E", "N", "QR", ""]),
+        texts(KernelField::Op, &["r", "w", "f", "d", "z", "rw"]),
+        texts(KernelField::Pdisk, &["/images/0.img", "/images/1.img", "other"]),
+        texts(KernelField::Comm, &["fio"]),
+        texts(KernelField::Cgroup, &["/a"]),
+    ]
+}
+
+fn any_predicate() -> impl Strategy<Value = Predicate> {
+    let clause = prop::collection::vec(any_test(), 0..4).prop_map(|tests| Clause { tests });
+    prop::collection::vec(clause, 0..4).prop_map(|clauses| Predicate { clauses })
+}
+
+fn demand(stream: &str, predicate: Predicate) -> Demand {
+    Demand {
+        stream: stream.into(),
+        predicate,
+        ..everything()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn a_lane_makes_the_records_that_pass_and_no_others(
+        predicate in any_predicate(),
+        record in any_record(),
+        finished_only in any::<bool>(),
+    ) {
+        let stream = if finished_only { "IO" } else { "IOstream" };
+        let wanted = Wanted::of(&[demand(stream, predicate.clone())], 0);
+        let pdisk = names(usize::from(record.disk)).pdisk;
+        let selection = Selection::new(&wanted.clauses, pdisk.as_deref());
+        let is_row = !finished_only || record.is_end();
+        let expected = is_row && passes(&predicate, &batch_of(record), 0);
+        prop_assert_eq!(selection.holds(&record), expected);
+        prop_assert!(!expected || selection.is_of(record.kind));
+    }
+}
+
+#[test]
+fn a_consumer_with_a_selection_gets_those_rows_and_the_others_are_not_made() {
+    let slow = Test::Between {
+        field: KernelField::Latency,
+        low: 20_000,
+        high: i64::MAX,
+    };
+    let text = |field, text| Test::In {
+        field,
+        texts: vec![Symbol::new(text)],
+    };
+    let predicate = Predicate {
+        clauses: vec![
+            Clause {
+                tests: vec![slow, text(KernelField::Op, "w")],
+            },
+            Clause {
+                tests: vec![text(KernelField::Pdisk, "/images/1.img"), text(KernelField::Kind, "E")],
+            },
+        ],
+    };
+    let mut made_up = MadeUp::new(2);
+    let mut whole = made_up.open(&all(), 64 << 20);
+    let mut some = made_up.open(&[demand("recording", predicate.clone())], 64 << 20);
+    let mut told = 0;
+    for disk in 0..2 {
+        told += Lane::new(&made_up.hub, disk, 0, 1).run(3_000).len();
+    }
+    let status = made_up.hub.status();
+    made_up.end();
+    let (mut all_heard, mut some_heard) = (Heard::default(), Heard::default());
+    all_heard.hear(&mut whole, |_| false);
+    some_heard.hear(&mut some, |_| false);
+    let mut expected = Vec::new();
+    let mut rows = all_heard.rows.iter();
+    for batch in &all_heard.batches {
+        for (row, key) in (0..batch.len()).zip(rows.by_ref()) {
+            if passes(&predicate, batch, row) {
+                expected.push(key.clone());
+            }
+        }
+    }
+    assert!(!expected.is_empty());
+    assert_eq!(status.consumers[1].records, expected.len() as u64);
+    let avoided = told - expected.len();
+    assert_eq!(status.consumers[1].avoided, avoided as u64);
+    assert_eq!(count(&mut some, "events_avoided"), avoided as i64);
+    assert_same(expected, some_heard.rows);
+}
