@@ -26,8 +26,8 @@ const F: &str = "select * from IOstream where type = 'Q'";
 const Q5: &str = "with IOstreamq as (select * from IOstream where type = 'Q'), \
     DiskHeadMove as (Istream(select b.sector - (a.sector + a.size) as HeadMove \
         from IOstreamq [rows 2] as a, IOstreamq [rows 1] as b where a.ReqId + 1 = b.ReqId)), \
-    CountRequest as (Istream(select count(*) as Counter from IOstreamq)), \
-    CountSequentialReq as (Istream(select count(*) as Counter from DiskHeadMove where HeadMove = 0)) \
+    CountRequest as (select count(*) as Counter from IOstreamq), \
+    CountSequentialReq as (select count(*) as Counter from DiskHeadMove where HeadMove = 0) \
     select 100*CSR.Counter/CR.Counter from CountSequentialReq as CSR, CountRequest as CR";
 
 /// What is measured of a configuration of experiments 4 and 5.
