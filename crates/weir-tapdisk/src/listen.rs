@@ -18,11 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sendmsg, sockopt,
 };
+use weir_tap::tapdisk::layout;
 use weir_tap::tapdisk::ring::Memory;
 use weir_tap::tapdisk::words::{
     ASK_BYTES_MAX, Answer, Ask, HistogramsWord, Question, RecordsWord, Reply, Wanted,
 };
-use weir_tap::tapdisk::layout;
 
 use crate::histograms::Counting;
 use crate::hub::{Hub, Subscription};
@@ -76,7 +76,10 @@ impl Listening {
             move |error| SocketError::System { path, what, error }
         };
         let socket = ServerSocket::bind(path, SocketType::STREAM, access)?;
-        socket.listener().set_nonblocking(true).map_err(failed("listen"))?;
+        socket
+            .listener()
+            .set_nonblocking(true)
+            .map_err(failed("listen"))?;
         let server = Server {
             hub: hub.clone(),
             socket,
@@ -84,7 +87,9 @@ impl Listening {
             connections: Vec::new(),
         };
         let name = thread::Builder::new().name("tap".into());
-        let thread = name.spawn(move || server.serve()).map_err(failed("start a thread"))?;
+        let thread = name
+            .spawn(move || server.serve())
+            .map_err(failed("start a thread"))?;
         Ok(Listening {
             stop: stop.clone(),
             thread: Some(thread),
@@ -159,7 +164,11 @@ impl Server {
             return false;
         };
         if self.connections.len() >= CONNECTIONS_MAX {
-            let idle = self.connections.iter().enumerate().filter(|(_, c)| c.is_idle());
+            let idle = self
+                .connections
+                .iter()
+                .enumerate()
+                .filter(|(_, c)| c.is_idle());
             // There is one: fewer take records or histograms than may be connected.
             if let Some((at, _)) = idle.min_by_key(|(_, c)| c.heard) {
                 self.connections.remove(at);
@@ -252,7 +261,9 @@ impl Connection {
         let starved = self.subscription.as_ref().is_some_and(|s| s.is_starved());
         if starved && !self.over {
             let why = "no memory for the ring of a queue that came; start again with less";
-            let _ = self.stream.write(Reply::to_line(Answer::Error(why.into())).as_bytes());
+            let _ = self
+                .stream
+                .write(Reply::to_line(Answer::Error(why.into())).as_bytes());
             self.leave(hub);
         }
     }

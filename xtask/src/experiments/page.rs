@@ -29,7 +29,8 @@ pub fn write(path: &Path, done: &[(&Experiment, Kept)]) -> Result<()> {
     let mut text = BEGINNING.to_owned();
     let _ = writeln!(
         text,
-        "\nConfigurations of an experiment take turns. Figures are means, with the 95 % confidence interval. The machine: {}.",
+        "\nConfigurations of an experiment take turns. Figures are means, with the 95 % confidence interval. The whole machine's processor \
+         time is also that of whatever else it did meanwhile. The machine: {}.",
         machine()
     );
     for (experiment, kept) in done {
@@ -77,7 +78,8 @@ fn figure(figure: &Figure) -> String {
     };
     format!(
         "{:.digits$} ± {:.digits$}",
-        figure.mean(),
+        // Not minus zero.
+        figure.mean() + 0.0,
         figure.half_width()
     )
 }
@@ -98,6 +100,11 @@ fn machine() -> String {
     format!(
         "{processors} processors ({}), Linux {}",
         model.unwrap_or_else(|| "of an unnamed model".into()),
-        first_line("/proc/sys/kernel/osrelease").trim()
+        // What follows the version is whoever built it.
+        first_line("/proc/sys/kernel/osrelease")
+            .trim()
+            .split('-')
+            .next()
+            .unwrap_or_default()
     )
 }

@@ -21,7 +21,10 @@ fn lanes(hub: &Arc<Hub>, events: usize) -> Vec<thread::JoinHandle<Vec<Key>>> {
 }
 
 fn join(lanes: Vec<thread::JoinHandle<Vec<Key>>>) -> Vec<Key> {
-    lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
+    lanes
+        .into_iter()
+        .flat_map(|lane| lane.join().unwrap())
+        .collect()
 }
 
 #[test]
@@ -31,14 +34,20 @@ fn every_event_arrives_once_and_in_order_of_time() {
     // More than a ring holds would be lost if this thread were slow.
     let lanes = lanes(&made_up.hub, 20_000);
     let mut heard = Heard::default();
-    heard.hear(&mut tap, |_| lanes.iter().all(thread::JoinHandle::is_finished));
+    heard.hear(&mut tap, |_| {
+        lanes.iter().all(thread::JoinHandle::is_finished)
+    });
     let told = join(lanes);
     made_up.end();
     heard.hear(&mut tap, |_| false);
     assert_eq!(count(&mut tap, "events_late"), 0);
     assert_eq!(count(&mut tap, "events_lost"), 0);
     assert_eq!(count(&mut tap, "events_in"), told.len() as i64);
-    assert!(tap.messages()[0].contains("told to end"), "{:?}", tap.messages());
+    assert!(
+        tap.messages()[0].contains("told to end"),
+        "{:?}",
+        tap.messages()
+    );
     assert_same(told, heard.rows);
 }
 
@@ -60,14 +69,20 @@ fn what_finds_no_room_is_counted_by_disk() {
     let by_disk = |disk: &str| {
         let of = |keys: &[Key]| keys.iter().filter(|k| k.0 == disk).count() as i64;
         let counts = tap.counts();
-        let lost = counts.iter().find(|c| {
-            c.counter == "events_lost" && c.device.is_some_and(|d| d.as_str() == disk)
-        });
+        let lost = counts
+            .iter()
+            .find(|c| c.counter == "events_lost" && c.device.is_some_and(|d| d.as_str() == disk));
         of(&told) - of(&heard.rows) == lost.map_or(0, |c| c.total)
     };
-    assert_eq!(["/images/0.img", "/images/1.img"].map(by_disk), [true, true]);
+    assert_eq!(
+        ["/images/0.img", "/images/1.img"].map(by_disk),
+        [true, true]
+    );
     let known: HashSet<&Key> = told.iter().collect();
-    assert!(heard.rows.iter().all(|row| known.contains(row)), "nothing is made up");
+    assert!(
+        heard.rows.iter().all(|row| known.contains(row)),
+        "nothing is made up"
+    );
 }
 
 #[test]
@@ -118,7 +133,10 @@ fn assert_without_gaps(rows: &[Key]) {
     for disk in ["/images/0.img", "/images/1.img"] {
         let requests = rows.iter().filter(|row| row.0 == disk && row.2 == "Q");
         let ids: Vec<i64> = requests.map(|row| row.1).collect();
-        assert!(ids.windows(2).all(|two| two[0] + 1 == two[1]), "{disk}: {ids:?}");
+        assert!(
+            ids.windows(2).all(|two| two[0] + 1 == two[1]),
+            "{disk}: {ids:?}"
+        );
     }
 }
 
@@ -155,7 +173,12 @@ fn a_request_that_was_taken_before_has_no_request_row_and_says_so() {
     let mut heard = Heard::default();
     heard.hear(&mut tap, |_| false);
     assert_same(told, heard.rows.clone());
-    let asked: HashSet<i64> = heard.rows.iter().filter(|r| r.2 == "Q").map(|r| r.1).collect();
+    let asked: HashSet<i64> = heard
+        .rows
+        .iter()
+        .filter(|r| r.2 == "Q")
+        .map(|r| r.1)
+        .collect();
     let issue_ts = io_schema().index("issue_ts");
     let mut told_as_asked = Vec::new();
     for batch in &heard.batches {
@@ -165,5 +188,11 @@ fn a_request_that_was_taken_before_has_no_request_row_and_says_so() {
     for (row, known) in heard.rows.iter().zip(told_as_asked) {
         assert_eq!(known, row.2 != "Q" && asked.contains(&row.1), "{row:?}");
     }
-    assert!(heard.rows.iter().any(|r| r.2 != "Q" && !asked.contains(&r.1)), "some were under way");
+    assert!(
+        heard
+            .rows
+            .iter()
+            .any(|r| r.2 != "Q" && !asked.contains(&r.1)),
+        "some were under way"
+    );
 }

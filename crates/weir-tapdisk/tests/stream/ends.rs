@@ -86,7 +86,12 @@ fn a_tap_that_is_killed_ends_with_a_word_or_is_waited_for() {
     });
     assert_eq!(count(&mut patient, "source_returned"), 1);
     assert!(patient.messages().is_empty());
-    let mut ids: Vec<i64> = heard.rows.iter().filter(|r| r.2 == "Q").map(|r| r.1).collect();
+    let mut ids: Vec<i64> = heard
+        .rows
+        .iter()
+        .filter(|r| r.2 == "Q")
+        .map(|r| r.1)
+        .collect();
     let requests = ids.len();
     ids.sort_unstable();
     ids.dedup();

@@ -31,26 +31,31 @@ fn counted(batches: &[Batch], pdisk: &str) -> Histograms {
             if value("pdisk") != Value::text(pdisk) {
                 continue;
             }
-            let op = Op::ALL.into_iter().find(|op| value("op") == Value::text(op.as_str())).unwrap();
+            let op = Op::ALL
+                .into_iter()
+                .find(|op| value("op") == Value::text(op.as_str()))
+                .unwrap();
             let (ts, id) = (batch.ts[row], int("req_id").unwrap());
-            counter.take(&match value("type") == Value::text(EventKind::Request.as_str()) {
-                true => Event::Issued(Request {
-                    ts,
-                    id,
-                    op,
-                    sector: int("vsector"),
-                    sectors: int("sectors").unwrap(),
-                }),
-                false => Event::Finished(Response {
-                    ts,
-                    id,
-                    op,
-                    wait_ns: int("wait"),
-                    service_ns: int("service"),
-                    latency_ns: int("latency"),
-                    failed: int("error").is_some(),
-                }),
-            });
+            counter.take(
+                &match value("type") == Value::text(EventKind::Request.as_str()) {
+                    true => Event::Issued(Request {
+                        ts,
+                        id,
+                        op,
+                        sector: int("vsector"),
+                        sectors: int("sectors").unwrap(),
+                    }),
+                    false => Event::Finished(Response {
+                        ts,
+                        id,
+                        op,
+                        wait_ns: int("wait"),
+                        service_ns: int("service"),
+                        latency_ns: int("latency"),
+                        failed: int("error").is_some(),
+                    }),
+                },
+            );
         }
     }
     counter.histograms().clone()
@@ -90,7 +95,11 @@ fn counting_begins_anew_and_ends_with_who_asked() {
     histograms(&mut client, Ask::Histograms);
     let requests = |word: &HistogramsWord| {
         let (_, told) = word.disks.first()?;
-        Some(json::to_histograms(told)?.of(Metric::Outstanding, Class::All).count)
+        Some(
+            json::to_histograms(told)?
+                .of(Metric::Outstanding, Class::All)
+                .count,
+        )
     };
     let mut lane = Lane::new(&made_up.hub, 0, 0, 1);
     (0..100).for_each(|_| lane.round());

@@ -69,8 +69,12 @@ fn words_without_end_or_sense_end_their_connection_only() {
     let wrote = (0..1_000).try_for_each(|_| endless.write_all(&[b'x'; 4096]));
     assert!(wrote.is_err(), "it was let go");
     let mut senseless = connect();
-    senseless.write_all(b"\xff\xfe{\n{\"weir_tapdisk\":1,\"ask\":{}}\n\n").unwrap();
-    senseless.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    senseless
+        .write_all(b"\xff\xfe{\n{\"weir_tapdisk\":1,\"ask\":{}}\n\n")
+        .unwrap();
+    senseless
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     let mut said = Vec::new();
     while said.iter().filter(|b| **b == b'\n').count() < 3 {
         let mut bytes = [0; 4096];
@@ -140,5 +144,8 @@ fn there_are_so_many_consumers_and_no_more() {
     }
     let mut client = Client::connect(&socket).unwrap();
     assert!(client.ask(records()).is_ok());
-    assert!(matches!(client.ask(records()), Err(ClientError::Refused(_))));
+    assert!(matches!(
+        client.ask(records()),
+        Err(ClientError::Refused(_))
+    ));
 }

@@ -72,7 +72,8 @@ impl MadeUp {
 pub fn hub(disks: usize) -> Arc<Hub> {
     let hub = Arc::new(Hub::default());
     for disk in 0..disks {
-        hub.enlist(names(disk), Arc::new(DiskFigures::default)).unwrap();
+        hub.enlist(names(disk), Arc::new(DiskFigures::default))
+            .unwrap();
     }
     hub
 }
@@ -176,8 +177,16 @@ impl Lane {
         let taken = Taken {
             request: Request {
                 op,
-                sector: if is_flush { 0 } else { self.dice.below(1 << 20) * 8 },
-                bytes: if is_flush { 0 } else { (1 + self.dice.below(64)) * 512 },
+                sector: if is_flush {
+                    0
+                } else {
+                    self.dice.below(1 << 20) * 8
+                },
+                bytes: if is_flush {
+                    0
+                } else {
+                    (1 + self.dice.below(64)) * 512
+                },
                 fua: self.dice.below(8) == 0,
                 unmap: false,
             },
@@ -269,8 +278,15 @@ impl Heard {
         };
         for row in 0..batch.len() {
             let ts = batch.ts[row];
-            assert!(ts > self.heartbeat, "{ts} after heartbeat {}", self.heartbeat);
-            assert!(self.rows.last().is_none_or(|last| last.3 <= ts), "in order of time");
+            assert!(
+                ts > self.heartbeat,
+                "{ts} after heartbeat {}",
+                self.heartbeat
+            );
+            assert!(
+                self.rows.last().is_none_or(|last| last.3 <= ts),
+                "in order of time"
+            );
             let Value::Int(id) = value(row, "req_id") else {
                 panic!("every event has a number");
             };

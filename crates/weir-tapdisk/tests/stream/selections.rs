@@ -19,7 +19,9 @@ fn passes(predicate: &Predicate, batch: &Batch, row: usize) -> bool {
     let schema = io_schema();
     let value = |field: KernelField| batch.columns[schema.index(field.column())].value(row);
     let holds = |test: &Test| match (test, value(test.field())) {
-        (Test::Between { field, low, high }, Value::Int(x)) => (*low..=*high).contains(&field.of(x)),
+        (Test::Between { field, low, high }, Value::Int(x)) => {
+            (*low..=*high).contains(&field.of(x))
+        }
         (Test::In { texts, .. }, Value::Text(text)) => texts.contains(&text),
         (_, Value::Null) => false,
         (test, value) => panic!("{test:?} tests {value}"),
@@ -51,23 +53,25 @@ fn any_record() -> impl Strategy<Value = Record> {
         prop::array::uniform3(number),
         any::<bool>(),
     )
-        .prop_map(|((kind, op, disk), sector, sectors, times, submitted)| Record {
-            kind: EventKind::ALL[kind],
-            op: Op::ALL[op],
-            fua: false,
-            errno: 5,
-            disk,
-            queue: 0,
-            id: 1,
-            ts_ns: times[0],
-            // All ones stand for none.
-            sector: sector.filter(|s| *s != u64::MAX),
-            sectors,
-            in_flight: 1,
-            taken_ns: times[1],
-            submitted_ns: (submitted && times[2] > 0).then_some(times[2]),
-            seek_sectors: None,
-        })
+        .prop_map(
+            |((kind, op, disk), sector, sectors, times, submitted)| Record {
+                kind: EventKind::ALL[kind],
+                op: Op::ALL[op],
+                fua: false,
+                errno: 5,
+                disk,
+                queue: 0,
+                id: 1,
+                ts_ns: times[0],
+                // All ones stand for none.
+                sector: sector.filter(|s| *s != u64::MAX),
+                sectors,
+                in_flight: 1,
+                taken_ns: times[1],
+                submitted_ns: (submitted && times[2] > 0).then_some(times[2]),
+                seek_sectors: None,
+            },
+        )
 }
 
 fn any_test() -> impl Strategy<Value = Test> {
@@ -91,9 +95,11 @@ fn any_test() -> impl Strategy<Value = Test> {
         high,
     });
     let texts = |field, texts: &'static [&'static str]| {
-        prop::sample::subsequence(texts.to_vec(), 0..=texts.len()).prop_map(move |chosen| Test::In {
-            field,
-            texts: chosen.into_iter().map(Symbol::new).collect(),
+        prop::sample::subsequence(texts.to_vec(), 0..=texts.len()).prop_map(move |chosen| {
+            Test::In {
+                field,
+                texts: chosen.into_iter().map(Symbol::new).collect(),
+            }
         })
     };
     prop_oneof![
@@ -101,7 +107,10 @@ fn any_test() -> impl Strategy<Value = Test> {
         sampled,
         texts(KernelField::Kind, &["Q", "R", "E", "N", "QR", ""]),
         texts(KernelField::Op, &["r", "w", "f", "d", "z", "rw"]),
-        texts(KernelField::Pdisk, &["/images/0.img", "/images/1.img", "other"]),
+        texts(
+            KernelField::Pdisk,
+            &["/images/0.img", "/images/1.img", "other"]
+        ),
         texts(KernelField::Comm, &["fio"]),
         texts(KernelField::Cgroup, &["/a"]),
     ]
@@ -156,7 +165,10 @@ fn a_consumer_with_a_selection_gets_those_rows_and_the_others_are_not_made() {
                 tests: vec![slow, text(KernelField::Op, "w")],
             },
             Clause {
-                tests: vec![text(KernelField::Pdisk, "/images/1.img"), text(KernelField::Kind, "E")],
+                tests: vec![
+                    text(KernelField::Pdisk, "/images/1.img"),
+                    text(KernelField::Kind, "E"),
+                ],
             },
         ],
     };
