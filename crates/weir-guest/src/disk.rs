@@ -1,4 +1,6 @@
-//! A disk of a guest as QEMU's command line describes it.
+//! A disk of a guest as QEMU's command line describes it: QEMU's own, or one that a back end serves.
+
+use crate::guest::MEMORY_MEBIBYTES;
 
 /// A disk: a file or device on the host, how QEMU does its I/O, and what the guest sees.
 #[derive(Clone, Debug)]
@@ -96,5 +98,57 @@ impl Disk {
             &device,
         ];
         words.map(str::to_owned).to_vec()
+    }
+}
+
+/// A virtio-blk disk that a vhost-user back end serves, so that QEMU sees none of its I/O.
+#[derive(Clone, Debug)]
+pub struct ServedDisk {
+    id: String,
+    socket: String,
+    queues: Option<u32>,
+}
+
+impl ServedDisk {
+    /// The disk with the id `id` of the back end that listens at `socket`. QEMU connects again, once a
+    /// second, when the back end goes away.
+    pub fn new(id: &str, socket: &str) -> ServedDisk {
+        ServedDisk {
+            id: id.to_owned(),
+            socket: socket.to_owned(),
+            queues: None,
+        }
+    }
+
+    /// With so many queues; otherwise one for each of the guest's processors.
+    pub fn queues(self, queues: u32) -> ServedDisk {
+        ServedDisk {
+            queues: Some(queues),
+            ..self
+        }
+    }
+
+    /// The options that describe it.
+    pub fn args(&self) -> Vec<String> {
+        let (id, socket) = (&self.id, &self.socket);
+        let queues = self.queues.map(|n| format!(",num-queues={n}"));
+        let words = [
+            "-chardev",
+            &format!("socket,id={id}-back,path={socket},reconnect=1"),
+            "-device",
+            &format!(
+                "vhost-user-blk-pci,id={id},chardev={id}-back{}",
+                queues.unwrap_or_default()
+            ),
+        ];
+        words.map(str::to_owned).to_vec()
+    }
+
+    /// The options that let back ends see a guest's memory; once a guest.
+    pub fn shared_memory() -> Vec<String> {
+        let memory = format!("memory-backend-memfd,id=mem,size={MEMORY_MEBIBYTES}M,share=on");
+        ["-machine", "memory-backend=mem", "-object", &memory]
+            .map(str::to_owned)
+            .to_vec()
     }
 }

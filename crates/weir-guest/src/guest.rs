@@ -24,6 +24,9 @@ pub struct Guest {
     port: Port,
 }
 
+/// The memory of a guest.
+pub(crate) const MEMORY_MEBIBYTES: u32 = 256;
+
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
 impl Guest {
@@ -135,7 +138,8 @@ fn command(kit: &Kit, name: &str, folder: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", QEMU, "-name", name])
-        .args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", "256"])
+        .args(["-M", "pc", "-accel", "tcg", "-cpu", "max"])
+        .args(["-m", &MEMORY_MEBIBYTES.to_string()])
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
         .arg("-kernel")
         .arg(kit.kernel())

@@ -102,7 +102,12 @@ impl Port {
 
     /// Waits for the end of what [`Port::begin`] sent.
     pub fn finish(&mut self) -> Result<String> {
-        let within = Instant::now() + COMMAND;
+        self.finish_within(COMMAND)
+    }
+
+    /// The same of a command that may take so long.
+    pub fn finish_within(&mut self, patience: Duration) -> Result<String> {
+        let within = Instant::now() + patience;
         let mut said = String::new();
         loop {
             let line = self.line(within)?;

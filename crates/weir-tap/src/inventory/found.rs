@@ -42,6 +42,8 @@ pub struct FoundDisk {
     pub vdisk: Option<String>,
     /// Where its data are.
     pub source: Source,
+    /// The process that has them open, if that is not the VM's own.
+    pub holder: Option<u32>,
     /// The images below, as far as they are told; a format's own header tells of them as well.
     pub backing: Vec<Layer>,
     /// `raw`, `qcow2`, ...

@@ -1,7 +1,7 @@
 //! [`Lookout`]: one look at the host after the other, and what has changed in between.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use super::place::Places;
 use super::process::{Process, Processes};
 use super::roll::{Entry, Roll};
 use super::snapshot::{LaidDisk, Snapshot};
+use super::tapdisk;
 use super::watch::{Look, WatchOptions};
 use super::workers::Workers;
 use super::{INVENTORIES, Scene, is_wanted};
@@ -166,7 +167,8 @@ impl Lookout {
             monitors: &self.monitors,
         };
         let look = |i: &&'static super::Inventory| (i.name, (i.look)(&scene));
-        let found = INVENTORIES.iter().map(look).collect();
+        let mut found: Vec<_> = INVENTORIES.iter().map(look).collect();
+        tapdisk::look_behind(&scene, &mut found);
         let mut entries = self.roll.call(&scene, found);
         let vms = entries.iter_mut().map(|entry| &mut entry.found);
         self.workers.assign(&self.host, &self.processes, vms);
@@ -182,7 +184,7 @@ impl Lookout {
             }
             vms.push((vm, entry));
         }
-        let (pids, cgroups) = owners(&self.processes, &vms);
+        let owners = owners(&self.processes, &vms);
         let monitors = vms.iter().enumerate().filter_map(|(number, (_, entry))| {
             let address = monitor(&self.host, &entry.found)?;
             Some((number as u32, address))
@@ -196,8 +198,9 @@ impl Lookout {
             vms: vms.into_iter().map(|(vm, _)| vm).collect(),
             disks,
             devices: self.devices.clone(),
-            pids,
-            cgroups,
+            pids: owners.pids,
+            servers: owners.servers,
+            cgroups: owners.cgroups,
             monitors,
             remarks,
         }
@@ -211,7 +214,8 @@ impl Lookout {
         number: u32,
         found: &FoundDisk,
     ) -> Option<LaidDisk> {
-        let process = entry.found.pid.and_then(|pid| self.processes.get(pid));
+        let holder = found.holder.or(entry.found.pid);
+        let process = holder.and_then(|pid| self.processes.get(pid));
         let place = self.places.of(&self.host, process, found);
         let located = self.locate(found, &place.images);
         let text = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
@@ -291,25 +295,34 @@ fn vm_row(processes: &Processes, entry: &Entry) -> Option<Vm> {
     })
 }
 
-/// Which VM a process works for, and which one a cgroup holds and nothing else.
-fn owners(
-    processes: &Processes,
-    vms: &[(Vm, &Entry)],
-) -> (HashMap<u32, u32>, HashMap<Symbol, u32>) {
+/// What [`Snapshot`] says of processes and cgroups.
+struct Works {
+    pids: HashMap<u32, u32>,
+    servers: HashMap<u32, Vec<u32>>,
+    cgroups: HashMap<Symbol, u32>,
+}
+
+/// Which VM a process works for, or which ones, and which one a cgroup holds and nothing else.
+fn owners(processes: &Processes, vms: &[(Vm, &Entry)]) -> Works {
     let mut pids: HashMap<u32, u32> = HashMap::new();
-    let mut shared: HashSet<u32> = HashSet::new();
+    let mut servers: HashMap<u32, Vec<u32>> = HashMap::new();
     for (number, (_, entry)) in vms.iter().enumerate() {
         for pid in entry.found.pid.iter().chain(&entry.found.workers) {
-            let other = pids.insert(*pid, number as u32);
-            if other.is_some_and(|other| other != number as u32) {
-                shared.insert(*pid);
+            let number = number as u32;
+            let other = pids.insert(*pid, number);
+            if let Some(other) = other.filter(|other| *other != number) {
+                servers.entry(*pid).or_insert(vec![other]).push(number);
             }
         }
     }
     // Who works for two works for neither alone.
-    pids.retain(|pid, _| !shared.contains(pid));
-    let cgroups = own_cgroups(processes, vms, &pids, &shared);
-    (pids, cgroups)
+    pids.retain(|pid, _| !servers.contains_key(pid));
+    let cgroups = own_cgroups(processes, vms, &pids, &servers);
+    Works {
+        pids,
+        servers,
+        cgroups,
+    }
 }
 
 /// The cgroups that hold nothing but one VM: those made for one, unless another VM's process is in
@@ -318,7 +331,7 @@ fn own_cgroups(
     processes: &Processes,
     vms: &[(Vm, &Entry)],
     pids: &HashMap<u32, u32>,
-    shared: &HashSet<u32>,
+    servers: &HashMap<u32, Vec<u32>>,
 ) -> HashMap<Symbol, u32> {
     // Of each path the VM, or `None` if it is of several.
     let mut claims: HashMap<&str, Option<u32>> = HashMap::new();
@@ -341,7 +354,7 @@ fn own_cgroups(
                 Some(owner) => owner == number,
                 None => {
                     let (_, entry) = &vms[*number as usize];
-                    entry.found.cgroup.is_some() && !shared.contains(&process.pid)
+                    entry.found.cgroup.is_some() && !servers.contains_key(&process.pid)
                 }
             });
         }

@@ -3,7 +3,8 @@
 //! 1. [`Watch`] is a thread that looks at the host once a second, and sooner when asked.
 //! 2. A look reads the processes and the block devices, and lets each of [`INVENTORIES`] say which
 //!    VMs it finds there.
-//! 3. [`roll`] makes the findings one list: who is found twice is one VM, and names are unique.
+//! 3. [`tapdisk`] says which image is behind a disk that a running `weir tapdisk` serves; [`roll`] makes
+//!    the findings one list: who is found twice is one VM, and names are unique.
 //! 4. [`place`] finds the file or device of each disk, and [`layout`] where that lies.
 //! 5. What has changed becomes a new [`Snapshot`], which taps take whenever they like.
 
@@ -30,12 +31,14 @@ mod roll;
 pub mod snapshot;
 mod stack;
 pub mod tap;
+mod tapdisk;
 mod watch;
 mod workers;
 
 pub use declared::Declared;
 pub use doctor::doctor;
 pub use layout::{Image, Layouts, Located, PIECES_MAX};
+pub use qemu::options::words as option_words;
 pub use snapshot::{LaidDisk, Layout, Piece, Snapshot};
 pub use watch::{Look, Watch, WatchOptions};
 
@@ -69,6 +72,7 @@ pub static INVENTORIES: &[&Inventory] = &[
     &cloud_hypervisor::INVENTORY,
     &firecracker::INVENTORY,
     &containers::INVENTORY,
+    &tapdisk::INVENTORY,
 ];
 
 /// What an inventory looks at.

@@ -108,7 +108,12 @@ impl Places {
     }
 
     fn find(&self, open: &Open, disk: &FoundDisk, path: &str) -> Place {
-        let Some((opened, meta)) = open.file(path) else {
+        // A back end's own words may be older than what is there now.
+        let found = match disk.holder {
+            Some(_) => open.opened(path),
+            None => open.file(path),
+        };
+        let Some((opened, meta)) = found else {
             return Place::default();
         };
         let is_device = meta.file_type().is_block_device();
@@ -234,6 +239,13 @@ impl<'a> Open<'a> {
             folder,
             files,
         }
+    }
+
+    /// The file that `path` means to the process and that it has open.
+    fn opened(&self, path: &str) -> Option<(PathBuf, Metadata)> {
+        let (opened, meta) = self.file(path)?;
+        let is_open = self.files.iter().any(|(file, ..)| *file == opened);
+        is_open.then_some((opened, meta))
     }
 
     /// The file that `path` means to the process: that which it has open, otherwise that which is

@@ -24,6 +24,8 @@ pub struct Snapshot {
     /// Which VM a process works for, as a position in `vms`: the VM's own processes, its vhost-user
     /// back ends, its kernel threads.
     pub pids: HashMap<u32, u32>,
+    /// Processes that work for several VMs, and for which, as positions in `vms`.
+    pub servers: HashMap<u32, Vec<u32>>,
     /// Which VM a cgroup belongs to, by the path that [`Vm::cgroup`] has; cgroups below belong to it
     /// as well. Only cgroups that hold nothing but one VM.
     pub cgroups: HashMap<Symbol, u32>,

@@ -7,16 +7,16 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use weir_guest::libvirt::{Session, USER, disk, domain};
 use weir_guest::{Kit, Load, LoopDisk, MemoryFolder, Port, Socket, run};
 
 use crate::host::{counts, extents};
 use crate::kit;
 use crate::places::{Places, adds_up, planned, sectors};
-use crate::session::{Session, USER, disk, domain};
 use crate::watching::{Relation, Seen, Watching};
 
 /// The size of each disk, MiB.
-const DISK: u64 = 16;
+pub const DISK: u64 = 16;
 
 #[test]
 fn a_libvirt_domain_is_followed() {
@@ -29,10 +29,10 @@ fn a_libvirt_domain_is_followed() {
     let (device, mounted) = (device.path(), mounted.to_str().unwrap());
     let images = [("a.raw", "raw"), ("b.qcow2", "qcow2"), ("c.raw", "raw")];
     let images = images.map(|(name, format)| image(&folder, mounted, name, format));
-    let session = Session::start(&folder);
+    let session = Session::start(&folder).unwrap();
     let socket = Socket::bind(Path::new(&folder.file("port"))).unwrap();
     define(&session, &folder, &kit, &images);
-    let mut port = session.boot("shop", &socket);
+    let mut port = session.boot("shop", &socket).unwrap();
     run("sync", &["-f", mounted]).unwrap();
 
     let vms = Relation::watch(&folder.file("vms"), "select vm, origin, uuid from vms");
@@ -51,8 +51,8 @@ fn a_libvirt_domain_is_followed() {
     let loads = [load("/dev/vda", 1), load("/dev/sda", 2)];
     let asked = || {
         [
-            session.requests("shop", "vda"),
-            session.requests("shop", "sda"),
+            session.requests("shop", "vda").unwrap(),
+            session.requests("shop", "sda").unwrap(),
         ]
     };
     let first = asked();
@@ -99,7 +99,7 @@ fn a_libvirt_domain_is_followed() {
     phases.push(watching.mark());
 
     session.virsh(&["domrename", "shop", "store"]).unwrap();
-    let mut port = session.boot("store", &socket);
+    let mut port = session.boot("store", &socket).unwrap();
     vms.wait(1, &[("vm", "store"), ("origin", "libvirt")]);
     disks.wait(
         1,
@@ -154,7 +154,7 @@ fn a_libvirt_domain_is_followed() {
 
 /// Loads these disks until each request has its disk: the tap's own look at them may come a moment
 /// after that of the relations. When that was.
-fn known(watching: &mut Watching, port: &mut Port, vm: &str, loads: &[Load]) -> String {
+pub fn known(watching: &mut Watching, port: &mut Port, vm: &str, loads: &[Load]) -> String {
     for attempt in 0.. {
         let since = watching.mark();
         port.load(loads).unwrap();
@@ -199,7 +199,8 @@ fn define(session: &Session, folder: &MemoryFolder, kit: &Kit, images: &[String]
     session.virsh(&["define", &file]).unwrap();
 }
 
-fn load(disk: &str, seed: u64) -> Load {
+/// A load on a disk, like no other.
+pub fn load(disk: &str, seed: u64) -> Load {
     Load {
         read: 60,
         write: 40,
@@ -212,7 +213,7 @@ fn load(disk: &str, seed: u64) -> Load {
 }
 
 /// The requests of an image among `rows` are those of the load, all by that VM and its disk.
-fn is_told(rows: &[Seen], places: &Places, image: usize, vm: &str, load: &Load, missed: i64) {
+pub fn is_told(rows: &[Seen], places: &Places, image: usize, vm: &str, load: &Load, missed: i64) {
     let own = places.rows(rows, image);
     let (reads, writes) = planned(load);
     for (op, plan) in [("r", reads), ("w", writes)] {

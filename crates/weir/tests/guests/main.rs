@@ -11,7 +11,6 @@ mod libvirt;
 mod matrix;
 mod places;
 mod screens;
-mod session;
 mod watching;
 
 use std::io::Write;

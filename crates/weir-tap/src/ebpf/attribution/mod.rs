@@ -5,8 +5,9 @@
 //!    that lies there.
 //! 2. A kernel thread submitted it (writeback, loop devices, throttled I/O): it is of the disk that
 //!    lies there, if there is one only.
-//! 3. The request is charged to a cgroup that holds one VM and nothing else: it is that VM's.
-//! 4. Another process submitted it: it is nobody's, wherever it goes.
+//! 3. A process that works for several VMs submitted it: it is of the disk of theirs that lies there.
+//! 4. The request is charged to a cgroup that holds one VM and nothing else: it is that VM's.
+//! 5. Another process submitted it: it is nobody's, wherever it goes.
 //!
 //! Evidence that contradicts itself is none. What is not certain is not told.
 
@@ -194,7 +195,9 @@ impl Attribution {
     fn renew(&mut self) {
         let snapshot = self.watch.snapshot();
         let before = &self.owners.snapshot;
-        let same_processes = before.pids == snapshot.pids && before.vms == snapshot.vms;
+        let same_processes = before.pids == snapshot.pids
+            && before.servers == snapshot.servers
+            && before.vms == snapshot.vms;
         if !same_processes {
             self.nobody.clear();
         }
@@ -267,6 +270,9 @@ impl Attribution {
         if working.is_none() && by_kernel {
             return self.by_place(record, target, charged);
         }
+        if working.is_none() && self.owners.is_server(submitter.pid) {
+            return self.by_server(submitter.pid, target, charged);
+        }
         match working.or(charged) {
             Some(vm) => self.by_vm(vm, record, disk, target),
             None => Owner::default(),
@@ -290,6 +296,26 @@ impl Attribution {
             self.open.device(disk, Some(vm));
         }
         self.at(spot).unwrap_or(Owner::of(name))
+    }
+
+    /// A process did it that works for several VMs: only the place says for which.
+    fn by_server(&mut self, pid: u32, target: Option<Target>, charged: Option<u32>) -> Owner {
+        let Some(target) = target else {
+            return Owner::default();
+        };
+        let (spot, files) = self.owners.of_all(target);
+        match spot {
+            Spot::Disk { vm, .. } if !self.owners.serves(pid, vm) => Owner::default(),
+            Spot::Disk { vm, .. } if charged.is_some_and(|charged| charged != vm) => {
+                Owner::default()
+            }
+            spot => {
+                if spot == Spot::Nowhere && files {
+                    self.open.device(target.disk, None);
+                }
+                self.at(spot).unwrap_or_default()
+            }
+        }
     }
 
     /// A kernel thread did it, on behalf of whom its place and its cgroup say.
@@ -341,7 +367,8 @@ impl Attribution {
             return recent.vm;
         }
         let vm = self.owners.vm_of_pid(pid);
-        if vm.is_some() || by_kernel || self.nobody.contains(&pid) {
+        let is_known = vm.is_some() || self.owners.is_server(pid);
+        if is_known || by_kernel || self.nobody.contains(&pid) {
             *recent = Recent { pid, vm };
         } else {
             self.open.pid(pid);
@@ -396,7 +423,9 @@ impl Attribution {
             }
             // If the look was not done in time, they are forgotten when it is.
             let snapshot = &self.owners.snapshot;
-            let unknown = pids.iter().filter(|pid| !snapshot.pids.contains_key(pid));
+            let is_known =
+                |pid: &u32| snapshot.pids.contains_key(pid) || snapshot.servers.contains_key(pid);
+            let unknown = pids.iter().filter(|pid| !is_known(pid));
             self.nobody.extend(unknown);
         }
         let moved = changed && before.disks != self.owners.snapshot.disks;

@@ -125,6 +125,18 @@ impl Owners {
         self.snapshot.pids.get(&pid).copied()
     }
 
+    /// Whether a process works for several VMs.
+    pub fn is_server(&self, pid: u32) -> bool {
+        let servers = &self.snapshot.servers;
+        !servers.is_empty() && servers.contains_key(&pid)
+    }
+
+    /// Whether a process works for `vm` among others.
+    pub fn serves(&self, pid: u32, vm: u32) -> bool {
+        let served = self.snapshot.servers.get(&pid);
+        served.is_some_and(|vms| vms.contains(&vm))
+    }
+
     /// The VM that a cgroup, or one above it, holds and nothing else.
     pub fn vm_of_cgroup(&self, path: Symbol) -> Option<u32> {
         let cgroups = &self.snapshot.cgroups;

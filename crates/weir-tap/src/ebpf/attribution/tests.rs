@@ -295,3 +295,32 @@ fn who_is_gone_owns_nothing_and_who_is_new_is_looked_for() {
         (Some("b"), None, None)
     );
 }
+
+#[test]
+fn who_serves_several_vms_works_for_the_one_whose_disk_it_is() {
+    let hierarchy = Hierarchy::new("server");
+    let other = hierarchy.id("other");
+    let snapshot = Snapshot {
+        servers: [(400, vec![0, 1]), (500, vec![1, 2])].into(),
+        ..inventory(true)
+    };
+    let (mut attribution, mut cgroups) = (attribution(snapshot), hierarchy.cgroups());
+    let mut tell = |op, place, pid, cgroup| {
+        let by = (pid, false, cgroup);
+        asked(&mut attribution, &mut cgroups, op, place, by)
+    };
+    let on_a = (Some("a"), Some("/dev/vda"), Some(10));
+    assert_eq!(tell(Op::Read, (1010, 8), 400, other), on_a);
+    let on_b = (Some("b"), Some("/dev/sda"), Some(20));
+    assert_eq!(tell(Op::Write, (2020, 8), 400, other), on_b);
+    // Between disks, across their ends, and without a place nothing says for whom.
+    assert_eq!(tell(Op::Read, (9000, 8), 400, other), NOBODY);
+    assert_eq!(tell(Op::Read, (1096, 8), 400, other), NOBODY);
+    assert_eq!(tell(Op::Flush, (UNKNOWN, 0), 400, other), NOBODY);
+    // A disk of somebody whom it does not work for, and a cgroup that says something else.
+    assert_eq!(tell(Op::Read, (1010, 8), 500, other), NOBODY);
+    assert_eq!(
+        tell(Op::Read, (1010, 8), 400, hierarchy.id("b/below")),
+        NOBODY
+    );
+}

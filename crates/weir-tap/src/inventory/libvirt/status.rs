@@ -111,6 +111,7 @@ fn of_disk<'a>(devices: Node<'a, 'a>, disk: Node<'a, 'a>) -> FoundDisk {
         },
         bus: bus(devices, disk, &source),
         source,
+        holder: None,
         device: attribute("alias", "name"),
         drive: None,
         node: node_name(disk),

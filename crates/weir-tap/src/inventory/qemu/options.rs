@@ -116,8 +116,9 @@ impl Options {
 /// Words that are not the opposite of what follows their `no`.
 const BEGIN_WITH_NO: [&str; 3] = ["node-name", "node", "nodes"];
 
-/// The words between commas; a doubled comma stands for one.
-fn words(text: &str) -> Vec<String> {
+/// The words between commas, as options of QEMU's and of `weir tapdisk --disk` have them; a doubled comma
+/// stands for one.
+pub fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {

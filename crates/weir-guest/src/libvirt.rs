@@ -1,4 +1,4 @@
-//! libvirt in session mode, started by the test: no systemd, no configuration, no rights.
+//! libvirt in session mode, started by a test: no systemd, no configuration, no rights.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -6,74 +6,82 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_guest::{MemoryFolder, Port, Socket};
+use anyhow::{Context, Result, bail};
+
+use crate::memory::MemoryFolder;
+use crate::port::{Port, Socket};
 
 /// `nobody`: libvirt's session mode is for users without rights.
 pub const USER: u32 = 65534;
 
+/// How long libvirtd may take to start: the first start asks each QEMU binary what it can do.
+const START: Duration = Duration::from_secs(60);
+
 /// libvirtd as a child, for one user, with all it writes in a folder.
+#[derive(Debug)]
 pub struct Session {
     libvirtd: Child,
     folder: String,
 }
 
 impl Session {
-    pub fn start(folder: &MemoryFolder) -> Session {
+    /// Starts one, and waits until it answers.
+    pub fn start(folder: &MemoryFolder) -> Result<Session> {
         let folder = folder.file("libvirt");
-        fs::create_dir(&folder).unwrap();
-        chown(&folder, Some(USER), Some(USER)).unwrap();
+        fs::create_dir(&folder)?;
+        chown(&folder, Some(USER), Some(USER))?;
         let libvirtd = as_user(&folder, "libvirtd")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap();
+            .context("cannot start setpriv (package util-linux)")?;
         let session = Session { libvirtd, folder };
-        let within = Instant::now() + Duration::from_secs(60);
-        // The first start asks each QEMU binary what it can do.
+        let within = Instant::now() + START;
         while let Err(why) = session.virsh(&["list"]) {
-            assert!(Instant::now() < within, "libvirtd does not start: {why}");
+            if Instant::now() > within {
+                return Err(why.context("libvirtd does not start"));
+            }
             thread::sleep(Duration::from_millis(100));
         }
-        session
+        Ok(session)
     }
 
-    /// Runs a command of virsh; what it said, or its complaint.
-    pub fn virsh(&self, args: &[&str]) -> Result<String, String> {
+    /// Runs a command of virsh; what it said.
+    pub fn virsh(&self, args: &[&str]) -> Result<String> {
         let mut virsh = as_user(&self.folder, "virsh");
         let output = virsh
             .args(["-q", "-c", "qemu:///session"])
             .args(args)
-            .output();
-        let output = output.map_err(|e| e.to_string())?;
+            .output()?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("virsh {args:?}: {}", said.trim()))
+        bail!("virsh {args:?}: {}", said.trim())
     }
 
     /// Starts a domain that is defined; its serial port, when it has booted.
-    pub fn boot(&self, name: &str, socket: &Socket) -> Port {
-        self.virsh(&["start", name]).unwrap();
-        let mut port = socket.accept(name, || Ok(())).unwrap();
-        port.ready().unwrap();
-        port
+    pub fn boot(&self, name: &str, socket: &Socket) -> Result<Port> {
+        self.virsh(&["start", name])?;
+        let mut port = socket.accept(name, || Ok(()))?;
+        port.ready()?;
+        Ok(port)
     }
 
     /// Reads and writes of a disk as libvirt counts them.
-    pub fn requests(&self, name: &str, disk: &str) -> (i64, i64) {
-        let said = self.virsh(&["domblkstat", name, disk]).unwrap();
+    pub fn requests(&self, name: &str, disk: &str) -> Result<(i64, i64)> {
+        let said = self.virsh(&["domblkstat", name, disk])?;
         // `vda rd_req 123`
         let field = |field: &str| {
-            let mut lines = said
-                .lines()
-                .map(|l| l.split_whitespace().collect::<Vec<_>>());
-            let line = lines.find(|words| words[1] == field);
-            line.unwrap_or_else(|| panic!("no {field}: {said}"))[2]
-                .parse()
-                .unwrap()
+            let mut lines = said.lines();
+            let value = lines.find_map(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                (words.next() == Some(field)).then(|| words.next())?
+            });
+            let value = value.with_context(|| format!("no {field}: {said}"))?;
+            anyhow::Ok(value.parse()?)
         };
-        (field("rd_req"), field("wr_req"))
+        Ok((field("rd_req")?, field("wr_req")?))
     }
 }
 
@@ -113,10 +121,11 @@ fn as_user(folder: &str, program: &str) -> Command {
     command
 }
 
-/// The domain's description: `disks` is XML too.
+/// The description of domain `shop`: `disks` is XML too. Its memory can be shared with back ends.
 pub fn domain(kernel: &str, initramfs: &str, port: &str, disks: &str) -> String {
     format!(
         "<domain type='qemu'><name>shop</name><memory unit='MiB'>256</memory><vcpu>1</vcpu>
+        <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
         <os><type arch='x86_64' machine='pc'>hvm</type><kernel>{kernel}</kernel>
         <initrd>{initramfs}</initrd><cmdline>console=ttyS0 panic=-1 quiet</cmdline></os>
         <features><acpi/></features><cpu mode='maximum'/><on_reboot>destroy</on_reboot>
@@ -137,5 +146,14 @@ pub fn disk(path: &str, format: &str, aio: &str, target: &str) -> String {
     format!(
         "<disk type='file' device='disk'><driver name='qemu' type='{format}' cache='none' io='{aio}'/>
         <source file='{path}'/><target dev='{target}' bus='{bus}'/></disk>"
+    )
+}
+
+/// A disk of a domain that a vhost-user back end serves at a socket.
+pub fn served_disk(socket: &str, target: &str) -> String {
+    format!(
+        "<disk type='vhostuser' device='disk'><driver name='qemu' type='raw'/>
+        <source type='unix' path='{socket}'><reconnect enabled='yes' timeout='1'/></source>
+        <target dev='{target}' bus='virtio'/></disk>"
     )
 }

@@ -1,0 +1,100 @@
+//! [`Tools`]: a disk with programs of the host's and all libraries that they need, for guests.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::kit::which;
+use crate::run::run;
+
+/// What is free on the disk beside the files, for what the file system itself needs.
+const SPARE_BYTES: u64 = 16 << 20;
+
+/// An image with an ext4 that holds programs. It goes away when this is dropped.
+#[derive(Debug)]
+pub struct Tools {
+    image: PathBuf,
+}
+
+impl Tools {
+    /// An image at `image` with these programs, which are found by their names. Needs e2fsprogs.
+    pub fn make(image: &Path, programs: &[&str]) -> Result<Tools> {
+        let folder = image.with_extension("folder");
+        for part in ["bin", "lib"] {
+            fs::create_dir_all(folder.join(part))?;
+        }
+        let made = fill(&folder, programs).and_then(|bytes| {
+            let mebibytes = format!("{}M", (bytes + bytes / 8 + SPARE_BYTES) >> 20);
+            let (from, to) = (folder.to_string_lossy(), image.to_string_lossy());
+            run(
+                "mke2fs",
+                &["-q", "-F", "-t", "ext4", "-d", &from, &to, &mebibytes],
+            )
+        });
+        fs::remove_dir_all(&folder)?;
+        made?;
+        Ok(Tools {
+            image: image.to_owned(),
+        })
+    }
+
+    /// Where the image is.
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// A line of shell that mounts them as `/tools`, where `/tools/NAME` then runs each.
+    pub fn mount(disk: &str) -> String {
+        format!("mkdir -p /tools && mount -t ext4 -o ro {disk} /tools")
+    }
+}
+
+impl Drop for Tools {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.image) {
+            eprintln!("cleaning up {}: {error}", self.image.display());
+        }
+    }
+}
+
+/// Puts programs and libraries into a folder; their bytes.
+fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
+    let mut libraries = BTreeSet::new();
+    let mut bytes = 0;
+    for name in programs {
+        // What only administrators start is not on everybody's path.
+        let path = which(name).or_else(|| Some(Path::new("/usr/sbin").join(name)));
+        let path = path.filter(|path| path.is_file());
+        let path = path.with_context(|| format!("no {name} on this host"))?;
+        libraries.extend(needed(&path)?);
+        bytes += fs::copy(&path, folder.join("bin").join(name))?;
+        // A program of another system is started by its own loader with its own libraries.
+        let start = format!(
+            "#!/bin/sh\nexec /tools/lib/ld-linux-x86-64.so.2 --library-path /tools/lib /tools/bin/{name} \"$@\"\n"
+        );
+        let script = folder.join(name);
+        fs::write(&script, start)?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    }
+    for library in libraries {
+        let name = library.file_name().context("a library has a name")?;
+        bytes += fs::copy(&library, folder.join("lib").join(name))?;
+    }
+    Ok(bytes)
+}
+
+/// The libraries that a program is linked with, its loader among them, as `ldd` tells.
+fn needed(program: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || said.contains("not found") {
+        bail!("ldd {}: {said}", program.display());
+    }
+    // `libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x..)`, `/lib64/ld-linux-x86-64.so.2 (0x..)`
+    let paths = said.split_whitespace().filter(|word| word.starts_with('/'));
+    Ok(paths.map(PathBuf::from).collect())
+}
