@@ -18,6 +18,7 @@ pub mod request;
 pub mod selection;
 pub mod socket;
 pub mod stop;
+pub mod vhost;
 
 pub use disk::{Counters, Disk, DiskError, DiskOptions};
 pub use hub::{Hub, HubError};

@@ -1,0 +1,152 @@
+//! [`MemoryTable`]: the guest's memory, as a front end shares it, mapped into this process.
+//!
+//! A table is changed by making a new one. Whoever uses the old one keeps its mappings until it lets
+//! go, so memory that a front end takes away stays mapped while a request reads or writes it.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap, MmapRegion,
+};
+
+use super::VhostError;
+
+/// What the guest's physical addresses lead to.
+pub type GuestMemory = GuestMemoryMmap<()>;
+
+/// Regions of memory that a front end may share: as many as KVM gives a VM.
+pub const REGIONS_MAX: usize = 509;
+
+/// The regions that a front end has shared.
+#[derive(Debug, Default)]
+pub struct MemoryTable {
+    regions: Vec<Region>,
+    mapped: Arc<GuestMemory>,
+}
+
+#[derive(Clone, Debug)]
+struct Region {
+    /// Where the region is in the front end's own address space.
+    front_end: u64,
+    mapping: Arc<GuestRegionMmap<()>>,
+}
+
+impl MemoryTable {
+    /// What is mapped now.
+    pub fn mapped(&self) -> &Arc<GuestMemory> {
+        &self.mapped
+    }
+
+    /// Takes these regions instead of all there were (`VHOST_USER_SET_MEM_TABLE`).
+    ///
+    /// # Errors
+    /// A region that cannot be mapped, or two that overlap; the table stays as it was.
+    pub fn replace(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+    ) -> Result<(), VhostError> {
+        let pairs = regions.iter().zip(files);
+        let regions = pairs.map(|(region, file)| Region::map(region, file));
+        self.adopt(regions.collect::<Result<_, _>>()?)
+    }
+
+    /// Adds a region (`VHOST_USER_ADD_MEM_REG`).
+    ///
+    /// # Errors
+    /// It cannot be mapped, overlaps another, or is one too many.
+    pub fn add(&mut self, region: &VhostUserMemoryRegion, file: File) -> Result<(), VhostError> {
+        let mut regions = self.regions.clone();
+        regions.push(Region::map(region, file)?);
+        self.adopt(regions)
+    }
+
+    /// Takes a region away (`VHOST_USER_REM_MEM_REG`).
+    ///
+    /// # Errors
+    /// There is no such region.
+    pub fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), VhostError> {
+        let (guest, bytes, front_end) =
+            (region.guest_phys_addr, region.memory_size, region.user_addr);
+        let mut regions = self.regions.clone();
+        regions.retain(|r| {
+            let same = r.mapping.start_addr().0 == guest && r.mapping.len() == bytes;
+            !(same && r.front_end == front_end)
+        });
+        if regions.len() == self.regions.len() {
+            return Err(VhostError::Memory {
+                guest,
+                bytes,
+                reason: "the front end removes a region that it has not shared".into(),
+            });
+        }
+        self.adopt(regions)
+    }
+
+    /// The guest's address of what the front end has at `address`. Rings are given so.
+    pub fn translate(&self, address: u64) -> Option<GuestAddress> {
+        self.regions.iter().find_map(|region| {
+            let offset = address.checked_sub(region.front_end)?;
+            let inside = offset < region.mapping.len();
+            inside.then(|| GuestAddress(region.mapping.start_addr().0 + offset))
+        })
+    }
+
+    fn adopt(&mut self, mut regions: Vec<Region>) -> Result<(), VhostError> {
+        if regions.len() > REGIONS_MAX {
+            return Err(VhostError::Regions { max: REGIONS_MAX });
+        }
+        regions.sort_by_key(|r| r.mapping.start_addr());
+        let mapped = if regions.is_empty() {
+            GuestMemory::new()
+        } else {
+            let mappings = regions.iter().map(|r| Arc::clone(&r.mapping)).collect();
+            GuestMemory::from_arc_regions(mappings).map_err(|error| VhostError::Table {
+                reason: error.to_string(),
+            })?
+        };
+        self.regions = regions;
+        self.mapped = Arc::new(mapped);
+        Ok(())
+    }
+}
+
+impl Region {
+    fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region, VhostError> {
+        let (guest, bytes, offset) = (
+            region.guest_phys_addr,
+            region.memory_size,
+            region.mmap_offset,
+        );
+        let refuse = |reason: String| VhostError::Memory {
+            guest,
+            bytes,
+            reason,
+        };
+        check_length(&file, offset, bytes).map_err(refuse)?;
+        let length = usize::try_from(bytes).map_err(|e| refuse(e.to_string()))?;
+        let mapping = MmapRegion::from_file(FileOffset::new(file, offset), length)
+            .map_err(|e| refuse(e.to_string()))?;
+        let mapping = GuestRegionMmap::new(mapping, GuestAddress(guest))
+            .ok_or_else(|| refuse("it ends beyond the address space".into()))?;
+        Ok(Region {
+            front_end: region.user_addr,
+            mapping: Arc::new(mapping),
+        })
+    }
+}
+
+/// Who touches a mapping beyond the end of its file gets SIGBUS, so a file must be as long as is
+/// said.
+pub(super) fn check_length(file: &File, offset: u64, bytes: u64) -> Result<(), String> {
+    let metadata = file.metadata().map_err(|e| e.to_string())?;
+    if !metadata.is_file() {
+        return Err("what is shared is not a file; share memory of a memfd or of a file".into());
+    }
+    match offset.checked_add(bytes) {
+        Some(end) if end <= metadata.len() => Ok(()),
+        _ => Err(format!("its file has only {} bytes", metadata.len())),
+    }
+}

@@ -1,0 +1,167 @@
+//! The front end vhost-user-blk: a VM's virtio disk, whose queues this process serves in the VM's
+//! own memory.
+//!
+//! The life of a request: the guest's driver writes descriptors and kicks. The queue's thread
+//! ([`worker`]) wakes, takes the head of a chain from the [`ring`], follows the [`chain`], reads the
+//! [`command`] in it, and hands the request to its lane with the guest's own memory as buffers
+//! ([`queue`]). When the lane says that it is done, the status byte and the used ring are written,
+//! and the driver is called. Who is connected, and where its memory and its rings are, is told over a
+//! unix socket ([`serve`], [`session`], [`memory`]). What is on its way is noted in memory that outlives
+//! us ([`inflight`]): after a kill the next process does what was not done.
+//!
+//! Nothing that a guest or a front end sends is trusted. Descriptors, rings and what is in them are read
+//! once and then checked, in copies that nobody else can change.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+mod chain;
+mod command;
+mod config;
+mod inflight;
+mod memory;
+mod poll;
+mod queue;
+mod remarks;
+mod ring;
+mod serve;
+mod session;
+mod trial;
+mod worker;
+
+pub use queue::Broken;
+pub use remarks::Tell;
+pub use serve::serve;
+pub use trial::{TrialEnd, TrialQueue, carry_out};
+
+use crate::disk::DiskError;
+
+/// Queues of a disk, at most.
+pub const QUEUES_MAX: u16 = 256;
+
+/// How a disk is served. [`Options::new`] fills in what most want.
+#[derive(Clone)]
+pub struct Options {
+    /// Queues that a guest may use: 1 to [`QUEUES_MAX`]. One that it does not use costs nothing; QEMU
+    /// wants as many as the VM has processors.
+    pub queues: u16,
+    /// How long a queue looks for more before it sleeps, at most; zero: it sleeps at once. It goes on
+    /// only where looking finds work.
+    pub poll: Duration,
+    /// Who hears of front ends that come and go, and of what they do wrong: a line at a time.
+    pub tell: Tell,
+}
+
+impl Options {
+    /// 64 queues, 50 µs, and remarks for `tell`.
+    pub fn new(tell: Tell) -> Options {
+        Options {
+            queues: 64,
+            poll: Duration::from_micros(50),
+            tell,
+        }
+    }
+}
+
+/// Why a socket, a connection or a queue cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum VhostError {
+    /// The socket.
+    #[error("{}: cannot {what}: {error}", path.display())]
+    Socket {
+        /// Where it is.
+        path: PathBuf,
+        /// What was tried: `listen`.
+        what: &'static str,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// An option that cannot be.
+    #[error("{queues} queues; a disk has 1 to {QUEUES_MAX}")]
+    Queues {
+        /// What was asked for.
+        queues: u16,
+    },
+    /// The image, or the engine.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The system has no room for a queue's thread or file descriptors.
+    #[error("queue {index}: {error}")]
+    Queue {
+        /// The queue.
+        index: u16,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// A ring that cannot be.
+    #[error("queue {index}: {error}")]
+    Ring {
+        /// The queue.
+        index: u16,
+        /// What is wrong.
+        error: ring::RingError,
+    },
+    /// The front end speaks of a queue that there is not.
+    #[error("queue {index} of {known}")]
+    NoQueue {
+        /// What it says.
+        index: u32,
+        /// How many there are.
+        known: usize,
+    },
+    /// A number of descriptors that cannot be.
+    #[error(
+        "a queue of {size} descriptors; at most {} are known, and powers of two",
+        ring::QUEUE_SIZE_MAX
+    )]
+    QueueSize {
+        /// What it says.
+        size: u32,
+    },
+    /// A ring is where the front end has shared nothing.
+    #[error("a ring at {address:#x}, where the front end shares no memory")]
+    Address {
+        /// In its address space.
+        address: u64,
+    },
+    /// A region of memory that cannot be used.
+    #[error("memory of {bytes} bytes at {guest:#x}: {reason}")]
+    Memory {
+        /// The guest's address.
+        guest: u64,
+        /// Its length in bytes.
+        bytes: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Regions that do not go together.
+    #[error("the table of memory: {reason}")]
+    Table {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// More regions than anyone needs.
+    #[error("more than {max} regions of memory")]
+    Regions {
+        /// How many there may be.
+        max: usize,
+    },
+    /// Memory for what is in flight that cannot be used.
+    #[error("the memory that tracks requests in flight: {reason}")]
+    Inflight {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The front end acknowledges what was not offered.
+    #[error("features {unknown:#x} were not offered")]
+    Features {
+        /// Their bits.
+        unknown: u64,
+    },
+    /// A kick or a call that is something else.
+    #[error("a file descriptor that is no eventfd, where one is due")]
+    NotAnEvent,
+    /// We are wrong.
+    #[error("the thread of a queue died")]
+    Died,
+}

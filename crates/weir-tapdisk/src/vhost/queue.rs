@@ -1,0 +1,338 @@
+//! [`BlockQueue`]: one queue of a virtio block device: takes requests from its ring into a lane, and
+//! puts what ended back.
+//!
+//! What a guest does wrong ends its request with an error. What leaves no place for an error breaks
+//! the queue: nothing more is taken from it until the driver sets it up anew. Other queues and other
+//! disks do not notice.
+#![allow(unsafe_code)] // Data go between the guest's memory and the engine without a copy of ours.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use libc::iovec;
+use virtio_bindings::bindings::virtio_blk as abi;
+use vm_memory::{Bytes, GuestAddress};
+
+use super::chain::{Chain, ChainError};
+use super::command::{Action, Cargo, Command, NoStatus, SERIAL_BYTES, read};
+use super::memory::GuestMemory;
+use super::ring::{Ring, RingError};
+use crate::disk::{Disk, DiskError};
+use crate::lane::{Done, Lane};
+use crate::{Outcome, Request};
+
+/// Requests that are taken at once, at most, so that what ended is told in between.
+const BATCH_MAX: usize = 64;
+
+/// Why a queue takes nothing any more.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// Its rings.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// A chain without an end.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    /// A request that cannot be answered.
+    #[error(transparent)]
+    NoStatus(#[from] NoStatus),
+    /// The driver makes a buffer available that it has not got back.
+    #[error("descriptor {0} is made available again before its request has ended")]
+    Twice(u16),
+    /// The engine gave up.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// A queue and the requests that are on their way. It belongs to one thread.
+pub struct BlockQueue {
+    disk: Arc<Disk>,
+    lane: Lane,
+    ring: Ring,
+    memory: Rc<GuestMemory>,
+    /// The driver cannot flush.
+    write_through: bool,
+    /// By the descriptor that a request begins with.
+    slots: Vec<Slot>,
+    broken: bool,
+    /// Requests that ended and that the driver has not been told of.
+    ended: usize,
+    // Room that is used again.
+    chain: Chain,
+    cargo: Cargo,
+    heads: Vec<u16>,
+    done: Vec<Done>,
+}
+
+/// A request that is on its way.
+#[derive(Default)]
+struct Slot {
+    /// The memory it is in, which stays mapped for as long. `None`: nothing is on its way.
+    memory: Option<Rc<GuestMemory>>,
+    status: GuestAddress,
+    answer_bytes: u32,
+    /// What is to follow when this part is done, last one first.
+    more: Vec<Request>,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Something was taken or has ended.
+    pub progress: bool,
+    /// The driver wants to be told.
+    pub call: bool,
+}
+
+impl BlockQueue {
+    /// The queue with this ring in this memory. `size` is its number of descriptors.
+    pub fn new(
+        disk: &Arc<Disk>,
+        lane: Lane,
+        ring: Ring,
+        memory: &Arc<GuestMemory>,
+        write_through: bool,
+    ) -> BlockQueue {
+        let size = usize::from(ring.table().size);
+        BlockQueue {
+            disk: Arc::clone(disk),
+            lane,
+            ring,
+            memory: Rc::new(GuestMemory::clone(memory)),
+            write_through,
+            slots: std::iter::repeat_with(Slot::default).take(size).collect(),
+            broken: false,
+            ended: 0,
+            chain: Chain::default(),
+            cargo: Cargo::default(),
+            heads: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// Uses this memory from now on. What is on its way keeps what it has.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
+        self.memory = Rc::new(GuestMemory::clone(memory));
+    }
+
+    /// The lane, for whoever waits for it.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// The next of the available ring that will be taken.
+    pub fn next_available(&self) -> u16 {
+        self.ring.next_available()
+    }
+
+    /// How many requests may be taken now: none from a broken queue.
+    ///
+    /// # Errors
+    /// The queue breaks.
+    pub fn waiting(&mut self) -> Result<usize, Broken> {
+        if self.broken {
+            return Ok(0);
+        }
+        let waiting = self.ring.waiting(&self.memory);
+        waiting.map_err(|error| self.broke(error))
+    }
+
+    /// Takes `waiting` requests, or as many as are taken at once, submits them, and ends what is
+    /// done.
+    ///
+    /// # Errors
+    /// The queue breaks; what is on its way still ends in later rounds.
+    pub fn round(&mut self, waiting: usize) -> Result<Round, Broken> {
+        self.lane.begin();
+        let result = self.take_and_end(waiting.min(BATCH_MAX));
+        self.lane.end();
+        result.map_err(|error| self.broke(error))
+    }
+
+    /// Asks the driver for a kick at the next request, and the engine for a sign at the next end.
+    /// True if there is something to do already.
+    ///
+    /// # Errors
+    /// The queue breaks.
+    pub fn arm(&mut self) -> Result<bool, Broken> {
+        let ended = self.arm_ends();
+        if self.broken {
+            return Ok(ended);
+        }
+        let armed = self.ring.arm(&self.memory);
+        Ok(armed.map_err(|error| self.broke(error))? || ended)
+    }
+
+    /// Asks the engine alone. True if something has ended already.
+    pub fn arm_ends(&mut self) -> bool {
+        !self.lane.arm()
+    }
+
+    /// Asks the driver not to kick.
+    ///
+    /// # Errors
+    /// The queue breaks.
+    pub fn disarm(&mut self) -> Result<(), Broken> {
+        if self.broken {
+            return Ok(());
+        }
+        let disarmed = self.ring.disarm(&self.memory);
+        disarmed.map_err(|error| self.broke(error))
+    }
+
+    fn broke(&mut self, error: impl Into<Broken>) -> Broken {
+        self.broken = true;
+        error.into()
+    }
+
+    fn take_and_end(&mut self, count: usize) -> Result<Round, Broken> {
+        let taken = self.take(count);
+        // What was taken before the queue broke is carried out.
+        self.lane.submit()?;
+        self.end_done()?;
+        taken?;
+        let ended = std::mem::take(&mut self.ended);
+        Ok(Round {
+            progress: count > 0 || ended > 0,
+            call: ended > 0 && self.ring.wants_call(&self.memory)?,
+        })
+    }
+
+    fn take(&mut self, count: usize) -> Result<(), Broken> {
+        if count == 0 {
+            return Ok(());
+        }
+        let mut heads = std::mem::take(&mut self.heads);
+        heads.clear();
+        let taken = self.ring.take(&self.memory, count, &mut heads);
+        let begun = heads.iter().try_for_each(|head| self.start(*head));
+        self.heads = heads;
+        begun?;
+        Ok(taken?)
+    }
+
+    /// Reads the request that begins with `head`, and hands it to the lane.
+    fn start(&mut self, head: u16) -> Result<(), Broken> {
+        if self.slots[usize::from(head)].memory.is_some() {
+            return Err(Broken::Twice(head));
+        }
+        self.chain.follow(&self.memory, self.ring.table(), head)?;
+        let command = read(
+            &self.memory,
+            &self.chain,
+            self.write_through,
+            &mut self.cargo,
+        )?;
+        let slot = &mut self.slots[usize::from(head)];
+        slot.memory = Some(Rc::clone(&self.memory));
+        slot.status = command.status;
+        slot.answer_bytes = command.answer_bytes;
+        slot.more.clear();
+        self.act(head, &command)
+    }
+
+    fn act(&mut self, head: u16, command: &Command) -> Result<(), Broken> {
+        let token = u64::from(head);
+        match command.action {
+            Action::Carry(request) => {
+                // SAFETY: the buffers are in the guest's memory, which the slot keeps mapped until
+                // the token is reaped. The guest may change them meanwhile, as it may while a
+                // device reads them; nothing here looks at their content.
+                unsafe { self.lane.take(request, &self.cargo.buffers, token) };
+            }
+            Action::CarryRanges => {
+                let slot = &mut self.slots[usize::from(head)];
+                slot.more.extend(self.cargo.ranges.drain(..).rev());
+                self.next_range(head);
+            }
+            Action::Identify => {
+                let mut serial = [0; SERIAL_BYTES];
+                let name = self.disk.serial().as_bytes();
+                let length = name.len().min(SERIAL_BYTES);
+                serial[..length].copy_from_slice(&name[..length]);
+                copy_out(&serial, &self.cargo.buffers);
+                self.finish(head, Outcome::Done)?;
+            }
+            Action::Refuse(Some(request), outcome) => self.lane.refuse(request, outcome, token),
+            Action::Refuse(None, outcome) => self.finish(head, outcome)?,
+        }
+        Ok(())
+    }
+
+    /// Hands the next range of a discard or a write of zeroes to the lane; false if there is none.
+    fn next_range(&mut self, head: u16) -> bool {
+        let Some(request) = self.slots[usize::from(head)].more.pop() else {
+            return false;
+        };
+        // SAFETY: there are no buffers.
+        unsafe { self.lane.take(request, &[], u64::from(head)) };
+        true
+    }
+
+    /// Ends what the lane has done.
+    fn end_done(&mut self) -> Result<(), Broken> {
+        loop {
+            let mut done = std::mem::take(&mut self.done);
+            done.clear();
+            self.lane.reap(&mut done);
+            let mut went_on = false;
+            let mut finished = Ok(());
+            for one in &done {
+                let head = u16::try_from(one.token).expect("tokens are heads");
+                if one.outcome == Outcome::Done && self.next_range(head) {
+                    went_on = true;
+                    continue;
+                }
+                // A ring that went away does not keep the others from ending.
+                finished = finished.and(self.finish(head, one.outcome));
+            }
+            self.done = done;
+            finished?;
+            // What goes on, and what an injection held back until now.
+            self.lane.submit()?;
+            if !went_on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Answers the request that began with `head`.
+    fn finish(&mut self, head: u16, outcome: Outcome) -> Result<(), RingError> {
+        let slot = &mut self.slots[usize::from(head)];
+        let memory = slot.memory.take().expect("what ends was on its way");
+        self.ended += 1;
+        slot.more.clear();
+        let (status, written) = match outcome {
+            Outcome::Done => (abi::VIRTIO_BLK_S_OK, slot.answer_bytes.saturating_add(1)),
+            Outcome::Failed(_) => (abi::VIRTIO_BLK_S_IOERR, 1),
+            Outcome::Unsupported => (abi::VIRTIO_BLK_S_UNSUPP, 1),
+        };
+        let status = status as u8;
+        memory
+            .write_obj(status, slot.status)
+            .expect("the status was in this memory when the request was read");
+        self.ring.put(&self.memory, head, written)
+    }
+}
+
+impl Drop for BlockQueue {
+    fn drop(&mut self) {
+        if self.lane.in_flight() > 0 {
+            // Only when the engine gave up. The kernel may still write to this memory, so it stays
+            // mapped for good.
+            let memories = self.slots.iter_mut().filter_map(|slot| slot.memory.take());
+            memories.for_each(std::mem::forget);
+        }
+    }
+}
+
+/// Copies as much of `bytes` as the buffers take.
+fn copy_out(bytes: &[u8], buffers: &[iovec]) {
+    let mut left = bytes;
+    for buffer in buffers {
+        let length = buffer.iov_len.min(left.len());
+        // SAFETY: the buffer is in the guest's memory, which is mapped; `length` is within both.
+        unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), buffer.iov_base.cast(), length) };
+        left = &left[length..];
+    }
+}

@@ -1,0 +1,439 @@
+//! [`Session`]: what a front end has set up in the course of its connection, message by message
+//! (the vhost-user protocol of QEMU's documentation, `interop/vhost-user`).
+//!
+//! A ring runs while it is set up and enabled. What is changed while it runs either reaches its
+//! thread on the way (memory, call), or the ring is halted, changed and started again; halting waits
+//! for what is on its way.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    Error, GpuBackend, Result, VhostUserBackendReqHandlerMut as VhostUserBackend,
+};
+
+use super::config::{self, EVENT_IDX, FLUSH, INDIRECT_DESC, PROTOCOL_FEATURES};
+use super::inflight::{self, Inflight, InflightMemory};
+use super::memory::{MemoryTable, REGIONS_MAX};
+use super::remarks::Remarks;
+use super::ring::{Layout, QUEUE_SIZE_MAX, Ring};
+use super::worker::{Setup, Signals, Worker};
+use super::{Options, VhostError};
+use crate::disk::Disk;
+
+/// What of the protocol we speak. Logging of dirty memory is not in it, so QEMU does not migrate a
+/// VM with such a disk.
+const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
+    .union(VhostUserProtocolFeatures::REPLY_ACK)
+    .union(VhostUserProtocolFeatures::CONFIG)
+    .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD)
+    .union(VhostUserProtocolFeatures::RESET_DEVICE)
+    .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
+
+/// Bytes of a device's configuration space, at most (virtio 1.2, section 4.1.4).
+const SPACE_BYTES: usize = 4096;
+
+/// A connection's state.
+pub struct Session {
+    disk: Arc<Disk>,
+    options: Options,
+    remarks: Arc<Remarks>,
+    /// What was acknowledged.
+    features: Option<u64>,
+    memory: MemoryTable,
+    inflight: Option<Arc<InflightMemory>>,
+    rings: Vec<RingState>,
+}
+
+/// What was said of a ring.
+#[derive(Debug, Default)]
+struct RingState {
+    size: Option<u16>,
+    base: u16,
+    /// In the front end's address space: descriptors, available, used.
+    addresses: Option<(u64, u64, u64)>,
+    /// `Some(None)`: it is to be polled.
+    kick: Option<Option<OwnedFd>>,
+    signals: Signals,
+    enabled: bool,
+    worker: Option<Worker>,
+}
+
+impl Session {
+    /// Nothing is set up.
+    pub fn new(disk: &Arc<Disk>, options: &Options, remarks: &Arc<Remarks>) -> Session {
+        let rings = std::iter::repeat_with(RingState::default);
+        Session {
+            disk: Arc::clone(disk),
+            options: options.clone(),
+            remarks: Arc::clone(remarks),
+            features: None,
+            memory: MemoryTable::default(),
+            inflight: None,
+            rings: rings.take(usize::from(options.queues)).collect(),
+        }
+    }
+
+    /// Halts all rings, and waits until nothing is on its way.
+    pub fn halt(&mut self) -> std::result::Result<(), VhostError> {
+        // All at once, so that the wait is that for the slowest.
+        self.rings
+            .iter()
+            .filter_map(|r| r.worker.as_ref())
+            .for_each(Worker::stop);
+        let mut halted = Ok(());
+        for ring in &mut self.rings {
+            halted = halted.and(ring.halt());
+        }
+        halted
+    }
+
+    fn offered(&self) -> u64 {
+        config::features(&self.disk, self.options.queues)
+    }
+
+    fn ring(&mut self, index: u32) -> Result<&mut RingState> {
+        let known = self.rings.len();
+        let ring = usize::try_from(index)
+            .ok()
+            .and_then(|i| self.rings.get_mut(i));
+        ring.ok_or_else(|| refuse(VhostError::NoQueue { index, known }))
+    }
+
+    /// Changes what was said of a ring; one that runs is halted for it.
+    fn change(&mut self, index: u32, change: impl FnOnce(&mut RingState)) -> Result<()> {
+        let ring = self.ring(index)?;
+        ring.halt().map_err(refuse)?;
+        change(ring);
+        self.start(index as u16).map_err(refuse)
+    }
+
+    /// Starts a ring if all was said that it needs.
+    fn start(&mut self, index: u16) -> std::result::Result<(), VhostError> {
+        let features = self.features;
+        let ring = &mut self.rings[usize::from(index)];
+        // Without protocol features there is no message that enables a ring.
+        let enabled = ring.enabled || features.is_some_and(|f| f & PROTOCOL_FEATURES == 0);
+        let (Some(size), Some((table, available, used)), Some(kick), Some(features)) =
+            (ring.size, ring.addresses, &ring.kick, features)
+        else {
+            return Ok(());
+        };
+        if !enabled || ring.worker.is_some() {
+            return Ok(());
+        }
+        let system = |error| VhostError::Queue { index, error };
+        let kick = kick
+            .as_ref()
+            .map(OwnedFd::try_clone)
+            .transpose()
+            .map_err(system)?;
+        let place = |address| {
+            self.memory
+                .translate(address)
+                .ok_or(VhostError::Address { address })
+        };
+        let layout = Layout {
+            size,
+            table: place(table)?,
+            available: place(available)?,
+            used: place(used)?,
+            event_idx: features & EVENT_IDX != 0,
+            indirect: features & INDIRECT_DESC != 0,
+        };
+        let inflight = self.inflight.as_ref();
+        let inflight = inflight
+            .map(|memory| Inflight::open(memory, index, size))
+            .transpose()?;
+        let memory = self.memory.mapped();
+        let rings = Ring::new(memory, &layout, ring.base, inflight)
+            .map_err(|error| VhostError::Ring { index, error })?;
+        ring.worker = Some(Worker::start(Setup {
+            disk: Arc::clone(&self.disk),
+            index,
+            ring: rings,
+            memory: Arc::clone(memory),
+            kick,
+            signals: ring.signals.clone(),
+            write_through: features & FLUSH == 0,
+            poll: self.options.poll,
+            remarks: Arc::clone(&self.remarks),
+        })?);
+        Ok(())
+    }
+
+    fn start_all(&mut self) -> Result<()> {
+        (0..self.options.queues)
+            .try_for_each(|i| self.start(i))
+            .map_err(refuse)
+    }
+
+    /// Tells all rings of the memory that there is now.
+    fn remap(&self) {
+        let memory = self.memory.mapped();
+        let workers = self.rings.iter().filter_map(|r| r.worker.as_ref());
+        workers.for_each(|worker| worker.remap(memory));
+    }
+
+    fn signal(&mut self, index: u32, change: impl FnOnce(&mut Signals)) -> Result<()> {
+        let ring = self.ring(index)?;
+        change(&mut ring.signals);
+        if let Some(worker) = &ring.worker {
+            worker.signal(&ring.signals);
+        }
+        Ok(())
+    }
+}
+
+impl RingState {
+    fn halt(&mut self) -> std::result::Result<(), VhostError> {
+        if let Some(worker) = self.worker.take() {
+            self.base = worker.join()?;
+        }
+        Ok(())
+    }
+}
+
+fn refuse(error: VhostError) -> Error {
+    Error::ReqHandlerError(std::io::Error::other(error))
+}
+
+fn unknown<T>(what: &'static str) -> Result<T> {
+    Err(Error::InvalidOperation(what))
+}
+
+/// Only an event counter can be read and written without ever waiting for the other side's data.
+fn event(file: Option<File>) -> Result<Option<OwnedFd>> {
+    use std::os::fd::AsRawFd;
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match std::fs::read_link(link) {
+        Ok(target) if target.as_os_str() != "anon_inode:[eventfd]" => {
+            Err(refuse(VhostError::NotAnEvent))
+        }
+        // Without /proc there is nothing to hold it against.
+        _ => Ok(Some(file.into())),
+    }
+}
+
+impl VhostUserBackend for Session {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// To be ignored: front ends once meant different things by it.
+    fn reset_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.halt().map_err(refuse)?;
+        self.rings
+            .iter_mut()
+            .for_each(|ring| *ring = RingState::default());
+        self.inflight = None;
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.offered())
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !self.offered();
+        if unknown != 0 {
+            return Err(refuse(VhostError::Features { unknown }));
+        }
+        if self.features == Some(features) {
+            return Ok(());
+        }
+        self.halt().map_err(refuse)?;
+        self.features = Some(features);
+        self.start_all()
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(PROTOCOL)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        match features & !PROTOCOL.bits() {
+            0 => Ok(()),
+            unknown => Err(refuse(VhostError::Features { unknown })),
+        }
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(u64::from(self.options.queues))
+    }
+
+    fn get_config(
+        &mut self,
+        offset: u32,
+        size: u32,
+        _flags: VhostUserConfigFlags,
+    ) -> Result<Vec<u8>> {
+        let mut space = config::space(&self.disk, self.options.queues);
+        space.resize(SPACE_BYTES, 0);
+        let (start, bytes) = (offset as usize, size as usize);
+        let part = space.get(start..).and_then(|rest| rest.get(..bytes));
+        part.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        // The one field that a driver may write needs VIRTIO_BLK_F_CONFIG_WCE. It is not offered: it
+        // would be forgotten when this process is started anew, and writes be told as done too early.
+        unknown("the configuration of this disk cannot be written")
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<u64>>> {
+        self.memory.replace(regions, files).map_err(refuse)?;
+        self.remap();
+        Ok(None)
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(REGIONS_MAX as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<u64>> {
+        self.memory.add(region, file).map_err(refuse)?;
+        self.remap();
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        self.memory.remove(region).map_err(refuse)?;
+        self.remap();
+        Ok(())
+    }
+
+    fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
+        let valid = u16::try_from(size).ok();
+        let valid = valid.filter(|s| s.is_power_of_two() && *s <= QUEUE_SIZE_MAX);
+        let valid = valid.ok_or_else(|| refuse(VhostError::QueueSize { size }))?;
+        self.change(index, |ring| ring.size = Some(valid))
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        let addresses = Some((descriptor, available, used));
+        self.change(index, |ring| ring.addresses = addresses)
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        self.change(index, |ring| ring.base = base)
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let ring = self.ring(index)?;
+        ring.halt().map_err(refuse)?;
+        // The ring starts again with its next kick file descriptor.
+        ring.kick = None;
+        let base = ring.base;
+        Ok(VhostUserVringState::new(index, u32::from(base)))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let kick = event(file)?;
+        self.change(index.into(), |ring| ring.kick = Some(kick))
+    }
+
+    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let call = event(file)?.map(Arc::new);
+        self.signal(index.into(), |signals| signals.call = call)
+    }
+
+    fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let error = event(file)?.map(Arc::new);
+        self.signal(index.into(), |signals| signals.error = error)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        if self.ring(index)?.enabled == enable {
+            return Ok(());
+        }
+        self.change(index, |ring| ring.enabled = enable)
+    }
+
+    fn get_inflight_fd(&mut self, told: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        self.check_inflight(told)?;
+        let made = inflight::create(told.num_queues, told.queue_size);
+        made.map_err(Error::ReqHandlerError)
+    }
+
+    fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
+        self.check_inflight(told)?;
+        let memory = InflightMemory::map(told, file).map_err(refuse)?;
+        self.halt().map_err(refuse)?;
+        self.inflight = Some(Arc::new(memory));
+        self.start_all()
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        unknown("a disk is no graphics card")
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        unknown("a disk has no shared objects")
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        unknown("a disk has no state to be transferred")
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        unknown("a disk has no state to be transferred")
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        unknown("a disk shares no memory")
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        unknown("dirty memory is not logged")
+    }
+}
+
+impl Session {
+    fn check_inflight(&self, told: &VhostUserInflight) -> Result<()> {
+        let fits = told.num_queues <= self.options.queues && told.queue_size <= QUEUE_SIZE_MAX;
+        if fits {
+            return Ok(());
+        }
+        Err(refuse(VhostError::Inflight {
+            reason: format!("{} queues of {}", told.num_queues, told.queue_size),
+        }))
+    }
+}

@@ -1,0 +1,299 @@
+//! Front ends that mean harm, or know no better: each is sent away, and the next one is served as if
+//! nothing had been.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use super::*;
+use crate::server::Server;
+
+/// Where nobody has memory.
+const NOWHERE: u64 = 1 << 50;
+
+/// The back end still serves who behaves.
+fn still_serves(server: &Server, after: &str) {
+    let guest = Guest::new();
+    let (_front_end, mut driver) = started(server, &guest, ALL);
+    assert_eq!(driver.run(0, READ, 0, 512).0, OK, "after {after}");
+}
+
+#[test]
+fn messages_that_cannot_be_end_the_connection_alone() {
+    let server = Server::new();
+    let guest = Guest::new();
+    let file = guest.file.as_fd();
+    let region = |values: &[u64]| longs(values);
+    let none: &[_] = &[];
+    let cases = [
+        (
+            "features that were not offered",
+            SET_FEATURES,
+            longs(&[1 << 60]),
+            none,
+        ),
+        (
+            "memory without a file",
+            ADD_MEM_REG,
+            region(&[0, 0, 4096, 0, 0]),
+            none,
+        ),
+        (
+            "memory of no length",
+            ADD_MEM_REG,
+            region(&[0, 0, 0, 0, 0]),
+            &[file][..],
+        ),
+        (
+            "memory that is longer than its file",
+            ADD_MEM_REG,
+            region(&[0, 0, 1 << 40, 0, 0]),
+            &[file],
+        ),
+        (
+            "memory behind its file",
+            ADD_MEM_REG,
+            region(&[0, 0, 4096, 0, MEMORY_BYTES]),
+            &[file],
+        ),
+        (
+            "memory around the address space",
+            ADD_MEM_REG,
+            region(&[0, u64::MAX - 4095, 8192, 0, 0]),
+            &[file],
+        ),
+        (
+            "memory that nobody shared",
+            REM_MEM_REG,
+            region(&[0, 0, 4096, 0, 0]),
+            none,
+        ),
+        (
+            "a table of memory without files",
+            SET_MEM_TABLE,
+            [words(&[1, 0]), region(&[0, 4096, 0, 0])].concat(),
+            none,
+        ),
+        (
+            "a table of memory that is cut",
+            SET_MEM_TABLE,
+            words(&[8, 0]),
+            &[file],
+        ),
+        (
+            "memory that overlaps",
+            SET_MEM_TABLE,
+            [
+                words(&[2, 0]),
+                region(&[0, 8192, 0, 0]),
+                region(&[4096, 8192, 8192, 0]),
+            ]
+            .concat(),
+            &[file, file],
+        ),
+        (
+            "a queue that there is not",
+            SET_VRING_NUM,
+            words(&[4, 128]),
+            none,
+        ),
+        (
+            "no queue anybody has",
+            SET_VRING_NUM,
+            words(&[u32::MAX, 128]),
+            none,
+        ),
+        ("an odd size", SET_VRING_NUM, words(&[0, 100]), none),
+        ("no size", SET_VRING_NUM, words(&[0, 0]), none),
+        ("a giant size", SET_VRING_NUM, words(&[0, 1 << 31]), none),
+        ("a giant base", SET_VRING_BASE, words(&[0, 1 << 16]), none),
+        ("half a number", SET_VRING_NUM, vec![0; 4], none),
+        (
+            "rings that are not aligned",
+            SET_VRING_ADDR,
+            [words(&[0, 0]), longs(&[1, 1, 1, 0])].concat(),
+            none,
+        ),
+        (
+            "a kick that is a file",
+            SET_VRING_KICK,
+            longs(&[0]),
+            &[file],
+        ),
+        (
+            "a call that is a file",
+            SET_VRING_CALL,
+            longs(&[0]),
+            &[file],
+        ),
+        (
+            "no kick where one is due",
+            SET_VRING_KICK,
+            longs(&[0]),
+            none,
+        ),
+        ("two calls", SET_VRING_CALL, longs(&[0]), &[file, file]),
+        (
+            "tracking of nothing",
+            GET_INFLIGHT_FD,
+            inflight(0, 0, 0, 0),
+            none,
+        ),
+        (
+            "tracking of too much",
+            GET_INFLIGHT_FD,
+            inflight(0, 0, 0xffff, 0xffff),
+            none,
+        ),
+        (
+            "tracking without a file",
+            SET_INFLIGHT_FD,
+            inflight(4096, 0, 1, 128),
+            none,
+        ),
+        (
+            "tracking in too little",
+            SET_INFLIGHT_FD,
+            inflight(64, 0, 1, 128),
+            &[file],
+        ),
+        (
+            "tracking behind its file",
+            SET_INFLIGHT_FD,
+            inflight(1 << 20, MEMORY_BYTES, 4, 1024),
+            &[file],
+        ),
+        (
+            "tracking at an odd place",
+            SET_INFLIGHT_FD,
+            inflight(1 << 20, 7, 4, 1024),
+            &[file],
+        ),
+        (
+            "a configuration that is written",
+            25,
+            [words(&[32, 1, 0]), vec![0]].concat(),
+            none,
+        ),
+        (
+            "a configuration beyond its end",
+            GET_CONFIG,
+            [words(&[4096, 60, 0]), vec![0; 60]].concat(),
+            none,
+        ),
+        ("a file where none is due", GET_FEATURES, vec![], &[file]),
+        ("a log", 6, longs(&[4096, 0]), &[file]),
+        ("a message that there is not", 99, vec![], none),
+        ("the number 0", 0, vec![], none),
+    ];
+    for (name, code, payload, files) in cases {
+        let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+        let told = front_end.try_tell(code, &payload, files);
+        assert!(told.is_err(), "{name}");
+        assert!(front_end.is_sent_away(), "{name}");
+    }
+    still_serves(&server, "all of them");
+    // Headers that cannot be: too long, another version, flags that there are not.
+    for header in [
+        [1, 1, 4097],
+        [1, 1, u32::MAX],
+        [1, 2, 0],
+        [1, 0x11, 0],
+        [u32::MAX; 3],
+    ] {
+        let front_end = FrontEnd::connect(&server.path());
+        front_end.send_bytes(&words(&header), &[]).unwrap();
+        assert!(front_end.is_sent_away(), "{header:?}");
+    }
+    still_serves(&server, "bad headers");
+}
+
+#[test]
+fn rings_that_are_set_up_wrong_end_the_connection_alone() {
+    let server = Server::new();
+    let guest = Guest::new();
+    let outside = MEMORY_BYTES - 64;
+    let addresses = [
+        ("descriptors that end outside", [outside, 0x6000, 0x4000]),
+        ("a used ring that ends outside", [0x1000, outside, 0x4000]),
+        (
+            "an available ring that ends outside",
+            [0x1000, 0x6000, outside],
+        ),
+        ("rings nowhere", [NOWHERE, NOWHERE, NOWHERE]),
+        ("rings around the address space", [u64::MAX & !15; 3]),
+    ];
+    for (name, rings) in addresses {
+        let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+        guest.share(&mut front_end);
+        front_end.tell(SET_VRING_NUM, &words(&[0, 128]), &[]);
+        let mut payload = words(&[0, 0]);
+        payload.extend(longs(&rings.map(|at| at.wrapping_add(FRONT_END))));
+        payload.extend(longs(&[0]));
+        front_end.tell(SET_VRING_ADDR, &payload, &[]);
+        front_end.tell(SET_VRING_KICK, &longs(&[0]), &[event().as_fd()]);
+        let enabled = front_end.try_tell(SET_VRING_ENABLE, &words(&[0, 1]), &[]);
+        assert!(enabled.is_err(), "{name}");
+        assert!(front_end.is_sent_away(), "{name}");
+    }
+    // Memory that tracks something that we do not know.
+    let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+    guest.share(&mut front_end);
+    let tracking = front_end.track(1, QUEUE_SIZE);
+    let file = &tracking.file;
+    std::os::unix::fs::FileExt::write_all_at(file, &7_u16.to_le_bytes(), 8).unwrap();
+    let driver = Driver::new(&guest, 0);
+    let queue = 0;
+    front_end.tell(SET_VRING_NUM, &words(&[queue, 128]), &[]);
+    let mut payload = words(&[queue, 0]);
+    let rings = [driver.table(), driver.used_ring(), driver.avail_ring()];
+    payload.extend(longs(&rings.map(|at| FRONT_END + at)));
+    payload.extend(longs(&[0]));
+    front_end.tell(SET_VRING_ADDR, &payload, &[]);
+    front_end.tell(SET_VRING_KICK, &longs(&[0]), &[driver.kick.as_fd()]);
+    let enabled = front_end.try_tell(SET_VRING_ENABLE, &words(&[queue, 1]), &[]);
+    assert!(enabled.is_err());
+    still_serves(&server, "all of them");
+}
+
+#[test]
+fn noise_and_storms_of_connections_end_nothing() {
+    let server = Server::new();
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let guest = Guest::new();
+    for round in 0..300 {
+        let front_end = match round % 2 {
+            0 => FrontEnd::negotiate(&server.path(), ALL),
+            _ => FrontEnd::connect(&server.path()),
+        };
+        for _ in 0..random() % 8 {
+            let code = (random() % 48) as u32;
+            let payload: Vec<u8> = (0..random() % 64).map(|_| (random() % 4) as u8).collect();
+            let event = event();
+            let files = [guest.file.as_fd(), event.as_fd()];
+            let first = (random() % 2) as usize;
+            let files = &files[first..first + (random() % 2) as usize];
+            if front_end.send(code, 8, &payload, files).is_err() {
+                break;
+            }
+        }
+    }
+    // Who leaves within a message.
+    for length in 1..40 {
+        let front_end = FrontEnd::connect(&server.path());
+        let message = [words(&[SET_FEATURES, 1, 28]), vec![0; 28]].concat();
+        front_end.send_bytes(&message[..length], &[]).unwrap();
+    }
+    for _ in 0..500 {
+        if let Ok(mut socket) = UnixStream::connect(server.path()) {
+            let _closed = socket.write_all(b"GET / HTTP/1.1\r\n\r\n");
+        }
+    }
+    still_serves(&server, "noise");
+}
