@@ -134,7 +134,7 @@ impl Drop for Counting {
             // It counts and panics at nothing.
             let _ = thread.join();
         }
-        self.hub.unsubscribe(&self.subscription);
+        self.hub.forget(&self.subscription);
     }
 }
 

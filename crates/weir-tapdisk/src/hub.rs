@@ -245,21 +245,23 @@ impl Hub {
         Ok(subscription)
     }
 
-    /// Lets somebody go. His memory goes back to the system at once.
+    /// Lets somebody go who is gone: his memory goes back to the system at once, though lanes that rest
+    /// may have it mapped for long.
+    pub fn forget(&self, subscription: &Arc<Subscription>) {
+        subscription.memory.release();
+        self.unsubscribe(subscription);
+    }
+
+    /// Lets somebody go who may still read what he has been told.
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         let mut state = self.lock();
-        let Some(at) = state
-            .present
-            .iter()
-            .position(|s| Arc::ptr_eq(s, subscription))
-        else {
-            return;
-        };
-        let gone = state.present.remove(at);
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        gone.memory.release();
-        state.left.push(gone);
-        state.let_go();
+        let of = |s: &Arc<Subscription>| Arc::ptr_eq(s, subscription);
+        if let Some(at) = state.present.iter().position(of) {
+            let gone = state.present.remove(at);
+            self.generation.fetch_add(1, Ordering::SeqCst);
+            state.left.push(gone);
+            state.let_go();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

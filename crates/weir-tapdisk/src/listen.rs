@@ -193,7 +193,7 @@ impl Server {
             if connection.output.is_empty() {
                 let _ = connection.stream.write_all(bye.as_bytes());
             }
-            connection.leave(&self.hub);
+            connection.leave(&self.hub, Hub::unsubscribe);
         }
     }
 }
@@ -256,7 +256,7 @@ impl Connection {
             Ok(())
         });
         if served.is_err() {
-            self.leave(hub);
+            self.leave(hub, Hub::forget);
         }
         let starved = self.subscription.as_ref().is_some_and(|s| s.is_starved());
         if starved && !self.over {
@@ -264,7 +264,7 @@ impl Connection {
             let _ = self
                 .stream
                 .write(Reply::to_line(Answer::Error(why.into())).as_bytes());
-            self.leave(hub);
+            self.leave(hub, Hub::unsubscribe);
         }
     }
 
@@ -279,12 +279,12 @@ impl Connection {
         }
     }
 
-    /// It is over: nothing is kept for it.
-    fn leave(&mut self, hub: &Hub) {
+    /// It is over.
+    fn leave(&mut self, hub: &Hub, let_go: fn(&Hub, &Arc<Subscription>)) {
         self.over = true;
         self.counting = None;
         if let Some(subscription) = self.subscription.take() {
-            hub.unsubscribe(&subscription);
+            let_go(hub, &subscription);
         }
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_tap::Tap;
-use weir_tap::tapdisk::{TapdiskOptions, open};
+use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
 use weir_tapdisk::{Access, Listening, Stop};
 
 use super::lanes::{Heard, Lane, Scratch, all, count, hub, options};
@@ -51,7 +51,7 @@ impl Drop for Process {
     }
 }
 
-fn opened(socket: &Path, options: TapdiskOptions) -> impl Tap {
+fn opened(socket: &Path, options: TapdiskOptions) -> TapdiskTap {
     for _ in 0..2_000 {
         if let Ok(tap) = open(socket, &all(), options) {
             return tap;
