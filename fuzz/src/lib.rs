@@ -23,6 +23,9 @@ use weir_wire::outbox::spool;
 use weir_wire::{AgentWord, Heard, Intake, Welcome};
 use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subject};
 
+mod virtqueue;
+pub use virtqueue::virtqueue;
+
 /// A target: its name, and what it does with the input.
 pub type Target = (&'static str, fn(&[u8]));
 
@@ -35,6 +38,7 @@ pub static TARGETS: &[Target] = &[
     ("workload", workload),
     ("wire", wire),
     ("plan", plan),
+    ("virtqueue", virtqueue),
 ];
 
 /// A query, as live and as in a script: it is read, printed and read again, and checked.

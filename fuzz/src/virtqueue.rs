@@ -1,0 +1,91 @@
+//! What the fuzz target `virtqueue` does with its bytes.
+
+use std::fs::File;
+use std::sync::{Arc, OnceLock};
+
+use weir_tapdisk::disk::{Disk, DiskOptions};
+use weir_tapdisk::engine::EngineOption;
+use weir_tapdisk::vhost::{TrialQueue, carry_out};
+
+/// A guest's memory, and its disk.
+const MEMORY_BYTES: usize = 32 << 10;
+const DISK_BYTES: u64 = 64 << 10;
+/// Bytes that say where the queue is.
+const HEADER_BYTES: usize = 10;
+
+/// A queue and a guest's memory, on a disk that may be written and on one that may not. Ten bytes say where
+/// the queue is: log2 of its size, flags (event indices, indirect tables), the base, and where
+/// descriptors, available and used ring are; the rest is the memory. Nothing is on its way in the
+/// end, and what is not in the guest's memory or on its disk stays as it was.
+pub fn virtqueue(data: &[u8]) {
+    let Some((header, memory)) = data.split_at_checked(HEADER_BYTES) else {
+        return;
+    };
+    let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let queue = TrialQueue {
+        size: 1 << (header[0] % 11),
+        event_idx: header[1] & 1 != 0,
+        indirect: header[1] & 2 != 0,
+        base: number(2),
+        rings: [number(4), number(6), number(8)].map(u64::from),
+    };
+    let mut memory = memory.to_vec();
+    memory.resize(MEMORY_BYTES, 0);
+    let disks = disks();
+    // The image is written in the first turn, so only what it is before the second is known.
+    for (disk, file) in [
+        (&disks.writable, None),
+        (&disks.read_only, Some(&disks.file)),
+    ] {
+        let before = file.map(contents);
+        if let Ok(end) = carry_out(disk, &memory, queue) {
+            assert_eq!(end.memory.len(), MEMORY_BYTES);
+        }
+        assert_eq!(disk.counters().in_flight, 0, "nothing is on its way");
+        assert_eq!(file.map(contents), before, "a disk that may not be written");
+    }
+    let bytes = disks.file.metadata().expect("it is open").len();
+    assert_eq!(bytes, DISK_BYTES, "a disk keeps its size");
+}
+
+struct Disks {
+    writable: Arc<Disk>,
+    read_only: Arc<Disk>,
+    file: File,
+}
+
+fn disks() -> &'static Disks {
+    static DISKS: OnceLock<Disks> = OnceLock::new();
+    DISKS.get_or_init(|| {
+        let name = format!("weir-fuzz-virtqueue-{}.raw", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut as_new = File::options();
+        as_new.read(true).write(true).create(true).truncate(true);
+        let file = as_new.open(&path).expect("a scratch file");
+        file.set_len(DISK_BYTES).expect("room for it");
+        let open = |read_only| {
+            let mut options = DiskOptions::new(&path);
+            options.read_only = read_only;
+            options.block_size = Some(512);
+            options.engine = EngineOption::Sync;
+            options.lock = false;
+            Disk::open(options).expect("the scratch file is a disk")
+        };
+        let (writable, read_only) = (open(false), open(true));
+        // It goes with this process.
+        std::fs::remove_file(&path).expect("it was there just now");
+        Disks {
+            writable,
+            read_only,
+            file,
+        }
+    })
+}
+
+fn contents(file: &File) -> Vec<u8> {
+    use std::os::unix::fs::FileExt;
+    let mut contents = vec![0; DISK_BYTES as usize];
+    file.read_exact_at(&mut contents, 0)
+        .expect("the scratch file");
+    contents
+}
