@@ -4,7 +4,11 @@
 //! A target panics when a promise is broken, and else returns: whatever comes from outside ends in
 //! a result, a diagnostic or a counted skip.
 
-use std::sync::Arc;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use weir_model::event::io_schema;
@@ -17,6 +21,9 @@ use weir_query::{
 use weir_sketch::{Bytes, Distinct, ExactSum, Grid, LogLinear, Malformed, Moments, ReuseHistogram};
 use weir_tap::format::{self, FORMATS, Options, Source};
 use weir_tap::{RECORDING, Said};
+use weir_tapdisk::engine::EngineOption;
+use weir_tapdisk::nbd::{self, Export};
+use weir_tapdisk::{Disk, DiskOptions, Stop};
 use weir_wire::frame::texts::TextBudget;
 use weir_wire::message::{Down, FlightData, Up};
 use weir_wire::outbox::spool;
@@ -39,6 +46,7 @@ pub static TARGETS: &[Target] = &[
     ("wire", wire),
     ("plan", plan),
     ("virtqueue", virtqueue),
+    ("nbd", nbd),
 ];
 
 /// A query, as live and as in a script: it is read, printed and read again, and checked.
@@ -349,6 +357,67 @@ pub fn plan(data: &[u8]) {
 
 /// Memory of a plan that runs.
 const PLAN_BYTES_MAX: usize = 1 << 22;
+
+/// Bytes of the disk of [`nbd()`].
+const DISK_BYTES: u64 = 1 << 20;
+
+/// What an NBD client says. The first byte says what comes before the rest: nothing, or a handshake that
+/// ended well, with structured replies or without. The server greets, ends when the client does, and
+/// leaves no request behind.
+pub fn nbd(data: &[u8]) {
+    let Some((kind, rest)) = data.split_first() else {
+        return;
+    };
+    const FLAGS: &[u8] = &[0, 0, 0, 3];
+    const STRUCTURED: &[u8] = b"IHAVEOPT\0\0\0\x08\0\0\0\0";
+    const GO: &[u8] = b"IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
+    let said = match kind % 3 {
+        0 => rest.to_vec(),
+        1 => [FLAGS, GO, rest].concat(),
+        _ => [FLAGS, STRUCTURED, GO, rest].concat(),
+    };
+    let disk = nbd_disk();
+    let exports = [Export::new("disk", disk.clone())];
+    let (ours, theirs) = UnixStream::pair().expect("a socket");
+    let stop = Stop::new().expect("an event");
+    let answered = thread::scope(|scope| {
+        let mut hearing = theirs.try_clone().expect("a socket");
+        let hearing = scope.spawn(move || {
+            let mut answers = Vec::new();
+            // A client that is sent away may find the connection reset.
+            let _ = hearing.read_to_end(&mut answers);
+            answers
+        });
+        scope.spawn(|| {
+            // Whoever is sent away has done something wrong, and that is all.
+            let _ = nbd::serve_client(ours.into(), &exports, &stop);
+        });
+        // It may be sent away before it has said all.
+        let _ = (&theirs).write_all(&said);
+        let _ = theirs.shutdown(Shutdown::Write);
+        hearing.join().expect("it only reads")
+    });
+    assert!(answered.starts_with(b"NBDMAGICIHAVEOPT\0\x03"), "it greets");
+    assert_eq!(disk.counters().in_flight, 0, "nothing is left behind");
+    assert_eq!(disk.size_bytes(), DISK_BYTES);
+}
+
+/// A disk for all inputs: what is in it does not matter.
+fn nbd_disk() -> Arc<Disk> {
+    static DISK: OnceLock<Arc<Disk>> = OnceLock::new();
+    let open = || {
+        let path = std::env::temp_dir().join(format!("weir-fuzz-nbd-{}", std::process::id()));
+        std::fs::write(&path, vec![0; DISK_BYTES as usize]).expect("room for a disk");
+        let disk = Disk::open(DiskOptions {
+            engine: EngineOption::Sync,
+            ..DiskOptions::new(&path)
+        });
+        // It stays open.
+        let _ = std::fs::remove_file(&path);
+        disk.expect("a plain file is a disk")
+    };
+    DISK.get_or_init(open).clone()
+}
 
 fn look_at(diagnostics: &[Diagnostic], text: &str) {
     for diagnostic in diagnostics {

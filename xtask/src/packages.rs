@@ -9,8 +9,8 @@ use crate::{execute, is_root};
 /// What linking libbpf needs.
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
 
-/// What the live tests and the comparisons with other tools need: load generators, real workloads and
-/// the tools to compare with; and what verifies units of services.
+/// What the live tests and the comparisons with other tools need: load generators, real workloads,
+/// the tools to compare with and the clients that others wrote; and what verifies units of services.
 pub const TEST: &[&str] = &[
     "fio",
     "blktrace",
@@ -22,6 +22,7 @@ pub const TEST: &[&str] = &[
     "python3-venv",
     "btrfs-progs",
     "iproute2",
+    "libnbd-bin",
     "systemd",
 ];
 

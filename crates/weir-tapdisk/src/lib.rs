@@ -13,6 +13,7 @@ pub mod inject;
 pub mod lane;
 pub mod listen;
 mod lock;
+pub mod nbd;
 pub mod recorder;
 pub mod request;
 pub mod selection;

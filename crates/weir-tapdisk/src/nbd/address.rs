@@ -1,0 +1,158 @@
+//! [`Address`] and [`Listener`]: where NBD clients connect: a unix socket, or a port that only this
+//! machine reaches.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay};
+use rustix::net::{SocketFlags, SocketType, accept_with};
+
+use super::NbdError;
+use crate::socket::{Access, ServerSocket};
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A unix socket's path.
+    Unix(PathBuf),
+    /// A loopback address and port; port 0 is any free one.
+    Loopback(SocketAddr),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// `unix:PATH`, a path with a slash, `127.0.0.1:10809`, `[::1]:10809` or `localhost:10809`.
+    fn from_str(text: &str) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.is_empty() {
+                true => Err("`unix:` lacks the path of a socket".into()),
+                false => Ok(Address::Unix(path.into())),
+            };
+        }
+        if text.contains('/') {
+            return Ok(Address::Unix(text.into()));
+        }
+        let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
+        let address: SocketAddr = numeric.parse().map_err(|_| {
+            format!("`{text}` is no address: give a path, unix:PATH or 127.0.0.1:PORT")
+        })?;
+        match address.ip().is_loopback() {
+            true => Ok(Address::Loopback(address)),
+            false => Err(format!(
+                "`{text}`: NBD here has neither encryption nor passwords, so it listens on this machine only: \
+                 give 127.0.0.1:PORT, and reach it from elsewhere through an SSH tunnel"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Loopback(address) => address.fmt(f),
+        }
+    }
+}
+
+/// A place where clients connect, open until it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    address: Address,
+    door: Door,
+}
+
+#[derive(Debug)]
+enum Door {
+    Unix(ServerSocket),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens at `address`. `access` is for unix sockets; whoever is on this machine may connect to
+    /// a port.
+    ///
+    /// # Errors
+    /// When somebody else serves there, or the system says no.
+    pub fn bind(address: &Address, access: Access) -> Result<Listener, NbdError> {
+        let (address, door) = match address {
+            Address::Unix(path) => {
+                let socket = ServerSocket::bind(path, SocketType::STREAM, access)?;
+                (address.clone(), Door::Unix(socket))
+            }
+            Address::Loopback(at) => {
+                let failed = |error| NbdError::Port { at: *at, error };
+                let listener = TcpListener::bind(at).map_err(failed)?;
+                let bound = listener.local_addr().map_err(failed)?;
+                (Address::Loopback(bound), Door::Tcp(listener))
+            }
+        };
+        let listener = Listener { address, door };
+        // A client that has gone again between poll and accept must not make the others wait.
+        rustix::io::ioctl_fionbio(listener.fd(), true).map_err(|e| NbdError::Socket(e.into()))?;
+        Ok(listener)
+    }
+
+    /// Where that is: of port 0 the port that was free.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        match &self.door {
+            Door::Unix(socket) => socket.listener().as_fd(),
+            Door::Tcp(listener) => listener.as_fd(),
+        }
+    }
+
+    /// The next client, if one waits: a socket that does not block.
+    pub(super) fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = match accept_with(self.fd(), flags) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if let Door::Tcp(_) = self.door {
+            // Replies are whole: to wait for more of them only costs time. A client that refuses the
+            // options is served all the same.
+            let _ = set_tcp_nodelay(&socket, true);
+            let _ = set_socket_keepalive(&socket, true);
+        }
+        Ok(Some(socket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_path_or_a_port_of_this_machine() {
+        let unix = |path: &str| Ok(Address::Unix(path.into()));
+        assert_eq!("unix:tap".parse(), unix("tap"));
+        assert_eq!("/run/tap".parse(), unix("/run/tap"));
+        assert_eq!("./tap:1".parse(), unix("./tap:1"));
+        for text in [
+            "127.0.0.1:10809",
+            "localhost:10809",
+            "[::1]:1",
+            "127.9.9.9:0",
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert!(matches!(address, Address::Loopback(_)), "{text}");
+        }
+        for text in ["", "unix:", "tap", "127.0.0.1", "10809"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+        for text in ["0.0.0.0:10809", "[::]:10809", "192.0.2.7:10809"] {
+            let why = text.parse::<Address>().unwrap_err();
+            assert!(why.contains("SSH tunnel"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A disk in a scratch folder, served until the test is over.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+
+use weir_tapdisk::nbd::{self, Address, Export, Listener, NbdError, NbdOptions};
+use weir_tapdisk::{Access, Disk, DiskOptions, Stop};
+
+/// Disks served at a socket, in a folder that goes with this.
+pub struct Ground {
+    pub folder: PathBuf,
+    pub disks: Vec<Arc<Disk>>,
+    address: Address,
+    stop: Stop,
+    server: Option<JoinHandle<Result<(), NbdError>>>,
+}
+
+/// A folder that nobody else has, with a short path.
+pub fn folder() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("weir-nbd-{}-{number}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Bytes that look like nothing, the same for the same seed.
+pub fn noise(bytes: usize, mut seed: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        // splitmix64
+        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        out.extend((z ^ (z >> 31)).to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+impl Ground {
+    /// One disk of so many MiB, with these changes to how it is opened.
+    pub fn with(mebibytes: usize, change: impl Fn(DiskOptions) -> DiskOptions) -> Ground {
+        Ground::of(&["disk"], mebibytes, change, NbdOptions::default(), None)
+    }
+
+    /// One disk of so many MiB.
+    pub fn new(mebibytes: usize) -> Ground {
+        Ground::with(mebibytes, |options| options)
+    }
+
+    /// Several disks, by name; at a loopback port instead of a socket if one is given.
+    pub fn of(
+        names: &[&str],
+        mebibytes: usize,
+        change: impl Fn(DiskOptions) -> DiskOptions,
+        options: NbdOptions,
+        port: Option<u16>,
+    ) -> Ground {
+        let folder = folder();
+        let open = |name: &&str| {
+            let image = folder.join(format!("{name}.raw"));
+            fs::write(&image, vec![0; mebibytes << 20]).unwrap();
+            Disk::open(change(DiskOptions::new(image))).unwrap()
+        };
+        let disks: Vec<Arc<Disk>> = names.iter().map(open).collect();
+        let exports = names
+            .iter()
+            .zip(&disks)
+            .map(|(n, d)| Export::new(*n, d.clone()));
+        let exports: Vec<Export> = exports.collect();
+        let address = match port {
+            Some(port) => format!("127.0.0.1:{port}").parse().unwrap(),
+            None => Address::Unix(folder.join("s")),
+        };
+        let listener = Listener::bind(&address, Access::default()).unwrap();
+        let address = listener.address().clone();
+        let stop = Stop::new().unwrap();
+        let until = stop.clone();
+        let server = thread::spawn(move || nbd::serve(&exports, &[listener], &options, &until));
+        Ground {
+            folder,
+            disks,
+            address,
+            stop,
+            server: Some(server),
+        }
+    }
+
+    /// Where an export is, as clients name it.
+    pub fn uri(&self, export: &str) -> String {
+        match &self.address {
+            Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+            Address::Loopback(address) => format!("nbd://{address}/{export}"),
+        }
+    }
+
+    pub fn socket(&self) -> &Path {
+        match &self.address {
+            Address::Unix(path) => path,
+            Address::Loopback(address) => panic!("{address} is no path"),
+        }
+    }
+
+    pub fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.socket()).unwrap()
+    }
+
+    /// The image of an export.
+    pub fn image(&self, export: &str) -> PathBuf {
+        self.folder.join(format!("{export}.raw"))
+    }
+
+    /// What is in it.
+    pub fn content(&self, export: &str) -> Vec<u8> {
+        fs::read(self.image(export)).unwrap()
+    }
+
+    /// Raises the stop, without waiting.
+    pub fn stop(&self) {
+        self.stop.raise();
+    }
+
+    /// Waits until the server has ended, as it should.
+    pub fn join(&mut self) {
+        let server = self.server.take().expect("it runs");
+        server.join().unwrap().unwrap();
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        self.stop.raise();
+        if let Some(server) = self.server.take() {
+            let _ = server.join();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Whether a program is there; if not, that `test` is skipped, loudly.
+pub fn has(test: &str, program: &str, package: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        // Not by `eprintln!`, which the harness keeps to itself.
+        let why = format!("skipped: {test}: no {program} here (package {package})");
+        writeln!(std::io::stderr(), "{why}").unwrap();
+    }
+    found
+}
+
+/// Runs a program to its end, which must be a good one; what it printed.
+pub fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{program} {args:?}: {out}{err}");
+    out
+}

@@ -1,0 +1,201 @@
+//! Clients that are broken, slow, or gone: they hurt nobody else.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use weir_tapdisk::nbd::NbdOptions;
+
+use crate::client::{Ask, Client, READ, WRITE, exactly, option};
+use crate::ground::{Ground, noise};
+
+/// A good client is served, whatever others do.
+fn serves(ground: &Ground, seed: u64) {
+    let mut client = Client::new(ground.connect(), "disk", true);
+    let data = noise(4096, seed);
+    let ask = |kind| Ask {
+        kind,
+        cookie: seed,
+        offset: 4096 * (seed % 100),
+        length: 4096,
+        flags: 0,
+    };
+    assert_eq!(client.ask(ask(WRITE), &data).error, 0);
+    assert_eq!(client.ask(ask(READ), &[]).data, data);
+}
+
+fn is_closed(mut stream: UnixStream) {
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut rest = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut rest) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_nbd_ends_the_connection() {
+    let ground = Ground::new(1);
+    let bad: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 100],
+        &[&[0, 0, 0, 3], &[0; 16][..]].concat(),
+        &[&[0, 0, 0, 3][..], &option(7, &[0; 16])[..8], &[0xff; 8]].concat(),
+    ];
+    for bytes in bad {
+        let mut stream = ground.connect();
+        stream.write_all(bytes).unwrap();
+        is_closed(stream);
+    }
+    // Past the handshake as well.
+    let mut client = Client::new(ground.connect(), "disk", true);
+    client.send(&noise(1000, 3));
+    is_closed(client.stream);
+    serves(&ground, 1);
+}
+
+#[test]
+fn who_leaves_in_the_middle_leaves_nothing_behind() {
+    let ground = Ground::new(1);
+    let write = Ask {
+        kind: WRITE,
+        cookie: 1,
+        offset: 0,
+        length: 8192,
+        flags: 0,
+    };
+    let whole = [write.bytes(), vec![1; 8192]].concat();
+    for cut in [1, 27, 28, 29, 5000, whole.len() - 1] {
+        let mut client = Client::new(ground.connect(), "disk", true);
+        client.send(&whole[..cut]);
+        drop(client);
+    }
+    // After a whole request, without waiting for its reply.
+    let mut client = Client::new(ground.connect(), "disk", true);
+    client.send(&whole);
+    drop(client);
+    serves(&ground, 2);
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while ground.content("disk")[..8192] != [1; 8192] {
+        assert!(
+            std::time::Instant::now() < until,
+            "a whole request is carried out"
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(ground.disks[0].counters().in_flight, 0);
+}
+
+#[test]
+fn a_client_that_says_no_more_still_gets_its_replies() {
+    let ground = Ground::new(1);
+    let mut client = Client::new(ground.connect(), "disk", true);
+    let read = |cookie| Ask {
+        kind: READ,
+        cookie,
+        offset: 0,
+        length: 65536,
+        flags: 0,
+    };
+    let asks: Vec<u8> = (0..50).flat_map(|cookie| read(cookie).bytes()).collect();
+    client.send(&asks);
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    for _ in 0..50 {
+        assert_eq!(client.told(65536).data.len(), 65536);
+    }
+    is_closed(client.stream);
+}
+
+#[test]
+fn clients_that_fetch_nothing_or_finish_nothing_make_nobody_wait() {
+    let ground = Ground::new(1);
+    let mut idle = Vec::new();
+    for number in 0..8 {
+        let mut client = Client::new(ground.connect(), "disk", true);
+        if number % 2 == 0 {
+            // Asks for much and fetches none of it.
+            client.stream.set_nonblocking(true).unwrap();
+            let read = Ask {
+                kind: READ,
+                cookie: 1,
+                offset: 0,
+                length: 1 << 20,
+                flags: 0,
+            };
+            while client.stream.write_all(&read.bytes()).is_ok() {}
+        } else {
+            // Promises much and sends little of it.
+            let write = Ask {
+                kind: WRITE,
+                cookie: 1,
+                offset: 0,
+                length: 1 << 20,
+                flags: 0,
+            };
+            client.send(&[write.bytes(), vec![0; 100]].concat());
+        }
+        idle.push(client);
+    }
+    for seed in 0..20 {
+        serves(&ground, seed);
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_who_fetches_nothing() {
+    let mut ground = Ground::new(1);
+    let client = Client::new(ground.connect(), "disk", true);
+    client.stream.set_nonblocking(true).unwrap();
+    let read = Ask {
+        kind: READ,
+        cookie: 1,
+        offset: 0,
+        length: 1 << 20,
+        flags: 0,
+    };
+    while (&client.stream).write_all(&read.bytes()).is_ok() {}
+    ground.stop();
+    // The harness would wait for ever.
+    ground.join();
+}
+
+#[test]
+fn more_clients_than_there_is_room_for_are_turned_away_and_room_is_made_again() {
+    let options = NbdOptions {
+        connections_max: 3,
+        ..NbdOptions::default()
+    };
+    let ground = Ground::of(&["disk"], 1, |o| o, options, None);
+    let mut clients: Vec<Client> = (0..3)
+        .map(|_| Client::new(ground.connect(), "disk", true))
+        .collect();
+    is_closed(ground.connect());
+    clients.pop();
+    // Its thread may need a moment to end.
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut stream = ground.connect();
+        let mut greeting = [0; 18];
+        if stream.read_exact(&mut greeting).is_ok() {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "no room is made");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_handshake_that_dawdles_is_read_byte_by_byte() {
+    let ground = Ground::new(1);
+    let mut stream = ground.connect();
+    assert_eq!(exactly(&mut stream, 8), b"NBDMAGIC");
+    let mut said = 3_u32.to_be_bytes().to_vec();
+    said.extend(option(2, &[]));
+    for byte in said {
+        stream.write_all(&[byte]).unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+    is_closed(stream);
+}
