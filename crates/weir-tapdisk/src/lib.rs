@@ -10,6 +10,7 @@ pub mod engine;
 pub mod histograms;
 pub mod hub;
 pub mod inject;
+pub mod insertion;
 pub mod lane;
 pub mod listen;
 mod lock;

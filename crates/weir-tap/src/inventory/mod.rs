@@ -39,6 +39,7 @@ pub use declared::Declared;
 pub use doctor::doctor;
 pub use layout::{Image, Layouts, Located, PIECES_MAX};
 pub use qemu::options::words as option_words;
+pub use qemu::told::NodeOptions;
 pub use snapshot::{LaidDisk, Layout, Piece, Snapshot};
 pub use watch::{Look, Watch, WatchOptions};
 

@@ -7,6 +7,7 @@ pub mod options;
 mod refresh;
 #[cfg(test)]
 mod tests;
+pub mod told;
 
 use weir_model::inventory::VmKind;
 

@@ -1,0 +1,86 @@
+//! [`NodeOptions`]: what QEMU was told of a block node and does not say again.
+
+use super::command_line::CommandLine;
+use super::options::Options;
+
+/// Options of a block node that QMP does not show (`BlockdevOptions` of qapi/block-core.json).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeOptions {
+    /// Discards go on to what is below.
+    pub discard: bool,
+    /// Read-only where nothing else can be had.
+    pub auto_read_only: bool,
+    /// Others may write the same image.
+    pub force_share: bool,
+    /// What it stands on was described inside of its own description, and so is gone when the node lets go
+    /// of it.
+    pub is_inline: bool,
+}
+
+impl NodeOptions {
+    /// Those of the node `node`, or of the one drive with file `file`, in the arguments of a QEMU; `None` if
+    /// they do not tell of it.
+    pub fn find(arguments: &[String], node: &str, file: &str) -> Option<NodeOptions> {
+        let line = CommandLine::parse(arguments);
+        if let Some(options) = line.nodes.get(node) {
+            return Some(NodeOptions::of(options));
+        }
+        let is_it = |drive: &&Options| {
+            drive.get("node-name") == Some(node)
+                || ["file", "filename", "file.filename"]
+                    .iter()
+                    .any(|key| drive.get(key) == Some(file))
+        };
+        let mut drives = line.drives.iter().filter(is_it);
+        match (drives.next(), drives.next()) {
+            (Some(drive), None) => Some(NodeOptions::of(drive)),
+            _ => None,
+        }
+    }
+
+    fn of(options: &Options) -> NodeOptions {
+        let is_on = |key: &str| options.flag(key) == Some(true);
+        NodeOptions {
+            discard: options.get("discard") == Some("unmap") || is_on("discard"),
+            auto_read_only: is_on("auto-read-only"),
+            force_share: is_on("force-share"),
+            is_inline: options.get("file").is_none() && !options.below("file").is_empty(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_found_by_its_name_or_its_file() {
+        let words = [
+            "qemu-system-x86_64",
+            "-blockdev",
+            "node-name=f0,driver=file,filename=/a",
+            "-blockdev",
+            r#"{"node-name":"n0","driver":"raw","file":"f0","discard":"unmap","auto-read-only":true}"#,
+            "-blockdev",
+            "driver=raw,node-name=n1,file.driver=file,file.filename=/e,file.node-name=f1",
+            "-drive",
+            "file=/b,format=raw,if=virtio,discard=on",
+            "-drive",
+            "file=/c,format=raw,if=virtio",
+            "-drive",
+            "file=/c,format=raw,if=virtio,read-only=on",
+        ];
+        let arguments = words.map(String::from);
+        let find = |node, file| NodeOptions::find(&arguments, node, file);
+        let told = find("n0", "/a").unwrap();
+        assert_eq!(
+            (told.discard, told.auto_read_only, told.force_share),
+            (true, true, false)
+        );
+        assert!(!told.is_inline && find("n1", "/e").unwrap().is_inline);
+        assert_eq!(find("f0", "/a"), Some(NodeOptions::default()));
+        assert!(find("#block1", "/b").unwrap().discard);
+        assert_eq!(find("#block1", "/c"), None, "it could be either");
+        assert_eq!(find("libvirt-9-format", "/d"), None);
+    }
+}
