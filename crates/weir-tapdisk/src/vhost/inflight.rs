@@ -18,6 +18,7 @@ use vhost::vhost_user::message::VhostUserInflight;
 use vm_memory::{AtomicAccess, Bytes, FileOffset, MmapRegion, VolatileMemory};
 
 use super::VhostError;
+use super::guard::Guard;
 use super::memory::check_length;
 
 /// Where the fields of a queue's region are (`struct QueueRegionSplit`).
@@ -45,6 +46,8 @@ const ALIGNMENT: usize = 64;
 /// The memory of all queues.
 #[derive(Debug)]
 pub struct InflightMemory {
+    // It goes before what it guards.
+    _guard: Guard,
     mapping: MmapRegion<()>,
     queues: u16,
     queue_size: u16,
@@ -87,7 +90,9 @@ impl InflightMemory {
         check_length(&file, told.mmap_offset, bytes as u64).map_err(refuse)?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, told.mmap_offset), bytes)
             .map_err(|e| refuse(e.to_string()))?;
+        let guard = Guard::new(mapping.as_ptr(), mapping.size()).map_err(refuse)?;
         Ok(InflightMemory {
+            _guard: guard,
             mapping,
             queues: told.num_queues,
             queue_size: told.queue_size,

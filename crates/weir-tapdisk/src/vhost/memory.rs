@@ -7,14 +7,67 @@ use std::fs::File;
 use std::sync::Arc;
 
 use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::bitmap::BS;
 use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap, MmapRegion,
+    FileOffset, GuestAddress, GuestMemoryError, GuestMemoryRegion, GuestMemoryRegionBytes,
+    GuestRegionCollection, GuestRegionMmap, GuestUsize, MemoryRegionAddress, MmapRegion,
+    VolatileSlice,
 };
 
 use super::VhostError;
+use super::guard::Guard;
 
 /// What the guest's physical addresses lead to.
-pub type GuestMemory = GuestMemoryMmap<()>;
+pub type GuestMemory = GuestRegionCollection<GuestRegion>;
+
+/// A region of a guest's memory, mapped.
+#[derive(Debug)]
+pub struct GuestRegion {
+    // It goes before what it guards.
+    _guard: Guard,
+    mapping: GuestRegionMmap<()>,
+}
+
+impl GuestRegion {
+    /// The region at the guest's address `start`.
+    ///
+    /// # Errors
+    /// It ends beyond the address space, or there are too many.
+    pub fn new(mapping: MmapRegion<()>, start: GuestAddress) -> Result<GuestRegion, String> {
+        let guard = Guard::new(mapping.as_ptr(), mapping.size())?;
+        let mapping = GuestRegionMmap::new(mapping, start);
+        Ok(GuestRegion {
+            _guard: guard,
+            mapping: mapping.ok_or("it ends beyond the address space")?,
+        })
+    }
+}
+
+impl GuestMemoryRegion for GuestRegion {
+    type B = ();
+
+    fn len(&self) -> GuestUsize {
+        self.mapping.len()
+    }
+
+    fn start_addr(&self) -> GuestAddress {
+        self.mapping.start_addr()
+    }
+
+    fn bitmap(&self) -> BS<'_, ()> {
+        GuestMemoryRegion::bitmap(&self.mapping)
+    }
+
+    fn get_slice(
+        &self,
+        offset: MemoryRegionAddress,
+        count: usize,
+    ) -> Result<VolatileSlice<'_, BS<'_, ()>>, GuestMemoryError> {
+        GuestMemoryRegion::get_slice(&self.mapping, offset, count)
+    }
+}
+
+impl GuestMemoryRegionBytes for GuestRegion {}
 
 /// Regions of memory that a front end may share: as many as KVM gives a VM.
 pub const REGIONS_MAX: usize = 509;
@@ -30,7 +83,7 @@ pub struct MemoryTable {
 struct Region {
     /// Where the region is in the front end's own address space.
     front_end: u64,
-    mapping: Arc<GuestRegionMmap<()>>,
+    mapping: Arc<GuestRegion>,
 }
 
 impl MemoryTable {
@@ -129,8 +182,7 @@ impl Region {
         let length = usize::try_from(bytes).map_err(|e| refuse(e.to_string()))?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, offset), length)
             .map_err(|e| refuse(e.to_string()))?;
-        let mapping = GuestRegionMmap::new(mapping, GuestAddress(guest))
-            .ok_or_else(|| refuse("it ends beyond the address space".into()))?;
+        let mapping = GuestRegion::new(mapping, GuestAddress(guest)).map_err(refuse)?;
         Ok(Region {
             front_end: region.user_addr,
             mapping: Arc::new(mapping),
@@ -138,8 +190,7 @@ impl Region {
     }
 }
 
-/// Who touches a mapping beyond the end of its file gets SIGBUS, so a file must be as long as is
-/// said.
+/// A file must be as long as is said. If it is not so for long, there is a [`Guard`].
 pub(super) fn check_length(file: &File, offset: u64, bytes: u64) -> Result<(), String> {
     let metadata = file.metadata().map_err(|e| e.to_string())?;
     if !metadata.is_file() {

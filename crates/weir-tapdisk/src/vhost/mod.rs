@@ -18,6 +18,7 @@ use std::time::Duration;
 mod chain;
 mod command;
 mod config;
+mod guard;
 mod inflight;
 mod memory;
 mod poll;

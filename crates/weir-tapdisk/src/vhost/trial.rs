@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{Bytes, GuestAddress, MmapRegion};
 
 use super::VhostError;
-use super::memory::GuestMemory;
+use super::memory::{GuestMemory, GuestRegion};
 use super::queue::{BlockQueue, Broken};
 use super::ring::{Layout, Ring};
 use crate::disk::Disk;
@@ -49,18 +49,17 @@ pub fn carry_out(
     memory: &[u8],
     queue: TrialQueue,
 ) -> Result<TrialEnd, VhostError> {
-    let middle = memory.len() / 2;
-    let pieces = [
-        (GuestAddress(0), middle),
-        (GuestAddress(middle as u64), memory.len() - middle),
-    ];
-    let pieces = if middle == 0 {
-        &pieces[1..]
-    } else {
-        &pieces[..]
-    };
     let table = |reason: String| VhostError::Table { reason };
-    let mapped = GuestMemory::from_ranges(pieces).map_err(|e| table(e.to_string()))?;
+    let middle = memory.len() / 2;
+    let mut pieces = vec![(0, middle), (middle, memory.len() - middle)];
+    pieces.retain(|(_, bytes)| *bytes > 0);
+    let piece = |(start, bytes): &(usize, usize)| {
+        let mapping = MmapRegion::new(*bytes).map_err(|e| e.to_string())?;
+        GuestRegion::new(mapping, GuestAddress(*start as u64))
+    };
+    let pieces: Result<Vec<_>, _> = pieces.iter().map(piece).collect();
+    let mapped = GuestMemory::from_regions(pieces.map_err(table)?);
+    let mapped = mapped.map_err(|e| table(e.to_string()))?;
     let start = GuestAddress(0);
     mapped
         .write_slice(memory, start)

@@ -401,3 +401,28 @@ fn memory_that_goes_from_under_the_rings_breaks_the_queue_alone() {
     driver.set_up(&mut front_end, 0);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
 }
+
+/// Who touches memory behind the end of its file is killed, as a rule.
+#[test]
+fn memory_that_is_cut_off_breaks_the_queue_alone() {
+    let server = Server::new();
+    for bytes in [0, 0x1_4000] {
+        let guest = Guest::new();
+        let (mut front_end, mut driver) = started(&server, &guest, ALL);
+        let tracking = front_end.track(1, QUEUE_SIZE);
+        assert_eq!(driver.run(0, READ, 0, 512).0, OK);
+        // Descriptors are at 0x1_0000, the available ring at 0x1_4000.
+        rustix::fs::ftruncate(&guest.file, bytes).unwrap();
+        driver.kick();
+        driver.wait_broken();
+        drop(front_end);
+        let guest = Guest::new();
+        let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+        guest.share(&mut front_end);
+        let other = tracking.file.set_len(0);
+        assert!(other.is_err(), "what we make cannot be cut off");
+        let mut driver = Driver::new(&guest, 0);
+        driver.set_up(&mut front_end, 0);
+        assert_eq!(driver.run(0, READ, 0, 512).0, OK);
+    }
+}
