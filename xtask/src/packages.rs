@@ -26,13 +26,15 @@ pub const TEST: &[&str] = &[
     "systemd",
 ];
 
-/// What the tests with real guests need: the emulator, what the guest is made of, libvirt, and the
-/// tool whose columns weir gives.
+/// What the tests with real guests need: the emulator, what the guest is made of and what runs in it, libvirt,
+/// and the tool whose columns weir gives.
 pub const GUEST: &[&str] = &[
     "qemu-system-x86",
     "qemu-utils",
     "busybox-static",
     "cpio",
+    "e2fsprogs",
+    "sqlite3",
     "libvirt-daemon",
     "libvirt-clients",
     "sysstat",

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+pub use rustix::net::SocketType;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags};
 
 /// The longest path of a socket: `sun_path` of unix(7), with a zero behind it.
 pub const PATH_BYTES_MAX: usize = 107;

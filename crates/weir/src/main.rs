@@ -23,6 +23,7 @@ mod run_loop;
 mod script_sources;
 mod simulate;
 mod source;
+mod tapdisk;
 mod top;
 mod workload;
 

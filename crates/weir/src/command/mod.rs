@@ -23,6 +23,8 @@ mod record;
 mod run;
 mod simulate;
 mod streams;
+mod tapdisk;
+mod tapdisk_status;
 mod top;
 
 use std::io::IsTerminal;
@@ -78,6 +80,7 @@ enum Command {
     Record(record::RecordArgs),
     Convert(convert::ConvertArgs),
     Agent(agent::AgentArgs),
+    Tapdisk(Box<tapdisk::TapdiskArgs>),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -119,6 +122,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Record(args) => record::run(&args, cli.verbose),
         Command::Convert(args) => convert::run(&args, cli.verbose),
         Command::Agent(args) => agent::run(&args, cli.verbose),
+        Command::Tapdisk(args) => tapdisk::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

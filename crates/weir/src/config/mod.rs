@@ -1,4 +1,4 @@
-//! Configuration files of the monitor and of the agent: TOML, one file each.
+//! Configuration files of the monitor, of the agent and of tapdisks: TOML, one file each.
 //!
 //! A file is checked whole: every mistake is told at once, with the file, the line, the key and the
 //! remedy. Sizes and times are words, as on the command line (`"16 MiB"`, `"50 ms"`). What the
@@ -8,6 +8,7 @@ mod agent;
 mod changes;
 mod monitor;
 mod table;
+mod tapdisk;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ pub use monitor::{
     address,
 };
 use table::Document;
+pub use tapdisk::TapdiskConfig;
 
 use crate::failure::Failure;
 
@@ -59,6 +61,14 @@ pub fn monitor(named: Option<&Path>) -> Result<Loaded<MonitorConfig>, Failure> {
 /// As [`monitor()`].
 pub fn agent(named: Option<&Path>) -> Result<Loaded<AgentConfig>, Failure> {
     load(named, AGENT_FILE, AgentConfig::of)
+}
+
+/// What a tapdisk's file says.
+///
+/// # Errors
+/// As [`monitor()`].
+pub fn tapdisk(named: &Path) -> Result<TapdiskConfig, Failure> {
+    Ok(load(Some(named), "", TapdiskConfig::of)?.config)
 }
 
 /// Reads a named file, or the usual one if it exists.

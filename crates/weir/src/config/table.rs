@@ -191,7 +191,7 @@ impl<'t> Table<'_, 't> {
     pub fn texts<T>(
         &mut self,
         key: &'static str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        mut parse: impl FnMut(&str) -> Result<T, String>,
     ) -> Option<Vec<T>> {
         let (at, value) = self.take(key)?;
         let DeValue::Array(items) = value else {

@@ -8,6 +8,12 @@ fn monitor_of(text: &str) -> (MonitorConfig, Vec<String>) {
     (config, document.faults())
 }
 
+fn tapdisk_of(text: &str) -> (TapdiskConfig, Vec<String>) {
+    let mut document = Document::parse("t.toml", text);
+    let config = TapdiskConfig::of(&mut document);
+    (config, document.faults())
+}
+
 fn agent_of(text: &str) -> (AgentConfig, Vec<String>) {
     let mut document = Document::parse("a.toml", text);
     let config = AgentConfig::of(&mut document);
@@ -135,9 +141,39 @@ fn a_reload_tells_what_needs_a_restart() {
 }
 
 #[test]
+fn a_tapdisks_file_names_disks_and_every_mistake() {
+    let (config, faults) = tapdisk_of(
+        "nbd = \"unix:/n\"\nsocket_mode = \"660\"\n[[disk]]\nimage = \"/a\"\nsocket = \"/s\"\n\
+         read_only = true\nqueues = 4\npoll = \"20us\"\ndelay = [\"5ms,op=r\", \"1ms\"]\n",
+    );
+    assert!(faults.is_empty(), "{faults:?}");
+    let disk = &config.disks[0];
+    assert_eq!((disk.read_only, disk.queues), (true, Some(4)));
+    assert_eq!(disk.injections.delays.len(), 2);
+    assert_eq!(config.socket_mode, Some(0o660));
+    let (_, faults) = tapdisk_of(
+        "nbd = \"10.0.0.1:1\"\n[[disk]]\nsokcet = \"/s\"\nqueues = 0\nengine = \"warp\"\n\
+         delay = [\"soon\"]\n",
+    );
+    for part in [
+        "t.toml:1: `nbd`: ",
+        "t.toml:3: unknown key `disk.sokcet`; did you mean `socket`?",
+        "`disk.queues`: expected a whole number from 1 to 256",
+        "t.toml:5: `disk.engine`: expected auto, uring or sync",
+        "t.toml:6: `disk.delay`: ",
+        "`disk.image` is missing",
+    ] {
+        assert!(
+            faults.iter().any(|f| f.contains(part)),
+            "{part}: {faults:?}"
+        );
+    }
+}
+
+#[test]
 fn the_example_files_are_right() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
-    for file in ["monitor.toml", "agent.toml"] {
+    for file in ["monitor.toml", "agent.toml", "tapdisk.toml"] {
         let text = std::fs::read_to_string(root.join(file)).expect(file);
         // What is commented out is an example as well.
         let all: String = text
@@ -150,6 +186,7 @@ fn the_example_files_are_right() {
         for text in [text, all] {
             let faults = match file {
                 "monitor.toml" => monitor_of(&text).1,
+                "tapdisk.toml" => tapdisk_of(&text).1,
                 _ => agent_of(&text).1,
             };
             assert!(faults.is_empty(), "{file}: {faults:?}");

@@ -1,0 +1,16 @@
+//! `weir tapdisk`: what is to be served, and the process that serves it.
+//!
+//! 1. [`entry`] reads what a command line or a file says of a disk; [`rights`] who may reach it.
+//! 2. [`setup`] puts that together and says what does not fit.
+//! 3. [`serve`] opens images and sockets, serves until a signal comes, and takes everything away again.
+
+mod entry;
+mod rights;
+mod serve;
+mod setup;
+pub mod status;
+
+pub use entry::{DiskEntry, Form, KEYS, block_size, cache, engine, name, poll, queues, serial};
+pub use rights::{group, mode};
+pub use serve::serve;
+pub use setup::Setup;

@@ -1,0 +1,175 @@
+//! [`Setup`]: everything that one tapdisk serves, checked as a whole before anything is opened.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use weir_tapdisk::Access;
+use weir_tapdisk::nbd::Address;
+
+use super::DiskEntry;
+use crate::failure::Failure;
+
+/// What a tapdisk serves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// The disks.
+    pub disks: Vec<DiskEntry>,
+    /// Where all of them are served over NBD.
+    pub nbd: Option<Address>,
+    /// Where requests are told.
+    pub tap: PathBuf,
+    /// Who may connect.
+    pub access: Access,
+}
+
+/// Most disks of one tapdisk.
+const DISKS_MAX: usize = 256;
+
+impl Setup {
+    /// These disks, all paths of sockets made absolute. Without a path for the tap it is that of the first
+    /// socket with `.tap` behind it.
+    ///
+    /// # Errors
+    /// Everything about them that does not fit together.
+    pub fn new(
+        disks: Vec<DiskEntry>,
+        nbd: Option<Address>,
+        tap: Option<PathBuf>,
+        access: Access,
+    ) -> Result<Setup, Failure> {
+        let mut wrong = Vec::new();
+        if disks.is_empty() {
+            wrong.push(
+                "no disk is named; give --image FILE --socket PATH, or --disk, or --config".into(),
+            );
+        }
+        if disks.len() > DISKS_MAX {
+            wrong.push(format!(
+                "a tapdisk serves at most {DISKS_MAX} disks; start another one"
+            ));
+        }
+        let disks: Vec<DiskEntry> = disks.into_iter().map(placed).collect();
+        let nbd = nbd.map(|address| match address {
+            Address::Unix(path) => Address::Unix(absolute(&path)),
+            tcp => tcp,
+        });
+        if nbd.is_none() {
+            let unreachable = disks.iter().filter(|disk| disk.socket.is_none());
+            wrong.extend(unreachable.map(|disk| {
+                let image = disk.image.display();
+                format!("{image}: nobody could reach it; give it a socket, or all of them --nbd")
+            }));
+        }
+        let nbd_path = match &nbd {
+            Some(Address::Unix(path)) => Some(path.clone()),
+            _ => None,
+        };
+        let first = disks
+            .iter()
+            .find_map(|disk| disk.socket.clone())
+            .or(nbd_path.clone());
+        let tap = tap
+            .map(|path| absolute(&path))
+            .or(first.as_deref().map(tap_of));
+        if tap.is_none() && wrong.is_empty() {
+            wrong.push("nothing says where requests are to be told; give --tap PATH".to_owned());
+        }
+        let sockets = disks.iter().filter_map(|disk| disk.socket.as_deref());
+        let sockets = sockets.chain(nbd_path.as_deref()).chain(tap.as_deref());
+        wrong.extend(
+            twice(sockets).map(|path| format!("{}: two sockets cannot be there", path.display())),
+        );
+        let named = disks
+            .iter()
+            .filter_map(|disk| Some((disk.vm.clone()?, disk.vdisk.clone()?)));
+        wrong.extend(twice(named).map(|(vm, vdisk)| format!("two disks are {vdisk} of VM {vm}")));
+        match tap.filter(|_| wrong.is_empty()) {
+            Some(tap) => Ok(Setup {
+                disks,
+                nbd,
+                tap,
+                access,
+            }),
+            None => Err(Failure::words(wrong.join("\nweir: "))),
+        }
+    }
+}
+
+/// Where requests are told that come by a disk's socket.
+pub fn tap_of(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".tap");
+    PathBuf::from(path)
+}
+
+fn placed(disk: DiskEntry) -> DiskEntry {
+    DiskEntry {
+        socket: disk.socket.as_deref().map(absolute),
+        ..disk
+    }
+}
+
+/// The kernel shows others a socket by the path that it was bound to, so that should not depend on where
+/// we are.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What occurs more than once.
+fn twice<T: std::hash::Hash + Eq + Clone>(all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let mut seen: HashMap<T, usize> = HashMap::new();
+    all.filter(move |one| {
+        let times = seen.entry(one.clone()).or_default();
+        *times += 1;
+        *times == 2
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(words: &str) -> DiskEntry {
+        DiskEntry::of_words(words).unwrap()
+    }
+
+    fn setup(disks: &[&str], nbd: Option<&str>) -> Result<Setup, String> {
+        let disks = disks.iter().map(|words| disk(words)).collect();
+        let nbd = nbd.map(|text| text.parse().unwrap());
+        Setup::new(disks, nbd, None, Access::default()).map_err(|failure| failure.text())
+    }
+
+    #[test]
+    fn requests_are_told_beside_the_first_socket() {
+        let one = setup(&["image=/a,socket=/run/a.sock"], None).unwrap();
+        assert_eq!(one.tap, PathBuf::from("/run/a.sock.tap"));
+        let nbd = setup(&["image=/a"], Some("unix:/run/n")).unwrap();
+        assert_eq!(nbd.tap, PathBuf::from("/run/n.tap"));
+        assert!(
+            setup(&["image=/a"], Some("127.0.0.1:0"))
+                .unwrap_err()
+                .contains("--tap")
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_told_at_once() {
+        assert!(setup(&[], None).unwrap_err().contains("no disk is named"));
+        let wrong = setup(
+            &[
+                "image=/a,socket=/s,vm=v,vdisk=/dev/vda",
+                "image=/b,socket=/s,vm=v,vdisk=/dev/vda",
+                "image=/c",
+            ],
+            None,
+        );
+        let wrong = wrong.unwrap_err();
+        for part in [
+            "/c: nobody could reach it",
+            "/s: two sockets cannot be there",
+            "two disks are /dev/vda of VM v",
+        ] {
+            assert!(wrong.contains(part), "{part}: {wrong}");
+        }
+    }
+}

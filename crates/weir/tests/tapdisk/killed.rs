@@ -1,0 +1,58 @@
+//! kill -9 of the tapdisk under load: the guest waits, goes on with the next one, and nothing is wrong.
+
+use std::process::Command;
+
+use crate::guests::{HARD_WORK, Served, database_is_whole, fill_database, fio};
+use crate::process::wait_until;
+
+/// Requests that must come before the next kill, so that each is in the midst of the load.
+const REQUESTS_BETWEEN: u64 = 200;
+
+/// Kills the tapdisk so many times while the guest works.
+fn kill_under_load(served: &mut Served, times: u32) {
+    for _ in 0..times {
+        wait_until("the guest is at work", || {
+            let tapdisk = served.tapdisk();
+            tapdisk.requests("w") + tapdisk.requests("r") >= REQUESTS_BETWEEN
+        });
+        served.kill();
+    }
+    wait_until("the guest goes on", || {
+        let tapdisk = served.tapdisk();
+        tapdisk.requests("w") + tapdisk.requests("r") >= REQUESTS_BETWEEN / 4
+    });
+}
+
+#[test]
+fn a_guest_survives_kills_under_load() {
+    const TEST: &str = "a_guest_survives_kills_under_load";
+    let Some(mut served) = Served::boot(TEST, "survives") else {
+        return;
+    };
+    served.make_file_system();
+    // Slow enough that a kill is never late: what is asserted is the data, not the time.
+    served.guest.begin(&fio(24, "--rate_iops=1500")).unwrap();
+    kill_under_load(&mut served, 5);
+    served.guest.finish_within(HARD_WORK).unwrap();
+    served.guest.begin(&fill_database(600)).unwrap();
+    kill_under_load(&mut served, 3);
+    served.guest.finish_within(HARD_WORK).unwrap();
+    database_is_whole(&mut served, 600);
+    served.work("echo 3 > /proc/sys/vm/drop_caches; md5sum /mnt/fio > /tmp/sum");
+    served.kill();
+    served.work("echo 3 > /proc/sys/vm/drop_caches; md5sum -c /tmp/sum");
+    let complaints = served.work("dmesg | grep -iE 'i/o error|ext4-fs error|buffer i/o' | cat");
+    assert_eq!(complaints, "", "the guest's kernel saw no error");
+    served.work("umount /mnt && /tools/e2fsck -fn /dev/vda");
+    let sums = served.work("md5sum < /dev/vda");
+    let (image, _scratch) = served.end();
+    let host = Command::new("md5sum")
+        .stdin(std::fs::File::open(&image).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(
+        sums,
+        String::from_utf8(host.stdout).unwrap(),
+        "guest and host see the same bytes"
+    );
+}

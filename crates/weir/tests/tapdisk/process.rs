@@ -1,0 +1,234 @@
+//! A tapdisk as a process of its own, and what tests around it need.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Long enough for a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The binary.
+pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// One test with a guest at a time: they share two processors.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The turn of `test`, if these programs are there; `None`, said aloud, where it cannot run.
+pub fn ready(test: &str, programs: &[&str]) -> Option<MutexGuard<'static, ()>> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
+    let missing = programs
+        .iter()
+        .find(|program| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+    match missing {
+        None => Some(turn),
+        Some(program) => skip(test, &format!("no {program} on this host")),
+    }
+}
+
+/// Says aloud that a test is skipped.
+pub fn skip<T>(test: &str, why: &str) -> Option<T> {
+    // Not by `eprintln!`, which the harness keeps to itself.
+    writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("stderr takes a line");
+    None
+}
+
+/// Waits until `done`.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let within = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < within, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A folder of a test's own with a short path, gone when the test is over.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-td-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    /// The path of a file in it, as command lines take it.
+    pub fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A file of so many MiB of zeroes that are all written.
+    pub fn image(&self, name: &str, mebibytes: usize) -> String {
+        let path = self.file(name);
+        fs::write(&path, vec![0; mebibytes << 20]).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How a process ended, and what it said on standard error.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code; `None` by a signal that it did not survive.
+    pub code: Option<i32>,
+    /// What it said.
+    pub said: String,
+}
+
+/// A tapdisk at work.
+pub struct Tapdisk {
+    child: Child,
+    said: Arc<Mutex<String>>,
+    reading: Option<JoinHandle<()>>,
+    tap: String,
+}
+
+/// What the last line of its start begins with.
+const READY: &str = "weir tapdisk: requests are told at ";
+
+impl Tapdisk {
+    /// Starts one; it serves on return.
+    pub fn start(args: &[&str]) -> Tapdisk {
+        let mut command = Command::new(WEIR);
+        command.arg("tapdisk").args(args);
+        Tapdisk::run(command)
+    }
+
+    /// The same, as a command that the test has made.
+    pub fn run(mut command: Command) -> Tapdisk {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said: Arc<Mutex<String>> = Arc::default();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let heard = said.clone();
+        let reading = std::thread::spawn(move || {
+            for line in lines {
+                let line = line.unwrap() + "\n";
+                heard.lock().unwrap().push_str(&line);
+            }
+        });
+        let mut tapdisk = Tapdisk {
+            child,
+            said,
+            reading: Some(reading),
+            tap: String::new(),
+        };
+        let within = Instant::now() + PATIENCE;
+        while tapdisk.tap.is_empty() {
+            let ended = tapdisk.child.try_wait().unwrap();
+            let said = tapdisk.said();
+            assert!(
+                ended.is_none() && Instant::now() < within,
+                "it does not serve: {ended:?} {said}"
+            );
+            let tap = said.lines().find_map(|line| line.strip_prefix(READY));
+            tapdisk.tap = tap.unwrap_or_default().to_owned();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        tapdisk
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it tells requests.
+    pub fn tap(&self) -> &str {
+        &self.tap
+    }
+
+    /// What it said so far.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// What `weir tapdisk status --json` says.
+    pub fn status(&self) -> Value {
+        let output = Command::new(WEIR)
+            .args(["tapdisk", "status", "--json", &self.tap])
+            .output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Requests of an operation (`r`, `w`, `f`, `d`, `z`) that it has done, of all its disks.
+    pub fn requests(&self, op: &str) -> u64 {
+        self.figure(op, "requests")
+    }
+
+    /// A figure of an operation, over all disks.
+    pub fn figure(&self, op: &str, name: &str) -> u64 {
+        let status = self.status();
+        let disks = status["disks"].as_array().unwrap().iter();
+        let ops = disks.flat_map(|disk| disk["ops"].as_array().unwrap());
+        ops.filter(|o| o["op"] == op)
+            .map(|o| o[name].as_u64().unwrap())
+            .sum()
+    }
+
+    /// Sends it a signal, by name.
+    pub fn signal(&self, name: &str) {
+        let kill = Command::new("kill")
+            .args(["-s", name, &self.pid().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Kills it, as the kernel does that has no memory left.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Ended {
+        let within = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < within, "it does not end: {}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        self.reading.take().unwrap().join().unwrap();
+        Ended {
+            code: status.code(),
+            said: self.said(),
+        }
+    }
+
+    /// Ends it in order, and holds it to that.
+    pub fn stop(self) {
+        self.signal("TERM");
+        let ended = self.finish();
+        assert_eq!(ended.code, Some(143), "{}", ended.said);
+    }
+}
+
+impl Drop for Tapdisk {
+    fn drop(&mut self) {
+        // It has ended, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,302 @@
+//! The process: what it says, its sockets and their rights, how it begins and ends.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+
+use crate::process::{Scratch, Tapdisk, WEIR, skip};
+
+/// Runs `weir tapdisk` with arguments that are wrong; its exit code and what it said.
+fn refused(args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new("timeout")
+        .args(["20", WEIR, "tapdisk"])
+        .args(args)
+        .output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.stdout, b"", "stdout carries data only");
+    (output.status.code(), said)
+}
+
+fn is_socket(path: &str) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+}
+
+#[test]
+fn it_says_what_it_serves_and_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let (image, socket) = (scratch.image("a.raw", 8), scratch.file("a.sock"));
+    let args = [
+        "--image", &image, "--socket", &socket, "--vm", "web", "--vdisk", "/dev/vda", "--serial",
+        "vol0",
+    ];
+    let tapdisk = Tapdisk::start(&args);
+    let said = tapdisk.said();
+    for part in [&image, &socket, "8.0 MiB", "web", "/dev/vda"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(tapdisk.tap(), format!("{socket}.tap"));
+    for path in [socket.as_str(), tapdisk.tap()] {
+        assert!(is_socket(path));
+        assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600, "{path}");
+    }
+    let status = tapdisk.status();
+    let disk = &status["disks"][0];
+    assert_eq!(status["pid"], tapdisk.pid());
+    assert_eq!(
+        (&disk["vm"], &disk["vdisk"], &disk["serial"]),
+        (&"web".into(), &"/dev/vda".into(), &"vol0".into())
+    );
+    assert_eq!(
+        (&disk["pdisk"], &disk["size_bytes"]),
+        (&image.as_str().into(), &(8 << 20).into())
+    );
+    // A disk's socket leads to the tap that tells of it.
+    let page = Command::new(WEIR)
+        .args(["tapdisk", "status", &socket])
+        .output()
+        .unwrap();
+    let page = String::from_utf8(page.stdout).unwrap();
+    assert!(
+        page.contains("/dev/vda of web") && page.contains("vol0"),
+        "{page}"
+    );
+    let tap = tapdisk.tap().to_owned();
+    tapdisk.signal("INT");
+    let ended = tapdisk.finish();
+    assert_eq!(ended.code, Some(130), "{}", ended.said);
+    assert!(
+        !is_socket(&socket) && !is_socket(&tap),
+        "sockets go with it"
+    );
+}
+
+#[test]
+fn the_sockets_of_a_killed_one_are_taken_over_and_those_of_a_living_one_are_not() {
+    let scratch = Scratch::new();
+    let (image, socket) = (scratch.image("a.raw", 4), scratch.file("a.sock"));
+    let args = ["--image", &image, "--socket", &socket];
+    Tapdisk::start(&args).kill();
+    assert!(is_socket(&socket), "a killed process leaves them");
+    let living = Tapdisk::start(&args);
+    let other = scratch.image("b.raw", 4);
+    let (code, said) = refused(&["--image", &other, "--socket", &socket]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains(&socket) && said.contains("another process serves there"),
+        "{said}"
+    );
+    assert!(
+        is_socket(&socket) && UnixStream::connect(living.tap()).is_ok(),
+        "it is left alone"
+    );
+    // What is no socket is nobody's to take away.
+    let precious = scratch.image("precious", 1);
+    let (code, said) = refused(&["--image", &other, "--socket", &precious]);
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(fs::metadata(&precious).unwrap().len(), 1 << 20);
+    // Nor is the one of a program that is not weir.
+    let foreign = scratch.file("foreign");
+    let _listener = UnixListener::bind(&foreign).unwrap();
+    let (code, said) = refused(&["--image", &other, "--socket", &foreign]);
+    assert_eq!(code, Some(1), "{said}");
+    living.stop();
+}
+
+#[test]
+fn an_image_has_one_writer() {
+    let scratch = Scratch::new();
+    let image = scratch.image("a.raw", 4);
+    let first = Tapdisk::start(&["--image", &image, "--socket", &scratch.file("a.sock")]);
+    let second = scratch.file("b.sock");
+    let (code, said) = refused(&["--image", &image, "--socket", &second]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&image), "{said}");
+    assert!(
+        !is_socket(&second),
+        "nothing is left of what could not begin"
+    );
+    first.stop();
+}
+
+#[test]
+fn words_that_are_off_are_named_before_anything_is_opened() {
+    let scratch = Scratch::new();
+    let image = scratch.image("a.raw", 4);
+    let socket = scratch.file("a.sock");
+    let cases: [(&[&str], &str); 9] = [
+        (&[], "no disk is named"),
+        (&["--image", &image], "nobody could reach it"),
+        (
+            &[
+                "--image",
+                &image,
+                "--socket",
+                &socket,
+                "--block-size",
+                "513",
+            ],
+            "512, 1024, 2048 or 4096",
+        ),
+        (&["--disk", "image=/a,sokcet=/b"], "did you mean `socket`?"),
+        (
+            &[
+                "--image",
+                &image,
+                "--socket",
+                &socket,
+                "--nbd",
+                "10.0.0.1:1",
+            ],
+            "--nbd",
+        ),
+        (
+            &["--image", &image, "--socket", &socket, "--tap", &socket],
+            "two sockets cannot be there",
+        ),
+        (
+            &[
+                "--image",
+                &image,
+                "--socket",
+                &socket,
+                "--socket-mode",
+                "999",
+            ],
+            "digits from 0 to 7",
+        ),
+        (
+            &["--image", &image, "--socket", &socket, "--delay", "op=r"],
+            "--delay",
+        ),
+        (
+            &["--image", &image, "--disk", "image=/b,socket=/c"],
+            "cannot be used with",
+        ),
+    ];
+    for (args, part) in cases {
+        let (code, said) = refused(args);
+        assert_eq!(code, Some(2), "{args:?}: {said}");
+        assert!(said.contains(part), "{args:?}: {said}");
+    }
+    let missing = scratch.file("none.raw");
+    let (code, said) = refused(&["--image", &missing, "--socket", &socket]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&missing), "{said}");
+    assert!(!is_socket(&socket));
+}
+
+#[test]
+fn one_process_serves_several_disks_of_words_or_of_a_file() {
+    let scratch = Scratch::new();
+    let [a, b] = ["a.raw", "b.raw"].map(|name| scratch.image(name, 4));
+    let [at, bt] = ["a.sock", "b.sock"].map(|name| scratch.file(name));
+    let disks = [
+        format!("image={a},socket={at},vm=web,vdisk=/dev/vda"),
+        format!("image={b},socket={bt},vm=web,vdisk=/dev/vdb,read-only,queues=2"),
+    ];
+    let words = Tapdisk::start(&["--disk", &disks[0], "--disk", &disks[1]]);
+    let by_words = words.status()["disks"].clone();
+    words.stop();
+    let config = scratch.file("web.toml");
+    let text = format!(
+        "[[disk]]\nimage = \"{a}\"\nsocket = \"{at}\"\nvm = \"web\"\nvdisk = \"/dev/vda\"\n\
+         [[disk]]\nimage = \"{b}\"\nsocket = \"{bt}\"\nvm = \"web\"\nvdisk = \"/dev/vdb\"\n\
+         read_only = true\nqueues = 2\n"
+    );
+    fs::write(&config, text).unwrap();
+    let file = Tapdisk::start(&["--config", &config]);
+    assert_eq!(file.status()["disks"], by_words);
+    assert_eq!(by_words[1]["read_only"], true);
+    file.stop();
+    fs::write(&config, "[[disk]]\nimage = \"/a\"\nsokcet = \"/b\"\n").unwrap();
+    let (code, said) = refused(&["--config", &config]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("web.toml:3") && said.contains("did you mean `disk.socket`")
+            || said.contains("did you mean `socket`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn another_user_may_connect_if_that_is_said() {
+    let scratch = Scratch::new();
+    let (image, socket) = (scratch.image("a.raw", 4), scratch.file("a.sock"));
+    let group = fs::metadata(&image).unwrap().gid().to_string();
+    let rights = ["--socket-mode", "660", "--socket-group", &group];
+    let tapdisk =
+        Tapdisk::start(&[&["--image", &image, "--socket", &socket][..], &rights].concat());
+    for path in [socket.as_str(), tapdisk.tap()] {
+        assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o660, "{path}");
+    }
+    tapdisk.stop();
+}
+
+/// The unit of the service.
+const UNIT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../packaging/weir-tapdisk@.service"
+);
+
+#[test]
+fn the_rights_of_the_service_are_enough() {
+    let test = "the_rights_of_the_service_are_enough";
+    let unit = fs::read_to_string(UNIT).unwrap();
+    for line in ["CapabilityBoundingSet=", "AmbientCapabilities="] {
+        assert!(
+            unit.lines().any(|l| l == line),
+            "it asks for no capability: {line}"
+        );
+    }
+    let scratch = Scratch::new();
+    let (image, socket) = (scratch.image("a.raw", 4), scratch.file("a.sock"));
+    let status = Command::new("id").arg("-u").output().unwrap();
+    if status.stdout != b"0\n" {
+        skip::<()>(test, "only root can become a user without rights");
+        return;
+    }
+    for path in [scratch.file(""), image.clone()] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    // As systemd does: a user without a capability, who may gain none. The binary's folder may be
+    // closed to others.
+    let binary = scratch.file("weir");
+    fs::copy(WEIR, &binary).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--bounding-set=-all",
+    ]);
+    command.args(["--inh-caps=-all", "--no-new-privs", &binary, "tapdisk"]);
+    command.args(["--image", &image, "--socket", &socket]);
+    let tapdisk = Tapdisk::run(command);
+    assert_eq!(fs::metadata(&socket).unwrap().uid(), 65534);
+    tapdisk.stop();
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_takes() {
+    let test = "the_unit_is_one_that_systemd_takes";
+    let scratch = Scratch::new();
+    let text = fs::read_to_string(UNIT).unwrap();
+    // The binary is not installed where this is verified.
+    let text = text.replace("/usr/bin/weir", WEIR);
+    let unit = scratch.file("weir-tapdisk@web.service");
+    fs::write(&unit, text).unwrap();
+    match Command::new("systemd-analyze")
+        .args(["verify", &unit])
+        .output()
+    {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.is_empty(), "{said}");
+        }
+        Err(why) => {
+            skip::<()>(test, &format!("systemd-analyze: {why}"));
+        }
+    }
+}
