@@ -24,6 +24,7 @@ use weir_model::{Op, SECTOR_BYTES};
 
 use crate::disk::{Disk, DiskError, LaneCounters, engine_failed};
 use crate::engine::{EngineKind, SyncEngine, UringEngine, Work};
+use crate::recorder::{Ended, Recorder, Taken};
 use crate::{Outcome, Request};
 
 /// What a lane is for.
@@ -84,6 +85,8 @@ pub struct Lane {
     ids: Range<u64>,
     /// When the requests of this round were taken: the queue showed them all at once.
     taken_ns: Option<u64>,
+    /// Where it tells them.
+    recorder: Option<Recorder>,
 }
 
 enum Engine {
@@ -103,6 +106,19 @@ struct Slot {
     seek_sectors: Option<i64>,
     /// What it is to fail with when it is no longer held back.
     errno: Option<i32>,
+}
+
+impl Slot {
+    /// As it is told.
+    fn taken(&self) -> Taken {
+        Taken {
+            request: self.request,
+            id: self.id,
+            taken_ns: self.taken_ns,
+            in_flight: self.in_flight,
+            seek_sectors: self.seek_sectors,
+        }
+    }
 }
 
 /// Request ids that a lane gets at a time.
@@ -139,16 +155,24 @@ impl Lane {
             done: Vec::with_capacity(depth),
             ids: 0..0,
             taken_ns: None,
+            recorder: disk.recorder(options.queue)?,
         })
     }
 
     /// Opens a round. What happens until [`end`](Lane::end) is published together.
     pub fn begin(&mut self) {
         self.taken_ns = None;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin();
+        }
     }
 
     /// Closes a round.
-    pub fn end(&mut self) {}
+    pub fn end(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end();
+        }
+    }
 
     /// Takes a request, with its memory in the guest's order. A request that does not suit the disk ends
     /// like any other, with its error; [`reap`](Lane::reap) gives the `token` back.
@@ -324,6 +348,9 @@ impl Lane {
             seek_sectors,
             errno: None,
         };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.taken(&slot.taken());
+        }
         match self.free.pop() {
             Some(place) => {
                 self.slots[place as usize] = slot;
@@ -437,6 +464,14 @@ impl Lane {
         let latency_ns = now_ns.saturating_sub(noted.taken_ns);
         self.counters.count(op, bytes, outcome, latency_ns);
         self.disk.ledger().head.leave(1);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ended(&Ended {
+                taken: noted.taken(),
+                submitted_ns: noted.issued_ns,
+                ended_ns: now_ns,
+                outcome,
+            });
+        }
         self.free.push(slot);
         let token = noted.token;
         self.done.push(Done { token, outcome });

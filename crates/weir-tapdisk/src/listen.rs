@@ -342,7 +342,7 @@ impl Connection {
                     self.output.drain(..written);
                     self.deaf = None;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(error) if is_passing(&error) => {
                     self.deaf.get_or_insert_with(Instant::now);
                     return Ok(());
                 }
@@ -377,7 +377,7 @@ impl Connection {
                 self.input.extend_from_slice(&bytes[..read]);
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) if is_passing(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -399,4 +399,12 @@ impl Connection {
         let line = std::mem::replace(&mut self.input, rest);
         Ok(Some(line))
     }
+}
+
+/// Whether the same may work in the next round.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }

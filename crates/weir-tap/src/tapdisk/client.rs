@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recvmsg, socket_with,
@@ -192,8 +193,9 @@ impl Client {
         let mut bytes = vec![0; READ_BYTES];
         let mut into = [IoSliceMut::new(&mut bytes)];
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
-        let read = match recvmsg(&self.stream, &mut into, &mut control, flags) {
-            Err(rustix::io::Errno::CONNRESET) => 0,
+        let received = retry_on_intr(|| recvmsg(&self.stream, &mut into, &mut control, flags));
+        let read = match received {
+            Err(Errno::CONNRESET) => 0,
             other => other?.bytes,
         };
         for message in control.drain() {

@@ -17,8 +17,8 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use weir_model::SECTOR_BYTES;
@@ -33,7 +33,9 @@ pub use error::DiskError;
 pub use image::Alignment;
 
 use crate::engine::{CacheOption, Choice, EngineOption, Facts, choose, try_uring};
+use crate::hub::Hub;
 use crate::inject::{Injections, Injector, RULES_MAX};
+use crate::recorder::Recorder;
 use image::Image;
 
 /// How a disk is to be served. [`DiskOptions::new`] fills in what most want.
@@ -113,6 +115,8 @@ pub struct Disk {
     next_id: AtomicU64,
     /// What a flush failed with when the page cache could not be written; 0 while all is well.
     lost: AtomicI32,
+    /// Where its lanes tell their requests, and its number there.
+    hub: OnceLock<(Weak<Hub>, u16)>,
 }
 
 /// Characters of a serial number: `VIRTIO_BLK_ID_BYTES` (linux/virtio_blk.h).
@@ -166,6 +170,7 @@ impl Disk {
             ledger: Ledger::new(),
             next_id: AtomicU64::new(1),
             lost: AtomicI32::new(0),
+            hub: OnceLock::new(),
         }))
     }
 
@@ -212,6 +217,27 @@ impl Disk {
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.ledger.read()
+    }
+
+    /// Has the lanes that are opened from now on tell their requests to `hub`, which gave the disk this
+    /// `number`. Once is for ever.
+    pub fn tell(&self, hub: &Arc<Hub>, number: u16) {
+        // The hub may hold the disk, to tell its figures.
+        self.hub.get_or_init(|| (Arc::downgrade(hub), number));
+    }
+
+    /// Where a lane tells its requests, if anywhere.
+    pub(crate) fn recorder(&self, queue: u16) -> Result<Option<Recorder>, DiskError> {
+        let hub = self
+            .hub
+            .get()
+            .and_then(|(hub, n)| Some((hub.upgrade()?, *n)));
+        let recorder = hub.map(|(hub, number)| Recorder::new(&hub, number, queue));
+        recorder.transpose().map_err(|error| DiskError::Unfit {
+            path: self.image.path.clone(),
+            reason: "its requests cannot be told".into(),
+            remedy: error.to_string(),
+        })
     }
 
     /// Its image, as errors name it.

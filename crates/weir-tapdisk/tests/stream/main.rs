@@ -2,6 +2,7 @@
 //! made up, and no disk.
 
 mod arriving;
+mod disk;
 mod ends;
 mod histograms;
 mod hostile;
