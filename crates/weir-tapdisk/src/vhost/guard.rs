@@ -16,7 +16,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 const GUARDS_MAX: usize = 4096;
 
 /// Where guarded mappings are; an empty range is free.
-static RANGES: [Range; GUARDS_MAX] = [const { Range::NOWHERE }; GUARDS_MAX];
+static RANGES: [Range; GUARDS_MAX] = [const { Range::nowhere() }; GUARDS_MAX];
 
 /// Who changes `RANGES`. The handler only reads.
 static CHANGES: Mutex<()> = Mutex::new(());
@@ -36,10 +36,12 @@ struct Range {
 }
 
 impl Range {
-    const NOWHERE: Range = Range {
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-    };
+    const fn nowhere() -> Range {
+        Range {
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+        }
+    }
 
     fn set(&self, start: usize, end: usize) {
         // In between it is empty, whichever was set before.

@@ -194,7 +194,7 @@ fn run(setup: Setup, control: Arc<Control>, started: &SyncSender<Result<(), Vhos
         dead: false,
         kick: setup.kick,
         signals: setup.signals,
-        polling: Polling::new(setup.poll),
+        polling: [Polling::new(setup.poll), Polling::new(setup.poll)],
         index: setup.index,
         remarks: setup.remarks,
     };
@@ -212,7 +212,9 @@ struct Thread {
     dead: bool,
     kick: Option<OwnedFd>,
     signals: Signals,
-    polling: Polling,
+    /// For when nothing is on its way, and for when something is: the driver and the disk each have
+    /// their own pace.
+    polling: [Polling; 2],
     index: u16,
     remarks: Arc<Remarks>,
 }
@@ -299,7 +301,8 @@ impl Thread {
         if self.stopping {
             return false;
         }
-        let Some(longest) = self.polling.begin() else {
+        let pace = usize::from(self.queue.lane().in_flight() > 0);
+        let Some(longest) = self.polling[pace].begin() else {
             return false;
         };
         let until = Instant::now() + longest;
@@ -312,7 +315,7 @@ impl Thread {
             }
             std::hint::spin_loop();
         };
-        self.polling.end(found);
+        self.polling[pace].end(found);
         found
     }
 

@@ -119,7 +119,7 @@ fn chains() -> Vec<(&'static str, u32, u64, Vec<Desc>, Fate)> {
             "a giant table",
             READ,
             0,
-            vec![Desc(TABLE, u32::MAX & !15, INDIRECT, 0)],
+            vec![Desc(TABLE, !15, INDIRECT, 0)],
             Breaks,
         ),
         (
@@ -352,7 +352,8 @@ fn rings_that_lie_break_the_queue_alone() {
     let guest = Guest::new();
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
     guest.share(&mut front_end);
-    let lies: [(&str, fn(&mut Driver)); 4] = [
+    type Lie = fn(&mut Driver);
+    let lies: [(&str, Lie); 4] = [
         ("more than there is room for", |driver| {
             driver.guest.store(driver.avail_ring() + 2, QUEUE_SIZE + 1);
         }),
