@@ -6,6 +6,7 @@ mod bad_messages;
 mod driver;
 mod front_end;
 mod killed;
+mod loads;
 mod server;
 
 use std::os::fd::AsFd;
