@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use libc::iovec;
 use weir_model::{Op, SECTOR_BYTES};
+use weir_tap::monotonic_ns;
 
 use crate::disk::{Disk, DiskError, LaneCounters, engine_failed};
 use crate::engine::{EngineKind, SyncEngine, UringEngine, Work};
@@ -82,11 +83,10 @@ pub struct Lane {
     /// Ended and not reaped.
     done: Vec<Done>,
     counters: Arc<LaneCounters>,
+    recorder: Option<Recorder>,
     ids: Range<u64>,
     /// When the requests of this round were taken: the queue showed them all at once.
     taken_ns: Option<u64>,
-    /// Where it tells them.
-    recorder: Option<Recorder>,
 }
 
 enum Engine {
@@ -98,27 +98,10 @@ enum Engine {
 #[derive(Clone, Copy)]
 struct Slot {
     token: u64,
-    request: Request,
-    id: u64,
-    taken_ns: u64,
+    taken: Taken,
     issued_ns: Option<u64>,
-    in_flight: u32,
-    seek_sectors: Option<i64>,
     /// What it is to fail with when it is no longer held back.
     errno: Option<i32>,
-}
-
-impl Slot {
-    /// As it is told.
-    fn taken(&self) -> Taken {
-        Taken {
-            request: self.request,
-            id: self.id,
-            taken_ns: self.taken_ns,
-            in_flight: self.in_flight,
-            seek_sectors: self.seek_sectors,
-        }
-    }
 }
 
 /// Request ids that a lane gets at a time.
@@ -142,6 +125,7 @@ impl Lane {
         };
         let depth = options.depth as usize;
         Ok(Lane {
+            recorder: disk.recorder(options.queue)?,
             counters: disk.ledger().open(),
             disk: Arc::clone(disk),
             depth,
@@ -155,16 +139,15 @@ impl Lane {
             done: Vec::with_capacity(depth),
             ids: 0..0,
             taken_ns: None,
-            recorder: disk.recorder(options.queue)?,
         })
     }
 
     /// Opens a round. What happens until [`end`](Lane::end) is published together.
     pub fn begin(&mut self) {
-        self.taken_ns = None;
         if let Some(recorder) = &mut self.recorder {
             recorder.begin();
         }
+        self.taken_ns = None;
     }
 
     /// Closes a round.
@@ -213,7 +196,7 @@ impl Lane {
     pub fn submit(&mut self) -> Result<(), DiskError> {
         if !self.taken.is_empty() {
             self.taken_ns = None;
-            let mut now_ns = clock_ns();
+            let mut now_ns = monotonic_ns();
             for place in 0..self.taken.len() {
                 now_ns = self.issue(self.taken[place], now_ns);
             }
@@ -338,19 +321,22 @@ impl Lane {
             true => head.move_to(request.sector, sectors),
             false => None,
         };
-        let slot = Slot {
-            token,
+        let taken = Taken {
             request,
             id: self.id(),
-            taken_ns: *self.taken_ns.get_or_insert_with(clock_ns),
-            issued_ns: None,
+            taken_ns: *self.taken_ns.get_or_insert_with(monotonic_ns),
             in_flight,
             seek_sectors,
-            errno: None,
         };
         if let Some(recorder) = &mut self.recorder {
-            recorder.taken(&slot.taken());
+            recorder.taken(&taken);
         }
+        let slot = Slot {
+            token,
+            taken,
+            issued_ns: None,
+            errno: None,
+        };
         match self.free.pop() {
             Some(place) => {
                 self.slots[place as usize] = slot;
@@ -375,7 +361,7 @@ impl Lane {
     fn issue(&mut self, slot: u32, now_ns: u64) -> u64 {
         let noted = &mut self.slots[slot as usize];
         noted.issued_ns = Some(now_ns);
-        if let Some(strike) = self.disk.injector().strike(&noted.request) {
+        if let Some(strike) = self.disk.injector().strike(&noted.taken.request) {
             noted.errno = strike.errno;
             if !strike.delay.is_zero() {
                 let until = Instant::now() + strike.delay;
@@ -400,7 +386,7 @@ impl Lane {
         match &mut self.engine {
             Engine::Sync(engine) => {
                 let outcome = engine.run(work, &self.disk);
-                let now_ns = clock_ns();
+                let now_ns = monotonic_ns();
                 self.finish(slot, outcome, now_ns);
                 now_ns
             }
@@ -426,7 +412,7 @@ impl Lane {
         {
             self.held.pop();
             self.taken_ns = None;
-            let time = *now_ns.get_or_insert_with(clock_ns);
+            let time = *now_ns.get_or_insert_with(monotonic_ns);
             now_ns = Some(self.start(slot, time));
         }
     }
@@ -444,7 +430,7 @@ impl Lane {
             return;
         }
         self.taken_ns = None;
-        let now_ns = clock_ns();
+        let now_ns = monotonic_ns();
         let mut ended = std::mem::take(&mut self.ended);
         for (slot, outcome) in ended.drain(..) {
             self.finish(slot, outcome, now_ns);
@@ -453,27 +439,31 @@ impl Lane {
     }
 
     fn finish_at_once(&mut self, slot: u32, outcome: Outcome) {
-        let now_ns = self.slots[slot as usize].taken_ns;
+        let now_ns = self.slots[slot as usize].taken.taken_ns;
         self.finish(slot, outcome, now_ns);
     }
 
     /// A request ended: tells it, and leaves it to be reaped.
     fn finish(&mut self, slot: u32, outcome: Outcome, now_ns: u64) {
-        let noted = self.slots[slot as usize];
-        let Request { op, bytes, .. } = noted.request;
-        let latency_ns = now_ns.saturating_sub(noted.taken_ns);
+        let Slot {
+            token,
+            taken,
+            issued_ns,
+            ..
+        } = self.slots[slot as usize];
+        let Request { op, bytes, .. } = taken.request;
+        let latency_ns = now_ns.saturating_sub(taken.taken_ns);
         self.counters.count(op, bytes, outcome, latency_ns);
-        self.disk.ledger().head.leave(1);
         if let Some(recorder) = &mut self.recorder {
             recorder.ended(&Ended {
-                taken: noted.taken(),
-                submitted_ns: noted.issued_ns,
+                taken,
+                submitted_ns: issued_ns,
                 ended_ns: now_ns,
                 outcome,
             });
         }
+        self.disk.ledger().head.leave(1);
         self.free.push(slot);
-        let token = noted.token;
         self.done.push(Done { token, outcome });
     }
 }
@@ -489,10 +479,4 @@ impl Drop for Lane {
         self.disk.ledger().head.leave(under_way);
         self.disk.ledger().close(&self.counters);
     }
-}
-
-/// Nanoseconds of the monotonic clock, as in records.
-fn clock_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_guest::LoopDisk;
@@ -40,6 +41,12 @@ fn read_only(path: &Path) -> DiskOptions {
     }
 }
 
+/// Opens an image that is free, or will be as soon as the kernel has put away who had it.
+fn opened(mut options: DiskOptions) -> Arc<Disk> {
+    options.lock_wait = Duration::from_secs(120);
+    Disk::open(options).unwrap()
+}
+
 fn in_use(options: DiskOptions) -> String {
     match Disk::open(options) {
         Err(error @ DiskError::InUse { .. }) => error.to_string(),
@@ -56,7 +63,7 @@ fn skipped(test: &str, why: &str) {
 #[test]
 fn a_second_writer_is_kept_out_until_the_first_is_gone() {
     let image = Image::new("second");
-    let first = Disk::open(options(&image.0)).unwrap();
+    let first = opened(options(&image.0));
     let told = in_use(options(&image.0));
     assert!(
         told.starts_with(&format!("{}: in use: ", image.0.display())),
@@ -65,46 +72,46 @@ fn a_second_writer_is_kept_out_until_the_first_is_gone() {
     assert!(told.contains("stop that program"), "{told}");
     in_use(read_only(&image.0));
     drop(first);
-    Disk::open(options(&image.0)).unwrap();
+    opened(options(&image.0));
 }
 
 #[test]
 fn readers_share_and_keep_writers_out() {
     let image = Image::new("readers");
-    let first = Disk::open(read_only(&image.0)).unwrap();
-    let second = Disk::open(read_only(&image.0)).unwrap();
+    let first = opened(read_only(&image.0));
+    let second = opened(read_only(&image.0));
     in_use(options(&image.0));
     drop((first, second));
-    Disk::open(options(&image.0)).unwrap();
+    opened(options(&image.0));
 }
 
 #[test]
 fn a_lane_keeps_the_lock_as_long_as_it_may_write() {
     let image = Image::new("lane");
-    let disk = Disk::open(options(&image.0)).unwrap();
+    let disk = opened(options(&image.0));
     let lane_options = weir_tapdisk::LaneOptions { queue: 0, depth: 8 };
     let lane = weir_tapdisk::Lane::new(&disk, lane_options).unwrap();
     drop(disk);
     in_use(options(&image.0));
     drop(lane);
-    Disk::open(options(&image.0)).unwrap();
+    opened(options(&image.0));
 }
 
 #[test]
 fn without_the_lock_nobody_is_kept_out() {
     let image = Image::new("without");
-    let _first = Disk::open(options(&image.0)).unwrap();
+    let _first = opened(options(&image.0));
     let without = DiskOptions {
         lock: false,
         ..options(&image.0)
     };
-    Disk::open(without).unwrap();
+    opened(without);
 }
 
 #[test]
 fn the_lock_is_waited_for() {
     let image = Image::new("wait");
-    let first = Disk::open(options(&image.0)).unwrap();
+    let first = opened(options(&image.0));
     let path = image.0.clone();
     let waiting = std::thread::spawn(move || {
         Disk::open(DiskOptions {
@@ -124,7 +131,7 @@ fn a_device_that_is_in_use_is_refused() {
         Err(why) => return skipped(test, &format!("{why:#}")),
     };
     let path = Path::new(device.path());
-    let first = Disk::open(options(path)).unwrap();
+    let first = opened(options(path));
     in_use(options(path));
     drop(first);
     device.file_system().unwrap();
@@ -180,7 +187,7 @@ fn qemu_io(path: &Path, options: &[&str], command: &str) -> Option<(bool, String
 #[test]
 fn qemu_is_kept_out() {
     let image = Image::new("qemu");
-    let disk = Disk::open(options(&image.0)).unwrap();
+    let disk = opened(options(&image.0));
     let Some((done, said)) = qemu_io(&image.0, &[], "write 0 512") else {
         return skipped("qemu_is_kept_out", "no qemu-io here (package qemu-utils)");
     };
@@ -189,7 +196,7 @@ fn qemu_is_kept_out() {
     assert!(!done && said.contains("lock"), "{said}");
     drop(disk);
     // Beside a reader QEMU may read and not write.
-    let reader = Disk::open(read_only(&image.0)).unwrap();
+    let reader = opened(read_only(&image.0));
     let (done, said) = qemu_io(&image.0, &["-r"], "read 0 512").unwrap();
     assert!(done, "{said}");
     let (done, said) = qemu_io(&image.0, &[], "write 0 512").unwrap();
@@ -216,11 +223,11 @@ fn qemu_keeps_us_out_and_is_named() {
         lock: false,
         ..options(&image.0)
     };
-    Disk::open(without).unwrap();
+    opened(without);
     drop(qemu);
     let reader = Qemu::open(&image.0, &["-r"]).unwrap();
     in_use(options(&image.0));
-    Disk::open(read_only(&image.0)).unwrap();
+    opened(read_only(&image.0));
     drop(reader);
-    Disk::open(options(&image.0)).unwrap();
+    opened(options(&image.0));
 }

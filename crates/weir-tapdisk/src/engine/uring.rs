@@ -41,7 +41,10 @@ pub(crate) struct UringEngine {
     in_ring: u32,
     capacity: u32,
     telling: Telling,
+    /// The kernel had no room for calls.
     owed: bool,
+    /// What handing over failed with when nobody could be told.
+    broken: Option<io::Error>,
     /// What the ring tells at once: the slot with its marks, and the result.
     results: Vec<(u64, i32)>,
 }
@@ -94,6 +97,7 @@ impl UringEngine {
             capacity: entries,
             telling: Telling::Always,
             owed: false,
+            broken: None,
             results: Vec::with_capacity(entries as usize),
         })
     }
@@ -114,9 +118,9 @@ impl UringEngine {
         completions.is_empty()
     }
 
-    /// The kernel had no room for calls; they are to be handed over again.
+    /// Calls could not be handed over: [`UringEngine::submit`] is to try again, or tells why not.
     pub(crate) fn is_owed(&self) -> bool {
-        self.owed
+        self.owed || self.broken.is_some()
     }
 
     /// Queues the next call of a request.
@@ -139,6 +143,9 @@ impl UringEngine {
 
     /// Hands over what is queued, in one system call.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
         self.owed = false;
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
@@ -156,7 +163,8 @@ impl UringEngine {
         Ok(())
     }
 
-    /// Takes results, and tells of each request that ended. `works` is what requests take, by slot.
+    /// Takes results, and tells of each request that ended. `works` is what requests take, by slot. What
+    /// follows from a result is handed over at once.
     pub(crate) fn reap(
         &mut self,
         disk: &Disk,
@@ -190,6 +198,8 @@ impl UringEngine {
                 self.start(slot, &mut works[slot as usize], disk);
             }
         }
+        // Nobody may come by before the next result, and it may be of these.
+        self.broken = self.submit().err();
     }
 
     /// Waits until something has ended, if anything is under way.
@@ -240,6 +250,13 @@ impl UringEngine {
             Some(Call::Discard { offset, bytes }) => discard(self.file.as_raw_fd(), offset, bytes),
             _ => unreachable!("its last call was a discard"),
         }
+    }
+}
+
+impl Drop for UringEngine {
+    fn drop(&mut self) {
+        // The kernel takes a ring apart when it has time; until then it would keep the image locked.
+        let _gone_anyway = self.ring.submitter().unregister_files();
     }
 }
 

@@ -8,7 +8,7 @@ use weir_model::Op;
 use weir_tapdisk::{Disk, Outcome, Request};
 
 use crate::place::{WAYS, lane, open, places};
-use crate::support::{FLUSH, Memory, Rig, skipped};
+use crate::support::{FLUSH, Memory, Rig, request, skipped};
 
 const MEBIBYTES: u64 = 2;
 const BLOCK: u64 = 4096;
@@ -46,12 +46,11 @@ fn step() -> impl Strategy<Value = Step> {
     let blocks = prop_oneof![4 => 1..8_u64, 1 => 60..180_u64];
     let shift = prop::sample::select(vec![0_usize, 0, 0, 512, 1, 13, 4095]);
     let length = blocks.prop_flat_map(|blocks| (Just(blocks), 0..=BLOCKS - blocks));
-    // Cuts at any byte, at blocks, or into more pieces than one call takes.
+    // Cuts at any byte, or at sectors.
     let cuts = prop_oneof![
         3 => Just(Vec::new()),
         2 => prop::collection::vec(1..4000_usize, 1..6),
         1 => prop::collection::vec(Just(512_usize), 8..80),
-        1 => prop::collection::vec(Just(96_usize), 1500),
     ];
     (
         op,
@@ -182,7 +181,7 @@ fn every_engine_on_every_kind_of_image_is_a_list_of_bytes() {
         for way in WAYS {
             let disk = open(&place.image, way);
             assert_eq!(disk.size_bytes(), MEBIBYTES << 20);
-            let mut runner = TestRunner::new(Config::with_cases(12));
+            let mut runner = TestRunner::new(Config::with_cases(8));
             let steps = prop::collection::vec(step(), 1..40);
             let result = runner.run(&steps, |steps| {
                 // A case begins where the one before ended; when it is shrunk, where the image is.
@@ -215,6 +214,32 @@ fn what_one_way_wrote_the_others_read() {
                     place.name
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn more_pieces_than_one_call_takes() {
+    let test = "more_pieces_than_one_call_takes";
+    let lengths = [512; 2500];
+    let bytes = lengths.iter().sum::<usize>();
+    let data: Vec<u8> = (0..bytes).map(|at| (at / 512 % 251) as u8).collect();
+    for place in places(MEBIBYTES, |what| skipped(test, what)) {
+        for (way, shift) in WAYS.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
+            let disk = open(&place.image, way);
+            let mut rig = lane(&disk);
+            let mut memory = Memory::new(&lengths, shift);
+            memory.fill(&data);
+            let write = request(Op::Write, 8, bytes as u64);
+            assert_eq!(rig.run(write, memory).0, Outcome::Done, "{}", disk.choice());
+            let read = request(Op::Read, 8, bytes as u64);
+            let (outcome, memory) = rig.run(read, Memory::new(&lengths, shift));
+            assert_eq!(outcome, Outcome::Done);
+            assert!(
+                memory.data() == data && memory.is_whole(),
+                "{}",
+                disk.choice()
+            );
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn options(image: &Path, way: (EngineOption, CacheOption)) -> DiskOptions {
     DiskOptions {
         engine: way.0,
         cache: way.1,
-        lock_wait: std::time::Duration::ZERO,
+        lock_wait: crate::support::PATIENCE,
         ..DiskOptions::new(image)
     }
 }

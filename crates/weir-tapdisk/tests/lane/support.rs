@@ -90,11 +90,14 @@ impl Memory {
 
     /// Nothing was written beside the pieces.
     pub fn is_whole(&self) -> bool {
-        let inside = |at: usize| self.pieces.iter().any(|(s, l)| (*s..s + l).contains(&at));
-        self.room
-            .iter()
-            .enumerate()
-            .all(|(at, byte)| *byte == 0xee || inside(at))
+        let ends = self.pieces.iter().map(|(start, length)| start + length);
+        let gaps_start = std::iter::once(0).chain(ends);
+        let starts = self.pieces.iter().map(|(start, _)| *start);
+        let gaps_end = starts.chain(std::iter::once(self.room.len()));
+        let untouched = |gap: &[u8]| gap.iter().all(|byte| *byte == 0xee);
+        gaps_start
+            .zip(gaps_end)
+            .all(|(start, end)| untouched(&self.room[start..end]))
     }
 
     fn buffers(&mut self) -> Vec<iovec> {
