@@ -12,15 +12,12 @@
 //! In a certificate a role is a URI among the subject's alternative names (RFC 5280, 4.2.1.6):
 //! `weir:place`, `weir:agent:web1`. The name is the first of the DNS names there. Libraries that
 //! check certificates read those names anyway, so no further parser meets what a stranger sends.
-//!
-//! Besides, the monitor's own settings may name who comes ([`Known`]): by a file that holds one
-//! token, or by the name in a certificate, whose roles are those of the settings then.
 
 use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use subtle::ConstantTimeEq;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -35,31 +32,6 @@ const TOKENS_MAX: usize = 10_000;
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
 /// What a URI among a certificate's names begins with if it names a role.
 const URI_SCHEME: &str = "weir:";
-
-/// Somebody whom the monitor's settings name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// What it is called; without a token, the name in its certificate.
-    pub name: String,
-    /// What it may do.
-    pub roles: Vec<Role>,
-    /// The only host that it may speak for as an agent; `None` for any.
-    pub host: Option<String>,
-    /// The file that holds its token.
-    pub token_file: Option<PathBuf>,
-}
-
-impl Known {
-    fn grant(&self) -> Grant {
-        Grant {
-            principal: Principal {
-                name: self.name.clone(),
-                roles: self.roles.clone(),
-            },
-            host: self.host.clone(),
-        }
-    }
-}
 
 /// What somebody is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,38 +93,19 @@ impl Grant {
 }
 
 /// What a certificate that was found good says of its owner.
-#[derive(Clone, Debug)]
-pub(crate) struct Certified {
-    name: String,
-    /// The roles in it, or what is wrong with them.
-    grant: Result<Grant, String>,
-}
-
-impl Certified {
-    pub(crate) fn read(der: &CertificateDer<'_>) -> Certified {
-        let certificate = match webpki::EndEntityCert::try_from(der) {
-            Ok(certificate) => certificate,
-            Err(error) => {
-                return Certified {
-                    name: String::new(),
-                    grant: Err(format!("the certificate is not readable: {error}")),
-                };
-            }
-        };
-        let name = certificate.valid_dns_names().next().unwrap_or("?");
-        let roles = certificate
-            .valid_uri_names()
-            .filter_map(|uri| uri.strip_prefix(URI_SCHEME));
-        let grant = Grant::of(name, roles).map_err(|e| {
-            format!(
-                "the certificate of `{name}`: {e}; a role is a URI among its names, as `weir:read`"
-            )
-        });
-        Certified {
-            name: name.to_owned(),
-            grant,
-        }
-    }
+///
+/// # Errors
+/// In words, if nothing can be granted for it.
+pub(crate) fn certified(der: &CertificateDer<'_>) -> Result<Grant, String> {
+    let certificate = webpki::EndEntityCert::try_from(der)
+        .map_err(|error| format!("the certificate is not readable: {error}"))?;
+    let name = certificate.valid_dns_names().next().unwrap_or("?");
+    let roles = certificate
+        .valid_uri_names()
+        .filter_map(|uri| uri.strip_prefix(URI_SCHEME));
+    Grant::of(name, roles).map_err(|e| {
+        format!("the certificate of `{name}`: {e}; a role is a URI among its names, as `weir:read`")
+    })
 }
 
 /// What somebody shows.
@@ -161,8 +114,8 @@ pub(crate) struct Credentials {
     pub(crate) ip: IpAddr,
     /// The header `authorization`.
     pub(crate) authorization: Option<String>,
-    /// What the certificate says, if one was shown.
-    pub(crate) certificate: Option<Certified>,
+    /// What the certificate is good for, or why for nothing, if one was shown.
+    pub(crate) certificate: Option<Result<Grant, String>>,
 }
 
 /// What has to be shown to be let in.
@@ -171,40 +124,14 @@ pub(crate) struct Access {
     /// `None` if tokens are not taken.
     tokens: Option<Vec<(String, Grant)>>,
     certificates: bool,
-    /// Those who are known by the name in their certificate.
-    named: Vec<Grant>,
 }
 
 impl Access {
-    /// With the tokens in file `tokens` and those of `known`, and certificates if the connection's
-    /// TLS checks them.
-    pub(crate) fn load(
-        tokens: Option<&Path>,
-        known: &[Known],
-        certificates: bool,
-    ) -> Result<Access, WireError> {
-        let mut all = tokens.map(read_tokens).transpose()?;
-        let mut named = Vec::new();
-        for one in known {
-            match &one.token_file {
-                None => named.push(one.grant()),
-                Some(path) => {
-                    let token = read_token(path)?;
-                    let all = all.get_or_insert_default();
-                    if all.iter().any(|(other, _)| *other == token) {
-                        return Err(WireError::File {
-                            path: path.clone(),
-                            why: "another client has the same token".to_owned(),
-                        });
-                    }
-                    all.push((token, one.grant()));
-                }
-            }
-        }
+    /// With the tokens in file `tokens`, and certificates if the connection's TLS checks them.
+    pub(crate) fn load(tokens: Option<&Path>, certificates: bool) -> Result<Access, WireError> {
         Ok(Access {
-            tokens: all,
+            tokens: tokens.map(read_tokens).transpose()?,
             certificates,
-            named,
         })
     }
 
@@ -228,10 +155,7 @@ impl Access {
             _ => {}
         }
         match &credentials.certificate {
-            Some(shown) => match self.named.iter().find(|n| n.principal.name == shown.name) {
-                Some(named) => Ok(named.clone()),
-                None => shown.grant.clone(),
-            },
+            Some(grant) => grant.clone(),
             None if self.certificates => Err(
                 "neither a token (header `authorization: Bearer TOKEN`) nor a certificate was shown"
                     .to_owned(),
@@ -296,29 +220,6 @@ fn read_tokens(path: &Path) -> Result<Vec<(String, Grant)>, WireError> {
     })
 }
 
-/// The one token in `path`.
-fn read_token(path: &Path) -> Result<String, WireError> {
-    let text = read_secret(path, *TOKEN_BYTES.end() as u64 + 2)?;
-    let token = text.trim();
-    let why = match token.contains(char::is_whitespace) {
-        true => "it holds more than one token".to_owned(),
-        false if TOKEN_BYTES.contains(&token.len()) => return Ok(token.to_owned()),
-        false => wrong_length(),
-    };
-    Err(WireError::File {
-        path: path.to_owned(),
-        why,
-    })
-}
-
-fn wrong_length() -> String {
-    format!(
-        "a token has {} to {} letters; `openssl rand -hex 24` makes one",
-        TOKEN_BYTES.start(),
-        TOKEN_BYTES.end()
-    )
-}
-
 fn parse_tokens(text: &str) -> Result<Vec<(String, Grant)>, String> {
     let mut tokens: Vec<(String, Grant)> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -332,7 +233,11 @@ fn parse_tokens(text: &str) -> Result<Vec<(String, Grant)>, String> {
             return Err(at("a line is `TOKEN NAME ROLE,ROLE`".to_owned()));
         };
         if !TOKEN_BYTES.contains(&token.len()) {
-            return Err(at(wrong_length()));
+            return Err(at(format!(
+                "a token has {} to {} letters; `openssl rand -hex 24` makes one",
+                TOKEN_BYTES.start(),
+                TOKEN_BYTES.end()
+            )));
         }
         if tokens.iter().any(|(known, _)| known == token) {
             return Err(at("the token stands there twice".to_owned()));
@@ -431,7 +336,7 @@ mod tests {
         std::fs::write(&path, format!("{TOKEN} alice place\n")).unwrap();
         let mode = |mode| {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            Access::load(Some(&path), &[], false)
+            Access::load(Some(&path), false)
         };
         let error = mode(0o644).unwrap_err().to_string();
         assert!(error.contains("chmod 600"), "{error}");

@@ -28,7 +28,6 @@ mod tls;
 pub mod uplink;
 pub mod word;
 
-pub use access::Known;
 pub use address::{Address, DEFAULT_PORT};
 pub use client::{Client, Placed, Seen, Watch};
 pub use dial::Dial;

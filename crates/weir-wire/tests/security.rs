@@ -8,7 +8,7 @@ use support::agent::{Agent, hello};
 use support::authority::{Authority, Directory};
 use support::{Monitor, until};
 use weir_wire::event::Submit;
-use weir_wire::{Client, Dial, Known, Role, Server, ServerOptions, WireError};
+use weir_wire::{Client, Dial, Server, ServerOptions, WireError};
 
 const ALICE: &str = "a11ce0a11ce0a11ce0a11ce0";
 const GRAFANA: &str = "9rafana9rafana9rafana000";
@@ -111,21 +111,12 @@ fn who_guesses_tokens_loses_the_connection_and_others_do_not() {
 }
 
 #[test]
-fn a_certificate_lets_in_for_the_roles_in_it_or_those_of_the_settings() {
+fn a_certificate_lets_in_for_the_roles_in_it() {
     let directory = Directory::new();
     let authority = Authority::new(&directory, "authority");
     let stranger = Authority::new(&directory, "stranger");
     let tls = authority.server(&directory, Some(&authority.certificate));
-    let bob = Known {
-        name: "bob".to_owned(),
-        roles: vec![Role::Read],
-        host: None,
-        token_file: None,
-    };
-    let monitor = Monitor::local(|o| {
-        o.tls = Some(tls);
-        o.known = vec![bob];
-    });
+    let monitor = Monitor::local(|o| o.tls = Some(tls));
     let with = |identity| Dial {
         authority: Some(authority.certificate.clone()),
         identity,
@@ -136,7 +127,7 @@ fn a_certificate_lets_in_for_the_roles_in_it_or_those_of_the_settings() {
     let client = |identity| Client::connect(with(identity)).unwrap();
 
     place(&mut client(signed("alice", &["weir:place"]))).unwrap();
-    let mut bob = client(signed("bob", &["weir:place"]));
+    let mut bob = client(signed("bob", &["weir:read"]));
     assert_eq!(bob.queries().unwrap()[0]["asked_by"], "bob");
     assert_denied(place(&mut bob), "`bob` may not place");
     assert_denied(client(signed("eve", &[])).queries(), "no role is given");
@@ -209,17 +200,17 @@ fn a_client_says_what_is_wrong_with_its_side_of_tls() {
 #[test]
 fn a_reload_lets_go_who_is_no_longer_known_and_keeps_the_others() {
     let directory = Directory::new();
-    let mut monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
+    let monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
     let mut web1 = Agent::join(&dial(&monitor, Some(WEB1)), "web1").unwrap();
     let mut alice = Client::connect(dial(&monitor, Some(ALICE))).unwrap();
 
     directory.secret("tokens", "damaged");
-    let error = monitor.server.reload(Vec::new()).unwrap_err().to_string();
+    let error = monitor.server.reload().unwrap_err().to_string();
     assert!(error.contains("line 1"), "{error}");
     place(&mut alice).unwrap();
 
     directory.secret("tokens", &format!("{ALICE} alice place\n"));
-    monitor.server.reload(Vec::new()).unwrap();
+    monitor.server.reload().unwrap();
     let status = web1.ended();
     assert!(status.message().contains("no longer taken"), "{status}");
     place(&mut alice).unwrap();

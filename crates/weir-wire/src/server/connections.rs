@@ -10,15 +10,15 @@ use tokio::sync::oneshot;
 
 use super::counters::{Count, Counters};
 use super::limits::{Allowance, Limits, REFUSALS_PER_CONNECTION_MAX};
-use crate::access::Certified;
+use crate::access::Grant;
 
 /// One connection, as all who serve it know it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) address: SocketAddr,
     came: Instant,
-    /// What its certificate says; set once, when the handshake is done.
-    pub(crate) certificate: OnceLock<Certified>,
+    /// What its certificate is good for; set once, when the handshake is done.
+    pub(crate) certificate: OnceLock<Result<Grant, String>>,
     /// It has asked for something that was granted.
     proven: AtomicBool,
     /// Requests that are being served.

@@ -17,7 +17,7 @@ use super::front::Front;
 use super::limits::{self, Limits};
 use super::service::Shared;
 use super::stream::{Bytes, Guarded};
-use crate::access::Certified;
+use crate::access::certified;
 
 /// How long to wait when the system has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -145,7 +145,7 @@ async fn handshake(
         place
             .connection
             .certificate
-            .set(Certified::read(certificate))
+            .set(certified(certificate))
             .expect("a connection has one handshake");
     }
     Some(Guarded::new(

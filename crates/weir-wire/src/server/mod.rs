@@ -33,7 +33,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{oneshot, watch};
 
 use crate::WireError;
-use crate::access::{Access, Known};
+use crate::access::Access;
 use crate::address::DEFAULT_PORT;
 use crate::tls::ServerTls;
 use connections::Connections;
@@ -58,8 +58,6 @@ pub struct ServerOptions {
     pub tls: Option<ServerTls>,
     /// File of tokens, see [`crate::access`].
     pub tokens: Option<PathBuf>,
-    /// Those whom the settings name.
-    pub known: Vec<Known>,
     /// How much the network may ask.
     pub limits: Limits,
 }
@@ -70,7 +68,6 @@ impl Default for ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)),
             tls: None,
             tokens: None,
-            known: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -151,22 +148,13 @@ impl Server {
         self.address
     }
 
-    /// Takes over who is known, and reads certificates and tokens again. Who comes from now on is
-    /// held against them, and so are agents and watchers that are there: who shows a token that is
-    /// gone is let go.
+    /// Reads certificates and tokens again. Who comes from now on is held against them, and so are
+    /// agents and watchers that are there: who shows a token that is gone is let go.
     ///
     /// # Errors
     /// When a file is not what it should be; all stays as it was then.
-    pub fn reload(&mut self, known: Vec<Known>) -> Result<(), WireError> {
-        let before = std::mem::replace(&mut self.options.known, known);
-        let rules = match load(&self.options) {
-            Ok(rules) => rules,
-            Err(error) => {
-                self.options.known = before;
-                return Err(error);
-            }
-        };
-        self.rules.send_replace(Arc::new(rules));
+    pub fn reload(&self) -> Result<(), WireError> {
+        self.rules.send_replace(Arc::new(load(&self.options)?));
         Ok(())
     }
 
@@ -198,7 +186,7 @@ impl Drop for Server {
 
 /// Reads what the options name, and refuses what would be open to strangers.
 fn load(options: &ServerOptions) -> Result<Rules, WireError> {
-    let tokens = options.tokens.is_some() || options.known.iter().any(|k| k.token_file.is_some());
+    let tokens = options.tokens.is_some();
     let certificates = options.tls.as_ref().is_some_and(|t| t.authority.is_some());
     if !options.listen.ip().is_loopback() {
         let listen = options.listen;
@@ -216,7 +204,7 @@ fn load(options: &ServerOptions) -> Result<Rules, WireError> {
         }
     }
     Ok(Rules {
-        access: Access::load(options.tokens.as_deref(), &options.known, certificates)?,
+        access: Access::load(options.tokens.as_deref(), certificates)?,
         tls: options
             .tls
             .as_ref()

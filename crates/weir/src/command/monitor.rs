@@ -120,7 +120,7 @@ impl Reload<'_> {
     ) -> Result<config::Changes, Failure> {
         let loaded = load(self.args)?;
         monitor::check_queries(&loaded.config.queries)?;
-        self.server.reload(Vec::new())?;
+        self.server.reload()?;
         let config = &loaded.config;
         monitor.set_pace(nanos(config.heartbeat), nanos(config.idle));
         let reloaded = registry.reload(config, monitor, wall_clock());
@@ -167,7 +167,6 @@ fn server_options(config: &MonitorConfig) -> ServerOptions {
             authority: tls.client_ca.clone(),
         }),
         tokens: config.tokens.clone(),
-        known: Vec::new(),
         limits: Limits {
             connections_max: config.limits.connections,
             ..Limits::default()
