@@ -164,15 +164,10 @@ impl Voice {
 }
 
 fn lost(channel: ChannelId, rows: usize, refused: &Refused) -> Packed {
-    let cause = match refused {
-        Refused::TextBudget => crate::uplink::CAUSE_TEXTS,
-        Refused::TooLong => crate::uplink::CAUSE_LONG,
-        Refused::Malformed(_) => crate::uplink::CAUSE_MALFORMED,
-    };
     let lost = AgentWord::Lost {
         channel,
         rows: rows as u64,
-        cause: cause.to_owned(),
+        cause: refused.cause().to_owned(),
     };
     Packed::word(AgentSays::try_from(lost).expect("it is within the bounds"))
 }

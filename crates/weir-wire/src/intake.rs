@@ -122,7 +122,7 @@ impl Intake {
                     Decoded::TextBudget(rows) => AgentWord::Lost {
                         channel,
                         rows,
-                        cause: "text_budget".into(),
+                        cause: frame::CAUSE_TEXTS.into(),
                     },
                 }
             }

@@ -92,6 +92,20 @@ pub enum Refused {
     Malformed(Malformed),
 }
 
+/// Rows were dropped because they refer to more texts than an agent may have.
+pub const CAUSE_TEXTS: &str = "text_budget";
+
+impl Refused {
+    /// What [`crate::AgentWord::Lost`] says of rows that are dropped for it.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Refused::TextBudget => CAUSE_TEXTS,
+            Refused::TooLong => "row_too_long",
+            Refused::Malformed(_) => "malformed",
+        }
+    }
+}
+
 /// What became of a frame.
 #[derive(Debug)]
 pub enum Decoded {

@@ -10,7 +10,7 @@ mod sending;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -39,12 +39,6 @@ const WORD_ROWS: usize = 4096;
 const CHANNELS_KNOWN_MAX: usize = 2 * CHANNELS_MAX;
 /// How long the disk may take to finish what it was asked before the end.
 const DISK_FAREWELL: Duration = Duration::from_secs(1);
-/// Rows were dropped because they refer to more texts than an agent may have.
-pub const CAUSE_TEXTS: &str = "text_budget";
-/// A row was dropped because it alone is longer than a word may be.
-pub const CAUSE_LONG: &str = "row_too_long";
-/// Rows were dropped because they break the protocol's bounds.
-pub const CAUSE_MALFORMED: &str = "malformed";
 
 /// The agent's clock, in nanoseconds since the Unix epoch: the one its rows are from.
 pub type Now = Arc<dyn Fn() -> Nanos + Send + Sync>;
@@ -281,14 +275,10 @@ impl Uplink {
     /// The next thing that came down, if it comes within `patience`. `None` as well when the
     /// uplink's thread is gone.
     pub fn order(&self, patience: Duration) -> Option<Order> {
-        let order = match patience.is_zero() {
-            true => self.orders.try_recv().map_err(|e| match e {
-                TryRecvError::Empty => RecvTimeoutError::Timeout,
-                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-            }),
-            false => self.orders.recv_timeout(patience),
+        let told = match patience.is_zero() {
+            true => self.orders.try_recv().ok()?,
+            false => self.orders.recv_timeout(patience).ok()?,
         };
-        let told = order.ok()?;
         let mut state = self.shared.lock();
         state.orders_bytes -= told.order.bytes();
         if let Order::Welcome { .. } = told.order {
@@ -366,7 +356,7 @@ impl State {
         if rows == 0 {
             return;
         }
-        let cause = match frame::encode(channel, batch, &mut self.texts, compression) {
+        let refused = match frame::encode(channel, batch, &mut self.texts, compression) {
             Ok(frame) => {
                 let word = Packed::rows(frame, self.texts.len());
                 self.count_bytes(channel, word.bytes());
@@ -377,15 +367,13 @@ impl State {
                 self.put_rows(channel, &batch.slice(0, half), compression);
                 return self.put_rows(channel, &batch.slice(half, rows - half), compression);
             }
-            Err(Refused::TooLong) => CAUSE_LONG,
-            Err(Refused::TextBudget) => CAUSE_TEXTS,
-            Err(Refused::Malformed(_)) => CAUSE_MALFORMED,
+            Err(refused) => refused,
         };
         *self.dropped.entry(channel).or_default() += rows as u64;
         self.put(Packed::word(AgentSays::Lost(LostBody {
             channel: channel.0,
             rows: rows as u64,
-            cause: cause.to_owned(),
+            cause: refused.cause().to_owned(),
         })));
     }
 
