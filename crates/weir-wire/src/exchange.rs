@@ -136,13 +136,7 @@ impl Voice {
             self.send(Up::data(AgentSays::Texts(body))).await?;
         }
         self.number += 1;
-        self.send(FlightData {
-            app_metadata: packed.numbered(self.number).into(),
-            data_header: packed.header,
-            data_body: packed.body,
-            ..FlightData::default()
-        })
-        .await
+        self.send(packed.data(self.number)).await
     }
 
     async fn send(&mut self, data: FlightData) -> Result<(), WireError> {

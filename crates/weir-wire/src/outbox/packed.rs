@@ -5,7 +5,7 @@ use prost::bytes::Bytes;
 use weir_model::Nanos;
 
 use crate::frame::Frame;
-use crate::message::{AgentSays, Up, said};
+use crate::message::{AgentSays, FlightData, Up, said};
 use crate::word::ChannelId;
 
 /// What a word costs besides its bytes.
@@ -75,12 +75,17 @@ impl Packed {
         self.bytes() + OVERHEAD_BYTES
     }
 
-    /// The whole message: protocol buffers are joined by joining their bytes.
-    pub fn numbered(&self, number: u64) -> Vec<u8> {
+    /// As it travels under that number. Protocol buffers are joined by joining their bytes.
+    pub fn data(&self, number: u64) -> FlightData {
         let mut bytes = Vec::with_capacity(self.message.len() + 11);
         bytes.extend_from_slice(&self.message);
         let number = Up { number, says: None };
         number.encode(&mut bytes).expect("a vector has room");
-        bytes
+        FlightData {
+            app_metadata: bytes.into(),
+            data_header: self.header.clone(),
+            data_body: self.body.clone(),
+            ..FlightData::default()
+        }
     }
 }

@@ -88,12 +88,7 @@ impl Sending {
         if self.word.is_none() {
             let (number, word) = state.outbox.next_word()?;
             self.texts_needed = word.texts;
-            self.word = Some(FlightData {
-                app_metadata: word.numbered(number).into(),
-                data_header: word.header.clone(),
-                data_body: word.body.clone(),
-                ..FlightData::default()
-            });
+            self.word = Some(word.data(number));
         }
         if self.texts_sent < self.texts_needed {
             let body = state.texts.from(self.texts_sent);
