@@ -18,9 +18,7 @@ use crate::dial::Dial;
 use crate::error::WireError;
 use crate::frame::texts::TextTable;
 use crate::frame::{self, Compression, Refused};
-use crate::message::{
-    AgentSays, DOWN_BYTES_MAX, Down, MonitorSays, PROTOCOL_VERSION, Up, WelcomeBody,
-};
+use crate::message::{AgentSays, DOWN_BYTES_MAX, Down, MonitorSays, Up};
 use crate::outbox::Packed;
 use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Welcome};
 
@@ -30,7 +28,7 @@ const MESSAGE_BYTES_MAX: usize = DOWN_BYTES_MAX + (64 << 10);
 const SENDING_MAX: usize = 2;
 
 /// Both ways, and what the monitor said first.
-pub(crate) type Ways = (mpsc::Sender<FlightData>, Streaming<FlightData>, WelcomeBody);
+pub(crate) type Ways = (mpsc::Sender<FlightData>, Streaming<FlightData>, Welcome);
 
 /// Connects, says hello and hears the welcome.
 pub(crate) async fn begin(dial: &Dial, hello: &Hello) -> Result<Ways, WireError> {
@@ -45,7 +43,7 @@ pub(crate) async fn begin(dial: &Dial, hello: &Hello) -> Result<Ways, WireError>
     let first = down.message().await.map_err(denied)?;
     let first = first.ok_or_else(|| broken(dial, "it ended before the welcome"))?;
     match Down::read(&first)?.says {
-        Some(MonitorSays::Welcome(body)) => Ok((up, down, body)),
+        Some(MonitorSays::Welcome(body)) => Ok((up, down, Welcome::try_from(body)?)),
         _ => Err(broken(
             dial,
             "its first word is no welcome; is it a monitor of weir?",
@@ -76,16 +74,8 @@ fn broken(dial: &Dial, why: &str) -> WireError {
 /// # Errors
 /// When nobody answers, we are not let in, or the monitor speaks another version.
 pub async fn join(dial: &Dial, hello: &Hello) -> Result<(Welcome, Voice, Ear), WireError> {
-    let (up, down, body) = begin(dial, hello).await?;
-    if body.version != PROTOCOL_VERSION {
-        let why = format!(
-            "it speaks version {} of the protocol, we version {PROTOCOL_VERSION}",
-            body.version
-        );
-        return Err(broken(dial, &why));
-    }
+    let (up, down, welcome) = begin(dial, hello).await?;
     let dial = Arc::new(dial.clone());
-    let welcome = Welcome::from(body);
     let mut voice = Voice {
         dial: dial.clone(),
         up,
@@ -183,22 +173,13 @@ impl Ear {
             let data = self.down.message().await;
             let data = data.map_err(|status| ended(&self.dial, &status))?;
             let data = data.ok_or_else(|| broken(&self.dial, "it ended the exchange"))?;
-            return Ok(match Down::read(&data)?.says {
-                Some(MonitorSays::Start(start)) => MonitorWord::Start {
-                    channel: ChannelId(start.channel),
-                    fragment: start.fragment,
-                },
-                Some(MonitorSays::Stop(channel)) => MonitorWord::Stop {
-                    channel: ChannelId(channel),
-                },
-                Some(MonitorSays::Taken(number)) => MonitorWord::Taken { number },
-                Some(MonitorSays::Heartbeat(ns)) => MonitorWord::Heartbeat(ns),
-                Some(MonitorSays::Welcome(_)) => {
-                    return Err(broken(&self.dial, "it welcomes us a second time"));
-                }
+            return match Down::read(&data)?.says {
                 // We asked for no time; a word of a later release is not for us.
                 Some(MonitorSays::Pong(_)) | None => continue,
-            });
+                Some(says) => {
+                    MonitorWord::try_from(says).map_err(|e| broken(&self.dial, &e.to_string()))
+                }
+            };
         }
     }
 }

@@ -142,14 +142,44 @@ impl From<&Welcome> for Down {
     }
 }
 
-impl From<WelcomeBody> for Welcome {
-    fn from(body: WelcomeBody) -> Welcome {
-        Welcome {
+impl TryFrom<WelcomeBody> for Welcome {
+    type Error = Malformed;
+    fn try_from(body: WelcomeBody) -> Result<Welcome, Malformed> {
+        if body.version != PROTOCOL_VERSION {
+            return Err(Malformed(format!(
+                "the monitor speaks version {} of the protocol, this agent version \
+                 {PROTOCOL_VERSION}; run the same release of weir on both",
+                body.version
+            )));
+        }
+        Ok(Welcome {
             monitor: body.monitor,
             taken: body.taken,
             channels: body.channels.into_iter().map(ChannelId).collect(),
             heartbeat: body.heartbeat_ns,
-        }
+        })
+    }
+}
+
+/// A word other than the welcome and answers to pings.
+impl TryFrom<MonitorSays> for MonitorWord {
+    type Error = Malformed;
+    fn try_from(says: MonitorSays) -> Result<MonitorWord, Malformed> {
+        Ok(match says {
+            MonitorSays::Start(start) => MonitorWord::Start {
+                channel: ChannelId(start.channel),
+                fragment: start.fragment,
+            },
+            MonitorSays::Stop(channel) => MonitorWord::Stop {
+                channel: ChannelId(channel),
+            },
+            MonitorSays::Taken(number) => MonitorWord::Taken { number },
+            MonitorSays::Heartbeat(ns) => MonitorWord::Heartbeat(ns),
+            MonitorSays::Welcome(_) => {
+                return Err(Malformed("it welcomes us a second time".into()));
+            }
+            MonitorSays::Pong(_) => return Err(Malformed("it answers what was not asked".into())),
+        })
     }
 }
 

@@ -13,8 +13,8 @@ use super::sending::Sending;
 use super::{ORDERS_BYTES_MAX, ORDERS_MAX, Order, Shared, State, Told, UplinkOptions};
 use crate::clock::{Exchange, Taken};
 use crate::exchange;
-use crate::message::{Down, MonitorSays, PROTOCOL_VERSION, Pong, WelcomeBody};
-use crate::word::{ChannelId, MonitorWord};
+use crate::message::{Down, MonitorSays, Pong};
+use crate::word::{MonitorWord, Welcome};
 
 /// How long the monitor may take to say why it reads no more.
 const REASON_PATIENCE: Duration = Duration::from_secs(1);
@@ -51,39 +51,31 @@ struct Connection<'a> {
 
 impl State {
     /// The monitor has welcomed us: the number of the word to go on with, and what the caller hears.
-    fn welcomed(&mut self, shared: &Shared, body: WelcomeBody) -> Result<(u64, Order), String> {
-        if body.version != PROTOCOL_VERSION {
-            return Err(format!(
-                "the monitor speaks version {} of the protocol, this agent version \
-                 {PROTOCOL_VERSION}; run the same release of weir on both",
-                body.version
-            ));
-        }
-        if self.shown.monitor.is_some_and(|m| m != body.monitor) {
-            self.shown.rows_void += self.outbox.clear(body.taken);
+    fn welcomed(&mut self, shared: &Shared, welcome: Welcome) -> Result<(u64, Order), String> {
+        if self.shown.monitor.is_some_and(|m| m != welcome.monitor) {
+            self.shown.rows_void += self.outbox.clear(welcome.taken);
             self.monitors += 1;
             shared.clock.forget();
         }
         // Also if what follows fails: it is known by its number.
-        self.shown.monitor = Some(body.monitor);
-        let resume = self.outbox.resume(body.taken).ok_or_else(|| {
+        self.shown.monitor = Some(welcome.monitor);
+        let resume = self.outbox.resume(welcome.taken).ok_or_else(|| {
             format!(
                 "the monitor says that it has taken word {}, which was never said",
-                body.taken
+                welcome.taken
             )
         })?;
         self.shown.connected = true;
         self.shown.welcomes += 1;
         let channels = match self.monitors_told == self.monitors {
-            true => body.channels.into_iter().map(ChannelId).collect(),
+            true => welcome.channels,
             false => Vec::new(),
         };
-        let heartbeat = body.heartbeat_ns;
-        let welcome = Order::Welcome {
+        let order = Order::Welcome {
             channels,
-            heartbeat,
+            heartbeat: welcome.heartbeat,
         };
-        Ok((resume, welcome))
+        Ok((resume, order))
     }
 }
 
@@ -93,7 +85,7 @@ impl<'a> Connection<'a> {
         shared: &'a Shared,
         orders: &'a SyncSender<Told>,
     ) -> Result<Connection<'a>, String> {
-        let (up, down, body) = match timeout(
+        let (up, down, welcome) = match timeout(
             options.silence_max,
             exchange::begin(&options.dial, &options.hello),
         )
@@ -103,7 +95,7 @@ impl<'a> Connection<'a> {
             Err(_) => return Err(silent(options, "did not answer")),
         };
         let mut state = shared.lock();
-        let (resume, welcome) = state.welcomed(shared, body)?;
+        let (resume, order) = state.welcomed(shared, welcome)?;
         Ok(Connection {
             options,
             shared,
@@ -111,7 +103,7 @@ impl<'a> Connection<'a> {
             up,
             down,
             sending: Sending::new(resume, options.now.clone()),
-            untold: VecDeque::from([welcome]),
+            untold: VecDeque::from([order]),
             monitors: state.monitors,
             heard_at: Instant::now(),
         })
@@ -178,17 +170,10 @@ impl<'a> Connection<'a> {
                      was never said"
                 )),
             },
-            Some(MonitorSays::Start(start)) => self.told(MonitorWord::Start {
-                channel: ChannelId(start.channel),
-                fragment: start.fragment,
-            }),
-            Some(MonitorSays::Stop(channel)) => self.told(MonitorWord::Stop {
-                channel: ChannelId(channel),
-            }),
-            Some(MonitorSays::Heartbeat(ns)) => self.told(MonitorWord::Heartbeat(ns)),
-            Some(MonitorSays::Welcome(_)) => Err(format!(
-                "the monitor at {address} breaks the protocol: it welcomes us a second time"
-            )),
+            Some(says) => match MonitorWord::try_from(says) {
+                Ok(word) => self.told(word),
+                Err(e) => Err(format!("the monitor at {address} breaks the protocol: {e}")),
+            },
             // A word of a later release.
             None => Ok(()),
         }
