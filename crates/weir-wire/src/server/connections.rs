@@ -31,12 +31,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Ends it: whoever reads from it or writes to it gets an error.
-    pub(crate) fn let_go(&self) {
-        if let Some(let_go) = self.let_go.lock().expect("nobody panics here").take() {
-            // Without a receiver it has ended already.
-            let _ = let_go.send(());
-        }
+    /// Ends it: whoever reads from it or writes to it gets an error. False if that was done before.
+    pub(crate) fn let_go(&self) -> bool {
+        let let_go = self.let_go.lock().expect("nobody panics here").take();
+        // Without a receiver it has ended already.
+        let_go.map(|let_go| let_go.send(())).is_some()
     }
 
     /// It has asked for something that is granted; until it has, it may be let go for others.
@@ -140,7 +139,9 @@ impl Connections {
                 return None;
             };
             self.counters.add(Count::MadeRoom, 1);
-            table.remove(number).inspect(|c| c.let_go());
+            if let Some(connection) = table.remove(number) {
+                connection.let_go();
+            }
         }
         let (let_go, told) = oneshot::channel();
         let connection = Arc::new(Connection {
@@ -173,12 +174,10 @@ impl Connections {
             tokio::time::sleep(Duration::from_millis(250)).await;
             let table = self.table.lock().expect("nobody panics here");
             for connection in table.open.values() {
-                if let Some(count) = connection.overdue(&self.limits) {
-                    // It is counted once: the second time there is nothing left to let go.
-                    if connection.let_go.lock().is_ok_and(|l| l.is_some()) {
-                        self.counters.add(count, 1);
-                    }
-                    connection.let_go();
+                if let Some(count) = connection.overdue(&self.limits)
+                    && connection.let_go()
+                {
+                    self.counters.add(count, 1);
                 }
             }
         }
@@ -187,7 +186,9 @@ impl Connections {
     /// Lets all go.
     pub(crate) fn let_all_go(&self) {
         let table = self.table.lock().expect("nobody panics here");
-        table.open.values().for_each(|c| c.let_go());
+        for connection in table.open.values() {
+            connection.let_go();
+        }
     }
 
     /// How many there are.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-/// The longest message from an agent, in bytes: what [`crate::message::FRAME_BYTES_MAX`] says and
-/// room for Flight's own fields.
-pub(crate) const AGENT_MESSAGE_BYTES_MAX: usize = (4 << 20) + (512 << 10);
+use crate::message::FRAME_BYTES_MAX;
+
+/// The longest message from an agent, in bytes: a word, and room for Flight's own fields.
+pub(crate) const AGENT_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX + (512 << 10);
 /// The longest message from a client, in bytes: a query and what goes with it.
 pub(crate) const CLIENT_MESSAGE_BYTES_MAX: usize = 256 << 10;
 /// The longest query, in bytes.
