@@ -92,11 +92,26 @@ impl Grant {
     }
 }
 
-/// What a certificate that was found good says of its owner.
-///
-/// # Errors
-/// In words, if nothing can be granted for it.
-pub(crate) fn certified(der: &CertificateDer<'_>) -> Result<Grant, String> {
+/// A certificate that was found good.
+#[derive(Clone, Debug)]
+pub(crate) struct Certified {
+    /// It, and those between it and its authority.
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    /// What its owner is granted, or why nothing.
+    pub(crate) grant: Result<Grant, String>,
+}
+
+impl Certified {
+    /// Reads what was shown; `None` if that was nothing.
+    pub(crate) fn read(chain: &[CertificateDer<'static>]) -> Option<Certified> {
+        Some(Certified {
+            grant: granted(chain.first()?),
+            chain: chain.to_vec(),
+        })
+    }
+}
+
+fn granted(der: &CertificateDer<'_>) -> Result<Grant, String> {
     let certificate = webpki::EndEntityCert::try_from(der)
         .map_err(|error| format!("the certificate is not readable: {error}"))?;
     let name = certificate.valid_dns_names().next().unwrap_or("?");

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::WireError;
@@ -94,34 +95,53 @@ pub struct ServerTls {
     pub authority: Option<PathBuf>,
 }
 
+/// TLS as the monitor's files say it.
+#[derive(Debug)]
+pub(crate) struct LoadedTls {
+    /// What handshakes are done with.
+    pub(crate) config: Arc<ServerConfig>,
+    /// What tells whose certificates are taken; `None` if nobody's are asked for.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl LoadedTls {
+    /// True if these certificates, the peer's own first, would be taken now.
+    pub(crate) fn takes(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let (Some(clients), Some((own, between))) = (&self.clients, chain.split_first()) else {
+            return false;
+        };
+        let verified = clients.verify_client_cert(own, between, UnixTime::now());
+        verified.is_ok()
+    }
+}
+
 impl ServerTls {
     /// Reads the files. A certificate is demanded from everybody unless `tokens` are taken too.
-    pub(crate) fn load(&self, tokens: bool) -> Result<Arc<ServerConfig>, WireError> {
+    pub(crate) fn load(&self, tokens: bool) -> Result<LoadedTls, WireError> {
         let (certificate, key) = identity(&self.certificate, &self.key)?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .expect("ring knows the versions that rustls thinks safe");
-        let builder = match &self.authority {
-            None => builder.with_no_client_auth(),
-            Some(authority) => {
-                let pem = Pem::read(authority)?;
-                let mut roots = RootCertStore::empty();
-                for certificate in pem.certificates()? {
-                    roots
-                        .add(certificate)
-                        .map_err(|e| pem.wrong(format!("not an authority's certificate: {e}")))?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = match tokens {
-                    true => verifier.allow_unauthenticated(),
-                    false => verifier,
-                };
-                builder.with_client_cert_verifier(
-                    verifier.build().map_err(|e| pem.wrong(e.to_string()))?,
-                )
+        let mut clients = None;
+        if let Some(authority) = &self.authority {
+            let pem = Pem::read(authority)?;
+            let mut roots = RootCertStore::empty();
+            for certificate in pem.certificates()? {
+                roots
+                    .add(certificate)
+                    .map_err(|e| pem.wrong(format!("not an authority's certificate: {e}")))?;
             }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match tokens {
+                true => verifier.allow_unauthenticated(),
+                false => verifier,
+            };
+            clients = Some(verifier.build().map_err(|e| pem.wrong(e.to_string()))?);
+        }
+        let builder = match &clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => builder.with_client_cert_verifier(clients.clone()),
         };
         let mut config = builder
             .with_single_cert(certificate.certificates()?, key.key()?)
@@ -129,6 +149,9 @@ impl ServerTls {
                 certificate.wrong(format!("does not go with {}: {e}", self.key.display()))
             })?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Arc::new(config))
+        Ok(LoadedTls {
+            config: Arc::new(config),
+            clients,
+        })
     }
 }

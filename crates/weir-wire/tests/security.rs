@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use support::agent::{Agent, hello};
 use support::authority::{Authority, Directory};
-use support::{Monitor, until};
+use support::{Monitor, PATIENCE, until};
 use weir_wire::event::Submit;
 use weir_wire::{Client, Dial, Server, ServerOptions, WireError};
 
@@ -215,4 +215,44 @@ fn a_reload_lets_go_who_is_no_longer_known_and_keeps_the_others() {
     assert!(status.message().contains("no longer taken"), "{status}");
     place(&mut alice).unwrap();
     assert!(Agent::join(&dial(&monitor, Some(WEB1)), "web1").is_err());
+}
+
+#[test]
+fn a_reload_lets_go_whose_certificate_is_of_an_authority_that_is_gone() {
+    let directory = Directory::new();
+    let [before, after] = ["before", "after"].map(|name| Authority::new(&directory, name));
+    let pem = |authority: &Authority| std::fs::read_to_string(&authority.certificate).unwrap();
+    let clients = directory.secret("clients.pem", &pem(&before));
+    let tls = before.server(&directory, Some(&clients));
+    let monitor = Monitor::local(|o| o.tls = Some(tls));
+    let with = |authority: &Authority, name: &str, role: &str| Dial {
+        authority: Some(before.certificate.clone()),
+        identity: Some(authority.sign(&directory, name, &[role])),
+        server_name: Some("localhost".to_owned()),
+        ..dial(&monitor, None)
+    };
+    let mut web1 = Agent::join(&with(&before, "web1", "weir:agent:web1"), "web1").unwrap();
+    let mut alice = Client::connect(with(&before, "alice", "weir:place")).unwrap();
+    let mut watch = alice.watch("endless").unwrap();
+    let let_go = || monitor.counted("connections_let_go", Some("certificate"));
+
+    // Both are taken: the old ones are there, the new one comes.
+    directory.secret("clients.pem", &(pem(&before) + &pem(&after)));
+    monitor.server.reload().unwrap();
+    let mut bob = Client::connect(with(&after, "bob", "weir:place")).unwrap();
+    place(&mut bob).unwrap();
+    place(&mut alice).unwrap();
+    assert_eq!(let_go(), 0);
+
+    directory.secret("clients.pem", &pem(&after));
+    monitor.server.reload().unwrap();
+    web1.ended();
+    until("what is watched ends", || watch.next(PATIENCE).is_err());
+    until("both are counted", || let_go() == 2);
+    place(&mut bob).unwrap();
+    let again = alice.queries();
+    assert!(
+        matches!(again, Err(WireError::Unreachable { .. })),
+        "{again:?}"
+    );
 }

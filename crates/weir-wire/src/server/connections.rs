@@ -10,15 +10,16 @@ use tokio::sync::oneshot;
 
 use super::counters::{Count, Counters};
 use super::limits::{Allowance, Limits, REFUSALS_PER_CONNECTION_MAX};
-use crate::access::Grant;
+use crate::access::Certified;
+use crate::tls::LoadedTls;
 
 /// One connection, as all who serve it know it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) address: SocketAddr,
     came: Instant,
-    /// What its certificate is good for; set once, when the handshake is done.
-    pub(crate) certificate: OnceLock<Result<Grant, String>>,
+    /// Its certificate; set once, when the handshake is done.
+    pub(crate) certificate: OnceLock<Certified>,
     /// It has asked for something that was granted.
     proven: AtomicBool,
     /// Requests that are being served.
@@ -46,6 +47,12 @@ impl Connection {
     /// Something was refused. True if that was once too often.
     pub(crate) fn refuse(&self) -> bool {
         self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= REFUSALS_PER_CONNECTION_MAX
+    }
+
+    /// True unless it showed a certificate that would not be taken now.
+    pub(crate) fn is_taken_by(&self, tls: &LoadedTls) -> bool {
+        let shown = self.certificate.get();
+        shown.is_none_or(|certified| tls.takes(&certified.chain))
     }
 
     fn age_ms(&self) -> u64 {
@@ -179,6 +186,19 @@ impl Connections {
                 {
                     self.counters.add(count, 1);
                 }
+            }
+        }
+    }
+
+    /// Lets those go that showed a certificate which would not be taken now.
+    pub(crate) fn hold_against(&self, tls: &LoadedTls) {
+        let table = self.table.lock().expect("nobody panics here");
+        let open: Vec<Arc<Connection>> = table.open.values().cloned().collect();
+        // Signatures take their time, and others are to come and go meanwhile.
+        drop(table);
+        for connection in open {
+            if !connection.is_taken_by(tls) && connection.let_go() {
+                self.counters.add(Count::Revoked, 1);
             }
         }
     }

@@ -15,6 +15,7 @@ pub(crate) enum Count {
     TlsSlow,
     Idle,
     Guesses,
+    Revoked,
     Requests,
     Unauthenticated,
     Forbidden,
@@ -55,6 +56,7 @@ const COUNTS: &[(Count, &str, Option<&str>)] = &[
     (Count::TlsSlow, "connections_let_go", Some("tls_slow")),
     (Count::Idle, "connections_let_go", Some("idle")),
     (Count::Guesses, "connections_let_go", Some("refusals_max")),
+    (Count::Revoked, "connections_let_go", Some("certificate")),
     (Count::Requests, "requests_in", None),
     (
         Count::Unauthenticated,

@@ -51,7 +51,7 @@ impl Front {
         let credentials = Credentials {
             ip: connection.address.ip(),
             authorization: authorization.map(|h| String::from_utf8_lossy(h.as_bytes()).into()),
-            certificate: connection.certificate.get().cloned(),
+            certificate: connection.certificate.get().map(|c| c.grant.clone()),
         };
         let grant = self.shared.rules.borrow().access.grant(&credentials);
         let grant = grant.map_err(|why| {

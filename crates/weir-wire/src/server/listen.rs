@@ -12,12 +12,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server as HttpServer;
 
 use super::connections::{Connections, Place};
-use super::counters::{Count, Counters};
+use super::counters::Count;
 use super::front::Front;
 use super::limits::{self, Limits};
 use super::service::Shared;
 use super::stream::{Bytes, Guarded};
-use crate::access::certified;
+use crate::access::Certified;
 
 /// How long to wait when the system has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -93,26 +93,9 @@ async fn accept(
         };
         // Small messages are not held back; a connection on which this fails is broken anyway.
         let _ = tcp.set_nodelay(true);
-        let tls = shared.rules.borrow().tls.clone();
         let (shared, ready) = (shared.clone(), ready.clone());
         tokio::spawn(async move {
-            let counters = shared.counters.clone();
-            let guarded = match tls {
-                None => Some(Guarded::new(Bytes::Plain(tcp), place, let_go, counters)),
-                Some(tls) => {
-                    let timeout = Duration::from_millis(shared.limits.tls_handshake_ms);
-                    handshake(
-                        TlsAcceptor::from(tls),
-                        tcp,
-                        place,
-                        let_go,
-                        timeout,
-                        counters,
-                    )
-                    .await
-                }
-            };
-            if let Some(guarded) = guarded {
+            if let Some(guarded) = guarded(&shared, tcp, place, let_go).await {
                 // The server stops when nobody takes it.
                 let _ = ready.send(Ok(guarded)).await;
             }
@@ -120,38 +103,49 @@ async fn accept(
     }
 }
 
-async fn handshake(
-    acceptor: TlsAcceptor,
+/// The connection as it is served, after the handshake if there is one; `None` if it is none.
+async fn guarded(
+    shared: &Shared,
     tcp: TcpStream,
     place: Place,
     mut let_go: oneshot::Receiver<()>,
-    timeout: Duration,
-    counters: Arc<Counters>,
 ) -> Option<Guarded> {
-    let tls = tokio::select! {
-        tls = acceptor.accept(tcp) => tls,
+    let counters = shared.counters.clone();
+    let rules = shared.rules.borrow().clone();
+    let Some(tls) = &rules.tls else {
+        return Some(Guarded::new(Bytes::Plain(tcp), place, let_go, counters));
+    };
+    let timeout = Duration::from_millis(shared.limits.tls_handshake_ms);
+    let bytes = tokio::select! {
+        bytes = TlsAcceptor::from(tls.config.clone()).accept(tcp) => bytes,
         _ = &mut let_go => return None,
         () = tokio::time::sleep(timeout) => {
             counters.add(Count::TlsSlow, 1);
             return None;
         }
     };
-    let Ok(tls) = tls else {
+    let Ok(bytes) = bytes else {
         counters.add(Count::TlsFailed, 1);
         return None;
     };
-    let shown = tls.get_ref().1.peer_certificates();
-    if let Some(certificate) = shown.and_then(|chain| chain.first()) {
-        place
-            .connection
-            .certificate
-            .set(certified(certificate))
-            .expect("a connection has one handshake");
+    let shown = bytes.get_ref().1.peer_certificates();
+    if let Some(certified) = shown.and_then(Certified::read) {
+        let connection = &place.connection;
+        let set = connection.certificate.set(certified);
+        set.expect("a connection has one handshake");
+        // A reload during the handshake may not have seen it.
+        let now = shared.rules.borrow().clone();
+        let changed = !Arc::ptr_eq(&now, &rules);
+        if changed
+            && now
+                .tls
+                .as_ref()
+                .is_some_and(|tls| !connection.is_taken_by(tls))
+        {
+            counters.add(Count::TlsFailed, 1);
+            return None;
+        }
     }
-    Some(Guarded::new(
-        Bytes::Tls(Box::new(tls)),
-        place,
-        let_go,
-        counters,
-    ))
+    let bytes = Bytes::Tls(Box::new(bytes));
+    Some(Guarded::new(bytes, place, let_go, counters))
 }

@@ -35,7 +35,7 @@ use tokio::sync::{oneshot, watch};
 use crate::WireError;
 use crate::access::Access;
 use crate::address::DEFAULT_PORT;
-use crate::tls::ServerTls;
+use crate::tls::{LoadedTls, ServerTls};
 use connections::Connections;
 use counters::Counters;
 use service::Shared;
@@ -77,7 +77,7 @@ impl Default for ServerOptions {
 #[derive(Debug)]
 struct Rules {
     access: Access,
-    tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
+    tls: Option<LoadedTls>,
 }
 
 /// The server. It stops when it is dropped.
@@ -149,12 +149,20 @@ impl Server {
     }
 
     /// Reads certificates and tokens again. Who comes from now on is held against them, and so are
-    /// agents and watchers that are there: who shows a token that is gone is let go.
+    /// connections that are there: who shows a token that is gone, or a certificate of an authority
+    /// that is gone or that holds no longer, is let go.
     ///
     /// # Errors
     /// When a file is not what it should be; all stays as it was then.
     pub fn reload(&self) -> Result<(), WireError> {
-        self.rules.send_replace(Arc::new(load(&self.options)?));
+        let rules = Arc::new(load(&self.options)?);
+        self.rules.send_replace(rules.clone());
+        let connections = self.connections.clone();
+        self.runtime.spawn_blocking(move || {
+            if let Some(tls) = &rules.tls {
+                connections.hold_against(tls);
+            }
+        });
         Ok(())
     }
 
