@@ -25,8 +25,8 @@ pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Most bytes of one word: its message, and the rows that go with it.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
-/// Most bytes of a message from an agent, without rows.
-pub const UP_BYTES_MAX: usize = 256 << 10;
+/// Most bytes of a message from an agent, without rows: those of the largest status.
+pub const UP_BYTES_MAX: usize = 512 << 10;
 /// Most bytes of a message from the monitor.
 pub const DOWN_BYTES_MAX: usize = FRAGMENT_BYTES_MAX + (64 << 10);
 /// Most bytes of a fragment of a query.
@@ -39,7 +39,11 @@ pub const HOST_BYTES_MAX: usize = 255;
 pub const WHY_BYTES_MAX: usize = 16 << 10;
 /// Most channels that run at an agent at once.
 pub const CHANNELS_MAX: usize = 4096;
-/// Most earlier processes that an agent accounts for, and most tallies of each.
+/// Most channels that have ended of which an agent still tells what became of their rows.
+pub const ENDED_MAX: usize = 1024;
+/// Most tallies of one process of an agent: of channels that run, and that have ended.
+pub const TALLIES_MAX: usize = CHANNELS_MAX + ENDED_MAX;
+/// Most earlier processes that an agent accounts for.
 pub const EARLIER_MAX: usize = 64;
 
 /// Reads a message of at most `bytes_max` bytes; `what` names it in errors.

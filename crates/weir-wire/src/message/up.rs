@@ -5,8 +5,8 @@ use prost::Message;
 use weir_model::Nanos;
 
 use super::{
-    CHANNELS_MAX, EARLIER_MAX, HOST_BYTES_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION, UP_BYTES_MAX,
-    WHY_BYTES_MAX, at_most, instant, read,
+    CHANNELS_MAX, EARLIER_MAX, HOST_BYTES_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION, TALLIES_MAX,
+    UP_BYTES_MAX, WHY_BYTES_MAX, at_most, instant, read,
 };
 use crate::error::Malformed;
 use crate::word::{AgentWord, ChannelCost, ChannelId, Hello, Note, Status, Tally};
@@ -428,7 +428,7 @@ impl TryFrom<HelloBody> for Hello {
         )?;
         at_most("hello: earlier processes", body.earlier.len(), EARLIER_MAX)?;
         let tallies: usize = body.earlier.iter().map(|e| e.tallies.len()).sum();
-        at_most("hello: tallies", tallies, CHANNELS_MAX)?;
+        at_most("hello: tallies", tallies, TALLIES_MAX)?;
         let earlier = body.earlier.iter();
         Ok(Hello {
             host: body.host.clone(),
@@ -508,7 +508,7 @@ impl TryFrom<StatusBody> for Status {
     type Error = Malformed;
     fn try_from(body: StatusBody) -> Result<Status, Malformed> {
         at_most("status: channels", body.channels.len(), CHANNELS_MAX)?;
-        at_most("status: tallies", body.tallies.len(), CHANNELS_MAX)?;
+        at_most("status: tallies", body.tallies.len(), TALLIES_MAX)?;
         let share = body.kept_share;
         if !(0.0..=1.0).contains(&share)
             || !(0.0..f64::INFINITY).contains(&body.requests_per_second)
@@ -569,5 +569,40 @@ impl From<Status> for StatusBody {
             channels: status.channels.iter().map(cost).collect(),
             tallies: status.tallies.iter().map(TallyBody::from).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_with_all_that_an_agent_may_have_is_taken() {
+        let most = u64::MAX;
+        let cost = |channel| ChannelCost {
+            channel: ChannelId(most - channel),
+            rows_in: most,
+            rows_out: most,
+            bytes_out: most,
+        };
+        let tally = |channel| Tally {
+            channel: ChannelId(most - channel),
+            produced: most,
+            lost: most,
+        };
+        let mut status = Status {
+            channels: (0..CHANNELS_MAX as u64).map(cost).collect(),
+            tallies: (0..TALLIES_MAX as u64).map(tally).collect(),
+            ..Status::default()
+        };
+        let says = AgentSays::try_from(AgentWord::Status(status.clone())).unwrap();
+        let read = Up::read(&Up::data(says)).unwrap().says.unwrap();
+        match AgentWord::try_from(read).unwrap() {
+            AgentWord::Status(read) => assert_eq!(read, status),
+            other => panic!("{other:?}"),
+        }
+        status.tallies.push(tally(0));
+        let error = AgentSays::try_from(AgentWord::Status(status)).unwrap_err();
+        assert!(error.0.starts_with("status: tallies"), "{error}");
     }
 }

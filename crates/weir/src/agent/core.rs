@@ -5,14 +5,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use weir_model::{Batch, Declaration, Folded, Nanos};
 use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId};
 use weir_query::plan::Plan;
+use weir_wire::message::{CHANNELS_MAX, ENDED_MAX};
 use weir_wire::{AgentWord, ChannelCost, ChannelId, Tally};
-
-/// Tallies of channels that have ended are kept for so many of them; of an older one the monitor
-/// has long heard.
-const ENDED_MAX: usize = 1_024;
-
-/// Fragments that run on one agent at most.
-pub const FRAGMENTS_MAX: usize = 4_096;
 
 /// How far it has come is said so often where no fragment shows anything: 250 ms.
 const QUIET: Nanos = 250_000_000;
@@ -65,8 +59,8 @@ impl AgentCore {
         if self.running.contains_key(&channel) {
             return;
         }
-        if self.running.len() >= FRAGMENTS_MAX {
-            let why = format!("the agent runs {FRAGMENTS_MAX} fragments already");
+        if self.running.len() >= CHANNELS_MAX {
+            let why = format!("the agent runs {CHANNELS_MAX} fragments already");
             return self.refuse(channel, why);
         }
         let sources: Vec<String> = plan.sources().iter().map(|d| d.name.clone()).collect();
@@ -260,6 +254,7 @@ impl AgentCore {
             }
         }
         self.ended.push_back(fragment.tally);
+        // Of an older one the monitor has long heard.
         if self.ended.len() > ENDED_MAX {
             self.ended.pop_front();
         }

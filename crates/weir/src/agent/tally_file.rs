@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use weir_wire::message::{CHANNELS_MAX, EARLIER_MAX};
+use weir_wire::message::{EARLIER_MAX, TALLIES_MAX};
 use weir_wire::{ChannelId, Tally};
 
 /// What files of this kind are called, before the process's number.
@@ -25,9 +25,6 @@ const NAME: &str = "tally-";
 
 /// Bytes of a line.
 const LINE_BYTES: usize = 4 * 17;
-
-/// Lines of one process: as many as the next one may tell the monitor.
-const LINES_MAX: usize = CHANNELS_MAX;
 
 /// The tallies of this process.
 #[derive(Debug)]
@@ -112,7 +109,7 @@ impl TallyFile {
             }
             let line = match known {
                 Some((line, _)) => *line,
-                None if self.lines.len() < LINES_MAX => self.lines.len(),
+                None if self.lines.len() < TALLIES_MAX => self.lines.len(),
                 None => match self.free_line(tallies.clone()) {
                     Some(line) => line,
                     None => continue,
@@ -140,7 +137,7 @@ impl Earlier {
         tallies.retain(|tally| tally.produced > 0 || tally.lost > 0);
         let told: usize = self.told.iter().map(|(_, told)| told.len()).sum();
         let room = match self.told.len() < EARLIER_MAX {
-            true => CHANNELS_MAX - told,
+            true => TALLIES_MAX - told,
             false => 0,
         };
         self.left_out += tallies.len().saturating_sub(room);
@@ -245,7 +242,7 @@ mod tests {
     #[test]
     fn an_agent_that_ran_more_channels_than_a_hello_may_say_starts_again() {
         let folder = folder("many");
-        let many = CHANNELS_MAX as u64 + 100;
+        let many = TALLIES_MAX as u64 + 100;
         let mut first = TallyFile::begin(&folder, 1).unwrap();
         // The first hundred have ended and are told no more when the last hundred come.
         first
@@ -259,7 +256,7 @@ mod tests {
             .unwrap();
         let earlier = TallyFile::begin(&folder, 3).unwrap().earlier().unwrap();
         let told: usize = earlier.told.iter().map(|(_, tallies)| tallies.len()).sum();
-        assert_eq!((told, earlier.left_out), (CHANNELS_MAX, 10));
+        assert_eq!((told, earlier.left_out), (TALLIES_MAX, 10));
         let of = |process| earlier.told.iter().find(|(p, _)| *p == process);
         let channels = |process| of(process).map(|(_, t)| (t[0].channel.0, t.len()));
         let (first, second) = (channels(1), channels(2));
@@ -267,9 +264,9 @@ mod tests {
         match second {
             Some(second) => {
                 assert_eq!(second, (11, 10));
-                assert_eq!(first, Some((many, CHANNELS_MAX - 10)));
+                assert_eq!(first, Some((many, TALLIES_MAX - 10)));
             }
-            None => assert_eq!(first, Some((many, CHANNELS_MAX))),
+            None => assert_eq!(first, Some((many, TALLIES_MAX))),
         }
         let hello = weir_wire::Hello {
             host: "h".to_owned(),
