@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use weir_model::Nanos;
+
 /// Units of time, with nanoseconds.
 const SPANS: &[(&str, f64)] = &[
     ("ns", 1.0),
@@ -51,6 +53,11 @@ pub fn span(text: &str) -> Result<Duration, String> {
         )),
         false => Err("a span must be at least 1 ns".to_owned()),
     }
+}
+
+/// A span in nanoseconds, those too long for that as long as can be.
+pub fn nanos(span: Duration) -> Nanos {
+    Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 /// An amount of data in bytes: a number with `B`, `KiB`, `MiB`, `GiB` (or `k`, `M`, `G`), `kB`,

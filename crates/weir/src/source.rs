@@ -183,8 +183,7 @@ impl SourceArgs {
 
     /// How much is wanted.
     pub fn span_ns(&self) -> Option<Nanos> {
-        let nanos = |span: Duration| Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX);
-        self.span.map(nanos)
+        self.span.map(quantity::nanos)
     }
 
     /// The devices to watch.

@@ -252,7 +252,7 @@ impl AgentArgs {
 impl GroundArgs {
     fn replay(&self) -> Replay {
         match self.shift {
-            Some(by) => Replay::Shift(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)),
+            Some(by) => Replay::Shift(quantity::nanos(by)),
             None => Replay::Pace(self.pace),
         }
     }

@@ -80,7 +80,7 @@ pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
     let writer = Writer {
         tree: Some(DiskstatsTree::create(&args.directory)?),
-        every_ns: Nanos::try_from(args.every.as_nanos()).unwrap_or(Nanos::MAX),
+        every_ns: quantity::nanos(args.every),
         written: None,
         keep: args.keep,
     };

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
-use weir_model::Nanos;
 use weir_sink::metrics::Buckets;
 use weir_sink::metrics::serve::Server;
 
@@ -89,7 +88,7 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
         "weir: metrics at http://{}/metrics",
         server.address()
     ));
-    let forget_ns = Nanos::try_from(args.forget.as_nanos()).unwrap_or(Nanos::MAX);
+    let forget_ns = quantity::nanos(args.forget);
     let report = disk_totals::run(
         &args.source,
         &args.limits,

@@ -12,9 +12,10 @@ use weir_wire::{Limits, Server, ServerOptions, ServerTls};
 
 use crate::config::{self, Loaded, MonitorConfig};
 use crate::failure::{Ending, Failure};
-use crate::monitor::registry::{Registry, nanos};
+use crate::monitor::registry::Registry;
 use crate::monitor::{self, Lock, Monitor, Options};
 use crate::output;
+use crate::quantity::nanos;
 use crate::run_loop::{Stop, wall_clock};
 
 /// Be the middle of a fleet: agents dial it, queries are asked of it

@@ -348,7 +348,7 @@ impl Asking {
         };
         // Histograms fill as they come; the others are about whole intervals.
         let since = match self.scope.live && part != Part::Bars {
-            true => wall_clock().saturating_add(self.scope.interval.as_nanos() as Nanos),
+            true => wall_clock().saturating_add(quantity::nanos(self.scope.interval)),
             false => Nanos::MIN,
         };
         let sink = PartSink::boxed(part, &checked.plan.schema, since, &self.gather);
@@ -404,7 +404,7 @@ impl<'a> Run<'a> {
         });
         Ok(Run {
             args,
-            interval_ns: Nanos::try_from(scope.interval.as_nanos()).unwrap_or(Nanos::MAX),
+            interval_ns: quantity::nanos(scope.interval),
             asked: asked.collect::<Result<_, Failure>>()?,
             inputs: Vec::new(),
             placement: Placement::of_rows(&[]),

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use weir_model::Nanos;
 
 use super::choice::Choice;
-use super::collector::protocol::{nanos, read_line};
+use super::collector::protocol::read_line;
 use super::count::{Counting, Each};
 use super::counted::{By, Counted};
 use super::gauge::Gauge;
 use super::saved;
 use crate::failure::Failure;
+use crate::quantity::nanos;
 use crate::run_loop::{Report, Stop, Telling};
 use crate::source::SourceArgs;
 use crate::workload::{Feed, Selection};

@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_model::Nanos;
 use weir_workload::Metric;
 
 use super::foreground::{self, Wanted};
@@ -14,9 +13,9 @@ use super::pairs::{Pairs, Two};
 use super::show::{Cells, Dimension, Form, Printer};
 use crate::command::conclude;
 use crate::failure::{Ending, Failure};
-use crate::output;
 use crate::run_loop::{Stop, Telling};
 use crate::workload::{Feed, Selection};
+use crate::{output, quantity};
 
 /// Columns of live I/O, unless an interval is given.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -41,7 +40,7 @@ pub fn over_time(
         (None, true) => (INTERVAL, COLUMNS_MAX),
         (None, false) => (INTERVAL_MIN, COLUMNS),
     };
-    let interval_ns = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
+    let interval_ns = quantity::nanos(interval);
     let map = Arc::new(Mutex::new(OverTime::new(metric, interval_ns, columns_max)));
     let redrawn = live && matches!(printer.form, Form::Bars) && std::io::stdout().is_terminal();
     let (taking, drawing) = (map.clone(), printer.clone());

@@ -20,6 +20,7 @@ use super::state::Position;
 use super::{Monitor, Publisher, StateError};
 use crate::config::{Limits, MonitorConfig, SinkEntry, StandingEntry};
 use crate::output;
+use crate::quantity::nanos;
 
 /// How often it is looked whether queries are watched, and how their files are.
 const LOOK_EVERY: Nanos = weir_model::NANOS_PER_SECOND / 4;
@@ -530,9 +531,4 @@ fn unknown(name: &str) -> Refusal {
 
 fn too_fast(most: usize) -> String {
     format!("it shows more than {most} rows a second (limits.rows_per_second); group or filter")
-}
-
-/// A time of the configuration as instants.
-pub fn nanos(span: std::time::Duration) -> Nanos {
-    Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX)
 }

@@ -7,13 +7,14 @@ use weir_model::Nanos;
 use weir_workload::Metric;
 
 use super::place::Place;
-use super::protocol::{Collecting, Order, Question, nanos};
+use super::protocol::{Collecting, Order, Question};
 use crate::failure::Failure;
 use crate::hist::choice::Choice;
 use crate::hist::counted::{By, Counted};
 use crate::hist::gauge::Gauge;
 use crate::hist::saved;
 use crate::output;
+use crate::quantity::nanos;
 use crate::run_loop::wall_clock;
 
 /// More selections at a time would only be dear: each has programs of its own in the kernel.

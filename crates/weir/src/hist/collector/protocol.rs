@@ -13,6 +13,7 @@ use weir_model::Nanos;
 use crate::failure::Failure;
 use crate::hist::choice::Choice;
 use crate::hist::counted::By;
+use crate::quantity::nanos;
 
 /// Longest question.
 pub const QUESTION_BYTES_MAX: usize = 64 << 10;
@@ -198,11 +199,6 @@ pub fn read_line(from: &mut impl BufRead, bytes_max: usize) -> io::Result<Option
     }
     let text = String::from_utf8(line).map_err(|_| odd("a line is no text"))?;
     Ok(Some(text))
-}
-
-/// A span in nanoseconds, those too long for that as long as can be.
-pub fn nanos(span: Duration) -> Nanos {
-    Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 fn choice(line: &Value) -> Option<Choice> {
