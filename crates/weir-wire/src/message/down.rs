@@ -2,14 +2,12 @@
 
 use arrow_flight::FlightData;
 use prost::Message;
-use weir_model::{NANOS_PER_SECOND, Nanos};
 
-use super::{CHANNELS_MAX, DOWN_BYTES_MAX, FRAGMENT_BYTES_MAX, PROTOCOL_VERSION, at_most, read};
+use super::{
+    CHANNELS_MAX, DOWN_BYTES_MAX, FRAGMENT_BYTES_MAX, HEARTBEAT_NS, PROTOCOL_VERSION, at_most, read,
+};
 use crate::error::Malformed;
 use crate::word::{ChannelId, MonitorWord, Welcome};
-
-/// The heartbeats that a monitor may ask for.
-const HEARTBEAT_NS: std::ops::RangeInclusive<Nanos> = 1_000_000..=60 * NANOS_PER_SECOND;
 
 /// A message from the monitor.
 #[derive(Clone, PartialEq, Message)]

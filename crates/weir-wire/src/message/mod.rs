@@ -7,7 +7,10 @@
 mod down;
 mod up;
 
+use std::ops::RangeInclusive;
+
 use prost::Message;
+use weir_model::{NANOS_PER_SECOND, Nanos};
 
 use crate::error::Malformed;
 
@@ -45,6 +48,9 @@ pub const ENDED_MAX: usize = 1024;
 pub const TALLIES_MAX: usize = CHANNELS_MAX + ENDED_MAX;
 /// Most earlier processes that an agent accounts for.
 pub const EARLIER_MAX: usize = 64;
+/// The heartbeats that a monitor may ask for: not so fast that agents do nothing else, not so slow
+/// that nobody is thought alive.
+pub const HEARTBEAT_NS: RangeInclusive<Nanos> = 5_000_000..=10 * NANOS_PER_SECOND;
 
 /// Reads a message of at most `bytes_max` bytes; `what` names it in errors.
 fn read<M: Message + Default>(bytes: &[u8], bytes_max: usize, what: &str) -> Result<M, Malformed> {

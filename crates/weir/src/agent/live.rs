@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_model::{Catalog, Declaration, NANOS_PER_SECOND, Nanos};
+use weir_model::{Catalog, Declaration, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, codec};
 use weir_wire::{AgentWord, ChannelId, MonitorWord, Order, Uplink};
@@ -34,10 +34,8 @@ const NAP: Duration = Duration::from_millis(10);
 /// How often counters, the status and the budget are looked after.
 const CHORES_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the agent says how far it has come, until the monitor wishes it otherwise; and what the
-/// monitor may wish.
-const HEARTBEAT: Nanos = 50_000_000;
-const HEARTBEAT_RANGE: (Nanos, Nanos) = (5_000_000, 10 * NANOS_PER_SECOND);
+/// How often the agent says how far it has come, until the monitor wishes it otherwise.
+const HEARTBEAT: Duration = Duration::from_millis(50);
 
 /// So many rows are not left waiting for the next heartbeat.
 const WAITING_ROWS_MAX: usize = 1 << 16;
@@ -115,7 +113,7 @@ impl Agent {
             folds: Folds::default(),
             ordered: Instant::now(),
             services: BTreeMap::new(),
-            heartbeat: Duration::from_nanos(HEARTBEAT as u64),
+            heartbeat: HEARTBEAT,
             stepped: Instant::now(),
             rows_waiting: 0,
             chores_done: Instant::now(),
@@ -225,8 +223,8 @@ impl Agent {
     }
 
     fn set_heartbeat(&mut self, every: Nanos) {
-        let (least, most) = HEARTBEAT_RANGE;
-        self.heartbeat = Duration::from_nanos(every.clamp(least, most) as u64);
+        // The protocol has bounds for it.
+        self.heartbeat = Duration::from_nanos(every as u64);
     }
 
     fn start(&mut self, channel: ChannelId, fragment: &[u8]) {

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 use weir_sink::SINKS;
+use weir_wire::message::HEARTBEAT_NS;
 
 use super::table::{Document, Table};
 use crate::quantity;
@@ -173,13 +175,16 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "expected an address and a port, as in 127.0.0.1:7733".to_owned())
 }
 
-/// The pace of heartbeats: not so fast that agents do nothing else, not so slow that nobody is
-/// thought alive.
+/// The pace of heartbeats.
 fn pace(text: &str) -> Result<Duration, String> {
-    let bounds = Duration::from_millis(5)..=Duration::from_secs(10);
-    match quantity::span(text)? {
-        pace if bounds.contains(&pace) => Ok(pace),
-        _ => Err("expected from 5 ms to 10 s".to_owned()),
+    let pace = quantity::span(text)?;
+    match HEARTBEAT_NS.contains(&quantity::nanos(pace)) {
+        true => Ok(pace),
+        false => Err(format!(
+            "expected from {} ms to {} s",
+            HEARTBEAT_NS.start() / (1_000 * NANOS_PER_MICRO),
+            HEARTBEAT_NS.end() / NANOS_PER_SECOND
+        )),
     }
 }
 

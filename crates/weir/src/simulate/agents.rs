@@ -226,7 +226,8 @@ impl<'a> Agent<'a> {
 
     /// Does what the monitor says until the connection is gone.
     async fn speak(&mut self, heartbeat: Nanos, part: f64, mut ear: Ear) -> WireError {
-        let pace = |ns: Nanos| Duration::from_nanos(ns.max(1_000_000) as u64);
+        // The protocol has bounds for it.
+        let pace = |ns: Nanos| Duration::from_nanos(ns as u64);
         let mut tick = ticks(pace(heartbeat), part);
         loop {
             tokio::select! {
