@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use weir_model::{Batch, Column, Nanos, Schema, Shape, Type};
+use weir_model::{Batch, Column, Nanos, Shape};
 use weir_query::place::fleet::Fragment;
 use weir_query::plan::codec;
-use weir_wire::{ChannelId, MonitorWord};
+use weir_wire::{ChannelId, MonitorWord, frame};
 
 use super::account::Account;
 use super::agents::Counted;
@@ -180,35 +180,14 @@ impl Channel {
         self.fragment.plan.shape == Shape::Relation
     }
 
-    /// Why a batch cannot be of this channel, in words.
+    /// Why a batch cannot be of this channel, in words. That it is sound in itself the wire has seen
+    /// to, row by row.
     pub fn fault(&self, batch: &Batch) -> Option<String> {
-        let schema: &Schema = &self.fragment.plan.schema;
-        if batch.columns.len() != schema.len() {
-            let (came, wanted) = (batch.columns.len(), schema.len());
-            return Some(format!("{came} columns came where there are {wanted}"));
+        if batch.weights.is_some() && !self.is_relation() {
+            return Some("changes came of a stream".into());
         }
-        let fits = |(column, field): (&Column, &weir_model::Field)| is_of(column, field.ty);
-        if let Some(at) = batch
-            .columns
-            .iter()
-            .zip(&schema.fields)
-            .position(|c| !fits(c))
-        {
-            return Some(format!("column `{}` is of another type", schema[at].name));
-        }
-        if batch.columns.iter().any(|c| c.len() != batch.len()) {
-            return Some("columns are of different lengths".into());
-        }
-        if !batch.ts.is_sorted() {
-            return Some("rows are not in time order".into());
-        }
-        match (&batch.weights, self.is_relation()) {
-            (Some(weights), true) if weights.len() == batch.len() => {
-                weights.contains(&0).then(|| "a weight is 0".into())
-            }
-            (None, _) => None,
-            _ => Some("weights do not fit".into()),
-        }
+        let checked = frame::check(batch, &self.fragment.plan.schema);
+        checked.err().map(|malformed| malformed.0)
     }
 
     /// The batch as the monitor takes it in at `now`.
@@ -217,17 +196,5 @@ impl Channel {
             batch.columns[at] = Column::ints(vec![now; batch.len()]);
         }
         batch
-    }
-}
-
-fn is_of(column: &Column, ty: Type) -> bool {
-    match column {
-        Column::Nulls(_) => true,
-        Column::Bool(_) => ty == Type::Bool,
-        Column::Int(_) => matches!(ty, Type::Int | Type::Time),
-        Column::Float(_) => ty == Type::Float,
-        Column::Text(_) => ty == Type::Text,
-        Column::Tally(_) => ty == Type::Tally,
-        Column::Bytes(_) => ty == Type::Partial,
     }
 }

@@ -94,7 +94,7 @@ impl Monitor {
         let fault = channel.fault(&batch);
         if let Some(why) = fault.or_else(|| ahead.then(|| AHEAD.to_owned())) {
             self.lose_of(id, channel_id, rows, "refused", now);
-            return self.bar(id, format!("rows of channel {}: {why}", channel_id.0), now);
+            return self.bar(id, format!("channel {}: {why}", channel_id.0), now);
         }
         self.work.rows += rows;
         let batch = channel.taken_in(batch, now);
