@@ -36,7 +36,8 @@ pub const DOWN_BYTES_MAX: usize = FRAGMENT_BYTES_MAX + (64 << 10);
 pub const FRAGMENT_BYTES_MAX: usize = 1 << 20;
 /// Most bytes of a name: of a host, a place, a counter, a device, a cause.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// Most bytes of a host's name.
+/// Most bytes of a host's name (`HOST_NAME_MAX` of limits.h is 64; names with domains are at most 253,
+/// RFC 1035, section 2.3.4).
 pub const HOST_BYTES_MAX: usize = 255;
 /// Most bytes of a reason in words.
 pub const WHY_BYTES_MAX: usize = 16 << 10;

@@ -7,6 +7,7 @@ use arrow_buffer::ScalarBuffer;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_model::{Host, HostState, Nanos, Symbol};
+use weir_wire::message::EARLIER_MAX;
 use weir_wire::{ChannelId, MonitorWord, SessionId, Status, Tally};
 
 use super::account::Account;
@@ -24,8 +25,8 @@ pub struct AgentId(pub u32);
 const TAKEN_WORDS: u64 = 16;
 
 /// Processes of an agent that ended and whose rows are still remembered, at most: the one that just
-/// ended and as many as an agent tells of (64).
-const PAST_MAX: usize = 65;
+/// ended and as many as an agent tells of.
+const PAST_MAX: usize = EARLIER_MAX + 1;
 
 /// An agent, connected or not.
 pub struct Agent {

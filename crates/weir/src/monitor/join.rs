@@ -8,10 +8,6 @@ use super::account::Account;
 use super::agents::{Agent, AgentId, Session, count};
 use super::own_stream::agents_text;
 
-/// Longest name of a host (`HOST_NAME_MAX` of limits.h is 64; names with domains are at most 253,
-/// RFC 1035, section 2.3.4).
-const HOST_BYTES_MAX: usize = 255;
-
 impl Monitor {
     /// Lets an agent in, or says why not.
     pub(super) fn join(&mut self, joined: Joined, now: Nanos) {
@@ -57,10 +53,6 @@ impl Monitor {
     /// The agent that comes, known or new.
     fn admit(&mut self, joined: &Joined, now: Nanos) -> Result<AgentId, Refusal> {
         let hello = &joined.hello;
-        if hello.host.is_empty() || hello.host.len() > HOST_BYTES_MAX {
-            let words = format!("a host's name has 1 to {HOST_BYTES_MAX} bytes");
-            return Err(Refusal::Words(words));
-        }
         let known = Symbol::get(&hello.host).and_then(|host| self.hosts.get(&host).copied());
         let id = match known {
             Some(id) => self.admit_again(id, joined, now)?,
