@@ -1,7 +1,8 @@
 //! What clients ask, and what they are answered.
 
 use serde_json::{Value as Json, json};
-use weir_model::{Host, Nanos};
+use weir_model::inventory::Row;
+use weir_model::{Host, Nanos, Value};
 use weir_wire::{Answer, Event, Refusal, Request, Submit};
 
 use super::Monitor;
@@ -23,10 +24,7 @@ impl Registry {
             Request::Submit(submit) => self.submit(submit, &who.name, monitor, now),
             Request::Watch { query } => self.watch(&query, monitor),
             Request::Queries => Ok(Answer::Json(self.listed(monitor))),
-            Request::Hosts => {
-                let hosts = monitor.hosts(now);
-                Ok(Answer::Json(hosts.iter().map(host).collect()))
-            }
+            Request::Hosts => Ok(Answer::Json(host_rows(&monitor.hosts(now)))),
             Request::Explain(submit) => explain(&submit, monitor),
             Request::Cancel { query } => self
                 .cancel(&query, monitor)
@@ -124,25 +122,22 @@ fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
     shown
 }
 
-/// A host as lists show it: its row of relation `hosts`.
-fn host(host: &Host) -> Json {
-    json!({
-        "host": host.host.as_str(),
-        "address": host.address.as_str(),
-        "version": host.version.as_str(),
-        "state": host.state.as_str(),
-        "since": host.since,
-        "offset_ns": host.offset_ns,
-        "offset_error_ns": host.offset_error_ns,
-        "lag_ns": host.lag_ns,
-        "rows_in": host.rows_in,
-        "rows_lost": host.rows_lost,
-        "rows_late": host.rows_late,
-        "waiting_bytes": host.waiting_bytes,
-        "spooled_bytes": host.spooled_bytes,
-        "cpu_ns": host.cpu_ns,
-        "memory_bytes": host.memory_bytes,
-        "requests_per_second": host.requests_per_second,
-        "kept_share": host.kept_share,
-    })
+/// Hosts as lists show them: rows of relation `hosts`.
+fn host_rows(hosts: &[Host]) -> Json {
+    let columns = Host::columns();
+    let cell = |value: Value| match value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => json!(value),
+        Value::Int(value) => json!(value),
+        Value::Float(value) => json!(value),
+        Value::Text(text) => json!(text.as_str()),
+        Value::Tally(_) | Value::Bytes(_) => unreachable!("a host has no such column"),
+    };
+    let row = |host: &Host| {
+        let own = columns.iter();
+        let own = own.map(|(field, value)| (field.name.clone(), cell(value(host))));
+        let name = ("host".to_owned(), json!(host.host.as_str()));
+        own.chain([name]).collect::<Json>()
+    };
+    hosts.iter().map(row).collect()
 }
