@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 
-use weir_model::{Batch, Column, Field, Nanos, Schema, Value};
+use weir_model::{Batch, Nanos, Schema, Type, Value};
+use weir_sink::relation;
 
 /// Most different rows that an agent may have in one relation.
 pub const ROWS_MAX: usize = 1 << 18;
@@ -61,28 +62,22 @@ impl Content {
 
     /// The changes that bring all of it at `at`, rows of `schema`.
     pub fn bring(&self, at: Nanos, schema: &Schema) -> Option<Batch> {
-        self.clone().changes(1, at, schema)
+        self.changes(1, at, schema)
     }
 
-    fn changes(self, sign: i64, at: Nanos, schema: &Schema) -> Option<Batch> {
-        let rows: Vec<(Vec<Value>, i64)> = self.rows.into_iter().filter(|(_, n)| *n > 0).collect();
-        let column = |(i, field): (usize, &Field)| {
-            Column::from_values(field.ty, rows.iter().map(|(values, _)| values[i].clone()))
-        };
-        (!rows.is_empty()).then(|| {
-            Batch::deltas(
-                vec![at; rows.len()],
-                rows.iter().map(|(_, n)| sign * n).collect::<Vec<i64>>(),
-                schema.fields.iter().enumerate().map(column).collect(),
-            )
-        })
+    fn changes(&self, sign: i64, at: Nanos, schema: &Schema) -> Option<Batch> {
+        let types: Vec<Type> = schema.fields.iter().map(|field| field.ty).collect();
+        let rows = self.rows().filter(|(_, count)| *count > 0);
+        let changes = rows.map(|(row, count)| (&row[..], sign * count));
+        let batch = relation::deltas(&types, at, changes);
+        (!batch.is_empty()).then_some(batch)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::Type;
+    use weir_model::{Column, Field};
 
     #[test]
     fn what_was_brought_can_be_taken_away() {
