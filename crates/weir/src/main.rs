@@ -13,6 +13,7 @@ mod failure;
 mod fleet;
 mod hist;
 mod iostat;
+mod lock;
 mod measured;
 mod monitor;
 mod output;

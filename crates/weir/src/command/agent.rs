@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::SIGHUP;
 use weir_model::{Demand, Predicate, Symbol};
 use weir_tap::ebpf;
@@ -19,6 +18,7 @@ use crate::agent::{Agent, AgentClock, Budget, Drill, Ground, Options, Replay, Ta
 use crate::config::{self, AgentConfig, Loaded, UplinkSecurity};
 use crate::failure::{Ending, Failure};
 use crate::fleet;
+use crate::lock::Lock;
 use crate::run_loop::Stop;
 use crate::source::{Source, SourceArgs};
 use crate::{output, quantity};
@@ -371,7 +371,7 @@ impl AgentConfig {
 /// Where the agent keeps what must outlive it; one agent at a time.
 struct Home {
     path: PathBuf,
-    lock: File,
+    lock: Lock,
     /// A random number of this process.
     instance: u64,
     tallies: TallyFile,
@@ -387,20 +387,12 @@ impl Home {
             ))
         };
         fs::create_dir_all(&path).map_err(failed)?;
-        let mut lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("lock"))
-            .map_err(failed)?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(Failure::world(format_args!(
+        let lock = Lock::take(&path).map_err(failed)?.ok_or_else(|| {
+            Failure::world(format_args!(
                 "{}: another agent is at home there; --state DIR names a directory of its own",
                 path.display()
-            )));
-        }
-        lock.set_len(0).map_err(failed)?;
-        writeln!(lock, "{}", std::process::id()).map_err(failed)?;
+            ))
+        })?;
         let mut bytes = [0; 8];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let instance = u64::from_le_bytes(bytes);

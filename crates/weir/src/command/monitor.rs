@@ -13,7 +13,7 @@ use weir_wire::{Limits, Server, ServerOptions, ServerTls};
 use crate::config::{self, Loaded, MonitorConfig};
 use crate::failure::{Ending, Failure};
 use crate::monitor::registry::Registry;
-use crate::monitor::{self, Lock, Monitor, Options};
+use crate::monitor::{self, Monitor, Options};
 use crate::output;
 use crate::quantity::nanos;
 use crate::run_loop::{Stop, wall_clock};
@@ -56,7 +56,7 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
     let again = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, again.clone())?;
 
-    let _lock = Lock::take(&config.state)?;
+    let _lock = monitor::hold(&config.state)?;
     let now = wall_clock();
     let mut monitor = Monitor::open(&config.state, options(config), now).map_err(state)?;
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;

@@ -56,7 +56,7 @@ pub use account::Account;
 pub use agents::{Agent, AgentId};
 pub use channels::Channels;
 pub use files::FileSink;
-pub use lock::Lock;
+pub use lock::hold;
 pub use publish::Publisher;
 pub use question::check_queries;
 pub use run::run;

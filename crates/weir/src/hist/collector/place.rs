@@ -1,14 +1,13 @@
 //! [`Place`]: where the collector's socket is, and what it kept.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-
 use crate::failure::Failure;
 use crate::hist::counted::By;
+use crate::lock::Lock;
 
 /// Below root's `/run`, or what systemd or the session gives us.
 const FOLDER: &str = "weir/hist";
@@ -17,12 +16,6 @@ const FOLDER: &str = "weir/hist";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     folder: PathBuf,
-}
-
-/// While it is held, nobody else collects here.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
 }
 
 impl Place {
@@ -104,18 +97,8 @@ impl Place {
     /// # Errors
     /// When the lock's file cannot be made.
     pub fn lock(&self) -> Result<Option<Lock>, Failure> {
-        let path = self.folder.join("lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(|error| Failure::world(format_args!("{}: {error}", path.display())))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock { _file: file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(Failure::world(format_args!("{}: {error}", path.display()))),
-        }
+        Lock::take(&self.folder)
+            .map_err(|error| Failure::world(format_args!("{}: {error}", self.folder.display())))
     }
 
     /// Takes away what a collector left that was killed; true if there was anything. One that ends in order takes

@@ -1,0 +1,31 @@
+//! [`Lock`]: a folder belongs to one process at a time.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Holds a folder until it is dropped, or the process ends, however that comes.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes a folder, by a file `lock` in it; `None` if another process has it.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn take(folder: &Path) -> io::Result<Option<Lock>> {
+        let mut options = File::options();
+        let options = options.create(true).truncate(false).write(true);
+        let file = options.open(folder.join("lock"))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
