@@ -20,6 +20,7 @@ mod output;
 mod plans;
 mod quantity;
 mod question;
+mod random;
 mod run_loop;
 mod script_sources;
 mod simulate;

@@ -133,11 +133,3 @@ pub fn read_key(path: &Path) -> Result<KeyPair> {
     }
     KeyPair::from_pem(&read(path)?).with_context(|| format!("{}: no private key", path.display()))
 }
-
-/// Random bytes of the system's.
-pub fn random(bytes: &mut [u8]) -> Result<()> {
-    let path = "/dev/urandom";
-    File::open(path)
-        .and_then(|mut file| file.read_exact(bytes))
-        .context(path)
-}

@@ -20,6 +20,8 @@ use time::{Duration, OffsetDateTime};
 pub use files::{Overwrite, pair};
 pub use read::{Facts, all};
 
+use crate::random;
+
 /// The name of the authority's files.
 pub const AUTHORITY: &str = "authority";
 /// The name of the monitor's files.
@@ -247,8 +249,7 @@ fn params(title: &str, days: u32) -> Result<CertificateParams> {
 
 /// A number that no other certificate has: random, positive, below 2^127 (RFC 5280, 4.1.2.2).
 fn serial() -> Result<SerialNumber> {
-    let mut bytes = [0; 16];
-    files::random(&mut bytes)?;
+    let mut bytes = random::bytes::<16>()?;
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }

@@ -1,7 +1,6 @@
 //! `weir agent`: runs a monitor's queries over this host's I/O.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +20,7 @@ use crate::fleet;
 use crate::lock::Lock;
 use crate::run_loop::Stop;
 use crate::source::{Source, SourceArgs};
-use crate::{output, quantity};
+use crate::{output, quantity, random};
 
 /// How long the last words may take to reach the monitor.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -393,9 +392,7 @@ impl Home {
                 path.display()
             ))
         })?;
-        let mut bytes = [0; 8];
-        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        let instance = u64::from_le_bytes(bytes);
+        let instance = u64::from_le_bytes(random::bytes()?);
         let tallies = TallyFile::begin(&path, instance).map_err(failed)?;
         Ok(Home {
             path,

@@ -6,7 +6,7 @@
 //! one.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use weir_model::{Nanos, Symbol, Type, Value};
 
 use super::account::Account;
+use crate::random;
 
 const IDENTITY: &str = "identity.json";
 const CHECKPOINT: &str = "checkpoint.json";
@@ -211,7 +212,7 @@ impl State {
         let identity = match read::<Identity>(&dir.join(IDENTITY))? {
             Some(identity) => identity,
             None => Identity {
-                monitor: random()?,
+                monitor: u64::from_le_bytes(random::bytes().map_err(|e| failed(dir, e))?),
                 channels: 1,
             },
         };
@@ -338,14 +339,6 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateE
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(path, error)),
     }
-}
-
-fn random() -> Result<u64, StateError> {
-    let path = Path::new("/dev/urandom");
-    let mut bytes = [0; 8];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|e| failed(path, e))?;
-    Ok(u64::from_le_bytes(bytes))
 }
 
 fn failed(path: &Path, error: impl ToString) -> StateError {
