@@ -12,7 +12,7 @@ use weir_sink::metrics::{Buckets, Exposition, Family, Kind, Sample, Series};
 use weir_tap::Count;
 
 use crate::disk_totals::{DiskKey, DiskTotals, OP_NAMES, OpTotals, Reader, Totals};
-use crate::run_loop::process_readings;
+use crate::run_loop::process_usage;
 
 /// What a scrape is made of.
 pub struct Exporter {
@@ -279,25 +279,21 @@ impl Exporter {
 
 /// The process, under the names that all exporters use.
 fn process() -> Vec<Family> {
-    let family = |reading: &crate::run_loop::Reading| match reading.name() {
-        "memory_bytes" => Some(gauge(
-            "process_resident_memory_bytes",
-            "bytes",
-            "Memory that weir takes.",
-            reading.total as f64,
-        )),
-        "cpu_ns" => Some(Family {
-            kind: Kind::Counter,
-            ..gauge(
-                "process_cpu_seconds",
-                "seconds",
-                "Processor time that weir took.",
-                seconds(reading.total),
-            )
-        }),
-        _ => None,
-    };
-    process_readings().iter().filter_map(family).collect()
+    let (memory_bytes, cpu_ns) = process_usage("self");
+    let memory = memory_bytes.map(|bytes| {
+        let help = "Memory that weir takes.";
+        gauge("process_resident_memory_bytes", "bytes", help, bytes as f64)
+    });
+    let time = cpu_ns.map(|ns| Family {
+        kind: Kind::Counter,
+        ..gauge(
+            "process_cpu_seconds",
+            "seconds",
+            "Processor time that weir took.",
+            seconds(ns),
+        )
+    });
+    memory.into_iter().chain(time).collect()
 }
 
 fn gauge(name: &str, unit: &'static str, help: &'static str, value: f64) -> Family {

@@ -153,9 +153,7 @@ fn requests_told(counts: &Counts) -> u64 {
 
 /// Processor time of the process until now.
 fn cpu_ns() -> i64 {
-    let readings = run_loop::process_readings();
-    let time = readings.iter().find(|reading| reading.name() == "cpu_ns");
-    time.map_or(0, |reading| reading.total)
+    run_loop::process_usage("self").1.unwrap_or(0)
 }
 
 impl Measured {

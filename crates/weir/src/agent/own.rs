@@ -12,7 +12,7 @@ use weir_wire::{Note, Status};
 use super::core::AgentCore;
 use super::service::Service;
 use super::shedding::Load;
-use crate::run_loop::{Counters, Reading, engine_counts, process_readings};
+use crate::run_loop::{Counters, Reading, engine_counts, process_usage};
 
 /// Longest cause of an event, in bytes; the rest is cut off.
 const CAUSE_BYTES_MAX: usize = 512;
@@ -177,9 +177,7 @@ fn cpu_ns() -> i64 {
 
 /// Memory of the process.
 fn memory_bytes() -> i64 {
-    let readings = process_readings();
-    let memory = readings.iter().find(|r| r.name() == "memory_bytes");
-    memory.map_or(0, |r| r.total)
+    process_usage("self").0.unwrap_or(0)
 }
 
 /// Requests of all kinds that whole disks have finished; see iostats.rst in the kernel's

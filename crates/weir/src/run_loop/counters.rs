@@ -63,11 +63,6 @@ impl Reading {
         }
     }
 
-    /// What is counted.
-    pub fn name(&self) -> &'static str {
-        self.counter.name
-    }
-
     /// The same, counted for a reason.
     pub fn because(self, cause: &'static str) -> Reading {
         Reading {
