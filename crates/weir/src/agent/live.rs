@@ -207,9 +207,9 @@ impl Agent {
         let earlier = std::mem::take(&mut self.options.earlier);
         self.options.tallies.forget(&earlier);
         if before.is_none() {
-            self.note("agent", "up", None, None);
+            self.note("agent", "up", None);
             if let Some(why) = self.options.probe_failed.take() {
-                self.note("tap", "probe_failed", Some(&why), None);
+                self.note("tap", "probe_failed", Some(&why));
             }
         }
     }
@@ -257,7 +257,7 @@ impl Agent {
     /// A fragment that cannot run, or not any more.
     fn refuse(&mut self, channel: ChannelId, why: String) {
         output::say(format_args!("weir agent: channel {}: {why}", channel.0));
-        self.note("agent", "fragment_failed", Some(&why), None);
+        self.note("agent", "fragment_failed", Some(&why));
         self.stop(channel);
         self.core.refuse(channel, why);
     }
@@ -336,7 +336,7 @@ impl Agent {
             if let AgentWord::Failed { channel, why } = &word
                 && self.plans.remove(channel).is_some()
             {
-                self.note("engine", "fragment_failed", Some(why), None);
+                self.note("engine", "fragment_failed", Some(why));
                 self.want();
             }
             self.uplink.say(word);
@@ -354,21 +354,15 @@ impl Agent {
                  crash from here on are not counted"
             ));
             self.tallies_failed = true;
-            self.note("agent", "tallies_failed", Some(&error.to_string()), None);
+            self.note("agent", "tallies_failed", Some(&error.to_string()));
         }
     }
 
     // ---- Itself ---------------------------------------------------------------------------
 
     /// Says that something happened.
-    fn note(
-        &mut self,
-        place: &'static str,
-        counter: &'static str,
-        cause: Option<&str>,
-        device: Option<&str>,
-    ) {
-        let note = self.own.event(self.now(), place, counter, cause, device);
+    fn note(&mut self, place: &'static str, counter: &'static str, cause: Option<&str>) {
+        let note = self.own.event(self.now(), place, counter, cause);
         self.uplink.say(AgentWord::Note(note));
     }
 
@@ -446,7 +440,7 @@ impl Agent {
                 "weir agent: what the kernel has added up for {unheard} fragments since their last \
                  slide is lost"
             ));
-            self.note("agent", "slide_lost", Some("agent_ended"), None);
+            self.note("agent", "slide_lost", Some("agent_ended"));
         }
         let began = Instant::now();
         self.turn();

@@ -55,7 +55,6 @@ impl Own {
         place: &'static str,
         counter: &'static str,
         cause: Option<&str>,
-        device: Option<&str>,
     ) -> Note {
         let total = self.events.entry((place, counter)).or_default();
         *total += 1;
@@ -64,7 +63,7 @@ impl Own {
             place: place.into(),
             counter: counter.into(),
             cause: cause.map(cut),
-            device: device.map(cut),
+            device: None,
             value: 1,
             total: *total,
         }
@@ -212,8 +211,8 @@ mod tests {
     fn events_are_counted_and_long_causes_cut() {
         let mut own = Own::new();
         let why = "ä".repeat(CAUSE_BYTES_MAX);
-        own.event(5, "tap", "probe_failed", None, None);
-        let second = own.event(6, "tap", "probe_failed", Some(&why), Some("block"));
+        own.event(5, "tap", "probe_failed", None);
+        let second = own.event(6, "tap", "probe_failed", Some(&why));
         assert_eq!((second.value, second.total), (1, 2));
         assert_eq!(second.cause.map(|c| c.len()), Some(CAUSE_BYTES_MAX));
         let more = own.state(7, "agent", "shedding", Some("cpu"), 4);

@@ -137,7 +137,7 @@ impl Agent {
     /// A tap does not serve, or no more: those that need it fail.
     fn fail(&mut self, name: &str, why: &str, pending_only: bool) {
         output::say(format_args!("weir agent: {why}"));
-        self.note("tap", "probe_failed", Some(why), None);
+        self.note("tap", "probe_failed", Some(why));
         let recorded = !self.options.ground.is_live();
         let needs =
             |plan: &Plan| wanted(std::iter::once(plan), recorded, &self.folds).contains_key(name);
