@@ -26,6 +26,8 @@ pub struct AgentCore {
     reached: Nanos,
     /// The same, as it was said last.
     said: Nanos,
+    /// When a fragment may show something next after that, if that was found.
+    shows: Option<Nanos>,
 }
 
 /// A running fragment.
@@ -50,6 +52,7 @@ impl AgentCore {
             pending: Vec::new(),
             reached: Nanos::MIN,
             said: Nanos::MIN,
+            shows: None,
         }
     }
 
@@ -85,6 +88,7 @@ impl AgentCore {
         };
         self.channels.insert(query, channel);
         self.running.insert(channel, fragment);
+        self.shows = None;
         self.pending.push(AgentWord::Started { channel, at });
     }
 
@@ -173,15 +177,27 @@ impl AgentCore {
         };
         if at > self.said && (at.saturating_sub(self.said) >= QUIET || self.may_have_shown(at)) {
             self.said = at;
+            self.shows = None;
             say(AgentWord::Reached(at));
         }
     }
 
     /// Whether time up to `at` may have brought rows since it was last said: between the ends of
     /// slides nobody needs to hear of it.
-    fn may_have_shown(&self, at: Nanos) -> bool {
+    fn may_have_shown(&mut self, at: Nanos) -> bool {
         let next = self.said.saturating_add(1);
-        self.running.values().any(|f| f.plan.shown_by(next) <= at)
+        let first = || {
+            let mut first = Nanos::MAX;
+            for fragment in self.running.values() {
+                first = first.min(fragment.plan.shown_by(next));
+                if first == next {
+                    // None shows earlier.
+                    break;
+                }
+            }
+            first
+        };
+        *self.shows.get_or_insert_with(first) <= at
     }
 
     /// Ends: nothing more happens than what was taken in up to `at`. Each fragment shows what it
@@ -246,6 +262,7 @@ impl AgentCore {
             return;
         };
         self.channels.remove(&fragment.query);
+        self.shows = None;
         for source in &fragment.sources {
             let readers = self.sources.get_mut(source).expect("it was counted");
             *readers -= 1;
