@@ -79,6 +79,8 @@ pub struct Agent {
     folds: Folds,
     /// When the last order came that changed that.
     ordered: Instant,
+    /// What they need has not been found out since.
+    is_stale: bool,
     services: BTreeMap<String, Service>,
     shedding: Shedding,
     own: Own,
@@ -112,6 +114,7 @@ impl Agent {
             wanted: Wanted::new(),
             folds: Folds::default(),
             ordered: Instant::now(),
+            is_stale: false,
             services: BTreeMap::new(),
             heartbeat: HEARTBEAT,
             stepped: Instant::now(),
@@ -194,7 +197,8 @@ impl Agent {
             self.pending.clear();
             self.services.clear();
             self.core = core(self.options.query_bytes);
-            self.want();
+            self.folds.retain(|_| false);
+            self.changed();
         }
         self.gone = None;
         let at = self.clock.now();
@@ -244,14 +248,26 @@ impl Agent {
         let plan = self.folds.admit(&paired.plan, &self.options.ground.args);
         self.plans.insert(channel, plan);
         self.pending.push(channel);
-        self.want();
+        self.changed();
     }
 
     fn stop(&mut self, channel: ChannelId) {
-        self.plans.remove(&channel);
-        self.pending.retain(|c| *c != channel);
+        self.strike(channel);
         self.core.stop(channel);
-        self.want();
+    }
+
+    /// Strikes a fragment out of what is to run; false if it was not there.
+    fn strike(&mut self, channel: ChannelId) -> bool {
+        if self.plans.remove(&channel).is_none() {
+            return false;
+        }
+        self.pending.retain(|c| *c != channel);
+        let plans = &self.plans;
+        let reads = |plan: &Plan, source: &str| plan.sources().iter().any(|d| d.name == source);
+        self.folds
+            .retain(|source| plans.values().any(|plan| reads(plan, source)));
+        self.changed();
+        true
     }
 
     /// A fragment that cannot run, or not any more.
@@ -262,16 +278,22 @@ impl Agent {
         self.core.refuse(channel, why);
     }
 
-    /// Finds out what all fragments need.
-    fn want(&mut self) {
+    /// Other fragments are to run than before.
+    fn changed(&mut self) {
+        self.ordered = Instant::now();
+        self.is_stale = true;
+    }
+
+    /// Finds out what all fragments need, once for all orders that came together.
+    fn find_wanted(&mut self) {
+        if !std::mem::take(&mut self.is_stale) {
+            return;
+        }
         let mut seen = HashSet::new();
         let plans = self.plans.values().map(|plan| &**plan);
         let recorded = !self.options.ground.is_live();
         let plans = plans.filter(|plan| seen.insert(*plan));
         self.wanted = wanted(plans, recorded, &self.folds);
-        let wanted = &self.wanted;
-        self.folds.retain(|source| wanted.contains_key(source));
-        self.ordered = Instant::now();
         self.services.values_mut().for_each(Service::touch);
     }
 
@@ -334,10 +356,9 @@ impl Agent {
         self.write_tallies();
         for word in words {
             if let AgentWord::Failed { channel, why } = &word
-                && self.plans.remove(channel).is_some()
+                && self.strike(*channel)
             {
                 self.note("engine", "fragment_failed", Some(why));
-                self.want();
             }
             self.uplink.say(word);
         }

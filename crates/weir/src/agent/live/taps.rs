@@ -33,6 +33,7 @@ impl Agent {
             // They begin now, not where time was when the last one left.
             self.reach();
         }
+        self.find_wanted();
         self.close_unwanted();
         let settled = self.options.ground.is_live() || self.ordered.elapsed() > SETTLE;
         for (name, demands) in &self.wanted {
