@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use arrow_array::{Array, Int64Array, UInt32Array};
+use arrow_array::UInt32Array;
 use weir_model::{Batch, Column, Nanos, Schema, Symbol, Type};
 
 /// Bits of `req_id` in which a host counts its requests; it begins anew after 4 billion of them. The
@@ -154,10 +154,7 @@ impl Outlet {
 /// A column of integers, each changed.
 fn mapped(column: &Column, change: impl Fn(i64) -> i64) -> Column {
     match column {
-        Column::Int(values) => {
-            let changed = values.values().iter().map(|value| change(*value));
-            Column::Int(Int64Array::new(changed.collect(), values.nulls().cloned()))
-        }
+        Column::Int(values) => Column::Int(values.unary(change)),
         other => other.clone(),
     }
 }

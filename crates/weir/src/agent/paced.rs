@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use arrow_array::{Array, Int64Array};
 use weir_model::{Batch, Catalog, Column, Demand, Nanos, Type};
 use weir_tap::{Count, Said, Tap, TapError};
 
@@ -130,14 +129,10 @@ impl Paced {
 
     /// Rows at their new times, and all instants in them: `ts`, and when a request was issued.
     fn shifted(&self, demand: usize, batch: &Batch) -> Batch {
-        let moved = |values: &Int64Array| {
-            let values_moved = values.values().iter().map(|at| self.moved(*at)).collect();
-            Int64Array::new(values_moved, values.nulls().cloned())
-        };
         let mut columns = batch.columns.clone();
         for &at in &self.instants[demand] {
             if let Column::Int(values) = &columns[at] {
-                columns[at] = Column::Int(moved(values));
+                columns[at] = Column::Int(values.unary(|at| self.moved(at)));
             }
         }
         Batch {
