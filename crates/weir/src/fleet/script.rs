@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use weir_model::event::iostream_schema;
-use weir_model::{Catalog, Declaration, NANOS_PER_SECOND, Type, Unit};
+use weir_model::{Catalog, NANOS_PER_SECOND, Type, Unit};
 use weir_query::expr::BinaryOp;
 use weir_query::optimize::optimize;
 use weir_query::plan::Node;
@@ -113,7 +113,7 @@ fn adopted(table: &ScriptTable) -> Result<Arc<Plan>, Diagnostic> {
     }
     let events = Catalog::builtin();
     let events = events.find("IOstream").expect("it is built in");
-    Ok(Plan::project(source(events), exprs, fields))
+    Ok(Plan::project(Plan::source(events.clone()), exprs, fields))
 }
 
 /// A plan over the streams of a fleet instead of the script's own.
@@ -125,18 +125,11 @@ fn over_agents(plan: &Arc<Plan>, tables: &[Table]) -> Arc<Plan> {
         }
         // The thesis's differ in what `*` stands for, which is no matter any more.
         let builtin = Catalog::builtin();
-        return source(builtin.find(&declaration.name).unwrap_or(declaration));
+        let known = builtin.find(&declaration.name).unwrap_or(declaration);
+        return Plan::source(known.clone());
     }
     let inputs = plan.inputs().into_iter();
     plan.with_inputs(inputs.map(|input| over_agents(input, tables)).collect())
-}
-
-fn source(declaration: &Declaration) -> Arc<Plan> {
-    Arc::new(Plan {
-        node: Node::Source(declaration.clone()),
-        schema: declaration.schema.clone(),
-        shape: declaration.shape,
-    })
 }
 
 #[cfg(test)]

@@ -62,14 +62,6 @@ pub(super) fn declaration(fragment: &Plan, name: String) -> Declaration {
     }
 }
 
-fn source(declaration: Declaration) -> Arc<Plan> {
-    Arc::new(Plan {
-        schema: declaration.schema.clone(),
-        shape: declaration.shape,
-        node: Node::Source(declaration),
-    })
-}
-
 impl Lowering<'_> {
     /// Where a plan runs. With `arrivals`, it matters when rows come in, whether they pass or not.
     fn visit(&mut self, plan: &Arc<Plan>, arrivals: bool) -> Lowered {
@@ -235,7 +227,7 @@ impl Lowering<'_> {
             });
             self.fragments.len() - 1
         });
-        source(declaration(plan, Cut::source_name(at)))
+        Plan::source(declaration(plan, Cut::source_name(at)))
     }
 }
 
@@ -341,7 +333,7 @@ fn narrowed(mut cut: Cut) -> Cut {
         fragment.intake = (0..columns.len())
             .filter(|new| fragment.intake.contains(&columns[*new]))
             .collect();
-        let narrower = source(declaration(&fragment.plan, name.clone()));
+        let narrower = Plan::source(declaration(&fragment.plan, name.clone()));
         let again = widened(&narrower, &whole, columns);
         cut.monitor = (*over(&Arc::new(cut.monitor), &name, &again)).clone();
         narrow = true;
