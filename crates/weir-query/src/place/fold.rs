@@ -17,10 +17,7 @@ use super::kernel::{self, Tested};
 use super::{substituted, with};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-use crate::plan::{Node, Plan, Window, show};
-
-/// Most intervals of a slide that a window is put together of.
-pub const PANES_MAX: i64 = 3_600;
+use crate::plan::{Node, PANES_MAX, Plan, Window, show};
 
 /// An aggregation over a stream, told in columns of that stream.
 pub struct Grouping {

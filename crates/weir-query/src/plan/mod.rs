@@ -20,6 +20,9 @@ use weir_model::{Declaration, Schema, Shape};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
 
+/// Most slides that a window is put together of ([`Node::Merge`], or groups that a source adds up).
+pub const PANES_MAX: i64 = 3_600;
+
 /// A node of a checked query and all below it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {

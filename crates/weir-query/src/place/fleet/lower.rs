@@ -10,8 +10,7 @@ use crate::expr::Expr;
 use crate::optimize;
 use crate::place::demands;
 use crate::place::explain::span_text;
-use crate::place::fold::PANES_MAX;
-use crate::plan::{Node, Plan, SetOp, ToStream, Window};
+use crate::plan::{Node, PANES_MAX, Plan, SetOp, ToStream, Window};
 
 /// A part of the plan, where it runs.
 enum Lowered {

@@ -45,9 +45,6 @@ pub const COLUMNS_MAX: usize = 16_384;
 /// Most columns of all nodes together.
 pub const COLUMNS_TOTAL_MAX: usize = 262_144;
 
-/// Most slides that a merge may put a window together of.
-pub const PANES_MAX: i64 = 3_600;
-
 /// What an encoded plan begins with.
 const MAGIC: &[u8; 8] = b"weirplan";
 

@@ -6,12 +6,10 @@ use weir_model::{Alias, Declaration, Field, Schema, Shape, Symbol, Type, Unit};
 use weir_sketch::{Bytes, Malformed};
 
 use super::tags::{self, NodeTag, WindowTag, get};
-use super::{
-    BYTES_MAX, COLUMNS_MAX, COLUMNS_TOTAL_MAX, CodecError, HEIGHT_MAX, MAGIC, PANES_MAX, VERSION,
-};
+use super::{BYTES_MAX, COLUMNS_MAX, COLUMNS_TOTAL_MAX, CodecError, HEIGHT_MAX, MAGIC, VERSION};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, Shared};
-use crate::plan::{JoinKind, OrderBy, Plan, SetOp, ToStream, Window};
+use crate::plan::{JoinKind, OrderBy, PANES_MAX, Plan, SetOp, ToStream, Window};
 
 /// All of a plan.
 pub(super) fn plan(bytes: &[u8]) -> Result<Plan, CodecError> {
