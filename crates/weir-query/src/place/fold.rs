@@ -289,20 +289,30 @@ fn window(aggregate: &Plan) -> Result<(&Plan, i64, usize), String> {
     let Node::Window { input, window } = &input.node else {
         return Err("it is not directly over a window".into());
     };
+    let (size, slide) = whole_slides(window)?;
+    Ok((input, slide, (size / slide) as usize))
+}
+
+/// A window's size and slide, if it is put together of whole slides.
+///
+/// # Errors
+/// Why not: a clause without full stop.
+pub fn whole_slides(window: &Window) -> Result<(i64, i64), String> {
     match window {
         Window::Range {
             size,
             slide: Some(slide),
-        } if size % slide == 0 && size / slide <= PANES_MAX => {
-            Ok((input, *slide, (size / slide) as usize))
+        } if size % slide != 0 => Err("its window is no multiple of the slide".into()),
+        Window::Range {
+            size,
+            slide: Some(slide),
+        } if size / slide > PANES_MAX => {
+            Err(format!("its window spans more than {PANES_MAX} slides"))
         }
         Window::Range {
             size,
             slide: Some(slide),
-        } if size % slide == 0 => Err(format!("its window spans more than {PANES_MAX} slides")),
-        Window::Range { slide: Some(_), .. } => {
-            Err("its window is no multiple of the slide".into())
-        }
+        } => Ok((*size, *slide)),
         Window::Since { .. } => Err("its window is by the time of issue".into()),
         _ => Err("its window has no slide, as in [range 1 s slide 1 s]".into()),
     }

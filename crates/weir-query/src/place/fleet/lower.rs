@@ -10,7 +10,8 @@ use crate::expr::Expr;
 use crate::optimize;
 use crate::place::demands;
 use crate::place::explain::span_text;
-use crate::plan::{Node, PANES_MAX, Plan, SetOp, ToStream, Window};
+use crate::place::fold::whole_slides;
+use crate::plan::{Node, Plan, SetOp, ToStream, Window};
 
 /// A part of the plan, where it runs.
 enum Lowered {
@@ -258,26 +259,11 @@ fn paned(plan: &Arc<Plan>) -> Result<Paned, String> {
     }
 }
 
-/// A window's size and slide, if it consists of whole slides.
+/// A window's size, if it has one, and slide, if it consists of whole slides.
 fn intervals(window: &Window) -> Result<(Option<i64>, i64), String> {
     match window {
         Window::Unbounded { slide: Some(slide) } => Ok((None, *slide)),
-        Window::Range {
-            size,
-            slide: Some(slide),
-        } if size % slide != 0 => Err("its window is no multiple of the slide".into()),
-        Window::Range {
-            size,
-            slide: Some(slide),
-        } if size / slide > PANES_MAX => {
-            Err(format!("its window spans more than {PANES_MAX} slides"))
-        }
-        Window::Range {
-            size,
-            slide: Some(slide),
-        } => Ok((Some(*size), *slide)),
-        Window::Since { .. } => Err("its window is by the time of issue".into()),
-        _ => Err("its window has no slide, as in [range 1 s slide 1 s]".into()),
+        window => whole_slides(window).map(|(size, slide)| (Some(size), slide)),
     }
 }
 
