@@ -48,7 +48,7 @@ pub struct ExplainArgs {
         value_parser = clap::value_parser!(u32).range(1..))]
     hosts: u32,
     /// Where it is to run in a fleet, instead of where it costs least
-    #[arg(long, help_heading = "Fleet", value_name = "PLACE", value_parser = ["rows", "partials", "agent"])]
+    #[arg(long, help_heading = "Fleet", value_name = "PLACE", value_parser = fleet::places())]
     place: Option<String>,
 }
 

@@ -8,8 +8,8 @@ use weir_sink::{text, time};
 use weir_wire::Submit;
 
 use crate::failure::{Ending, Failure};
-use crate::fleet::FleetArgs;
 use crate::fleet::show::{self, Wanted};
+use crate::fleet::{FleetArgs, places};
 use crate::output::{self, OutputArgs};
 use crate::quantity;
 use crate::question::QuestionArgs;
@@ -85,7 +85,7 @@ struct ExplainArgs {
     #[command(flatten)]
     question: QuestionArgs,
     /// Where it is to run, instead of where it costs least
-    #[arg(long, value_name = "PLACE", value_parser = ["rows", "partials", "agent"])]
+    #[arg(long, value_name = "PLACE", value_parser = places())]
     place: Option<String>,
     /// As JSON
     #[arg(long)]

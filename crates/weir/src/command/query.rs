@@ -53,7 +53,7 @@ pub struct PlacingArgs {
     #[arg(long, requires = "monitor")]
     pub standing: bool,
     /// Where it is to run, instead of where it costs least
-    #[arg(long, value_name = "PLACE", requires = "monitor", value_parser = ["rows", "partials", "agent"])]
+    #[arg(long, value_name = "PLACE", requires = "monitor", value_parser = fleet::places())]
     pub place: Option<String>,
 }
 

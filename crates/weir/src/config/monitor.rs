@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
+use weir_query::place::fleet::Way;
 use weir_sink::SINKS;
 use weir_wire::message::HEARTBEAT_NS;
 
@@ -269,13 +270,9 @@ fn format(text: &str) -> Result<String, String> {
 }
 
 /// Where a query may be told to run.
-pub fn place(text: &str) -> Result<String, String> {
-    match text {
-        "rows" | "partials" | "agent" => Ok(text.to_owned()),
-        other => Err(format!(
-            "unknown place `{other}`; there are rows, partials and agent"
-        )),
-    }
+fn place(text: &str) -> Result<String, String> {
+    let way = text.parse::<Way>().map_err(|error| error.to_string())?;
+    Ok(way.to_string())
 }
 
 fn filled(text: &str) -> Result<String, String> {

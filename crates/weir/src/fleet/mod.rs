@@ -23,6 +23,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
+use weir_query::place::fleet::Way;
 use weir_wire::{Client, Dial, Refusal, WireError};
 
 use crate::failure::Failure;
@@ -91,6 +93,11 @@ impl FleetArgs {
             ..Dial::new(address)
         })
     }
+}
+
+/// Where a query may be told to run, as command lines take it.
+pub fn places() -> PossibleValuesParser {
+    PossibleValuesParser::new(Way::ALL.map(Way::name))
 }
 
 /// Refuses the choice of a source where the agents choose.
