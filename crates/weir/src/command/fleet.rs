@@ -1,6 +1,6 @@
 //! `weir fleet`: the queries and hosts of a monitor.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -14,9 +14,6 @@ use crate::output::{self, OutputArgs};
 use crate::quantity;
 use crate::question::QuestionArgs;
 use crate::run_loop::Stop;
-
-/// How long to sleep until signals are looked at.
-const NAP: Duration = Duration::from_millis(50);
 
 /// Look after the queries and hosts of a fleet
 #[derive(Args, Debug)]
@@ -159,7 +156,8 @@ pub fn explain(
         let placed = client.submit(submit)?;
         // A query that nobody watches ends.
         let watch = client.watch(&placed.name)?;
-        ending = sleep(span, &stop);
+        stop.wait(span);
+        ending = stop.signal().map_or(Ending::Done, Ending::Signal);
         ran = Some((placed.name, watch));
     }
     let explained = client.explain(submit);
@@ -174,21 +172,6 @@ pub fn explain(
         false => format!("{}\n", words.trim_end()),
     })?;
     Ok(ending)
-}
-
-/// Waits so long, or until a signal comes.
-fn sleep(span: Duration, stop: &Stop) -> Ending {
-    let until = Instant::now() + span;
-    loop {
-        if let Some(number) = stop.signal() {
-            return Ending::Signal(number);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ending::Done;
-        }
-        std::thread::sleep(left.min(NAP));
-    }
 }
 
 /// A column of a list: its title, the key in the monitor's JSON, and how its value is shown.

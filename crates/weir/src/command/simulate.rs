@@ -100,11 +100,11 @@ pub fn run(args: &SimulateArgs) -> Result<Ending, Failure> {
     if !come(args, &agents, &stop)? {
         return Ok(ended(&stop));
     }
-    rest(SETTLE, &stop);
+    stop.wait(SETTLE);
     measured.memory_bytes[1] = process.usage().memory_bytes;
 
     let watchers = Watchers::start(|| fleet.connect(), &queries)?;
-    rest(SETTLE, &stop);
+    stop.wait(SETTLE);
     measure(args, &process, &agents, &watchers, &stop, &mut measured);
     if let Some(why) = watchers.seeing.ended() {
         return Err(Failure::world(format_args!(
@@ -162,9 +162,6 @@ fn come(args: &SimulateArgs, agents: &Agents, stop: &Stop) -> Result<bool, Failu
         if here >= u64::from(args.agents) {
             return Ok(true);
         }
-        if stop.signal().is_some() {
-            return Ok(false);
-        }
         if start.elapsed() > patience {
             let why = agents.figures.last_failure();
             return Err(Failure::world(format_args!(
@@ -177,15 +174,9 @@ fn come(args: &SimulateArgs, agents: &Agents, stop: &Stop) -> Result<bool, Failu
             told = here;
             output::say(format_args!("weir: {here} of {} agents", args.agents));
         }
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// Waits, unless it is interrupted.
-fn rest(span: Duration, stop: &Stop) {
-    let start = Instant::now();
-    while start.elapsed() < span && stop.signal().is_none() {
-        std::thread::sleep(LOOK.min(span.saturating_sub(start.elapsed())));
+        if !stop.wait(LOOK) {
+            return Ok(false);
+        }
     }
 }
 
@@ -213,7 +204,7 @@ fn measure(
     watchers.seeing.noting.store(true, Ordering::Relaxed);
     let (start, before) = (Instant::now(), counts());
     let (cpu, own) = (process.usage().cpu_ns, process_usage("self").1);
-    rest(args.span, stop);
+    stop.wait(args.span);
     let after = counts();
     measured.seconds = start.elapsed().as_secs_f64();
     let usage = process.usage();

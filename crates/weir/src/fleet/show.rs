@@ -241,15 +241,11 @@ enum Broken {
 
 /// Waits, unless it is over.
 fn pause(wait: Duration, until: Option<Instant>, stop: &Stop) -> Option<End> {
-    let over = Instant::now() + wait;
-    while Instant::now() < over {
-        if let Some(number) = stop.signal() {
-            return Some(End::Signal(number));
-        }
-        if until.is_some_and(|until| Instant::now() >= until) || stop.is_abandoned() {
-            return Some(End::Enough);
-        }
-        std::thread::sleep(PATIENCE);
+    let left = until.map_or(wait, |until| {
+        until.saturating_duration_since(Instant::now())
+    });
+    if !stop.wait(wait.min(left)) {
+        return Some(stop.signal().map_or(End::Enough, End::Signal));
     }
-    None
+    (left <= wait && until.is_some()).then_some(End::Enough)
 }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_model::Nanos;
+
+/// How often somebody who waits looks whether it is over.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// When the taps are to end. All who hold it see the same.
 #[derive(Clone)]
@@ -65,6 +68,21 @@ impl Stop {
     /// True once nothing more is wanted.
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Waits so long. False if a signal came or nothing more is wanted, before that or at its end.
+    pub fn wait(&self, span: Duration) -> bool {
+        let until = Instant::now() + span;
+        loop {
+            if self.signal().is_some() || self.is_abandoned() {
+                return false;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(LOOK_EVERY));
+        }
     }
 
     /// What happens after `at` is no longer wanted of a live tap; what happened before and is still
