@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use signal_hook::consts::SIGHUP;
 use weir_query::engine::EngineOptions;
-use weir_wire::{Limits, Server, ServerOptions, ServerTls};
+use weir_wire::{Limits, Server, ServerOptions};
 
 use crate::config::{self, Loaded, MonitorConfig};
 use crate::failure::{Ending, Failure};
@@ -162,11 +162,7 @@ fn options(config: &MonitorConfig) -> Options {
 fn server_options(config: &MonitorConfig) -> ServerOptions {
     ServerOptions {
         listen: config.listen,
-        tls: config.tls.as_ref().map(|tls| ServerTls {
-            certificate: tls.certificate.clone(),
-            key: tls.key.clone(),
-            authority: tls.client_ca.clone(),
-        }),
+        tls: config.tls.clone(),
         tokens: config.tokens.clone(),
         limits: Limits {
             connections_max: config.limits.connections,

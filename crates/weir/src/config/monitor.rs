@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 use weir_query::place::fleet::Way;
 use weir_sink::SINKS;
+use weir_wire::ServerTls;
 use weir_wire::message::HEARTBEAT_NS;
 
 use super::table::{Document, Table};
@@ -25,26 +26,14 @@ pub struct MonitorConfig {
     pub idle: Duration,
     /// A query that nobody watches for so long ends, unless it is standing (`unwatched`).
     pub unwatched: Duration,
-    /// Certificates (`[tls]`); without them only loopback is served.
-    pub tls: Option<ServerSecurity>,
+    /// Certificates (`[tls] certificate`, `key`, `client_ca`); without them only loopback is served.
+    pub tls: Option<ServerTls>,
     /// The file that says whose token may do what (`tokens`, see `weir_wire::access`).
     pub tokens: Option<PathBuf>,
     /// Bounds (`[limits]`).
     pub limits: Limits,
     /// Queries that always run (`[[query]]`).
     pub queries: Vec<StandingEntry>,
-}
-
-/// The monitor's side of TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerSecurity {
-    /// Its certificate chain, PEM (`certificate`).
-    pub certificate: PathBuf,
-    /// The key that goes with it, PEM (`key`).
-    pub key: PathBuf,
-    /// Who signs the certificates of agents and clients, PEM (`client_ca`): those without one are
-    /// turned away, unless they have a token.
-    pub client_ca: Option<PathBuf>,
 }
 
 /// Bounds of what the fleet and its users may take.
@@ -153,7 +142,7 @@ impl MonitorConfig {
                 unwatched: top
                     .text("unwatched", quantity::span)
                     .unwrap_or(usual.unwatched),
-                tls: top.table("tls", server_security).flatten(),
+                tls: top.table("tls", server_tls).flatten(),
                 tokens: top.path("tokens"),
                 limits: top.table("limits", limits).unwrap_or(usual.limits),
                 queries: top.tables("query", query),
@@ -189,15 +178,15 @@ fn pace(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn server_security(table: &mut Table) -> Option<ServerSecurity> {
+fn server_tls(table: &mut Table) -> Option<ServerTls> {
     let certificate = table.path("certificate");
     let key = table.path("key");
-    let client_ca = table.path("client_ca");
-    Some(ServerSecurity {
+    let authority = table.path("client_ca");
+    Some(ServerTls {
         certificate: certificate
             .or_else(|| table.missing("certificate", "\"/etc/weir/monitor.crt\""))?,
         key: key.or_else(|| table.missing("key", "\"/etc/weir/monitor.key\""))?,
-        client_ca,
+        authority,
     })
 }
 
