@@ -11,7 +11,7 @@ use weir_model::{Batch, Nanos};
 pub struct ChannelId(pub u64);
 
 /// The first thing an agent says on a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// The name of its host, unique in the fleet: what column `host` says.
     pub host: String,
@@ -22,6 +22,9 @@ pub struct Hello {
     /// What earlier processes of this agent produced and did not survive to account for, as it was
     /// last written down.
     pub earlier: Vec<(u64, Vec<Tally>)>,
+    /// Most bytes of words that were sent and are held until the monitor needs them no more; beyond,
+    /// the agent sends nothing. 0 if it does not say.
+    pub held_bytes_max: u64,
 }
 
 /// What became of a channel's rows at an agent, since the channel was started there.

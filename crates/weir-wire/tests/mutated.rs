@@ -92,6 +92,7 @@ fn from_agents() -> Vec<FlightData> {
         instance: 7,
         version: "weir 0.1.0".into(),
         earlier: vec![(6, vec![])],
+        ..Hello::default()
     };
     let channel = ChannelId(1);
     let note = Note {

@@ -82,6 +82,9 @@ pub struct HelloBody {
     /// [`Hello::earlier`].
     #[prost(message, repeated, tag = "5")]
     pub earlier: Vec<EarlierBody>,
+    /// [`Hello::held_bytes_max`].
+    #[prost(uint64, tag = "6")]
+    pub held_bytes_max: u64,
 }
 
 /// What an earlier process of an agent left behind.
@@ -305,6 +308,7 @@ impl Up {
             instance: hello.instance,
             program: hello.version.clone(),
             earlier: hello.earlier.iter().map(EarlierBody::from).collect(),
+            held_bytes_max: hello.held_bytes_max,
         };
         let checked = Hello::try_from(body.clone())?;
         debug_assert_eq!(&checked, hello);
@@ -437,6 +441,7 @@ impl TryFrom<HelloBody> for Hello {
             earlier: earlier
                 .map(|e| (e.instance, e.tallies.iter().map(Tally::from).collect()))
                 .collect(),
+            held_bytes_max: body.held_bytes_max,
         })
     }
 }

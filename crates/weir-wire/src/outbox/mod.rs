@@ -45,6 +45,13 @@ pub struct Room {
     pub disk_bytes: u64,
 }
 
+impl Room {
+    /// The part of the memory that is for words that were sent and are not safe yet.
+    pub fn sent_bytes(&self) -> usize {
+        self.memory_bytes / 2
+    }
+}
+
 /// What waits to be taken by the monitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
@@ -446,7 +453,7 @@ impl Outbox {
     /// for what was sent, the rest for what is to be: else a monitor that reads and never says so
     /// would fill it with words that may not be dropped.
     fn is_window_open(&self) -> bool {
-        self.sent_bytes < self.room.memory_bytes / 2
+        self.sent_bytes < self.room.sent_bytes()
     }
 
     /// Words up to `number` are safe with the monitor. False if they were never sent.

@@ -48,13 +48,13 @@ pub type Now = Arc<dyn Fn() -> Nanos + Send + Sync>;
 pub struct UplinkOptions {
     /// The way to the monitor.
     pub dial: Dial,
-    /// What is said first on every connection.
+    /// What is said first on every connection, besides how much is held.
     pub hello: Hello,
     /// The agent's clock.
     pub now: Now,
     /// The room for words that wait. Half of the memory is for what the monitor was sent and has not
-    /// taken; it may hold back some MiB as long as standing queries look back, so less than 16 MiB
-    /// makes what comes after wait for it.
+    /// taken; it is told how much that is, and holds no more than half of it back for standing
+    /// queries that look back.
     pub room: Room,
     /// The directory for what memory has no room for; without one nothing goes to disk. It belongs
     /// to this agent alone, and what an earlier process left in it is removed.
@@ -193,7 +193,7 @@ impl Uplink {
     /// # Errors
     /// When an option makes no sense, the spool's directory cannot be used, or the thread does not
     /// start.
-    pub fn dial(options: UplinkOptions) -> Result<Uplink, WireError> {
+    pub fn dial(mut options: UplinkOptions) -> Result<Uplink, WireError> {
         let off = |what, why: &str| {
             let why = why.to_owned();
             Err(WireError::Option { what, why })
@@ -207,6 +207,7 @@ impl Uplink {
                 "the shortest is 0 or above the longest",
             );
         }
+        options.hello.held_bytes_max = options.room.sent_bytes() as u64;
         Up::hello(&options.hello)?;
         let spool = options.spool.as_deref().map(Spool::open).transpose()?;
         let room = Room {

@@ -98,7 +98,7 @@ pub fn hello(host: &str) -> FlightData {
         host: host.to_owned(),
         instance: 7,
         version: "weir 0.1.0".to_owned(),
-        earlier: Vec::new(),
+        ..Hello::default()
     };
     Up::hello(&hello).unwrap()
 }

@@ -22,7 +22,7 @@ pub fn options(dial: Dial, instance: u64) -> UplinkOptions {
         host: "web1".to_owned(),
         instance,
         version: "weir 0.1.0".to_owned(),
-        earlier: Vec::new(),
+        ..Hello::default()
     };
     UplinkOptions {
         retry_min: Duration::from_millis(5),

@@ -273,6 +273,7 @@ mod tests {
             instance: 3,
             version: String::new(),
             earlier: earlier.told,
+            ..weir_wire::Hello::default()
         };
         weir_wire::message::Up::hello(&hello).unwrap();
         fs::remove_dir_all(folder).unwrap();

@@ -182,6 +182,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         instance,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         earlier: earlier.told,
+        ..Hello::default()
     };
     let address = dial.address.to_string();
     let uplink = UplinkOptions {

@@ -68,6 +68,8 @@ pub struct Agent {
     pub unsafe_words: VecDeque<Unsafe>,
     /// Bytes of them, about.
     pub unsafe_bytes: usize,
+    /// How many bytes of words it has room for that are not safe; beyond, it sends nothing.
+    pub held_bytes_max: usize,
     /// Rows in words that were given up before results had them: their instants, by channel.
     pub given_up: Vec<(ChannelId, ScalarBuffer<i64>)>,
     /// What it had said before the monitor was restarted.
@@ -153,6 +155,7 @@ impl Agent {
             saving: 0,
             unsafe_words: VecDeque::new(),
             unsafe_bytes: 0,
+            held_bytes_max: usize::MAX,
             given_up: Vec::new(),
             before: None,
             runs: BTreeMap::new(),
@@ -166,6 +169,12 @@ impl Agent {
             state: (HostState::Down, now),
             past: VecDeque::new(),
         }
+    }
+
+    /// How many bytes of its words are left unsafe where others' are up to `most`: half of what it has
+    /// room for, as is `most` by default.
+    pub fn hold_bytes_max(&self, most: usize) -> usize {
+        most.min(self.held_bytes_max / 2)
     }
 
     /// True if others wait for it: it runs something, has not ended, and is not too far behind.

@@ -199,7 +199,6 @@ impl Monitor {
 
     fn save_with(&mut self, queries: Vec<SavedQuery>, files: Vec<PathBuf>) {
         let instant = self.frontier;
-        let half = self.options.hold_bytes_max / 2;
         self.saved_any = !queries.is_empty();
         let mut unsettled: HashMap<ChannelId, Account> = HashMap::new();
         let mut lost: HashMap<ChannelId, u64> = HashMap::new();
@@ -207,7 +206,10 @@ impl Monitor {
         for agent in self.agents.values_mut() {
             // One for which all wait may be waiting for room itself.
             let may_be_stuck = agent.lagging && agent.reached <= instant;
-            let bytes_max = if may_be_stuck { 0 } else { half };
+            let bytes_max = match may_be_stuck {
+                true => 0,
+                false => agent.hold_bytes_max(self.options.hold_bytes_max) / 2,
+            };
             let channels = &mut self.channels;
             agent.settle(instant, bytes_max, |word| channels.give_up(word));
             agent.saving = agent.settled;

@@ -76,6 +76,10 @@ impl Monitor {
         let version: String = hello.version.chars().take(64).collect();
         agent.version = agents_text(&version, &mut agent.texts);
         agent.barred = None;
+        agent.held_bytes_max = match hello.held_bytes_max {
+            0 => usize::MAX,
+            bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
+        };
         for (instance, tallies) in &hello.earlier {
             let agent = self.agents.get_mut(&id).expect("it is known");
             agent.remember(*instance);

@@ -100,8 +100,8 @@ pub struct Options {
     /// How far back a standing query may look and still go on after a restart as if nothing had
     /// happened; agents hold their rows for so long.
     pub hold_max: Nanos,
-    /// Most bytes of words that one agent holds for that; it is half of the least that fits between
-    /// agent and monitor by the agents' defaults.
+    /// Most bytes of words that one agent holds for that, or half of what it has room for if that is
+    /// less. It is half of what agents have room for by their defaults.
     pub hold_bytes_max: usize,
     /// How long after a restart agents are waited for that send again what they said.
     pub recovery: Nanos,

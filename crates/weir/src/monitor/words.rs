@@ -68,7 +68,8 @@ impl Monitor {
                 changes: effect.changes,
                 late: effect.late.map(|instant| (number, instant)),
             });
-            self.save_soon |= agent.unsafe_bytes > self.options.hold_bytes_max;
+            let most = agent.hold_bytes_max(self.options.hold_bytes_max);
+            self.save_soon |= agent.unsafe_bytes > most;
         }
     }
 

@@ -149,7 +149,7 @@ async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<
             host: format!("sim{}", number + 1),
             instance: wall_clock() as u64 ^ (number as u64) << 40 ^ process,
             version: format!("weir simulate {}", env!("CARGO_PKG_VERSION")),
-            earlier: Vec::new(),
+            ..Hello::default()
         };
         let error = match exchange::join(&orders.dial, &hello).await {
             Ok((welcome, voice, ear)) => {

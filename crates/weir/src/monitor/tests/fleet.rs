@@ -117,6 +117,24 @@ impl Monitor {
     }
 }
 
+/// A directory of its own, which goes when this is dropped.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Directory {
+        let dir = std::env::temp_dir().join(format!("weir-monitor-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Directory(dir)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A monitor and the connections to it.
 pub struct Fleet {
     pub monitor: Monitor,
@@ -174,6 +192,17 @@ impl Fleet {
         instance: u64,
         earlier: Vec<(u64, Vec<Tally>)>,
     ) -> Link {
+        self.greet(Hello {
+            host: host.into(),
+            instance,
+            version: "test".into(),
+            earlier,
+            ..Hello::default()
+        })
+    }
+
+    /// An agent's process dials and says this of itself.
+    pub fn greet(&mut self, hello: Hello) -> Link {
         self.sessions += 1;
         let session = SessionId(self.sessions);
         let (welcome, mut answer) = oneshot::channel();
@@ -181,12 +210,7 @@ impl Fleet {
         self.take(Event::Joined(Joined {
             session,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-            hello: Hello {
-                host: host.into(),
-                instance,
-                version: "test".into(),
-                earlier,
-            },
+            hello,
             welcome,
             orders,
         }));

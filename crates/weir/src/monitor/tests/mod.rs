@@ -10,4 +10,5 @@ mod own_stream;
 mod rates;
 mod relations;
 mod restart;
+mod room;
 mod time;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use weir_model::{Batch, Nanos, Shape};
 use weir_query::engine::{Engine, EngineOptions, Output};
@@ -14,7 +14,7 @@ use weir_sink::{Sink, SinkError};
 use weir_wire::Tally;
 
 use super::super::{Monitor, Options, Running};
-use super::fleet::{Fleet, START, catalog, cut_of, options, publisher, rows};
+use super::fleet::{Directory, Fleet, START, catalog, cut_of, options, publisher, rows};
 use super::host::Host;
 
 /// A sink that appends lines to a file: instant, weight, row.
@@ -54,23 +54,6 @@ impl Random {
 
 /// Net changes: instant and row, and how often.
 type Net = BTreeMap<(i64, String), i64>;
-
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Directory {
-        let dir = std::env::temp_dir().join(format!("weir-monitor-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Directory(dir)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Standing queries by text and way.
 type Queries = &'static [(&'static str, Way)];

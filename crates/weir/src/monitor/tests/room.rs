@@ -1,0 +1,58 @@
+//! What agents hold for a monitor that may be restarted is no more than they have room for.
+
+use weir_query::place::fleet::Way;
+use weir_wire::{AgentWord, Hello, MonitorWord};
+
+use super::fleet::{Directory, Fleet, Link, Results, START, cut_of, options, rows};
+
+/// Words with rows that each agent says.
+const WORDS: i64 = 60;
+
+/// The number up to which words are safe, as an agent was told.
+fn taken(link: &mut Link) -> u64 {
+    let number = |word: MonitorWord| match word {
+        MonitorWord::Taken { number } => Some(number),
+        _ => None,
+    };
+    let numbers = link.told().into_iter().filter_map(number);
+    numbers.max().unwrap_or(0)
+}
+
+#[test]
+fn one_with_little_room_is_not_made_to_hold_more() {
+    let directory = Directory::new("room");
+    let mut fleet = Fleet::open(&directory.0, options(), START);
+    // After a restart it would need all rows of the last 900 ns again.
+    let cut = cut_of("SELECT host, a FROM S [Range 900 ns]", Way::Rows);
+    let publisher = Results::default().publisher(&cut);
+    let started = fleet.monitor.start("q", &cut, true, publisher, START);
+    started.unwrap();
+    let held_bytes_max = 8_000;
+    let mut links = [("little", held_bytes_max), ("ample", 0)].map(|(host, held_bytes_max)| {
+        fleet.greet(Hello {
+            host: host.into(),
+            instance: 1,
+            held_bytes_max,
+            ..Hello::default()
+        })
+    });
+    for link in &mut links {
+        let channel = link.starts()[0];
+        fleet.say(link, AgentWord::Started { channel, at: START });
+        for word in 1..=WORDS {
+            let batch = rows("x", &[(START + word, word); 10]);
+            fleet.say(link, AgentWord::Rows { channel, batch });
+        }
+        fleet.say(link, AgentWord::Reached(START + WORDS));
+    }
+    for step in 1..=10 {
+        let now = START + WORDS + 10 * step;
+        fleet.tick(now);
+        fleet.monitor.await_checkpoint(now);
+    }
+    let waits: Vec<u64> = fleet.monitor.agents().map(|a| a.unsafe_bytes as u64).collect();
+    assert!(waits[1] > held_bytes_max, "it would fill that: {waits:?}");
+    assert!(waits[0] <= held_bytes_max / 2, "{waits:?}");
+    let [little, ample] = links.each_mut().map(taken);
+    assert!(little > 1 && ample <= 1, "{little} and {ample}");
+}
