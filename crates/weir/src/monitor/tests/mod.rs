@@ -12,3 +12,4 @@ mod relations;
 mod restart;
 mod room;
 mod time;
+mod watching;

@@ -46,11 +46,15 @@ fn one_with_little_room_is_not_made_to_hold_more() {
         fleet.say(link, AgentWord::Reached(START + WORDS));
     }
     for step in 1..=10 {
-        let now = START + WORDS + 10 * step;
+        let now = START + WORDS + 4 * step;
         fleet.tick(now);
         fleet.monitor.await_checkpoint(now);
     }
-    let waits: Vec<u64> = fleet.monitor.agents().map(|a| a.unsafe_bytes as u64).collect();
+    let waits: Vec<u64> = fleet
+        .monitor
+        .agents()
+        .map(|a| a.unsafe_bytes as u64)
+        .collect();
     assert!(waits[1] > held_bytes_max, "it would fill that: {waits:?}");
     assert!(waits[0] <= held_bytes_max / 2, "{waits:?}");
     let [little, ample] = links.each_mut().map(taken);
