@@ -14,6 +14,7 @@ mod test;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
@@ -111,6 +112,19 @@ fn execute(command: &mut Command) -> Result<()> {
         bail!("{shown} ended with {status}");
     }
     Ok(())
+}
+
+/// Builds the program as it is released.
+fn build_weir() -> Result<()> {
+    execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))
+}
+
+/// The number that goes with an option of a command line.
+fn number<N: FromStr>(option: &str, value: Option<&String>) -> Result<N> {
+    match value.and_then(|v| v.parse().ok()) {
+        Some(n) => Ok(n),
+        None => bail!("{option} needs a whole number"),
+    }
 }
 
 /// True when we run as root.

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::{cargo, execute};
+use super::example;
 
 /// Builds and runs the engine's own benchmark, which prints its table.
 pub fn run() -> Result<()> {
@@ -13,18 +13,4 @@ pub fn run() -> Result<()> {
     example("weir-query", "engine_bench")?;
     println!("\n== what an agent sends of the same events, by the way in which a query is cut\n");
     example("weir", "wire_bytes")
-}
-
-/// Builds and runs an example of a crate.
-fn example(package: &str, name: &str) -> Result<()> {
-    execute(cargo().args([
-        "run",
-        "--release",
-        "--locked",
-        "--quiet",
-        "--package",
-        package,
-        "--example",
-        name,
-    ]))
 }

@@ -15,7 +15,7 @@ mod workload;
 
 use anyhow::{Result, bail};
 
-use crate::{cargo, execute, packages};
+use crate::{build_weir, cargo, execute, number, packages};
 
 /// How long and how often each configuration is measured.
 pub struct Pace {
@@ -49,14 +49,14 @@ pub fn run(args: &[String]) -> Result<()> {
         engine::run()?;
     }
     if wanted("tap") {
-        execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
+        build_weir()?;
         tap::run(&pace)?;
     }
     if wanted("hist") {
         hist::run(&pace)?;
     }
     if wanted("top") {
-        execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
+        build_weir()?;
         top::run(&pace)?;
     }
     if wanted("workload") {
@@ -68,11 +68,18 @@ pub fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn number<N: std::str::FromStr>(option: &str, value: Option<&String>) -> Result<N> {
-    match value.and_then(|v| v.parse().ok()) {
-        Some(n) => Ok(n),
-        None => bail!("{option} needs a whole number"),
-    }
+/// Builds and runs an example of a crate.
+fn example(package: &str, name: &str) -> Result<()> {
+    execute(cargo().args([
+        "run",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--package",
+        package,
+        "--example",
+        name,
+    ]))
 }
 
 /// The least, the middle and the greatest of some figures.

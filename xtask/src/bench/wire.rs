@@ -2,19 +2,10 @@
 
 use anyhow::Result;
 
-use crate::{cargo, execute};
+use super::example;
 
 /// Builds and runs the wire crate's own benchmark, which prints its table.
 pub fn run() -> Result<()> {
     println!("\n== the wire: one core, a million rows in words of 100 to 4,096\n");
-    execute(cargo().args([
-        "run",
-        "--release",
-        "--locked",
-        "--quiet",
-        "--package",
-        "weir-wire",
-        "--example",
-        "wire_bench",
-    ]))
+    example("weir-wire", "wire_bench")
 }

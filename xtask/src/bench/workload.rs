@@ -2,19 +2,10 @@
 
 use anyhow::Result;
 
-use crate::{cargo, execute};
+use super::example;
 
 /// Builds and runs the workload crate's own benchmark, which prints its table.
 pub fn run() -> Result<()> {
     println!("\n== the workload: one core, 1,000,000 requests and their ends\n");
-    execute(cargo().args([
-        "run",
-        "--release",
-        "--locked",
-        "--quiet",
-        "--package",
-        "weir-workload",
-        "--example",
-        "workload_bench",
-    ]))
+    example("weir-workload", "workload_bench")
 }

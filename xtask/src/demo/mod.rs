@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Result;
 
-use crate::{cargo, execute, packages, root};
+use crate::{build_weir, execute, packages, root};
 
 const TOP: [&str; 4] = ["top", "-b", "2", "3"];
 
@@ -28,7 +28,7 @@ const SECONDS: &str = "7s";
 /// Builds weir, sees to it that there is I/O, and shows it.
 pub fn run(_args: &[String]) -> Result<()> {
     packages::ensure(packages::BUILD)?;
-    execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
+    build_weir()?;
     let weir = target().join("release/weir");
     if !live_works(&weir) {
         println!(

@@ -20,7 +20,7 @@ mod time_used;
 
 use anyhow::{Result, bail};
 
-use crate::{cargo, execute, is_root, packages, root};
+use crate::{build_weir, is_root, number, packages, root};
 use kept::Kept;
 
 pub use figures::{Figure, Row};
@@ -92,8 +92,8 @@ pub fn run(args: &[String]) -> Result<()> {
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
-            "--runs" => pace.runs = number(arg, rest.next())?.max(2) as usize,
-            "--seconds" => pace.seconds = number(arg, rest.next())?.max(1),
+            "--runs" => pace.runs = number::<usize>(arg, rest.next())?.max(2),
+            "--seconds" => pace.seconds = number::<u32>(arg, rest.next())?.max(1),
             "--out" => match rest.next() {
                 Some(path) => out = path.into(),
                 None => bail!("--out needs a file"),
@@ -109,7 +109,7 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     packages::ensure(packages::BUILD)?;
     packages::ensure(&["iproute2"])?;
-    execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))?;
+    build_weir()?;
     copying::build()?;
     let mut failed = Vec::new();
     for experiment in EXPERIMENTS {
@@ -156,11 +156,4 @@ fn write_page(path: &std::path::Path) -> Result<()> {
         }
     }
     page::write(path, &done)
-}
-
-fn number(option: &str, value: Option<&String>) -> Result<u32> {
-    match value.and_then(|v| v.parse().ok()) {
-        Some(n) => Ok(n),
-        None => bail!("{option} needs a whole number"),
-    }
 }
