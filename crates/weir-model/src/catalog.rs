@@ -35,6 +35,24 @@ pub struct Declaration {
     pub fold: Option<Arc<Fold>>,
 }
 
+impl Declaration {
+    /// A source of which nothing more is said; `*` means all of its columns.
+    pub fn new(
+        name: impl Into<String>,
+        shape: Shape,
+        schema: impl Into<Arc<Schema>>,
+    ) -> Declaration {
+        Declaration {
+            name: name.into(),
+            shape,
+            schema: schema.into(),
+            star: None,
+            doc: String::new(),
+            fold: None,
+        }
+    }
+}
+
 /// The sources that queries can name.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
@@ -51,12 +69,8 @@ impl Catalog {
     /// The sources that are always there.
     pub fn builtin() -> Catalog {
         let source = |name: &str, shape, schema: Schema, doc: &str| Declaration {
-            name: name.into(),
-            shape,
-            schema: Arc::new(schema),
-            star: None,
             doc: doc.into(),
-            fold: None,
+            ..Declaration::new(name, shape, schema)
         };
         let stream = |name, schema, doc| source(name, Shape::Stream, schema, doc);
         let relation = |name, schema, doc| source(name, Shape::Relation, schema, doc);

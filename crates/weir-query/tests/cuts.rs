@@ -28,14 +28,11 @@ fn options(second: i64) -> CutOptions {
 fn catalog() -> Catalog {
     let mut catalog = Catalog::builtin();
     if catalog.find("hosts").is_none() {
-        catalog.declarations.push(Declaration {
-            name: "hosts".into(),
-            shape: Shape::Relation,
-            schema: Arc::new(Schema::new(vec![Field::new("host", Type::Text)])),
-            star: None,
-            doc: String::new(),
-            fold: None,
-        });
+        catalog.declarations.push(Declaration::new(
+            "hosts",
+            Shape::Relation,
+            Schema::new(vec![Field::new("host", Type::Text)]),
+        ));
     }
     catalog
 }

@@ -2,7 +2,6 @@
 //! gives, instant by instant.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_model::{Batch, Catalog, Column, Declaration, Field, Schema, Shape, Type, Value};
@@ -20,14 +19,7 @@ fn catalog() -> Catalog {
         field("d", Type::Int),
         field("x", Type::Text),
     ]);
-    let stream = |name: &str| Declaration {
-        name: name.into(),
-        shape: Shape::Stream,
-        schema: Arc::new(schema.clone()),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    };
+    let stream = |name: &str| Declaration::new(name, Shape::Stream, schema.clone());
     Catalog {
         declarations: vec![stream("s"), stream("t")],
     }

@@ -5,7 +5,6 @@
 //! answered from a second stream, of pairs with the same columns ([`pairings`]).
 
 use std::path::Path;
-use std::sync::Arc;
 
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{
@@ -160,12 +159,8 @@ fn pairing(
         number: at("req_id")?,
         origin,
         pairs: Declaration {
-            name: pairs_name(table),
-            shape: Shape::Stream,
-            schema: Arc::new(Schema::new(fields)),
-            star: None,
             doc: "the table's responses, each with the time of its request".into(),
-            fold: None,
+            ..Declaration::new(pairs_name(table), Shape::Stream, Schema::new(fields))
         },
         request,
         response,

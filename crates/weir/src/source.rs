@@ -307,12 +307,8 @@ impl Source {
 /// Everything that a source tells of I/O, as a stream that queries can speak of.
 pub fn everything() -> Declaration {
     Declaration {
-        name: RECORDING.into(),
-        shape: Shape::Stream,
-        schema: Arc::new(io_schema()),
-        star: None,
         doc: "every request and every response".into(),
-        fold: None,
+        ..Declaration::new(RECORDING, Shape::Stream, io_schema())
     }
 }
 

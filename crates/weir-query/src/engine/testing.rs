@@ -30,20 +30,8 @@ pub(super) fn source(name: &str, shape: Shape, columns: &str) -> Arc<Plan> {
             .expect("a type");
         Field::new(name, ty).nullable()
     };
-    let schema = Arc::new(Schema::new(columns.split(',').map(field).collect()));
-    let declaration = Declaration {
-        name: name.into(),
-        shape,
-        schema: schema.clone(),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    };
-    Arc::new(Plan {
-        node: Node::Source(declaration),
-        schema,
-        shape,
-    })
+    let schema = Schema::new(columns.split(',').map(field).collect());
+    Plan::source(Declaration::new(name, shape, schema))
 }
 
 /// Stream `S` of these columns.

@@ -2,7 +2,6 @@
 //! themselves in order.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use weir_model::{Batch, Catalog, Column, Declaration, Field, Schema, Shape, Type, Value};
 
@@ -73,14 +72,7 @@ fn run(example: &Example, is_aggregate: bool) -> String {
         .iter()
         .zip(&columns)
         .map(|(name, (ty, _))| Field::new(*name, *ty).nullable());
-    let stream = Declaration {
-        name: "S".into(),
-        shape: Shape::Stream,
-        schema: Arc::new(Schema::new(fields.collect())),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    };
+    let stream = Declaration::new("S", Shape::Stream, Schema::new(fields.collect()));
     let catalog = Catalog {
         declarations: vec![stream],
     };

@@ -380,12 +380,9 @@ fn declaration(registration: &Registration) -> Declaration {
         .columns
         .iter()
         .map(|(name, ty)| Field::new(name.value.clone(), ty.value));
-    Declaration {
-        name: registration.name.value.clone(),
-        shape: registration.shape,
-        schema: Arc::new(Schema::new(fields.collect())),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    }
+    Declaration::new(
+        registration.name.value.clone(),
+        registration.shape,
+        Schema::new(fields.collect()),
+    )
 }

@@ -1,8 +1,6 @@
 //! The examples of every function, computed by the oracle and by the engine: what the reference
 //! shows is what comes out.
 
-use std::sync::Arc;
-
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::function::Example;
@@ -66,14 +64,7 @@ fn results(example: &Example) -> Vec<(&'static str, String)> {
         .collect();
     let fields = types.iter().zip(["x", "y"]);
     let fields = fields.map(|(ty, name)| Field::new(name, *ty).nullable());
-    let source = Declaration {
-        name: "e".into(),
-        shape: Shape::Stream,
-        schema: Arc::new(Schema::new(fields.collect())),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    };
+    let source = Declaration::new("e", Shape::Stream, Schema::new(fields.collect()));
     let row = |line: &Vec<&str>| -> Vec<Value> {
         line.iter()
             .zip(&types)

@@ -36,14 +36,7 @@ const QUERIES: &[&str] = &[
 fn source(name: &str, shape: Shape) -> Declaration {
     let fields = [("k", Type::Int), ("x", Type::Int)];
     let fields = fields.map(|(name, ty)| Field::new(name, ty).nullable());
-    Declaration {
-        name: name.into(),
-        shape,
-        schema: Arc::new(Schema::new(fields.to_vec())),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    }
+    Declaration::new(name, shape, Schema::new(fields.to_vec()))
 }
 
 fn sources() -> Vec<Declaration> {

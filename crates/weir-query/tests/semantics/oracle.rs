@@ -11,20 +11,8 @@ use crate::support::history::{Element, History};
 use crate::support::oracle;
 
 fn numbers() -> Arc<Plan> {
-    let schema = Arc::new(Schema::new(vec![Field::new("x", Type::Int)]));
-    let source = Declaration {
-        name: "S".into(),
-        shape: Shape::Stream,
-        schema: schema.clone(),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    };
-    Arc::new(Plan {
-        node: Node::Source(source),
-        schema,
-        shape: Shape::Stream,
-    })
+    let schema = Schema::new(vec![Field::new("x", Type::Int)]);
+    Plan::source(Declaration::new("S", Shape::Stream, schema))
 }
 
 fn window(window: Window) -> Arc<Plan> {

@@ -38,8 +38,6 @@
 //! which they stand; output lines may stand anywhere, and `WEIR_BLESS=1` puts each behind the input
 //! of its time.
 
-use std::sync::Arc;
-
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
 
 use super::Row;
@@ -369,14 +367,7 @@ fn declared(rest: &str, shape: Shape) -> Result<Source, String> {
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Source {
         columns: (0..fields.len()).collect(),
-        declaration: Declaration {
-            name,
-            shape,
-            schema: Arc::new(Schema::new(fields)),
-            star: None,
-            doc: String::new(),
-            fold: None,
-        },
+        declaration: Declaration::new(name, shape, Schema::new(fields)),
     })
 }
 

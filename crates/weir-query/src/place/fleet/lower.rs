@@ -53,12 +53,8 @@ pub(super) fn lower(plan: &Plan, way: Way, options: &CutOptions) -> Cut {
 /// What a fragment gives, as a source.
 pub(super) fn declaration(fragment: &Plan, name: String) -> Declaration {
     Declaration {
-        name,
-        shape: fragment.shape,
-        schema: fragment.schema.clone(),
-        star: None,
         doc: "what the agents send".into(),
-        fold: None,
+        ..Declaration::new(name, fragment.shape, fragment.schema.clone())
     }
 }
 

@@ -1,7 +1,5 @@
 //! Random input: few values, so that ties, duplicates, NULLs and cancellations happen all the time.
 
-use std::sync::Arc;
-
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
 
 use super::choices::Choices;
@@ -45,14 +43,7 @@ pub fn catalog() -> Catalog {
             }
         };
         let fields = fields.map(|(name, ty)| Field::new(name, ty).unit(unit(ty)).nullable());
-        Declaration {
-            name: name.into(),
-            shape,
-            schema: Arc::new(Schema::new(fields.to_vec())),
-            star: None,
-            doc: String::new(),
-            fold: None,
-        }
+        Declaration::new(name, shape, Schema::new(fields.to_vec()))
     };
     Catalog {
         declarations: vec![

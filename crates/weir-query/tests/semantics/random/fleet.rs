@@ -45,14 +45,7 @@ fn catalog() -> Catalog {
             .unit(weir_model::Unit::Nanoseconds)
             .nullable(),
     ];
-    let source = |name: &str, shape| Declaration {
-        name: name.into(),
-        shape,
-        schema: Arc::new(Schema::new(fields.to_vec())),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    };
+    let source = |name: &str, shape| Declaration::new(name, shape, Schema::new(fields.to_vec()));
     Catalog {
         declarations: vec![
             source("s", Shape::Stream),

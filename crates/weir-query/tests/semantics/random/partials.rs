@@ -256,14 +256,7 @@ fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
 }
 
 fn declaration(fragment: &Plan) -> Declaration {
-    Declaration {
-        name: PARTIALS.into(),
-        shape: Shape::Stream,
-        schema: fragment.schema.clone(),
-        star: None,
-        doc: String::new(),
-        fold: None,
-    }
+    Declaration::new(PARTIALS, Shape::Stream, fragment.schema.clone())
 }
 
 /// What the agents send, as a query of its own.

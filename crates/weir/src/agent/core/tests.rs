@@ -11,14 +11,7 @@ use super::{AgentCore, QUIET};
 fn plan(text: &str) -> Plan {
     let fields = vec![Field::new("ts", Type::Time), Field::new("x", Type::Int)];
     let catalog = Catalog {
-        declarations: vec![Declaration {
-            name: "s".into(),
-            shape: Shape::Stream,
-            schema: Schema::new(fields).into(),
-            star: None,
-            doc: String::new(),
-            fold: None,
-        }],
+        declarations: vec![Declaration::new("s", Shape::Stream, Schema::new(fields))],
     };
     let checked = compile(text, &catalog, &CheckOptions::live()).expect("the query is sound");
     (*checked.plan).clone()

@@ -279,14 +279,7 @@ pub fn catalog() -> Catalog {
     for (name, shape) in [("S", Shape::Stream), ("R", Shape::Relation)] {
         let fields = [("host", Type::Text), ("a", Type::Int)];
         let fields = fields.map(|(name, ty)| Field::new(name, ty).nullable());
-        catalog.declarations.push(Declaration {
-            name: name.into(),
-            shape,
-            schema: Arc::new(Schema::new(fields.to_vec())),
-            star: None,
-            doc: String::new(),
-            fold: None,
-        });
+        catalog.declarations.push(Declaration::new(name, shape, Schema::new(fields.to_vec())));
     }
     catalog
 }
