@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use weir_guest::LoopDisk;
-
-use crate::live::watchable;
-use crate::support::{Said, run, skipped, weir};
+use crate::live::{watchable, watched_disk};
+use crate::support::{Said, run, weir};
 
 /// What both sides compute of each op's requests.
 const KEPT: &str = "op, count(*), count(service), sum(bytes), avg(latency), min(wait), max(service), \
@@ -32,19 +30,8 @@ fn made(text: &str) -> BTreeMap<(String, String), BTreeMap<String, String>> {
 #[test]
 fn groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count() {
     let test = "groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count";
-    if Command::new("fio").arg("--version").output().is_err() {
-        skipped(test, "fio is not installed");
+    let Some(disk) = watched_disk(test) else {
         return;
-    }
-    if !watchable(test) {
-        return;
-    }
-    let disk = match LoopDisk::new(64) {
-        Ok(disk) => disk,
-        Err(why) => {
-            skipped(test, &format!("{why:#}"));
-            return;
-        }
     };
     // The second part asks for the same rows by a condition that always holds, and for something
     // that only rows can tell.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir_guest::LoopDisk;
 
-use crate::live::watchable;
+use crate::live::watched_disk;
 use crate::support::{Said, Scratch, all_but_missed, interrupt, skipped, weir};
 
 /// A loop device and a place for a collector of one test's own.
@@ -38,23 +38,10 @@ impl Load {
 impl Host {
     /// Or a loud line that `test` is skipped.
     fn new(test: &str) -> Option<Host> {
-        if !watchable(test) {
-            return None;
-        }
-        if Command::new("fio").arg("--version").output().is_err() {
-            skipped(test, "no fio");
-            return None;
-        }
-        match LoopDisk::new(64) {
-            Ok(disk) => Some(Host {
-                disk,
-                scratch: Scratch::new(),
-            }),
-            Err(why) => {
-                skipped(test, &format!("{why:#}"));
-                None
-            }
-        }
+        Some(Host {
+            disk: watched_disk(test)?,
+            scratch: Scratch::new(),
+        })
     }
 
     fn command(&self, args: &[&str]) -> Command {

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use weir_guest::LoopDisk;
-
-use crate::live::watchable;
+use crate::live::{loop_disk, watchable};
 use crate::support::{Said, Scratch, interrupt, run, run_in, shared, skipped, weir};
 
 /// The moments of which sysstat's sample trees tell.
@@ -288,17 +286,6 @@ fn the_queries_are_shown_and_are_queries() {
         for query in queries {
             let answer = run(&["query", "--from", sample, "--format", "csv", query]).fine();
             assert!(answer.lines().count() > 100, "{command}: {query}");
-        }
-    }
-}
-
-/// A loop device for `test`, or a loud line saying that it is skipped.
-fn loop_disk(test: &str) -> Option<LoopDisk> {
-    match LoopDisk::new(64) {
-        Ok(disk) => Some(disk),
-        Err(why) => {
-            skipped(test, &format!("{why:#}"));
-            None
         }
     }
 }

@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use weir_guest::LoopDisk;
+
 use crate::support::{Said, Scratch, interrupt, run, skipped, weir};
 
 /// True when this host can be watched; otherwise a loud line that `test` is skipped.
@@ -16,6 +18,26 @@ pub fn watchable(test: &str) -> bool {
     }
     said.fine();
     true
+}
+
+/// A loop device for `test`, or a loud line saying that it is skipped.
+pub fn loop_disk(test: &str) -> Option<LoopDisk> {
+    match LoopDisk::new(64) {
+        Ok(disk) => Some(disk),
+        Err(why) => {
+            skipped(test, &format!("{why:#}"));
+            None
+        }
+    }
+}
+
+/// The same where its requests can be watched, and fio is there to make some.
+pub fn watched_disk(test: &str) -> Option<LoopDisk> {
+    if Command::new("fio").arg("--version").output().is_err() {
+        skipped(test, "fio is not installed");
+        return None;
+    }
+    watchable(test).then(|| loop_disk(test))?
 }
 
 /// True when writing below `directory` reaches a disk.

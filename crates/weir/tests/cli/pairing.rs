@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use weir_guest::LoopDisk;
 
-use crate::live::watchable;
-use crate::support::{Scratch, all_but_missed, interrupt, requests, run, run_in, skipped, weir};
+use crate::live::watched_disk;
+use crate::support::{Scratch, all_but_missed, interrupt, requests, run, run_in, weir};
 
 /// Thesis query 4, over a window that is shorter than what is asked.
 const QUERY_4: &str = "select r.ts - q.ts, q.req_id, q.sector \
@@ -272,15 +272,8 @@ fn load(disk: &LoopDisk) -> usize {
 #[test]
 fn live_pairs_are_the_join_and_what_fio_did() {
     let test = "live_pairs_are_the_join_and_what_fio_did";
-    if Command::new("fio").arg("--version").output().is_err() {
-        return skipped(test, "fio is not installed");
-    }
-    if !watchable(test) {
+    let Some(disk) = watched_disk(test) else {
         return;
-    }
-    let disk = match LoopDisk::new(64) {
-        Ok(disk) => disk,
-        Err(why) => return skipped(test, &format!("{why:#}")),
     };
     // So that fio's requests are those of the disk.
     disk.set("scheduler", "none").unwrap();

@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_guest::LoopDisk;
 use weir_model::{Batch, Catalog, Folded};
 use weir_query::place::fleet::{CutOptions, Way, cut};
 use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, compile, place};
 use weir_tap::Said;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions, TAP};
 
-use crate::live::watchable;
-use crate::support::skipped;
+use crate::live::watched_disk;
 
 /// An agent that runs a fragment over one source, and the monitor that merges what it sends.
 struct Side {
@@ -91,15 +89,8 @@ fn wall_clock_ns() -> i64 {
 #[test]
 fn the_kernel_folds_an_agents_partials_and_only_groups_leave_it() {
     let test = "the_kernel_folds_an_agents_partials_and_only_groups_leave_it";
-    if Command::new("fio").arg("--version").output().is_err() {
-        return skipped(test, "fio is not installed");
-    }
-    if !watchable(test) {
+    let Some(disk) = watched_disk(test) else {
         return;
-    }
-    let disk = match LoopDisk::new(64) {
-        Ok(disk) => disk,
-        Err(why) => return skipped(test, &format!("{why:#}")),
     };
     let query = "select op, count(*), count(service), sum(bytes), avg(latency), min(wait), \
         max(service), quantile(latency, 0.99), histogram(latency, 50 us, 200 us, 1 ms), \

@@ -6,7 +6,7 @@ use weir_guest::LoopDisk;
 use weir_model::Value;
 
 use super::monitor::{Agent, Monitor, with_rights};
-use crate::live::watchable;
+use crate::live::{watchable, watched_disk};
 use crate::support::{Scratch, all_but_missed, run, skipped};
 
 /// A device, and an agent that watches it.
@@ -21,20 +21,7 @@ struct Ground {
 impl Ground {
     /// Or a loud line that `test` is skipped.
     fn new(test: &str, args: &[&str]) -> Option<Ground> {
-        if !watchable(test) {
-            return None;
-        }
-        if Command::new("fio").arg("--version").output().is_err() {
-            skipped(test, "no fio");
-            return None;
-        }
-        let disk = match LoopDisk::new(64) {
-            Ok(disk) => disk,
-            Err(why) => {
-                skipped(test, &format!("{why:#}"));
-                return None;
-            }
-        };
+        let disk = watched_disk(test)?;
         let (scratch, monitor) = (Scratch::new(), Monitor::start());
         let agent = monitor.agent(&scratch, &[&["--device", disk.path()], args].concat());
         Some(Ground {
