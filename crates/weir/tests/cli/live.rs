@@ -37,7 +37,7 @@ pub fn watched_disk(test: &str) -> Option<LoopDisk> {
         skipped(test, "fio is not installed");
         return None;
     }
-    watchable(test).then(|| loop_disk(test))?
+    watchable(test).then(|| loop_disk(test)).flatten()
 }
 
 /// True when writing below `directory` reaches a disk.

@@ -54,15 +54,7 @@ fn hosts_and_rows_that_are_missing_are_counted() {
     // It comes back, and what it could not say in time is counted by host.
     let batch = rows("b", &[(1_050, 1), (1_060, 2), (1_205, 3)]);
     fleet.say(&mut b, AgentWord::Rows { channel, batch });
-    let cause = "spool_full".to_owned();
-    fleet.say(
-        &mut b,
-        AgentWord::Lost {
-            channel,
-            rows: 7,
-            cause,
-        },
-    );
+    fleet.lose(&mut b, channel, 7);
     fleet.say(&mut b, AgentWord::Reached(1_210));
     fleet.say(&mut a, AgentWord::Reached(1_210));
     fleet.tick(1_211);

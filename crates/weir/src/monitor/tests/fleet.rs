@@ -228,6 +228,16 @@ impl Fleet {
         self.say_as(link.session, link.number, word);
     }
 
+    /// An agent says that so many rows will never come.
+    pub fn lose(&mut self, link: &mut Link, channel: ChannelId, rows: u64) {
+        let lost = AgentWord::Lost {
+            channel,
+            rows,
+            cause: "spool_full".into(),
+        };
+        self.say(link, lost);
+    }
+
     /// An agent says something with a number of its choice.
     pub fn say_as(&mut self, session: SessionId, number: u64, word: AgentWord) {
         self.take(Event::Said {
@@ -279,7 +289,9 @@ pub fn catalog() -> Catalog {
     for (name, shape) in [("S", Shape::Stream), ("R", Shape::Relation)] {
         let fields = [("host", Type::Text), ("a", Type::Int)];
         let fields = fields.map(|(name, ty)| Field::new(name, ty).nullable());
-        catalog.declarations.push(Declaration::new(name, shape, Schema::new(fields.to_vec())));
+        catalog
+            .declarations
+            .push(Declaration::new(name, shape, Schema::new(fields.to_vec())));
     }
     catalog
 }

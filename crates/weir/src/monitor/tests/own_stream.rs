@@ -51,15 +51,7 @@ fn what_happens_to_agents_are_rows() {
     }
     let batch = rows("b", &[(1_020, 1)]);
     fleet.say(&mut b, AgentWord::Rows { channel, batch });
-    let cause = "spool_full".to_owned();
-    fleet.say(
-        &mut b,
-        AgentWord::Lost {
-            channel,
-            rows: 7,
-            cause,
-        },
-    );
+    fleet.lose(&mut b, channel, 7);
     let why = "division".to_owned();
     fleet.say(&mut b, AgentWord::Failed { channel, why });
     fleet.leave(&b);
