@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::SinkError;
 use crate::iostat::DiskCounters;
+use crate::text::beginning;
 
 /// Longest name of a device; sysstat keeps 127 bytes of one.
 const NAME_BYTES_MAX: usize = 120;
@@ -163,9 +164,7 @@ pub fn device_name(name: &str) -> String {
         // FNV-1a, 64 bits.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
-        let cut = (0..=NAME_BYTES_MAX - 17).rev();
-        let cut = cut.into_iter().find(|at| escaped.is_char_boundary(*at));
-        escaped.truncate(cut.unwrap_or(0));
+        escaped.truncate(beginning(&escaped, NAME_BYTES_MAX - 17).len());
         write!(escaped, "~{hash:016x}").expect("a String takes all");
     }
     escaped

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use weir_model::{NANOS_PER_SECOND, Nanos};
+use weir_sink::text;
 use weir_wire::outbox::Waiting;
 use weir_wire::{Note, Status};
 
@@ -163,9 +164,7 @@ impl Own {
 }
 
 fn cut(text: &str) -> String {
-    let end = (0..=CAUSE_BYTES_MAX.min(text.len())).rev();
-    let end = end.into_iter().find(|end| text.is_char_boundary(*end));
-    text[..end.unwrap_or(0)].to_owned()
+    text::beginning(text, CAUSE_BYTES_MAX).to_owned()
 }
 
 /// Processor time of the process so far.

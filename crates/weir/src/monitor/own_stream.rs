@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use weir_model::catalog::weir_schema;
 use weir_model::{Batch, Column, ColumnBuilder, Nanos, Symbol, Value};
+use weir_sink::text;
 use weir_wire::Note;
 
 use crate::run_loop::Changed;
@@ -200,11 +201,8 @@ pub fn agents_text(text: &str, texts: &mut usize) -> Symbol {
 
 /// The text's beginning, as long as a text may be; `None` if it is empty.
 fn short(text: &str) -> Option<&str> {
-    let mut end = text.len().min(TEXT_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    (end > 0).then(|| &text[..end])
+    let beginning = text::beginning(text, TEXT_BYTES_MAX);
+    (!beginning.is_empty()).then_some(beginning)
 }
 
 fn columns<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Column> {
