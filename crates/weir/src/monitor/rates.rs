@@ -13,6 +13,7 @@ use weir_wire::{ChannelCost, ChannelId, Status};
 
 use super::Monitor;
 use super::agents::Agent;
+use super::channels::Channel;
 
 /// Readings that are kept of an agent.
 const READINGS_MAX: usize = 16;
@@ -39,6 +40,7 @@ struct Reading {
     at: Nanos,
     cpu_ns: i64,
     requests_per_second: f64,
+    /// By number of the channel.
     channels: Vec<ChannelCost>,
 }
 
@@ -54,11 +56,13 @@ impl Readings {
     /// Takes in what an agent says of itself. Channels that `runs` does not know are left out.
     pub fn take(&mut self, status: &Status, runs: impl Fn(ChannelId) -> bool, now: Nanos) {
         let channels = status.channels.iter().filter(|cost| runs(cost.channel));
+        let mut channels: Vec<ChannelCost> = channels.copied().collect();
+        channels.sort_by_key(|cost| cost.channel);
         let reading = Reading {
             at: now,
             cpu_ns: status.cpu_ns,
             requests_per_second: status.requests_per_second,
-            channels: channels.copied().collect(),
+            channels,
         };
         let before = self.0.len().checked_sub(2).map(|at| self.0[at].at);
         if before.is_some_and(|before| now.saturating_sub(before) < APART) {
@@ -87,8 +91,9 @@ impl Readings {
     /// What a fragment costs since it runs.
     fn pace(&self, channel: ChannelId) -> Option<Pace> {
         let of = |reading: &Reading| {
-            let mut costs = reading.channels.iter();
-            costs.find(|cost| cost.channel == channel).copied()
+            let costs = &reading.channels;
+            let at = costs.binary_search_by_key(&channel, |cost| cost.channel);
+            at.ok().map(|at| costs[at])
         };
         let last = self.0.back()?;
         let now = of(last)?;
@@ -145,7 +150,7 @@ impl Monitor {
 
     /// What each fragment costs, the mean over the agents that told of it.
     fn measured(&self, agents: &[&Agent]) -> Vec<Measured> {
-        let of = |channel: &super::channels::Channel| {
+        let of = |channel: &Channel| {
             let paces = agents.iter().filter_map(|a| a.readings.pace(channel.id));
             let paces: Vec<Pace> = paces.collect();
             let mean = |rate: fn(&Pace) -> f64| mean(&paces.iter().map(rate).collect::<Vec<_>>());
@@ -162,15 +167,18 @@ impl Monitor {
 
     /// How long the agents take for what is estimated to take 1.
     fn cpu_factor(&self, agents: &[&Agent], options: &CutOptions) -> f64 {
+        // The same for all agents.
+        let estimate = |c: &Channel| cost::estimated_process_ns(&c.fragment.plan, options);
+        let estimates = self.channels.iter().map(|c| (c.id, estimate(c)));
+        let estimates: Vec<(ChannelId, f64)> = estimates.collect();
         let (mut taken_ns, mut estimated_ns) = (0.0, 0.0);
         for agent in agents {
             let Some(cpu_ns) = agent.readings.cpu_ns() else {
                 continue;
             };
             let runs = |id| agent.readings.pace(id).is_some();
-            let channels = self.channels.iter().filter(|channel| runs(channel.id));
-            let estimate = channels.map(|c| cost::estimated_process_ns(&c.fragment.plan, options));
-            let estimate: f64 = estimate.sum();
+            let estimates = estimates.iter().filter(|(id, _)| runs(*id));
+            let estimate: f64 = estimates.map(|(_, ns)| ns).sum();
             if estimate >= BUSY_NS {
                 taken_ns += cpu_ns;
                 estimated_ns += estimate;
