@@ -64,12 +64,8 @@ impl Checker<'_> {
             }
         }
         let conditions = conditions.into_iter().collect::<Option<Vec<_>>>();
-        let mut plan = plan.zip(conditions).map(|(plan, conditions)| {
-            match Expr::balanced(BinaryOp::And, conditions) {
-                Some(all) => Plan::select(plan, all),
-                None => plan,
-            }
-        });
+        let selected = |(plan, conditions)| Plan::select_all(plan, conditions);
+        let mut plan = plan.zip(conditions).map(selected);
         for part in parts {
             if let Part::Subquery {
                 place,
@@ -194,10 +190,7 @@ impl Checker<'_> {
                 }
             }
         }
-        let mut plan = from.plan;
-        if let Some(all) = Expr::balanced(BinaryOp::And, own) {
-            plan = plan.map(|plan| Plan::select(plan, all));
-        }
+        let mut plan = from.plan.map(|plan| Plan::select_all(plan, own));
         for part in parts {
             if let Part::Subquery {
                 place,

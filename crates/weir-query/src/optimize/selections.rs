@@ -39,7 +39,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
                     None => here.push(condition),
                 }
             }
-            select(through(input, &[below], down), here)
+            Plan::select_all(through(input, &[below], down), here)
         }
         Node::Window {
             input: below,
@@ -53,7 +53,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
                 Window::Partition { keys, .. } => reads_keys_only(condition, keys),
             };
             let (down, here) = conditions.into_iter().partition(passes);
-            select(through(input, &[below], down), here)
+            Plan::select_all(through(input, &[below], down), here)
         }
         Node::Join { .. } => join(input, conditions),
         Node::Aggregate {
@@ -72,7 +72,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
                     None => here.push(condition),
                 }
             }
-            select(through(input, &[below], down), here)
+            Plan::select_all(through(input, &[below], down), here)
         }
         Node::Distinct { input: below }
         | Node::Order {
@@ -91,7 +91,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         | Node::Partial { .. }
         | Node::Merge { .. }
         | Node::Order { .. }
-        | Node::ToStream { .. } => select(input.clone(), conditions),
+        | Node::ToStream { .. } => Plan::select_all(input.clone(), conditions),
     }
 }
 
@@ -106,13 +106,6 @@ fn through(plan: &Arc<Plan>, below: &[&Arc<Plan>], conditions: Vec<Expr>) -> Arc
             .map(|input| push(input, conditions.clone()))
             .collect(),
     )
-}
-
-fn select(input: Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
-    match Expr::balanced(BinaryOp::And, conditions) {
-        Some(all) => Plan::select(input, all),
-        None => input,
-    }
 }
 
 /// True when a condition reads nothing but columns that are keys themselves.
@@ -182,5 +175,5 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
     };
     let (left, right) = (side(left, to_left), side(right, to_right));
     let residual = Expr::balanced(BinaryOp::And, here);
-    select(Plan::join(left, right, *kind, on.clone(), residual), above)
+    Plan::select_all(Plan::join(left, right, *kind, on.clone(), residual), above)
 }

@@ -252,10 +252,7 @@ impl<'a> Side<'a> {
 
     /// An expression over the side's columns as one over those of the events.
     fn over(&self, expr: &Expr) -> Expr {
-        expr.map(&|e| match e {
-            Expr::Column { index, .. } => self.exprs[index].clone(),
-            other => other,
-        })
+        super::substituted(expr, &self.exprs)
     }
 
     /// How long its rows stay, `None` for ever, and the slide.
@@ -352,12 +349,8 @@ impl<'a> SelfJoin<'a> {
             conditions.push(self.told(condition, &pairing.response)?);
         }
         conditions.extend(self.equalities()?);
-        let source = Arc::new(Plan {
-            schema: pairing.pairs.schema.clone(),
-            shape: pairing.pairs.shape,
-            node: Node::Source(pairing.pairs.clone()),
-        });
-        let mut pairs = Plan::window(selected(source, conditions), window);
+        let source = Plan::source(pairing.pairs.clone());
+        let mut pairs = Plan::window(Plan::select_all(source, conditions), window);
         let columns = self.columns();
         if let Some(residual) = self.residual {
             let known = |index: usize| columns[index].clone();
@@ -473,13 +466,6 @@ fn substituted(expr: &Expr, known: &impl Fn(usize) -> Option<Expr>) -> Option<Ex
             other => other,
         })
     })
-}
-
-fn selected(input: Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
-    match Expr::balanced(BinaryOp::And, conditions) {
-        Some(all) => Plan::select(input, all),
-        None => input,
-    }
 }
 
 fn equal(left: Expr, right: Expr) -> Expr {

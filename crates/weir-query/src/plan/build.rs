@@ -41,6 +41,14 @@ impl Plan {
         Plan::like(&input.clone(), Node::Select { input, predicate })
     }
 
+    /// The rows for which all conditions are true; without conditions the input itself.
+    pub fn select_all(input: Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
+        match Expr::balanced(BinaryOp::And, conditions) {
+            Some(all) => Plan::select(input, all),
+            None => input,
+        }
+    }
+
     /// For each row these values under these names.
     pub fn project(input: Arc<Plan>, exprs: Vec<Expr>, fields: Vec<Field>) -> Arc<Plan> {
         debug_assert_eq!(exprs.len(), fields.len(), "one field an expression");
