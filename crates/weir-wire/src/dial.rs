@@ -45,7 +45,7 @@ impl Dial {
     }
 
     /// True if TLS is to be spoken.
-    pub fn is_tls(&self) -> bool {
+    fn is_tls(&self) -> bool {
         self.address.tls.unwrap_or(self.authority.is_some())
     }
 

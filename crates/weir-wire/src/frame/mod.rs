@@ -52,8 +52,7 @@ pub const KIND_TALLY: u32 = 5;
 pub const KIND_BYTES: u32 = 6;
 
 /// How the columns' buffers are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
     #[default]

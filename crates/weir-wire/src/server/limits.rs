@@ -39,8 +39,7 @@ pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much the network may ask of the monitor. Reaching a limit is counted.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections in all. When all places are taken, whoever has not asked for anything yet and
     /// came first has to go.
