@@ -59,8 +59,6 @@ pub struct UplinkOptions {
     /// The directory for what memory has no room for; without one nothing goes to disk. It belongs
     /// to this agent alone, and what an earlier process left in it is removed.
     pub spool: Option<PathBuf>,
-    /// How rows are compressed.
-    pub compression: Compression,
     /// The longest pause between two attempts to reach the monitor.
     pub retry_max: Duration,
     /// The shortest, after the first failure; each further one doubles it.
@@ -84,7 +82,6 @@ impl UplinkOptions {
                 disk_bytes: 1 << 30,
             },
             spool: None,
-            compression: Compression::None,
             retry_max: Duration::from_secs(10),
             retry_min: Duration::from_millis(100),
             silence_max: Duration::from_secs(20),
@@ -182,7 +179,6 @@ struct Told {
 pub struct Uplink {
     shared: Arc<Shared>,
     orders: Receiver<Told>,
-    compression: Compression,
     now: Now,
     thread: Option<JoinHandle<()>>,
 }
@@ -234,12 +230,11 @@ impl Uplink {
             clock: Arc::new(Clock::new()),
         });
         let (heard, orders) = sync_channel(ORDERS_MAX);
-        let (compression, now) = (options.compression, options.now.clone());
+        let now = options.now.clone();
         let thread = start(options, shared.clone(), spool, heard)?;
         Ok(Uplink {
             shared,
             orders,
-            compression,
             now,
             thread: Some(thread),
         })
@@ -253,7 +248,7 @@ impl Uplink {
             AgentWord::Rows { channel, batch } => {
                 for start in (0..batch.len()).step_by(WORD_ROWS) {
                     let rows = WORD_ROWS.min(batch.len() - start);
-                    state.put_rows(channel, &batch.slice(start, rows), self.compression);
+                    state.put_rows(channel, &batch.slice(start, rows));
                 }
             }
             word => match AgentSays::try_from(word) {
@@ -352,12 +347,12 @@ impl Shared {
 
 impl State {
     /// Encodes rows of one word, or of as many as they need.
-    fn put_rows(&mut self, channel: ChannelId, batch: &Batch, compression: Compression) {
+    fn put_rows(&mut self, channel: ChannelId, batch: &Batch) {
         let rows = batch.len();
         if rows == 0 {
             return;
         }
-        let refused = match frame::encode(channel, batch, &mut self.texts, compression) {
+        let refused = match frame::encode(channel, batch, &mut self.texts, Compression::None) {
             Ok(frame) => {
                 let word = Packed::rows(frame, self.texts.len());
                 self.count_bytes(channel, word.bytes());
@@ -365,8 +360,8 @@ impl State {
             }
             Err(Refused::TooLong | Refused::TextBudget) if rows > 1 => {
                 let half = rows / 2;
-                self.put_rows(channel, &batch.slice(0, half), compression);
-                return self.put_rows(channel, &batch.slice(half, rows - half), compression);
+                self.put_rows(channel, &batch.slice(0, half));
+                return self.put_rows(channel, &batch.slice(half, rows - half));
             }
             Err(refused) => refused,
         };
