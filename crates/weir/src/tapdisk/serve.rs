@@ -151,7 +151,7 @@ impl Served {
             pdisk: Some(subject.pdisk.clone()),
         };
         let number = hub.enlist(names, Arc::new(move || figures(&shown, &sockets)));
-        number.map_err(world)?;
+        disk.tell(hub, number.map_err(world)?);
         let tell: vhost::Tell = Arc::new(|line| output::say(format_args!("weir tapdisk: {line}")));
         let usual = vhost::Options::new(tell);
         let options = vhost::Options {
