@@ -1,5 +1,5 @@
 //! The documentation tells the truth: every query block of `docs/` runs, and so does every command
-//! of the README.
+//! of the README and of the page about the tapdisk.
 
 use std::fs;
 use std::io::Write;
@@ -277,4 +277,125 @@ fn every_command_of_the_readme_runs() {
     }
     fs::remove_dir_all(&scratch).expect("the scratch folder goes away");
     none(failures);
+}
+
+/// A folder of a test's own, with a short path since sockets are in it; gone when the test is over.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until `done`, on a machine that may be busy.
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let within = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !done() {
+        assert!(std::time::Instant::now() < within, "waited in vain: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// The commands of blocks with this label, in order; lines that end in a backslash go on.
+fn commands(page: &str, label: &str) -> Vec<String> {
+    let blocks = blocks(&root().join(page));
+    let texts = blocks.iter().filter(|block| block.label == label);
+    let joined: Vec<String> = texts.map(|block| block.text.replace("\\\n", " ")).collect();
+    joined
+        .iter()
+        .flat_map(|text| text.lines().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn every_command_of_the_page_about_the_tapdisk_runs() {
+    const TEST: &str = "every_command_of_the_page_about_the_tapdisk_runs";
+    let all = commands("docs/tapdisk.md", "sh-tapdisk");
+    assert!(all.len() > 10, "the page has commands");
+    let path = std::env::var("PATH").unwrap_or_default();
+    for program in ["qemu-img", "qemu-io", "qemu-system-x86_64"] {
+        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+            let _ = writeln!(
+                std::io::stderr(),
+                "skipped: {TEST}: no {program} on this host"
+            );
+            return;
+        }
+    }
+    let bin = Path::new(WEIR)
+        .parent()
+        .expect("the binary lies in a folder");
+    let path = format!("{}:{path}", bin.display());
+    let folder = std::env::temp_dir().join(format!("weir-dt-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let folder = Folder(folder);
+    let sh = |command: &str| {
+        let mut sh = Command::new("timeout");
+        sh.args(["120", "sh", "-c", command])
+            .env("PATH", &path)
+            .current_dir(&folder.0);
+        sh
+    };
+    let mut background = Vec::new();
+    for command in &all {
+        let Some(process) = command.strip_suffix('&') else {
+            let output = sh(command).output().expect("sh runs");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "`{command}` fails: {said}");
+            if command.starts_with("weir query") && command.contains("group by op") {
+                let told = String::from_utf8_lossy(&output.stdout);
+                assert!(!told.trim().is_empty(), "the firmware reads: {said}");
+            }
+            continue;
+        };
+        let child = sh(&format!("exec {process}")).spawn();
+        background.push(Process(child.expect("sh runs")));
+        // Who reads the page takes longer to type the next command.
+        let mut words = process.split_whitespace();
+        let socket = words.find_map(|word| {
+            word.strip_prefix("unix:")
+                .or(word.ends_with(".sock").then_some(word))
+        });
+        if let Some(socket) = socket.filter(|_| process.starts_with("weir")) {
+            let tap = folder.0.join(format!("{socket}.tap"));
+            wait_until(process, || tap.exists());
+        }
+    }
+}
+
+#[test]
+fn libvirt_takes_the_description_of_a_disk() {
+    const TEST: &str = "libvirt_takes_the_description_of_a_disk";
+    use weir_guest::MemoryFolder;
+    use weir_guest::libvirt::Session;
+    let started =
+        MemoryFolder::new(16).and_then(|folder| Session::start(&folder).map(|s| (folder, s)));
+    let (folder, session) = match started {
+        Ok(started) => started,
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "skipped: {TEST}: {why:#}");
+            return;
+        }
+    };
+    let part = |label: &str| {
+        let blocks = blocks(&root().join("docs/tapdisk.md"));
+        let found = blocks.into_iter().find(|block| block.label == label);
+        found.expect("the page has it").text
+    };
+    let (memory, disk) = (part("xml-tapdisk memory"), part("xml-tapdisk disk"));
+    let file = folder.file("domain.xml");
+    let domain = format!(
+        "<domain type='qemu'><name>shop</name><memory unit='MiB'>256</memory>{memory}\
+         <os><type arch='x86_64' machine='pc'>hvm</type></os><devices>{disk}</devices></domain>"
+    );
+    fs::write(&file, domain).expect("the folder takes files");
+    session
+        .virsh(&["define", "--validate", &file])
+        .expect("libvirt takes it");
+    let described = session.virsh(&["dumpxml", "shop"]).expect("it is defined");
+    assert!(
+        described.contains("type='vhostuser'") && described.contains("memfd"),
+        "{described}"
+    );
 }

@@ -11,6 +11,7 @@ mod libvirt;
 mod matrix;
 mod places;
 mod screens;
+mod tapdisk;
 mod watching;
 
 use std::io::Write;

@@ -3,6 +3,7 @@
 //! loudly that they were skipped.
 
 mod boot;
+mod exact;
 mod guests;
 mod killed;
 mod libvirt;
