@@ -15,7 +15,7 @@
 //! | word | meaning |
 //! | --- | --- |
 //! | `op=rw` | only these operations, by their letters: `r`, `w`, `f` flush, `d` discard, `z` write zeroes |
-//! | `sectors=2048..4096` | only requests that touch these sectors of 512 bytes; the end is not one of them, and may be left out. No flush does |
+//! | `sectors=2048..4096` | only requests that touch these sectors of 512 bytes, the last excluded or left out; no flush does |
 //! | `rate=1%`, `rate=0.01` | this part of them |
 //! | `seed=7` | which part: the same seed chooses the same requests, by their number among those the rule is for |
 //! | `after=99` | not the first 99 |

@@ -301,7 +301,7 @@ impl Lane {
             return Err(libc::EINVAL);
         }
         let block = u64::from(self.disk.block_size());
-        if offset % block != 0 || bytes % block != 0 {
+        if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
             return Err(libc::EINVAL);
         }
         let lengths = buffers.iter().map(|piece| piece.iov_len as u64);

@@ -57,7 +57,8 @@ fn in_use(options: DiskOptions) -> String {
 
 fn skipped(test: &str, why: &str) {
     // Not by `eprintln!`, which the harness keeps to itself.
-    writeln!(std::io::stderr(), "skipped: {test}: {why}").unwrap();
+    let mut err = std::io::stderr();
+    writeln!(err, "skipped: {test}: {why}").unwrap();
 }
 
 #[test]

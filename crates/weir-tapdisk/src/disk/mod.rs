@@ -334,7 +334,7 @@ fn size(image: &Image, asked: Option<u64>, block_size: u32) -> Result<u64, DiskE
             "make it longer with `truncate -s`".to_owned(),
         ));
     }
-    if size % block != 0 {
+    if !size.is_multiple_of(block) {
         let reason = format!("a size of {size} bytes is not a number of blocks of {block}");
         let remedy = format!("say {}", size - size % block);
         return Err(unfit(reason, remedy));

@@ -260,17 +260,16 @@ impl Work {
                 if bytes == 0 || bytes > self.left {
                     return Next::End(Outcome::Failed(EIO));
                 }
-                if self.op == Op::Read && self.buffer.is_some() {
-                    let start = self.buffer.as_ref().expect("it is there").start();
+                if let Some(buffer) = self.buffer.as_ref().filter(|_| self.op == Op::Read) {
                     // SAFETY: the request's memory stays valid until it ends, and the kernel has
                     // put `bytes` into the buffer, which is ours.
-                    unsafe { scatter(start, bytes as usize, &self.pieces[self.first..]) };
+                    unsafe { scatter(buffer.start(), bytes as usize, &self.pieces[self.first..]) };
                 }
                 self.cut(bytes);
                 let part_of_a_block = disk
                     .choice()
                     .direct
-                    .is_some_and(|direct| self.offset % u64::from(direct.offset) != 0);
+                    .is_some_and(|direct| !self.offset.is_multiple_of(u64::from(direct.offset)));
                 match self.left {
                     0 => self.transferred(disk),
                     // The file ends inside a block; `O_DIRECT` cannot go on from there.

@@ -16,7 +16,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// A loud line that a test is skipped.
 pub fn skipped(test: &str, why: impl std::fmt::Display) {
     // Not by `eprintln!`, which the harness keeps to itself.
-    writeln!(std::io::stderr(), "skipped: {test}: {why:#}").unwrap();
+    let mut err = std::io::stderr();
+    writeln!(err, "skipped: {test}: {why:#}").unwrap();
 }
 
 pub fn request(op: Op, sector: u64, bytes: u64) -> Request {
