@@ -39,6 +39,13 @@ pub enum Action {
     Refuse(Option<Request>, Outcome),
 }
 
+impl Action {
+    /// It is refused because something of it is where the guest has no memory.
+    pub fn lacks_memory(&self) -> bool {
+        matches!(self, Action::Refuse(_, Outcome::Failed(libc::EFAULT)))
+    }
+}
+
 /// A command, and where its answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
@@ -79,12 +86,13 @@ pub fn read(
     cargo.ranges.clear();
     let status = status_address(memory, chain)?;
     let mut command = Command {
-        action: Action::Refuse(None, INVALID),
+        action: Action::Identify,
         status,
         answer_bytes: 0,
     };
     let mut header = [0; HEADER_BYTES as usize];
-    if gather(memory, &chain.readable, 0, &mut header).is_none() {
+    if let Err(errno) = gather(memory, &chain.readable, 0, &mut header) {
+        command.action = Action::Refuse(None, Outcome::Failed(errno));
         return Ok(command);
     }
     let kind = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));
@@ -169,8 +177,12 @@ impl Parts<'_> {
             && !self.chain.odd;
         let bytes = &mut bytes[..if fits { count * RANGE_BYTES } else { 0 }];
         let readable = &self.chain.readable;
-        if !fits || gather(self.memory, readable, HEADER_BYTES, bytes).is_none() {
-            return Action::Refuse(Some(request(op, 0, 0)), INVALID);
+        let gathered = match fits {
+            true => gather(self.memory, readable, HEADER_BYTES, bytes),
+            false => Err(libc::EINVAL),
+        };
+        if let Err(errno) = gathered {
+            return Action::Refuse(Some(request(op, 0, 0)), Outcome::Failed(errno));
         }
         for range in bytes.chunks_exact(RANGE_BYTES) {
             let number = |at: usize| u32::from_le_bytes(range[at..at + 4].try_into().expect("4"));
@@ -199,10 +211,13 @@ impl Parts<'_> {
     fn identify(&self, cargo: &mut Cargo) -> Action {
         let bytes = self.in_bytes.min(SERIAL_BYTES as u64);
         let writable = &self.chain.writable;
-        if bytes == 0 || map(self.memory, writable, 0, bytes, &mut cargo.buffers).is_err() {
+        if bytes == 0 {
             return Action::Refuse(None, INVALID);
         }
-        Action::Identify
+        match map(self.memory, writable, 0, bytes, &mut cargo.buffers) {
+            Ok(()) => Action::Identify,
+            Err(errno) => Action::Refuse(None, Outcome::Failed(errno)),
+        }
     }
 }
 
@@ -228,9 +243,9 @@ fn status_address(memory: &GuestMemory, chain: &Chain) -> Result<GuestAddress, N
     there.then_some(address).ok_or(NoStatus)
 }
 
-/// Copies `into.len()` bytes out of `spans`, from byte `skip` on; `None` if there are fewer, or no
-/// memory.
-fn gather(memory: &GuestMemory, spans: &[Span], mut skip: u64, into: &mut [u8]) -> Option<()> {
+/// Copies `into.len()` bytes out of `spans`, from byte `skip` on. Fails with an errno: there are
+/// fewer, or the guest has no memory there.
+fn gather(memory: &GuestMemory, spans: &[Span], mut skip: u64, into: &mut [u8]) -> Result<(), i32> {
     let mut filled = 0;
     for span in spans {
         let bytes = u64::from(span.bytes);
@@ -242,12 +257,16 @@ fn gather(memory: &GuestMemory, spans: &[Span], mut skip: u64, into: &mut [u8]) 
             continue;
         }
         let length = ((bytes - skip) as usize).min(into.len() - filled);
-        let address = GuestAddress(span.address.0.checked_add(skip)?);
+        let address = span.address.0.checked_add(skip).ok_or(libc::EFAULT)?;
         let target = &mut into[filled..filled + length];
-        memory.read_slice(target, address).ok()?;
+        let read = memory.read_slice(target, GuestAddress(address));
+        read.map_err(|_| libc::EFAULT)?;
         (filled, skip) = (filled + length, 0);
     }
-    (filled == into.len()).then_some(())
+    match filled == into.len() {
+        true => Ok(()),
+        false => Err(libc::EINVAL),
+    }
 }
 
 /// Says where in this process `bytes` bytes of `spans` are, from byte `skip` on. There are so many.

@@ -6,8 +6,10 @@
 //! disks do not notice.
 #![allow(unsafe_code)] // Data go between the guest's memory and the engine without a copy of ours.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use libc::iovec;
 use virtio_bindings::bindings::virtio_blk as abi;
@@ -24,6 +26,10 @@ use crate::{Outcome, Request};
 /// Requests that are taken at once, at most, so that what ended is told in between.
 const BATCH_MAX: usize = 64;
 
+/// How long a request waits for memory that was taken away. QEMU needs less than a millisecond to
+/// give it back in another shape.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Why a queue takes nothing any more.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
@@ -39,9 +45,20 @@ pub enum Broken {
     /// The driver makes a buffer available that it has not got back.
     #[error("descriptor {0} is made available again before its request has ended")]
     Twice(u16),
+    /// Data that are not in memory. It breaks nothing: the request waits, or ends with an error.
+    #[error("a request with data where the guest has no memory")]
+    NoMemory,
     /// The engine gave up.
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+impl Broken {
+    /// It may be otherwise when there is other memory.
+    fn may_pass(&self) -> bool {
+        let table = matches!(self, Broken::Chain(ChainError::Table(_)));
+        table || matches!(self, Broken::NoStatus(_) | Broken::NoMemory)
+    }
 }
 
 /// A queue and the requests that are on their way. It belongs to one thread.
@@ -55,12 +72,19 @@ pub struct BlockQueue {
     /// By the descriptor that a request begins with.
     slots: Vec<Slot>,
     broken: bool,
+    /// What was taken from the ring and not begun.
+    taken: VecDeque<u16>,
+    /// What ended, and how much was written, but not put into the ring, which is not there.
+    unsaid: VecDeque<(u16, u32)>,
     /// Requests that ended and that the driver has not been told of.
     ended: usize,
+    /// Until when memory that is not there may come back.
+    patient_until: Option<Instant>,
+    /// The first of `taken` waits for memory.
+    waits: bool,
     // Room that is used again.
     chain: Chain,
     cargo: Cargo,
-    heads: Vec<u16>,
     done: Vec<Done>,
 }
 
@@ -102,17 +126,23 @@ impl BlockQueue {
             write_through,
             slots: std::iter::repeat_with(Slot::default).take(size).collect(),
             broken: false,
+            taken: VecDeque::new(),
+            unsaid: VecDeque::new(),
             ended: 0,
+            patient_until: None,
+            waits: false,
             chain: Chain::default(),
             cargo: Cargo::default(),
-            heads: Vec::new(),
             done: Vec::new(),
         }
     }
 
-    /// Uses this memory from now on. What is on its way keeps what it has.
-    pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
+    /// Uses this memory from now on. What is on its way keeps what it has. `removed` is when some was
+    /// taken away.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>, removed: Option<Instant>) {
         self.memory = Rc::new(GuestMemory::clone(memory));
+        self.patient_until = removed.map(|removed| removed + PATIENCE);
+        self.waits = false;
     }
 
     /// The lane, for whoever waits for it.
@@ -120,12 +150,24 @@ impl BlockQueue {
         &self.lane
     }
 
-    /// The next of the available ring that will be taken.
-    pub fn next_available(&self) -> u16 {
-        self.ring.next_available()
+    /// When a round is to be made even if nothing happens until then.
+    pub fn due(&self) -> Option<Instant> {
+        let patience = self.patient_until.filter(|_| self.waits);
+        [self.lane.due(), patience].into_iter().flatten().min()
     }
 
-    /// How many requests may be taken now: none from a broken queue.
+    /// Whether there is nothing that could end.
+    pub fn is_idle(&self) -> bool {
+        self.lane.in_flight() == 0 && self.unsaid.is_empty() && self.ended == 0
+    }
+
+    /// The next of the available ring that is to be begun.
+    pub fn next_available(&self) -> u16 {
+        let next = self.ring.next_available();
+        next.wrapping_sub(self.taken.len() as u16)
+    }
+
+    /// How many requests may be begun now: none of a broken queue, or while its memory is not there.
     ///
     /// # Errors
     /// The queue breaks.
@@ -133,8 +175,17 @@ impl BlockQueue {
         if self.broken {
             return Ok(0);
         }
-        let waiting = self.ring.waiting(&self.memory);
-        waiting.map_err(|error| self.broke(error))
+        if self.waits && !self.is_patient() {
+            self.waits = false;
+        }
+        if self.waits {
+            return Ok(0);
+        }
+        match self.ring.waiting(&self.memory) {
+            Ok(waiting) => Ok(waiting + self.taken.len()),
+            Err(error) if error.is_missing() => Ok(0),
+            Err(error) => Err(self.broke(error)),
+        }
     }
 
     /// Takes `waiting` requests, or as many as are taken at once, submits them, and ends what is
@@ -159,8 +210,11 @@ impl BlockQueue {
         if self.broken {
             return Ok(ended);
         }
-        let armed = self.ring.arm(&self.memory);
-        Ok(armed.map_err(|error| self.broke(error))? || ended)
+        match self.ring.arm(&self.memory) {
+            Ok(more) => Ok(more && !self.waits || ended),
+            Err(error) if error.is_missing() => Ok(ended),
+            Err(error) => Err(self.broke(error)),
+        }
     }
 
     /// Asks the engine alone. True if something has ended already.
@@ -176,8 +230,10 @@ impl BlockQueue {
         if self.broken {
             return Ok(());
         }
-        let disarmed = self.ring.disarm(&self.memory);
-        disarmed.map_err(|error| self.broke(error))
+        match self.ring.disarm(&self.memory) {
+            Err(error) if !error.is_missing() => Err(self.broke(error)),
+            _ => Ok(()),
+        }
     }
 
     fn broke(&mut self, error: impl Into<Broken>) -> Broken {
@@ -186,29 +242,60 @@ impl BlockQueue {
     }
 
     fn take_and_end(&mut self, count: usize) -> Result<Round, Broken> {
-        let taken = self.take(count);
+        let begun = self.take(count);
         // What was taken before the queue broke is carried out.
         self.lane.submit()?;
         self.end_done()?;
-        taken?;
+        self.say()?;
+        let begun = begun?;
         let ended = std::mem::take(&mut self.ended);
         Ok(Round {
-            progress: count > 0 || ended > 0,
-            call: ended > 0 && self.ring.wants_call(&self.memory)?,
+            progress: begun > 0 || ended > 0,
+            call: ended > 0 && self.wants_call()?,
         })
     }
 
-    fn take(&mut self, count: usize) -> Result<(), Broken> {
-        if count == 0 {
-            return Ok(());
+    fn wants_call(&mut self) -> Result<bool, RingError> {
+        match self.ring.wants_call(&self.memory) {
+            // One too many does no harm.
+            Err(error) if error.is_missing() => Ok(true),
+            asked => asked,
         }
-        let mut heads = std::mem::take(&mut self.heads);
-        heads.clear();
-        let taken = self.ring.take(&self.memory, count, &mut heads);
-        let begun = heads.iter().try_for_each(|head| self.start(*head));
-        self.heads = heads;
-        begun?;
-        Ok(taken?)
+    }
+
+    /// Takes and begins up to `count` requests; how many those were.
+    fn take(&mut self, count: usize) -> Result<usize, Broken> {
+        if count == 0 {
+            return Ok(0);
+        }
+        let new = count.saturating_sub(self.taken.len());
+        let taken = match new {
+            0 => Ok(()),
+            _ => self.ring.take(&self.memory, new, &mut self.taken),
+        };
+        let mut begun = 0;
+        while let Some(head) = self.taken.front().copied() {
+            match self.start(head) {
+                Err(error) if error.may_pass() && self.is_patient() => {
+                    self.waits = true;
+                    return Ok(begun);
+                }
+                started => {
+                    self.taken.pop_front();
+                    begun += 1;
+                    started?;
+                }
+            }
+        }
+        taken?;
+        Ok(begun)
+    }
+
+    /// Memory was taken away lately, so what is not there may be about to come back: a front end
+    /// changes a region by taking it away and adding it anew.
+    fn is_patient(&self) -> bool {
+        self.patient_until
+            .is_some_and(|until| Instant::now() < until)
     }
 
     /// Reads the request that begins with `head`, and hands it to the lane.
@@ -223,6 +310,9 @@ impl BlockQueue {
             self.write_through,
             &mut self.cargo,
         )?;
+        if command.action.lacks_memory() && self.is_patient() {
+            return Err(Broken::NoMemory);
+        }
         let slot = &mut self.slots[usize::from(head)];
         slot.memory = Some(Rc::clone(&self.memory));
         slot.status = command.status;
@@ -300,7 +390,6 @@ impl BlockQueue {
     fn finish(&mut self, head: u16, outcome: Outcome) -> Result<(), RingError> {
         let slot = &mut self.slots[usize::from(head)];
         let memory = slot.memory.take().expect("what ends was on its way");
-        self.ended += 1;
         slot.more.clear();
         let (status, written) = match outcome {
             Outcome::Done => (abi::VIRTIO_BLK_S_OK, slot.answer_bytes.saturating_add(1)),
@@ -311,7 +400,23 @@ impl BlockQueue {
         memory
             .write_obj(status, slot.status)
             .expect("the status was in this memory when the request was read");
-        self.ring.put(&self.memory, head, written)
+        self.unsaid.push_back((head, written));
+        self.say()
+    }
+
+    /// Puts what ended into the ring, as far as that is there.
+    fn say(&mut self) -> Result<(), RingError> {
+        while let Some((head, written)) = self.unsaid.front().copied() {
+            match self.ring.put(&self.memory, head, written) {
+                Err(error) if error.is_missing() => return Ok(()),
+                put => {
+                    self.unsaid.pop_front();
+                    put?;
+                    self.ended += 1;
+                }
+            }
+        }
+        Ok(())
     }
 }
 

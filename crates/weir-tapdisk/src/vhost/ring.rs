@@ -54,6 +54,13 @@ pub enum RingError {
     },
 }
 
+impl RingError {
+    /// It is not in the guest's memory, as that is now.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, RingError::Queue(virtio_queue::Error::GuestMemory(_)))
+    }
+}
+
 impl From<virtio_queue::Error> for RingError {
     fn from(error: virtio_queue::Error) -> RingError {
         RingError::Queue(error)
@@ -146,7 +153,7 @@ impl Ring {
         &mut self,
         memory: &GuestMemory,
         count: usize,
-        heads: &mut Vec<u16>,
+        heads: &mut VecDeque<u16>,
     ) -> Result<(), RingError> {
         let old = count.min(self.left_over.len());
         heads.extend(self.left_over.drain(..old));
@@ -163,7 +170,7 @@ impl Ring {
             if let Some(inflight) = &mut self.inflight {
                 inflight.taken(head);
             }
-            heads.push(head);
+            heads.push_back(head);
         }
         // A driver that takes back what it made available, or memory that went away.
         match heads.len() - before < count - old {
@@ -178,6 +185,8 @@ impl Ring {
     /// # Errors
     /// The ring is gone.
     pub fn put(&mut self, memory: &GuestMemory, head: u16, written: u32) -> Result<(), RingError> {
+        // All of it or nothing: what is missing may come back, and then it is put once.
+        self.queue.used_idx(memory, Ordering::Relaxed)?;
         if let Some(inflight) = &mut self.inflight {
             inflight.ending(head);
         }

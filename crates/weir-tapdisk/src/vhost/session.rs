@@ -174,11 +174,11 @@ impl Session {
             .map_err(refuse)
     }
 
-    /// Tells all rings of the memory that there is now.
-    fn remap(&self) {
+    /// Tells all rings of the memory that there is now; `removed` says that there was more.
+    fn remap(&self, removed: bool) {
         let memory = self.memory.mapped();
         let workers = self.rings.iter().filter_map(|r| r.worker.as_ref());
-        workers.for_each(|worker| worker.remap(memory));
+        workers.for_each(|worker| worker.remap(memory, removed));
     }
 
     fn signal(&mut self, index: u32, change: impl FnOnce(&mut Signals)) -> Result<()> {
@@ -301,7 +301,7 @@ impl VhostUserBackend for Session {
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
         self.memory.replace(regions, files).map_err(refuse)?;
-        self.remap();
+        self.remap(false);
         Ok(None)
     }
 
@@ -316,13 +316,13 @@ impl VhostUserBackend for Session {
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
         self.memory.add(region, file).map_err(refuse)?;
-        self.remap();
+        self.remap(false);
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
         self.memory.remove(region).map_err(refuse)?;
-        self.remap();
+        self.remap(true);
         Ok(())
     }
 

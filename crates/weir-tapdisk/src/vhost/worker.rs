@@ -76,6 +76,8 @@ struct Control {
 #[derive(Debug)]
 struct Wanted {
     memory: Arc<GuestMemory>,
+    /// When some of it was taken away.
+    removed: Option<Instant>,
     signals: Signals,
     stop: bool,
 }
@@ -90,6 +92,7 @@ impl Worker {
         let system = |error| VhostError::Queue { index, error };
         let wanted = Wanted {
             memory: Arc::clone(&setup.memory),
+            removed: None,
             signals: setup.signals.clone(),
             stop: false,
         };
@@ -112,8 +115,14 @@ impl Worker {
     }
 
     /// What the queue does from now on is done in this memory. What is on its way stays where it is.
-    pub fn remap(&self, memory: &Arc<GuestMemory>) {
-        self.change(|wanted| wanted.memory = Arc::clone(memory));
+    /// `removed` says that some was taken away.
+    pub fn remap(&self, memory: &Arc<GuestMemory>, removed: bool) {
+        self.change(|wanted| {
+            wanted.memory = Arc::clone(memory);
+            if removed {
+                wanted.removed = Some(Instant::now());
+            }
+        });
     }
 
     /// Raises these from now on.
@@ -254,7 +263,7 @@ impl Thread {
         if self.adopt() {
             return Ok(true);
         }
-        if waiting == 0 && self.queue.lane().in_flight() == 0 {
+        if waiting == 0 && self.queue.is_idle() {
             return Ok(false);
         }
         let round = self.queue.round(waiting)?;
@@ -278,7 +287,7 @@ impl Thread {
         lower(&self.control.wake);
         let wanted = self.control.wanted();
         self.seen = self.control.changes.load(Ordering::Relaxed);
-        self.queue.remap(&wanted.memory);
+        self.queue.remap(&wanted.memory, wanted.removed);
         self.signals = wanted.signals.clone();
         self.stopping = wanted.stop;
         true
@@ -347,7 +356,7 @@ impl Thread {
         if let Some(kick) = kick {
             events.push(PollFd::new(kick, PollFlags::IN));
         }
-        let due = lane.due().filter(|_| !self.dead);
+        let due = self.queue.due().filter(|_| !self.dead);
         let mut longest = due.map(|due| due.saturating_duration_since(Instant::now()));
         if self.kick.is_none() && !self.dead {
             longest = Some(longest.map_or(KICKLESS, |due| due.min(KICKLESS)));

@@ -1,8 +1,6 @@
 //! Guests that mean harm, or know no better: each gets an error for itself, and other queues do not
 //! notice.
 
-use std::os::fd::AsFd;
-
 use super::*;
 use crate::server::Server;
 
@@ -384,23 +382,6 @@ fn rings_that_lie_break_the_queue_alone() {
         assert_eq!(driver.run(1, READ, 0, 512).0, OK, "after {name}");
         front_end.get_base(0);
     }
-}
-
-#[test]
-fn memory_that_goes_from_under_the_rings_breaks_the_queue_alone() {
-    let server = Server::new();
-    let guest = Guest::new();
-    let (mut front_end, mut driver) = started(&server, &guest, ALL);
-    assert_eq!(driver.run(0, READ, 0, 512).0, OK);
-    let region = longs(&[0, 0, MEMORY_BYTES, FRONT_END, 0]);
-    front_end.tell(REM_MEM_REG, &region, &[]);
-    driver.submit(1, READ, 0, 512);
-    driver.wait_broken();
-    front_end.tell(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
-    front_end.get_base(0);
-    let mut driver = Driver::new(&guest, 0);
-    driver.set_up(&mut front_end, 0);
-    assert_eq!(driver.run(0, READ, 0, 512).0, OK);
 }
 
 /// Who touches memory behind the end of its file is killed, as a rule.

@@ -336,11 +336,98 @@ fn memory_may_come_and_go_while_a_queue_runs() {
         assert_eq!(driver.status(0), OK, "round {round}");
         assert_eq!(server.folder.read_image(round, 512), data);
         front_end.tell(REM_MEM_REG, &region, &[]);
-        // It is gone for the next.
-        driver.guest.write(Driver::status_at(0), &[PENDING]);
-        driver.offer(0);
+    }
+    // It is gone for the next.
+    driver.guest.write(Driver::status_at(0), &[PENDING]);
+    driver.offer(0);
+    driver.wait_used();
+    assert_eq!(driver.status(0), IOERR);
+}
+
+/// A front end changes a region by taking it away and adding it anew. QEMU does so while a guest
+/// boots, with rings and requests in it.
+#[test]
+fn a_region_that_is_gone_for_a_moment_is_waited_for() {
+    for tracked in [false, true] {
+        let server = Server::new();
+        let guest = Guest::new();
+        let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+        guest.share(&mut front_end);
+        if tracked {
+            front_end.track(1, QUEUE_SIZE);
+        }
+        let mut driver = Driver::new(&guest, 0);
+        driver.set_up(&mut front_end, 0);
+        let region = longs(&[0, 0, MEMORY_BYTES, FRONT_END, 0]);
+        for round in 0..300_u32 {
+            let count = 1 + (round % 8) as u16;
+            for slot in 0..count {
+                let kind = if slot % 2 == 0 { READ } else { WRITE };
+                driver.submit(slot, kind, u64::from(slot) * 8, 4096);
+                if u32::from(slot) == round % 3 {
+                    front_end.tell(REM_MEM_REG, &region, &[]);
+                }
+            }
+            if u32::from(count) <= round % 3 {
+                front_end.tell(REM_MEM_REG, &region, &[]);
+            }
+            front_end.tell(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
+            for _ in 0..count {
+                let (head, _) = driver.wait_used();
+                assert_eq!(driver.status(head as u16 / 4), OK, "round {round}");
+            }
+        }
+        assert_eq!(front_end.get_base(0), driver.available);
+        assert_eq!(driver.next_used(), None);
+    }
+}
+
+/// The same with the rings elsewhere, so that requests are taken while their data are not there.
+#[test]
+fn data_that_are_gone_for_a_moment_are_waited_for() {
+    let server = Server::new();
+    let guest = Guest::new();
+    let more = Guest::new();
+    let (mut front_end, mut driver) = started(&server, &guest, ALL);
+    let far = 1 << 40;
+    let region = longs(&[0, far, MEMORY_BYTES, FRONT_END + far, 0]);
+    front_end.tell(ADD_MEM_REG, &region, &[more.file.as_fd()]);
+    for slot in 0..100 {
+        let (slot, sector) = (slot % SLOTS, u64::from(slot) * 8);
+        let data = pattern(u32::from(slot), 4096);
+        more.write(Driver::data_at(slot), &data);
+        driver.header(slot, WRITE, sector);
+        driver.describe(
+            slot * 4,
+            &[
+                Desc(Driver::header_at(slot), 16, NEXT, slot * 4 + 1),
+                Desc(far + Driver::data_at(slot), 4096, NEXT, slot * 4 + 2),
+                Desc(Driver::status_at(slot), 1, WRITABLE, 0),
+            ],
+        );
+        front_end.tell(REM_MEM_REG, &region, &[]);
+        driver.offer(slot * 4);
+        // What comes behind it is not lost.
+        let behind = (slot + 1) % SLOTS;
+        driver.submit(behind, FLUSH, 0, 0);
+        front_end.tell(ADD_MEM_REG, &region, &[more.file.as_fd()]);
+        for _ in 0..2 {
+            let (head, _) = driver.wait_used();
+            assert_eq!(driver.status(head as u16 / 4), OK);
+        }
+        assert_eq!(server.folder.read_image(sector, 4096), data);
+    }
+    // Halted while a request waits, the ring goes on with that.
+    front_end.tell(REM_MEM_REG, &region, &[]);
+    let before = driver.available;
+    driver.guest.write(Driver::status_at(3), &[PENDING]);
+    driver.offer(3 * 4);
+    let base = front_end.get_base(0);
+    front_end.tell(ADD_MEM_REG, &region, &[more.file.as_fd()]);
+    if base == before {
+        driver.set_up(&mut front_end, base);
         driver.wait_used();
-        assert_eq!(driver.status(0), IOERR);
+        assert_eq!(driver.status(3), OK);
     }
 }
 
