@@ -1,0 +1,152 @@
+//! A disk that is served for one test, and somebody who takes what its tap tells.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::net::SocketType;
+use weir_guest::vhost::{Client, Contents, Shape};
+use weir_model::event::io_schema;
+use weir_model::{Batch, Demand, Predicate};
+use weir_tap::tapdisk::words::DiskWord;
+use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
+use weir_tap::{Said, Tap};
+use weir_tapdisk::{Access, Disk, DiskOptions, Hub, Listening, ServerSocket, Stop, vhost};
+
+use crate::told::{Row, rows};
+
+/// The disk's sectors.
+pub const SECTORS: u64 = 16 << 11;
+
+/// A disk of zeroes at a socket, its tap at another.
+pub struct Served {
+    folder: PathBuf,
+    stop: Stop,
+    disk: Arc<Disk>,
+    threads: Vec<JoinHandle<()>>,
+    tap: Option<Listening>,
+}
+
+impl Served {
+    /// With a change of the usual options.
+    pub fn new(test: &str, change: impl FnOnce(&mut DiskOptions)) -> Served {
+        // Short: a socket's path has at most 107 bytes.
+        let folder = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let image = folder.join("disk.raw");
+        File::create(&image)
+            .unwrap()
+            .set_len(SECTORS * 512)
+            .unwrap();
+        let mut options = DiskOptions::new(&image);
+        // So that all lengths are possible wherever the tests run.
+        options.block_size = Some(512);
+        (options.vm, options.vdisk) = (Some("web".into()), Some("/dev/vda".into()));
+        change(&mut options);
+        let disk = Disk::open(options).unwrap();
+        let (stop, hub) = (Stop::new().unwrap(), Arc::new(Hub::default()));
+        let subject = disk.subject();
+        let names = DiskWord {
+            number: 0,
+            vm: subject.vm.clone(),
+            vdisk: subject.vdisk.clone(),
+            pdisk: Some(subject.pdisk.clone()),
+        };
+        disk.tell(&hub, hub.enlist(names, Arc::new(Default::default)).unwrap());
+        let tap = folder.join("tap");
+        let tap = Listening::start(&hub, &tap, Access::default(), &stop).unwrap();
+        let socket = ServerSocket::bind(&folder.join("s"), SocketType::STREAM, Access::default());
+        let (socket, served, ended) = (socket.unwrap(), disk.clone(), stop.clone());
+        let options = vhost::Options::new(Arc::new(|_| {}));
+        let serve = move || vhost::serve(&served, &socket, &options, &ended).unwrap();
+        Served {
+            folder,
+            stop,
+            disk,
+            threads: vec![thread::spawn(serve)],
+            tap: Some(tap),
+        }
+    }
+
+    pub fn client(&self, shape: Shape) -> Client {
+        Client::connect(&self.folder.join("s"), shape).unwrap()
+    }
+
+    /// The disk's image.
+    pub fn image(&self) -> PathBuf {
+        self.folder.join("disk.raw")
+    }
+
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// What a disk of zeroes holds.
+    pub fn contents() -> Contents {
+        Contents::zeroes(SECTORS, 512)
+    }
+
+    /// Somebody who takes rows of `IOstream`.
+    pub fn listener(&self, predicate: Predicate, options: TapdiskOptions) -> Listener {
+        let demand = Demand {
+            stream: "IOstream".into(),
+            columns: (0..io_schema().len()).collect(),
+            predicate,
+            fold: None,
+        };
+        Listener {
+            tap: open(&self.folder.join("tap"), &[demand], options).unwrap(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.raise();
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+        drop(self.tap.take());
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// Somebody who takes rows.
+pub struct Listener {
+    pub tap: TapdiskTap,
+    rows: Vec<Row>,
+}
+
+impl Listener {
+    /// All rows up to now, since the last time.
+    pub fn rows(&mut self) -> Vec<Row> {
+        let until = now_ns();
+        loop {
+            match self.tap.next(Duration::from_secs(60)).unwrap() {
+                Said::Rows { batch, .. } => self.take(&batch),
+                Said::Heartbeat(ts) if ts > until => return std::mem::take(&mut self.rows),
+                Said::Heartbeat(_) => {}
+                other => panic!("the tap says {other:?}"),
+            }
+        }
+    }
+
+    fn take(&mut self, batch: &Batch) {
+        self.rows.extend(rows(batch));
+    }
+
+    /// A count of the tap's, over all causes.
+    pub fn count(&mut self, counter: &str) -> i64 {
+        let counts = self.tap.counts();
+        let of = counts.iter().filter(|count| count.counter == counter);
+        of.map(|count| count.total).sum()
+    }
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_nanos()).unwrap()
+}
