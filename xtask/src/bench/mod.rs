@@ -1,14 +1,15 @@
 //! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed
 //! beside their bounds.
 //!
-//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. top`, `.. workload` and `.. wire` run one part. Ratios are taken within
-//! one run, from rounds in which every configuration has its turn, because machines drift. Bounds are
-//! printed for comparison and never fail the run.
+//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. tapdisk`, `.. top`, `.. workload` and `.. wire` run
+//! one part. Ratios are taken within one run, from rounds in which every configuration has its turn,
+//! because machines drift. Bounds are printed for comparison and never fail the run.
 
 mod disk;
 mod engine;
 mod hist;
 mod tap;
+mod tapdisk;
 mod top;
 mod wire;
 mod workload;
@@ -35,11 +36,13 @@ pub fn run(args: &[String]) -> Result<()> {
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
-            "engine" | "tap" | "hist" | "top" | "workload" | "wire" => parts.push(arg.as_str()),
+            "engine" | "tap" | "hist" | "tapdisk" | "top" | "workload" | "wire" => {
+                parts.push(arg.as_str())
+            }
             "--rounds" => pace.rounds = number(arg, rest.next())?,
             "--seconds" => pace.seconds = number(arg, rest.next())?,
             other => bail!(
-                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|top|workload|wire] [--rounds N] [--seconds N]"
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|tapdisk|top|workload|wire] [--rounds N] [--seconds N]"
             ),
         }
     }
@@ -54,6 +57,9 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if wanted("hist") {
         hist::run(&pace)?;
+    }
+    if wanted("tapdisk") {
+        tapdisk::run(&pace)?;
     }
     if wanted("top") {
         build_weir()?;

@@ -1,0 +1,107 @@
+//! Takes what a tap in the disk path tells until its standard input ends, then says how much it was and
+//! how much was lost. `cargo xtask bench tapdisk` measures with it.
+//!
+//! `cargo run --release -p weir-tap --example tapdisk_take -- SOCKET all|below=SECTOR|histograms`
+//!
+//! `all` takes every request and every end, `below` those on the first sectors, `histograms` has the tap
+//! count and asks for the histograms every second.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use weir_model::event::io_schema;
+use weir_model::{Clause, Demand, KernelField, Predicate, Test};
+use weir_tap::tapdisk::Client;
+use weir_tap::tapdisk::words::{Answer, Ask};
+use weir_tap::tapdisk::{TapdiskOptions, open};
+use weir_tap::{Said, Tap};
+
+/// How long to wait for rows.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [socket, mode] = &args[..] else {
+        panic!("SOCKET and all, below=SECTOR or histograms are needed");
+    };
+    let over = Arc::new(AtomicBool::new(false));
+    let at_end = over.clone();
+    thread::spawn(move || {
+        let _ended = io::stdin().read_to_end(&mut Vec::new());
+        at_end.store(true, Ordering::Relaxed);
+    });
+    let is_over = || over.load(Ordering::Relaxed);
+    let (told, lost) = match mode.strip_prefix("below=") {
+        Some(end) => rows(
+            socket.as_ref(),
+            below(end.parse().expect("a sector")),
+            is_over,
+        ),
+        None if mode == "all" => rows(socket.as_ref(), Predicate::all(), is_over),
+        None if mode == "histograms" => histograms(socket.as_ref(), is_over),
+        None => panic!("`{mode}` is none of all, below=SECTOR, histograms"),
+    };
+    println!("told {told} lost {lost}");
+}
+
+/// Requests and ends that begin before a sector.
+fn below(end: i64) -> Predicate {
+    let test = Test::Between {
+        field: KernelField::Sector,
+        low: 0,
+        high: end - 1,
+    };
+    Predicate {
+        clauses: vec![Clause { tests: vec![test] }],
+    }
+}
+
+/// Rows told, and events lost.
+fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64, i64) {
+    let demand = Demand {
+        stream: "IOstream".into(),
+        columns: (0..io_schema().len()).collect(),
+        predicate,
+        fold: None,
+    };
+    let mut tap =
+        open(socket, &[demand], TapdiskOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut told = 0;
+    while !is_over() {
+        match tap.next(PATIENCE).unwrap_or_else(|e| panic!("{e}")) {
+            Said::Rows { batch, .. } => told += batch.len() as i64,
+            Said::End => break,
+            Said::Folded { .. } | Said::Heartbeat(_) | Said::Quiet => {}
+        }
+    }
+    let counts = tap.counts();
+    let lost = counts.iter().filter(|count| count.counter == "events_lost");
+    (told, lost.map(|count| count.total).sum())
+}
+
+/// How often they were asked for, and events that could not be counted.
+fn histograms(socket: &Path, is_over: impl Fn() -> bool) -> (i64, i64) {
+    let mut client = Client::connect(socket).unwrap_or_else(|e| panic!("{e}"));
+    let (mut asked, mut lost) = (0, 0);
+    while !is_over() {
+        match client
+            .ask(Ask::Histograms)
+            .unwrap_or_else(|e| panic!("{e}"))
+        {
+            Answer::Histograms(word) => lost = word.lost as i64,
+            other => panic!("the tap answers {other:?}"),
+        }
+        asked += 1;
+        for _ in 0..10 {
+            thread::sleep(PATIENCE);
+            if is_over() {
+                break;
+            }
+        }
+    }
+    (asked, lost)
+}

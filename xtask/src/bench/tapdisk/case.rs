@@ -1,0 +1,199 @@
+//! What is measured: back ends of a disk, each beside its peers, and who listens to ours.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::medium::Medium;
+use crate::root;
+
+/// How the load reaches the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front {
+    /// vhost-user-blk, by the client of `weir_guest::vhost`.
+    Vhost,
+    /// NBD, by fio.
+    Nbd,
+}
+
+/// Who listens to what our back end tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    Nobody,
+    /// Takes every request and every end.
+    Everything,
+    /// Takes the requests and ends of a hundredth of the disk.
+    Hundredth,
+    /// Asks for the histograms.
+    Histograms,
+}
+
+/// A back end under a load.
+pub struct Case {
+    pub name: &'static str,
+    pub front: Front,
+    pub listener: Listener,
+    /// What must be on the path.
+    program: Option<&'static str>,
+    command: fn(&Medium, &Path) -> Command,
+}
+
+/// Every case, the one that others are compared with first.
+pub const CASES: &[Case] = &[
+    ours("weir, nobody listens", Front::Vhost, Listener::Nobody),
+    ours(
+        "weir, every request told",
+        Front::Vhost,
+        Listener::Everything,
+    ),
+    ours(
+        "weir, 1 % of the disk told",
+        Front::Vhost,
+        Listener::Hundredth,
+    ),
+    ours(
+        "weir, the histograms kept",
+        Front::Vhost,
+        Listener::Histograms,
+    ),
+    Case {
+        name: "qemu-storage-daemon, io_uring",
+        front: Front::Vhost,
+        listener: Listener::Nobody,
+        program: Some("qemu-storage-daemon"),
+        command: |medium, socket| storage_daemon(medium, socket, "io_uring"),
+    },
+    Case {
+        name: "qemu-storage-daemon, threads",
+        front: Front::Vhost,
+        listener: Listener::Nobody,
+        program: Some("qemu-storage-daemon"),
+        command: |medium, socket| storage_daemon(medium, socket, "threads"),
+    },
+    ours("weir, nobody listens", Front::Nbd, Listener::Nobody),
+    ours("weir, every request told", Front::Nbd, Listener::Everything),
+    Case {
+        name: "nbdkit file",
+        front: Front::Nbd,
+        listener: Listener::Nobody,
+        program: Some("nbdkit"),
+        command: |medium, socket| {
+            let mut command = nbdkit(socket);
+            command.arg("file").arg(&medium.image);
+            command
+        },
+    },
+    Case {
+        name: "nbdkit memory",
+        front: Front::Nbd,
+        listener: Listener::Nobody,
+        program: Some("nbdkit"),
+        command: |medium, socket| {
+            let mut command = nbdkit(socket);
+            command.args(["memory", &format!("{}", medium.bytes)]);
+            command
+        },
+    },
+    Case {
+        name: "qemu-nbd, io_uring",
+        front: Front::Nbd,
+        listener: Listener::Nobody,
+        program: Some("qemu-nbd"),
+        command: |medium, socket| {
+            let cache = if medium.is_direct {
+                "none"
+            } else {
+                "writeback"
+            };
+            let mut command = Command::new("qemu-nbd");
+            command.args([
+                "--persistent",
+                "--shared=8",
+                "--format=raw",
+                "--aio=io_uring",
+            ]);
+            command
+                .arg(format!("--cache={cache}"))
+                .arg("--socket")
+                .arg(socket);
+            command.arg(&medium.image);
+            command
+        },
+    },
+];
+
+const fn ours(name: &'static str, front: Front, listener: Listener) -> Case {
+    Case {
+        name,
+        front,
+        listener,
+        program: None,
+        command: match front {
+            Front::Vhost => |medium, socket| weir(medium, "socket", socket),
+            Front::Nbd => |medium, socket| weir(medium, "nbd", socket),
+        },
+    }
+}
+
+impl Case {
+    /// The program that must be there and is not.
+    pub fn missing(&self) -> Option<&'static str> {
+        self.program
+            .filter(|program| !crate::packages::exists(program))
+    }
+
+    /// Whether it is our back end.
+    pub fn is_ours(&self) -> bool {
+        self.program.is_none()
+    }
+
+    /// Serves the medium at a socket.
+    pub fn command(&self, medium: &Medium, socket: &Path) -> Command {
+        (self.command)(medium, socket)
+    }
+}
+
+/// A program that was built for the measurement.
+pub fn example(name: &str) -> Command {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
+    Command::new(target.join("release/examples").join(name))
+}
+
+/// Our back end, which tells what it sees at `SOCKET.tap`.
+fn weir(medium: &Medium, front: &str, socket: &Path) -> Command {
+    let mut command = example("serve");
+    let (image, socket) = (medium.image.display(), socket.display());
+    command
+        .arg(format!("image={image}"))
+        .arg(format!("{front}={socket}"));
+    command.arg(format!("tap={socket}.tap"));
+    command.arg(format!(
+        "cache={}",
+        if medium.is_direct { "direct" } else { "page" }
+    ));
+    command
+}
+
+/// QEMU's back end with a thread of its own for the disk, whose polling is QEMU's default.
+fn storage_daemon(medium: &Medium, socket: &Path, aio: &str) -> Command {
+    let (image, direct) = (
+        medium.image.display(),
+        if medium.is_direct { "on" } else { "off" },
+    );
+    let mut command = Command::new("qemu-storage-daemon");
+    command.args(["--object", "iothread,id=io0"]);
+    command.arg("--blockdev").arg(format!(
+        "driver=file,node-name=disk,filename={image},aio={aio},cache.direct={direct}"
+    ));
+    command.arg("--export").arg(format!(
+        "type=vhost-user-blk,id=disk,node-name=disk,writable=on,iothread=io0,addr.type=unix,addr.path={}",
+        socket.display()
+    ));
+    command
+}
+
+fn nbdkit(socket: &Path) -> Command {
+    let mut command = Command::new("nbdkit");
+    command.args(["--foreground", "--unix"]).arg(socket);
+    command
+}

@@ -1,0 +1,226 @@
+//! One case under one load for some seconds: its back end is started, listened to, loaded, and ended.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::case::{Case, Front, Listener, example};
+use super::medium::Medium;
+use crate::bench::tap::processor_ns;
+use crate::execute;
+
+/// What one turn gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    pub iops: f64,
+    pub p50_ns: f64,
+    pub p99_ns: f64,
+    /// Processor time of the back end, for one request.
+    pub back_end_ns: f64,
+    /// Processor time of whoever listens, for one request.
+    pub listener_ns: f64,
+    /// Records that found their ring full, by request.
+    pub lost: f64,
+}
+
+/// How long a back end may take until it listens at its socket.
+const START_TIME: Duration = Duration::from_secs(10);
+
+/// Does the turn; sockets lie in `folder`.
+pub fn turn(case: &Case, medium: &Medium, depth: u32, seconds: u32, folder: &Path) -> Result<Turn> {
+    let socket = folder.join("disk.sock");
+    let mut back_end = Running::start(case.command(medium, &socket), case.name)?;
+    back_end.until_listening(&socket)?;
+    let mut listener = listener(case.listener, &tap_of(&socket), medium)?;
+    // Also sees to it that the listener is heard before anything is counted.
+    load(case.front, &socket, depth, 1)?;
+    let before = (
+        back_end.spent_ns(),
+        listener.as_ref().map_or(0.0, Running::spent_ns),
+    );
+    let loaded = load(case.front, &socket, depth, seconds)?;
+    let after = (
+        back_end.spent_ns(),
+        listener.as_ref().map_or(0.0, Running::spent_ns),
+    );
+    let lost = match listener.take() {
+        Some(listener) => listener.lost()?,
+        None => 0.0,
+    };
+    back_end.end()?;
+    // Not every back end takes its socket away.
+    drop(std::fs::remove_file(&socket));
+    Ok(Turn {
+        iops: loaded.iops,
+        p50_ns: loaded.p50_ns,
+        p99_ns: loaded.p99_ns,
+        back_end_ns: (after.0 - before.0) / loaded.requests,
+        listener_ns: (after.1 - before.1) / loaded.requests,
+        lost: lost / loaded.requests,
+    })
+}
+
+fn tap_of(socket: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.tap", socket.display()))
+}
+
+fn listener(listener: Listener, tap: &Path, medium: &Medium) -> Result<Option<Running>> {
+    let mode = match listener {
+        Listener::Nobody => return Ok(None),
+        Listener::Everything => "all".to_owned(),
+        Listener::Hundredth => format!("below={}", medium.bytes / 512 / 100),
+        Listener::Histograms => "histograms".to_owned(),
+    };
+    let mut command = example("tapdisk_take");
+    command.arg(tap).arg(mode);
+    let mut listener = Running::start(command, "tapdisk_take")?;
+    // It connects at once; whether it could is seen when it is still there.
+    thread::sleep(Duration::from_millis(300));
+    listener.alive()?;
+    Ok(Some(listener))
+}
+
+/// What a load counted.
+struct Loaded {
+    requests: f64,
+    iops: f64,
+    p50_ns: f64,
+    p99_ns: f64,
+}
+
+fn load(front: Front, socket: &Path, depth: u32, seconds: u32) -> Result<Loaded> {
+    match front {
+        Front::Vhost => vhost_load(socket, depth, seconds),
+        Front::Nbd => fio(socket, depth, seconds),
+    }
+}
+
+fn vhost_load(socket: &Path, depth: u32, seconds: u32) -> Result<Loaded> {
+    let mut command = example("vhost_load");
+    command
+        .arg(socket)
+        .arg(format!("depth={depth}"))
+        .arg(format!("seconds={seconds}"));
+    let report = json(&mut command)?;
+    Ok(Loaded {
+        requests: figure(&report["requests"])?,
+        iops: figure(&report["iops"])?,
+        p50_ns: figure(&report["p50_ns"])?,
+        p99_ns: figure(&report["p99_ns"])?,
+    })
+}
+
+fn fio(socket: &Path, depth: u32, seconds: u32) -> Result<Loaded> {
+    let mut command = Command::new("fio");
+    command.args([
+        "--name=load",
+        "--ioengine=nbd",
+        "--rw=randread",
+        "--bs=4k",
+        "--time_based",
+    ]);
+    command.args(["--output-format=json", "--thread"]);
+    command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
+    command
+        .arg(format!("--iodepth={depth}"))
+        .arg(format!("--runtime={seconds}"));
+    let report = json(&mut command)?;
+    let read = &report["jobs"][0]["read"];
+    let percentiles = &read["clat_ns"]["percentile"];
+    Ok(Loaded {
+        requests: figure(&read["total_ios"])?,
+        iops: figure(&read["iops"])?,
+        p50_ns: figure(&percentiles["50.000000"])?,
+        p99_ns: figure(&percentiles["99.000000"])?,
+    })
+}
+
+fn json(command: &mut Command) -> Result<Value> {
+    let shown = format!("{command:?}");
+    let output = command.output().with_context(|| shown.clone())?;
+    if !output.status.success() {
+        bail!(
+            "{shown}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    serde_json::from_slice(&output.stdout).context(shown)
+}
+
+fn figure(value: &Value) -> Result<f64> {
+    value.as_f64().context("a report lacks a figure")
+}
+
+/// A program that runs beside the load, and does not outlive the turn.
+struct Running {
+    child: Child,
+    name: &'static str,
+}
+
+impl Running {
+    fn start(mut command: Command, name: &'static str) -> Result<Running> {
+        let command = command.stdout(Stdio::piped()).stdin(Stdio::piped());
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        Ok(Running { child, name })
+    }
+
+    fn until_listening(&mut self, socket: &Path) -> Result<()> {
+        let deadline = Instant::now() + START_TIME;
+        // A connection would be a client to some back ends, so the file has to do.
+        while !socket.exists() {
+            self.alive()?;
+            if Instant::now() > deadline {
+                bail!("{} does not listen at {}", self.name, socket.display());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn alive(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("{} ended before its time: {status}", self.name),
+        }
+    }
+
+    fn spent_ns(&self) -> f64 {
+        processor_ns(&self.child)
+    }
+
+    /// Ends a listener: how many events it did not get. It says `told N lost N`.
+    fn lost(mut self) -> Result<f64> {
+        self.alive()?;
+        drop(self.child.stdin.take());
+        let mut said = String::new();
+        let output = self.child.stdout.as_mut().context("its output is ours")?;
+        output.read_to_string(&mut said)?;
+        self.child.wait()?;
+        let lost = said.trim().rsplit(' ').next().and_then(|n| n.parse().ok());
+        lost.with_context(|| format!("{} says {said:?}", self.name))
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.alive()?;
+        execute(Command::new("kill").args(["-TERM", &self.child.id().to_string()]))?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Only after a failure: whoever was ended in order has been waited for.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            drop(self.child.kill());
+            drop(self.child.wait());
+        }
+    }
+}
