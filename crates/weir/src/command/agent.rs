@@ -72,7 +72,8 @@ pub struct AgentArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Source")]
 struct GroundArgs {
-    /// Where events come from: `live`, or a recording, which happens again now
+    /// Where events come from: `live`, `tapdisk:PATH` for the disks that a `weir tapdisk` serves, or a
+    /// recording, which happens again now
     #[arg(long, value_name = "SOURCE")]
     from: Option<String>,
     /// Replay a recording so many times as fast as it was; a great number is as fast as it can be

@@ -40,6 +40,7 @@ const COLUMNS: usize = 100;
     weir hist -s -w web                        collect in the background\n  \
     weir hist -p all -c -w web                 what it has by now, in vscsiStats' CSV\n  \
     weir hist -r; weir hist -x                 begin anew; stop\n  \
+    weir hist --from tapdisk:web.sock --for 10s    what a tapdisk serves, counted there\n  \
     weir hist --from trace.vscsi -p seekDistance\n  \
     weir hist --from before.parquet --against after.parquet -p latency\n  \
     weir hist --heatmap -i sda 1 60            a minute of latencies, a column a second\n  \

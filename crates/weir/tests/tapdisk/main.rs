@@ -9,3 +9,4 @@ mod killed;
 mod libvirt;
 mod process;
 mod serving;
+mod told;

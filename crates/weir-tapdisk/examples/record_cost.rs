@@ -1,0 +1,169 @@
+//! What it costs a lane to tell its requests: processor time of the lane's thread for each request, which is
+//! two events, by who listens and how many requests a round has.
+//!
+//! `cargo run --release -p weir-tapdisk --example record_cost`
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use weir_model::Op;
+use weir_tap::monotonic_ns;
+use weir_tap::tapdisk::ring::Readers;
+use weir_tap::tapdisk::words::{ClauseWord, DiskFigures, DiskWord, FieldWord, Wanted};
+use weir_tapdisk::histograms::Counting;
+use weir_tapdisk::{Ended, Hub, Outcome, Recorder, Request, Taken};
+
+/// Requests of a measurement.
+const REQUESTS: u64 = 1_000_000;
+
+/// Of so many measurements the least is told: the others were disturbed.
+const ATTEMPTS: usize = 5;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!(
+        "ns of the lane's processor time a request, over {REQUESTS} requests, least of {ATTEMPTS}"
+    );
+    println!("{:<44} {:>9} {:>9} {:>9}", "requests in a round", 1, 16, 64);
+    let none = ClauseWord {
+        between: vec![(FieldWord::Latency, i64::MAX, i64::MAX)],
+        ..ClauseWord::all("REN")
+    };
+    let cases: [(&str, Vec<ClauseWord>, usize); 5] = [
+        ("nobody listens", vec![], 0),
+        ("one that wants nothing of it", vec![none], 1),
+        ("one that wants the ends", vec![ClauseWord::all("REN")], 1),
+        (
+            "one that wants everything",
+            vec![ClauseWord::all("QREN")],
+            1,
+        ),
+        (
+            "eight that want everything",
+            vec![ClauseWord::all("QREN")],
+            8,
+        ),
+    ];
+    for (name, clauses, consumers) in cases {
+        let hub = hub()?;
+        let _listening = (0..consumers)
+            .map(|_| Consumer::start(&hub, clauses.clone()))
+            .collect::<Result<Vec<_>, _>>()?;
+        tell(name, &hub)?;
+    }
+    let hub = hub()?;
+    let _counting = Counting::begin(&hub)?;
+    tell("the tap's own histograms", &hub)?;
+    Ok(())
+}
+
+fn hub() -> Result<Arc<Hub>, weir_tapdisk::HubError> {
+    let hub = Arc::new(Hub::default());
+    let names = DiskWord {
+        number: 0,
+        vm: None,
+        vdisk: None,
+        pdisk: None,
+    };
+    hub.enlist(names, Arc::new(DiskFigures::default))?;
+    Ok(hub)
+}
+
+/// Reads everything, and throws it away.
+struct Consumer {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Consumer {
+    fn start(hub: &Arc<Hub>, clauses: Vec<ClauseWord>) -> Result<Consumer, weir_tapdisk::HubError> {
+        let wanted = Wanted {
+            clauses,
+            ring_bytes: 64 << 20,
+        };
+        let subscription = hub.subscribe(wanted, None)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let mut readers = Readers::new(subscription.memory().clone(), 0);
+            let mut read = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                readers
+                    .read(monotonic_ns, &mut read)
+                    .expect("the tap is ours");
+                read.clear();
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        Ok(Consumer {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn tell(name: &str, hub: &Arc<Hub>) -> Result<(), weir_tapdisk::HubError> {
+    print!("{name:<44}");
+    for requests in [1, 16, 64] {
+        let mut least = f64::INFINITY;
+        for _ in 0..ATTEMPTS {
+            let mut recorder = Recorder::new(hub, 0, 0)?;
+            let before = thread_ns();
+            (0..REQUESTS / requests)
+                .for_each(|number| round(&mut recorder, number * requests, requests));
+            let took = thread_ns() - before;
+            least = least.min(took as f64 / REQUESTS as f64);
+        }
+        print!(" {least:>9.1}");
+    }
+    println!();
+    let lost: u64 = hub.status().consumers.iter().map(|c| c.lost).sum();
+    if lost > 0 {
+        println!("    {lost} records found their ring full, which is cheaper than to write them");
+    }
+    Ok(())
+}
+
+/// A round as a lane has it, without its clock and its work.
+fn round(recorder: &mut Recorder, first: u64, requests: u64) {
+    recorder.begin();
+    for id in first..first + requests {
+        let taken = Taken {
+            request: Request {
+                op: Op::Read,
+                sector: id * 8,
+                bytes: 4096,
+                fua: false,
+                unmap: false,
+            },
+            id,
+            taken_ns: 1_000 + id,
+            in_flight: 1,
+            seek_sectors: Some(1),
+        };
+        recorder.taken(&taken);
+        recorder.ended(&Ended {
+            taken,
+            submitted_ns: Some(1_000 + id),
+            ended_ns: 1_000 + id,
+            outcome: Outcome::Done,
+        });
+    }
+    recorder.end();
+}
+
+fn thread_ns() -> i64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}

@@ -1,0 +1,219 @@
+//! `--from tapdisk:PATH`: what is told of a load that is known to the request, without a guest.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use weir_guest::vhost::{Ask, Client, Kind, Load, Report, Shape};
+
+use crate::process::{Scratch, Tapdisk, WEIR, wait_until};
+
+/// Two queues of reads, writes and flushes.
+fn load(seed: u64) -> Load {
+    Load {
+        read: 50,
+        write: 40,
+        flush: 10,
+        bytes_max: 16 << 10,
+        requests: 1_500,
+        seed,
+        ..Load::default()
+    }
+}
+
+fn run(socket: &str, seed: u64) -> Report {
+    let shape = Shape {
+        queues: 2,
+        ..Shape::default()
+    };
+    let mut client = Client::connect(Path::new(socket), shape).unwrap();
+    client.run(&load(seed), None).unwrap()
+}
+
+/// Two disks, each with two queues, in a process.
+struct Served {
+    tapdisk: Tapdisk,
+    sockets: [String; 2],
+    scratch: Scratch,
+}
+
+impl Served {
+    fn start() -> Served {
+        let scratch = Scratch::new();
+        let sockets = ["a", "b"].map(|name| scratch.file(&format!("{name}.sock")));
+        let disks = ["a", "b"].map(|name| {
+            let image = scratch.image(&format!("{name}.raw"), 16);
+            let socket = scratch.file(&format!("{name}.sock"));
+            format!("image={image},socket={socket},vm=web,vdisk=/dev/vd{name},queues=2")
+        });
+        let tapdisk = Tapdisk::start(&["--disk", &disks[0], "--disk", &disks[1]]);
+        Served {
+            tapdisk,
+            sockets,
+            scratch,
+        }
+    }
+
+    /// A command on the tap, once so many are there with it.
+    fn ask(&self, command: &str, args: &[&str], consumers: usize) -> Child {
+        let source = format!("tapdisk:{}", self.tapdisk.tap());
+        let child = Command::new(WEIR)
+            .args([command, "--from", &source])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let child = child.unwrap();
+        wait_until("somebody listens", || self.consumers().len() == consumers);
+        child
+    }
+
+    fn consumers(&self) -> Vec<Value> {
+        self.tapdisk.status()["consumers"]
+            .as_array()
+            .unwrap()
+            .clone()
+    }
+}
+
+/// What a command said, which ended with `code`.
+fn said(child: Child, code: i32) -> String {
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert!(!error.contains("lost"), "{error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+/// The histograms of `weir hist --json`, by disk.
+fn histograms(text: &str) -> Vec<(Value, Value)> {
+    let lines = lines(text);
+    let subjects = lines.iter().filter(|line| line.get("histograms").is_some());
+    let mut all: Vec<(Value, Value)> = subjects
+        .map(|line| (line["vdisk"].clone(), line["histograms"].clone()))
+        .collect();
+    all.sort_by_key(|(disk, _)| disk.to_string());
+    all
+}
+
+#[test]
+fn the_taps_histograms_are_those_of_a_recording_of_the_same_run() {
+    let served = Served::start();
+    let recording = served.scratch.file("r.parquet");
+    let hist = served.ask("hist", &["--json"], 1);
+    let record = served.ask("record", &["-o", &recording], 2);
+    let reports: Vec<Report> = [0, 1].map(|disk| run(&served.sockets[disk], 7)).into();
+    let kill = Command::new("kill")
+        .args(["-s", "INT", &hist.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+    let kept = histograms(&said(hist, 130));
+    // What was told until the tap ended is in the recording.
+    served.tapdisk.stop();
+    said(record, 0);
+    let counted = Command::new(WEIR)
+        .args(["hist", "--json", "--from", &recording])
+        .output();
+    let counted = histograms(&String::from_utf8(counted.unwrap().stdout).unwrap());
+    assert_eq!(kept.len(), 2);
+    for ((kept, counted), report) in kept.iter().zip(&counted).zip(&reports) {
+        let requests = &kept.1["outstandingIOs"]["all"]["count"];
+        assert_eq!(requests, report.requests);
+        assert_eq!(kept, counted);
+    }
+}
+
+#[test]
+fn what_nobody_wants_is_not_made() {
+    let served = Served::start();
+    let question = "select vdisk, count(*) as n, sum(sectors) as sectors from IO \
+         where op = 'w' and sectors >= 16 group by vdisk";
+    let query = served.ask("query", &["--format", "json", "--final", question], 1);
+    let report = run(&served.sockets[0], 3);
+    let asked = report.log.iter().flatten().map(|asked| asked.ask);
+    let wanted = |ask: &Ask| ask.kind == Kind::Write && ask.bytes >= 16 * 512;
+    let large: Vec<Ask> = asked.filter(wanted).collect();
+    wait_until("the last request is told", || {
+        let consumer = &served.consumers()[0];
+        let told = [&consumer["records"], &consumer["avoided"]].map(|n| n.as_u64().unwrap());
+        // A request and its end, of each.
+        told.iter().sum::<u64>() == 2 * report.requests
+    });
+    assert_eq!(served.consumers()[0]["records"], large.len());
+    served.tapdisk.stop();
+    let rows = lines(&said(query, 0));
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(
+        (&rows[0]["vdisk"], &rows[0]["n"]),
+        (&"/dev/vda".into(), &large.len().into())
+    );
+    let sectors: usize = large.iter().map(|ask| ask.bytes / 512).sum();
+    assert_eq!(rows[0]["sectors"], sectors);
+}
+
+#[test]
+fn requests_are_joined_with_their_responses_by_the_pairing() {
+    let served = Served::start();
+    let question = "select count(*) as n, sum(r.ts - q.ts) as waited, sum(q.sector) as sectors \
+         from IOstream as q, IOstream as r \
+         where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id";
+    let pairs = served.ask("query", &["--format", "json", "--final", question], 1);
+    let join = ["--no-pairing", "--format", "json", "--final", question];
+    let join = served.ask("query", &join, 2);
+    let explained = Command::new(WEIR)
+        .args([
+            "explain",
+            "--from",
+            &format!("tapdisk:{}", served.tapdisk.tap()),
+            question,
+        ])
+        .output();
+    let explained = String::from_utf8(explained.unwrap().stdout).unwrap();
+    assert!(
+        explained.contains("answered from the tap's pairing"),
+        "{explained}"
+    );
+    // Two disks number their requests each for itself; here no number is used twice.
+    let reports: Vec<Report> = [0, 1].map(|disk| run(&served.sockets[disk], 11)).into();
+    let asked: u64 = reports.iter().map(|report| report.requests).sum();
+    served.tapdisk.stop();
+    let (pairs, join) = (lines(&said(pairs, 0)), lines(&said(join, 0)));
+    assert_eq!(pairs[0]["n"], asked);
+    for column in ["n", "waited", "sectors"] {
+        // Their clocks are some nanoseconds apart, so the instants are.
+        assert_eq!(pairs[0][column], join[0][column], "{column}");
+    }
+}
+
+#[test]
+fn explain_says_what_the_tap_selects() {
+    let served = Served::start();
+    let explain = |question: &str, socket: &str| {
+        let output = Command::new(WEIR)
+            .args(["explain", "--from", &format!("tapdisk:{socket}"), question])
+            .output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    // A disk's own socket leads to its tap.
+    let said = explain(
+        "select count(*) from IO where op in ('r', 'w') and latency >= 5 ms and sector < 1000",
+        &served.sockets[0],
+    );
+    let line = format!(
+        "tapdisk:{}: selects type in (R, E, N) and op in (r, w) and latency >= 5000000 and sector <= 999 \
+         where requests are served",
+        served.sockets[0]
+    );
+    assert!(said.contains(&line), "{said}");
+    let nobody = explain("select count(*) from IO", "/nowhere.sock");
+    assert!(
+        nobody.contains("/nowhere.sock") && nobody.contains("start `weir tapdisk`"),
+        "{nobody}"
+    );
+}
