@@ -102,14 +102,14 @@ fn a_delayed_request_waits_and_others_pass_it() {
 
 #[test]
 fn a_delay_is_part_of_what_a_request_takes() {
-    for way in 0..WAYS.len() {
+    for way in WAYS {
         let folder = Folder::new();
         let disk = Disk::open(DiskOptions {
             injections: Injections {
                 delays: vec!["20ms,op=r".parse().unwrap()],
                 errors: vec!["EIO,op=r,after=1".parse().unwrap()],
             },
-            ..options(&folder.image(MIB), WAYS[way])
+            ..options(&folder.image(MIB), way)
         });
         let disk = disk.unwrap();
         let mut rig = lane(&disk);

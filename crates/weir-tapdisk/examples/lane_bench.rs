@@ -1,0 +1,158 @@
+//! What a lane costs by itself, without a front end: requests a second and processor time for each, by
+//! engine, cache and how many are under way.
+//!
+//! ```text
+//! cargo run --release -p weir-tapdisk --example lane_bench -- /dev/shm/disk.raw /tmp/disk.raw
+//! ```
+//!
+//! Each image is a file or device whose data may be overwritten, of 64 MiB at least. Lines are
+//! tab-separated: image, what it is served with, operation, under way, thousand requests a second,
+//! processor time of the lane's thread by request in ns.
+#![allow(unsafe_code)] // A lane is told memory by its address.
+
+use std::time::{Duration, Instant};
+
+use libc::iovec;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{ClockId, clock_gettime};
+use weir_model::Op;
+use weir_tapdisk::engine::{CacheOption, EngineOption};
+use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
+
+const BLOCK: usize = 4096;
+const LASTS: Duration = Duration::from_secs(1);
+
+/// Engines and caches.
+const WAYS: [(EngineOption, CacheOption); 4] = [
+    (EngineOption::Uring, CacheOption::Direct),
+    (EngineOption::Sync, CacheOption::Direct),
+    (EngineOption::Uring, CacheOption::PageCache),
+    (EngineOption::Sync, CacheOption::PageCache),
+];
+
+fn main() -> Result<(), weir_tapdisk::DiskError> {
+    for image in std::env::args().skip(1) {
+        for (engine, cache) in WAYS {
+            let options = DiskOptions {
+                engine,
+                cache,
+                ..DiskOptions::new(&image)
+            };
+            let disk = match Disk::open(options) {
+                Ok(disk) => disk,
+                Err(why) => {
+                    eprintln!("skipped: {why}");
+                    continue;
+                }
+            };
+            for op in [Op::Read, Op::Write] {
+                for depth in [1, 16, 64] {
+                    let mut load = Load::new(&disk, op, depth)?;
+                    load.run(LASTS / 4)?;
+                    let (requests, wall, processor) = load.run(LASTS)?;
+                    println!(
+                        "{image}\t{}\t{}\t{depth}\t{:.1}\t{:.0}",
+                        disk.choice(),
+                        op.as_str(),
+                        requests as f64 / wall.as_secs_f64() / 1e3,
+                        processor.as_nanos() as f64 / requests as f64,
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A lane with as many requests under way as there are pieces of memory.
+struct Load {
+    lane: Lane,
+    op: Op,
+    blocks: u64,
+    memory: Vec<u8>,
+    start: usize,
+    depth: usize,
+    /// The state of a generator of places: xorshift64 (Marsaglia 2003).
+    place: u64,
+}
+
+impl Load {
+    fn new(
+        disk: &std::sync::Arc<Disk>,
+        op: Op,
+        depth: usize,
+    ) -> Result<Load, weir_tapdisk::DiskError> {
+        let options = LaneOptions {
+            queue: 0,
+            depth: depth as u32,
+        };
+        let memory = vec![1; (depth + 1) * BLOCK];
+        Ok(Load {
+            lane: Lane::new(disk, options)?,
+            op,
+            blocks: disk.size_bytes() / BLOCK as u64,
+            start: memory.as_ptr().align_offset(BLOCK),
+            memory,
+            depth,
+            place: 0x9e37_79b9_7f4a_7c15,
+        })
+    }
+
+    /// Requests that ended, and what they took.
+    fn run(
+        &mut self,
+        lasts: Duration,
+    ) -> Result<(u64, Duration, Duration), weir_tapdisk::DiskError> {
+        let (started, processor) = (Instant::now(), processor_time());
+        let mut done = Vec::new();
+        let mut requests = 0;
+        let mut free: Vec<u64> = (0..self.depth as u64).collect();
+        while started.elapsed() < lasts {
+            self.lane.begin();
+            free.drain(..).for_each(|piece| self.take(piece));
+            self.lane.submit()?;
+            self.lane.reap(&mut done);
+            self.lane.end();
+            requests += done.len() as u64;
+            for done in done.drain(..) {
+                assert_eq!(done.outcome, Outcome::Done);
+                free.push(done.token);
+            }
+            if free.is_empty()
+                && self.lane.arm()
+                && let Some(completions) = self.lane.completions()
+            {
+                let mut sources = [PollFd::new(&completions, PollFlags::IN)];
+                poll(&mut sources, None).expect("a poll that nothing interrupts");
+            }
+        }
+        let took = (started.elapsed(), processor_time() - processor);
+        self.lane.drain(&mut done)?;
+        Ok((requests, took.0, took.1))
+    }
+
+    fn take(&mut self, piece: u64) {
+        self.place ^= self.place << 13;
+        self.place ^= self.place >> 7;
+        self.place ^= self.place << 17;
+        let request = Request {
+            op: self.op,
+            sector: self.place % self.blocks * (BLOCK as u64 / 512),
+            bytes: BLOCK as u64,
+            fua: false,
+            unmap: false,
+        };
+        let at = self.start + piece as usize * BLOCK;
+        let buffer = iovec {
+            iov_base: self.memory[at..at + BLOCK].as_mut_ptr().cast(),
+            iov_len: BLOCK,
+        };
+        // SAFETY: each piece of memory has one request at a time, and lasts as long as the lane.
+        unsafe { self.lane.take(request, &[buffer], piece) };
+    }
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
