@@ -30,8 +30,11 @@ mod session;
 mod trial;
 mod worker;
 
+pub use chain::ChainError;
+pub use command::NoStatus;
 pub use queue::Broken;
 pub use remarks::Tell;
+pub use ring::RingError;
 pub use serve::serve;
 pub use trial::{TrialEnd, TrialQueue, carry_out};
 
@@ -100,7 +103,7 @@ pub enum VhostError {
         /// The queue.
         index: u16,
         /// What is wrong.
-        error: ring::RingError,
+        error: RingError,
     },
     /// The front end speaks of a queue that there is not.
     #[error("queue {index} of {known}")]

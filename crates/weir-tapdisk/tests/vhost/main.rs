@@ -1,6 +1,7 @@
 //! The front end vhost-user-blk, seen from the other side: by front ends and drivers that are right, and
 //! by such that are not.
 
+mod any_queue;
 mod bad_chains;
 mod bad_messages;
 mod driver;
