@@ -52,16 +52,19 @@ pub struct Options {
     /// How long a queue looks for more before it sleeps, at most; zero: it sleeps at once. It goes on
     /// only where looking finds work.
     pub poll: Duration,
+    /// How long the end is put off for requests on their way.
+    pub patience: Duration,
     /// Who hears of front ends that come and go, and of what they do wrong: a line at a time.
     pub tell: Tell,
 }
 
 impl Options {
-    /// 64 queues, 50 µs, and remarks for `tell`.
+    /// 64 queues, 50 µs, a patience of 20 s, and remarks for `tell`.
     pub fn new(tell: Tell) -> Options {
         Options {
             queues: 64,
             poll: Duration::from_micros(50),
+            patience: Duration::from_secs(20),
             tell,
         }
     }
@@ -165,6 +168,11 @@ pub enum VhostError {
     /// A kick or a call that is something else.
     #[error("a file descriptor that is no eventfd, where one is due")]
     NotAnEvent,
+    /// A queue does not end though all is to end.
+    #[error(
+        "requests of a queue are still on their way; the guest makes them again when it is served again"
+    )]
+    Stuck,
     /// We are wrong.
     #[error("the thread of a queue died")]
     Died,

@@ -30,7 +30,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a message's header; its last four say how long the rest is.
 const HEADER_BYTES: usize = 12;
 
-/// Serves the disk to front ends until `stop` is raised. What is on its way then still ends.
+/// Serves the disk to front ends until `stop` is raised. What is on its way then still ends, if it does so
+/// within [`Options::patience`].
 ///
 /// # Errors
 /// The options cannot be, or the socket is gone. What a front end does wrong ends its connection.
@@ -66,7 +67,7 @@ pub fn serve(
             continue;
         };
         remarks.say(|| "a front end has connected".into());
-        let session = Session::new(disk, options, &remarks);
+        let session = Session::new(disk, options, &remarks, stop);
         let end = converse(&door, connection, session);
         remarks.say(|| end);
     }

@@ -23,8 +23,9 @@ use super::inflight::{self, Inflight, InflightMemory};
 use super::memory::{MemoryTable, REGIONS_MAX};
 use super::remarks::Remarks;
 use super::ring::{Layout, QUEUE_SIZE_MAX, Ring};
-use super::worker::{Setup, Signals, Worker};
+use super::worker::{End, Setup, Signals, Worker};
 use super::{Options, VhostError};
+use crate::Stop;
 use crate::disk::Disk;
 
 /// What of the protocol we speak. Logging of dirty memory is not in it, so QEMU does not migrate a
@@ -44,6 +45,7 @@ pub struct Session {
     disk: Arc<Disk>,
     options: Options,
     remarks: Arc<Remarks>,
+    end: End,
     /// What was acknowledged.
     features: Option<u64>,
     memory: MemoryTable,
@@ -67,12 +69,21 @@ struct RingState {
 
 impl Session {
     /// Nothing is set up.
-    pub fn new(disk: &Arc<Disk>, options: &Options, remarks: &Arc<Remarks>) -> Session {
+    pub fn new(
+        disk: &Arc<Disk>,
+        options: &Options,
+        remarks: &Arc<Remarks>,
+        stop: &Stop,
+    ) -> Session {
         let rings = std::iter::repeat_with(RingState::default);
         Session {
             disk: Arc::clone(disk),
             options: options.clone(),
             remarks: Arc::clone(remarks),
+            end: End {
+                stop: stop.clone(),
+                patience: options.patience,
+            },
             features: None,
             memory: MemoryTable::default(),
             inflight: None,
@@ -89,7 +100,7 @@ impl Session {
             .for_each(Worker::stop);
         let mut halted = Ok(());
         for ring in &mut self.rings {
-            halted = halted.and(ring.halt());
+            halted = halted.and(ring.halt(&self.end));
         }
         halted
     }
@@ -108,8 +119,9 @@ impl Session {
 
     /// Changes what was said of a ring; one that runs is halted for it.
     fn change(&mut self, index: u32, change: impl FnOnce(&mut RingState)) -> Result<()> {
+        let end = self.end.clone();
         let ring = self.ring(index)?;
-        ring.halt().map_err(refuse)?;
+        ring.halt(&end).map_err(refuse)?;
         change(ring);
         self.start(index as u16).map_err(refuse)
     }
@@ -192,9 +204,9 @@ impl Session {
 }
 
 impl RingState {
-    fn halt(&mut self) -> std::result::Result<(), VhostError> {
+    fn halt(&mut self, end: &End) -> std::result::Result<(), VhostError> {
         if let Some(worker) = self.worker.take() {
-            self.base = worker.join()?;
+            self.base = worker.join(end)?;
         }
         Ok(())
     }
@@ -352,8 +364,9 @@ impl VhostUserBackend for Session {
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let end = self.end.clone();
         let ring = self.ring(index)?;
-        ring.halt().map_err(refuse)?;
+        ring.halt(&end).map_err(refuse)?;
         // The ring starts again with its next kick file descriptor.
         ring.kick = None;
         let base = ring.base;

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -17,11 +17,14 @@ use super::poll::Polling;
 use super::queue::{BlockQueue, Broken};
 use super::remarks::Remarks;
 use super::ring::Ring;
+use crate::Stop;
 use crate::disk::Disk;
 use crate::lane::{Lane, LaneOptions};
 
 /// How often the ring is looked at when the front end gives no kick.
 const KICKLESS: Duration = Duration::from_micros(100);
+/// How often who waits for a thread looks whether all is to end.
+const LOOK_AT_END: Duration = Duration::from_millis(50);
 /// Looks at the ring between two looks at the clock.
 const LOOKS: u32 = 16;
 
@@ -60,7 +63,18 @@ pub struct Signals {
 #[derive(Debug)]
 pub struct Worker {
     control: Arc<Control>,
-    thread: JoinHandle<u16>,
+    /// What is next in the available ring, when the thread is done.
+    ended: Receiver<u16>,
+    thread: JoinHandle<()>,
+}
+
+/// When a thread is not waited for any longer.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// All is to end.
+    pub stop: Stop,
+    /// How long after that.
+    pub patience: Duration,
 }
 
 /// What the session wants of the thread.
@@ -104,11 +118,21 @@ impl Worker {
         });
         let shared = Arc::clone(&control);
         let (started, ready) = sync_channel(1);
+        let (end, ended) = sync_channel(1);
         let thread = thread::Builder::new().name(format!("tapdisk-q{index}"));
-        let thread = thread.spawn(move || run(setup, shared, &started));
+        let thread = thread.spawn(move || {
+            if let Some(next) = run(setup, shared, &started) {
+                // Nobody may wait any more.
+                let _session = end.send(next);
+            }
+        });
         let thread = thread.map_err(system)?;
         match ready.recv() {
-            Ok(Ok(())) => Ok(Worker { control, thread }),
+            Ok(Ok(())) => Ok(Worker {
+                control,
+                ended,
+                thread,
+            }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(system(std::io::Error::other("its thread ended"))),
         }
@@ -136,9 +160,32 @@ impl Worker {
     }
 
     /// Waits for the end of the thread; what is next in the available ring.
-    pub fn join(self) -> Result<u16, VhostError> {
+    ///
+    /// # Errors
+    /// The thread panicked, or does not end though `end` says that all is to end: the image does not
+    /// answer, or the front end sees to it that it cannot be called.
+    pub fn join(self, end: &End) -> Result<u16, VhostError> {
         self.stop();
-        self.thread.join().map_err(|_| VhostError::Died)
+        let mut since = None;
+        loop {
+            match self.ended.recv_timeout(LOOK_AT_END) {
+                Ok(next) => {
+                    return self
+                        .thread
+                        .join()
+                        .map(|()| next)
+                        .map_err(|_| VhostError::Died);
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(VhostError::Died),
+                Err(RecvTimeoutError::Timeout) if end.stop.is_raised() => {
+                    let since = *since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= end.patience {
+                        return Err(VhostError::Stuck);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Wanted)) {
@@ -174,7 +221,12 @@ fn lower(event: &impl AsFd) {
     }
 }
 
-fn run(setup: Setup, control: Arc<Control>, started: &SyncSender<Result<(), VhostError>>) -> u16 {
+/// What is next in the available ring in the end; nothing if it could not begin.
+fn run(
+    setup: Setup,
+    control: Arc<Control>,
+    started: &SyncSender<Result<(), VhostError>>,
+) -> Option<u16> {
     let options = LaneOptions {
         queue: setup.index,
         depth: u32::from(setup.ring.table().size),
@@ -184,7 +236,7 @@ fn run(setup: Setup, control: Arc<Control>, started: &SyncSender<Result<(), Vhos
         Err(error) => {
             // The session waits for this word.
             let _session = started.send(Err(VhostError::Disk(error)));
-            return 0;
+            return None;
         }
     };
     let queue = BlockQueue::new(
@@ -208,7 +260,7 @@ fn run(setup: Setup, control: Arc<Control>, started: &SyncSender<Result<(), Vhos
         remarks: setup.remarks,
     };
     thread.run();
-    thread.queue.next_available()
+    Some(thread.queue.next_available())
 }
 
 struct Thread {

@@ -297,3 +297,41 @@ fn noise_and_storms_of_connections_end_nothing() {
     }
     still_serves(&server, "noise");
 }
+
+/// A call that is full, and for which a write waits, holds the queue's thread for good.
+#[test]
+fn who_cannot_be_called_does_not_keep_us_from_ending() {
+    let mut server = Server::with(
+        |_| {},
+        |options| options.patience = std::time::Duration::from_millis(100),
+    );
+    let guest = Guest::new();
+    let (mut front_end, mut driver) = started(&server, &guest, F_VERSION_1);
+    let full = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    front_end.tell(SET_VRING_CALL, &longs(&[0]), &[full.as_fd()]);
+    driver.submit(0, READ, 0, 512);
+    while driver.next_used().is_none() {
+        std::thread::yield_now();
+    }
+    server.stop();
+    server.wait_for_remark("still on their way");
+    // Now it can.
+    rustix::io::read(&full, &mut [0; 8]).unwrap();
+}
+
+#[test]
+fn a_reset_device_is_as_new() {
+    let server = Server::new();
+    let guest = Guest::new();
+    let (mut front_end, mut driver) = started(&server, &guest, ALL);
+    assert_eq!(driver.run(0, READ, 0, 512).0, OK);
+    // RESET_DEVICE
+    front_end.tell(34, &[], &[]);
+    driver.submit(1, READ, 0, 512);
+    assert_eq!(front_end.get_base(0), 0);
+    assert_eq!(driver.next_used(), None);
+    let mut driver = Driver::new(&guest, 0);
+    driver.set_up(&mut front_end, 0);
+    assert_eq!(driver.run(0, READ, 0, 512).0, OK);
+}
