@@ -2,9 +2,10 @@
 //!
 //! To wake a thread costs the guest more than most requests take. To look in vain costs the host a
 //! processor. So each period of looking is bounded, and its worth is measured: after a number of
-//! periods it goes on only if at least every second one found work. If not, the queue sleeps at once for some
-//! time, longer after each trial that was in vain, and then tries again. How long a thread slept says
-//! less: that includes the very wake-up that is to be saved.
+//! periods it goes on only if what was found was cheap, at most half the longest look for each find. A driver that has
+//! its next request soon passes, and so does memory; a disk that takes as long as the look does not. Then the queue
+//! sleeps at once for some time, longer after each trial that was in vain, and tries again. How long a
+//! thread slept says less: that includes the very wake-up that is to be saved.
 
 use std::time::Duration;
 
@@ -18,9 +19,10 @@ const REST_MAX: u32 = 8192;
 #[derive(Debug)]
 pub struct Polling {
     longest: Duration,
-    /// Periods of this trial, and how many found work.
+    /// Periods of this trial, how many found work, and how long all took.
     periods: u32,
     found: u32,
+    looked: Duration,
     /// Idle periods that are still to pass without looking, and how many there are next time.
     resting: u32,
     rest: u32,
@@ -33,6 +35,7 @@ impl Polling {
             longest,
             periods: 0,
             found: 0,
+            looked: Duration::ZERO,
             resting: 0,
             rest: REST_MIN,
         }
@@ -50,20 +53,21 @@ impl Polling {
         Some(self.longest)
     }
 
-    /// The period ended; whether there was work before it was over.
-    pub fn end(&mut self, found: bool) {
+    /// The period ended after so long; whether there was work.
+    pub fn end(&mut self, found: bool, looked: Duration) {
         self.periods += 1;
         self.found += u32::from(found);
+        self.looked += looked;
         if self.periods < TRIAL {
             return;
         }
-        if self.found * 2 >= self.periods {
+        if self.looked * 2 <= self.longest * self.found {
             self.rest = REST_MIN;
         } else {
             self.resting = self.rest;
             self.rest = (self.rest * 2).min(REST_MAX);
         }
-        (self.periods, self.found) = (0, 0);
+        (self.periods, self.found, self.looked) = (0, 0, Duration::ZERO);
     }
 }
 
@@ -73,38 +77,47 @@ mod tests {
 
     const LONGEST: Duration = Duration::from_micros(50);
 
-    /// Of `periods` idle periods, how many are spent looking.
-    fn looked(polling: &mut Polling, periods: u32, found: impl Fn(u32) -> bool) -> u32 {
+    /// Of `periods` idle periods, how many are spent looking. Work comes after so long, in each.
+    fn looked(polling: &mut Polling, periods: u32, comes: impl Fn(u32) -> Duration) -> u32 {
         let mut looked = 0;
         for period in 0..periods {
-            if polling.begin().is_some() {
-                polling.end(found(period));
+            if let Some(longest) = polling.begin() {
+                let comes = comes(period);
+                polling.end(comes <= longest, comes.min(longest));
                 looked += 1;
             }
         }
         looked
     }
 
+    fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
     #[test]
     fn without_a_time_it_never_looks() {
-        assert_eq!(looked(&mut Polling::new(Duration::ZERO), 1000, |_| true), 0);
+        let mut polling = Polling::new(Duration::ZERO);
+        assert_eq!(looked(&mut polling, 1000, |_| Duration::ZERO), 0);
     }
 
     #[test]
-    fn it_goes_on_while_it_finds_work() {
-        assert_eq!(looked(&mut Polling::new(LONGEST), 10_000, |_| true), 10_000);
-        let every_second = |period| period % 2 == 0;
-        let looked = looked(&mut Polling::new(LONGEST), 10_000, every_second);
-        assert_eq!(looked, 10_000);
+    fn it_goes_on_while_finds_are_cheap() {
+        let soon = looked(&mut Polling::new(LONGEST), 10_000, |_| micros(25));
+        assert_eq!(soon, 10_000);
+        // Nine of ten after 10 us, one never: less than 16 us for each find.
+        let mostly = |period| micros(if period % 10 == 0 { 1000 } else { 10 });
+        assert_eq!(looked(&mut Polling::new(LONGEST), 10_000, mostly), 10_000);
     }
 
     #[test]
-    fn in_vain_it_looks_less_and_less_often_but_tries_again() {
-        let mut polling = Polling::new(LONGEST);
-        let in_vain = looked(&mut polling, 100_000, |_| false);
-        assert!((TRIAL * 10..3000).contains(&in_vain), "{in_vain}");
-        // When there is work again, one rest later it goes on for good.
-        looked(&mut polling, REST_MAX + TRIAL, |_| true);
-        assert_eq!(looked(&mut polling, 1000, |_| true), 1000);
+    fn it_rests_where_finds_are_dear() {
+        for comes in [micros(40), micros(1000)] {
+            let mut polling = Polling::new(LONGEST);
+            let in_vain = looked(&mut polling, 100_000, |_| comes);
+            assert!((TRIAL * 10..3000).contains(&in_vain), "{in_vain}");
+            // When there is work again, one rest later it goes on for good.
+            looked(&mut polling, REST_MAX + TRIAL, |_| micros(5));
+            assert_eq!(looked(&mut polling, 1000, |_| micros(5)), 1000);
+        }
     }
 }

@@ -366,17 +366,17 @@ impl Thread {
         let Some(longest) = self.polling[pace].begin() else {
             return false;
         };
-        let until = Instant::now() + longest;
+        let begun = Instant::now();
         let found = loop {
             if (0..LOOKS).any(|_| self.step()) {
                 break true;
             }
-            if Instant::now() >= until {
+            if begun.elapsed() >= longest {
                 break false;
             }
             std::hint::spin_loop();
         };
-        self.polling[pace].end(found);
+        self.polling[pace].end(found, begun.elapsed());
         found
     }
 
