@@ -57,7 +57,7 @@ impl Broken {
     /// It may be otherwise when there is other memory.
     fn may_pass(&self) -> bool {
         let table = matches!(self, Broken::Chain(ChainError::Table(_)));
-        table || matches!(self, Broken::NoStatus(_) | Broken::NoMemory)
+        table || matches!(self, Broken::NoStatus(_))
     }
 }
 
@@ -276,6 +276,11 @@ impl BlockQueue {
         let mut begun = 0;
         while let Some(head) = self.taken.front().copied() {
             match self.start(head) {
+                // It was patient when it found this. If it no longer is, it looks once more.
+                Err(Broken::NoMemory) => {
+                    self.waits = true;
+                    return Ok(begun);
+                }
                 Err(error) if error.may_pass() && self.is_patient() => {
                     self.waits = true;
                     return Ok(begun);
