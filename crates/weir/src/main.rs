@@ -12,6 +12,7 @@ mod exporter;
 mod failure;
 mod fleet;
 mod hist;
+mod insertion;
 mod iostat;
 mod lock;
 mod measured;

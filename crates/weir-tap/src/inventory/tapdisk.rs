@@ -33,6 +33,8 @@ struct Served {
     vm: Option<String>,
     vdisk: Option<String>,
     read_only: Option<bool>,
+    /// The process of the VM under whose disk it was put while that ran.
+    under: Option<u32>,
 }
 
 /// The VMs that tapdisks name, each with the disks that are served for it.
@@ -78,7 +80,10 @@ pub(super) fn look_behind(scene: &Scene, found: &mut [(&'static str, Vec<FoundVm
     for (origin, vms) in found.iter_mut() {
         for vm in vms.iter_mut().filter(|_| *origin != INVENTORY.name) {
             for disk in vm.disks.iter_mut().flatten() {
-                let Some(served) = all.iter().find(|s| s.is_at(scene, vm.pid, &disk.source)) else {
+                let is_it = |served: &&Served| {
+                    served.is_at(scene, vm.pid, &disk.source) || served.is_under(vm.pid, disk)
+                };
+                let Some(served) = all.iter().find(is_it) else {
                     continue;
                 };
                 *disk = served.behind(std::mem::take(disk));
@@ -143,6 +148,9 @@ fn of_process(scene: &Scene, process: &Process) -> Vec<Served> {
             vm: options.text("vm"),
             vdisk: options.text("vdisk"),
             read_only: options.flag("read-only"),
+            under: options
+                .number("until-exit")
+                .and_then(|pid| pid.try_into().ok()),
         })
     };
     disks
@@ -249,6 +257,12 @@ impl Served {
                 .is_some_and(|socket| is_nbd_at(address, socket, &self.export())),
             _ => false,
         }
+    }
+
+    /// Whether it was put under this disk of a VM whose process has this number: what that was started
+    /// with knows nothing of it.
+    fn is_under(&self, pid: Option<u32>, disk: &FoundDisk) -> bool {
+        self.under.is_some() && self.under == pid && self.vdisk == disk.vdisk
     }
 
     /// What it is called over NBD.

@@ -24,6 +24,8 @@ mod run;
 mod simulate;
 mod streams;
 mod tapdisk;
+mod tapdisk_insert;
+mod tapdisk_remove;
 mod tapdisk_status;
 mod top;
 

@@ -9,11 +9,13 @@ use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::inject::{DelayRule, ErrorRule, Injections};
 use weir_tapdisk::nbd::Address;
 
+use super::tapdisk_insert::{self, InsertArgs};
+use super::tapdisk_remove::{self, RemoveArgs};
 use super::tapdisk_status::{self, StatusArgs};
 use crate::config;
 use crate::failure::{Ending, Failure};
 use crate::run_loop::Stop;
-use crate::tapdisk::{self, DiskEntry, Setup};
+use crate::tapdisk::{self, Companion, DiskEntry, Setup};
 
 /// Serve virtual disks to VMs, and tell every request as the guest made it
 ///
@@ -49,6 +51,8 @@ pub struct TapdiskArgs {
 #[derive(Subcommand, Debug)]
 enum TapdiskCommand {
     Status(StatusArgs),
+    Insert(InsertArgs),
+    Remove(RemoveArgs),
 }
 
 /// One disk.
@@ -122,16 +126,22 @@ struct ServeArgs {
     /// The group of the sockets, for a QEMU that runs as another user
     #[arg(long, value_name = "GROUP", value_parser = tapdisk::group)]
     socket_group: Option<u32>,
+    /// End with this process, as the QEMU under whose disk it was put
+    #[arg(long, value_name = "PID")]
+    until_exit: Option<u32>,
 }
 
 pub fn run(args: &TapdiskArgs) -> Result<Ending, Failure> {
     match &args.command {
         Some(TapdiskCommand::Status(status)) => tapdisk_status::run(status),
+        Some(TapdiskCommand::Insert(insert)) => tapdisk_insert::run(insert),
+        Some(TapdiskCommand::Remove(remove)) => tapdisk_remove::run(remove),
         None => {
             let setup = args.setup()?;
+            let companion = Companion::new(args.serve.until_exit)?;
             // Before any thread starts.
             let signals = Stop::on_signals()?;
-            tapdisk::serve(&setup, &signals)
+            tapdisk::serve(&setup, &companion, &signals)
         }
     }
 }

@@ -4,12 +4,14 @@
 //! 2. [`setup`] puts that together and says what does not fit.
 //! 3. [`serve`] opens images and sockets, serves until a signal comes, and takes everything away again.
 
+mod companion;
 mod entry;
 mod rights;
 mod serve;
 mod setup;
 pub mod status;
 
+pub use companion::Companion;
 pub use entry::{DiskEntry, Form, KEYS, block_size, cache, engine, name, poll, queues, serial};
 pub use rights::{group, mode};
 pub use serve::serve;

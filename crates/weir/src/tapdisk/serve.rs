@@ -14,7 +14,7 @@ use weir_tapdisk::nbd::{self, Export, NbdOptions};
 use weir_tapdisk::socket::SocketType;
 use weir_tapdisk::{Disk, ServerSocket, Stop as Halt, vhost};
 
-use super::{DiskEntry, Setup};
+use super::{Companion, DiskEntry, Setup};
 use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::run_loop::Stop;
@@ -22,12 +22,12 @@ use crate::run_loop::Stop;
 /// How often signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Serves until a signal comes, then until the requests under way are done.
+/// Serves until a signal comes or `companion` ends, then until the requests under way are done.
 ///
 /// # Errors
 /// When an image or a socket cannot be opened: then nothing is served. When serving one fails: then the
 /// others are ended in order.
-pub fn serve(setup: &Setup, signals: &Stop) -> Result<Ending, Failure> {
+pub fn serve(setup: &Setup, companion: &Companion, signals: &Stop) -> Result<Ending, Failure> {
     let halt = Halt::new()?;
     let hub = Arc::new(Hub::default());
     // Everything is opened before anything is served, and nobody is let in before all of it is there.
@@ -74,15 +74,17 @@ pub fn serve(setup: &Setup, signals: &Stop) -> Result<Ending, Failure> {
             nbd::serve(&exports, &[listener], &options, &stop).map_err(world)
         })?);
     }
-    while signals.signal().is_none() && threads.iter().all(|thread| !thread.is_finished()) {
-        thread::sleep(LOOK_EVERY);
+    let mut alone = false;
+    while !alone && signals.signal().is_none() && threads.iter().all(|t| !t.is_finished()) {
+        alone = companion.nap(LOOK_EVERY);
     }
     halt.raise();
     let failed = end(threads);
     drop(tap);
     Ok(match (failed, signals.signal()) {
-        (true, _) | (false, None) => Ending::Failed,
         (false, Some(number)) => Ending::Signal(number),
+        (false, None) if alone => Ending::Done,
+        _ => Ending::Failed,
     })
 }
 

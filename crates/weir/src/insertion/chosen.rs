@@ -1,0 +1,144 @@
+//! [`Chosen`]: the VM and the disk that `--vm` and `--disk` mean, and where it stands in QEMU's graph.
+
+use std::time::Duration;
+
+use weir_model::inventory::Disk;
+use weir_query::diagnostic::suggest;
+use weir_tap::inventory::{Watch, WatchOptions};
+use weir_tap::qmp::{self, Address, Drive, Monitor, QmpError, Subject};
+
+use crate::failure::Failure;
+
+/// How long QEMU may take for an answer: it lets requests under way finish before it exchanges what is
+/// below them.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A disk of a VM that runs.
+pub struct Chosen {
+    /// The VM's name.
+    pub vm: String,
+    /// The disk as the VM has it, as `/dev/vda`.
+    pub vdisk: String,
+    /// QEMU's process.
+    pub pid: u32,
+    /// Where to ask QEMU.
+    pub address: Address,
+    subject: Subject,
+    disk: Disk,
+}
+
+impl Chosen {
+    /// The disk called `disk` (its name in the VM, with or without `/dev/`, its device or its node) of the VM
+    /// called `vm`; `None` if no such VM runs. `monitor` is asked instead of the one that the inventory
+    /// knows.
+    ///
+    /// # Errors
+    /// When the host cannot be looked at, the VM cannot be asked, or it has no such disk.
+    pub fn find(
+        vm: &str,
+        disk: &str,
+        monitor: Option<&Address>,
+    ) -> Result<Option<Chosen>, Failure> {
+        let snapshot = Watch::start(&WatchOptions::default())?.snapshot();
+        let Some(number) = snapshot.vms.iter().position(|v| v.name.as_str() == vm) else {
+            return Ok(None);
+        };
+        let known = Subject::all(&snapshot)
+            .into_iter()
+            .find(|s| s.vm.as_str() == vm);
+        let disks = || {
+            let own = snapshot.disks.iter().filter(|d| d.vm as usize == number);
+            own.map(|d| d.disk.clone()).collect()
+        };
+        let mut subject = match (known, monitor) {
+            (Some(subject), _) => subject,
+            (None, Some(address)) => Subject {
+                vm: snapshot.vms[number].name,
+                pid: snapshot.vms[number]
+                    .pid
+                    .and_then(|pid| u32::try_from(pid).ok()),
+                address: address.clone(),
+                disks: disks(),
+            },
+            (None, None) => {
+                return Err(Failure::world(format_args!(
+                    "VM {vm} has no monitor that weir can reach: start it with -qmp unix:PATH,server=on,wait=off, or \
+                     name one with --qmp"
+                )));
+            }
+        };
+        if let Some(address) = monitor {
+            subject.address = address.clone();
+        }
+        let pid = subject.pid.ok_or_else(|| {
+            Failure::world(format_args!(
+                "VM {vm}: its process is not known; run weir on the VM's host"
+            ))
+        })?;
+        let found = subject.disks.iter().find(|d| is_named(d, disk));
+        let Some(found) = found.cloned() else {
+            return Err(no_disk(vm, disk, &subject.disks));
+        };
+        Ok(Some(Chosen {
+            vm: vm.to_owned(),
+            vdisk: found.vdisk.as_str().to_owned(),
+            pid,
+            address: subject.address.clone(),
+            disk: found,
+            subject,
+        }))
+    }
+
+    /// The node on top of the disk; `None` if QEMU does not know the disk, as those of vhost-user back
+    /// ends, or its drive is empty.
+    ///
+    /// # Errors
+    /// When QEMU does not answer.
+    pub fn root(&self, qemu: &mut dyn Monitor) -> Result<Option<String>, QmpError> {
+        let drives = qmp::drives(qemu)?;
+        let node = |drive: &Drive| drive.node.as_ref()?.name.clone();
+        let is_it = |drive: &&Drive| {
+            let found = self
+                .subject
+                .disk(drive.qdev.as_deref(), node(drive).as_deref());
+            found.is_some_and(|found| found.vdisk == self.disk.vdisk)
+        };
+        if let Some(drive) = drives.iter().find(is_it) {
+            return Ok(node(drive));
+        }
+        // Neither device nor node has a name that was given: the only drive of that file.
+        let image = self.disk.image.map(|image| image.as_str());
+        let has_image = |drive: &&Drive| {
+            let file = drive.node.as_ref().and_then(|node| node.file.as_deref());
+            drive.qdev.is_some() && file.is_some() && file == image
+        };
+        let mut of_image = drives.iter().filter(has_image);
+        Ok(match (of_image.next(), of_image.next()) {
+            (Some(drive), None) => node(drive),
+            _ => None,
+        })
+    }
+}
+
+fn is_named(disk: &Disk, name: &str) -> bool {
+    let vdisk = disk.vdisk.as_str();
+    let others = [disk.device, disk.node];
+    vdisk == name
+        || vdisk.strip_prefix("/dev/") == Some(name)
+        || others.iter().flatten().any(|other| other.as_str() == name)
+}
+
+fn no_disk(vm: &str, name: &str, disks: &[Disk]) -> Failure {
+    let names: Vec<&str> = disks.iter().map(|d| d.vdisk.as_str()).collect();
+    let near = suggest::nearest(name, names.iter().map(|n| n.trim_start_matches("/dev/")));
+    let meant = near
+        .map(|near| format!(" (did you mean {near}?)"))
+        .unwrap_or_default();
+    match names.is_empty() {
+        true => Failure::words(format_args!("VM {vm} has no disk that is known here")),
+        false => Failure::words(format_args!(
+            "VM {vm} has no disk {name}{meant}; it has {}",
+            names.join(", ")
+        )),
+    }
+}

@@ -1,0 +1,280 @@
+//! [`Entry`]: the folder in which a tap that was inserted has its sockets, its log and a record of what
+//! was exchanged.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use weir_tap::vdisk::guard::started;
+use weir_tapdisk::insertion::Plan;
+
+use crate::failure::Failure;
+
+/// Below `/run`, or the session's own folder.
+const FOLDER: &str = "weir-tapdisk";
+
+/// Letters of a VM's or a disk's name that are kept in the name of a folder: a socket's path has at most
+/// 107 bytes.
+const NAME_CHARS_MAX: usize = 24;
+
+/// Who may pass through: QEMU may run as another user, and has to reach the tap's socket.
+const PASS_THROUGH: u32 = 0o711;
+
+/// Where a tap under one disk of one VM lives, locked against everybody else who would change it.
+#[derive(Debug)]
+pub struct Entry {
+    folder: PathBuf,
+    _lock: File,
+}
+
+/// What was exchanged, and who serves it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// The VM.
+    pub vm: String,
+    /// The disk.
+    pub vdisk: String,
+    /// QEMU's process.
+    pub qemu: Process,
+    /// What was exchanged for what.
+    pub plan: Plan,
+    /// Arguments of the tap, so that it can be started again.
+    pub arguments: Vec<String>,
+    /// The tap, once it runs.
+    pub tap: Option<Process>,
+}
+
+/// A process, as opposed to a later one of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it was started, in ticks of the kernel's.
+    pub started: u64,
+}
+
+impl Process {
+    /// The process that has this number now.
+    pub fn of(pid: u32) -> Option<Process> {
+        let started = started(pid)?;
+        Some(Process { pid, started })
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+}
+
+impl Entry {
+    /// That of a VM's disk, made if it is not there.
+    ///
+    /// # Errors
+    /// When there is no place for it, or another weir has it.
+    pub fn lock(vm: &str, vdisk: &str) -> Result<Entry, Failure> {
+        Entry::lock_below(&base()?, vm, vdisk)
+    }
+
+    fn lock_below(base: &Path, vm: &str, vdisk: &str) -> Result<Entry, Failure> {
+        let folder = base.join(folder_name(vm, vdisk));
+        make(base)?;
+        make(&folder)?;
+        let path = folder.join("lock");
+        let failed = |error: io::Error| cannot(&path, &error);
+        let mut options = File::options();
+        let lock = options.create(true).truncate(false).write(true).open(&path);
+        let lock = lock.map_err(failed)?;
+        let is_ours = match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            // Whoever had it may have taken the folder away.
+            Ok(()) => fs::metadata(&path)
+                .is_ok_and(|now| lock.metadata().is_ok_and(|l| l.ino() == now.ino())),
+            Err(rustix::io::Errno::WOULDBLOCK) => false,
+            Err(error) => return Err(failed(error.into())),
+        };
+        match is_ours {
+            true => Ok(Entry {
+                folder,
+                _lock: lock,
+            }),
+            false => Err(Failure::world(format_args!(
+                "{vdisk} of VM {vm}: another weir is inserting or removing a tap there; wait for it, then try again"
+            ))),
+        }
+    }
+
+    /// Where QEMU connects, and by which the tap is asked.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("nbd")
+    }
+
+    /// What the tap says.
+    pub fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("record.json")
+    }
+
+    /// What was written down last.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is of another version.
+    pub fn record(&self) -> Result<Option<Record>, Failure> {
+        let path = self.path();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(cannot(&path, &error)),
+        };
+        serde_json::from_str(&text).map(Some).map_err(|error| {
+            Failure::world(format_args!(
+                "{}: {error}; it is of another version of weir: remove the tap with that one",
+                path.display()
+            ))
+        })
+    }
+
+    /// Writes it down, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, record: &Record) -> Result<(), Failure> {
+        let path = self.path();
+        let beside = path.with_extension("new");
+        let text = serde_json::to_string(record).expect("a record has texts and numbers");
+        let written = fs::write(&beside, text + "\n").and_then(|()| fs::rename(&beside, &path));
+        written.map_err(|error| cannot(&path, &error))
+    }
+
+    /// Takes everything away; what a process left that was killed too.
+    ///
+    /// # Errors
+    /// When it cannot be taken away.
+    pub fn clear(self) -> Result<(), Failure> {
+        fs::remove_dir_all(&self.folder).map_err(|error| cannot(&self.folder, &error))
+    }
+}
+
+/// For root `/run`; for others what their session gives them.
+fn base() -> Result<PathBuf, Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(Path::new("/run").join(FOLDER));
+    }
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let session = session.filter(|path| path.is_absolute());
+    session.map(|path| path.join(FOLDER)).ok_or_else(|| {
+        Failure::world("there is no place for a tap's socket: run as root, or set XDG_RUNTIME_DIR")
+    })
+}
+
+/// Makes a folder that others may pass through but not change, or finds it made.
+fn make(folder: &Path) -> Result<(), Failure> {
+    let made = DirBuilder::new().mode(PASS_THROUGH).create(folder);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(cannot(folder, &error));
+        }
+        _ => {}
+    }
+    let meta = fs::symlink_metadata(folder).map_err(|error| cannot(folder, &error))?;
+    let own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
+    match own && meta.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(Failure::world(format_args!(
+            "{}: others have a part in it; remove it, and it is made anew",
+            folder.display()
+        ))),
+    }
+}
+
+fn cannot(path: &Path, error: &io::Error) -> Failure {
+    Failure::world(format_args!("{}: {error}", path.display()))
+}
+
+/// `web.vda` for `/dev/vda` of `web`; where letters have to go, a number tells names apart.
+fn folder_name(vm: &str, vdisk: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let plain = |text: &str| -> String {
+        text.chars()
+            .filter(|c| fits(*c))
+            .take(NAME_CHARS_MAX)
+            .collect()
+    };
+    let disk = vdisk.strip_prefix("/dev/").unwrap_or(vdisk);
+    let name = format!("{}.{}", plain(vm), plain(disk));
+    match name == format!("{vm}.{disk}") {
+        true => name,
+        false => format!("{name}.{:08x}", fnv(&format!("{vm}\0{disk}"))),
+    }
+}
+
+/// FNV-1a, 32 bits: the same in every version of weir.
+fn fnv(text: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    text.bytes().fold(0x811c_9dc5, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_one_disk_s_and_no_other_s() {
+        assert_eq!(folder_name("web", "/dev/vda"), "web.vda");
+        let names = [
+            ("web", "/dev/vdb"),
+            ("we/b", "/dev/vdb"),
+            ("web.vdb", ""),
+            ("../web", "/dev/vdb"),
+            ("wéb", "/dev/vdb"),
+            (&"w".repeat(200), "/dev/vdb"),
+            (&"w".repeat(201), "/dev/vdb"),
+        ]
+        .map(|(vm, disk)| folder_name(vm, disk));
+        for (at, name) in names.iter().enumerate() {
+            assert!(
+                name.len() < 64 && !name.contains('/') && !name.starts_with('.'),
+                "{name}"
+            );
+            assert!(!names[..at].contains(name), "{name} twice");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_locked_and_what_is_written_is_read() {
+        let base = std::env::temp_dir().join(format!("weir-entry-{}", std::process::id()));
+        let entry = Entry::lock_below(&base, "web", "/dev/vda").unwrap();
+        assert_eq!(fs::metadata(&entry.folder).unwrap().mode() & 0o777, 0o711);
+        let busy = Entry::lock_below(&base, "web", "/dev/vda").unwrap_err();
+        assert!(busy.text().contains("another weir"), "{}", busy.text());
+        assert!(Entry::lock_below(&base, "web", "/dev/vdb").is_ok());
+        assert!(entry.record().unwrap().is_none());
+        fs::write(entry.path(), "{}").unwrap();
+        assert!(
+            entry
+                .record()
+                .unwrap_err()
+                .text()
+                .contains("another version")
+        );
+        let folder = entry.folder.clone();
+        entry.clear().unwrap();
+        assert!(!folder.exists());
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_process_is_not_a_later_one_of_its_number() {
+        let own = Process::of(std::process::id()).unwrap();
+        assert!(own.is_alive());
+        let earlier = Process {
+            started: own.started - 1,
+            ..own
+        };
+        assert!(!earlier.is_alive());
+    }
+}

@@ -1,0 +1,98 @@
+//! The image that QEMU has open, by a path that leads there from here too.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Most open files of a QEMU that are looked at.
+const OPEN_FILES_MAX: usize = 1 << 14;
+
+/// The file or device that the process `pid` calls `filename`, as QEMU names what a node has open. It is
+/// the very file that the process has open, whatever else is at that path by now.
+///
+/// # Errors
+/// When no path leads there.
+pub fn image(pid: u32, filename: &str) -> Result<PathBuf, Failure> {
+    let named = PathBuf::from(plain(filename));
+    let within = |folder: &str| Path::new("/proc").join(pid.to_string()).join(folder);
+    let mut candidates = Vec::new();
+    match named.strip_prefix("/") {
+        Ok(below) => {
+            candidates.push(named.clone());
+            candidates.push(within("root").join(below));
+        }
+        Err(_) => {
+            let folder = fs::read_link(within("cwd"));
+            candidates.extend(folder.map(|folder| folder.join(&named)));
+            candidates.push(within("cwd").join(&named));
+        }
+    }
+    let open = fs::read_dir(within("fd")).map_err(|error| {
+        Failure::world(format_args!(
+            "the open files of QEMU (process {pid}) cannot be seen: {error}; run as root or as QEMU's user"
+        ))
+    })?;
+    let open = open.flatten().take(OPEN_FILES_MAX);
+    let open: Vec<Identity> = open
+        .filter_map(|file| Some(identity(&fs::metadata(file.path()).ok()?)))
+        .collect();
+    let is_open = |path: &PathBuf| {
+        let found = fs::metadata(path).ok();
+        found.is_some_and(|meta| open.contains(&identity(&meta)))
+    };
+    candidates.into_iter().find(is_open).ok_or_else(|| {
+        Failure::world(format_args!(
+            "{}: what is there is not the file that QEMU (process {pid}) has open; it may have been renamed or \
+             replaced, or was given as a file descriptor: shut the VM down and start it with a tap instead \
+             (docs/tapdisk.md)",
+            named.display()
+        ))
+    })
+}
+
+/// What tells a file from all others: its file system and number; of a device its own number.
+type Identity = (bool, u64, u64);
+
+fn identity(meta: &Metadata) -> Identity {
+    match meta.file_type().is_block_device() {
+        true => (true, meta.rdev(), 0),
+        false => (false, meta.dev(), meta.ino()),
+    }
+}
+
+/// A file's name out of what QEMU makes of it where options do not fit a name.
+fn plain(filename: &str) -> String {
+    let json = filename.strip_prefix("json:");
+    let options = json.and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let name = options.as_ref().and_then(|o| o["filename"].as_str());
+    name.unwrap_or(filename).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_the_file_that_the_process_has_open() {
+        let folder = std::env::temp_dir().join(format!("weir-image-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("a.raw");
+        let name = path.to_str().unwrap();
+        fs::write(&path, "x").unwrap();
+        let pid = std::process::id();
+        assert!(image(pid, name).is_err(), "nobody has it open");
+        let _open = fs::File::open(&path).unwrap();
+        assert_eq!(image(pid, name).unwrap(), path);
+        let options = format!(r#"json:{{"driver":"file","filename":"{name}","locking":"off"}}"#);
+        assert_eq!(image(pid, &options).unwrap(), path);
+        fs::rename(&path, folder.join("b.raw")).unwrap();
+        fs::write(&path, "another").unwrap();
+        let error = image(pid, name).unwrap_err().text();
+        assert!(error.contains("renamed or replaced"), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,351 @@
+//! `weir tapdisk insert` and `remove`: a tap under the disk of a VM that runs, and out again.
+//!
+//! 1. [`chosen`] finds the VM and its disk, and QEMU's node for it.
+//! 2. [`entry`] is a folder for this disk: sockets, log, and a record of what is exchanged, written before
+//!    anything is, so that whatever interrupts us can be undone by the next.
+//! 3. [`image`] finds the very file that QEMU has open; [`tap`] starts the process that serves it.
+//! 4. [`weir_tapdisk::insertion`] exchanges the nodes. If that fails everything is taken back.
+
+mod chosen;
+mod entry;
+mod image;
+mod tap;
+
+use std::fs;
+use std::path::PathBuf;
+
+use weir_tap::inventory::NodeOptions;
+use weir_tap::qmp::{Address, Monitor};
+use weir_tapdisk::insertion::{self, Below, Graph, InsertionError, Plan, Seat};
+
+use chosen::{Chosen, PATIENCE};
+use entry::{Entry, Process, Record};
+
+use crate::failure::Failure;
+use crate::run_loop::Stop;
+
+/// Times that undoing is tried: QEMU may be busy with what failed.
+const UNDO_TRIES: usize = 3;
+
+/// Which disk is meant.
+pub struct Which<'a> {
+    /// The VM's name.
+    pub vm: &'a str,
+    /// The disk's name in the VM, its device's or its node's.
+    pub disk: &'a str,
+    /// The monitor to ask, instead of the one that the inventory knows.
+    pub monitor: Option<Address>,
+}
+
+/// A tap that is under a disk.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Inserted {
+    /// The VM.
+    pub vm: String,
+    /// The disk.
+    pub vdisk: String,
+    /// Where the tap is asked.
+    pub socket: PathBuf,
+    /// What it says.
+    pub log: PathBuf,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// How it came to be there.
+    pub how: How,
+    /// What could not be told.
+    pub remarks: Vec<String>,
+}
+
+/// How a tap came to be under a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// It was put there.
+    Inserted,
+    /// It was there, but its process had ended: that runs again.
+    Revived,
+    /// It was there.
+    Already,
+}
+
+/// What became of a tap that was to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It has gone.
+    Gone,
+    /// It has gone with the VM; its process has ended by now.
+    WithVm,
+    /// There was none.
+    None,
+}
+
+/// Puts a tap under a disk. `discard` says what QEMU does not: whether discards reach the image.
+///
+/// # Errors
+/// When that cannot be done: then the disk is as it was, or the text says what is left to be done.
+pub fn insert(which: &Which, discard: Option<bool>, stop: &Stop) -> Result<Inserted, Failure> {
+    let chosen = Chosen::find(which.vm, which.disk, which.monitor.as_ref())?;
+    let chosen = chosen.ok_or_else(|| no_vm(which.vm))?;
+    let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
+    let record = swept(&entry)?;
+    let seat = seat(&chosen)?;
+    let node = match &seat.below {
+        Below::File { node, .. } => node.clone(),
+        Below::Tap { name, socket } => {
+            let record = record.filter(|record| record.plan.tap_node == *name);
+            let record = record.ok_or_else(|| no_record(&chosen, socket.as_deref()))?;
+            return there_already(&chosen, &entry, record, stop);
+        }
+    };
+    if let Some(left) = record {
+        // Whoever left that was killed.
+        take_back(&chosen, &left)?;
+    }
+    let mut remarks = Vec::new();
+    let told = told(&chosen, &seat, discard, &mut remarks);
+    let socket = entry.socket();
+    let plan = Plan::new(&seat, told, socket.clone(), String::new()).expect("a file is below it");
+    let tap = tap::Wanted {
+        image: image::image(chosen.pid, &node.filename).map_err(|f| about(&chosen, &f.text()))?,
+        vm: &chosen.vm,
+        vdisk: &chosen.vdisk,
+        direct: node.direct,
+        read_only: seat.format.read_only,
+        pid: chosen.pid,
+    };
+    let mut record = Record {
+        vm: chosen.vm.clone(),
+        vdisk: chosen.vdisk.clone(),
+        qemu: Process::of(chosen.pid).ok_or_else(|| no_vm(which.vm))?,
+        arguments: tap.arguments(&socket),
+        plan,
+        tap: None,
+    };
+    let started = tap::start(&entry, &mut record, stop);
+    let inserted = started.and_then(|()| {
+        let wanted = || stop.signal().is_none();
+        let done = ask(&chosen, |qemu| {
+            insertion::insert(qemu, &record.plan, wanted)
+        });
+        done.map_err(|error| about(&chosen, &error.to_string()))
+    });
+    match inserted {
+        Ok(more) => {
+            remarks.extend(more);
+            Ok(inserted_as(
+                &chosen,
+                &entry,
+                &record,
+                How::Inserted,
+                remarks,
+            ))
+        }
+        Err(failure) => {
+            let undone = take_back(&chosen, &record).and_then(|()| entry.clear());
+            Err(match undone {
+                Ok(()) => failure,
+                Err(undoing) => Failure::world(format_args!(
+                    "{}; and that could not be undone yet: {}; `weir tapdisk remove --vm {} --disk {}` tries again",
+                    failure.text(),
+                    undoing.text(),
+                    chosen.vm,
+                    chosen.vdisk
+                )),
+            })
+        }
+    }
+}
+
+/// Takes the tap out again, whatever state it is in.
+///
+/// # Errors
+/// When that cannot be done: then it is still there, and to try again does what is left.
+pub fn remove(which: &Which, stop: &Stop) -> Result<Removed, Failure> {
+    let Some(chosen) = Chosen::find(which.vm, which.disk, which.monitor.as_ref())? else {
+        return remove_from_gone(which);
+    };
+    let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
+    let Some(mut record) = swept(&entry)? else {
+        return match seat(&chosen) {
+            Ok(Seat {
+                below: Below::Tap { socket, .. },
+                ..
+            }) => Err(no_record(&chosen, socket.as_deref())),
+            // There is nothing where there could not be anything.
+            _ => entry.clear().map(|()| Removed::None),
+        };
+    };
+    let is_below = |seat: &Seat| matches!(seat.below, Below::Tap { .. });
+    if seat(&chosen).is_ok_and(|seat| is_below(&seat)) && !is_served(&entry, &record) {
+        // Requests that wait for it would make the exchange wait as well.
+        tap::end(&record);
+        tap::start(&entry, &mut record, stop)?;
+    }
+    take_back(&chosen, &record)?;
+    entry.clear()?;
+    Ok(Removed::Gone)
+}
+
+/// What is left of a tap whose VM has ended.
+fn remove_from_gone(which: &Which) -> Result<Removed, Failure> {
+    let entry = Entry::lock(which.vm, which.disk)?;
+    let record = entry.record()?;
+    if record.as_ref().is_some_and(|record| record.qemu.is_alive()) {
+        return Err(no_vm(which.vm));
+    }
+    if let Some(record) = &record {
+        tap::end(record);
+    }
+    entry.clear()?;
+    match record {
+        Some(_) => Ok(Removed::WithVm),
+        None => Err(no_vm(which.vm)),
+    }
+}
+
+/// The record, unless it is of a VM that has ended: then its tap ends too.
+fn swept(entry: &Entry) -> Result<Option<Record>, Failure> {
+    let record = entry.record()?;
+    match record {
+        Some(record) if !record.qemu.is_alive() => {
+            tap::end(&record);
+            Ok(None)
+        }
+        record => Ok(record),
+    }
+}
+
+/// A tap is under the disk: it is left alone if it runs.
+fn there_already(
+    chosen: &Chosen,
+    entry: &Entry,
+    mut record: Record,
+    stop: &Stop,
+) -> Result<Inserted, Failure> {
+    let how = match is_served(entry, &record) {
+        true => How::Already,
+        false => {
+            tap::end(&record);
+            tap::start(entry, &mut record, stop).map_err(|f| about(chosen, &f.text()))?;
+            How::Revived
+        }
+    };
+    Ok(inserted_as(chosen, entry, &record, how, Vec::new()))
+}
+
+fn is_served(entry: &Entry, record: &Record) -> bool {
+    record.tap.is_some_and(|tap| tap.is_alive()) && tap::is_listening(&entry.socket())
+}
+
+fn inserted_as(
+    chosen: &Chosen,
+    entry: &Entry,
+    record: &Record,
+    how: How,
+    remarks: Vec<String>,
+) -> Inserted {
+    Inserted {
+        vm: chosen.vm.clone(),
+        vdisk: chosen.vdisk.clone(),
+        socket: entry.socket(),
+        log: entry.log(),
+        pid: record.tap.map(|tap| tap.pid),
+        how,
+        remarks,
+    }
+}
+
+/// Makes the disk as it was, and ends the tap.
+fn take_back(chosen: &Chosen, record: &Record) -> Result<(), Failure> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match ask(chosen, |qemu| insertion::remove(qemu, &record.plan)) {
+            Ok(_) => break,
+            // With QEMU everything that was changed has gone.
+            Err(_) if !record.qemu.is_alive() => break,
+            Err(error) if tries == UNDO_TRIES => return Err(about(chosen, &error.to_string())),
+            Err(_) => {}
+        }
+    }
+    tap::end(record);
+    Ok(())
+}
+
+/// Where a tap fits, or is.
+fn seat(chosen: &Chosen) -> Result<Seat, Failure> {
+    let found = ask(chosen, |qemu| {
+        let Some(root) = chosen.root(qemu)? else {
+            return Ok(None);
+        };
+        Seat::find(&Graph::ask(qemu)?, &root).map(Some)
+    });
+    match found {
+        Ok(Some(seat)) => Ok(seat),
+        Ok(None) => Err(about(
+            chosen,
+            "QEMU's block layer has no image for it: the drive is empty, or a vhost-user back end serves it, \
+             which tells its requests itself if it is a `weir tapdisk`",
+        )),
+        Err(error) => Err(about(chosen, &error.to_string())),
+    }
+}
+
+/// What QEMU was told of the raw node when it was started, or what the user says.
+fn told(
+    chosen: &Chosen,
+    seat: &Seat,
+    discard: Option<bool>,
+    remarks: &mut Vec<String>,
+) -> NodeOptions {
+    let line = fs::read(format!("/proc/{}/cmdline", chosen.pid)).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0);
+    let arguments: Vec<String> = words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let found = NodeOptions::find(&arguments, &seat.format_node, &seat.format.filename);
+    if found.is_none() && discard.is_none() {
+        remarks.push(
+            "the disk was plugged in later, and QEMU does not tell whether its discards reach the image: they do \
+             not any more, also without the tap; `--discard unmap` says that they do"
+                .to_owned(),
+        );
+    }
+    let mut options = found.unwrap_or_default();
+    options.discard = discard.unwrap_or(options.discard);
+    options
+}
+
+fn ask<T>(
+    chosen: &Chosen,
+    question: impl FnOnce(&mut dyn Monitor) -> Result<T, InsertionError>,
+) -> Result<T, InsertionError> {
+    let visited = chosen.address.visit(PATIENCE, |qemu| match question(qemu) {
+        Err(InsertionError::Qmp(error)) => Err(error),
+        other => Ok(other),
+    });
+    visited?
+}
+
+fn about(chosen: &Chosen, what: &str) -> Failure {
+    Failure::world(format_args!("{} of VM {}: {what}", chosen.vdisk, chosen.vm))
+}
+
+fn no_vm(vm: &str) -> Failure {
+    Failure::words(format_args!(
+        "no VM {vm} runs here; `weir query \"select vm, vdisk from disks\"` lists VMs and disks"
+    ))
+}
+
+fn no_record(chosen: &Chosen, socket: Option<&str>) -> Failure {
+    let at = socket
+        .map(|socket| format!(" at {socket}"))
+        .unwrap_or_default();
+    about(
+        chosen,
+        &format!(
+            "a tap{at} is under it of which nothing is written down here: another user inserted it, or its folder \
+             was removed; ask as that user"
+        ),
+    )
+}

@@ -1,0 +1,192 @@
+//! The process of a tap that was inserted: a `weir tapdisk` that outlives whoever started it, and ends
+//! with its VM.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::entry::{Entry, Process, Record};
+use crate::failure::Failure;
+use crate::run_loop::Stop;
+
+/// How long a tap may take to listen.
+const START: Duration = Duration::from_secs(20);
+
+/// How long it may take to end once it was told to; then it is killed.
+const END: Duration = Duration::from_secs(20);
+
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How much of a log is shown.
+const LOG_BYTES_SHOWN: u64 = 2000;
+
+/// What a tap serves.
+pub struct Wanted<'a> {
+    /// The image.
+    pub image: PathBuf,
+    /// The VM and its disk, as rows tell them.
+    pub vm: &'a str,
+    /// See `vm`.
+    pub vdisk: &'a str,
+    /// Past the host's page cache, as QEMU did it.
+    pub direct: bool,
+    /// Nobody may write.
+    pub read_only: bool,
+    /// QEMU: the tap ends when it does.
+    pub pid: u32,
+}
+
+impl Wanted<'_> {
+    /// The arguments of `weir` that serve it at `socket`.
+    pub fn arguments(&self, socket: &Path) -> Vec<String> {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let mut arguments = vec!["tapdisk".to_owned()];
+        let mut add = |name: &str, value: String| arguments.push(format!("--{name}={value}"));
+        add("image", text(&self.image));
+        add("nbd", format!("unix:{}", text(socket)));
+        add("vm", self.vm.to_owned());
+        add("vdisk", self.vdisk.to_owned());
+        let cache = if self.direct { "direct" } else { "page" };
+        add("cache", cache.to_owned());
+        add("until-exit", self.pid.to_string());
+        // QEMU has the image open itself, and holds its lock for as long as it writes it.
+        arguments.push("--no-lock".to_owned());
+        if self.read_only {
+            arguments.push("--read-only".to_owned());
+        }
+        arguments
+    }
+}
+
+/// Starts the tap of a record and waits until it listens where QEMU may connect.
+///
+/// # Errors
+/// When it ends instead, with the end of its log, or does not listen in time, or `stop` is raised. Then it does
+/// not run.
+pub fn start(entry: &Entry, record: &mut Record, stop: &Stop) -> Result<(), Failure> {
+    let log = entry.log();
+    let failed =
+        |error: std::io::Error| Failure::world(format_args!("the tap cannot be started: {error}"));
+    let mut options = File::options();
+    let log_file = options
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&log)
+        .map_err(failed)?;
+    let weir = std::env::current_exe().map_err(failed)?;
+    // In a group of its own: Ctrl-C at this terminal is not for it.
+    let mut child = Command::new(weir)
+        .args(&record.arguments)
+        .process_group(0)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(log_file.try_clone().map_err(failed)?)
+        .stderr(log_file)
+        .spawn()
+        .map_err(failed)?;
+    record.tap = Process::of(child.id());
+    let ready = entry
+        .write(record)
+        .and_then(|()| listens(&mut child, entry, stop))
+        .and_then(|()| admit(record.qemu.pid, &entry.socket()));
+    if ready.is_err() {
+        // It may have ended by itself.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    ready
+}
+
+fn listens(child: &mut Child, entry: &Entry, stop: &Stop) -> Result<(), Failure> {
+    let until = Instant::now() + START;
+    let log = entry.log();
+    loop {
+        if is_listening(&entry.socket()) {
+            return Ok(());
+        }
+        let ended = child.try_wait().map_err(Failure::from)?;
+        if let Some(status) = ended {
+            return Err(Failure::world(format_args!(
+                "the tap ended at once ({status}): {}",
+                end_of(&log)
+            )));
+        }
+        if stop.signal().is_some() {
+            return Err(Failure::world("interrupted before the tap was in place"));
+        }
+        if Instant::now() >= until {
+            return Err(Failure::world(format_args!(
+                "the tap does not listen within {START:?}: {}",
+                end_of(&log)
+            )));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Whether somebody takes connections there.
+pub fn is_listening(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+/// Lets QEMU connect, which may run as another user.
+fn admit(qemu: u32, socket: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::world(format_args!(
+            "{}: cannot be opened to QEMU's user: {error}; run as root or as QEMU's user",
+            socket.display()
+        ))
+    };
+    let owner = fs::metadata(format!("/proc/{qemu}")).map_err(failed)?;
+    let now = fs::metadata(socket).map_err(failed)?;
+    if (now.uid(), now.gid()) == (owner.uid(), owner.gid()) {
+        return Ok(());
+    }
+    chown(socket, Some(owner.uid()), Some(owner.gid())).map_err(failed)
+}
+
+/// Ends the tap of a record, if it runs: first in order, then by force.
+pub fn end(record: &Record) {
+    let Some(tap) = record.tap else {
+        return;
+    };
+    let Some(pid) = i32::try_from(tap.pid).ok().and_then(Pid::from_raw) else {
+        return;
+    };
+    for signal in [Signal::TERM, Signal::KILL] {
+        let until = Instant::now() + END;
+        // Who has ended in between cannot be told to.
+        if tap.is_alive() {
+            let _ = kill_process(pid, signal);
+        }
+        while tap.is_alive() && Instant::now() < until {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// The last words of a log.
+fn end_of(log: &Path) -> String {
+    let read = || {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES_SHOWN)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        std::io::Result::Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    };
+    match read() {
+        Ok(words) if !words.is_empty() => words,
+        _ => format!("{} says nothing", log.display()),
+    }
+}

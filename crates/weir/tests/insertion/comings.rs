@@ -1,0 +1,179 @@
+//! Taps that come and go under a guest that works.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use weir_guest::Load;
+
+use crate::machine::{Machine, begin_load, end_load, taps_of, wait_until, weir};
+
+/// Insertions and removals under load.
+const TIMES: usize = 100;
+
+#[test]
+fn a_hundred_taps_come_and_go_under_load() {
+    let Some(mut machine) = Machine::boot("a_hundred_taps_come_and_go_under_load") else {
+        return;
+    };
+    let before = machine.graph();
+    begin_load(&mut machine.guest);
+    let mut requests = 0;
+    for time in 0..TIMES {
+        let inserted = machine.insert();
+        assert_eq!(inserted["how"], "inserted", "{time}");
+        let socket = inserted["socket"].as_str().unwrap();
+        wait_until("the tap sees the guest's requests", || {
+            let seen = of_all_ops(&status(socket), "requests");
+            requests += seen;
+            seen > 0
+        });
+        machine.remove();
+    }
+    end_load(&mut machine.guest);
+    assert!(requests >= TIMES as u64);
+    assert_eq!(
+        machine.graph(),
+        before,
+        "every node and option is as it was"
+    );
+    machine.assert_nothing_left();
+    machine.finish();
+}
+
+/// What `weir tapdisk status` says.
+pub fn status(socket: &str) -> Value {
+    let said = weir(&["tapdisk", "status", "--json", socket]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    serde_json::from_str(&said.out).unwrap()
+}
+
+/// A counter of the only disk of a tap, over all operations.
+pub fn of_all_ops(status: &Value, counter: &str) -> u64 {
+    ["r", "w", "f", "d", "z"]
+        .iter()
+        .map(|op| of_op(status, op, counter))
+        .sum()
+}
+
+fn of_op(status: &Value, op: &str, counter: &str) -> u64 {
+    let found = find(status, "ops").and_then(Value::as_array);
+    let ops = found.unwrap_or_else(|| panic!("no operations: {status}"));
+    let of_op = ops.iter().find(|o| o["op"] == op);
+    of_op.and_then(|o| o[counter].as_u64()).unwrap_or(0)
+}
+
+/// The first value of that name.
+fn find<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    match value {
+        Value::Object(fields) => fields
+            .get(name)
+            .or_else(|| fields.values().find_map(|field| find(field, name))),
+        Value::Array(items) => items.iter().find_map(|item| find(item, name)),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_tap_sees_what_the_guest_did_and_nothing_else() {
+    let Some(mut machine) = Machine::boot("the_tap_sees_what_the_guest_did_and_nothing_else")
+    else {
+        return;
+    };
+    let inserted = machine.insert();
+    let socket = inserted["socket"].as_str().unwrap().to_owned();
+    let before = (status(&socket), machine.guest.disk_stats().unwrap());
+    let load: Load = "disk=/dev/vda,read=60,write=40,count=800,depth=4,fsync=50"
+        .parse()
+        .unwrap();
+    machine.guest.load(&[load]).unwrap();
+    let after = (status(&socket), machine.guest.disk_stats().unwrap());
+    let guest = after.1["vda"].since(&before.1["vda"]);
+    let tap = |op, counter| of_op(&after.0, op, counter) - of_op(&before.0, op, counter);
+    assert_eq!(tap("r", "requests") as i64, guest.reads);
+    assert_eq!(tap("r", "bytes") as i64, 512 * guest.read_sectors);
+    assert_eq!(tap("w", "requests") as i64, guest.writes - guest.flushes);
+    assert_eq!(tap("w", "bytes") as i64, 512 * guest.write_sectors);
+    assert_eq!(tap("f", "requests") as i64, guest.flushes);
+    assert_eq!(of_all_ops(&after.0, "errors"), 0);
+    // Nobody else may write the image meanwhile.
+    let image = machine.image.to_str().unwrap();
+    let other = Command::new("qemu-io")
+        .args(["-f", "raw", "-c", "write 0 512", image])
+        .output();
+    let said = String::from_utf8(other.unwrap().stderr).unwrap();
+    assert!(said.contains("lock"), "{said}");
+    machine.remove();
+    machine.finish();
+}
+
+#[test]
+fn what_is_there_already_is_left_alone_and_what_is_not_there_is_no_failure() {
+    const TEST: &str = "what_is_there_already_is_left_alone_and_what_is_not_there_is_no_failure";
+    let Some(machine) = Machine::boot(TEST) else {
+        return;
+    };
+    let nothing = machine.remove();
+    assert!(
+        nothing.err.contains("no tap is under it"),
+        "{}",
+        nothing.err
+    );
+    machine.assert_nothing_left();
+    let said = machine.tapdisk("insert", &[]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), ""));
+    for hint in [
+        "weir query --from tapdisk:/run/",
+        "weir tapdisk remove --vm",
+    ] {
+        assert!(said.err.contains(hint), "{}", said.err);
+    }
+    let pids = taps_of(&machine.name);
+    assert_eq!(pids.len(), 1);
+    // By the device's name, and the node's.
+    for name in ["/dev/vda", "d0", "d0-format"] {
+        let args = [
+            "tapdisk",
+            "insert",
+            "--vm",
+            &machine.name,
+            "--disk",
+            name,
+            "--json",
+        ];
+        let again = weir(&args);
+        let told: Value = serde_json::from_str(&again.out).unwrap();
+        assert_eq!(
+            (again.code, &told["how"]),
+            (Some(0), &"already".into()),
+            "{again:?}"
+        );
+    }
+    assert_eq!(taps_of(&machine.name), pids, "the same process");
+    let gone = machine.remove();
+    assert!(gone.err.contains("the disk is as it was"), "{}", gone.err);
+    machine.assert_nothing_left();
+}
+
+#[test]
+fn a_tap_ends_with_its_vm() {
+    let Some(machine) = Machine::boot("a_tap_ends_with_its_vm") else {
+        return;
+    };
+    machine.insert();
+    let Machine {
+        name, guest, image, ..
+    } = &machine;
+    let (name, image) = (name.clone(), image.clone());
+    let kill = Command::new("kill")
+        .args(["-9", &guest.pid().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+    wait_until("the tap ends", || taps_of(&name).is_empty());
+    let said = weir(&["tapdisk", "remove", "--vm", &name, "--disk", "vda"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("the VM has ended"), "{}", said.err);
+    assert!(!fs::exists(format!("/run/weir-tapdisk/{name}.vda")).unwrap());
+    drop(machine);
+    assert!(!image.exists());
+}

@@ -1,0 +1,62 @@
+//! Every step of an insertion fails once.
+
+use crate::machine::{Machine, begin_load, end_load};
+use crate::proxy::{Proxy, Trouble};
+
+#[test]
+fn whichever_step_fails_the_disk_is_as_it_was_and_the_guest_goes_on() {
+    const TEST: &str = "whichever_step_fails_the_disk_is_as_it_was_and_the_guest_goes_on";
+    let Some(mut machine) = Machine::boot(TEST) else {
+        return;
+    };
+    let before = machine.graph();
+    begin_load(&mut machine.guest);
+    let (names, commands) = Proxy::count(&machine);
+    assert!(
+        names.contains(&"blockdev-reopen".to_owned()) && commands >= 3,
+        "{names:?}"
+    );
+    for at in 0..commands {
+        for trouble in [Trouble::Refuse { at }, Trouble::Lose { at }] {
+            let proxy = Proxy::start(&machine.guest, trouble);
+            let said = machine.tapdisk("insert", &["--qmp", proxy.path()]);
+            drop(proxy);
+            let is_lock = names[at] == "blockdev-add" && at == commands - 1;
+            if is_lock && matches!(trouble, Trouble::Refuse { .. }) {
+                // Without the lock it goes on, and says so.
+                assert_eq!(said.code, Some(0), "{said:?}");
+                assert!(said.err.contains("nobody else writes it"), "{said:?}");
+                machine.remove();
+            } else {
+                assert_eq!(said.code, Some(1), "{trouble:?}: {said:?}");
+            }
+            assert_eq!(machine.graph(), before, "{trouble:?}: {said:?}");
+            machine.assert_nothing_left();
+        }
+    }
+    end_load(&mut machine.guest);
+    machine.finish();
+}
+
+#[test]
+fn a_removal_that_fails_leaves_a_tap_that_works_and_is_tried_again() {
+    const TEST: &str = "a_removal_that_fails_leaves_a_tap_that_works_and_is_tried_again";
+    let Some(mut machine) = Machine::boot(TEST) else {
+        return;
+    };
+    let before = machine.graph();
+    begin_load(&mut machine.guest);
+    machine.insert();
+    let proxy = Proxy::start(&machine.guest, Trouble::RefuseAll);
+    let said = machine.tapdisk("remove", &["--qmp", proxy.path()]);
+    drop(proxy);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("injected"), "{said:?}");
+    let again = machine.insert();
+    assert_eq!(again["how"], "already");
+    machine.remove();
+    end_load(&mut machine.guest);
+    assert_eq!(machine.graph(), before);
+    machine.assert_nothing_left();
+    machine.finish();
+}

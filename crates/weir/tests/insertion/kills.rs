@@ -1,0 +1,118 @@
+//! Taps and commands that are killed.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::machine::{Machine, begin_load, end_load, taps_of, wait_until};
+use crate::proxy::{Proxy, Trouble};
+
+fn kill(pid: u32, signal: &str) {
+    let kill = Command::new("kill")
+        .args(["-s", signal, &pid.to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+}
+
+#[test]
+fn a_tap_that_is_killed_under_load_is_brought_back_or_taken_out() {
+    const TEST: &str = "a_tap_that_is_killed_under_load_is_brought_back_or_taken_out";
+    let Some(mut machine) = Machine::boot(TEST) else {
+        return;
+    };
+    let before = machine.graph();
+    begin_load(&mut machine.guest);
+    machine.insert();
+    for time in 0..3 {
+        thread::sleep(Duration::from_millis(300));
+        kill(taps_of(&machine.name)[0], "KILL");
+        wait_until("it is dead", || taps_of(&machine.name).is_empty());
+        // The guest waits meanwhile.
+        thread::sleep(Duration::from_millis(300 * time));
+        let again = machine.insert();
+        assert_eq!(again["how"], "revived");
+        assert_eq!(taps_of(&machine.name).len(), 1);
+    }
+    // QEMU looks for it more and more seldom, up to every 16 s.
+    let socket = format!("/run/weir-tapdisk/{}.vda/nbd", machine.name);
+    wait_until("the guest goes on", || {
+        crate::comings::of_all_ops(&crate::comings::status(&socket), "requests") > 0
+    });
+    kill(taps_of(&machine.name)[0], "KILL");
+    wait_until("it is dead", || taps_of(&machine.name).is_empty());
+    machine.remove();
+    end_load(&mut machine.guest);
+    assert_eq!(machine.graph(), before);
+    machine.assert_nothing_left();
+    machine.finish();
+}
+
+#[test]
+fn an_insertion_that_is_killed_half_way_is_undone_by_the_next_command() {
+    const TEST: &str = "an_insertion_that_is_killed_half_way_is_undone_by_the_next_command";
+    let Some(mut machine) = Machine::boot(TEST) else {
+        return;
+    };
+    let before = machine.graph();
+    begin_load(&mut machine.guest);
+    let (_, commands) = Proxy::count(&machine);
+    for at in 0..commands {
+        for verb in ["remove", "insert"] {
+            let proxy = Proxy::start(&machine.guest, Trouble::Hang { at });
+            let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
+                .args(["tapdisk", "insert", "--vm", &machine.name, "--disk", "vda"])
+                .args(["--qmp", proxy.path()])
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            wait_until("it has come so far", || proxy.is_hanging());
+            weir.kill().unwrap();
+            weir.wait().unwrap();
+            drop(proxy);
+            if verb == "insert" {
+                let inserted = machine.insert();
+                assert!(["inserted", "already"].contains(&inserted["how"].as_str().unwrap()));
+            }
+            machine.remove();
+            assert_eq!(machine.graph(), before, "{at}, then {verb}");
+            machine.assert_nothing_left();
+        }
+    }
+    end_load(&mut machine.guest);
+    machine.finish();
+}
+
+#[test]
+fn ctrl_c_takes_everything_back() {
+    let Some(machine) = Machine::boot("ctrl_c_takes_everything_back") else {
+        return;
+    };
+    let before = machine.graph();
+    let (_, commands) = Proxy::count(&machine);
+    for at in 0..commands {
+        let pause = Duration::from_millis(1500);
+        let proxy = Proxy::start(&machine.guest, Trouble::Pause { at, pause });
+        let weir = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["tapdisk", "insert", "--vm", &machine.name, "--disk", "vda"])
+            .args(["--qmp", proxy.path()])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_until("it has come so far", || proxy.is_hanging());
+        kill(weir.id(), "INT");
+        let output = weir.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        // After the last step it is done, and says so.
+        match output.status.code() {
+            Some(130) => assert!(said.contains("interrupted"), "{at}: {said}"),
+            Some(0) if at + 1 >= commands => drop(machine.remove()),
+            code => panic!("{at}: {code:?} {said}"),
+        }
+        drop(proxy);
+        assert_eq!(machine.graph(), before, "{at}");
+        machine.assert_nothing_left();
+    }
+    machine.finish();
+}

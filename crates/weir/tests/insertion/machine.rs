@@ -1,0 +1,249 @@
+//! A guest with a raw disk that is written and verified all the time, and weir beside it.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weir_guest::{Disk, Guest, Kit, Port, Tools};
+
+/// Long enough for a loaded machine.
+pub const PATIENT: Duration = Duration::from_secs(120);
+
+/// Bytes of the disk.
+pub const DISK_BYTES: usize = 32 << 20;
+
+/// One guest at a time: they share two processors.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A guest with `/dev/vda`, and programs on `/dev/vdb`.
+pub struct Machine {
+    pub name: String,
+    pub guest: Guest,
+    pub image: PathBuf,
+    _tools: Tools,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A path in the folder for temporary files that nobody else has.
+pub fn scratch(name: &str) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("weir-ins-{}-{number}-{name}", std::process::id()))
+}
+
+/// The kit of a guest, when it is the turn of `test`; `None`, said aloud, where it cannot run.
+pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_root = || {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        status.lines().any(|l| l.starts_with("Uid:\t0\t0"))
+    };
+    let why = match Kit::find() {
+        Ok(kit) if is_root() => return Some((kit, turn)),
+        Ok(_) => "it takes root to see into another process".to_owned(),
+        Err(why) => why.to_string(),
+    };
+    // Not by `eprintln!`, which the harness keeps to itself.
+    writeln!(std::io::stderr(), "skipped: {test}: {why}").unwrap();
+    None
+}
+
+/// An image with something in it.
+pub fn image(name: &str) -> PathBuf {
+    let image = scratch(name);
+    fs::write(&image, vec![0x11; DISK_BYTES]).unwrap();
+    image
+}
+
+impl Machine {
+    /// Boots one, or says that `test` is skipped.
+    pub fn boot(test: &str) -> Option<Machine> {
+        let (kit, turn) = kit(test)?;
+        static BOOTED: AtomicU32 = AtomicU32::new(0);
+        let number = BOOTED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ins-{}-{number}", std::process::id());
+        let image = image("a.raw");
+        let tools = Tools::make(&scratch("tools"), &["fio"]).unwrap();
+        let disks = [
+            Disk::new("d0", image.to_str().unwrap()),
+            Disk::new("d1", tools.image().to_str().unwrap()),
+        ];
+        let args: Vec<String> = disks.iter().flat_map(Disk::args).collect();
+        let mut guest = Guest::start(&kit, &name, &args).unwrap();
+        guest.ready().unwrap();
+        guest.run(&Tools::mount("/dev/vdb")).unwrap();
+        Some(Machine {
+            name,
+            guest,
+            image,
+            _tools: tools,
+            _turn: turn,
+        })
+    }
+
+    /// Runs `weir tapdisk VERB` for `/dev/vda`.
+    pub fn tapdisk(&self, verb: &str, more: &[&str]) -> Said {
+        let args = ["tapdisk", verb, "--vm", &self.name, "--disk", "vda"];
+        weir(&[&args[..], more].concat())
+    }
+
+    /// Puts a tap under `/dev/vda`, which must succeed; what was said about it.
+    pub fn insert(&self) -> Value {
+        let said = self.tapdisk("insert", &["--json"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        serde_json::from_str(&said.out).unwrap()
+    }
+
+    /// Takes it out again, which must succeed.
+    pub fn remove(&self) -> Said {
+        let said = self.tapdisk("remove", &[]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said
+    }
+
+    /// QEMU's nodes and what stands on what, without what changes by itself.
+    pub fn graph(&self) -> (Vec<String>, Vec<String>) {
+        let mut qmp = self.guest.qmp().unwrap();
+        let named = qmp
+            .call("query-named-block-nodes", json!({"flat": true}))
+            .unwrap();
+        let graph = qmp.call("x-debug-query-block-graph", json!({})).unwrap();
+        let node = |n: &Value| {
+            let keys = ["node-name", "drv", "ro", "cache", "detect_zeroes", "file"];
+            keys.map(|key| n[key].to_string()).join(" ")
+        };
+        let mut nodes: Vec<String> = named.as_array().unwrap().iter().map(node).collect();
+        nodes.sort();
+        let name = |id: &Value| {
+            let all = graph["nodes"].as_array().unwrap();
+            all.iter().find(|n| n["id"] == *id).unwrap()["name"].to_string()
+        };
+        let edge = |e: &Value| {
+            let ends = format!("{} {} {}", name(&e["parent"]), e["name"], name(&e["child"]));
+            format!("{ends} {} {}", e["perm"], e["shared-perm"])
+        };
+        let mut edges: Vec<String> = graph["edges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(edge)
+            .collect();
+        edges.sort();
+        (nodes, edges)
+    }
+
+    /// Whether anything of a tap is left on the host.
+    pub fn assert_nothing_left(&self) {
+        assert_eq!(taps_of(&self.name), Vec::<u32>::new(), "processes");
+        let folder = format!("/run/weir-tapdisk/{}.vda", self.name);
+        assert!(!fs::exists(&folder).unwrap(), "{folder}");
+    }
+
+    /// Ends the guest, in which nothing may have gone wrong, and holds its disk against the image.
+    pub fn finish(mut self) {
+        no_error(&mut self.guest);
+        let sum = self
+            .guest
+            .run("dd if=/dev/vda bs=1M iflag=direct 2>/dev/null | md5sum")
+            .unwrap();
+        let image = Command::new("md5sum").arg(&self.image).output().unwrap();
+        let first = |text: &str| text.split_whitespace().next().unwrap().to_owned();
+        let image = first(&String::from_utf8(image.stdout).unwrap());
+        assert_eq!(
+            first(&sum),
+            image,
+            "what the guest reads is what the image holds"
+        );
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for pid in taps_of(&self.name) {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
+        let _ = fs::remove_dir_all(format!("/run/weir-tapdisk/{}.vda", self.name));
+        let _ = fs::remove_file(&self.image);
+    }
+}
+
+/// The processes of taps of a VM.
+pub fn taps_of(vm: &str) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let is_tap = |entry: &fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|b| *b == 0).collect();
+        words.contains(&&b"tapdisk"[..]) && words.contains(&format!("--vm={vm}").as_bytes())
+    };
+    processes
+        .filter(is_tap)
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Has a guest write and verify `/dev/vda` until [`end_load`].
+pub fn begin_load(port: &mut Port) {
+    let fio = "/tools/fio --name=v --filename=/dev/vda --direct=1 --ioengine=psync --numjobs=2 --thread \
+               --offset_increment=8m --size=4m --rw=randrw --bsrange=4k-64k --verify=crc32c --verify_fatal=1 \
+               --fsync=32 --randrepeat=0 --output=/fio.log";
+    let lines = format!(
+        "rm -f /stop /load; (n=0; while [ ! -e /stop ]; do {fio} > /fio.out 2>&1 || {{ echo failed > /load; exit; }}; \
+         n=$((n+1)); echo $n > /rounds; done; echo fine > /load) > /dev/null 2>&1 &"
+    );
+    port.run("cd /").unwrap();
+    port.run(&lines).unwrap();
+}
+
+/// Ends it; nothing may have failed.
+pub fn end_load(port: &mut Port) {
+    port.run("touch /stop").unwrap();
+    wait_until("the load ends", || {
+        port.run("test -s /load && echo yes || true")
+            .unwrap()
+            .contains("yes")
+    });
+    let said = port
+        .run("cat /load; cat /rounds; cat /fio.out /fio.log | tail -30")
+        .unwrap();
+    assert!(said.starts_with("fine\n"), "{said}");
+}
+
+/// The guest's kernel must not have met an error of a disk.
+pub fn no_error(port: &mut Port) {
+    let errors = port.run("dmesg | grep -i -E 'i/o error|blk_update|buffer io|critical' || true");
+    assert_eq!(errors.unwrap(), "");
+}
+
+/// What weir said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+/// Runs weir to its end.
+pub fn weir(args: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = command.args(args).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Said {
+        code: output.status.code(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+/// Waits until `done`.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENT;
+    while !done() {
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

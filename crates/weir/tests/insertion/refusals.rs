@@ -1,0 +1,163 @@
+//! Disks that no tap fits under, and words that are off.
+
+use std::fs;
+use std::process::Command;
+
+use weir_guest::{Disk, Guest};
+
+use crate::machine::{DISK_BYTES, image, kit, scratch, taps_of, weir};
+
+#[test]
+fn disks_of_each_kind_are_taken_or_refused_with_a_remedy() {
+    let Some((kit, _turn)) = kit("disks_of_each_kind_are_taken_or_refused_with_a_remedy") else {
+        return;
+    };
+    let name = format!("kinds-{}", std::process::id());
+    let images: Vec<_> = [
+        "raw", "qcow2", "drive", "named", "inline", "part", "file", "ro",
+    ]
+    .map(image)
+    .into();
+    let path = |n: usize| images[n].to_str().unwrap().to_owned();
+    let size = DISK_BYTES.to_string();
+    let made = Command::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2", &path(1), &size])
+        .status();
+    assert!(made.unwrap().success());
+    let empty = scratch("none");
+    let mut args = Disk::new("raw", &path(0)).buffered().args();
+    args.extend(Disk::new("qcow2", &path(1)).format("qcow2").args());
+    let mut add = |words: &[&str]| args.extend(words.iter().map(|w| w.to_string()));
+    let drive =
+        |n: usize, more: &str| format!("file={},format=raw,if=none,id=dr{n}{more}", path(n));
+    add(&[
+        "-drive",
+        &drive(2, ""),
+        "-device",
+        "virtio-blk-pci,drive=dr2,id=drive",
+    ]);
+    let named = drive(
+        3,
+        ",node-name=named0,discard=unmap,cache=none,detect-zeroes=unmap",
+    );
+    add(&[
+        "-drive",
+        &named,
+        "-device",
+        "virtio-blk-pci,drive=dr3,id=named",
+    ]);
+    let inline = format!(
+        "driver=raw,node-name=in0,file.driver=file,file.node-name=in1,file.filename={}",
+        path(4)
+    );
+    add(&[
+        "-blockdev",
+        &inline,
+        "-device",
+        "virtio-blk-pci,drive=in0,id=inline",
+    ]);
+    let part = format!(
+        "driver=raw,node-name=pa0,offset=1048576,file.driver=file,file.filename={}",
+        path(5)
+    );
+    add(&[
+        "-blockdev",
+        &part,
+        "-device",
+        "virtio-blk-pci,drive=pa0,id=part",
+    ]);
+    let file = format!("driver=file,node-name=fi0,filename={}", path(6));
+    add(&[
+        "-blockdev",
+        &file,
+        "-device",
+        "virtio-blk-pci,drive=fi0,id=file",
+    ]);
+    let ro = format!(
+        "driver=file,node-name=ro1,read-only=on,filename={}",
+        path(7)
+    );
+    add(&[
+        "-blockdev",
+        &ro,
+        "-blockdev",
+        "driver=raw,node-name=ro0,file=ro1,read-only=on",
+    ]);
+    add(&["-device", "virtio-blk-pci,drive=ro0,id=ro"]);
+    let mut guest = Guest::start(&kit, &name, &args).unwrap();
+    guest.ready().unwrap();
+    let tapdisk = |verb: &str, disk: &str| weir(&["tapdisk", verb, "--vm", &name, "--disk", disk]);
+    for (disk, words) in [
+        ("qcow2", "clusters and tables of the format"),
+        ("drive", "node-name=NAME"),
+        ("part", "part of a larger file"),
+        ("file", "-blockdev driver=raw"),
+    ] {
+        let said = tapdisk("insert", disk);
+        assert_eq!(said.code, Some(1), "{disk}: {said:?}");
+        assert!(said.err.contains(words), "{disk}: {said:?}");
+        assert!(said.err.contains(&name), "{disk}: {said:?}");
+    }
+    // vda and vdb, in the order of their buses: reads are what all of them can.
+    let read = |guest: &mut Guest, disk: &str| {
+        let by_serial = format!(
+            "for d in /sys/block/vd*; do [ $(basename $(dirname $(readlink -f $d/..)))x = x ] || true; done; \
+             dd if=/dev/{disk} of=/dev/null bs=64k count=16 iflag=direct"
+        );
+        guest.run(&by_serial).unwrap()
+    };
+    for (disk, device) in [
+        ("raw", "vda"),
+        ("named", "vdd"),
+        ("inline", "vde"),
+        ("ro", "vdh"),
+    ] {
+        let before = nodes(&guest);
+        let said = tapdisk("insert", disk);
+        assert_eq!(said.code, Some(0), "{disk}: {said:?}");
+        read(&mut guest, device);
+        if disk == "ro" {
+            let written = guest.run("dd if=/dev/zero of=/dev/vdh bs=512 count=1 oflag=direct 2>&1");
+            assert!(written.is_err(), "it is read-only still");
+        }
+        let said = tapdisk("remove", disk);
+        assert_eq!(said.code, Some(0), "{disk}: {said:?}");
+        read(&mut guest, device);
+        assert_eq!(nodes(&guest), before, "{disk}");
+    }
+    let unknown = tapdisk("insert", "vdq");
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    assert!(unknown.err.contains("/dev/vda"), "{unknown:?}");
+    let nobody = weir(&["tapdisk", "insert", "--vm", "nobody", "--disk", "vda"]);
+    assert_eq!(nobody.code, Some(2), "{nobody:?}");
+    assert!(nobody.err.contains("no VM nobody runs here"), "{nobody:?}");
+    // An image that was exchanged behind QEMU's back is not served in place of its own.
+    fs::rename(&images[0], &empty).unwrap();
+    fs::write(&images[0], vec![0; DISK_BYTES]).unwrap();
+    let replaced = tapdisk("insert", "raw");
+    assert_eq!(replaced.code, Some(1), "{replaced:?}");
+    assert!(replaced.err.contains("renamed or replaced"), "{replaced:?}");
+    assert_eq!(taps_of(&name), Vec::<u32>::new());
+    drop(guest);
+    for image in images.iter().chain([&empty]) {
+        fs::remove_file(image).unwrap();
+    }
+}
+
+/// The nodes of a guest and how they are open.
+fn nodes(guest: &Guest) -> Vec<String> {
+    let mut qmp = guest.qmp().unwrap();
+    let flat = serde_json::json!({"flat": true});
+    let named = qmp.call("query-named-block-nodes", flat).unwrap();
+    let mut nodes: Vec<String> = named
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| {
+            let keys = ["node-name", "drv", "ro", "cache", "detect_zeroes", "file"];
+            keys.map(|key| n[key].to_string()).join(" ")
+        })
+        .collect();
+    nodes.sort();
+    nodes
+}
