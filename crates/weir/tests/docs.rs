@@ -352,14 +352,19 @@ fn every_command_of_the_page_about_the_tapdisk_runs() {
             .spawn();
         background.push(Process(child.expect("sh runs")));
         // Who reads the page takes longer to type the next command.
-        let mut words = process.split_whitespace();
-        let socket = words.find_map(|word| {
-            word.strip_prefix("unix:")
-                .or(word.ends_with(".sock").then_some(word))
+        let socket = process.split_whitespace().find_map(|word| {
+            let path = word.split(',').next().unwrap_or(word);
+            let is_path = path.ends_with(".sock").then_some(path);
+            path.strip_prefix("unix:").or(is_path)
         });
-        if let Some(socket) = socket.filter(|_| process.starts_with("weir")) {
-            let tap = folder.0.join(format!("{socket}.tap"));
-            wait_until(process, || tap.exists());
+        if let Some(socket) = socket {
+            let suffix = if process.starts_with("weir") {
+                ".tap"
+            } else {
+                ""
+            };
+            let there = folder.0.join(format!("{socket}{suffix}"));
+            wait_until(process, || there.exists());
         }
     }
     wait_until("the firmware reads the disk", || {

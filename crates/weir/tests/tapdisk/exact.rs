@@ -1,44 +1,9 @@
 //! What `weir query --from tapdisk:PATH` tells of a guest is what the guest's own kernel counts, to the sector.
 
-use std::process::{Child, Command, Stdio};
-
-use serde_json::Value;
 use weir_guest::Counts;
 
 use crate::guests::{Served, fill_database, fio};
-use crate::process::{WEIR, wait_until};
-
-/// `weir query` on a tap, and what it says at its end.
-struct Query(Child);
-
-impl Query {
-    fn start(tap: &str, text: &str) -> Query {
-        let source = format!("tapdisk:{tap}");
-        let child = Command::new(WEIR)
-            .args([
-                "query", "--from", &source, "--format", "json", "--final", text,
-            ])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        Query(child.unwrap())
-    }
-
-    /// Interrupts it; its rows, and its remarks.
-    fn stop(self) -> (Vec<Value>, String) {
-        let kill = Command::new("kill")
-            .args(["-s", "INT", &self.0.id().to_string()])
-            .status();
-        assert!(kill.unwrap().success());
-        let output = self.0.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(130), "{said}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
-        (rows.collect(), said)
-    }
-}
+use crate::process::{Query, wait_until};
 
 #[test]
 fn what_is_told_is_what_the_guest_counts() {
@@ -47,16 +12,10 @@ fn what_is_told_is_what_the_guest_counts() {
         return;
     };
     let query = Query::start(
-        served.tapdisk().tap(),
+        served.tapdisk(),
         "select vdisk, op, vm, level, count(*) as requests, sum(sectors) as sectors from IO \
          group by vdisk, op, vm, level",
     );
-    wait_until("somebody listens", || {
-        !served.tapdisk().status()["consumers"]
-            .as_array()
-            .unwrap()
-            .is_empty()
-    });
     let before = served.guest.disk_stats().unwrap();
     served.make_file_system();
     served.work(&fio(8, ""));

@@ -3,6 +3,7 @@
 //! loudly that they were skipped.
 
 mod boot;
+mod drills;
 mod exact;
 mod guests;
 mod killed;

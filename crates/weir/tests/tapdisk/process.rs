@@ -232,3 +232,41 @@ impl Drop for Tapdisk {
         let _ = self.child.wait();
     }
 }
+
+/// `weir query` on a tap, and what it says at its end.
+pub struct Query(Child);
+
+impl Query {
+    /// Asks; requests that come after this are told.
+    pub fn start(tapdisk: &Tapdisk, text: &str) -> Query {
+        let source = format!("tapdisk:{}", tapdisk.tap());
+        let child = Command::new(WEIR)
+            .args([
+                "query", "--from", &source, "--format", "json", "--final", text,
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let query = Query(child.unwrap());
+        wait_until("somebody listens", || {
+            let status = tapdisk.status();
+            !status["consumers"].as_array().unwrap().is_empty()
+        });
+        query
+    }
+
+    /// Interrupts it; its rows, and its remarks.
+    pub fn stop(self) -> (Vec<Value>, String) {
+        let kill = Command::new("kill")
+            .args(["-s", "INT", &self.0.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        let output = self.0.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        (rows.collect(), said)
+    }
+}

@@ -1,0 +1,82 @@
+//! `--delay` and `--error`: what a client gets, what is counted and what is told.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::process::{Query, Scratch, Tapdisk, ready};
+
+/// Runs commands of qemu-io on the only export of an NBD socket; whether they went well, and what was said.
+fn qemu_io(socket: &str, commands: &[&str]) -> (bool, String) {
+    let mut io = Command::new("timeout");
+    io.args(["60", "qemu-io", "-f", "raw"]);
+    io.args(commands.iter().flat_map(|command| ["-c", command]));
+    let output = io
+        .arg(format!("nbd+unix:///?socket={socket}"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (
+        output.status.success(),
+        said + &String::from_utf8_lossy(&output.stderr),
+    )
+}
+
+#[test]
+fn what_is_to_fail_fails_and_is_told_with_its_error() {
+    const TEST: &str = "what_is_to_fail_fails_and_is_told_with_its_error";
+    let Some(_turn) = ready(TEST, &["qemu-io"]) else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let (image, socket) = (scratch.image("a.raw", 4), scratch.file("nbd"));
+    let nbd = format!("unix:{socket}");
+    let tapdisk = Tapdisk::start(&[
+        "--image",
+        &image,
+        "--nbd",
+        &nbd,
+        "--vm",
+        "drill",
+        "--vdisk",
+        "/dev/vda",
+        "--error",
+        "ENOSPC,op=w,sectors=2048..4096,times=1",
+        "--delay",
+        "20ms,op=r",
+    ]);
+    let query = Query::start(
+        &tapdisk,
+        "select op, type, error, sector, service >= 20 ms as late, count(*) as n from IO \
+         group by op, type, error, sector, service >= 20 ms",
+    );
+    let (failed, said) = qemu_io(&socket, &["write -P 1 1M 4k"]);
+    assert!(!failed && said.contains("No space left"), "{said}");
+    let (fine, said) = qemu_io(
+        &socket,
+        &["write -P 2 1M 4k", "read -P 2 1M 4k", "write -P 3 0 4k"],
+    );
+    assert!(fine, "once is enough, and elsewhere nothing fails: {said}");
+    assert_eq!(tapdisk.figure("w", "errors"), 1);
+    let (rows, said) = query.stop();
+    assert!(!said.contains("lost"), "{said}");
+    let told = |kind: &str, op: &str, sector: u64| {
+        rows.iter()
+            .find(|r| r["type"] == kind && r["op"] == op && r["sector"] == sector)
+    };
+    let error = told("E", "w", 2048).expect("the failure is told");
+    assert_eq!(
+        (&error["error"], &error["n"]),
+        (&json!(28), &json!(1)),
+        "{rows:?}"
+    );
+    assert_eq!(
+        told("R", "w", 2048).expect("the second write is told")["n"],
+        1,
+        "{rows:?}"
+    );
+    assert!(told("R", "w", 0).is_some(), "{rows:?}");
+    let read = told("R", "r", 2048).expect("the read is told");
+    assert_eq!(read["late"], true, "a delay is service: {rows:?}");
+    tapdisk.stop();
+}
