@@ -5,9 +5,9 @@
 //! at. A chain has an end that cannot be argued about: it never has more descriptors than its table.
 
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Address, Bytes, GuestAddress};
+use vm_memory::{Address, ByteValued, GuestAddress};
 
-use super::memory::GuestMemory;
+use super::memory::{GuestMemory, copy_from};
 
 /// Descriptors of a chain, indirect ones included, at most. QEMU's bound is the same.
 pub const DESCRIPTORS_MAX: usize = 1024;
@@ -145,7 +145,11 @@ impl Place {
         let start = self.table.address;
         let read = start
             .checked_add(u64::from(index) * DESCRIPTOR_BYTES)
-            .and_then(|address| memory.read_obj::<Descriptor>(address).ok());
+            .and_then(|address| {
+                let mut descriptor = Descriptor::default();
+                copy_from(memory, address, descriptor.as_mut_slice()).ok()?;
+                Some(descriptor)
+            });
         read.ok_or(ChainError::Table(start.0))
     }
 

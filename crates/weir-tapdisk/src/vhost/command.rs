@@ -5,11 +5,11 @@
 
 use libc::iovec;
 use virtio_bindings::bindings::virtio_blk as abi;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, Permissions};
+use vm_memory::{GuestAddress, GuestMemoryBackend, VolatileSlice};
 use weir_model::Op;
 
 use super::chain::{Chain, Span};
-use super::memory::GuestMemory;
+use super::memory::{GuestMemory, copy_from, in_one_region};
 use crate::{Outcome, Request};
 
 /// Ranges in one discard or one write of zeroes, at most.
@@ -239,8 +239,7 @@ fn status_address(memory: &GuestMemory, chain: &Chain) -> Result<GuestAddress, N
     let last = chain.writable.last().ok_or(NoStatus)?;
     let address = last.address.0.checked_add(u64::from(last.bytes) - 1);
     let address = GuestAddress(address.ok_or(NoStatus)?);
-    let there = vm_memory::GuestMemory::check_range(memory, address, 1, Permissions::Write);
-    there.then_some(address).ok_or(NoStatus)
+    memory.check_address(address).ok_or(NoStatus)
 }
 
 /// Copies `into.len()` bytes out of `spans`, from byte `skip` on. Fails with an errno: there are
@@ -259,8 +258,7 @@ fn gather(memory: &GuestMemory, spans: &[Span], mut skip: u64, into: &mut [u8]) 
         let length = ((bytes - skip) as usize).min(into.len() - filled);
         let address = span.address.0.checked_add(skip).ok_or(libc::EFAULT)?;
         let target = &mut into[filled..filled + length];
-        let read = memory.read_slice(target, GuestAddress(address));
-        read.map_err(|_| libc::EFAULT)?;
+        copy_from(memory, GuestAddress(address), target).map_err(|_| libc::EFAULT)?;
         (filled, skip) = (filled + length, 0);
     }
     match filled == into.len() {
@@ -290,9 +288,8 @@ fn map(
             break;
         }
         let address = span.address.0.checked_add(skip).ok_or(libc::EFAULT)?;
-        let slices = GuestMemoryBackend::get_slices(memory, GuestAddress(address), length as usize);
-        for slice in slices {
-            let slice = slice.map_err(|_| libc::EFAULT)?;
+        let address = GuestAddress(address);
+        let mut push = |slice: &VolatileSlice<'_>| {
             if into.len() == PIECES_MAX {
                 return Err(libc::EINVAL);
             }
@@ -300,6 +297,15 @@ fn map(
                 iov_base: slice.ptr_guard_mut().as_ptr().cast(),
                 iov_len: slice.len(),
             });
+            Ok(())
+        };
+        match in_one_region(memory, address, length as usize) {
+            Some(slice) => push(&slice)?,
+            None => {
+                for slice in GuestMemoryBackend::get_slices(memory, address, length as usize) {
+                    push(&slice.map_err(|_| libc::EFAULT)?)?;
+                }
+            }
         }
         (left, skip) = (left - length, 0);
     }

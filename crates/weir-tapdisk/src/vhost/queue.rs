@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use libc::iovec;
 use virtio_bindings::bindings::virtio_blk as abi;
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::GuestAddress;
 
 use super::chain::{Chain, ChainError};
 use super::command::{Action, Cargo, Command, NoStatus, SERIAL_BYTES, read};
-use super::memory::GuestMemory;
+use super::memory::{GuestMemory, in_one_region};
 use super::ring::{Ring, RingError};
 use crate::disk::{Disk, DiskError};
 use crate::lane::{Done, Lane};
@@ -402,9 +402,9 @@ impl BlockQueue {
             Outcome::Unsupported => (abi::VIRTIO_BLK_S_UNSUPP, 1),
         };
         let status = status as u8;
-        memory
-            .write_obj(status, slot.status)
-            .expect("the status was in this memory when the request was read");
+        in_one_region(&memory, slot.status, 1)
+            .expect("the status was in this memory when the request was read")
+            .copy_from(&[status]);
         self.unsaid.push_back((head, written));
         self.say()
     }
