@@ -7,12 +7,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use weir_guest::LoopDisk;
+use weir_guest::{LoopDisk, MemoryFolder};
 use weir_model::Op;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{Outcome, Request};
 
-use crate::place::{Folder, lane, open};
+use crate::place::{Folder, image, lane, open};
 use crate::support::{FLUSH, Memory, request, skipped};
 
 /// linux/mman.h, `struct cachestat`.
@@ -127,5 +127,39 @@ fn a_device_gets_each_flush_before_it_is_told_as_done() {
         };
         assert_eq!(rig.run(durable, Memory::of(&[2; 4096])).0, Outcome::Done);
         assert!(flushes(&device) > before, "{}", disk.choice());
+    }
+}
+
+#[test]
+fn after_data_were_lost_no_flush_succeeds() {
+    let test = "after_data_were_lost_no_flush_succeeds";
+    for way in CACHED {
+        // A device of 16 MiB with room for 4: what the page cache takes cannot all be written.
+        let folder = MemoryFolder::new(4);
+        let device = folder.and_then(|folder| {
+            let device = LoopDisk::on(&image(folder.path(), 16 << 20), &[])?;
+            Ok((device, folder))
+        });
+        let (device, _folder) = match device {
+            Ok(made) => made,
+            Err(why) => return skipped(test, why),
+        };
+        let disk = open(Path::new(device.path()), way);
+        let (mut first, mut second) = (lane(&disk), lane(&disk));
+        assert_eq!(first.order(FLUSH), Outcome::Done);
+        assert_eq!(first.write(0, &vec![1; 8 << 20]), Outcome::Done);
+        let is_failure = |outcome| matches!(outcome, Outcome::Failed(_));
+        assert!(is_failure(first.order(FLUSH)), "{}", disk.choice());
+        // The kernel tells it once and forgets; the guest is told as often as it asks.
+        assert!(is_failure(first.order(FLUSH)), "{}", disk.choice());
+        assert!(is_failure(second.order(FLUSH)), "{}", disk.choice());
+        let durable = Request {
+            fua: true,
+            ..request(Op::Write, 0, 4096)
+        };
+        let outcome = second.run(durable, Memory::of(&[2; 4096])).0;
+        assert!(is_failure(outcome), "{}", disk.choice());
+        // What is there can still be read.
+        assert_eq!(first.read(0, 4096).0, Outcome::Done);
     }
 }
