@@ -245,7 +245,7 @@ fn hear(texts: &FlightData, data: &FlightData, budget: &Arc<TextBudget>) -> bool
         monitor: 1,
         taken: 0,
         channels: Vec::new(),
-        heartbeat: 1_000_000,
+        heartbeat: 5_000_000,
     };
     let mut intake = Intake::new(&welcome, budget.clone());
     intake.hear(texts, 1).expect("the texts are in order");
