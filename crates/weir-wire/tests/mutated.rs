@@ -162,7 +162,7 @@ fn from_monitors() -> Vec<FlightData> {
         MonitorWord::Start { channel, fragment },
         MonitorWord::Stop { channel },
         MonitorWord::Taken { number: 9 },
-        MonitorWord::Heartbeat(1_000_000),
+        MonitorWord::Heartbeat(5_000_000),
     ];
     let mut all = vec![Down::from(&welcome).data(), Down::from(pong).data()];
     all.extend(words.iter().map(|word| Down::from(word).data()));
