@@ -1,4 +1,5 @@
 //! A lane of a real disk: what a consumer is told is what the lane was asked and how that ended.
+#![allow(unsafe_code)] // A lane takes memory by its address.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -50,7 +51,6 @@ fn run(lane: &mut Lane, requests: &[Request]) -> Vec<Outcome> {
         }];
         let pieces = if moves { &pieces[..] } else { &[] };
         lane.begin();
-        #[allow(unsafe_code, reason = "a lane takes memory by its address")]
         // SAFETY: the memory outlives the request, which is driven to its end here.
         unsafe {
             lane.take(*request, pieces, token as u64);
