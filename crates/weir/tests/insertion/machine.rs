@@ -109,16 +109,8 @@ impl Machine {
     /// QEMU's nodes and what stands on what, without what changes by itself.
     pub fn graph(&self) -> (Vec<String>, Vec<String>) {
         let mut qmp = self.guest.qmp().unwrap();
-        let named = qmp
-            .call("query-named-block-nodes", json!({"flat": true}))
-            .unwrap();
         let graph = qmp.call("x-debug-query-block-graph", json!({})).unwrap();
-        let node = |n: &Value| {
-            let keys = ["node-name", "drv", "ro", "cache", "detect_zeroes", "file"];
-            keys.map(|key| n[key].to_string()).join(" ")
-        };
-        let mut nodes: Vec<String> = named.as_array().unwrap().iter().map(node).collect();
-        nodes.sort();
+        drop(qmp);
         let name = |id: &Value| {
             let all = graph["nodes"].as_array().unwrap();
             all.iter().find(|n| n["id"] == *id).unwrap()["name"].to_string()
@@ -134,7 +126,7 @@ impl Machine {
             .map(edge)
             .collect();
         edges.sort();
-        (nodes, edges)
+        (nodes(&self.guest), edges)
     }
 
     /// Whether anything of a tap is left on the host.
@@ -170,6 +162,20 @@ impl Drop for Machine {
         let _ = fs::remove_dir_all(format!("/run/weir-tapdisk/{}.vda", self.name));
         let _ = fs::remove_file(&self.image);
     }
+}
+
+/// The nodes of a guest and how they are open.
+pub fn nodes(guest: &Guest) -> Vec<String> {
+    let mut qmp = guest.qmp().unwrap();
+    let flat = json!({"flat": true});
+    let named = qmp.call("query-named-block-nodes", flat).unwrap();
+    let node = |n: &Value| {
+        let keys = ["node-name", "drv", "ro", "cache", "detect_zeroes", "file"];
+        keys.map(|key| n[key].to_string()).join(" ")
+    };
+    let mut nodes: Vec<String> = named.as_array().unwrap().iter().map(node).collect();
+    nodes.sort();
+    nodes
 }
 
 /// The processes of taps of a VM.
