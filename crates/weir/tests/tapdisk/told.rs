@@ -1,5 +1,6 @@
 //! `--from tapdisk:PATH`: what is told of a load that is known to the request, without a guest.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -215,5 +216,81 @@ fn explain_says_what_the_tap_selects() {
     assert!(
         nobody.contains("/nowhere.sock") && nobody.contains("start `weir tapdisk`"),
         "{nobody}"
+    );
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Running {
+    /// Starts it, and waits until it says a line with `word`; that line.
+    fn start(args: &[&str], word: &str) -> (Running, String) {
+        let mut child = Command::new(WEIR)
+            .args(args)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let found = lines.find_map(|line| line.ok().filter(|line| line.contains(word)));
+        // What it says later must find a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        (
+            Running(child),
+            found.unwrap_or_else(|| panic!("{args:?} never says {word}")),
+        )
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_agent_tells_of_the_disks_of_its_tap() {
+    let served = Served::start();
+    let (monitor, agent) = (served.scratch.file("monitor"), served.scratch.file("agent"));
+    let listen = ["monitor", "--listen", "127.0.0.1:0", "--state", &monitor];
+    let (_monitor, said) = Running::start(&listen, "listens on ");
+    let address = said.split("listens on ").nth(1).unwrap();
+    let from = format!("tapdisk:{}", served.tapdisk.tap());
+    let agent = [
+        "agent",
+        "--monitor",
+        address,
+        "--host",
+        "h1",
+        "--state",
+        &agent,
+        "--from",
+        &from,
+    ];
+    let (_agent, _) = Running::start(&agent, "welcomed");
+    // It has tried whether it may listen.
+    wait_until("nobody listens", || served.consumers().is_empty());
+    let question = "select host, vm, vdisk, count(*) as n from IO group by host, vm, vdisk";
+    let mut query = Running(
+        Command::new(WEIR)
+            .args(["query", "--monitor", address, "--format", "json", question])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    wait_until("the agent listens", || served.consumers().len() == 1);
+    let report = run(&served.sockets[1], 5);
+    let mut rows = BufReader::new(query.0.stdout.take().unwrap()).lines();
+    // It goes on until all have come.
+    let whole = rows.find_map(|line| {
+        let row: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        (row["n"] == report.requests).then_some(row)
+    });
+    let whole = whole.expect("the query goes on");
+    assert_eq!(
+        (&whole["host"], &whole["vm"], &whole["vdisk"]),
+        (&"h1".into(), &"web".into(), &"/dev/vdb".into())
     );
 }
