@@ -19,7 +19,7 @@ use weir_tapdisk::{Access, Disk, DiskOptions, Hub, Listening, ServerSocket, Stop
 
 fn main() -> Result<()> {
     let mut disk = DiskOptions::new("");
-    let mut vhost = vhost::Options::new(Arc::new(|line| eprintln!("{line}")));
+    let mut vhost = vhost::Options::new(Arc::new(|_| {}));
     let (mut socket, mut nbd, mut tap) = (None, None, None);
     for arg in std::env::args().skip(1) {
         let (key, value) = arg
@@ -39,7 +39,6 @@ fn main() -> Result<()> {
     }
     let (stop, hub) = (Stop::new()?, Arc::new(Hub::default()));
     let disk = Disk::open(disk)?;
-    eprintln!("{}: {}", disk.path().display(), disk.choice());
     let names = DiskWord {
         number: 0,
         vm: None,

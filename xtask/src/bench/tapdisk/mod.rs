@@ -27,11 +27,8 @@ const BOUND_LOGGED: f64 = 0.97;
 const BOUND_LOGGED_NS: f64 = 1000.0;
 
 /// The programs that are measured: examples of the crates, on the same code as `weir tapdisk`.
-const BUILDS: [&str; 3] = [
-    "build --release --locked --package weir-tapdisk --example serve",
-    "build --release --locked --package weir-tap --example tapdisk_take",
-    "build --release --locked --package weir-guest --example vhost_load",
-];
+const BUILD: &str = "build --release --locked --package weir-tapdisk --package weir-tap --package weir-guest \
+                     --example serve --example tapdisk_take --example vhost_load";
 
 /// What the peers are in.
 const PACKAGES: &[&str] = &["fio", "nbdkit", "qemu-system-common", "qemu-utils"];
@@ -44,9 +41,7 @@ pub fn run(pace: &Pace) -> Result<()> {
         return Ok(());
     }
     packages::ensure(PACKAGES)?;
-    for build in BUILDS {
-        execute(cargo().args(build.split(' ')))?;
-    }
+    execute(cargo().args(BUILD.split_whitespace()))?;
     let cases: Vec<&Case> = CASES.iter().filter(|case| is_there(case)).collect();
     for make in [Medium::memory, Medium::disk] {
         let medium = make(DISK_MIB)?;

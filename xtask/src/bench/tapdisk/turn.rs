@@ -149,7 +149,9 @@ fn json(command: &mut Command) -> Result<Value> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    serde_json::from_slice(&output.stdout).context(shown)
+    // fio begins with remarks, such as the list of a server's exports.
+    let begin = output.stdout.iter().position(|byte| *byte == b'{');
+    serde_json::from_slice(&output.stdout[begin.unwrap_or(0)..]).context(shown)
 }
 
 fn figure(value: &Value) -> Result<f64> {
