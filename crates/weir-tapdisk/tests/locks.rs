@@ -1,4 +1,5 @@
 //! An image has one writer: this program, another one like it, or QEMU.
+#![allow(unsafe_code)] // A lane is told memory by its address.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_guest::LoopDisk;
-use weir_tapdisk::{Disk, DiskError, DiskOptions};
+use weir_model::Op;
+use weir_tapdisk::{Disk, DiskError, DiskOptions, Done, Lane, LaneOptions, Outcome, Request};
 
 struct Image(PathBuf);
 
@@ -237,4 +239,79 @@ fn qemu_keeps_us_out_and_is_named() {
     let reader = Qemu::open(&image.0, &["-r"]).unwrap();
     opened(read_only(&image.0));
     drop(reader);
+}
+
+const BLOCK: usize = 4096;
+
+/// Fills an image with a byte, many requests at a time, as often as `again` says.
+fn fill(disk: &Arc<Disk>, byte: u8, again: impl Fn() -> bool) {
+    let depth = (disk.size_bytes() / BLOCK as u64) as u32;
+    let mut lane = Lane::new(disk, LaneOptions { queue: 0, depth }).unwrap();
+    let mut memory = vec![byte; 2 * BLOCK];
+    let start = memory.as_ptr().align_offset(BLOCK);
+    let buffer = libc::iovec {
+        iov_base: memory[start..].as_mut_ptr().cast(),
+        iov_len: BLOCK,
+    };
+    let mut done: Vec<Done> = Vec::new();
+    loop {
+        for block in 0..u64::from(depth) {
+            let request = Request {
+                op: Op::Write,
+                sector: block * 8,
+                bytes: BLOCK as u64,
+                fua: false,
+                unmap: false,
+            };
+            // SAFETY: the memory is only read, and lasts until the lane is gone.
+            unsafe { lane.take(request, &[buffer], block) };
+        }
+        lane.drain(&mut done).unwrap();
+        assert!(done.drain(..).all(|done| done.outcome == Outcome::Done));
+        if !again() {
+            return;
+        }
+    }
+}
+
+/// Names the image of [`the_writer_that_is_killed`].
+const VICTIM: &str = "WEIR_TEST_KILLED_WRITERS_IMAGE";
+
+#[test]
+#[ignore = "another test runs it, to kill it"]
+fn the_writer_that_is_killed() {
+    if let Some(image) = std::env::var_os(VICTIM) {
+        let disk = opened(options(Path::new(&image)));
+        println!("writing");
+        fill(&disk, 1, || true);
+    }
+}
+
+#[test]
+fn nothing_of_a_killed_writer_lands_on_newer_data() {
+    for _ in 0..5 {
+        let image = Image::new("killed");
+        let mut victim = Command::new(std::env::current_exe().unwrap());
+        victim.args([
+            "--ignored",
+            "--exact",
+            "--nocapture",
+            "the_writer_that_is_killed",
+        ]);
+        victim.env(VICTIM, &image.0).stdout(Stdio::piped());
+        let mut victim = victim.spawn().unwrap();
+        let mut said = BufReader::new(victim.stdout.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains("writing")));
+        // It is at it when its data begin to be there.
+        while !std::fs::read(&image.0).unwrap().contains(&1) {
+            assert!(victim.try_wait().unwrap().is_none(), "it ended by itself");
+        }
+        in_use(options(&image.0));
+        victim.kill().unwrap();
+        let disk = opened(options(&image.0));
+        fill(&disk, 2, || false);
+        victim.wait().unwrap();
+        let data = std::fs::read(&image.0).unwrap();
+        assert!(data.iter().all(|byte| *byte == 2));
+    }
 }
