@@ -290,7 +290,7 @@ impl Drop for Folder {
 
 /// Waits until `done`, on a machine that may be busy.
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let within = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let within = std::time::Instant::now() + std::time::Duration::from_secs(300);
     while !done() {
         assert!(std::time::Instant::now() < within, "waited in vain: {what}");
         std::thread::sleep(std::time::Duration::from_millis(20));
