@@ -259,6 +259,9 @@ fn run(
         index: setup.index,
         remarks: setup.remarks,
     };
+    // A process before us may have been killed between telling an end in the ring and calling the
+    // driver, who then waits for a call that nobody makes. One too many does no harm.
+    thread.call();
     thread.run();
     Some(thread.queue.next_available())
 }
@@ -340,8 +343,14 @@ impl Thread {
         let wanted = self.control.wanted();
         self.seen = self.control.changes.load(Ordering::Relaxed);
         self.queue.remap(&wanted.memory, wanted.removed);
-        self.signals = wanted.signals.clone();
+        let before = std::mem::replace(&mut self.signals, wanted.signals.clone());
         self.stopping = wanted.stop;
+        drop(wanted);
+        // What was told by the one before may have reached nobody any more.
+        let called = |signals: &Signals| signals.call.as_ref().map(Arc::as_ptr);
+        if called(&before) != called(&self.signals) {
+            self.call();
+        }
         true
     }
 

@@ -279,7 +279,7 @@ impl<'a> Driver<'a> {
 }
 
 /// Waits for an event, and takes it; false if it does not come.
-fn wait_for(event: &OwnedFd) -> bool {
+pub fn wait_for(event: &OwnedFd) -> bool {
     let timeout = Timespec {
         tv_sec: PATIENCE.as_secs() as i64,
         tv_nsec: 0,

@@ -194,3 +194,21 @@ fn what_was_left_over_is_done_in_its_order() {
     assert_eq!(order, [5, 4, 2, 0, 6]);
     assert_eq!(front_end.get_base(1), 7);
 }
+
+/// Of what was put into the used ring just before a kill, nobody may have been told.
+#[test]
+fn a_driver_is_called_when_its_ring_starts_and_when_its_call_changes() {
+    let server = Server::new();
+    let guest = Guest::new();
+    let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+    guest.share(&mut front_end);
+    front_end.track(1, QUEUE_SIZE);
+    let mut driver = Driver::new(&guest, 0);
+    driver.submit(0, READ, 0, 512);
+    guest.write(driver.used_ring() + 2, &1_u16.to_le_bytes());
+    driver.set_up(&mut front_end, 1);
+    assert!(wait_for(&driver.call), "nobody calls");
+    let other = event();
+    front_end.tell(SET_VRING_CALL, &0_u64.to_le_bytes(), &[other.as_fd()]);
+    assert!(wait_for(&other), "nobody calls the other one");
+}

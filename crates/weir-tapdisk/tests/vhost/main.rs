@@ -228,7 +228,7 @@ fn a_driver_that_wants_no_call_gets_none() {
     let (mut front_end, mut driver) = started(&server, &guest, F_VERSION_1);
     // VRING_AVAIL_F_NO_INTERRUPT
     guest.store(driver.avail_ring(), 1);
-    driver.was_called();
+    assert!(wait_for(&driver.call), "a ring that starts calls once");
     driver.submit(0, READ, 0, 512);
     while driver.next_used().is_none() {
         std::thread::yield_now();
@@ -238,6 +238,7 @@ fn a_driver_that_wants_no_call_gets_none() {
     assert!(!driver.was_called());
     guest.store(driver.avail_ring(), 0);
     driver.set_up(&mut front_end, base);
+    assert!(wait_for(&driver.call), "a ring that starts calls once");
     driver.submit(1, READ, 0, 512);
     while driver.next_used().is_none() {
         std::thread::yield_now();
