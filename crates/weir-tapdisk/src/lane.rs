@@ -221,10 +221,7 @@ impl Lane {
     /// The engine is broken. What is under way may not have ended.
     pub fn drain(&mut self, done: &mut Vec<Done>) -> Result<(), DiskError> {
         self.submit()?;
-        let latest = self.held.iter().map(|Reverse((until, _))| *until).max();
-        if let Some(latest) = latest {
-            self.let_go(latest);
-        }
+        self.hurry();
         loop {
             self.collect();
             self.hand_over()?;
@@ -235,6 +232,14 @@ impl Lane {
             if let Engine::Uring(engine) = &mut self.engine {
                 engine.wait().map_err(engine_failed(RING, RING_REMEDY))?;
             }
+        }
+    }
+
+    /// Lets everything go that an injection holds back, for whoever waits for the end of it all.
+    pub fn hurry(&mut self) {
+        let latest = self.held.iter().map(|Reverse((until, _))| *until).max();
+        if let Some(latest) = latest {
+            self.let_go(latest);
         }
     }
 

@@ -219,6 +219,10 @@ impl Session<'_> {
             self.lane.begin();
             let heard = self.hear();
             let submitted = self.lane.submit();
+            if !self.listening {
+                // Nobody waits for the end of a drill.
+                self.lane.hurry();
+            }
             self.lane.reap(&mut done);
             // What was held back, or takes several steps, may go on now.
             let submitted = submitted.and_then(|()| self.lane.submit());

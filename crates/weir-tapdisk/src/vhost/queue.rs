@@ -72,6 +72,8 @@ pub struct BlockQueue {
     /// By the descriptor that a request begins with.
     slots: Vec<Slot>,
     broken: bool,
+    /// Nothing is held back.
+    hurries: bool,
     /// What was taken from the ring and not begun.
     taken: VecDeque<u16>,
     /// What ended, and how much was written, but not put into the ring, which is not there.
@@ -126,6 +128,7 @@ impl BlockQueue {
             write_through,
             slots: std::iter::repeat_with(Slot::default).take(size).collect(),
             broken: false,
+            hurries: false,
             taken: VecDeque::new(),
             unsaid: VecDeque::new(),
             ended: 0,
@@ -143,6 +146,12 @@ impl BlockQueue {
         self.memory = Rc::new(GuestMemory::clone(memory));
         self.patient_until = removed.map(|removed| removed + PATIENCE);
         self.waits = false;
+    }
+
+    /// Holds back nothing any longer that an injection delays: the queue is to end, and the front end
+    /// waits for that.
+    pub fn hurry(&mut self) {
+        self.hurries = true;
     }
 
     /// The lane, for whoever waits for it.
@@ -242,6 +251,9 @@ impl BlockQueue {
     }
 
     fn take_and_end(&mut self, count: usize) -> Result<Round, Broken> {
+        if self.hurries {
+            self.lane.hurry();
+        }
         let begun = self.take(count);
         // What was taken before the queue broke is carried out.
         self.lane.submit()?;

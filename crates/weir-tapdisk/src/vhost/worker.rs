@@ -346,6 +346,9 @@ impl Thread {
         let before = std::mem::replace(&mut self.signals, wanted.signals.clone());
         self.stopping = wanted.stop;
         drop(wanted);
+        if self.stopping {
+            self.queue.hurry();
+        }
         // What was told by the one before may have reached nobody any more.
         let called = |signals: &Signals| signals.call.as_ref().map(Arc::as_ptr);
         if called(&before) != called(&self.signals) {

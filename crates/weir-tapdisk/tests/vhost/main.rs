@@ -248,6 +248,22 @@ fn a_driver_that_wants_no_call_gets_none() {
 }
 
 #[test]
+fn a_queue_that_is_halted_waits_for_no_drill() {
+    let server = Server::with(
+        |disk| disk.injections.delays.push("3600s".parse().unwrap()),
+        |_| {},
+    );
+    let guest = Guest::new();
+    let (mut front_end, mut driver) = started(&server, &guest, ALL);
+    driver.submit(0, READ, 0, 512);
+    while server.disk.counters().in_flight == 0 {
+        std::thread::yield_now();
+    }
+    front_end.get_base(0);
+    assert_eq!(driver.next_used(), Some((0, 513)));
+}
+
+#[test]
 fn without_protocol_features_a_ring_runs_when_it_is_set_up() {
     let server = Server::new();
     let guest = Guest::new();
