@@ -112,9 +112,12 @@ extern "C" fn on_sigbus(signal: c_int, told: *mut siginfo_t, _context: *mut c_vo
     let Some(Some(before)) = BEFORE.get() else {
         return;
     };
+    // Memory that broke (`BUS_MCEERR_AR`) was something else than zeroes, which may not take its place.
+    // SAFETY: as above.
+    let is_cut_off = unsafe { (*told).si_code } == libc::BUS_ADRERR;
     let mut ranges = RANGES.iter().map(Range::get);
     let replaced = ranges
-        .find(|range| range.contains(&address))
+        .find(|range| is_cut_off && range.contains(&address))
         .is_some_and(|range| {
             let page = address & !(before.page_bytes - 1);
             // Of memory in huge pages a single page cannot be replaced.
