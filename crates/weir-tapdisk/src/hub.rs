@@ -23,7 +23,7 @@ pub const CONSUMERS_MAX: usize = 8;
 const RINGS_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=256 << 20;
 
 /// Rings are made as if there were so many lanes at least: a guest that boots opens more.
-const LANES_EXPECTED: usize = 4;
+const LANES_EXPECTED: usize = 32;
 
 /// Why somebody is not let in.
 #[derive(Debug, thiserror::Error)]

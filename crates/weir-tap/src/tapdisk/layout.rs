@@ -20,7 +20,7 @@ pub const VERSION: u32 = 1;
 pub const DISKS_MAX: usize = 1024;
 
 /// Most lanes (queues and connections) of one tap at a time.
-pub const LANES_MAX: usize = 128;
+pub const LANES_MAX: usize = 1024;
 
 /// Words of a record: a cache line.
 pub const RECORD_WORDS: usize = 8;

@@ -31,6 +31,10 @@ use crate::shared::Shared;
 /// read the clock a little later than the program says.
 const SETTLE_NS: u64 = 1_000;
 
+/// Records that are kept until a lane says that it has told everything before them. Beyond that they are
+/// told, and what that lane tells later is late.
+const HELD_MAX: usize = 1 << 20;
+
 /// The memory that a tap shares with one consumer.
 #[derive(Debug)]
 pub struct Memory {
@@ -307,6 +311,10 @@ impl Readers {
             self.fill = self.fill.max(found.fill);
             known_ns = known_ns.min(lane.known_ns);
         }
+        // One lane that hangs in a round does not make us keep what all others tell, without end.
+        if self.held.len() > HELD_MAX {
+            known_ns = settled_ns;
+        }
         self.settle(before, known_ns.max(self.known_ns), to);
         Ok(())
     }
@@ -415,5 +423,66 @@ impl Reader {
             malformed,
             fill: waiting as f64 / room as f64,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{EventKind, Op};
+
+    use super::*;
+
+    fn record(ts_ns: u64) -> Record {
+        Record {
+            kind: EventKind::Request,
+            op: Op::Read,
+            fua: false,
+            errno: 0,
+            disk: 0,
+            queue: 0,
+            id: 1,
+            ts_ns,
+            sector: Some(0),
+            sectors: 8,
+            in_flight: 1,
+            taken_ns: ts_ns,
+            submitted_ns: None,
+            seek_sectors: None,
+        }
+    }
+
+    #[test]
+    fn a_lane_that_hangs_does_not_make_us_keep_what_others_tell_without_end() {
+        let memory = Arc::new(Memory::create(Layout::new(u64::MAX)).unwrap());
+        (0..2).for_each(|lane| memory.reserve(lane).unwrap());
+        memory.use_lanes(2);
+        let room = memory.layout().ring_records();
+        let mut hangs = Writer::new(memory.clone(), 0, 0);
+        hangs.begin();
+        let mut goes_on = Writer::new(memory.clone(), 1, 0);
+        let mut readers = Readers::new(memory, 0);
+        let (mut told, mut ts_ns) = (Vec::new(), 1_000);
+        let mut more = |readers: &mut Readers, told: &mut Vec<Read>| {
+            goes_on.begin();
+            for _ in 0..room {
+                ts_ns += 1;
+                assert!(goes_on.push(&record(ts_ns).encode()));
+            }
+            goes_on.end(ts_ns, 0);
+            readers.read(|| ts_ns + SETTLE_NS, told).unwrap();
+        };
+        for _ in 0..HELD_MAX as u64 / room {
+            more(&mut readers, &mut told);
+            assert!(told.is_empty() && readers.holds_back());
+        }
+        more(&mut readers, &mut told);
+        assert!(!readers.holds_back());
+        assert_eq!(told.len() as u64, HELD_MAX as u64 + room);
+        // What the other tells after all is told, late.
+        assert!(hangs.push(&record(1_001).encode()));
+        hangs.end(1_001, 0);
+        told.clear();
+        readers.read(|| u64::MAX, &mut told).unwrap();
+        assert_eq!((told.len(), readers.late()), (1, 1));
     }
 }
