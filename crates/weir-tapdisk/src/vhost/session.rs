@@ -232,7 +232,11 @@ fn event(file: Option<File>) -> Result<Option<OwnedFd>> {
             Err(refuse(VhostError::NotAnEvent))
         }
         // Without /proc there is nothing to hold it against.
-        _ => Ok(Some(file.into())),
+        _ => {
+            // To add to one that is full would wait until somebody reads it.
+            rustix::io::ioctl_fionbio(&file, true).map_err(|e| Error::ReqHandlerError(e.into()))?;
+            Ok(Some(file.into()))
+        }
     }
 }
 

@@ -307,9 +307,12 @@ fn who_cannot_be_called_does_not_keep_us_from_ending() {
     );
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, F_VERSION_1);
-    let full = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let full = event();
     front_end.tell(SET_VRING_CALL, &longs(&[0]), &[full.as_fd()]);
+    assert!(wait_for(&full));
+    // The back end has seen to it that nobody waits for it; the front end undoes that.
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     driver.submit(0, READ, 0, 512);
     while driver.next_used().is_none() {
         std::thread::yield_now();
@@ -334,4 +337,20 @@ fn a_reset_device_is_as_new() {
     let mut driver = Driver::new(&guest, 0);
     driver.set_up(&mut front_end, 0);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
+}
+
+#[test]
+fn a_call_that_is_full_holds_up_nobody() {
+    let server = Server::new();
+    let guest = Guest::new();
+    let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+    guest.share(&mut front_end);
+    let mut driver = Driver::new(&guest, 0);
+    let waits = rustix::event::EventfdFlags::CLOEXEC;
+    driver.call = rustix::event::eventfd(0, waits).unwrap();
+    rustix::io::write(&driver.call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    driver.set_up(&mut front_end, 0);
+    driver.submit(0, READ, 0, 512);
+    assert_eq!(driver.wait_used(), (0, 513));
+    front_end.get_base(0);
 }
