@@ -360,11 +360,11 @@ mod tests {
         data
     }
 
+    /// An answer: the option, the kind of reply, its data.
+    type Answer = (u32, u32, Vec<u8>);
+
     /// The answers to these messages, a byte at a time, and how it ended.
-    fn talk(
-        offers: &[Offer],
-        said: &[Vec<u8>],
-    ) -> (Vec<(u32, u32, Vec<u8>)>, Result<Step, Violation>) {
+    fn talk(offers: &[Offer], said: &[Vec<u8>]) -> (Vec<Answer>, Result<Step, Violation>) {
         let mut out = Vec::new();
         let mut negotiation = Negotiation::new(offers, &mut out);
         assert_eq!(out, b"NBDMAGICIHAVEOPT\0\x03");

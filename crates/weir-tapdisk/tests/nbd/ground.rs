@@ -152,7 +152,8 @@ pub fn has(test: &str, program: &str, package: &str) -> bool {
     if !found {
         // Not by `eprintln!`, which the harness keeps to itself.
         let why = format!("skipped: {test}: no {program} here (package {package})");
-        writeln!(std::io::stderr(), "{why}").unwrap();
+        let mut err = std::io::stderr();
+        writeln!(err, "{why}").unwrap();
     }
     found
 }

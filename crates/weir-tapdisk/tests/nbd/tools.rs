@@ -166,11 +166,8 @@ fn fio_verifies_what_it_wrote() {
     let engines = run("fio", &["--enghelp"]);
     if !engines.lines().any(|line| line.trim() == "nbd") {
         use std::io::Write;
-        writeln!(
-            std::io::stderr(),
-            "skipped: fio_verifies_what_it_wrote: fio without nbd"
-        )
-        .unwrap();
+        let mut err = std::io::stderr();
+        writeln!(err, "skipped: fio_verifies_what_it_wrote: fio without nbd").unwrap();
         return;
     }
     let ground = Ground::new(64);

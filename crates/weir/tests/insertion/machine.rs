@@ -49,7 +49,8 @@ pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
         Err(why) => why.to_string(),
     };
     // Not by `eprintln!`, which the harness keeps to itself.
-    writeln!(std::io::stderr(), "skipped: {test}: {why}").unwrap();
+    let mut err = std::io::stderr();
+    writeln!(err, "skipped: {test}: {why}").unwrap();
     None
 }
 
