@@ -55,7 +55,7 @@ fn an_insertion_that_is_killed_half_way_is_undone_by_the_next_command() {
     };
     let before = machine.graph();
     begin_load(&mut machine.guest);
-    let (_, commands) = Proxy::count(&machine);
+    let commands = Proxy::commands(&machine).len();
     for at in 0..commands {
         for verb in ["remove", "insert"] {
             let proxy = Proxy::start(&machine.guest, Trouble::Hang { at });
@@ -89,7 +89,7 @@ fn ctrl_c_takes_everything_back() {
         return;
     };
     let before = machine.graph();
-    let (_, commands) = Proxy::count(&machine);
+    let commands = Proxy::commands(&machine).len();
     for at in 0..commands {
         let pause = Duration::from_millis(1500);
         let proxy = Proxy::start(&machine.guest, Trouble::Pause { at, pause });
