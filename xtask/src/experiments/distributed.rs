@@ -68,8 +68,8 @@ pub static FILTERING: Experiment = Experiment {
     thesis: "A filter at the server that passes requests and no responses (query F, QFQ5'x8) halved the bytes on the wire against \
         forwarding all (Q0Q5x8), and took 1.2 points off the server and 1.8 off the monitor.",
     here: "Bytes are those that the kernel counts on the server's cable: TLS, TCP and IP included, and heartbeats every 50 ms. Query 10M \
-        is the thesis's, with its three parts, by the device on the host (a program on a loop device has no virtual disk); with `slide 1 s` \
-        its answer changes once a second, so that agents can send partial aggregates.",
+        is the thesis's, with its three parts, by the device on the host (a program on a loop device has no virtual disk); with \
+        `slide 1 s` its answer changes once a second, so that agents can send partial aggregates.",
     run: filtering,
 };
 
