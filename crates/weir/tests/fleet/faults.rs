@@ -70,7 +70,9 @@ fn a_killed_monitor_goes_on_where_it_was() {
     sleep(Duration::from_millis(300));
     field.kill_monitor();
     field.restart_monitor();
-    field.until_delivered("a", 2_000);
+    // On a machine without a processor to spare the monitor may be killed before it has written down
+    // that the agents came: what they had said before is late then.
+    field.until_told("a", 2_000);
     field.kill_monitor();
     field.restart_monitor();
     agents.into_iter().for_each(ended_well);

@@ -145,6 +145,14 @@ impl Field {
         });
     }
 
+    /// Waits until so many rows of a host are in the file, or came too late for it.
+    pub fn until_told(&self, host: &str, rows: u64) {
+        self.until(&format!("{rows} rows of {host} are told"), || {
+            let books = self.books().get(host).copied().unwrap_or_default();
+            books.delivered + books.late >= rows
+        });
+    }
+
     pub fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !done() {
