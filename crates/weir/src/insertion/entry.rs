@@ -28,6 +28,7 @@ const PASS_THROUGH: u32 = 0o711;
 pub struct Entry {
     folder: PathBuf,
     _lock: File,
+    is_cleared: bool,
 }
 
 /// What was exchanged, and who serves it.
@@ -98,6 +99,7 @@ impl Entry {
             true => Ok(Entry {
                 folder,
                 _lock: lock,
+                is_cleared: false,
             }),
             false => Err(Failure::world(format_args!(
                 "{vdisk} of VM {vm}: another weir is inserting or removing a tap there; wait for it, then try again"
@@ -154,8 +156,20 @@ impl Entry {
     ///
     /// # Errors
     /// When it cannot be taken away.
-    pub fn clear(self) -> Result<(), Failure> {
+    pub fn clear(mut self) -> Result<(), Failure> {
+        self.is_cleared = true;
         fs::remove_dir_all(&self.folder).map_err(|error| cannot(&self.folder, &error))
+    }
+}
+
+impl Drop for Entry {
+    /// Where nothing was exchanged nothing is left.
+    fn drop(&mut self) {
+        let is_empty = fs::exists(self.path()).is_ok_and(|exists| !exists);
+        if !self.is_cleared && is_empty {
+            // What cannot be taken away is found by the next.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
     }
 }
 
@@ -251,7 +265,10 @@ mod tests {
         assert_eq!(fs::metadata(&entry.folder).unwrap().mode() & 0o777, 0o711);
         let busy = Entry::lock_below(&base, "web", "/dev/vda").unwrap_err();
         assert!(busy.text().contains("another weir"), "{}", busy.text());
-        assert!(Entry::lock_below(&base, "web", "/dev/vdb").is_ok());
+        let other = Entry::lock_below(&base, "web", "/dev/vdb").unwrap();
+        let beside = other.folder.clone();
+        drop(other);
+        assert!(!beside.exists(), "nothing was written down there");
         assert!(entry.record().unwrap().is_none());
         fs::write(entry.path(), "{}").unwrap();
         assert!(

@@ -135,6 +135,9 @@ fn disks_of_each_kind_are_taken_or_refused_with_a_remedy() {
     assert_eq!(replaced.code, Some(1), "{replaced:?}");
     assert!(replaced.err.contains("renamed or replaced"), "{replaced:?}");
     assert_eq!(taps_of(&name), Vec::<u32>::new());
+    let left = fs::read_dir("/run/weir-tapdisk").unwrap().flatten();
+    let left = left.filter(|f| f.file_name().to_string_lossy().starts_with(&name));
+    assert_eq!(left.count(), 0, "folders");
     drop(guest);
     for image in images.iter().chain([&empty]) {
         fs::remove_file(image).unwrap();
