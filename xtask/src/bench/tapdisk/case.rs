@@ -141,6 +141,11 @@ impl Case {
             .filter(|program| !crate::packages::exists(program))
     }
 
+    /// Whether it can serve the medium as others do: nbdkit knows no O_DIRECT, and its memory is no disk.
+    pub fn serves(&self, medium: &Medium) -> bool {
+        !medium.is_direct || self.program != Some("nbdkit")
+    }
+
     /// Whether it is our back end.
     pub fn is_ours(&self) -> bool {
         self.program.is_none()

@@ -45,6 +45,8 @@ pub fn run(pace: &Pace) -> Result<()> {
     let cases: Vec<&Case> = CASES.iter().filter(|case| is_there(case)).collect();
     for make in [Medium::memory, Medium::disk] {
         let medium = make(DISK_MIB)?;
+        let serves = |case: &&Case| case.serves(&medium);
+        let cases: Vec<&Case> = cases.iter().copied().filter(serves).collect();
         for depth in DEPTHS {
             let turns = rounds(&cases, &medium, depth, pace)?;
             println!("{}, queue depth {depth}\n", medium.name);
