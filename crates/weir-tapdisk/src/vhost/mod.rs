@@ -6,7 +6,7 @@
 //! [`command`] in it, and hands the request to its lane with the guest's own memory as buffers
 //! ([`queue`]). When the lane says that it is done, the status byte and the used ring are written,
 //! and the driver is called. Who is connected, and where its memory and its rings are, is told over a
-//! unix socket ([`serve`], [`session`], [`memory`]). What is on its way is noted in memory that outlives
+//! unix socket ([`serve()`], [`session`], [`memory`]). What is on its way is noted in memory that outlives
 //! us ([`inflight`]): after a kill the next process does what was not done.
 //!
 //! Nothing that a guest or a front end sends is trusted. Descriptors, rings and what is in them are read

@@ -2,7 +2,7 @@
 //!
 //! 1. [`entry`] reads what a command line or a file says of a disk; [`rights`] who may reach it.
 //! 2. [`setup`] puts that together and says what does not fit.
-//! 3. [`serve`] opens images and sockets, serves until a signal comes, and takes everything away again.
+//! 3. [`serve()`] opens images and sockets, serves until a signal comes, and takes everything away again.
 
 mod companion;
 mod entry;
