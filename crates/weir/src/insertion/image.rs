@@ -4,6 +4,7 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -12,11 +13,13 @@ use crate::failure::Failure;
 const OPEN_FILES_MAX: usize = 1 << 14;
 
 /// The file or device that the process `pid` calls `filename`, as QEMU names what a node has open. It is
-/// the very file that the process has open, whatever else is at that path by now.
+/// the very file that the process has open, whatever else is at that path by now. `writes`: it has that open
+/// for writing. A QEMU that a guest has taken over could name any file that it can merely look at, and be
+/// served more of it by us than it may have.
 ///
 /// # Errors
 /// When no path leads there.
-pub fn image(pid: u32, filename: &str) -> Result<PathBuf, Failure> {
+pub fn image(pid: u32, filename: &str, writes: bool) -> Result<PathBuf, Failure> {
     let named = PathBuf::from(plain(filename));
     let within = |folder: &str| Path::new("/proc").join(pid.to_string()).join(folder);
     let mut candidates = Vec::new();
@@ -38,6 +41,7 @@ pub fn image(pid: u32, filename: &str) -> Result<PathBuf, Failure> {
     })?;
     let open = open.flatten().take(OPEN_FILES_MAX);
     let open: Vec<Identity> = open
+        .filter(|file| is_open_for(&within("fdinfo").join(file.file_name()), writes))
         .filter_map(|file| Some(identity(&fs::metadata(file.path()).ok()?)))
         .collect();
     let is_open = |path: &PathBuf| {
@@ -46,11 +50,27 @@ pub fn image(pid: u32, filename: &str) -> Result<PathBuf, Failure> {
     };
     candidates.into_iter().find(is_open).ok_or_else(|| {
         Failure::world(format_args!(
-            "{}: what is there is not the file that QEMU (process {pid}) has open; it may have been renamed or \
+            "{}: what is there is not a file that QEMU (process {pid}) has open for {}; it may have been renamed or \
              replaced, or was given as a file descriptor: shut the VM down and start it with a tap instead \
              (docs/tapdisk.md)",
-            named.display()
+            named.display(),
+            if writes { "writing" } else { "reading" }
         ))
+    })
+}
+
+/// Whether a file is open for reading, and for writing too if that is wanted, by its /proc/PID/fdinfo/FD
+/// (proc_pid_fdinfo(5)).
+fn is_open_for(told: &Path, writes: bool) -> bool {
+    let text = fs::read_to_string(told).unwrap_or_default();
+    let flags = text.lines().find_map(|line| {
+        let octal = line.strip_prefix("flags:")?.trim();
+        u32::from_str_radix(octal, 8).ok()
+    });
+    flags.map(OFlags::from_bits_retain).is_some_and(|flags| {
+        let mode = flags & OFlags::RWMODE;
+        let suits = mode == OFlags::RDWR || (mode == OFlags::RDONLY && !writes);
+        suits && !flags.contains(OFlags::PATH)
     })
 }
 
@@ -74,6 +94,8 @@ fn plain(filename: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+
     use super::*;
 
     #[test]
@@ -84,14 +106,24 @@ mod tests {
         let name = path.to_str().unwrap();
         fs::write(&path, "x").unwrap();
         let pid = std::process::id();
-        assert!(image(pid, name).is_err(), "nobody has it open");
-        let _open = fs::File::open(&path).unwrap();
-        assert_eq!(image(pid, name).unwrap(), path);
+        assert!(image(pid, name, false).is_err(), "nobody has it open");
+        let seen = fs::File::options()
+            .read(true)
+            .custom_flags(OFlags::PATH.bits() as i32)
+            .open(&path);
+        assert!(image(pid, name, false).is_err(), "it can only be seen");
+        drop(seen.unwrap());
+        let read = fs::File::open(&path).unwrap();
+        assert_eq!(image(pid, name, false).unwrap(), path);
+        assert!(image(pid, name, true).is_err(), "it can only be read");
+        drop(read);
+        let _open = fs::File::options().read(true).write(true).open(&path);
+        assert_eq!(image(pid, name, true).unwrap(), path);
         let options = format!(r#"json:{{"driver":"file","filename":"{name}","locking":"off"}}"#);
-        assert_eq!(image(pid, &options).unwrap(), path);
+        assert_eq!(image(pid, &options, true).unwrap(), path);
         fs::rename(&path, folder.join("b.raw")).unwrap();
         fs::write(&path, "another").unwrap();
-        let error = image(pid, name).unwrap_err().text();
+        let error = image(pid, name, true).unwrap_err().text();
         assert!(error.contains("renamed or replaced"), "{error}");
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -106,7 +106,8 @@ pub fn insert(which: &Which, discard: Option<bool>, stop: &Stop) -> Result<Inser
     let socket = entry.socket();
     let plan = Plan::new(&seat, told, socket.clone(), String::new()).expect("a file is below it");
     let tap = tap::Wanted {
-        image: image::image(chosen.pid, &node.filename).map_err(|f| about(&chosen, &f.text()))?,
+        image: image::image(chosen.pid, &node.filename, !seat.format.read_only)
+            .map_err(|f| about(&chosen, &f.text()))?,
         vm: &chosen.vm,
         vdisk: &chosen.vdisk,
         direct: node.direct,
