@@ -93,7 +93,7 @@ pub struct ClauseWord {
 pub enum FieldWord {
     /// First sector.
     Sector,
-    /// [`weir_model::spread()`] of it.
+    /// [`weir_model::spread::spread`] of it.
     SectorSpread,
     /// Length in sectors.
     Sectors,
