@@ -4,6 +4,8 @@
 mod served;
 mod told;
 
+use std::time::Duration;
+
 use served::{SECTORS, Served};
 use told::{by_queue, check};
 use weir_guest::vhost::{Ask, Asked, Kind, Load, Report, Shape, Status};
@@ -16,6 +18,14 @@ const SHAPE: Shape = Shape {
     bytes_max: 32 << 10,
     segments: 2,
     skew_bytes: 0,
+};
+
+/// Room for all events of a load, which are taken when it is over.
+const ROOM: TapdiskOptions = TapdiskOptions {
+    ring_bytes: 256 << 20,
+    rhythm: Duration::from_millis(20),
+    epoch_offset_ns: None,
+    patience: Duration::from_secs(10),
 };
 
 fn mixed(seed: u64) -> Load {
@@ -202,9 +212,11 @@ fn who_comes_while_a_load_runs_is_told_the_rest_of_it() {
         {
             std::thread::yield_now();
         }
-        let mut listener = served.listener(Predicate::all(), TapdiskOptions::default());
+        let mut listener = served.listener(Predicate::all(), ROOM);
         let report = run.join().unwrap();
-        (report, listener.rows())
+        let rows = listener.rows();
+        assert_eq!(listener.count("events_lost"), 0);
+        (report, rows)
     });
     let (mut told, mut made) = (0, 0);
     for (queue, part) in by_queue(&rows, SHAPE.queues, SECTORS).iter().enumerate() {
@@ -237,7 +249,7 @@ fn what_a_listener_is_too_slow_for_is_counted() {
     };
     // Nothing is read before all is over, and rings are as small as can be.
     let mut slow = served.listener(Predicate::all(), options);
-    let mut quick = served.listener(Predicate::all(), TapdiskOptions::default());
+    let mut quick = served.listener(Predicate::all(), ROOM);
     let mut client = served.client(SHAPE);
     let load = Load {
         requests: 10_000,
