@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 
-use super::DiskError;
+use super::{DiskError, DiskOptions, Identity};
 use crate::lock;
 
 /// What `O_DIRECT` asks of a transfer.
@@ -44,13 +44,9 @@ pub(crate) struct Image {
 const ALIGNMENT_MAX: u32 = 4096;
 
 impl Image {
-    /// Opens and locks an image.
-    pub(crate) fn open(
-        path: &Path,
-        read_only: bool,
-        locked: bool,
-        wait: Duration,
-    ) -> Result<Image, DiskError> {
+    /// Opens and locks the image at `path`.
+    pub(crate) fn open(path: &Path, options: &DiskOptions) -> Result<Image, DiskError> {
+        let (read_only, locked, wait) = (options.read_only, options.lock, options.lock_wait);
         let failed = |what: &'static str| {
             move |error: io::Error| DiskError::Image {
                 path: path.to_owned(),
@@ -73,7 +69,18 @@ impl Image {
             false if read_only => failed("open it for reading")(error),
             false => failed("open it for writing")(error),
         })?;
-        kind(&file.metadata().map_err(failed("look at it"))?, path)?;
+        let opened = file.metadata().map_err(failed("look at it"))?;
+        kind(&opened, path)?;
+        if options
+            .identity
+            .is_some_and(|identity| identity != Identity::of(&opened))
+        {
+            return Err(DiskError::Unfit {
+                path: path.to_owned(),
+                reason: "is not the file that it was".to_owned(),
+                remedy: "see who replaced it".to_owned(),
+            });
+        }
         if locked && !is_device {
             lock::acquire(file.as_fd(), path, read_only, wait)?;
         }

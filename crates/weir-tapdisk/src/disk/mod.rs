@@ -25,11 +25,13 @@ use weir_model::SECTOR_BYTES;
 
 mod counters;
 mod error;
+mod identity;
 mod image;
 
 pub use counters::{Counters, OpCounters};
 pub(crate) use counters::{LaneCounters, Ledger};
 pub use error::DiskError;
+pub use identity::Identity;
 pub use image::Alignment;
 
 use crate::engine::{CacheOption, Choice, EngineOption, Facts, choose, try_uring};
@@ -43,6 +45,8 @@ use image::Image;
 pub struct DiskOptions {
     /// A raw file or a block device.
     pub image: PathBuf,
+    /// The very file or device that it must be, whatever is at its path by now.
+    pub identity: Option<Identity>,
     /// How much of the image the disk is, in bytes; all whole blocks of it unless told.
     pub size_bytes: Option<u64>,
     /// Writes, discards and write zeroes fail with `EROFS`.
@@ -74,6 +78,7 @@ impl DiskOptions {
     pub fn new(image: impl Into<PathBuf>) -> DiskOptions {
         DiskOptions {
             image: image.into(),
+            identity: None,
             size_bytes: None,
             read_only: false,
             block_size: None,
@@ -136,7 +141,7 @@ impl Disk {
     pub fn open(options: DiskOptions) -> Result<Arc<Disk>, DiskError> {
         let path = std::path::absolute(&options.image).unwrap_or(options.image.clone());
         check(&options, &path)?;
-        let image = Image::open(&path, options.read_only, options.lock, options.lock_wait)?;
+        let image = Image::open(&path, &options)?;
         let facts = Facts {
             engine: options.engine,
             cache: options.cache,

@@ -195,7 +195,15 @@ pub fn remove(qemu: &mut dyn Monitor, plan: &Plan) -> Result<bool, InsertionErro
                 node: plan.file_node.clone(),
             });
         }
-        qemu.execute("blockdev-reopen", plan.reopened_on(&plan.file_node))?;
+        let reopened = qemu.execute("blockdev-reopen", plan.reopened_on(&plan.file_node));
+        if let Err(error) = reopened {
+            // The disk stays on the tap, so the image is to stay locked. That it cannot be is no news: the
+            // error is the same, and who tries again finds no lock in the way.
+            if graph.node(&plan.lock_node).is_some() {
+                let _ = qemu.execute("blockdev-add", plan.lock_options());
+            }
+            return Err(error.into());
+        }
     }
     delete(qemu, &plan.tap_node)?;
     if let Some(hold) = &plan.hold_node {

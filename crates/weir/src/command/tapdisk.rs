@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use weir_tapdisk::Access;
+use weir_tapdisk::disk::Identity;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::inject::{DelayRule, ErrorRule, Injections};
 use weir_tapdisk::nbd::Address;
@@ -101,6 +102,10 @@ struct DiskArgs {
     /// Let others write the image meanwhile: for an image that a running VM has open itself
     #[arg(long, requires = "image")]
     no_lock: bool,
+    /// Refuse the image unless it is this very file: one that is put under a running VM is the one that the
+    /// VM has open
+    #[arg(long, value_name = "ID", requires = "image", hide = true)]
+    identity: Option<Identity>,
 }
 
 /// The process.
@@ -170,6 +175,7 @@ impl DiskArgs {
     fn entry(&self) -> Option<DiskEntry> {
         Some(DiskEntry {
             image: self.image.clone()?,
+            identity: self.identity,
             socket: self.socket.clone(),
             vm: self.vm.clone(),
             vdisk: self.vdisk.clone(),

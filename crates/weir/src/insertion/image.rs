@@ -1,11 +1,11 @@
 //! The image that QEMU has open, by a path that leads there from here too.
 
-use std::fs::{self, Metadata};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use serde_json::Value;
+use weir_tapdisk::disk::Identity;
 
 use crate::failure::Failure;
 
@@ -19,7 +19,7 @@ const OPEN_FILES_MAX: usize = 1 << 14;
 ///
 /// # Errors
 /// When no path leads there.
-pub fn image(pid: u32, filename: &str, writes: bool) -> Result<PathBuf, Failure> {
+pub fn image(pid: u32, filename: &str, writes: bool) -> Result<(PathBuf, Identity), Failure> {
     let named = PathBuf::from(plain(filename));
     let within = |folder: &str| Path::new("/proc").join(pid.to_string()).join(folder);
     let mut candidates = Vec::new();
@@ -42,13 +42,13 @@ pub fn image(pid: u32, filename: &str, writes: bool) -> Result<PathBuf, Failure>
     let open = open.flatten().take(OPEN_FILES_MAX);
     let open: Vec<Identity> = open
         .filter(|file| is_open_for(&within("fdinfo").join(file.file_name()), writes))
-        .filter_map(|file| Some(identity(&fs::metadata(file.path()).ok()?)))
+        .filter_map(|file| Some(Identity::of(&fs::metadata(file.path()).ok()?)))
         .collect();
-    let is_open = |path: &PathBuf| {
-        let found = fs::metadata(path).ok();
-        found.is_some_and(|meta| open.contains(&identity(&meta)))
+    let known = |path: PathBuf| {
+        let identity = Identity::of(&fs::metadata(&path).ok()?);
+        open.contains(&identity).then_some((path, identity))
     };
-    candidates.into_iter().find(is_open).ok_or_else(|| {
+    candidates.into_iter().find_map(known).ok_or_else(|| {
         Failure::world(format_args!(
             "{}: what is there is not a file that QEMU (process {pid}) has open for {}; it may have been renamed or \
              replaced, or was given as a file descriptor: shut the VM down and start it with a tap instead \
@@ -72,16 +72,6 @@ fn is_open_for(told: &Path, writes: bool) -> bool {
         let suits = mode == OFlags::RDWR || (mode == OFlags::RDONLY && !writes);
         suits && !flags.contains(OFlags::PATH)
     })
-}
-
-/// What tells a file from all others: its file system and number; of a device its own number.
-type Identity = (bool, u64, u64);
-
-fn identity(meta: &Metadata) -> Identity {
-    match meta.file_type().is_block_device() {
-        true => (true, meta.rdev(), 0),
-        false => (false, meta.dev(), meta.ino()),
-    }
 }
 
 /// A file's name out of what QEMU makes of it where options do not fit a name.
@@ -114,13 +104,13 @@ mod tests {
         assert!(image(pid, name, false).is_err(), "it can only be seen");
         drop(seen.unwrap());
         let read = fs::File::open(&path).unwrap();
-        assert_eq!(image(pid, name, false).unwrap(), path);
+        assert_eq!(image(pid, name, false).unwrap().0, path);
         assert!(image(pid, name, true).is_err(), "it can only be read");
         drop(read);
         let _open = fs::File::options().read(true).write(true).open(&path);
-        assert_eq!(image(pid, name, true).unwrap(), path);
+        assert_eq!(image(pid, name, true).unwrap().0, path);
         let options = format!(r#"json:{{"driver":"file","filename":"{name}","locking":"off"}}"#);
-        assert_eq!(image(pid, &options, true).unwrap(), path);
+        assert_eq!(image(pid, &options, true).unwrap().0, path);
         fs::rename(&path, folder.join("b.raw")).unwrap();
         fs::write(&path, "another").unwrap();
         let error = image(pid, name, true).unwrap_err().text();

@@ -105,9 +105,11 @@ pub fn insert(which: &Which, discard: Option<bool>, stop: &Stop) -> Result<Inser
     let told = told(&chosen, &seat, discard, &mut remarks);
     let socket = entry.socket();
     let plan = Plan::new(&seat, told, socket.clone(), String::new()).expect("a file is below it");
+    let (image, identity) = image::image(chosen.pid, &node.filename, !seat.format.read_only)
+        .map_err(|f| about(&chosen, &f.text()))?;
     let tap = tap::Wanted {
-        image: image::image(chosen.pid, &node.filename, !seat.format.read_only)
-            .map_err(|f| about(&chosen, &f.text()))?,
+        image,
+        identity,
         vm: &chosen.vm,
         vdisk: &chosen.vdisk,
         direct: node.direct,

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use weir_tapdisk::disk::Identity;
 
 use super::entry::{Entry, Process, Record};
 use crate::failure::Failure;
@@ -33,6 +34,8 @@ const LOG_BYTES_SHOWN: u64 = 2000;
 pub struct Wanted<'a> {
     /// The image.
     pub image: PathBuf,
+    /// That very file, and no other that comes to its path.
+    pub identity: Identity,
     /// The VM and its disk, as rows tell them.
     pub vm: &'a str,
     /// See `vm`.
@@ -52,6 +55,7 @@ impl Wanted<'_> {
         let mut arguments = vec!["tapdisk".to_owned()];
         let mut add = |name: &str, value: String| arguments.push(format!("--{name}={value}"));
         add("image", text(&self.image));
+        add("identity", self.identity.to_string());
         add("nbd", format!("unix:{}", text(socket)));
         add("vm", self.vm.to_owned());
         add("vdisk", self.vdisk.to_owned());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_query::diagnostic::suggest;
 use weir_tap::inventory::option_words;
-use weir_tapdisk::disk::{DiskOptions, SERIAL_BYTES};
+use weir_tapdisk::disk::{DiskOptions, Identity, SERIAL_BYTES};
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::inject::Injections;
 
@@ -16,6 +16,8 @@ use crate::quantity;
 pub struct DiskEntry {
     /// A raw file or a block device.
     pub image: PathBuf,
+    /// The very file or device that it must be.
+    pub identity: Option<Identity>,
     /// Where it is served over vhost-user.
     pub socket: Option<PathBuf>,
     /// The VM whose disk it is.
@@ -136,6 +138,7 @@ impl DiskEntry {
             vdisk: self.vdisk.clone(),
             engine: self.engine,
             cache: self.cache,
+            identity: self.identity,
             lock: !self.unlocked,
             injections: self.injections.clone(),
             ..DiskOptions::new(&self.image)
