@@ -1,6 +1,7 @@
 //! [`Pace`]: when to read the rings next: seldom on an idle host, often enough on a busy one, and
 //! never because of a single event.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A busy host is looked at so often at most.
@@ -47,6 +48,20 @@ impl Pace {
         let gap = now - self.started;
         self.late = gap > self.pause * 2 + self.idle;
         self.started = now;
+    }
+
+    /// Sleeps until the next reading is due, or until `until` if that comes first. True: reading starts.
+    pub fn starts_by(&mut self, until: Instant) -> bool {
+        let (now, due) = (Instant::now(), self.due());
+        if due > now {
+            thread::sleep(due.min(until).saturating_duration_since(now));
+        }
+        let now = Instant::now();
+        let starts = now >= due;
+        if starts {
+            self.started(now);
+        }
+        starts
     }
 
     /// Puts the next reading off until `pause` has passed since the last one, unless a ring fills

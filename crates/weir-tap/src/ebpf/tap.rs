@@ -8,7 +8,6 @@ pub use self::histograms::open_with_histograms;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_model::{Demand, Nanos, Symbol};
@@ -459,13 +458,7 @@ impl Tap for BlockTap {
         }
         let until = Instant::now() + patience;
         loop {
-            let now = Instant::now();
-            let due = self.pace.due();
-            if due > now {
-                thread::sleep(due.min(until).saturating_duration_since(now));
-            }
-            if Instant::now() >= due {
-                self.pace.started(Instant::now());
+            if self.pace.starts_by(until) {
                 self.drain();
                 if self.chores_done.elapsed() >= CHORES_EVERY {
                     self.do_chores();

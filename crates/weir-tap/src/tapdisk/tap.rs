@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_model::{Demand, IoEvent, Nanos, Symbol};
@@ -281,13 +280,7 @@ impl Tap for TapdiskTap {
             if self.ended {
                 return Ok(Said::End);
             }
-            let now = Instant::now();
-            let due = self.pace.due();
-            if due > now {
-                thread::sleep(due.min(until).saturating_duration_since(now));
-            }
-            if Instant::now() >= due {
-                self.pace.started(Instant::now());
+            if self.pace.starts_by(until) {
                 self.drain()?;
             }
             if let Some(said) = self.said.pop_front() {
