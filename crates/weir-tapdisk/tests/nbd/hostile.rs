@@ -35,6 +35,15 @@ fn is_closed(mut stream: UnixStream) {
     }
 }
 
+/// Asks for more than a socket holds.
+const MUCH: Ask = Ask {
+    kind: READ,
+    cookie: 1,
+    offset: 0,
+    length: 1 << 20,
+    flags: 0,
+};
+
 #[test]
 fn what_is_no_nbd_ends_the_connection() {
     let ground = Ground::new(1);
@@ -117,14 +126,7 @@ fn clients_that_fetch_nothing_or_finish_nothing_make_nobody_wait() {
         if number % 2 == 0 {
             // Asks for much and fetches none of it.
             client.stream.set_nonblocking(true).unwrap();
-            let read = Ask {
-                kind: READ,
-                cookie: 1,
-                offset: 0,
-                length: 1 << 20,
-                flags: 0,
-            };
-            while client.stream.write_all(&read.bytes()).is_ok() {}
+            while client.stream.write_all(&MUCH.bytes()).is_ok() {}
         } else {
             // Promises much and sends little of it.
             let write = Ask {
@@ -148,14 +150,7 @@ fn a_stop_does_not_wait_for_who_fetches_nothing() {
     let mut ground = Ground::new(1);
     let client = Client::new(ground.connect(), "disk", true);
     client.stream.set_nonblocking(true).unwrap();
-    let read = Ask {
-        kind: READ,
-        cookie: 1,
-        offset: 0,
-        length: 1 << 20,
-        flags: 0,
-    };
-    while (&client.stream).write_all(&read.bytes()).is_ok() {}
+    while (&client.stream).write_all(&MUCH.bytes()).is_ok() {}
     ground.stop();
     // The harness would wait for ever.
     ground.join();
