@@ -27,6 +27,8 @@ const NUMBERS_APART: i64 = 1 << 24;
 /// A tap, and what is to take its place.
 pub struct Service {
     tap: OpenTap,
+    /// Before it was known to be there it told events up to here, of which nobody heard.
+    unheard: Nanos,
     next: Option<(OpenTap, Handover)>,
     changed: Instant,
     /// What earlier taps counted.
@@ -42,8 +44,8 @@ pub enum Told {
     Rows { demand: usize, batch: Batch },
     /// Groups of it.
     Folded { demand: usize, folded: Folded },
-    /// The tap that serves is there now.
-    Opened,
+    /// The tap that serves is there now. What is after `at`, in the agent's own time, will be told.
+    Opened { at: Nanos },
     /// The tap that serves is another now. Up to `at`, in the agent's own time, all has been told.
     Switched { at: Nanos },
     /// The tap that was to take over could not be opened; the old one goes on.
@@ -61,8 +63,14 @@ impl Service {
             None => demand.stream.clone(),
         };
         let sources = demands.iter().map(source).collect();
+        Service::of(OpenTap::open(ground, demands, sources))
+    }
+
+    /// With a tap that has told nothing yet.
+    fn of(tap: OpenTap) -> Service {
         Service {
-            tap: OpenTap::open(ground, demands, sources),
+            tap,
+            unheard: Nanos::MIN,
             next: None,
             changed: Instant::now(),
             counted: Vec::new(),
@@ -150,7 +158,8 @@ impl Service {
             let unopened = self.tap.reached.is_none();
             self.take(word, now, tell);
             if unopened && self.tap.reached.is_some() {
-                tell(&mut self.tap, Told::Opened);
+                let at = self.unheard;
+                tell(&mut self.tap, Told::Opened { at });
                 break;
             }
         }
@@ -171,12 +180,17 @@ impl Service {
     fn take(&mut self, word: Word, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, Told)) {
         let handover = self.next.as_mut().map(|(_, handover)| handover);
         match word {
+            // Of a stream; what a relation holds may be asked for later.
+            Word::Rows { batch, .. } if self.tap.reached.is_none() && batch.weights.is_none() => {
+                let last = batch.ts.last().copied();
+                self.unheard = self.unheard.max(last.unwrap_or(Nanos::MIN));
+            }
             Word::Rows { demand, batch } => {
                 let batch = match handover {
                     Some(handover) => handover.rows(Side::Old, demand, batch),
                     None => Some(batch),
                 };
-                if let Some(batch) = batch {
+                if let Some(batch) = batch.and_then(|batch| self.heard(batch)) {
                     tell(&mut self.tap, Told::Rows { demand, batch });
                 }
             }
@@ -184,6 +198,9 @@ impl Service {
                 tell(&mut self.tap, Told::Folded { demand, folded });
             }
             Word::Reached(at) => {
+                if self.tap.reached.is_none() {
+                    self.unheard = self.unheard.max(at);
+                }
                 self.tap.reached = self.tap.reached.max(Some(at));
                 if let Some(handover) = handover {
                     handover.reached(Side::Old, at);
@@ -200,6 +217,19 @@ impl Service {
                 let why = self.tap.failure().map(str::to_owned);
                 self.end(why, tell);
             }
+        }
+    }
+
+    /// Of what the tap told after it was known to be there, what happened later than anything of
+    /// which nobody heard: a tap of several disks tells of one after the other.
+    fn heard(&self, batch: Batch) -> Option<Batch> {
+        if batch.weights.is_some() {
+            return Some(batch);
+        }
+        match batch.ts.partition_point(|ts| *ts <= self.unheard) {
+            0 => Some(batch),
+            all if all == batch.len() => None,
+            first => Some(batch.slice(first, batch.len() - first)),
         }
     }
 
@@ -270,5 +300,41 @@ fn add(sums: &mut Vec<Count>, counts: &[Count]) {
             Some(sum) => sum.total += count.total,
             None => sums.push(*count),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use weir_model::Column;
+
+    fn rows(ts: &[Nanos]) -> Word {
+        let batch = Batch::stream(ts.to_vec(), vec![Column::ints(ts.to_vec())]);
+        Word::Rows { demand: 0, batch }
+    }
+
+    #[test]
+    fn what_comes_after_the_opening_is_told_whole_and_nothing_before_it() {
+        let (words, arrivals) = sync_channel(8);
+        let mut service = Service::of(OpenTap::saying(arrivals));
+        let said = [
+            // Of one disk up to 50, of another one only up to 40.
+            rows(&[20, 50]),
+            Word::Reached(30),
+            rows(&[40]),
+            rows(&[45, 50, 51, 60]),
+            rows(&[70]),
+        ];
+        said.into_iter().for_each(|word| words.send(word).unwrap());
+        let (mut opened, mut told) = (Vec::new(), Vec::new());
+        while service.listen(100, &mut |_, what| match what {
+            Told::Opened { at } => opened.push((at, told.len())),
+            Told::Rows { batch, .. } => told.extend_from_slice(&batch.ts),
+            _ => panic!("nothing else is told"),
+        }) {}
+        assert_eq!(opened, [(50, 0)]);
+        assert_eq!(told, [51, 60, 70]);
     }
 }

@@ -133,6 +133,24 @@ impl OpenTap {
         }
     }
 
+    /// A live tap without rows of its own, that says those words.
+    #[cfg(test)]
+    pub fn saying(arrivals: Receiver<Word>) -> OpenTap {
+        OpenTap {
+            demands: Vec::new(),
+            sources: Vec::new(),
+            outlets: Vec::new(),
+            account: Account::default(),
+            reached: None,
+            ended: false,
+            live: true,
+            begun: 0,
+            arrivals,
+            stop: Stop::new(),
+            failure: Arc::default(),
+        }
+    }
+
     /// True if a fragment with these demands can start.
     pub fn gives(&self, demands: &[Demand]) -> bool {
         self.reached.is_some() && covers(&self.demands, demands)

@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
 
 use serde_json::Value;
 use weir_guest::vhost::{Ask, Client, Kind, Load, Report, Shape};
 
-use crate::process::{Scratch, Tapdisk, WEIR, wait_until};
+use crate::process::{PATIENCE, Scratch, Tapdisk, WEIR, wait_until};
 
 /// Two queues of reads, writes and flushes.
 fn load(seed: u64) -> Load {
@@ -280,17 +281,26 @@ fn an_agent_tells_of_the_disks_of_its_tap() {
             .spawn()
             .unwrap(),
     );
-    wait_until("the agent listens", || served.consumers().len() == 1);
-    let report = run(&served.sockets[1], 5);
-    let mut rows = BufReader::new(query.0.stdout.take().unwrap()).lines();
-    // It goes on until all have come.
-    let whole = rows.find_map(|line| {
-        let row: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        (row["n"] == report.requests).then_some(row)
+    let lines = BufReader::new(query.0.stdout.take().unwrap()).lines();
+    let (rows, told) = channel();
+    std::thread::spawn(move || {
+        let mut lines = lines.map_while(Result::ok);
+        lines.all(|line| rows.send(serde_json::from_str(&line).unwrap()).is_ok())
     });
-    let whole = whole.expect("the query goes on");
+    // What happens before the query has begun is not asked for.
+    wait_until("it has begun", || {
+        run(&served.sockets[0], 4);
+        told.try_recv().is_ok()
+    });
+    let report = run(&served.sockets[1], 5);
+    let whole = loop {
+        let row: Value = told.recv_timeout(PATIENCE).expect("all is told");
+        if row["vdisk"] == "/dev/vdb" && row["n"] == report.requests {
+            break row;
+        }
+    };
     assert_eq!(
-        (&whole["host"], &whole["vm"], &whole["vdisk"]),
-        (&"h1".into(), &"web".into(), &"/dev/vdb".into())
+        (&whole["host"], &whole["vm"]),
+        (&"h1".into(), &"web".into())
     );
 }

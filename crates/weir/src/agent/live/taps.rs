@@ -102,14 +102,16 @@ impl Agent {
             heard |= service.listen(now, &mut |tap, told| match told {
                 Told::Rows { demand, batch } => self.push(tap, demand, &batch),
                 Told::Folded { demand, folded } => self.push_folded(tap, demand, folded),
-                Told::Opened => self.start_with(&name, &tap.demands),
-                Told::Switched { at } => {
+                Told::Opened { at } | Told::Switched { at } => {
                     let at = self.to_monitor(at);
+                    let at = tap
+                        .interval()
+                        .map_or(at, |interval| folds::over(interval, at));
                     for (outlet, source) in tap.outlets.iter_mut().zip(&tap.sources) {
                         let at = outlet.reached(at, |at| at);
                         self.core.told(source, at);
                     }
-                    // They see what comes after the cut.
+                    // They see what comes after that.
                     self.start_with(&name, &tap.demands);
                 }
                 Told::NotOpened(why) => self.fail(&name, &why, true),
