@@ -11,7 +11,8 @@ for module in $(cat /modules/order); do insmod "/modules/$module.ko"; done
 stty raw -echo < /dev/ttyS1
 exec < /dev/ttyS1 > /dev/ttyS1 2>&1
 echo READY
-while IFS= read -r line; do
+# Not by the shell's own `read`, which begins anew, without what it had, when a job ends meanwhile.
+while line=$(head -n 1) && [ -n "$line" ]; do
     eval "$line" < /dev/null
     echo "@@:$?"
 done

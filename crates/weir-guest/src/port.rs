@@ -92,9 +92,13 @@ impl Port {
         self.finish()
     }
 
-    /// Sends a line of shell without waiting for its end, so that several guests work at once.
+    /// Sends a line of shell without waiting for its end, so that several guests work at once. One
+    /// guest takes the next line when [`Port::finish`] has told the end of this one.
     pub fn begin(&mut self, line: &str) -> Result<()> {
-        assert!(!line.contains('\n'), "a command is one line");
+        assert!(
+            !line.is_empty() && !line.contains('\n'),
+            "a command is one line"
+        );
         let port = self.stream.get_mut();
         port.write_all(format!("{line}\n").as_bytes())
             .with_context(|| format!("VM {} takes no command", self.vm))

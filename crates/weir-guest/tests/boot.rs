@@ -7,17 +7,21 @@ use std::io::Write;
 use serde_json::{Value, json};
 use weir_guest::{Disk, Guest, Kit, Load};
 
+/// What a guest is made of; `None`, said aloud, where there is none.
+fn kit(test: &str) -> Option<Kit> {
+    let found = Kit::find();
+    if let Err(why) = &found {
+        // Not by `eprintln!`, which the harness keeps to itself.
+        let mut err = std::io::stderr();
+        writeln!(err, "skipped: {test}: {why}").unwrap();
+    }
+    found.ok()
+}
+
 #[test]
 fn the_program_the_guest_and_qemu_count_the_same() {
     const TEST: &str = "the_program_the_guest_and_qemu_count_the_same";
-    let kit = match Kit::find() {
-        Ok(kit) => kit,
-        Err(why) => {
-            // Not by `eprintln!`, which the harness keeps to itself.
-            writeln!(std::io::stderr(), "skipped: {TEST}: {why}").unwrap();
-            return;
-        }
-    };
+    let Some(kit) = kit(TEST) else { return };
     let image = std::env::temp_dir().join(format!("weir-boot-{}.raw", std::process::id()));
     fs::write(&image, vec![1; 32 << 20]).unwrap();
     let path = image.to_str().unwrap();
@@ -79,6 +83,26 @@ fn the_program_the_guest_and_qemu_count_the_same() {
         assert!(content[at + 8..at + 4096].iter().all(|&b| b == 0x77));
     }
     fs::remove_file(image).unwrap();
+}
+
+#[test]
+fn no_command_is_cut_when_a_job_of_the_guest_ends_meanwhile() {
+    const TEST: &str = "no_command_is_cut_when_a_job_of_the_guest_ends_meanwhile";
+    let Some(kit) = kit(TEST) else { return };
+    let mut guest = Guest::start(&kit, "jobs", &[]).unwrap();
+    guest.ready().unwrap();
+    let word = "x".repeat(500);
+    for _ in 0..50 {
+        guest
+            .run("for t in 1 2 3 4 5 6 7 8 9; do (usleep ${t}000) & done")
+            .unwrap();
+        for _ in 0..3 {
+            assert_eq!(
+                guest.run(&format!("echo {word}")).unwrap(),
+                format!("{word}\n")
+            );
+        }
+    }
 }
 
 fn block_stats(guest: &Guest) -> Value {
