@@ -113,13 +113,13 @@ impl Lane {
     /// # Errors
     /// The machine has no room for its engine.
     pub fn new(disk: &Arc<Disk>, options: LaneOptions) -> Result<Lane, DiskError> {
-        let file = disk.file_for_a_lane()?;
+        let files = disk.files_for_a_lane()?;
         let engine = match disk.choice().engine {
-            EngineKind::Sync => Engine::Sync(SyncEngine::new(file)),
+            EngineKind::Sync => Engine::Sync(SyncEngine::new(files)),
             EngineKind::Uring => {
                 let remedy = "raise the limits on memory and open files, or choose engine `sync`";
                 let failed = engine_failed("an io_uring for a queue", remedy);
-                let engine = UringEngine::new(file, options.depth).map_err(failed)?;
+                let engine = UringEngine::new(files, options.depth).map_err(failed)?;
                 Engine::Uring(Box::new(engine))
             }
         };

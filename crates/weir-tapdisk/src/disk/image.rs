@@ -108,13 +108,24 @@ impl Image {
         set_direct(&self.file, direct)
     }
 
-    /// A description for one lane. The kernel tells each description of a file once when it could
-    /// not write what was in its page cache, so that the flushes of all lanes learn it. A device
-    /// keeps one for all: its claim must not end before the last request does.
-    pub(crate) fn for_a_lane(&self) -> io::Result<File> {
-        if self.is_device {
-            return self.file.try_clone();
-        }
+    /// The image for one lane. Of a file it has a description of its own. A device keeps one for all
+    /// that reads or writes: its claim must not end before the last request does.
+    pub(crate) fn for_a_lane(&self) -> io::Result<LaneFiles> {
+        let again = match self.is_device {
+            true => None,
+            false => self.open_again()?,
+        };
+        let image = again.map_or_else(|| self.file.try_clone(), Ok)?;
+        let flushed = match self.is_device {
+            true => self.open_again()?,
+            false => None,
+        };
+        let flushed = flushed.map_or_else(|| image.try_clone(), Ok)?;
+        Ok(LaneFiles { image, flushed })
+    }
+
+    /// Another description of the same file; `None` without /proc, or after privileges were given up.
+    fn open_again(&self) -> io::Result<Option<File>> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
         let mut options = OpenOptions::new();
         options.read(true).write(!self.read_only);
@@ -122,14 +133,23 @@ impl Image {
         // It is the same file even when its name is gone.
         let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let Ok(file) = options.open(itself) else {
-            // Without /proc, or after privileges were given up.
-            return self.file.try_clone();
+            return Ok(None);
         };
         if self.locked {
             lock::join(file.as_fd(), self.read_only)?;
         }
-        Ok(file)
+        Ok(Some(file))
     }
+}
+
+/// An image as one lane has it.
+#[derive(Debug)]
+pub(crate) struct LaneFiles {
+    /// What is read and written.
+    pub(crate) image: File,
+    /// What is flushed. The kernel tells each description once when it could not write what was in
+    /// the page cache; so the flushes of all lanes learn it, also when they are under way together.
+    pub(crate) flushed: File,
 }
 
 /// Whether it is a block device rather than a file.
@@ -226,4 +246,45 @@ fn device_discards(file: &File) -> Option<u64> {
         .iter()
         .find_map(|place| fs::read_to_string(place).ok())?;
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    use weir_guest::{LoopDisk, MemoryFolder};
+
+    use super::*;
+
+    #[test]
+    fn each_lane_learns_that_a_device_did_not_take_what_was_written() {
+        // A device of 16 MiB with room for 4: what the page cache takes of it cannot all be written.
+        let device = MemoryFolder::new(4).and_then(|folder| {
+            let content = folder.path().join("image");
+            File::create(&content)?.set_len(16 << 20)?;
+            Ok((LoopDisk::on(&content, &[])?, folder))
+        });
+        let (device, _folder) = match device {
+            Ok(made) => made,
+            Err(why) => {
+                // Not by `eprintln!`, which the harness keeps to itself.
+                let mut err = io::stderr();
+                let test = "each_lane_learns_that_a_device_did_not_take_what_was_written";
+                writeln!(err, "skipped: {test}: {why:#}").unwrap();
+                return;
+            }
+        };
+        let path = Path::new(device.path());
+        let image = Image::open(path, &DiskOptions::new(path)).unwrap();
+        image.set_direct(false).unwrap();
+        let [one, other] = [(); 2].map(|()| image.for_a_lane().unwrap());
+        for lane in [&one, &other] {
+            lane.flushed.sync_data().unwrap();
+        }
+        one.image.write_all_at(&vec![1; 8 << 20], 0).unwrap();
+        for lane in [&one, &other] {
+            lane.flushed.sync_data().unwrap_err();
+        }
+    }
 }

@@ -14,7 +14,6 @@
 //! - Nothing is read or written outside the disk's sectors, and nothing at all is written of a
 //!   read-only disk.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -39,6 +38,7 @@ use crate::hub::Hub;
 use crate::inject::{Injections, Injector, RULES_MAX};
 use crate::recorder::Recorder;
 use image::Image;
+pub(crate) use image::LaneFiles;
 
 /// How a disk is to be served. [`DiskOptions::new`] fills in what most want.
 #[derive(Clone, Debug)]
@@ -262,7 +262,7 @@ impl Disk {
         &self.ledger
     }
 
-    pub(crate) fn file_for_a_lane(&self) -> Result<File, DiskError> {
+    pub(crate) fn files_for_a_lane(&self) -> Result<LaneFiles, DiskError> {
         self.image.for_a_lane().map_err(|error| DiskError::Image {
             path: self.image.path.clone(),
             what: "open it once more for a queue",

@@ -3,26 +3,25 @@
 //! Where the data are in the page cache, nothing is faster.
 #![allow(unsafe_code)] // preadv(2) and pwritev2(2) take a guest's memory by its address.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 use super::bounce::Pool;
 use super::work::{Call, Next, Span, Work};
 use crate::Outcome;
-use crate::disk::Disk;
+use crate::disk::{Disk, LaneFiles};
 
 /// An engine that is done when it returns.
 #[derive(Debug)]
 pub(crate) struct SyncEngine {
-    file: File,
+    files: LaneFiles,
     pool: Pool,
 }
 
 impl SyncEngine {
-    pub(crate) fn new(file: File) -> SyncEngine {
+    pub(crate) fn new(files: LaneFiles) -> SyncEngine {
         let pool = Pool::default();
-        SyncEngine { file, pool }
+        SyncEngine { files, pool }
     }
 
     /// Carries a request out.
@@ -30,7 +29,7 @@ impl SyncEngine {
         loop {
             let call = work.call(disk, &mut self.pool);
             let call = call.expect("one request at a time finds a buffer");
-            let result = perform(self.file.as_raw_fd(), call);
+            let result = perform(&self.files, call);
             if let Next::End(outcome) = work.ended(result, disk, &mut self.pool) {
                 return outcome;
             }
@@ -39,7 +38,8 @@ impl SyncEngine {
 }
 
 /// Makes a call: what it returns, or a negative errno.
-fn perform(file: RawFd, call: Call) -> i32 {
+fn perform(files: &LaneFiles, call: Call) -> i32 {
+    let file = files.image.as_raw_fd();
     let done = match call {
         Call::Read(Span {
             pieces,
@@ -61,7 +61,7 @@ fn perform(file: RawFd, call: Call) -> i32 {
         }
         Call::Sync => {
             // SAFETY: the descriptor is open.
-            let done = unsafe { libc::fdatasync(file) };
+            let done = unsafe { libc::fdatasync(files.flushed.as_raw_fd()) };
             done as isize
         }
         Call::Allocate {

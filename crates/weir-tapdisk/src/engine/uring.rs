@@ -3,7 +3,6 @@
 #![allow(unsafe_code)] // The kernel is handed a guest's memory by its address.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -15,13 +14,16 @@ use super::bounce::Pool;
 use super::sync::discard;
 use super::work::{Call, Next, Span, Work};
 use crate::Outcome;
-use crate::disk::Disk;
+use crate::disk::{Disk, LaneFiles};
 
 /// Calls in the ring at most; further ones wait for their turn.
 const ENTRIES_MAX: u32 = 4096;
 
 /// The image, as the ring knows it.
 const IMAGE: Fixed = Fixed(0);
+
+/// What is flushed of it.
+const FLUSHED: Fixed = Fixed(1);
 
 /// Marks the result of a discard command beside the slot.
 const DISCARD: u64 = 1 << 32;
@@ -32,7 +34,7 @@ const DISCARD_COMMAND: u32 = 0x1200;
 /// An engine with many requests under way.
 pub(crate) struct UringEngine {
     ring: IoUring,
-    file: File,
+    files: LaneFiles,
     event: OwnedFd,
     pool: Pool,
     /// Slots whose next call has no room yet: no buffer, or no entry.
@@ -92,15 +94,16 @@ pub(crate) fn try_uring() -> io::Result<()> {
 
 impl UringEngine {
     /// A ring for `depth` requests.
-    pub(crate) fn new(file: File, depth: u32) -> io::Result<UringEngine> {
+    pub(crate) fn new(files: LaneFiles, depth: u32) -> io::Result<UringEngine> {
         let entries = depth.clamp(1, ENTRIES_MAX).next_power_of_two();
         let ring = cooperative(entries).or_else(|_| IoUring::new(entries))?;
-        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        let known = [&files.image, &files.flushed].map(AsRawFd::as_raw_fd);
+        ring.submitter().register_files(&known)?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         Ok(UringEngine {
             ring,
-            file,
+            files,
             event,
             pool: Pool::default(),
             waiting: VecDeque::with_capacity(depth as usize),
@@ -272,7 +275,9 @@ impl UringEngine {
     /// Where a ring knows no discard, the lane's thread does it.
     fn discard_here(&mut self, work: &mut Work, disk: &Disk) -> i32 {
         match work.call(disk, &mut self.pool) {
-            Some(Call::Discard { offset, bytes }) => discard(self.file.as_raw_fd(), offset, bytes),
+            Some(Call::Discard { offset, bytes }) => {
+                discard(self.files.image.as_raw_fd(), offset, bytes)
+            }
             _ => unreachable!("its last call was a discard"),
         }
     }
@@ -315,7 +320,7 @@ fn entry(call: Call, slot: u32) -> squeue::Entry {
                     .build(),
             }
         }
-        Call::Sync => opcode::Fsync::new(IMAGE)
+        Call::Sync => opcode::Fsync::new(FLUSHED)
             .flags(FsyncFlags::DATASYNC)
             .build(),
         Call::Allocate {
