@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,7 @@ fn converse(door: &Door, connection: UnixStream, session: Session) -> String {
         Ok(socket) => Protocol::from_stream(socket, Arc::clone(&session)),
         Err(error) => return format!("the front end is sent away: {error}"),
     };
-    let why = loop {
+    let mut listen = || loop {
         match door.next_message(&connection) {
             Ok(Next::Message) => {}
             Ok(Next::Left) => break "the front end has left".into(),
@@ -97,6 +98,11 @@ fn converse(door: &Door, connection: UnixStream, session: Session) -> String {
             Err(error) => break format!("the front end is sent away: {error}"),
         }
     };
+    // A fault of ours that one front end meets is not to take its disk from the next one, nor the
+    // other disks of the process from theirs.
+    let why = catch_unwind(AssertUnwindSafe(&mut listen));
+    let fault = |_| "the front end is sent away: weir has panicked over it, which is a bug".into();
+    let why = why.unwrap_or_else(fault);
     // What a thread that panicked left undone, halting does not need.
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
     match session.halt() {

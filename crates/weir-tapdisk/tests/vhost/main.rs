@@ -11,12 +11,14 @@ mod loads;
 mod server;
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use driver::*;
 use front_end::*;
 use server::{SECTORS, Server};
 use weir_model::Op;
+use weir_tapdisk::vhost::Options;
 
 const ALL: u64 = F_VERSION_1 | F_EVENT_IDX | F_INDIRECT | F_FLUSH;
 
@@ -462,6 +464,26 @@ fn who_comes_second_is_turned_away_and_may_come_back() {
     }
     server.wait_for_remark("turned away");
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
+    drop(first);
+    let (_third, mut driver) = started(&server, &guest, ALL);
+    assert_eq!(driver.run(0, READ, 0, 512).0, OK);
+}
+
+#[test]
+fn a_panic_ends_one_connection_and_no_more() {
+    let panics = |options: &mut Options| {
+        let tell = Arc::clone(&options.tell);
+        options.tell = Arc::new(move |remark: &str| {
+            tell(remark);
+            assert!(!remark.contains("turned away"), "as is to be tested");
+        });
+    };
+    let server = Server::with(|_| {}, panics);
+    let guest = Guest::new();
+    let (first, mut driver) = started(&server, &guest, ALL);
+    assert_eq!(driver.run(0, READ, 0, 512).0, OK);
+    let _second = std::os::unix::net::UnixStream::connect(server.path()).unwrap();
+    server.wait_for_remark("weir has panicked");
     drop(first);
     let (_third, mut driver) = started(&server, &guest, ALL);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
