@@ -280,6 +280,24 @@ fn texts_beyond_the_budget_are_told_and_known_ones_cost_nothing() {
     assert_eq!(lost(&again, 1), Ok(vec![Value::text("new to all 1")]));
 }
 
+#[test]
+fn times_are_written_once() {
+    let ts: Vec<i64> = (1..=100).map(|i| i * i * 1_000_003).collect();
+    let mut other = ts.clone();
+    other[99] += 1;
+    let once = Batch::stream(ts.clone(), Vec::new());
+    let twice = Batch::stream(ts.clone(), vec![Column::ints(ts.clone())]);
+    let both = Batch::stream(ts.clone(), vec![Column::ints(ts), Column::ints(other)]);
+    let body = |batch: &Batch| {
+        let mut texts = TextTable::default();
+        let frame = frame::encode(ChannelId(1), batch, &mut texts, Compression::None);
+        frame.unwrap().body.len()
+    };
+    assert_eq!(body(&twice), body(&once));
+    assert!(body(&both) >= 2 * body(&once));
+    assert_same(&over_the_wire(&both, Compression::None), &both);
+}
+
 fn form(kind: u32, base: i64) -> weir_wire::message::Form {
     weir_wire::message::Form {
         kind,

@@ -3,7 +3,7 @@
 //!
 //! An integer column is written as differences from its smallest value, without the zero bits that
 //! all of them end in, in 1, 2, 4 or 8 bytes; a column that holds one value only takes no room at
-//! all. Times are such a column. A text is the number under which the agent has sent it before
+//! all. Times are such a column; a column that says the times of its rows again is not written. A text is the number under which the agent has sent it before
 //! ([`texts`]). How each column is written stands in [`RowsHead`], so whoever reads needs no schema;
 //! it asks [`check`] whether the rows are what it expects.
 
@@ -50,6 +50,9 @@ pub const KIND_TEXT: u32 = 4;
 pub const KIND_TALLY: u32 = 5;
 /// [`Form::kind`]: bytes, Arrow's `Binary`.
 pub const KIND_BYTES: u32 = 6;
+
+/// [`Form::kind`]: the times of the rows once more, nothing is written.
+pub const KIND_TIMES: u32 = 7;
 
 /// How the columns' buffers are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,7 +153,7 @@ pub fn encode(
         columns: batch
             .columns
             .iter()
-            .map(|column| write_column(column, texts).map(&mut put))
+            .map(|column| write_column(column, &batch.ts, texts).map(&mut put))
             .collect::<Result<_, _>>()?,
     };
     let bytes = arrays
@@ -172,6 +175,7 @@ pub fn encode(
 /// A column as it is written.
 fn write_column(
     column: &Column,
+    ts: &[i64],
     texts: &mut TextTable,
 ) -> Result<(Form, Option<ArrayRef>), Refused> {
     let form = |kind| Form {
@@ -184,6 +188,7 @@ fn write_column(
     Ok(match column {
         Column::Nulls(_) => (form(KIND_NULLS), None),
         Column::Bool(a) => (form(KIND_BOOL), Some(Arc::new(a.clone()))),
+        Column::Int(a) if a.null_count() == 0 && a.values()[..] == *ts => (form(KIND_TIMES), None),
         Column::Int(a) => integers::narrow(KIND_INT, a.values(), a.nulls()),
         Column::Float(a) => (form(KIND_FLOAT), Some(Arc::new(a.clone()))),
         Column::Text(a) => {
@@ -251,7 +256,7 @@ pub fn decode(
     let weights = weights.transpose()?;
     let mut columns = Vec::with_capacity(head.columns.len());
     for form in &head.columns {
-        match read_column(form, &mut arrays, rows, texts)? {
+        match read_column(form, &mut arrays, &ts, texts)? {
             Some(column) => columns.push(column),
             None => return Ok(Decoded::TextBudget(rows as u64)),
         }
@@ -299,7 +304,7 @@ pub fn check(batch: &Batch, schema: &Schema) -> Result<(), Malformed> {
 fn stored_as(form: &Form) -> Result<Option<ipc::Stored>, Malformed> {
     use ipc::Stored;
     Ok(match form.kind {
-        KIND_NULLS => None,
+        KIND_NULLS | KIND_TIMES => None,
         KIND_BOOL => Some(Stored::Bool),
         KIND_FLOAT => Some(Stored::Float),
         KIND_INT | KIND_TEXT => integers::stored_as(form)?,
@@ -346,9 +351,10 @@ fn check_weights(weights: &[i64]) -> Result<(), Malformed> {
 fn read_column(
     form: &Form,
     arrays: &mut impl Iterator<Item = ArrayRef>,
-    rows: usize,
+    ts: &ScalarBuffer<i64>,
     texts: &KnownTexts,
 ) -> Result<Option<Column>, Malformed> {
+    let rows = ts.len();
     let mut next = || {
         arrays
             .next()
@@ -356,6 +362,7 @@ fn read_column(
     };
     Ok(Some(match form.kind {
         KIND_NULLS => Column::Nulls(rows),
+        KIND_TIMES => Column::Int(arrow_array::Int64Array::new(ts.clone(), None)),
         KIND_BOOL => Column::Bool(next().as_boolean().clone()),
         KIND_FLOAT => Column::Float(next().as_primitive::<Float64Type>().clone()),
         KIND_INT => {

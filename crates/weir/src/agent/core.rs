@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use weir_model::{Batch, Declaration, Folded, Nanos};
-use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId};
+use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId, in_time_order};
 use weir_query::plan::Plan;
 use weir_wire::message::{CHANNELS_MAX, ENDED_MAX};
 use weir_wire::{AgentWord, ChannelCost, ChannelId, Tally};
@@ -28,6 +28,28 @@ pub struct AgentCore {
     said: Nanos,
     /// When a fragment may show something next after that, if that was found.
     shows: Option<Nanos>,
+}
+
+/// So many rows of a channel are not gathered any further: they go into one word.
+const WORD_ROWS: usize = 4096;
+
+/// Rows of a channel that leave together, since each word costs some hundred bytes beside them.
+#[derive(Default)]
+struct Gathered {
+    batches: Vec<Batch>,
+    count: usize,
+}
+
+impl Gathered {
+    fn add(&mut self, batch: Batch) {
+        self.count += batch.len();
+        self.batches.push(batch);
+    }
+
+    fn word(self, channel: ChannelId) -> AgentWord {
+        let batch = in_time_order(&self.batches);
+        AgentWord::Rows { channel, batch }
+    }
 }
 
 /// A running fragment.
@@ -155,21 +177,32 @@ impl AgentCore {
         self.pending.drain(..).for_each(&mut *say);
         let (running, channels) = (&mut self.running, &self.channels);
         let mut failed = Vec::new();
+        let mut gathered: BTreeMap<ChannelId, Gathered> = BTreeMap::new();
         self.engine.step(&mut |output| match output {
             Output::Rows { query, batch } => {
                 let channel = channels[&query];
                 let fragment = running.get_mut(&channel).expect("its query runs");
                 fragment.tally.produced += batch.len() as u64;
-                say(AgentWord::Rows { channel, batch });
+                let rows = gathered.entry(channel).or_default();
+                rows.add(batch);
+                if rows.count >= WORD_ROWS {
+                    say(std::mem::take(rows).word(channel));
+                }
             }
             Output::Failed { query, error } => {
                 let channel = channels[&query];
+                if let Some(rows) = gathered.remove(&channel).filter(|rows| rows.count > 0) {
+                    say(rows.word(channel));
+                }
                 let help = error.help.as_ref().map(|help| format!("; {help}"));
                 let why = format!("{error}{}", help.unwrap_or_default());
                 say(AgentWord::Failed { channel, why });
                 failed.push(channel);
             }
         });
+        for (channel, rows) in gathered.into_iter().filter(|(_, rows)| rows.count > 0) {
+            say(rows.word(channel));
+        }
         failed.into_iter().for_each(|channel| self.forget(channel));
         let at = match self.sources.is_empty() {
             true => self.reached,

@@ -286,3 +286,33 @@ fn an_agent_that_ends_says_what_open_slides_hold_and_nothing_of_later_ones() {
         assert_eq!(tally.map(|t| t.produced), Some(found.len() as u64));
     }
 }
+
+#[test]
+fn rows_of_a_step_leave_in_one_word_up_to_a_bound() {
+    let mut core = core();
+    core.start(ChannelId(1), &plan(NARROW));
+    core.start(ChannelId(2), &plan("select x from s"));
+    let mut said = Vec::new();
+    let mut step = |core: &mut AgentCore, upto| {
+        core.reached(upto);
+        core.step(&mut |word| match word {
+            AgentWord::Rows { channel, batch } => said.push((channel.0, batch.len())),
+            AgentWord::Started { .. } | AgentWord::Reached(_) => {}
+            other => panic!("a core does not say {other:?}"),
+        });
+    };
+    (0..10).for_each(|i| core.push("s", rows(&[7 * i + 4, 7 * i + 7])));
+    step(&mut core, 100);
+    // Three fifths and more of a word, three times.
+    for i in 0..3 {
+        let ts: Vec<i64> = (0..2_500).map(|j| 1_000 + 2_500 * i + j).collect();
+        core.push("s", rows(&ts));
+    }
+    step(&mut core, 10_000);
+    let of = |channel: u64| -> Vec<usize> {
+        let words = said.iter().filter(|(c, _)| *c == channel);
+        words.map(|(_, rows)| *rows).collect()
+    };
+    assert_eq!(of(1)[0], 10);
+    assert_eq!(of(2), [20, 5_000, 2_500]);
+}
