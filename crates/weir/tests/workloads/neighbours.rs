@@ -12,7 +12,7 @@ use weir_guest::workload::{Recorder, fio};
 use weir_guest::{Disk, Guest, Kit, Load, MemoryFolder, SlowDisk};
 
 use crate::report::characterise;
-use crate::{skip, turn, weir};
+use crate::{skip, turn, undisturbed, weir};
 
 /// What a disk finishes in a second.
 const IOPS: u32 = 1_000;
@@ -83,6 +83,10 @@ fn disturbed(web: &mut Guest, mail: &mut Guest, disk: &str) {
 fn a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not() {
     let test = "a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not";
     let Some(_turn) = turn(test) else { return };
+    undisturbed(|| a_flood_is_named(test));
+}
+
+fn a_flood_is_named(test: &str) {
     let made = Kit::find().and_then(|kit| Ok((kit, shared()?, SlowDisk::new(PART_MIB, IOPS)?)));
     let (kit, (common, parts), own) = match made {
         Ok(made) => made,
@@ -136,6 +140,10 @@ fn a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not() {
 fn a_neighbour_that_does_little_is_not_blamed() {
     let test = "a_neighbour_that_does_little_is_not_blamed";
     let Some(_turn) = turn(test) else { return };
+    undisturbed(|| a_visitor_is_not_blamed(test));
+}
+
+fn a_visitor_is_not_blamed(test: &str) {
     let (disk, [scanned, visited]) = match shared() {
         Ok(made) => made,
         Err(why) => return skip(test, why).unwrap_or_default(),
