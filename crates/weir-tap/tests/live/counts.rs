@@ -7,6 +7,7 @@ use crate::load::{DiskStats, Fio, fio};
 use crate::watch::{Rows, Seen, Watch, demand, only};
 use crate::{bench, skip};
 use weir_guest::LoopDisk;
+use weir_guest::workload::undisturbed;
 use weir_model::{KernelField, Symbol, Test};
 
 /// Loads past the page cache: each of fio's calls is a bio of its own, but one of 1 MiB is more
@@ -185,23 +186,25 @@ fn nothing_is_lost_at_full_speed() {
     let Some(bench) = bench("nothing_is_lost_at_full_speed", 64) else {
         return;
     };
-    let load = "--direct=1 --ioengine=io_uring --iodepth=64 --rw=randrw --bs=4k --time_based --runtime=2 --size=64m";
-    let (seen, said, kernel) = watched(&bench.disk, "recording", "", load);
-    let unseen = seen.count("unseen", None, None);
-    let rows = seen.all();
-    let requests = rows.with("type", "Q");
-    // Neighbours that are submitted together become one request.
-    let calls = requests.len() as i64 + requests.sum("merges");
-    assert_eq!(calls, said.read.ios + said.write.ios);
-    assert_eq!(requests.len() as i64, kernel.requests());
-    assert_eq!(
-        rows.with("type", "R").len() as i64 + unseen,
-        kernel.requests()
-    );
-    assert!(
-        unseen <= unseen_max(kernel.requests()),
-        "{unseen} of {kernel:?} were not seen"
-    );
+    undisturbed(|| {
+        let load = "--direct=1 --ioengine=io_uring --iodepth=64 --rw=randrw --bs=4k --time_based --runtime=2 --size=64m";
+        let (seen, said, kernel) = watched(&bench.disk, "recording", "", load);
+        let unseen = seen.count("unseen", None, None);
+        let rows = seen.all();
+        let requests = rows.with("type", "Q");
+        // Neighbours that are submitted together become one request.
+        let calls = requests.len() as i64 + requests.sum("merges");
+        assert_eq!(calls, said.read.ios + said.write.ios);
+        assert_eq!(requests.len() as i64, kernel.requests());
+        assert_eq!(
+            rows.with("type", "R").len() as i64 + unseen,
+            kernel.requests()
+        );
+        assert!(
+            unseen <= unseen_max(kernel.requests()),
+            "{unseen} of {kernel:?} were not seen"
+        );
+    });
 }
 
 /// Runs fio under the eyes of a tap: what it has seen, what fio says and what the kernel says.

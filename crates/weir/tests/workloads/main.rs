@@ -13,7 +13,6 @@ mod report;
 
 use std::fmt::Display;
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -37,18 +36,6 @@ fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
         return skip(test, "only root can make devices");
     }
     Some(turn)
-}
-
-/// Runs a test that others can spoil who use the processors, for then a VM waits for more than its
-/// neighbour: when it fails it is tried again, twice.
-fn undisturbed(test: impl Fn()) {
-    for _ in 0..2 {
-        match catch_unwind(AssertUnwindSafe(&test)) {
-            Ok(()) => return,
-            Err(_) => eprintln!("it is tried again"),
-        }
-    }
-    test();
 }
 
 /// Says that a test was skipped. Not by `eprintln!`, which the harness keeps to itself.

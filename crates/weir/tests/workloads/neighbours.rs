@@ -8,11 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use weir_guest::workload::{Recorder, fio};
+use weir_guest::workload::{Recorder, fio, undisturbed};
 use weir_guest::{Disk, Guest, Kit, Load, MemoryFolder, SlowDisk};
 
 use crate::report::characterise;
-use crate::{skip, turn, undisturbed, weir};
+use crate::{skip, turn, weir};
 
 /// What a disk finishes in a second.
 const IOPS: u32 = 1_000;
