@@ -24,8 +24,9 @@ use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Welcome};
 
 /// The longest message that is taken: a word of the monitor and room for Flight's own fields.
 const MESSAGE_BYTES_MAX: usize = DOWN_BYTES_MAX + (64 << 10);
-/// Messages between us and the network.
-const SENDING_MAX: usize = 2;
+/// Messages between us and the network: those that are there together travel together. Their bytes are
+/// those of the words that wait.
+const SENDING_MAX: usize = 16;
 
 /// Both ways, and what the monitor said first.
 pub(crate) type Ways = (mpsc::Sender<FlightData>, Streaming<FlightData>, Welcome);

@@ -243,22 +243,29 @@ impl Uplink {
     /// Says a word; never waits for anybody. Rows for which there is no room are lost and counted;
     /// the monitor is told. A word that breaks the protocol's bounds becomes a note that says so.
     pub fn say(&self, word: AgentWord) {
+        self.say_all([word]);
+    }
+
+    /// The same of words that are to travel together.
+    pub fn say_all(&self, words: impl IntoIterator<Item = AgentWord>) {
         let mut state = self.shared.lock();
-        match word {
-            AgentWord::Rows { channel, batch } => {
-                for start in (0..batch.len()).step_by(WORD_ROWS) {
-                    let rows = WORD_ROWS.min(batch.len() - start);
-                    state.put_rows(channel, &batch.slice(start, rows));
+        for word in words {
+            match word {
+                AgentWord::Rows { channel, batch } => {
+                    for start in (0..batch.len()).step_by(WORD_ROWS) {
+                        let rows = WORD_ROWS.min(batch.len() - start);
+                        state.put_rows(channel, &batch.slice(start, rows));
+                    }
                 }
+                word => match AgentSays::try_from(word) {
+                    Ok(says @ AgentSays::Status(_)) => state.status = Some(says),
+                    Ok(says) => state.put(Packed::word(says)),
+                    Err(malformed) => {
+                        let at = self.shared.clock.to_monitor((self.now)());
+                        state.put_note(at, "word_malformed", Some(malformed.to_string()), 1);
+                    }
+                },
             }
-            word => match AgentSays::try_from(word) {
-                Ok(says @ AgentSays::Status(_)) => state.status = Some(says),
-                Ok(says) => state.put(Packed::word(says)),
-                Err(malformed) => {
-                    let at = self.shared.clock.to_monitor((self.now)());
-                    state.put_note(at, "word_malformed", Some(malformed.to_string()), 1);
-                }
-            },
         }
         let has_errand = state.outbox.has_errand();
         drop(state);

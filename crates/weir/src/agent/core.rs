@@ -8,8 +8,8 @@ use weir_query::plan::Plan;
 use weir_wire::message::{CHANNELS_MAX, ENDED_MAX};
 use weir_wire::{AgentWord, ChannelCost, ChannelId, Tally};
 
-/// How far it has come is said so often where no fragment shows anything: 250 ms.
-const QUIET: Nanos = 250_000_000;
+/// How far it has come is said so often where no fragment shows anything: 500 ms.
+const QUIET: Nanos = 500_000_000;
 
 /// An agent without its surroundings. All times are the monitor's.
 pub struct AgentCore {

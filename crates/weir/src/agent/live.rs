@@ -354,13 +354,15 @@ impl Agent {
     /// Says what came of a step, once it is written down.
     fn say(&mut self, words: Vec<AgentWord>) {
         self.write_tallies();
-        for word in words {
-            if let AgentWord::Failed { channel, why } = &word
+        for word in &words {
+            if let AgentWord::Failed { channel, why } = word
                 && self.strike(*channel)
             {
                 self.note("engine", "fragment_failed", Some(why));
             }
-            self.uplink.say(word);
+        }
+        if !words.is_empty() {
+            self.uplink.say_all(words);
         }
     }
 
@@ -409,9 +411,7 @@ impl Agent {
                 "weir agent: one request in {keep} is kept ({cause})"
             ));
         }
-        for note in self.own.notes(at, self.services.values_mut(), &self.core) {
-            self.uplink.say(AgentWord::Note(note));
-        }
+        let notes = self.own.notes(at, self.services.values_mut(), &self.core);
         let (own_time, clock) = (self.clock.now(), self.uplink.clock());
         let mut status = self.own.status(self.uplink.state().waiting);
         status.offset_ns = clock.offset_ns(own_time);
@@ -420,7 +420,9 @@ impl Agent {
         let uplink = &self.uplink;
         status.channels = self.core.costs(|channel| uplink.bytes_out(channel));
         status.tallies = self.core.tallies().collect();
-        self.uplink.say(AgentWord::Status(status));
+        let notes = notes.into_iter().map(AgentWord::Note);
+        self.uplink
+            .say_all(notes.chain([AgentWord::Status(status)]));
     }
 
     /// The last words: what the taps told up to now, and of open slides what they hold. True if the

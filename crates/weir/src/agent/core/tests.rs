@@ -161,10 +161,8 @@ fn between_the_ends_of_slides_time_is_said_seldom() {
     let slide = 4 * QUIET;
     core.reached(0);
     heard.step(&mut core);
-    core.start(
-        ChannelId(1),
-        &plan("select count(*) from s [range 1 second slide 1 second]"),
-    );
+    let text = format!("select count(*) from s [range {slide} ns slide {slide} ns]");
+    core.start(ChannelId(1), &plan(&text));
     let tenths = (1..=20).map(|n| n * slide / 10);
     for at in tenths {
         core.reached(at);
