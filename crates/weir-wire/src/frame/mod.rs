@@ -3,9 +3,10 @@
 //!
 //! An integer column is written as differences from its smallest value, without the zero bits that
 //! all of them end in, in 1, 2, 4 or 8 bytes; a column that holds one value only takes no room at
-//! all. Times are such a column; a column that says the times of its rows again is not written. A text is the number under which the agent has sent it before
-//! ([`texts`]). How each column is written stands in [`RowsHead`], so whoever reads needs no schema;
-//! it asks [`check`] whether the rows are what it expects.
+//! all. Times are such a column; one that says the times of its rows again is not written. A text is
+//! the number under which the agent has sent it before ([`texts`]). How each column is written stands
+//! in [`RowsHead`], so whoever reads needs no schema; it asks [`check`] whether the rows are what it
+//! expects.
 
 mod integers;
 mod ipc;
