@@ -103,6 +103,10 @@ impl GuestMemoryRegionBytes for GuestRegion {}
 /// Regions of memory that a front end may share: as many as KVM gives a VM.
 pub const REGIONS_MAX: usize = 509;
 
+/// Bytes that a front end may share: an eighth of what a process can map on x86-64, as the others want
+/// some too.
+const BYTES_MAX: u64 = 16 << 40;
+
 /// The regions that a front end has shared.
 #[derive(Debug, Default)]
 pub struct MemoryTable {
@@ -126,12 +130,13 @@ impl MemoryTable {
     /// Takes these regions instead of all there were (`VHOST_USER_SET_MEM_TABLE`).
     ///
     /// # Errors
-    /// A region that cannot be mapped, or two that overlap; the table stays as it was.
+    /// A region that cannot be mapped, two that overlap, or too much; the table stays as it was.
     pub fn replace(
         &mut self,
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
     ) -> Result<(), VhostError> {
+        check_sum(regions.iter().map(|region| region.memory_size))?;
         let pairs = regions.iter().zip(files);
         let regions = pairs.map(|(region, file)| Region::map(region, file));
         self.adopt(regions.collect::<Result<_, _>>()?)
@@ -140,8 +145,10 @@ impl MemoryTable {
     /// Adds a region (`VHOST_USER_ADD_MEM_REG`).
     ///
     /// # Errors
-    /// It cannot be mapped, overlaps another, or is one too many.
+    /// It cannot be mapped, overlaps another, or is too much.
     pub fn add(&mut self, region: &VhostUserMemoryRegion, file: File) -> Result<(), VhostError> {
+        let shared = self.regions.iter().map(|region| region.mapping.len());
+        check_sum(shared.chain([region.memory_size]))?;
         let mut regions = self.regions.clone();
         regions.push(Region::map(region, file)?);
         self.adopt(regions)
@@ -218,6 +225,17 @@ impl Region {
             front_end: region.user_addr,
             mapping: Arc::new(mapping),
         })
+    }
+}
+
+/// What is shared must leave room for others.
+fn check_sum(bytes: impl Iterator<Item = u64>) -> Result<(), VhostError> {
+    let sum = bytes.fold(0, u64::saturating_add);
+    match sum > BYTES_MAX {
+        true => Err(VhostError::Table {
+            reason: format!("{sum} bytes are more than the {BYTES_MAX} that a front end may share"),
+        }),
+        false => Ok(()),
     }
 }
 

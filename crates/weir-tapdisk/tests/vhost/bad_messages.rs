@@ -5,6 +5,8 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
 use super::*;
 use crate::server::Server;
 
@@ -23,6 +25,10 @@ fn messages_that_cannot_be_end_the_connection_alone() {
     let server = Server::new();
     let guest = Guest::new();
     let file = guest.file.as_fd();
+    // No byte of it is there.
+    let huge = memfd_create("huge", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&huge, 17 << 40).unwrap();
+    let huge = huge.as_fd();
     let region = |values: &[u64]| longs(values);
     let none: &[_] = &[];
     let cases = [
@@ -90,6 +96,18 @@ fn messages_that_cannot_be_end_the_connection_alone() {
             ]
             .concat(),
             &[file, file],
+        ),
+        (
+            "more memory than leaves room for others",
+            SET_MEM_TABLE,
+            [words(&[1, 0]), region(&[0, 17 << 40, 0, 0])].concat(),
+            &[huge],
+        ),
+        (
+            "a region more than leaves room for others",
+            ADD_MEM_REG,
+            region(&[0, 0, 17 << 40, 0, 0]),
+            &[huge],
         ),
         (
             "a queue that there is not",
