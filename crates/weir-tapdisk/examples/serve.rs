@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::net::SocketType;
-use weir_tap::tapdisk::words::DiskWord;
 use weir_tapdisk::nbd::{self, Export, NbdOptions};
 use weir_tapdisk::{Access, Disk, DiskOptions, Hub, Listening, ServerSocket, Stop, vhost};
 
@@ -39,13 +38,7 @@ fn main() -> Result<()> {
     }
     let (stop, hub) = (Stop::new()?, Arc::new(Hub::default()));
     let disk = Disk::open(disk)?;
-    let names = DiskWord {
-        number: 0,
-        vm: None,
-        vdisk: None,
-        pdisk: Some(disk.subject().pdisk.clone()),
-    };
-    disk.tell(&hub, hub.enlist(names, Arc::new(Default::default))?);
+    disk.tell(&hub, Arc::new(Default::default))?;
     let tap = tap.map(|path| Listening::start(&hub, Path::new(&path), Access::default(), &stop));
     let _tap = tap.transpose()?;
     thread::scope(|scope| {

@@ -315,13 +315,7 @@ mod tests {
     use super::*;
 
     fn request(op: Op, sector: u64, sectors: u64) -> Request {
-        Request {
-            op,
-            sector,
-            bytes: sectors * 512,
-            fua: false,
-            unmap: false,
-        }
+        Request::new(op, sector, sectors * 512)
     }
 
     fn errors(rules: &[&str]) -> Injector {

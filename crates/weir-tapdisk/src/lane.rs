@@ -51,16 +51,14 @@ pub struct Done {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use weir_model::Op;
 /// use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Request};
 ///
 /// let disk = Disk::open(DiskOptions::new("disk.raw"))?;
 /// let mut lane = Lane::new(&disk, LaneOptions { queue: 0, depth: 128 })?;
-/// let flush = Request { op: Op::Flush, sector: 0, bytes: 0, fua: false, unmap: false };
 /// let mut done = Vec::new();
 /// lane.begin();
 /// // SAFETY: a flush has no memory.
-/// unsafe { lane.take(flush, &[], 1) };
+/// unsafe { lane.take(Request::FLUSH, &[], 1) };
 /// lane.submit()?;
 /// lane.drain(&mut done)?;
 /// lane.end();

@@ -18,6 +18,22 @@ pub struct Request {
     pub unmap: bool,
 }
 
+impl Request {
+    /// A flush.
+    pub const FLUSH: Request = Request::new(Op::Flush, 0, 0);
+
+    /// A request that asks for nothing special.
+    pub const fn new(op: Op, sector: u64, bytes: u64) -> Request {
+        Request {
+            op,
+            sector,
+            bytes,
+            fua: false,
+            unmap: false,
+        }
+    }
+}
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use weir_model::SECTOR_BYTES;
+use weir_tap::tapdisk::words::DiskWord;
 
 mod counters;
 mod error;
@@ -32,13 +33,13 @@ pub(crate) use counters::{LaneCounters, Ledger};
 pub use error::DiskError;
 pub use identity::Identity;
 pub use image::Alignment;
+pub(crate) use image::LaneFiles;
 
 use crate::engine::{CacheOption, Choice, EngineOption, Facts, choose, try_uring};
-use crate::hub::Hub;
+use crate::hub::{Figures, Hub, HubError};
 use crate::inject::{Injections, Injector, RULES_MAX};
 use crate::recorder::Recorder;
 use image::Image;
-pub(crate) use image::LaneFiles;
 
 /// How a disk is to be served. [`DiskOptions::new`] fills in what most want.
 #[derive(Clone, Debug)]
@@ -224,11 +225,22 @@ impl Disk {
         self.ledger.read()
     }
 
-    /// Has the lanes that are opened from now on tell their requests to `hub`, which gave the disk this
-    /// `number`. Once is for ever.
-    pub fn tell(&self, hub: &Arc<Hub>, number: u16) {
+    /// Enlists the disk at `hub`, to which the lanes that are opened from now on tell their requests; who
+    /// asks the hub for what the disk has done is told `figures`. Once is for ever.
+    ///
+    /// # Errors
+    /// The hub has as many disks as it can have.
+    pub fn tell(&self, hub: &Arc<Hub>, figures: Figures) -> Result<(), HubError> {
+        let names = DiskWord {
+            number: 0,
+            vm: self.subject.vm.clone(),
+            vdisk: self.subject.vdisk.clone(),
+            pdisk: Some(self.subject.pdisk.clone()),
+        };
+        let number = hub.enlist(names, figures)?;
         // The hub may hold the disk, to tell its figures.
         self.hub.get_or_init(|| (Arc::downgrade(hub), number));
+        Ok(())
     }
 
     /// Where a lane tells its requests, if anywhere.

@@ -135,13 +135,7 @@ impl Command {
         let writes = !matches!(op, Op::Read | Op::Flush);
         let request = match op {
             // Offset and length are reserved.
-            Op::Flush => Request {
-                op,
-                sector: 0,
-                bytes: 0,
-                fua: false,
-                unmap: false,
-            },
+            Op::Flush => Request::FLUSH,
             _ => Request {
                 op,
                 sector: self.offset / SECTOR_BYTES,
@@ -301,18 +295,7 @@ mod tests {
             "NBD_CMD_CACHE is not offered"
         );
         let flush = command(FLUSH, FUA, 99, 1).judge(&EXPORT, true);
-        assert!(
-            matches!(
-                flush,
-                Verdict::Do(Request {
-                    op: Op::Flush,
-                    sector: 0,
-                    bytes: 0,
-                    ..
-                })
-            ),
-            "{flush:?}"
-        );
+        assert_eq!(flush, Verdict::Do(Request::FLUSH));
     }
 
     #[test]

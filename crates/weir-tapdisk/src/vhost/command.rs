@@ -117,7 +117,7 @@ pub fn read(
             parts.identify(cargo)
         }
         abi::VIRTIO_BLK_T_SECURE_ERASE => {
-            let request = request(Op::Discard, 0, 0);
+            let request = Request::new(Op::Discard, 0, 0);
             Action::Refuse(Some(request), Outcome::Unsupported)
         }
         // What is left asks nothing of the medium, or is for zoned disks.
@@ -149,7 +149,7 @@ impl Parts<'_> {
         };
         let request = Request {
             fua,
-            ..request(op, sector, bytes)
+            ..Request::new(op, sector, bytes)
         };
         if bytes == 0 || bytes > DATA_BYTES_MAX || other != 0 || self.chain.odd {
             return Action::Refuse(Some(request), INVALID);
@@ -161,7 +161,7 @@ impl Parts<'_> {
     }
 
     fn flush(&self) -> Action {
-        let request = request(Op::Flush, 0, 0);
+        let request = Request::FLUSH;
         if self.chain.odd {
             return Action::Refuse(Some(request), INVALID);
         }
@@ -182,7 +182,7 @@ impl Parts<'_> {
             false => Err(libc::EINVAL),
         };
         if let Err(errno) = gathered {
-            return Action::Refuse(Some(request(op, 0, 0)), Outcome::Failed(errno));
+            return Action::Refuse(Some(Request::new(op, 0, 0)), Outcome::Failed(errno));
         }
         for range in bytes.chunks_exact(RANGE_BYTES) {
             let number = |at: usize| u32::from_le_bytes(range[at..at + 4].try_into().expect("4"));
@@ -192,7 +192,7 @@ impl Parts<'_> {
             let request = Request {
                 fua,
                 unmap,
-                ..request(op, sector, u64::from(sectors) * 512)
+                ..Request::new(op, sector, u64::from(sectors) * 512)
             };
             let known = flags & !abi::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP == 0;
             if !known || (unmap && op == Op::Discard) {
@@ -218,16 +218,6 @@ impl Parts<'_> {
             Ok(()) => Action::Identify,
             Err(errno) => Action::Refuse(None, Outcome::Failed(errno)),
         }
-    }
-}
-
-fn request(op: Op, sector: u64, bytes: u64) -> Request {
-    Request {
-        op,
-        sector,
-        bytes,
-        fua: false,
-        unmap: false,
     }
 }
 

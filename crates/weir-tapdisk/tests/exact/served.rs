@@ -10,7 +10,6 @@ use rustix::net::SocketType;
 use weir_guest::vhost::{Client, Contents, Shape};
 use weir_model::event::io_schema;
 use weir_model::{Batch, Demand, Predicate};
-use weir_tap::tapdisk::words::DiskWord;
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
 use weir_tap::{Said, Tap};
 use weir_tapdisk::{Access, Disk, DiskOptions, Hub, Listening, ServerSocket, Stop, vhost};
@@ -47,14 +46,7 @@ impl Served {
         change(&mut options);
         let disk = Disk::open(options).unwrap();
         let (stop, hub) = (Stop::new().unwrap(), Arc::new(Hub::default()));
-        let subject = disk.subject();
-        let names = DiskWord {
-            number: 0,
-            vm: subject.vm.clone(),
-            vdisk: subject.vdisk.clone(),
-            pdisk: Some(subject.pdisk.clone()),
-        };
-        disk.tell(&hub, hub.enlist(names, Arc::new(Default::default)).unwrap());
+        disk.tell(&hub, Arc::new(Default::default)).unwrap();
         let tap = folder.join("tap");
         let tap = Listening::start(&hub, &tap, Access::default(), &stop).unwrap();
         let socket = ServerSocket::bind(&folder.join("s"), SocketType::STREAM, Access::default());

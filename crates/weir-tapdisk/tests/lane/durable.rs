@@ -13,7 +13,7 @@ use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{Outcome, Request};
 
 use crate::place::{Folder, image, lane, open};
-use crate::support::{FLUSH, Memory, request, skipped};
+use crate::support::{Memory, skipped};
 
 /// linux/mman.h, `struct cachestat`.
 #[repr(C)]
@@ -61,7 +61,7 @@ fn after_a_flush_no_page_is_left_to_write() {
             Ok(_) => {}
             Err(why) => return skipped(test, why),
         }
-        assert_eq!(flusher.order(FLUSH), Outcome::Done);
+        assert_eq!(flusher.order(Request::FLUSH), Outcome::Done);
         assert_eq!(pages_to_write(&path).unwrap(), 0, "{}", disk.choice());
     }
 }
@@ -82,7 +82,7 @@ fn a_durable_write_leaves_no_page_to_write() {
         }
         let durable = Request {
             fua: true,
-            ..request(Op::Write, 0, 65_536)
+            ..Request::new(Op::Write, 0, 65_536)
         };
         assert_eq!(
             rig.run(durable, Memory::of(&vec![2; 65_536])).0,
@@ -117,13 +117,13 @@ fn a_device_gets_each_flush_before_it_is_told_as_done() {
         for _ in 0..5 {
             let before = flushes(&device);
             assert_eq!(rig.write(8, &[4; 4096]), Outcome::Done);
-            assert_eq!(rig.order(FLUSH), Outcome::Done);
+            assert_eq!(rig.order(Request::FLUSH), Outcome::Done);
             assert!(flushes(&device) > before, "{}", disk.choice());
         }
         let before = flushes(&device);
         let durable = Request {
             fua: true,
-            ..request(Op::Write, 16, 4096)
+            ..Request::new(Op::Write, 16, 4096)
         };
         assert_eq!(rig.run(durable, Memory::of(&[2; 4096])).0, Outcome::Done);
         assert!(flushes(&device) > before, "{}", disk.choice());
@@ -146,16 +146,20 @@ fn after_data_were_lost_no_flush_succeeds() {
         };
         let disk = open(Path::new(device.path()), way);
         let (mut first, mut second) = (lane(&disk), lane(&disk));
-        assert_eq!(first.order(FLUSH), Outcome::Done);
+        assert_eq!(first.order(Request::FLUSH), Outcome::Done);
         assert_eq!(first.write(0, &vec![1; 8 << 20]), Outcome::Done);
         let is_failure = |outcome| matches!(outcome, Outcome::Failed(_));
-        assert!(is_failure(first.order(FLUSH)), "{}", disk.choice());
+        assert!(is_failure(first.order(Request::FLUSH)), "{}", disk.choice());
         // The kernel tells it once and forgets; the guest is told as often as it asks.
-        assert!(is_failure(first.order(FLUSH)), "{}", disk.choice());
-        assert!(is_failure(second.order(FLUSH)), "{}", disk.choice());
+        assert!(is_failure(first.order(Request::FLUSH)), "{}", disk.choice());
+        assert!(
+            is_failure(second.order(Request::FLUSH)),
+            "{}",
+            disk.choice()
+        );
         let durable = Request {
             fua: true,
-            ..request(Op::Write, 0, 4096)
+            ..Request::new(Op::Write, 0, 4096)
         };
         let outcome = second.run(durable, Memory::of(&[2; 4096])).0;
         assert!(is_failure(outcome), "{}", disk.choice());

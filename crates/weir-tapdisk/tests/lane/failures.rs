@@ -10,7 +10,7 @@ use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
 
 use crate::place::{Folder, WAYS, image, lane, open, options};
-use crate::support::{FLUSH, Memory, Rig, request, skipped};
+use crate::support::{Memory, Rig, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -43,7 +43,7 @@ fn a_full_file_system_is_an_error_and_what_fits_is_there() {
             assert_eq!((outcome, read == block), (Outcome::Done, true));
         }
         // Room that is given back is there again.
-        let first = request(Op::Discard, 0, 4 * block.len() as u64);
+        let first = Request::new(Op::Discard, 0, 4 * block.len() as u64);
         assert_eq!(rig.order(first), Outcome::Done);
         assert_eq!(rig.write(written * 128, &block), Outcome::Done);
         assert_eq!(disk.counters().of(Op::Write).errors, 1);
@@ -67,7 +67,7 @@ fn a_file_that_somebody_cut_short_is_an_error() {
         assert_eq!((outcome, read), (Outcome::Done, vec![3; 8192]));
         assert_eq!(disk.counters().of(Op::Read).errors, 2);
         // A bounced one fares no better.
-        let read = request(Op::Read, 0, 65_536);
+        let read = Request::new(Op::Read, 0, 65_536);
         let (outcome, _) = rig.run(read, Memory::new(&[65_536], 1));
         assert_eq!(outcome, failed(EIO), "{}", disk.choice());
     }
@@ -106,7 +106,7 @@ fn what_does_not_suit_the_disk_is_refused_and_touches_nothing() {
         let mut rig = lane(&disk);
         let end = disk.sectors();
         let lengths = |rig: &mut Rig, op, sector, bytes, memory: usize| {
-            rig.run(request(op, sector, bytes), Memory::new(&[memory], 0))
+            rig.run(Request::new(op, sector, bytes), Memory::new(&[memory], 0))
                 .0
         };
         let cases: [(Op, u64, u64, usize); 8] = [
@@ -124,9 +124,9 @@ fn what_does_not_suit_the_disk_is_refused_and_touches_nothing() {
             assert_eq!(outcome, failed(EINVAL), "{op:?} {sector} {bytes} {memory}");
         }
         for op in [Op::Discard, Op::WriteZeroes] {
-            assert_eq!(rig.order(request(op, end, 4096)), failed(EINVAL));
-            assert_eq!(rig.order(request(op, 0, u64::MAX)), failed(EINVAL));
-            assert_eq!(rig.order(request(op, 8, 0)), Outcome::Done);
+            assert_eq!(rig.order(Request::new(op, end, 4096)), failed(EINVAL));
+            assert_eq!(rig.order(Request::new(op, 0, u64::MAX)), failed(EINVAL));
+            assert_eq!(rig.order(Request::new(op, 8, 0)), Outcome::Done);
         }
         assert_eq!(rig.read(0, MIB as usize).1, vec![0; MIB as usize]);
         assert_eq!(fs::metadata(&path).unwrap().len(), MIB);
@@ -146,9 +146,12 @@ fn a_read_only_disk_refuses_to_change() {
         assert!(disk.is_read_only() && !disk.discards());
         let mut rig = lane(&disk);
         assert_eq!(rig.write(0, &[1; 4096]), failed(EROFS));
-        assert_eq!(rig.order(request(Op::Discard, 0, 4096)), failed(EROFS));
-        assert_eq!(rig.order(request(Op::WriteZeroes, 0, 4096)), failed(EROFS));
-        assert_eq!(rig.order(FLUSH), Outcome::Done);
+        assert_eq!(rig.order(Request::new(Op::Discard, 0, 4096)), failed(EROFS));
+        assert_eq!(
+            rig.order(Request::new(Op::WriteZeroes, 0, 4096)),
+            failed(EROFS)
+        );
+        assert_eq!(rig.order(Request::FLUSH), Outcome::Done);
         assert_eq!(rig.read(0, 4096), (Outcome::Done, vec![0; 4096]));
     }
 }
@@ -162,7 +165,10 @@ fn more_than_the_queue_holds_fails_and_the_rest_does_not() {
         let options = LaneOptions { queue: 0, depth: 4 };
         let mut rig = Rig::new(Lane::new(&disk, options).unwrap());
         for number in 0..6 {
-            rig.take(request(Op::Read, number * 8, 4096), Memory::new(&[4096], 0));
+            rig.take(
+                Request::new(Op::Read, number * 8, 4096),
+                Memory::new(&[4096], 0),
+            );
         }
         let ended = rig.finish();
         let with = |outcome| {
@@ -181,7 +187,7 @@ fn what_a_front_end_refuses_ends_as_it_says() {
     let folder = Folder::new();
     let disk = open(&folder.image(MIB), WAYS[3]);
     let mut rig = lane(&disk);
-    let strange = request(Op::Read, 0, 0);
+    let strange = Request::new(Op::Read, 0, 0);
     rig.lane.refuse(strange, Outcome::Unsupported, 71);
     rig.lane.refuse(strange, failed(EIO), 72);
     let mut done = Vec::new();
@@ -261,7 +267,7 @@ fn a_durable_write_of_zeroes_is_one_too() {
         assert_eq!(rig.write(0, &[9; 16_384]), Outcome::Done);
         let zeroes = Request {
             fua: true,
-            ..request(Op::WriteZeroes, 8, 4096)
+            ..Request::new(Op::WriteZeroes, 8, 4096)
         };
         assert_eq!(rig.order(zeroes), Outcome::Done);
         let (_, read) = rig.read(0, 16_384);

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use libc::{EIO, ENOSPC};
 use weir_model::Op;
 use weir_tapdisk::inject::Injections;
-use weir_tapdisk::{Disk, DiskOptions, Outcome};
+use weir_tapdisk::{Disk, DiskOptions, Outcome, Request};
 
 use crate::place::{Folder, WAYS, lane, options};
-use crate::support::{FLUSH, Memory, Rig, request};
+use crate::support::{Memory, Rig};
 
 const MIB: u64 = 1 << 20;
 
@@ -35,7 +35,7 @@ fn a_request_that_is_to_fail_does_nothing() {
         );
         assert_eq!(rig.write(8, &[1; 4096]), Outcome::Failed(ENOSPC));
         assert_eq!(rig.write(16, &[1; 4096]), Outcome::Done);
-        assert_eq!(rig.order(FLUSH), Outcome::Failed(EIO));
+        assert_eq!(rig.order(Request::FLUSH), Outcome::Failed(EIO));
         assert_eq!(rig.read(8, 4096), (Outcome::Done, vec![0; 4096]));
         assert_eq!(rig.read(16, 4096), (Outcome::Done, vec![1; 4096]));
     }
@@ -46,7 +46,7 @@ fn eopnotsupp_is_not_supported() {
     let folder = Folder::new();
     let mut rig = rig(&folder, 0, &[], &["EOPNOTSUPP,op=d"]);
     assert_eq!(
-        rig.order(request(Op::Discard, 0, 4096)),
+        rig.order(Request::new(Op::Discard, 0, 4096)),
         Outcome::Unsupported
     );
 }
@@ -72,12 +72,12 @@ fn a_delayed_request_waits_and_others_pass_it() {
     for way in 0..WAYS.len() {
         let folder = Folder::new();
         let mut rig = rig(&folder, way, &["3600s,op=w"], &[]);
-        let late = rig.take(request(Op::Write, 0, 4096), Memory::of(&[1; 4096]));
+        let late = rig.take(Request::new(Op::Write, 0, 4096), Memory::of(&[1; 4096]));
         rig.lane.submit().unwrap();
         let due = rig.lane.due().expect("it waits");
         assert!(due > Instant::now() + Duration::from_secs(3000));
         // It is not done: nothing of it is to be seen, and it is still in flight.
-        let read = rig.take(request(Op::Read, 0, 4096), Memory::new(&[4096], 0));
+        let read = rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
         let mut ended = Vec::new();
         while ended.is_empty() {
             rig.lane.submit().unwrap();
@@ -94,7 +94,7 @@ fn a_delayed_request_waits_and_others_pass_it() {
             (late, Outcome::Done)
         );
         let mut done = Vec::new();
-        rig.take(request(Op::Read, 0, 4096), Memory::new(&[4096], 0));
+        rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
         rig.lane.drain(&mut done).unwrap();
         assert_eq!(rig.with_memory(done)[0].1.data(), vec![1; 4096]);
     }

@@ -8,7 +8,7 @@ use weir_model::Op;
 use weir_tapdisk::{Disk, Outcome, Request};
 
 use crate::place::{WAYS, lane, open, places};
-use crate::support::{FLUSH, Memory, Rig, request, skipped};
+use crate::support::{Memory, Rig, skipped};
 
 const MEBIBYTES: u64 = 2;
 const BLOCK: u64 = 4096;
@@ -78,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
 impl Step {
     fn request(&self) -> Request {
         if self.op == Op::Flush {
-            return FLUSH;
+            return Request::FLUSH;
         }
         Request {
             op: self.op,
@@ -202,7 +202,7 @@ fn what_one_way_wrote_the_others_read() {
             let data: Vec<u8> = (0..17 * 4096).map(byte).collect();
             let disk = open(&place.image, way);
             assert_eq!(lane(&disk).write(8, &data), Outcome::Done);
-            assert_eq!(lane(&disk).order(FLUSH), Outcome::Done);
+            assert_eq!(lane(&disk).order(Request::FLUSH), Outcome::Done);
             drop(disk);
             for other in WAYS {
                 let disk = open(&place.image, other);
@@ -230,9 +230,9 @@ fn more_pieces_than_one_call_takes() {
             let mut rig = lane(&disk);
             let mut memory = Memory::new(&lengths, shift);
             memory.fill(&data);
-            let write = request(Op::Write, 8, bytes as u64);
+            let write = Request::new(Op::Write, 8, bytes as u64);
             assert_eq!(rig.run(write, memory).0, Outcome::Done, "{}", disk.choice());
-            let read = request(Op::Read, 8, bytes as u64);
+            let read = Request::new(Op::Read, 8, bytes as u64);
             let (outcome, memory) = rig.run(read, Memory::new(&lengths, shift));
             assert_eq!(outcome, Outcome::Done);
             assert!(

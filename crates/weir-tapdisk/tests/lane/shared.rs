@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread;
 
 use weir_model::Op;
-use weir_tapdisk::{Lane, LaneOptions, Outcome};
+use weir_tapdisk::{Lane, LaneOptions, Outcome, Request};
 
 use crate::place::{Folder, WAYS, lane, open};
-use crate::support::{FLUSH, Memory, Rig, request};
+use crate::support::{Memory, Rig};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,13 +25,13 @@ fn queues_of_one_disk_work_side_by_side() {
                 for round in 0..ROUNDS {
                     for place in 0..16 {
                         let sector = (number * MIB + place * 65_536) / 512;
-                        let write = request(Op::Write, sector, 65_536);
+                        let write = Request::new(Op::Write, sector, 65_536);
                         let byte = (number * 50 + round) as u8;
                         rig.take(write, Memory::of(&vec![byte; 65_536]));
                     }
                     let ended = rig.finish();
                     assert!(ended.iter().all(|(done, _)| done.outcome == Outcome::Done));
-                    assert_eq!(rig.order(FLUSH), Outcome::Done);
+                    assert_eq!(rig.order(Request::FLUSH), Outcome::Done);
                 }
             })
         };
@@ -79,7 +79,7 @@ fn the_sign_comes_and_goes() {
         let disk = open(&folder.image(MIB), *way);
         let mut rig = lane(&disk);
         for _ in 0..50 {
-            rig.take(request(Op::Read, 0, 4096), Memory::new(&[4096], 0));
+            rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
             rig.lane.submit().unwrap();
             rig.wait();
             while rig.reap().is_empty() {}
@@ -89,12 +89,12 @@ fn the_sign_comes_and_goes() {
         // Who polls arms it before he waits.
         for _ in 0..50 {
             assert!(rig.lane.arm());
-            rig.take(request(Op::Read, 0, 4096), Memory::new(&[4096], 0));
+            rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
             rig.lane.submit().unwrap();
             rig.wait();
             while rig.reap().is_empty() {}
             // Not armed, so what ends now gives no sign; it is found by looking.
-            rig.take(request(Op::Read, 0, 4096), Memory::new(&[4096], 0));
+            rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
             rig.lane.submit().unwrap();
             while rig.lane.arm() {
                 rig.wait();
@@ -112,7 +112,7 @@ fn a_lane_that_is_dropped_waits_for_the_kernel() {
         for _ in 0..20 {
             let mut rig = lane(&disk);
             for number in 0..32 {
-                let write = request(Op::Write, number * 256, 131_072);
+                let write = Request::new(Op::Write, number * 256, 131_072);
                 rig.take(write, Memory::of(&vec![8; 131_072]));
             }
             rig.lane.submit().unwrap();

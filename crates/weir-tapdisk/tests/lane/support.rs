@@ -20,24 +20,6 @@ pub fn skipped(test: &str, why: impl std::fmt::Display) {
     writeln!(err, "skipped: {test}: {why:#}").unwrap();
 }
 
-pub fn request(op: Op, sector: u64, bytes: u64) -> Request {
-    Request {
-        op,
-        sector,
-        bytes,
-        fua: false,
-        unmap: false,
-    }
-}
-
-pub const FLUSH: Request = Request {
-    op: Op::Flush,
-    sector: 0,
-    bytes: 0,
-    fua: false,
-    unmap: false,
-};
-
 /// Memory of a request, in pieces that begin where a test wants them.
 #[derive(Debug)]
 pub struct Memory {
@@ -205,12 +187,12 @@ impl Rig {
     }
 
     pub fn write(&mut self, sector: u64, data: &[u8]) -> Outcome {
-        let write = request(Op::Write, sector, data.len() as u64);
+        let write = Request::new(Op::Write, sector, data.len() as u64);
         self.run(write, Memory::of(data)).0
     }
 
     pub fn read(&mut self, sector: u64, bytes: usize) -> (Outcome, Vec<u8>) {
-        let read = request(Op::Read, sector, bytes as u64);
+        let read = Request::new(Op::Read, sector, bytes as u64);
         let (outcome, memory) = self.run(read, Memory::new(&[bytes], 0));
         (outcome, memory.data())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use libc::iovec;
 use weir_model::event::io_schema;
 use weir_model::{Batch, Op, Value};
-use weir_tap::tapdisk::words::{DiskFigures, DiskWord};
+use weir_tap::tapdisk::words::DiskFigures;
 use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
 
 use super::lanes::{Heard, MadeUp, all};
@@ -75,17 +75,8 @@ fn what_a_lane_does_is_told_as_it_was() {
         ..DiskOptions::new(&image)
     };
     let disk = Disk::open(options).unwrap();
-    let names = DiskWord {
-        number: 0,
-        vm: disk.subject().vm.clone(),
-        vdisk: disk.subject().vdisk.clone(),
-        pdisk: Some(disk.subject().pdisk.clone()),
-    };
-    let number = made_up
-        .hub
-        .enlist(names, Arc::new(DiskFigures::default))
+    disk.tell(&made_up.hub, Arc::new(DiskFigures::default))
         .unwrap();
-    disk.tell(&made_up.hub, number);
     let mut tap = made_up.open(&all(), 16 << 20);
     let mut lane = Lane::new(&disk, LaneOptions { queue: 3, depth: 8 }).unwrap();
     let request = |op, block: u64, blocks: u64, fua| Request {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_model::{Op, Unit};
 use weir_sink::number::scaled;
-use weir_tap::tapdisk::words::{DiskFigures, DiskWord, OpFigures};
+use weir_tap::tapdisk::words::{DiskFigures, OpFigures};
 use weir_tapdisk::hub::Hub;
 use weir_tapdisk::listen::Listening;
 use weir_tapdisk::nbd::{self, Export, NbdOptions};
@@ -145,15 +145,8 @@ impl Served {
         );
         sockets.extend(setup.nbd.as_ref().map(|address| address.to_string()));
         let shown = disk.clone();
-        let subject = disk.subject();
-        let names = DiskWord {
-            number: 0,
-            vm: subject.vm.clone(),
-            vdisk: subject.vdisk.clone(),
-            pdisk: Some(subject.pdisk.clone()),
-        };
-        let number = hub.enlist(names, Arc::new(move || figures(&shown, &sockets)));
-        disk.tell(hub, number.map_err(world)?);
+        let figures = Arc::new(move || figures(&shown, &sockets));
+        disk.tell(hub, figures).map_err(world)?;
         let tell: vhost::Tell = Arc::new(|line| output::say(format_args!("weir tapdisk: {line}")));
         let usual = vhost::Options::new(tell);
         let options = vhost::Options {
