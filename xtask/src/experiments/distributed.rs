@@ -141,8 +141,8 @@ fn filtering(pace: Pace) -> Result<Findings> {
 fn compared(rows: &[Row]) -> String {
     let sent = |row: usize| rows[row].figures[4].mean();
     format!(
-        "Query F sends {:.2} of the bytes of query 0. Query 10M by partial aggregates sends a {:.0}th of the bytes of query 0, and a \
-         {:.0}th of its own rows.",
+        "Query F sends {:.2} of the bytes of query 0. Query 10M by partial aggregates sends {:.0} times fewer bytes than query 0, and \
+         {:.0} times fewer than its own rows.",
         sent(1) / sent(0),
         sent(0) / sent(4),
         sent(3) / sent(4)
