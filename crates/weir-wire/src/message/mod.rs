@@ -24,7 +24,7 @@ pub use up::{
 /// The version of everything on the link. A peer of another version is refused with a word that
 /// says so. Fields may be added without a new version where a reader that does not know them is
 /// right all the same.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Most bytes of one word: its message, and the rows that go with it.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
@@ -49,6 +49,8 @@ pub const ENDED_MAX: usize = 1024;
 pub const TALLIES_MAX: usize = CHANNELS_MAX + ENDED_MAX;
 /// Most earlier processes that an agent accounts for.
 pub const EARLIER_MAX: usize = 64;
+/// How often an agent says how far it has come where its fragments show nothing: 500 ms.
+pub const QUIET_NS: Nanos = 500_000_000;
 /// The heartbeats that a monitor may ask for: not so fast that agents do nothing else, not so slow
 /// that nobody is thought alive.
 pub const HEARTBEAT_NS: RangeInclusive<Nanos> = 5_000_000..=10 * NANOS_PER_SECOND;

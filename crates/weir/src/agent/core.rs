@@ -5,11 +5,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use weir_model::{Batch, Declaration, Folded, Nanos};
 use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId, in_time_order};
 use weir_query::plan::Plan;
-use weir_wire::message::{CHANNELS_MAX, ENDED_MAX};
+use weir_wire::message::{CHANNELS_MAX, ENDED_MAX, QUIET_NS};
 use weir_wire::{AgentWord, ChannelCost, ChannelId, Tally};
-
-/// How far it has come is said so often where no fragment shows anything: 500 ms.
-const QUIET: Nanos = 500_000_000;
 
 /// An agent without its surroundings. All times are the monitor's.
 pub struct AgentCore {
@@ -208,7 +205,7 @@ impl AgentCore {
             true => self.reached,
             false => self.reached.min(self.engine.now()),
         };
-        if at > self.said && (at.saturating_sub(self.said) >= QUIET || self.may_have_shown(at)) {
+        if at > self.said && (at.saturating_sub(self.said) >= QUIET_NS || self.may_have_shown(at)) {
             self.said = at;
             self.shows = None;
             say(AgentWord::Reached(at));

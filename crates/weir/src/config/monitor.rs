@@ -8,7 +8,7 @@ use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 use weir_query::place::fleet::Way;
 use weir_sink::SINKS;
 use weir_wire::ServerTls;
-use weir_wire::message::HEARTBEAT_NS;
+use weir_wire::message::{HEARTBEAT_NS, QUIET_NS};
 
 use super::table::{Document, Table};
 use crate::quantity;
@@ -148,10 +148,11 @@ impl MonitorConfig {
                 queries: top.tables("query", query),
             };
             each_once(top, "query", config.queries.iter().map(|q| &*q.name));
-            if config.idle < 2 * config.heartbeat {
+            let slowest = config.heartbeat.max(Duration::from_nanos(QUIET_NS as u64));
+            if config.idle < 2 * slowest {
                 top.fault(
-                    "`idle` is less than two of `heartbeat`: every agent would be overtaken and \
-                     its rows late; make `idle` longer or `heartbeat` shorter",
+                    "`idle` is less than two of `heartbeat`, or than a second: agents that have \
+                     nothing to tell would be overtaken; make it longer",
                 );
             }
             config

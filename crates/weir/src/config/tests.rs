@@ -93,7 +93,7 @@ fn an_agent_is_not_overtaken_between_two_heartbeats() {
             .1
             .is_empty()
     );
-    for text in ["heartbeat = \"2 s\"\n", "idle = \"99 ms\"\n"] {
+    for text in ["heartbeat = \"2 s\"\n", "idle = \"999 ms\"\n"] {
         let (_, faults) = monitor_of(text);
         assert!(
             faults[0].contains("less than two of `heartbeat`"),

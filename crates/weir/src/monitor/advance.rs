@@ -82,7 +82,7 @@ impl Monitor {
                     .tell(now, Some(agent.host), "agent_overtaken", "", 1);
             }
             let lag = now.saturating_sub(agent.reached);
-            let lagging = runs && lag > self.options.overtake_after / 2;
+            let lagging = runs && lag > self.options.overtake_after / 4 * 3;
             if lagging && !agent.lagging {
                 self.own
                     .tell(now, Some(agent.host), "agent_lagging", "", lag);

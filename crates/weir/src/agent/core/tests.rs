@@ -6,7 +6,7 @@ use weir_query::plan::Plan;
 use weir_query::{CheckOptions, compile};
 use weir_wire::{AgentWord, ChannelId, Tally};
 
-use super::{AgentCore, QUIET};
+use super::{AgentCore, QUIET_NS};
 
 fn plan(text: &str) -> Plan {
     let fields = vec![Field::new("ts", Type::Time), Field::new("x", Type::Int)];
@@ -158,7 +158,7 @@ fn a_fragment_sees_what_comes_after_it_says_it_started() {
 fn between_the_ends_of_slides_time_is_said_seldom() {
     let mut core = core();
     let mut heard = Heard::default();
-    let slide = 4 * QUIET;
+    let slide = 4 * QUIET_NS;
     core.reached(0);
     heard.step(&mut core);
     let text = format!("select count(*) from s [range {slide} ns slide {slide} ns]");
@@ -186,10 +186,10 @@ fn time_goes_on_without_rows_and_without_fragments() {
     core.reached(9);
     heard.step(&mut core);
     // Nothing runs, so it can wait.
-    core.reached(8 + QUIET);
+    core.reached(8 + QUIET_NS);
     heard.step(&mut core);
     heard.step(&mut core);
-    assert_eq!(heard.reached, [3, 8, 8 + QUIET]);
+    assert_eq!(heard.reached, [3, 8, 8 + QUIET_NS]);
     assert_eq!(heard.started, [(1, 3)]);
 }
 
