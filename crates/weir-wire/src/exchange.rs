@@ -24,8 +24,7 @@ use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Welcome};
 
 /// The longest message that is taken: a word of the monitor and room for Flight's own fields.
 const MESSAGE_BYTES_MAX: usize = DOWN_BYTES_MAX + (64 << 10);
-/// Messages between us and the network: those that are there together travel together. Their bytes are
-/// those of the words that wait.
+/// Messages between us and the network: those that are there together travel together.
 const SENDING_MAX: usize = 16;
 
 /// Both ways, and what the monitor said first.

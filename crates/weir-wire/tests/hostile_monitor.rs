@@ -17,7 +17,8 @@ use support::numbers::Numbers;
 use support::said::{options, rows};
 use support::until;
 use weir_guest::Relay;
-use weir_wire::message::{Down, MonitorSays, Pong, WelcomeBody};
+
+use weir_wire::message::{Down, MonitorSays, PROTOCOL_VERSION, Pong, WelcomeBody};
 use weir_wire::outbox::Room;
 use weir_wire::{AgentWord, ChannelId, Dial, MonitorWord, Order, Uplink, UplinkOptions, Welcome};
 
@@ -103,7 +104,7 @@ fn says(says: MonitorSays) -> FlightData {
 
 fn welcome() -> WelcomeBody {
     WelcomeBody {
-        version: weir_wire::message::PROTOCOL_VERSION,
+        version: PROTOCOL_VERSION,
         monitor: 1,
         taken: 0,
         channels: vec![1],
@@ -214,7 +215,10 @@ fn one_of_another_version() {
     });
     check_script(
         Script::says(vec![says(first)]),
-        "the monitor speaks version 9 of the protocol, this agent version 1; run the same release",
+        &format!(
+            "the monitor speaks version 9 of the protocol, this agent version {PROTOCOL_VERSION}; \
+             run the same release"
+        ),
     );
 }
 

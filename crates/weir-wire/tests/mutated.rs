@@ -208,7 +208,7 @@ fn mutate_data(data: &FlightData, numbers: &mut Numbers) -> FlightData {
 fn mutate_head(head: &RowsHead, numbers: &mut Numbers) -> RowsHead {
     let mut head = head.clone();
     let form = |numbers: &mut Numbers| Form {
-        kind: numbers.below(8) as u32,
+        kind: numbers.below(9) as u32,
         width: [0, 1, 2, 4, 8, 3][numbers.below(6) as usize],
         shift: numbers.below(70) as u32,
         base: [0, -1, 1, i64::MIN, i64::MAX, 1 << 40][numbers.below(6) as usize],

@@ -9,6 +9,7 @@ mod files;
 mod fio;
 mod recorder;
 
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -20,15 +21,17 @@ pub use recorder::Recorder;
 use crate::LoopDisk;
 
 /// Runs a test that others can spoil who use the processors, for then a VM waits for more than its
-/// neighbour, and who listens to it comes too late: when it fails it is tried again, twice.
-pub fn undisturbed(test: impl Fn()) {
+/// neighbour, and who listens to it comes too late: when an attempt fails it is made again, twice. That
+/// is said aloud.
+pub fn undisturbed<T>(test: &str, attempt: impl Fn() -> T) -> T {
     for _ in 0..2 {
-        match catch_unwind(AssertUnwindSafe(&test)) {
-            Ok(()) => return,
-            Err(_) => eprintln!("it is tried again"),
+        match catch_unwind(AssertUnwindSafe(&attempt)) {
+            Ok(found) => return found,
+            // Not by `eprintln!`, which the harness keeps to itself.
+            Err(_) => drop(writeln!(io::stderr(), "tried again: {test}")),
         }
     }
-    test();
+    attempt()
 }
 
 /// What a disk is put to.

@@ -183,28 +183,30 @@ fn responses_alone_are_complete_without_an_issue_probe() {
 
 #[test]
 fn nothing_is_lost_at_full_speed() {
-    let Some(bench) = bench("nothing_is_lost_at_full_speed", 64) else {
+    let test = "nothing_is_lost_at_full_speed";
+    let Some(bench) = bench(test, 64) else {
         return;
     };
-    undisturbed(|| {
-        let load = "--direct=1 --ioengine=io_uring --iodepth=64 --rw=randrw --bs=4k --time_based --runtime=2 --size=64m";
+    let load = "--direct=1 --ioengine=io_uring --iodepth=64 --rw=randrw --bs=4k --time_based --runtime=2 --size=64m";
+    let (seen, said, kernel) = undisturbed(test, || {
         let (seen, said, kernel) = watched(&bench.disk, "recording", "", load);
         let unseen = seen.count("unseen", None, None);
-        let rows = seen.all();
-        let requests = rows.with("type", "Q");
-        // Neighbours that are submitted together become one request.
-        let calls = requests.len() as i64 + requests.sum("merges");
-        assert_eq!(calls, said.read.ios + said.write.ios);
-        assert_eq!(requests.len() as i64, kernel.requests());
-        assert_eq!(
-            rows.with("type", "R").len() as i64 + unseen,
-            kernel.requests()
-        );
         assert!(
             unseen <= unseen_max(kernel.requests()),
             "{unseen} of {kernel:?} were not seen"
         );
+        (seen, said, kernel)
     });
+    let rows = seen.all();
+    let requests = rows.with("type", "Q");
+    // Neighbours that are submitted together become one request.
+    let calls = requests.len() as i64 + requests.sum("merges");
+    assert_eq!(calls, said.read.ios + said.write.ios);
+    assert_eq!(requests.len() as i64, kernel.requests());
+    assert_eq!(
+        rows.with("type", "R").len() as i64 + seen.count("unseen", None, None),
+        kernel.requests()
+    );
 }
 
 /// Runs fio under the eyes of a tap: what it has seen, what fio says and what the kernel says.

@@ -135,7 +135,8 @@ impl Image {
         let Ok(file) = options.open(itself) else {
             return Ok(None);
         };
-        if self.locked {
+        // A device is claimed, not locked.
+        if self.locked && !self.is_device {
             lock::join(file.as_fd(), self.read_only)?;
         }
         Ok(Some(file))

@@ -226,11 +226,14 @@ impl Disk {
     }
 
     /// Enlists the disk at `hub`, to which the lanes that are opened from now on tell their requests; who
-    /// asks the hub for what the disk has done is told `figures`. Once is for ever.
+    /// asks the hub for what the disk has done is told `figures`. The first hub is the disk's for ever.
     ///
     /// # Errors
     /// The hub has as many disks as it can have.
     pub fn tell(&self, hub: &Arc<Hub>, figures: Figures) -> Result<(), HubError> {
+        if self.hub.get().is_some() {
+            return Ok(());
+        }
         let names = DiskWord {
             number: 0,
             vm: self.subject.vm.clone(),

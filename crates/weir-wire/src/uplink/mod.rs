@@ -266,13 +266,15 @@ impl Uplink {
                     }
                 },
             }
+            if state.outbox.has_errand() {
+                // The disk may make room while we go on.
+                drop(state);
+                self.shared.disk_stirred.notify_one();
+                state = self.shared.lock();
+            }
         }
-        let has_errand = state.outbox.has_errand();
         drop(state);
         self.shared.stirred.notify_one();
-        if has_errand {
-            self.shared.disk_stirred.notify_one();
-        }
     }
 
     /// The next thing that came down, if it comes within `patience`. `None` as well when the
