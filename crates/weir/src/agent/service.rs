@@ -27,6 +27,8 @@ const NUMBERS_APART: i64 = 1 << 24;
 /// A tap, and what is to take its place.
 pub struct Service {
     tap: OpenTap,
+    /// Before it was known to be there it told events up to here, of which nobody heard.
+    unheard: Nanos,
     next: Option<(OpenTap, Handover)>,
     changed: Instant,
     /// What earlier taps counted.
@@ -68,6 +70,7 @@ impl Service {
     fn of(tap: OpenTap) -> Service {
         Service {
             tap,
+            unheard: Nanos::MIN,
             next: None,
             changed: Instant::now(),
             counted: Vec::new(),
@@ -126,11 +129,6 @@ impl Service {
         }
     }
 
-    /// The tap that serves.
-    pub fn tap(&mut self) -> &mut OpenTap {
-        &mut self.tap
-    }
-
     /// The demands that it serves, and where their rows leave.
     pub fn outlets(&mut self) -> &mut [Outlet] {
         &mut self.tap.outlets
@@ -160,9 +158,8 @@ impl Service {
             let unopened = self.tap.reached.is_none();
             self.take(word, now, tell);
             if unopened && self.tap.reached.is_some() {
-                if let Some(at) = self.tap.unheard {
-                    tell(&mut self.tap, Told::Opened { at });
-                }
+                let at = self.unheard;
+                tell(&mut self.tap, Told::Opened { at });
                 break;
             }
         }
@@ -185,7 +182,8 @@ impl Service {
         match word {
             // Of a stream; what a relation holds may be asked for later.
             Word::Rows { batch, .. } if self.tap.reached.is_none() && batch.weights.is_none() => {
-                self.tap.is_not_heard(&batch);
+                let last = batch.ts.last().copied();
+                self.unheard = self.unheard.max(last.unwrap_or(Nanos::MIN));
             }
             Word::Rows { demand, batch } => {
                 let batch = match handover {
@@ -196,14 +194,12 @@ impl Service {
                     tell(&mut self.tap, Told::Rows { demand, batch });
                 }
             }
-            // Some of the interval was before the tap was there.
-            Word::Folded { folded, .. } if Some(folded.end) <= self.tap.unheard => {}
             Word::Folded { demand, folded } => {
                 tell(&mut self.tap, Told::Folded { demand, folded });
             }
             Word::Reached(at) => {
                 if self.tap.reached.is_none() {
-                    self.tap.unheard = self.tap.unheard.max(Some(at));
+                    self.unheard = self.unheard.max(at);
                 }
                 self.tap.reached = self.tap.reached.max(Some(at));
                 if let Some(handover) = handover {
@@ -224,13 +220,13 @@ impl Service {
         }
     }
 
-    /// Of what the tap told, what happened later than anything of which nobody heard: a tap of several
-    /// disks tells of one after the other.
+    /// Of what the tap told after it was known to be there, what happened later than anything of
+    /// which nobody heard: a tap of several disks tells of one after the other.
     fn heard(&self, batch: Batch) -> Option<Batch> {
         if batch.weights.is_some() {
             return Some(batch);
         }
-        match batch.ts.partition_point(|ts| Some(*ts) <= self.tap.unheard) {
+        match batch.ts.partition_point(|ts| *ts <= self.unheard) {
             0 => Some(batch),
             all if all == batch.len() => None,
             first => Some(batch.slice(first, batch.len() - first)),
@@ -340,22 +336,5 @@ mod tests {
         }) {}
         assert_eq!(opened, [(50, 0)]);
         assert_eq!(told, [51, 60, 70]);
-    }
-
-    #[test]
-    fn what_is_no_later_than_what_nobody_read_is_not_told() {
-        let (words, arrivals) = sync_channel(8);
-        let mut service = Service::of(OpenTap::saying(arrivals));
-        let said = [Word::Reached(30), rows(&[40, 70]), rows(&[65, 70, 75])];
-        said.into_iter().for_each(|word| words.send(word).unwrap());
-        let mut told = Vec::new();
-        while service.listen(100, &mut |tap, what| {
-            if let Told::Rows { batch, .. } = what {
-                told.push(batch.ts.to_vec());
-                tap.is_not_heard(&batch);
-            }
-        }) {}
-        assert_eq!(told, [vec![40, 70], vec![75]]);
-        assert_eq!(service.tap().unheard, Some(75));
     }
 }

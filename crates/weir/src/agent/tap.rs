@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use weir_model::{Batch, Catalog, Demand, Nanos, Symbol};
+use weir_model::{Catalog, Demand, Nanos, Symbol};
 use weir_tap::Tap;
 
 use super::clock::AgentClock;
@@ -47,9 +47,6 @@ pub struct OpenTap {
     pub account: Account,
     /// Up to when it has told everything, in the agent's own time; `None` before its first word.
     pub reached: Option<Nanos>,
-    /// It told events up to here of which nobody heard: before it was known to be there, or while no
-    /// fragment read them. Who begins now begins behind it.
-    pub unheard: Option<Nanos>,
     /// It says no more.
     pub ended: bool,
     /// What it tells happens now.
@@ -125,7 +122,6 @@ impl OpenTap {
             outlets: demands.iter().map(|d| outlet(d, ground.host)).collect(),
             account: Account::default(),
             reached: None,
-            unheard: None,
             ended: false,
             live: ground.serves_live(&demands),
             begun: ground.clock.steady(),
@@ -146,7 +142,6 @@ impl OpenTap {
             outlets: Vec::new(),
             account: Account::default(),
             reached: None,
-            unheard: None,
             ended: false,
             live: true,
             begun: 0,
@@ -159,11 +154,6 @@ impl OpenTap {
     /// True if a fragment with these demands can start.
     pub fn gives(&self, demands: &[Demand]) -> bool {
         self.reached.is_some() && covers(&self.demands, demands)
-    }
-
-    /// Rows that it told are for nobody.
-    pub fn is_not_heard(&mut self, batch: &Batch) {
-        self.unheard = self.unheard.max(batch.ts.last().copied());
     }
 
     /// How long the intervals are of which it tells groups, if it does.

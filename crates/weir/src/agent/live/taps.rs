@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_model::{Batch, Catalog, Demand, Folded, Nanos};
+use weir_model::{Batch, Catalog, Demand, Folded};
 use weir_query::plan::Plan;
 use weir_wire::ChannelId;
 
-use super::super::core::AgentCore;
 use super::super::demands::{BLOCK, covers, wanted};
 use super::super::folds;
 use super::super::service::{Service, Told};
@@ -74,21 +73,13 @@ impl Agent {
             let served = |(name, needed): (&String, &Vec<Demand>)| {
                 extra(name, needed) || self.services.get(name).is_some_and(|s| s.gives(needed))
             };
-            let needs = wanted(std::iter::once(&*plan), recorded, &self.folds);
-            if !needs.iter().all(served) {
-                self.pending.push(channel);
-                continue;
+            match wanted(std::iter::once(&*plan), recorded, &self.folds)
+                .iter()
+                .all(served)
+            {
+                true => self.core.start(channel, &plan),
+                false => self.pending.push(channel),
             }
-            for name in needs.keys() {
-                let Some(tap) = self.services.get_mut(name).map(Service::tap) else {
-                    continue;
-                };
-                if let Some(at) = tap.unheard {
-                    let at = self.uplink.clock().to_monitor(self.clock.shown(at));
-                    begin_behind(&mut self.core, tap, at);
-                }
-            }
-            self.core.start(channel, &plan);
         }
     }
 
@@ -112,9 +103,15 @@ impl Agent {
                 Told::Rows { demand, batch } => self.push(tap, demand, &batch),
                 Told::Folded { demand, folded } => self.push_folded(tap, demand, folded),
                 Told::Opened { at } | Told::Switched { at } => {
-                    // They see what comes after that.
                     let at = self.to_monitor(at);
-                    begin_behind(&mut self.core, tap, at);
+                    let at = tap
+                        .interval()
+                        .map_or(at, |interval| folds::over(interval, at));
+                    for (outlet, source) in tap.outlets.iter_mut().zip(&tap.sources) {
+                        let at = outlet.reached(at, |at| at);
+                        self.core.told(source, at);
+                    }
+                    // They see what comes after that.
                     self.start_with(&name, &tap.demands);
                 }
                 Told::NotOpened(why) => self.fail(&name, &why, true),
@@ -157,11 +154,10 @@ impl Agent {
     }
 
     /// Hands rows of a tap to the core: in the monitor's time, those that are kept.
-    fn push(&mut self, tap: &mut OpenTap, demand: usize, batch: &Batch) {
+    fn push(&mut self, tap: &OpenTap, demand: usize, batch: &Batch) {
         let source = &tap.sources[demand];
         // Of a stream; what a relation holds may be asked for later.
         if batch.weights.is_none() && !self.core.reads(source) {
-            tap.is_not_heard(batch);
             return;
         }
         let (uplink, clock) = (self.uplink.clock(), self.clock);
@@ -190,12 +186,5 @@ impl Agent {
         let end = folds::end_of(interval, self.to_monitor(folded.end));
         let folded = Folded { end, ..folded };
         self.core.push_folded(&tap.sources[demand], folded);
-    }
-}
-
-/// What a tap told at or before `at`, in the monitor's time, is for no fragment that begins now.
-fn begin_behind(core: &mut AgentCore, tap: &mut OpenTap, at: Nanos) {
-    for (outlet, source) in tap.outlets.iter_mut().zip(&tap.sources) {
-        core.told(source, outlet.reached(at, |at| at));
     }
 }
