@@ -15,7 +15,7 @@ use support::besieged::Besieged;
 use support::numbers::Numbers;
 use support::{Monitor, until};
 use weir_wire::event::{Shown, Submit};
-use weir_wire::message::{AgentSays, Form, RowsHead, TextsBody, Up};
+use weir_wire::message::{AgentSays, Form, PROTOCOL_VERSION, RowsHead, TextsBody, Up};
 use weir_wire::{Client, Dial};
 
 /// HTTP/2's connection preface (RFC 9113, 3.4).
@@ -265,7 +265,7 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
         (raw(b"\xff\xff\xff"), "a word of the agent"),
         (numbered(1, AgentSays::Reached(1)), "begins with hello"),
         (changed(99, "v"), "version"),
-        (changed(1, ""), "no name of a host"),
+        (changed(PROTOCOL_VERSION, ""), "no name of a host"),
     ];
     for (first, part) in firsts {
         let status = Agent::dial(&besieged.dial, first).unwrap().ended();
