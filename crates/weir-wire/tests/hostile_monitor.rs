@@ -17,7 +17,6 @@ use support::numbers::Numbers;
 use support::said::{options, rows};
 use support::until;
 use weir_guest::Relay;
-
 use weir_wire::message::{Down, MonitorSays, PROTOCOL_VERSION, Pong, WelcomeBody};
 use weir_wire::outbox::Room;
 use weir_wire::{AgentWord, ChannelId, Dial, MonitorWord, Order, Uplink, UplinkOptions, Welcome};

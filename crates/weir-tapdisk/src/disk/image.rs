@@ -111,21 +111,22 @@ impl Image {
     /// The image for one lane. Of a file it has a description of its own. A device keeps one for all
     /// that reads or writes: its claim must not end before the last request does.
     pub(crate) fn for_a_lane(&self) -> io::Result<LaneFiles> {
-        let again = match self.is_device {
-            true => None,
-            false => self.open_again()?,
-        };
-        let image = again.map_or_else(|| self.file.try_clone(), Ok)?;
-        let flushed = match self.is_device {
-            true => self.open_again()?,
-            false => None,
-        };
-        let flushed = flushed.map_or_else(|| image.try_clone(), Ok)?;
-        Ok(LaneFiles { image, flushed })
+        let again = self.open_again()?;
+        Ok(match self.is_device {
+            true => LaneFiles {
+                image: self.file.try_clone()?,
+                flushed: again,
+            },
+            false => LaneFiles {
+                flushed: again.try_clone()?,
+                image: again,
+            },
+        })
     }
 
-    /// Another description of the same file; `None` without /proc, or after privileges were given up.
-    fn open_again(&self) -> io::Result<Option<File>> {
+    /// Another description of the same file; the same one without /proc, or after privileges were given
+    /// up.
+    fn open_again(&self) -> io::Result<File> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
         let mut options = OpenOptions::new();
         options.read(true).write(!self.read_only);
@@ -133,13 +134,13 @@ impl Image {
         // It is the same file even when its name is gone.
         let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let Ok(file) = options.open(itself) else {
-            return Ok(None);
+            return self.file.try_clone();
         };
         // A device is claimed, not locked.
         if self.locked && !self.is_device {
             lock::join(file.as_fd(), self.read_only)?;
         }
-        Ok(Some(file))
+        Ok(file)
     }
 }
 
