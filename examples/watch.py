@@ -45,7 +45,11 @@ def main():
 def arguments():
     parser = argparse.ArgumentParser(description="watch a query of a weir monitor")
     parser.add_argument("query", help="a query in CQL")
-    parser.add_argument("--monitor", default="grpc://127.0.0.1:7733", help="grpc://.. or grpc+tls://..")
+    parser.add_argument(
+        "--monitor",
+        default="grpc+unix:///run/weir-monitor/monitor.sock",
+        help="grpc+unix://PATH, grpc://.. or grpc+tls://..",
+    )
     parser.add_argument("--token-file", help="file with the token that says who you are")
     parser.add_argument("--ca", help="certificate of the authority that vouches for the monitor (PEM)")
     parser.add_argument("--certificate", help="your certificate (PEM)")

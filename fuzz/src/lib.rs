@@ -125,9 +125,10 @@ pub fn trace(data: &[u8]) {
     for strict in [false, true] {
         let options = Options {
             strict,
-            format: format.map(|f| f.name),
+            format: format.map(|f| f.name.into()),
+            ..Options::default()
         };
-        let Ok(mut tap) = format::open_source(&source, &demands, options) else {
+        let Ok(mut tap) = format::open_source(&source, &demands, &options) else {
             continue;
         };
         let mut reached = i64::MIN;

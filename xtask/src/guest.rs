@@ -1,18 +1,22 @@
-//! `cargo xtask guest`: the small Linux guest that tests run in QEMU, built if it is not there yet or
-//! was made of something else.
+//! `cargo xtask guest`: the small Linux guests that tests run in QEMU, built if they are not there yet
+//! or were made of something else.
 //!
-//! It lies in `target/guest`: a kernel from Debian, a file system in memory with busybox, and a load
-//! program that counts what it does.
+//! One for each kernel of `weir_guest::kernel`, in `target/guest*`: the kernel from Debian, a file
+//! system in memory with busybox, and a load program that counts what it does.
 
 use anyhow::Result;
 use weir_guest::Kit;
+use weir_guest::kernel::KERNELS;
 
 use crate::packages;
 
-/// Installs what it needs and builds it.
+/// Installs what they need and builds them. One that cannot be had does not stop the others.
 pub fn run(_args: &[String]) -> Result<()> {
     packages::ensure(packages::GUEST)?;
-    let kit = Kit::build()?;
-    println!("guest: {}", kit.kernel().with_file_name("").display());
+    let built: Vec<Result<Kit>> = KERNELS.iter().map(|kernel| Kit::build(kernel)).collect();
+    for kit in built {
+        let kit = kit?;
+        println!("guest: {}", kit.kernel().with_file_name("").display());
+    }
     Ok(())
 }

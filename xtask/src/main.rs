@@ -45,7 +45,7 @@ const CHORES: &[Chore] = &[
     ),
     (
         "guest",
-        "build the small Linux guest that tests run in QEMU, if it is not there yet",
+        "build the small Linux guests that tests run in QEMU, if they are not there yet",
         guest::run,
     ),
     (

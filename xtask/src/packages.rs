@@ -33,6 +33,8 @@ pub const GUEST: &[&str] = &[
     "qemu-utils",
     "busybox-static",
     "cpio",
+    "xz-utils",
+    "dmsetup",
     "e2fsprogs",
     "sqlite3",
     "libvirt-daemon",

@@ -1,4 +1,4 @@
-//! Builds a kit: Debian's cloud kernel, a few of its modules, busybox and the load program.
+//! Builds a kit: a cloud kernel of Debian's, a few of its modules, busybox and the load program.
 
 use std::fs;
 use std::io::Write;
@@ -7,40 +7,23 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::kernel::Kernel;
 use crate::kit::{Kit, sources_hash, which};
 
-/// The package that depends on the newest kernel for virtual machines; the kernel's own name
-/// changes with each security update.
-const KERNEL: &str = "linux-image-cloud-amd64";
-
-/// What is not built into that kernel, each after those it needs.
-const MODULES: &[&str] = &[
-    "virtio_ring",
-    "virtio",
-    "virtio_pci_legacy_dev",
-    "virtio_pci_modern_dev",
-    "virtio_pci",
-    "virtio_blk",
-    "scsi_common",
-    "scsi_mod",
-    "sd_mod",
-    "virtio_scsi",
-];
-
 impl Kit {
-    /// The kit at its place, built if it is not there or made of something else. Needs Debian's
-    /// apt, busybox-static and cpio, and rustc.
-    pub fn build() -> Result<Kit> {
+    /// The kit of a kernel, built if it is not there or made of something else. Needs Debian's apt,
+    /// busybox-static, cpio and xz-utils, and rustc.
+    pub fn build(kernel: &Kernel) -> Result<Kit> {
         if std::env::consts::ARCH != "x86_64" {
             bail!("the guest is an x86-64 one, and its load program is built on such a host");
         }
-        let kit = Kit::at(&Kit::place());
-        let kernel = kernel_package()?;
-        let made_of = format!("{kernel}\n{}\n", sources_hash());
+        let folder = Kit::folder_of(kernel);
+        let kit = Kit::at(&folder);
+        let package = newest(kernel.package)?;
+        let made_of = format!("{package}\n{}\n", sources_hash());
         if fs::read_to_string(kit.stamp()).is_ok_and(|stamp| stamp == made_of) {
             return Ok(kit);
         }
-        let folder = Kit::place();
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
         }
@@ -48,7 +31,8 @@ impl Kit {
         for part in ["bin", "dev", "proc", "sys", "tmp", "modules"] {
             fs::create_dir_all(root.join(part))?;
         }
-        install_kernel(&kit, &folder, &root, &kernel)?;
+        install_kernel(&kit, &folder, &package)?;
+        install_modules(&folder, &root, kernel.modules)?;
         install_programs(&kit, &root)?;
         pack(&root, &kit.initramfs())?;
         fs::remove_dir_all(&root)?;
@@ -58,9 +42,9 @@ impl Kit {
     }
 }
 
-/// The package that the newest cloud kernel is in, as `linux-image-6.1.0-56-cloud-amd64`.
-fn kernel_package() -> Result<String> {
-    let ask = || output(Command::new("apt-cache").args(["depends", KERNEL]));
+/// The package that the newest kernel of a line is in, as `linux-image-6.1.0-56-cloud-amd64`.
+fn newest(line: &str) -> Result<String> {
+    let ask = || output(Command::new("apt-cache").args(["depends", line]));
     let found = |said: &str| {
         let mut names = said
             .lines()
@@ -71,11 +55,14 @@ fn kernel_package() -> Result<String> {
         return Ok(name);
     }
     output(Command::new("apt-get").args(["update", "-qq"]))?;
-    found(&ask()?).with_context(|| format!("apt knows no package {KERNEL}"))
+    found(&ask()?).with_context(|| format!("apt has no package {line}"))
 }
 
-/// Puts the kernel beside the root folder and its modules into it.
-fn install_kernel(kit: &Kit, folder: &Path, root: &Path, package: &str) -> Result<()> {
+/// Where a kernel's package is unpacked meanwhile.
+const UNPACKED: &str = "unpacked";
+
+/// Puts the kernel beside the root folder and leaves the package unpacked.
+fn install_kernel(kit: &Kit, folder: &Path, package: &str) -> Result<()> {
     let download = || {
         output(
             Command::new("apt-get")
@@ -92,7 +79,7 @@ fn install_kernel(kit: &Kit, folder: &Path, root: &Path, package: &str) -> Resul
         .into_iter()
         .find(|path| path.extension().is_some_and(|e| e == "deb"))
         .with_context(|| format!("apt-get download {package} left no file"))?;
-    let unpacked = folder.join("unpacked");
+    let unpacked = folder.join(UNPACKED);
     output(
         Command::new("dpkg-deb")
             .arg("-x")
@@ -107,18 +94,39 @@ fn install_kernel(kit: &Kit, folder: &Path, root: &Path, package: &str) -> Resul
         })
         .with_context(|| format!("{package} has no kernel"))?;
     fs::copy(image, kit.kernel())?;
+    fs::remove_file(archive)?;
+    Ok(())
+}
+
+/// Puts modules of the unpacked package into the root folder.
+fn install_modules(folder: &Path, root: &Path, names: &[&str]) -> Result<()> {
+    let unpacked = folder.join(UNPACKED);
     let modules = all_files(&unpacked.join("lib/modules"))?;
-    for name in MODULES {
+    for name in names {
         let file = format!("{name}.ko");
+        let packed = format!("{file}.xz");
         let module = modules
             .iter()
-            .find(|path| path.file_name().is_some_and(|n| n == file.as_str()))
-            .with_context(|| format!("{package} has no module {file}"))?;
-        fs::copy(module, root.join("modules").join(&file))?;
+            .find(|path| {
+                path.file_name()
+                    .is_some_and(|n| n == &*file || n == &*packed)
+            })
+            .with_context(|| format!("the kernel has no module {file}"))?;
+        let target = root.join("modules").join(&file);
+        match module.extension().is_some_and(|e| e == "xz") {
+            false => drop(fs::copy(module, target)?),
+            true => {
+                let unpack = Command::new("xz").arg("-dc").arg(module).output();
+                let unpack = unpack.context("cannot start xz: install xz-utils")?;
+                if !unpack.status.success() {
+                    bail!("xz -dc {} ended with {}", module.display(), unpack.status);
+                }
+                fs::write(target, unpack.stdout)?;
+            }
+        }
     }
-    fs::write(root.join("modules/order"), MODULES.join("\n"))?;
+    fs::write(root.join("modules/order"), names.join("\n"))?;
     fs::remove_dir_all(unpacked)?;
-    fs::remove_file(archive)?;
     Ok(())
 }
 

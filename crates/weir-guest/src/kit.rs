@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use crate::kernel::{Kernel, LINUX_6_1};
+
 /// A folder with a guest's kernel and its file system in memory.
 #[derive(Clone, Debug)]
 pub struct Kit {
@@ -13,21 +15,27 @@ pub struct Kit {
 }
 
 /// What the guest consists of beside packages.
-pub(crate) const SOURCES: [&str; 4] = [
+pub(crate) const SOURCES: [&str; 5] = [
     include_str!("init.sh"),
     include_str!("bin/load.rs"),
     include_str!("plan.rs"),
     include_str!("build.rs"),
+    include_str!("kernel.rs"),
 ];
 
 /// How to get one.
 const REMEDY: &str = "make it with `cargo xtask guest`";
 
 impl Kit {
-    /// The kit that `cargo xtask guest` has made, if it is there and made of these sources, and
-    /// QEMU is there too.
+    /// The kit that most tests use: that of [`LINUX_6_1`].
     pub fn find() -> Result<Kit> {
-        let kit = Kit::at(&Kit::place());
+        Kit::of(&LINUX_6_1)
+    }
+
+    /// The kit of a kernel that `cargo xtask guest` has made, if it is there and made of these
+    /// sources, and QEMU is there too.
+    pub fn of(kernel: &Kernel) -> Result<Kit> {
+        let kit = Kit::at(&Kit::folder_of(kernel));
         if !kit.is_current() {
             bail!(
                 "no guest of these sources in {}: {REMEDY}",
@@ -40,12 +48,12 @@ impl Kit {
         Ok(kit)
     }
 
-    /// The folder `guest` in cargo's target folder.
-    pub fn place() -> PathBuf {
+    /// The folder of a kernel's kit, in cargo's target folder.
+    pub(crate) fn folder_of(kernel: &Kernel) -> PathBuf {
         let target = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(target, PathBuf::from);
         // A path without `..` is easier on the eye in messages.
-        target.canonicalize().unwrap_or(target).join("guest")
+        target.canonicalize().unwrap_or(target).join(kernel.folder)
     }
 
     pub(crate) fn at(folder: &Path) -> Kit {

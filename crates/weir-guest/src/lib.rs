@@ -29,6 +29,7 @@ mod disk;
 mod fleet;
 mod guest;
 mod host;
+pub mod kernel;
 mod kit;
 pub mod libvirt;
 mod loop_disk;
@@ -40,6 +41,7 @@ mod relay;
 mod run;
 mod slow_disk;
 mod tools;
+pub mod trace;
 pub mod vhost;
 pub mod workload;
 

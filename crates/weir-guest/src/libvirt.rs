@@ -127,7 +127,7 @@ pub fn domain(kernel: &str, initramfs: &str, port: &str, disks: &str) -> String 
         "<domain type='qemu'><name>shop</name><memory unit='MiB'>256</memory><vcpu>1</vcpu>
         <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
         <os><type arch='x86_64' machine='pc'>hvm</type><kernel>{kernel}</kernel>
-        <initrd>{initramfs}</initrd><cmdline>console=ttyS0 panic=-1 quiet</cmdline></os>
+        <initrd>{initramfs}</initrd><cmdline>console=ttyS0 panic=-1 quiet no_timer_check</cmdline></os>
         <features><acpi/></features><cpu mode='maximum'/><on_reboot>destroy</on_reboot>
         <devices>{disks}<controller type='scsi' model='virtio-scsi'/><controller type='usb' model='none'/>
         <serial type='file'><source path='{initramfs}.console'/><target port='0'/></serial>

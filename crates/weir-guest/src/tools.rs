@@ -21,7 +21,8 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// An image at `image` with these programs, which are found by their names. Needs e2fsprogs.
+    /// An image at `image` with these programs: names of programs on the host, or paths. Needs
+    /// e2fsprogs.
     pub fn make(image: &Path, programs: &[&str]) -> Result<Tools> {
         let folder = image.with_extension("folder");
         for part in ["bin", "lib"] {
@@ -66,17 +67,23 @@ fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
     let mut libraries = BTreeSet::new();
     let mut bytes = 0;
     for name in programs {
-        // What only administrators start is not on everybody's path.
+        // Programs of administrators may not be on the path. A path replaces the folder.
         let path = which(name).or_else(|| Some(Path::new("/usr/sbin").join(name)));
         let path = path.filter(|path| path.is_file());
         let path = path.with_context(|| format!("no {name} on this host"))?;
+        let name = path.file_name().context("a program has a name")?;
+        let copy = folder.join("bin").join(name);
         libraries.extend(needed(&path)?);
-        bytes += fs::copy(&path, folder.join("bin").join(name))?;
+        fs::copy(&path, &copy)?;
+        // Line tables are most of a debug build. Without binutils it stays as large as it is.
+        let _ = Command::new("strip").arg(&copy).status();
+        bytes += fs::metadata(&copy)?.len();
+        let name = name.to_string_lossy();
         // A program of another system is started by its own loader with its own libraries.
         let start = format!(
             "#!/bin/sh\nexec /tools/lib/ld-linux-x86-64.so.2 --library-path /tools/lib /tools/bin/{name} \"$@\"\n"
         );
-        let script = folder.join(name);
+        let script = folder.join(&*name);
         fs::write(&script, start)?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
     }

@@ -83,6 +83,19 @@ impl Batch {
         self.ts.len()
     }
 
+    /// How many requests the rows stand for: each for one, or for as many as the column of that
+    /// position says.
+    pub fn requests(&self, counts: Option<usize>) -> u64 {
+        match counts.and_then(|at| self.columns.get(at)) {
+            Some(Column::Int(counts)) => {
+                let counts = counts.iter().flatten();
+                let counts = counts.map(|n| u64::try_from(n).unwrap_or(0));
+                counts.fold(0, u64::saturating_add)
+            }
+            _ => self.len() as u64,
+        }
+    }
+
     /// True without rows.
     pub fn is_empty(&self) -> bool {
         self.ts.is_empty()

@@ -156,7 +156,7 @@ pub fn weir_schema() -> Schema {
             .doc("what is counted: events_in, events_out, events_lost, bytes, ..."),
         Field::new("cause", Type::Text)
             .nullable()
-            .doc("why, for losses: ring_full, table_full, late, unseen, malformed"),
+            .doc("why, for losses: ring_full, slow_consumer, recursion, not_run, table_full, late, malformed"),
         Field::new("device", Type::Text)
             .nullable()
             .doc("the device concerned"),

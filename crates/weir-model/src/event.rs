@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 use arrow_array::{Int64Array, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
-use crate::{Alias, Batch, Column, Field, Nanos, SECTOR_BYTES, Schema, Symbol, Type, Unit};
+use crate::{
+    Alias, Batch, ClosedSet, Column, Field, Nanos, SECTOR_BYTES, Schema, Symbol, Type, Unit,
+};
 
 /// What kind of event a row of `IOstream` is (thesis, Table 3.1, `Type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +60,11 @@ impl EventKind {
         EventKind::Unsupported,
     ];
 
+    /// `request`, `response`, `error`, `unsupported`.
+    pub fn name(self) -> &'static str {
+        ["request", "response", "error", "unsupported"][self as usize]
+    }
+
     /// `Q`, `R`, `E`, `N`.
     pub fn as_str(self) -> &'static str {
         ["Q", "R", "E", "N"][self as usize]
@@ -83,6 +90,11 @@ impl Op {
     pub fn symbol(self) -> Symbol {
         static SYMBOLS: OnceLock<[Symbol; 5]> = OnceLock::new();
         SYMBOLS.get_or_init(|| Op::ALL.map(|k| Symbol::new(k.as_str())))[self as usize]
+    }
+
+    /// `read`, `write`, `flush`, `discard`, `write_zeroes`.
+    pub fn name(self) -> &'static str {
+        ["read", "write", "flush", "discard", "write_zeroes"][self as usize]
     }
 
     /// The operation that a letter stands for, in either case.
@@ -232,12 +244,15 @@ fn event_columns() -> Vec<(Field, Get<Event>)> {
             Int(|e| Some(e.ts)),
         ),
         (
-            Field::new("type", T::Text).doc("Q request, R response, E error, N not supported"),
+            Field::new("type", T::Text)
+                .doc("Q request, R response, E error, N not supported")
+                .values(ClosedSet::EventKind),
             Text(|e| Some(e.kind.symbol())),
         ),
         (
             Field::new("op", T::Text)
                 .doc("r read, w write, f flush, d discard, z write zeroes")
+                .values(ClosedSet::Op)
                 .aliases(&[Alias::same("IOOp"), Alias::same("IOP")]),
             Text(|e| Some(e.op.symbol())),
         ),
@@ -306,7 +321,9 @@ fn event_columns() -> Vec<(Field, Get<Event>)> {
             Text(|e| e.host),
         ),
         (
-            Field::new("level", T::Text).doc("where in the stack the tap sits: vdisk, vfs or block"),
+            Field::new("level", T::Text)
+                .doc("where in the stack the tap sits: vdisk, vfs or block")
+                .values(ClosedSet::Level),
             Text(|e| Some(e.level.symbol())),
         ),
         (

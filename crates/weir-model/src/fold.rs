@@ -54,6 +54,16 @@ pub struct Folded {
 }
 
 impl Folded {
+    /// How many requests the groups stand for, which a fold's first call counts.
+    pub fn requests(&self) -> u64 {
+        let counts = self.kept.first().into_iter().flatten();
+        let count = |kept: &Kept| match kept {
+            Kept::Moments { count, .. } => *count,
+            Kept::Limits(_) | Kept::LogLinear(_) => 0,
+        };
+        counts.map(count).sum()
+    }
+
     /// How many groups there are.
     pub fn groups(&self) -> usize {
         self.kept.first().map_or(0, Vec::len)

@@ -22,11 +22,11 @@ pub struct Host {
     pub offset_error_ns: Option<i64>,
     /// How far what it has told is behind the monitor's clock.
     pub lag_ns: Option<i64>,
-    /// Rows that came in time.
+    /// Requests whose rows, or groups, came in time.
     pub rows_in: i64,
-    /// Rows that will never come.
+    /// Requests that were lost at the tap or on the way.
     pub rows_lost: i64,
-    /// Rows that came too late and were dropped.
+    /// Requests that came too late and were dropped.
     pub rows_late: i64,
     /// Bytes that wait at the agent to be taken.
     pub waiting_bytes: i64,
@@ -117,14 +117,23 @@ impl Row for Host {
                 .nullable(),
                 |h| number(h.lag_ns),
             ),
-            (column("rows_in", Int, "rows that came in time"), |h| {
+            (column("rows_in", Int, "requests that came in time"), |h| {
                 Value::Int(h.rows_in)
             }),
-            (column("rows_lost", Int, "rows that will never come"), |h| {
-                Value::Int(h.rows_lost)
-            }),
             (
-                column("rows_late", Int, "rows that came too late and were dropped"),
+                column(
+                    "rows_lost",
+                    Int,
+                    "requests that were lost at the tap or on the way",
+                ),
+                |h| Value::Int(h.rows_lost),
+            ),
+            (
+                column(
+                    "rows_late",
+                    Int,
+                    "requests that came too late and were dropped",
+                ),
                 |h| Value::Int(h.rows_late),
             ),
             (

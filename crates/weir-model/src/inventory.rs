@@ -26,6 +26,8 @@ pub struct Vm {
     pub memory_bytes: Option<i64>,
     /// When its process was started.
     pub started: Option<Nanos>,
+    /// The user whose process it is.
+    pub uid: Option<i64>,
 }
 
 impl Vm {
@@ -42,6 +44,7 @@ impl Vm {
             vcpus: None,
             memory_bytes: None,
             started: None,
+            uid: None,
         }
     }
 }
@@ -285,6 +288,10 @@ impl Row for Vm {
                 )
                 .nullable(),
                 |v| int(v.pid),
+            ),
+            (
+                column("uid", Int, "the user who started that process").nullable(),
+                |v| int(v.uid),
             ),
             (
                 column("uuid", Text, "its UUID, or a container's id").nullable(),

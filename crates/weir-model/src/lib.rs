@@ -6,6 +6,7 @@
 pub mod arrow;
 pub mod batch;
 pub mod catalog;
+mod closed_set;
 pub mod demand;
 pub mod event;
 mod fold;
@@ -15,10 +16,12 @@ pub mod qemu;
 pub mod schema;
 pub mod spread;
 pub mod symbol;
+pub mod text;
 pub mod types;
 
 pub use batch::{Batch, Column, ColumnBuilder, TallyArray};
 pub use catalog::{Catalog, Declaration, Shape};
+pub use closed_set::ClosedSet;
 pub use demand::{Clause, Demand, KernelField, Predicate, Test};
 pub use event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Level, Op};
 pub use fold::{Fold, FoldCall, Folded, Keep, Kept};

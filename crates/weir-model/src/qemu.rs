@@ -1,6 +1,6 @@
 //! What QEMU counts of its virtual disks, as rows of the streams `blockstats` and `blocklatency`.
 
-use crate::{Batch, ColumnBuilder, Field, Nanos, Op, Schema, Symbol, Type, Unit, Value};
+use crate::{Batch, ClosedSet, ColumnBuilder, Field, Nanos, Op, Schema, Symbol, Type, Unit, Value};
 
 /// One operation of one disk at one poll: a row of stream `blockstats`. `None` is what this QEMU
 /// does not count.
@@ -160,7 +160,8 @@ fn polled_columns<R: AsRef<Polled>>() -> Columns<R> {
         ),
         (
             Field::new("op", Type::Text)
-                .doc("r read, w write, f flush, d discard; QEMU counts write zeroes as writes"),
+                .doc("r read, w write, f flush, d discard; QEMU counts write zeroes as writes")
+                .values(ClosedSet::Op),
             |r| Value::Text(r.as_ref().op.symbol()),
         ),
         (

@@ -1,6 +1,6 @@
 //! [`Schema`]: the columns of a stream or relation, with names, types, units and prose.
 
-use crate::{Type, Unit};
+use crate::{ClosedSet, Type, Unit};
 
 /// Another name of a column, perhaps in another unit.
 ///
@@ -48,6 +48,8 @@ pub struct Field {
     pub doc: String,
     /// Its other names.
     pub aliases: Vec<Alias>,
+    /// All values that it can have, if these are few and known.
+    pub values: Option<ClosedSet>,
 }
 
 impl Field {
@@ -60,6 +62,7 @@ impl Field {
             nullable: false,
             doc: String::new(),
             aliases: Vec::new(),
+            values: None,
         }
     }
 
@@ -80,6 +83,14 @@ impl Field {
     pub fn doc(self, doc: &str) -> Field {
         Field {
             doc: doc.into(),
+            ..self
+        }
+    }
+
+    /// The same column, which has no values but these.
+    pub fn values(self, values: ClosedSet) -> Field {
+        Field {
+            values: Some(values),
             ..self
         }
     }

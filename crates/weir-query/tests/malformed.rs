@@ -165,7 +165,6 @@ fn gigantic_texts_are_refused_in_time() {
         deep("case when true then ", " end", 50_000),
         deep("(select ", " from IO)", 50_000),
         deep("abs(", ")", 50_000),
-        chain(" or op = 'w'", 50_000),
         chain(" union select op from IO", 20_000),
         chain(" and op in (select op from IO where op = 'r'", 5_000),
         format!("select op from IO{}", " join IO on true".repeat(20_000)),
@@ -187,6 +186,15 @@ fn gigantic_texts_are_refused_in_time() {
             assert!(render(diagnostic, text, None).len() < 2_000);
         }
     }
+}
+
+#[test]
+fn a_flat_chain_of_any_length_runs() {
+    let text = format!(
+        "select op from IO where op = 'r'{}",
+        " or op = 'w'".repeat(10_000)
+    );
+    compile(&text, &Catalog::builtin(), &CheckOptions::live()).expect("it is flat");
 }
 
 #[test]

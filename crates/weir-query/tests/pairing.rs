@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_model::event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Op};
-use weir_model::{Catalog, Symbol, Value};
-use weir_query::place::fleet::{CutOptions, Way, cut};
+use weir_model::{Batch, Catalog, Symbol, Value};
+use weir_query::place::fleet::{Cut, CutError, CutOptions, Way, cut};
 use weir_query::place::pairing::{Paired, Pairing, pair};
-use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, compile};
+use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, QueryId, compile};
 
 /// A request and what became of it.
 #[derive(Clone, Debug)]
@@ -95,32 +95,69 @@ fn run(plans: &[(i64, &Plan)], told: &Told, instant_ns: i64, end: i64) -> Said {
                 *id = Some(engine.add(plan));
             }
         }
-        let here = |ts: i64| ts.div_euclid(instant_ns) == now;
-        let events: Vec<Event> = told.events.iter().copied().filter(|e| here(e.ts)).collect();
-        let finished = told.finished.iter().copied();
-        let finished: Vec<IoEvent> = finished.filter(|e| here(e.event.ts)).collect();
-        let mut events = EventBatch::new(None).build(&events);
-        let mut finished = IoBatch::new(None).build(&finished);
-        for batch in [&mut events, &mut finished] {
-            batch.ts = vec![now; batch.len()].into();
+        happens(&mut engine, told, instant_ns, now);
+        for (query, batch) in given(&mut engine) {
+            let at = ids.iter().position(|id| *id == Some(query));
+            note(&mut said, at.expect("it was asked"), &batch);
         }
-        engine.push("IOstream", events);
-        engine.push("IO", finished);
-        engine.heartbeat("IOstream", now);
-        engine.heartbeat("IO", now);
-        engine.step(&mut |output| match output {
-            Output::Rows { query, batch } => {
-                let at = ids.iter().position(|id| *id == Some(query));
-                for row in 0..batch.len() {
-                    let key = (at.expect("it was asked"), batch.ts[row], batch.row(row));
-                    *said.entry(key).or_default() += batch.weight(row);
-                }
-            }
-            Output::Failed { error, .. } => panic!("{}", error.message),
-        });
     }
     said.retain(|_, weight| *weight != 0);
     said
+}
+
+/// What a cut query says that is asked at the beginning, where an agent runs `fragment`.
+fn run_cut(fragment: &Plan, monitor: &Plan, told: &Told, end: i64) -> Said {
+    let [mut agent, mut above] = [(); 2].map(|()| Engine::new(EngineOptions::default()));
+    let sent = Cut::source_name(0);
+    agent.add(fragment);
+    above.add(monitor);
+    let mut said = Said::new();
+    for now in 0..=end {
+        happens(&mut agent, told, 1, now);
+        for (_, batch) in given(&mut agent) {
+            above.push(&sent, batch);
+        }
+        above.heartbeat(&sent, now);
+        for (_, batch) in given(&mut above) {
+            note(&mut said, 0, &batch);
+        }
+    }
+    said.retain(|_, weight| *weight != 0);
+    said
+}
+
+/// An engine gets what happens at an instant, which has `instant_ns` nanoseconds.
+fn happens(engine: &mut Engine, told: &Told, instant_ns: i64, now: i64) {
+    let here = |ts: i64| ts.div_euclid(instant_ns) == now;
+    let events: Vec<Event> = told.events.iter().copied().filter(|e| here(e.ts)).collect();
+    let finished = told.finished.iter().copied();
+    let finished: Vec<IoEvent> = finished.filter(|e| here(e.event.ts)).collect();
+    let mut events = EventBatch::new(None).build(&events);
+    let mut finished = IoBatch::new(None).build(&finished);
+    for batch in [&mut events, &mut finished] {
+        batch.ts = vec![now; batch.len()].into();
+    }
+    engine.push("IOstream", events);
+    engine.push("IO", finished);
+    engine.heartbeat("IOstream", now);
+    engine.heartbeat("IO", now);
+}
+
+/// What an engine gives by now.
+fn given(engine: &mut Engine) -> Vec<(QueryId, Batch)> {
+    let mut batches = Vec::new();
+    engine.step(&mut |output| match output {
+        Output::Rows { query, batch } => batches.push((query, batch)),
+        Output::Failed { error, .. } => panic!("{}", error.message),
+    });
+    batches
+}
+
+fn note(said: &mut Said, query: usize, batch: &Batch) {
+    for row in 0..batch.len() {
+        let key = (query, batch.ts[row], batch.row(row));
+        *said.entry(key).or_default() += batch.weight(row);
+    }
 }
 
 fn paired(plan: &Arc<Plan>, instant_ns: i64) -> Paired {
@@ -154,18 +191,26 @@ fn any_request() -> impl Strategy<Value = Request> {
     )
 }
 
+/// Windows of requests and of responses that are the same.
+const SAME_WINDOWS: [&str; 6] = [
+    "[range 3 ns]|[range 3 ns]",
+    "[range 12 ns]|[range 12 ns]",
+    "[range 40 ns slide 10 ns]|[range 40 ns slide 10 ns]",
+    "[range 7 ns slide 3 ns]|[range 7 ns slide 3 ns]",
+    "[range 2 ns slide 5 ns]|[range 2 ns slide 5 ns]",
+    "|",
+];
+
+/// Others, of which that of requests is the shorter.
+const OTHER_WINDOWS: [&str; 2] = ["[range 5 ns]|[range 9 ns]", "[range 12 ns]|"];
+
 fn any_query() -> impl Strategy<Value = String> {
+    prop_oneof![3 => query_over(&SAME_WINDOWS), 1 => query_over(&OTHER_WINDOWS)]
+}
+
+fn query_over(windows: &'static [&'static str]) -> impl Strategy<Value = String> {
     let pick = |choices: &'static [&'static str]| prop::sample::select(choices);
-    let windows = pick(&[
-        "[range 3 ns]|[range 3 ns]",
-        "[range 12 ns]|[range 12 ns]",
-        "[range 5 ns]|[range 9 ns]",
-        "[range 12 ns]|",
-        "[range 40 ns slide 10 ns]|[range 40 ns slide 10 ns]",
-        "[range 7 ns slide 3 ns]|[range 7 ns slide 3 ns]",
-        "[range 2 ns slide 5 ns]|[range 2 ns slide 5 ns]",
-        "|",
-    ]);
+    let windows = pick(windows);
     let condition = pick(&[
         "",
         "and q.op = 'r'",
@@ -225,17 +270,18 @@ proptest! {
         prop_assert_eq!(joined, answered, "{}\n{}", query, pairs.plan);
     }
 
-    /// An agent is sent the join as it was asked for, and answers its own part from pairs.
+    /// An agent is sent the join as it was asked for, and answers its own part from pairs. The
+    /// monitor makes the windows again.
     #[test]
     fn an_agents_part_is_answered_from_pairs(
         requests in prop::collection::vec(any_request(), 0..40),
-        query in any_query(),
+        query in query_over(&SAME_WINDOWS),
     ) {
         let mut requests = requests;
         requests.sort_by_key(|r| r.issued);
         let told = tell(&requests);
-        let options = CutOptions { hint: Some(Way::Agent), ..CutOptions::default() };
-        let cut = cut(&compiled(&query), &options).expect("both sides of the join are local");
+        let join = compiled(&query);
+        let cut = on_agents(&join).expect("both sides of the join are local");
         prop_assert_eq!(cut.fragments.len(), 1, "{}", query);
         let fragment = Arc::new(cut.fragments[0].plan.clone());
         let pairs = paired(&fragment, 1);
@@ -243,5 +289,24 @@ proptest! {
         prop_assert_eq!(&pairs.plan.schema, &fragment.schema);
         let of = |plan: &Arc<Plan>| run(&[(0, plan)], &told, 1, 140);
         prop_assert_eq!(of(&fragment), of(&pairs.plan), "{}\n{}", query, pairs.plan);
+        let answered = run_cut(&pairs.plan, &cut.monitor, &told, 140);
+        prop_assert_eq!(of(&join), answered, "{}\n{}\n{}", query, pairs.plan, cut.monitor);
     }
+
+    /// A pair is sent with one time, which does not tell when it leaves two windows.
+    #[test]
+    fn requests_and_responses_in_other_windows_are_joined_at_the_monitor(
+        query in query_over(&OTHER_WINDOWS),
+    ) {
+        let refused = on_agents(&compiled(&query)).expect_err("its windows differ");
+        prop_assert!(refused.0.contains("its windows differ"), "{}\n{}", query, refused);
+    }
+}
+
+fn on_agents(plan: &Plan) -> Result<Cut, CutError> {
+    let options = CutOptions {
+        hint: Some(Way::Agent),
+        ..CutOptions::default()
+    };
+    cut(plan, &options)
 }

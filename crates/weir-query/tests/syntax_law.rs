@@ -422,3 +422,34 @@ proptest! {
         prop_assert_eq!(&parsed.tree, &vec![statement], "{}", text);
     }
 }
+
+/// The text, and what comes of parsing and printing it again.
+fn printed(text: &str) -> String {
+    let parsed = parse(text);
+    assert_eq!(parsed.diagnostics.len(), 0, "{:?}", parsed.diagnostics);
+    let statements = parsed.tree.iter().map(|s| s.to_string());
+    statements.collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn a_chain_of_any_length_is_flat() {
+    for word in ["OR", "AND"] {
+        for length in [2, 31, 32, 33, 64, 127, 128, 129, 1_000, 20_000] {
+            let operands: Vec<String> = (0..length).map(|i| format!("a = {i}")).collect();
+            let text = format!(
+                "SELECT a FROM s WHERE {}",
+                operands.join(&format!(" {word} "))
+            );
+            let once = printed(&text);
+            assert_eq!(printed(&once), once, "{length} {word}");
+            assert_eq!(once.matches(&format!(" {word} ")).count(), length - 1);
+        }
+    }
+    // Parentheses are nested, whatever stands between them.
+    let deep = format!(
+        "SELECT a FROM s WHERE {}a = 1{}",
+        "(a = 0 OR ".repeat(200),
+        ")".repeat(200)
+    );
+    assert!(!parse(&deep).diagnostics.is_empty());
+}

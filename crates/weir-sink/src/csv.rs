@@ -1,5 +1,7 @@
 //! `--format csv`: comma-separated values with a header, quoted as in RFC 4180, lines ended by a
-//! line feed.
+//! line feed. `--format csv-safe`: the same for spreadsheet programs, which evaluate a field that
+//! begins as a formula does: such a text, as the name of a process may be, begins with an
+//! apostrophe.
 //!
 //! The first column is `instant` (RFC 3339 in UTC, or a script's tick); deltas of a relation have
 //! `weight` next. NULL is an empty field, an empty text is `""`. Numbers are in the column's own
@@ -13,18 +15,34 @@ use crate::{Answer, Format, Sink, SinkError, Target, text, time};
 pub static FORMAT: Format = Format {
     name: "csv",
     doc: "comma-separated values with a header (RFC 4180), `instant` first, then `weight` (of a relation's deltas)",
-    open: |answer, target| Ok(Box::new(Csv::open(answer, target)?)),
-    resume: Some(|answer, target| Ok(Box::new(Csv::resume(answer, target)))),
+    open: |answer, target| Ok(Box::new(Csv::open(answer, target, Formulas::Kept)?)),
+    resume: Some(|answer, target| Ok(Box::new(Csv::resume(answer, target, Formulas::Kept)))),
 };
+
+/// `--format csv-safe`.
+pub static SAFE_FORMAT: Format = Format {
+    name: "csv-safe",
+    doc: "csv for spreadsheets: a text that would be a formula there begins with an apostrophe",
+    open: |answer, target| Ok(Box::new(Csv::open(answer, target, Formulas::Quoted)?)),
+    resume: Some(|answer, target| Ok(Box::new(Csv::resume(answer, target, Formulas::Quoted)))),
+};
+
+/// What becomes of texts that spreadsheet programs take for formulas.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Formulas {
+    Kept,
+    Quoted,
+}
 
 struct Csv {
     answer: Answer,
     target: Target,
+    formulas: Formulas,
     line: String,
 }
 
 impl Csv {
-    fn open(answer: Answer, mut target: Target) -> Result<Csv, SinkError> {
+    fn open(answer: Answer, mut target: Target, formulas: Formulas) -> Result<Csv, SinkError> {
         let first: &[&str] = match answer.shape {
             Shape::Relation => &["instant", "weight"],
             Shape::Stream => &["instant"],
@@ -34,17 +52,18 @@ impl Csv {
             .iter()
             .copied()
             .chain(names.iter().map(|n| n.as_str()));
-        let header: Vec<String> = all.map(quoted).collect();
+        let header: Vec<String> = all.map(|name| formulas.field(name)).collect();
         target.put(&(header.join(",") + "\n"))?;
         target.flush()?;
-        Ok(Csv::resume(answer, target))
+        Ok(Csv::resume(answer, target, formulas))
     }
 
     /// One whose header is there already.
-    fn resume(answer: Answer, target: Target) -> Csv {
+    fn resume(answer: Answer, target: Target, formulas: Formulas) -> Csv {
         Csv {
             answer,
             target,
+            formulas,
             line: String::new(),
         }
     }
@@ -65,8 +84,12 @@ impl Csv {
                     self.line.push_str(&time::timestamp(x))
                 }
                 Value::Float(x) => self.line.push_str(&format!("{x:?}")),
-                Value::Text(x) if self.target.screen().is_some() => {
-                    self.line.push_str(&quoted(&text::shown(x.as_str())))
+                Value::Text(x) => {
+                    let text = match self.target.screen() {
+                        Some(_) => text::shown(x.as_str()),
+                        None => x.as_str().into(),
+                    };
+                    self.line.push_str(&self.formulas.field(&text));
                 }
                 value => self.line.push_str(&quoted(&value.to_string())),
             }
@@ -95,6 +118,18 @@ impl Sink for Csv {
     }
 }
 
+impl Formulas {
+    /// A text as a field. A leading tab or line break is skipped by some programs before they look
+    /// for a formula (OWASP, "CSV Injection").
+    fn field(self, text: &str) -> String {
+        let begins = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+        match self == Formulas::Quoted && text.starts_with(begins) {
+            true => quoted(&format!("'{text}")),
+            false => quoted(text),
+        }
+    }
+}
+
 /// `field` in quotes where it needs them (RFC 4180, section 2, rules 5 to 7).
 fn quoted(field: &str) -> String {
     match field.is_empty() || field.contains(['"', ',', '\n', '\r']) {
@@ -111,18 +146,51 @@ mod tests {
     use std::sync::Arc;
     use weir_model::{Column, Field, Schema};
 
-    #[test]
-    fn fields_are_quoted_where_they_must_be() {
-        let names = ["count(*)", "top(x, 2)"];
-        let answer = Answer {
-            schema: Arc::new(Schema::new(
-                names.map(|n| Field::new(n, Type::Text)).to_vec(),
-            )),
+    fn answer(columns: &[(&str, Type)]) -> Answer {
+        let fields = columns.iter().map(|(name, ty)| Field::new(*name, *ty));
+        Answer {
+            schema: Arc::new(Schema::new(fields.collect())),
             shape: Shape::Stream,
             clock: Clock::Ticks,
             order: vec![],
             raw: false,
+        }
+    }
+
+    #[test]
+    fn formulas_are_neutralised_on_request() {
+        let texts = [
+            "=cmd|' /C calc'!A0",
+            "+1",
+            "-1,5",
+            "@SUM(A1)",
+            "\t=1",
+            "a=1",
+        ];
+        let columns = [("-x", Type::Text), ("n", Type::Int)];
+        let column = Column::from_values(Type::Int, (-3..3).map(Value::Int));
+        let batch = Batch::stream(
+            (1..7).collect::<Vec<i64>>(),
+            vec![Column::texts(texts), column],
+        );
+        let written = |format: &Format| {
+            let out = Captured::default();
+            let mut sink = (format.open)(answer(&columns), out.target(None)).unwrap();
+            sink.write(&batch).unwrap();
+            sink.finish().unwrap();
+            out.text()
         };
+        assert_eq!(
+            written(&SAFE_FORMAT),
+            "instant,'-x,n\n1,'=cmd|' /C calc'!A0,-3\n2,'+1,-2\n3,\"'-1,5\",-1\n4,'@SUM(A1),0\n\
+             5,'\t=1,1\n6,a=1,2\n"
+        );
+        assert!(written(&FORMAT).contains("\n1,=cmd|' /C calc'!A0,-3\n2,+1,-2\n"));
+    }
+
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        let answer = answer(&[("count(*)", Type::Text), ("top(x, 2)", Type::Text)]);
         let second = Column::from_values(Type::Text, [Value::text(""), Value::Null]);
         let batch = Batch::stream(vec![1, 2], vec![Column::texts(["a\"b", "x"]), second]);
         let out = Captured::default();

@@ -9,12 +9,16 @@
 //! the columns, numbers as numbers in the column's own unit, points in time as texts like
 //! `instant`, tallies as lists of `[value, count]`. A float that JSON cannot hold (NaN, infinite)
 //! is null.
+//!
+//! Where the input ended within a slide of the query's window, the rows of that slide end with
+//! `"incomplete":{"covers":4000000000,"of":10000000000}`: how much of the slide the input covers, in
+//! nanoseconds (in a script in ticks).
 
 use std::fmt::Write;
 
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::{Answer, Clock, Format, Sink, SinkError, Target, text, time};
+use crate::{Answer, Clock, Format, Incomplete, Sink, SinkError, Target, text, time};
 
 /// `--format json`.
 pub static FORMAT: Format = Format {
@@ -34,11 +38,13 @@ struct Json {
     keys: Vec<String>,
     target: Target,
     line: String,
+    /// What each line ends with.
+    end: String,
 }
 
 impl Json {
     fn new(answer: Answer, target: Target) -> Json {
-        let names = answer.unique_names(&["instant", "weight"]);
+        let names = answer.unique_names(&["instant", "weight", "incomplete"]);
         let key = |name: &String| {
             let mut key = String::from(",");
             push_text(&mut key, name);
@@ -49,6 +55,7 @@ impl Json {
             answer,
             target,
             line: String::new(),
+            end: "}\n".to_owned(),
         }
     }
 
@@ -67,7 +74,7 @@ impl Json {
             self.line.push_str(&self.keys[i]);
             push_value(&mut self.line, &column.value(row), self.answer.schema[i].ty);
         }
-        self.line.push_str("}\n");
+        self.line.push_str(&self.end);
     }
 }
 
@@ -80,6 +87,11 @@ impl Sink for Json {
             }
         }
         Ok(())
+    }
+
+    fn incomplete(&mut self, slide: Incomplete) {
+        let Incomplete { covers, slide } = slide;
+        self.end = format!(",\"incomplete\":{{\"covers\":{covers},\"of\":{slide}}}}}\n");
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

@@ -3,7 +3,7 @@
 use weir_model::{Batch, Column, Shape, Type};
 
 use crate::relation::{RELATION_BYTES_MAX, Relation};
-use crate::{Answer, Format, Sink, SinkError, Target};
+use crate::{Answer, Format, Incomplete, Sink, SinkError, Target};
 
 /// Rows handed on at a time.
 const CHUNK: usize = 4_096;
@@ -65,6 +65,10 @@ impl Sink for Last {
             ))?;
         }
         self.inner.finish()
+    }
+
+    fn incomplete(&mut self, slide: Incomplete) {
+        self.inner.incomplete(slide);
     }
 
     fn remarks(&self) -> Vec<String> {

@@ -64,6 +64,12 @@ pub trait Sink: Send {
     /// As [`Sink::write`].
     fn flush(&mut self) -> Result<(), SinkError>;
 
+    /// Marks all that is written from here on: it is the result of a slide that the input ended in.
+    /// A format that has no place for the mark leaves it out.
+    fn incomplete(&mut self, slide: Incomplete) {
+        let _ = slide;
+    }
+
     /// Completes the output; nothing is written after this.
     ///
     /// # Errors
@@ -74,6 +80,15 @@ pub trait Sink: Send {
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// A slide of a window in which the input ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incomplete {
+    /// How much of the slide the input covers, in the unit of the answer's instants.
+    pub covers: i64,
+    /// How long the slide is.
+    pub slide: i64,
 }
 
 /// A kind of sink, for help, completion and `--format`.
@@ -97,6 +112,7 @@ pub static SINKS: &[&Format] = &[
     &delta::FORMAT,
     &json::FORMAT,
     &csv::FORMAT,
+    &csv::SAFE_FORMAT,
     &parquet::FORMAT,
     &stream::FORMAT,
 ];

@@ -190,7 +190,7 @@ fn two_vms() -> Characteriser {
         };
         events.push((ts, subject, Event::Issued(request)));
         let response = Response {
-            ts: ts + latency_ns,
+            ts: ts + latency_ns - latency_ns / 4,
             id,
             op,
             wait_ns: Some(latency_ns / 4),

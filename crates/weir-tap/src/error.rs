@@ -13,6 +13,12 @@ pub enum TapError {
         /// What the system says.
         error: std::io::Error,
     },
+    /// Waiting for a pipe was cancelled.
+    #[error("{}: reading was cancelled", path.display())]
+    Cancelled {
+        /// The pipe.
+        path: PathBuf,
+    },
     /// No reader knows the file's format.
     #[error("{}: not a trace format that weir knows; known are {known}", path.display())]
     UnknownFormat {
@@ -40,6 +46,12 @@ pub enum TapError {
         offset: u64,
         /// What is wrong with it.
         reason: String,
+    },
+    /// This user may not load programs into the kernel.
+    #[error("permission denied: run as root, or grant CAP_BPF and CAP_PERFMON")]
+    NotPermitted {
+        /// What was refused, with the text of libbpf, for those who look into it.
+        detail: String,
     },
     /// The live tap needs something that this host or this user does not have.
     #[error("{what}; {remedy}")]

@@ -1,7 +1,7 @@
 //! Taps: sources of I/O events, live by eBPF and from trace files.
 //!
-//! A tap is told what the queries need (a [`weir_model::Demand`] per stream) and then says what it
-//! saw, in time order. Taps know nothing of queries or sinks. The only `unsafe` code and the only C
+//! A tap receives what the queries need (a [`weir_model::Demand`] per stream) and then delivers what
+//! it saw, in timestamp order. Taps do not depend on queries or sinks. The only `unsafe` code and the only C
 //! of the project live here.
 
 use std::time::Duration;
@@ -9,13 +9,18 @@ use std::time::Duration;
 use weir_model::{Batch, Folded, Nanos, Symbol};
 
 pub mod ebpf;
+pub mod elevation;
 pub mod error;
 pub mod format;
 pub mod inventory;
+mod landlock;
 pub mod live;
 pub mod qmp;
+mod seccomp;
 mod shared;
+pub mod streams;
 pub mod tapdisk;
+pub mod user;
 pub mod vdisk;
 
 pub use ebpf::hist;
@@ -26,6 +31,13 @@ pub use error::TapError;
 /// (requests and responses), in the schema of `IO`, so that responses carry their times. It is what
 /// a recording holds.
 pub const RECORDING: &str = "recording";
+
+/// The counter of requests that a tap has added up into groups and given no row of.
+pub const FOLDED: &str = "requests_folded";
+
+/// Counter of recordings without end: their writer was killed, or they were cut off. How much is
+/// missing is not known.
+pub const UNFINISHED: &str = "recordings_unfinished";
 
 /// What a tap says next.
 #[derive(Debug)]
@@ -61,7 +73,7 @@ pub enum Said {
 pub struct Count {
     /// What: `events_in`, `events_lost`, `unseen`, `bad_records`, ...
     pub counter: &'static str,
-    /// Why, for losses: `ring_full`, `table_full`, `malformed`, ...
+    /// Why, for losses: `ring_full`, `not_run`, `table_full`, `malformed`, ...
     pub cause: Option<&'static str>,
     /// The device or file concerned.
     pub device: Option<Symbol>,
@@ -77,8 +89,20 @@ pub trait Tap: Send {
     /// When the source fails for good. What was said before stands.
     fn next(&mut self, patience: Duration) -> Result<Said, TapError>;
 
+    /// The groups of the intervals under way, as far as these have come, each with its demand. The
+    /// last call of all: they are not delivered a second time.
+    fn close(&mut self) -> Vec<(usize, Folded)> {
+        Vec::new()
+    }
+
     /// All counts so far.
     fn counts(&mut self) -> Vec<Count>;
+
+    /// How many events have been lost so far, as far as that is known without looking: what changes when
+    /// [`Tap::counts`] has a new loss. 0 where a source does not know.
+    fn lost(&self) -> i64 {
+        0
+    }
 
     /// When the oldest request began that is in flight and whose end the source is waiting for;
     /// `None` without one, and where a source does not wait. Another source of the same events that
@@ -107,14 +131,5 @@ pub trait Tap: Send {
     /// requests only.
     fn responses_assumed(&self) -> bool {
         false
-    }
-
-    /// Whether a file promises that requests are paired with their responses: each request has a
-    /// number that no other has, and `IO` tells of each response in `IOstream` when its request was.
-    ///
-    /// # Errors
-    /// Why not, as a sentence without full stop.
-    fn pairs(&self) -> Result<(), String> {
-        Err("it does not say whether its requests are paired with their responses".into())
     }
 }

@@ -190,7 +190,7 @@ fn disksim_agrees_with_its_published_distributions() {
     // DiskSim counts the first arrival as a gap from 0, and its limits lie above what they hold.
     let gap = |step: &Step| match step {
         Step::Issued(issue) => Some(issue.gap_ns.unwrap_or(issue.request.ts)),
-        Step::Finished(_) => None,
+        Step::Finished(_) | Step::Lost { .. } => None,
     };
     let gaps: Vec<i64> = steps.iter().filter_map(gap).collect();
     let told = &published["interarrival_distribution_upper_limit_ms_exclusive"];

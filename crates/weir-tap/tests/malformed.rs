@@ -8,9 +8,10 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use traces::{Heard, Scratch, demands, hear, read_bytes};
+use weir_guest::trace::{trace, vscsi};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol};
 use weir_tap::TapError;
-use weir_tap::format::{self, FORMATS, Header, Options, Source, for_writing};
+use weir_tap::format::{self, FORMATS, Header, Input, Options, Source, for_writing};
 
 /// A small file in each format, made by ourselves. The formats that we write come from our writers.
 fn specimen(format: &str) -> Vec<u8> {
@@ -20,43 +21,11 @@ fn specimen(format: &str) -> Vec<u8> {
 }
 
 fn make(format: &str) -> Vec<u8> {
-    let lines = |line: &dyn Fn(u64) -> String| (1..=20).map(line).collect::<String>().into_bytes();
     match format {
         "recording" => written("x.parquet"),
         "blktrace" => written("x.blktrace.0"),
         "iolog" => written("x.iolog"),
-        "vscsi" => vscsi(1),
-        "blkparse" => lines(&|i| {
-            let event = |us: u64, rest: &str| {
-                format!("  8,0    1 {i:8} {:5}.{us:06}000    77  {rest}\n", 0)
-            };
-            event(i * 10, &format!("Q WS {} + 8 [fio]", i * 64))
-                + &event(i * 10 + 1, &format!("D WS {} + 8 [fio]", i * 64))
-                + &event(i * 10 + 5, &format!("C WS {} + 8 [0]", i * 64))
-        }),
-        "msr" => lines(&|i| {
-            format!(
-                "{},usr,0,Read,{},4096,{}\n",
-                128_166_372_003_061_629 + i * 1000,
-                i * 4096,
-                i * 100
-            )
-        }),
-        "alibaba" => lines(&|i| {
-            format!(
-                "{},W,{},4096,{}\n",
-                i % 3,
-                i * 4096,
-                1_577_808_000_000_046 + i
-            )
-        }),
-        "tencent" => lines(&|i| format!("{},{},8,{},1063\n", 1_538_323_200 + i, i * 8, i % 2)),
-        "cloudphysics-csv" => lines(&|i| format!("1,{},2a,512,{}\n", 5_633_898 + i, i * 8)),
-        "cydonia-csv" => lines(&|i| format!("{},{},w,4096\n", i * 1560, i * 8)),
-        "disksim" => lines(&|i| format!("{i}.191135\t{}\t{}\t5\t{:x}\n", i % 3, i * 8, i % 2)),
-        "disksim-validation" => lines(&|i| format!("R Hit {} 4 15362.00000 56074.00000\n", i * 4)),
-        "mqsim" => lines(&|i| format!("{} {} {} 16 {}\n", 938_513_000 + i, i % 3, i * 16, i % 2)),
-        other => panic!("a specimen of {other}"),
+        other => trace(other, 20).unwrap_or_else(|| panic!("a specimen of {other}")),
     }
 }
 
@@ -107,33 +76,6 @@ fn written(name: &str) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn vscsi(version: u16) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for i in 1..=20u64 {
-        let (opcode, version) = (0x2au16.to_le_bytes(), (version << 8).to_le_bytes());
-        let counts = [
-            (i as u32).to_le_bytes(),
-            4096u32.to_le_bytes(),
-            1u32.to_le_bytes(),
-        ]
-        .concat();
-        let (lbn, time) = ((i * 8).to_le_bytes(), (i * 1000).to_le_bytes());
-        bytes.extend(match version[1] {
-            1 => [&counts, &opcode[..], &version, &lbn, &time].concat(),
-            _ => [
-                &opcode[..],
-                &version,
-                &counts,
-                &lbn,
-                &time,
-                &250u64.to_le_bytes(),
-            ]
-            .concat(),
-        });
-    }
-    bytes
-}
-
 /// Reads bytes in a format; errors are as good as rows.
 fn survive(format: &str, bytes: &[u8]) -> Option<Heard> {
     match read_bytes(format, bytes) {
@@ -162,7 +104,7 @@ fn each_specimen_is_sniffed_as_what_it_is_and_read_without_complaint() {
         assert_eq!(heard.messages, Vec::<String>::new());
         assert_eq!(heard.io.len(), 20, "{}", format.name);
     }
-    let heard = survive("vscsi", &vscsi(2)).unwrap();
+    let heard = survive("vscsi", &vscsi(2, 20)).unwrap();
     assert_eq!(heard.io.ints("latency"), [250_000; 20]);
 }
 
@@ -182,8 +124,8 @@ fn every_truncation_is_survived() {
 #[test]
 fn a_cut_off_record_is_counted() {
     for (format, bytes) in [
-        ("vscsi", vscsi(1)),
-        ("vscsi", vscsi(2)),
+        ("vscsi", vscsi(1, 20)),
+        ("vscsi", vscsi(2, 20)),
         ("blktrace", specimen("blktrace")),
     ] {
         let heard = survive(format, &bytes[..bytes.len() - 1]).unwrap();
@@ -220,9 +162,10 @@ fn a_strict_reader_stops_where_the_record_is_bad() {
     bytes[line] = b'x';
     let options = Options {
         strict: true,
-        format: Some("msr"),
+        format: Some("msr".into()),
+        ..Options::default()
     };
-    let mut tap = format::open_source(&Source::bytes(bytes), &demands(), options).unwrap();
+    let mut tap = format::open_source(&Source::bytes(bytes), &demands(), &options).unwrap();
     let error = hear(tap.as_mut()).unwrap_err().to_string();
     assert!(
         error.starts_with(&format!("<bytes>: offset {line}: the time `x")),
@@ -243,18 +186,20 @@ fn blktrace_goes_on_behind_rubbish() {
 #[test]
 fn a_file_of_no_format_is_refused_with_the_formats_there_are() {
     let open = |bytes: &[u8]| {
-        let tap = format::open_source(&Source::bytes(bytes), &demands(), Options::default());
+        let tap = format::open_source(&Source::bytes(bytes), &demands(), &Options::default());
         tap.err().unwrap().to_string()
     };
     assert!(open(b"").contains("the file is empty"));
     assert!(open(b"hello, world\n").contains("known are recording, blktrace, iolog"));
     assert!(open(&[0; 4096]).contains("not a trace format"));
     assert!(open(b"i,i,f\n1,2,3\n").contains("STREAM source file"));
+    // Its rows could be those of a trace.
+    assert!(open(b"i,i,i,i,i\n1,8,8,1,1\n2,8,8,1,1\n").contains("STREAM source file"));
     let options = Options {
-        strict: false,
-        format: Some("bltrace"),
+        format: Some("bltrace".into()),
+        ..Options::default()
     };
-    let error = format::open_source(&Source::bytes("x"), &demands(), options)
+    let error = format::open_source(&Source::bytes("x"), &demands(), &options)
         .err()
         .unwrap();
     assert!(
@@ -265,7 +210,7 @@ fn a_file_of_no_format_is_refused_with_the_formats_there_are() {
     let missing = format::open(
         "/nonexistent/trace".as_ref(),
         &demands(),
-        Options::default(),
+        &Options::default(),
     );
     assert!(
         missing
@@ -383,8 +328,8 @@ proptest! {
         }
         let schema = weir_model::event::iostream_schema();
         for shape in [weir_model::Shape::Stream, weir_model::Shape::Relation] {
-            let source = Source::bytes(line.repeat(2));
-            let opened = format::stream_source::open_source(&source, &schema, shape, false);
+            let input = Input::open(&Source::bytes(line.repeat(2))).unwrap();
+            let opened = format::stream_source::open(input, &schema, shape, false);
             if let Ok(mut source) = opened {
                 while source.next_batch(16).unwrap().is_some() {}
             }

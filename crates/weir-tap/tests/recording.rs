@@ -6,13 +6,15 @@ mod traces;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use proptest::prelude::*;
 use traces::{Heard, Scratch, hear, read, read_bytes};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Level, Op, Symbol, Value};
 use weir_tap::Count;
 use weir_tap::format::recording::RecordingWriter;
-use weir_tap::format::{self, Header, Options, Source, Writer};
+use weir_tap::format::{self, Header, Input, Options, Source, Writer, convert};
 
 /// In November 2023.
 const START: i64 = 1_700_000_000_000_000_000;
@@ -162,6 +164,34 @@ fn io_and_iostream_are_parts_of_a_recording() {
     assert_eq!(heard.io.count("type", "Q"), 0);
     assert_eq!(heard.io.ints("latency"), [100; 15]);
     assert_eq!(heard.total("events_in"), 30);
+    assert_eq!(heard.messages, Vec::<String>::new(), "it was closed");
+    assert_eq!(heard.total("recordings_unfinished"), 0);
+}
+
+#[test]
+fn what_was_missed_when_it_was_recorded_is_counted_by_its_readers() {
+    let scratch = Scratch::new("missed");
+    let (path, again) = (scratch.path("x.parquet"), scratch.path("again.parquet"));
+    write_groups(&path, 3, 10, true);
+    assert_eq!(read(&path).total("events_lost ring_full"), 3);
+    // A recording of a recording keeps what was missed, and that the first one had no end.
+    let copy = |from: &Path| {
+        let input = Input::open(&Source::file(from)).unwrap();
+        convert(input, &Options::default(), &again, None, &mut |_| true).unwrap();
+        read(&again)
+    };
+    let copied = copy(&path);
+    assert_eq!(copied.total("events_lost ring_full"), 3);
+    assert_eq!(copied.messages, Vec::<String>::new());
+    let crashed = scratch.path("crashed.parquet");
+    write_groups(&crashed, 3, 10, false);
+    let copied = copy(&crashed);
+    assert_eq!(copied.total("recordings_unfinished"), 1);
+    assert!(
+        copied.messages[0].contains("without end"),
+        "{:?}",
+        copied.messages
+    );
 }
 
 #[test]
@@ -173,7 +203,7 @@ fn only_the_columns_asked_for_are_read() {
     for demand in &mut demands {
         demand.columns = vec![2];
     }
-    let mut tap = format::open(&path, &demands, Options::default()).unwrap();
+    let mut tap = format::open(&path, &demands, &Options::default()).unwrap();
     assert_eq!(tap.describe(), ["reads 3 of 28 columns"]);
     let heard = hear(tap.as_mut()).unwrap();
     assert_eq!(heard.io.count("op", "w"), 5);
@@ -205,7 +235,7 @@ fn read_cut(bytes: &[u8], length: u64) -> Heard {
     let mut tap = format::open_source(
         &Source::bytes(&bytes[..length as usize]),
         &traces::demands(),
-        Options::default(),
+        &Options::default(),
     )
     .unwrap();
     hear(tap.as_mut()).unwrap()
@@ -231,7 +261,13 @@ fn a_recording_cut_off_anywhere_has_all_its_complete_row_groups() {
             let heard = read_cut(&bytes, length);
             assert_eq!(heard.recording.len(), groups * 10, "cut off at {length}");
             assert_eq!(heard.total("bytes_lost"), (length - end) as i64);
-            assert_eq!(heard.messages, Vec::<String>::new());
+            assert_eq!(heard.total("recordings_unfinished"), 1);
+            let [message] = &heard.messages[..] else {
+                panic!("{:?}", heard.messages);
+            };
+            assert!(message.contains("has no end"), "{message}");
+            let rows = format!("its first {} rows", groups * 10);
+            assert!(message.contains(&rows), "{message}");
         }
     }
     assert_eq!(read_cut(&bytes, bytes.len() as u64).recording.len(), 600);
@@ -249,7 +285,7 @@ fn a_damaged_row_group_is_reported_and_the_others_are_read() {
     let heard = read_bytes("recording", &bytes).unwrap();
     assert_eq!(heard.recording.len(), 2000);
     assert_eq!(heard.total("bad_records"), 1);
-    assert_eq!(heard.total("events_lost"), 1000);
+    assert_eq!(heard.total("events_lost malformed"), 1000);
     assert!(
         heard.messages[0].contains("row group 1"),
         "{:?}",
@@ -258,15 +294,54 @@ fn a_damaged_row_group_is_reported_and_the_others_are_read() {
     let source = Source::bytes(bytes);
     let options = Options {
         strict: true,
-        format: None,
+        ..Options::default()
     };
-    let mut tap = format::open_source(&source, &traces::demands(), options).unwrap();
+    let mut tap = format::open_source(&source, &traces::demands(), &options).unwrap();
     assert!(
         hear(tap.as_mut())
             .unwrap_err()
             .to_string()
             .contains("row group 1")
     );
+}
+
+/// A Parquet file of one row whose texts have these lengths, as any writer may make it.
+fn write_texts(path: &Path, texts: &[(&str, usize)]) {
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::file::properties::WriterProperties;
+    let mut columns: Vec<(&str, ArrayRef)> = vec![
+        ("ts", Arc::new(Int64Array::from(vec![START]))),
+        ("type", Arc::new(StringArray::from(vec!["R"]))),
+    ];
+    for (name, bytes) in texts {
+        let text = "a".repeat(*bytes);
+        columns.push((name, Arc::new(StringArray::from(vec![text]))));
+    }
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_dictionary_enabled(false);
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties.build())).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_page_that_expands_beyond_its_bound_is_refused_before_it_is_decompressed() {
+    const MIB: usize = 1 << 20;
+    let scratch = Scratch::new("pages");
+    let path = scratch.path("x.parquet");
+    write_texts(&path, &[("comm", MIB)]);
+    assert_eq!(read(&path).io.len(), 1);
+    write_texts(&path, &[("comm", 65 * MIB)]);
+    assert!(std::fs::metadata(&path).unwrap().len() < MIB as u64);
+    let heard = read(&path);
+    assert_eq!((heard.io.len(), heard.messages.len()), (0, 1));
+    let message = &heard.messages[0];
+    assert!(message.contains("column comm: a page of 6815"), "{message}");
+    assert!(message.contains(path.to_str().unwrap()), "{message}");
 }
 
 #[test]
@@ -425,7 +500,12 @@ fn a_recorder_that_is_killed_leaves_a_readable_file() {
     victim.kill().unwrap();
     victim.wait().unwrap();
     let heard = read(&path);
-    assert_eq!(heard.messages, Vec::<String>::new());
+    assert_eq!(heard.messages.len(), 1);
+    assert!(
+        heard.messages[0].contains("has no end"),
+        "{:?}",
+        heard.messages
+    );
     assert!(heard.recording.len() > 0);
     assert_eq!(
         heard.recording.len() as i64 % ROWS,

@@ -235,7 +235,9 @@ fn stream_s_source_files_fit_their_declarations() {
     let types = [Type::Int, Type::Float, Type::Text, Type::Text];
     let fields = types.map(|ty| Field::new("x", ty)).to_vec();
     let schema = Schema::new(fields);
-    let mut source = weir_tap::format::stream_source::open(&file, &schema, Shape::Stream).unwrap();
+    use weir_tap::format::{Input, Source, stream_source};
+    let input = Input::open(&Source::file(file)).unwrap();
+    let mut source = stream_source::open(input, &schema, Shape::Stream, false).unwrap();
     let batch = source.next_batch(1024).unwrap().unwrap();
     assert_eq!(batch.ts.to_vec(), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     let last = [

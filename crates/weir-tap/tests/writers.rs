@@ -8,17 +8,20 @@ use std::process::Command;
 use proptest::prelude::*;
 use traces::{Heard, Scratch, installed, read, sample};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol, Value};
-use weir_tap::format::{Header, Options, convert, for_writing};
+use weir_tap::format::{Header, Input, Options, Source, convert, for_writing};
 
 /// Converts, and expects nothing to be lost in reading.
 fn converted(from: &Path, to: &Path) -> Vec<String> {
     let mut last = 0.0;
-    let told = convert(from, Options::default(), to, None, &mut |p| {
+    let input = Input::open(&Source::file(from)).unwrap();
+    let told = convert(input, &Options::default(), to, None, &mut |p| {
         last = p;
         true
     })
     .unwrap();
     assert_eq!(told.messages, Vec::<String>::new());
+    let missed = told.counts.iter().filter(|c| c.counter == "events_lost");
+    assert_eq!(missed.map(|c| c.total).sum::<i64>(), 0);
     assert!(last > 0.0 && told.rows > 0);
     told.remarks
 }

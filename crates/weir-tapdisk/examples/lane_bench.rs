@@ -138,6 +138,7 @@ impl Load {
         let request = Request {
             op: self.op,
             sector: self.place % self.blocks * (BLOCK as u64 / 512),
+            skip_bytes: 0,
             bytes: BLOCK as u64,
             fua: false,
             unmap: false,

@@ -153,6 +153,7 @@ fn round(recorder: &mut Recorder, first: u64, requests: u64) {
             request: Request {
                 op: Op::Read,
                 sector: id * 8,
+                skip_bytes: 0,
                 bytes: 4096,
                 fua: false,
                 unmap: false,

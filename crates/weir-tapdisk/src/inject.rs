@@ -158,7 +158,7 @@ impl Which {
 
     fn is_for(&self, request: &Request) -> bool {
         let touches = |sectors: &Range<u64>| {
-            let length = request.bytes.div_ceil(SECTOR_BYTES as u64);
+            let length = request.whole_bytes() / SECTOR_BYTES as u64;
             request.op != Op::Flush
                 && request.sector < sectors.end
                 && request.sector.saturating_add(length) > sectors.start

@@ -114,12 +114,12 @@ impl Lane {
         let files = disk.files_for_a_lane()?;
         let engine = match disk.choice().engine {
             EngineKind::Sync => Engine::Sync(SyncEngine::new(files)),
-            EngineKind::Uring => {
-                let remedy = "raise the limits on memory and open files, or choose engine `sync`";
-                let failed = engine_failed("an io_uring for a queue", remedy);
-                let engine = UringEngine::new(files, options.depth).map_err(failed)?;
-                Engine::Uring(Box::new(engine))
-            }
+            // The rights or limits that the ring takes may be gone since the disk was opened. A
+            // guest that waits for its disk is worse off than one without io_uring.
+            EngineKind::Uring => match UringEngine::new(files, options.depth) {
+                Ok(engine) => Engine::Uring(Box::new(engine)),
+                Err(_) => Engine::Sync(SyncEngine::new(disk.files_for_a_lane()?)),
+            },
         };
         let depth = options.depth as usize;
         Ok(Lane {
@@ -288,23 +288,20 @@ const RING_REMEDY: &str = "choose engine `sync`";
 impl Lane {
     /// Whether a request suits the disk; else the errno it fails with.
     fn check(&self, request: &Request, buffers: &[iovec]) -> Result<(), i32> {
-        let Request {
-            op, sector, bytes, ..
-        } = *request;
+        let Request { op, bytes, .. } = *request;
         if op == Op::Flush {
             return Ok(());
         }
         if op != Op::Read && self.disk.is_read_only() {
             return Err(libc::EROFS);
         }
-        let offset = sector.checked_mul(SECTOR_BYTES as u64);
-        let offset = offset.ok_or(libc::EINVAL)?;
+        let offset = request.offset_bytes().ok_or(libc::EINVAL)?;
         let end = offset.checked_add(bytes).ok_or(libc::EINVAL)?;
         if end > self.disk.size_bytes() {
             return Err(libc::EINVAL);
         }
-        let block = u64::from(self.disk.block_size());
-        if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
+        let step = u64::from(self.disk.step_bytes());
+        if !offset.is_multiple_of(step) || !bytes.is_multiple_of(step) {
             return Err(libc::EINVAL);
         }
         let lengths = buffers.iter().map(|piece| piece.iov_len as u64);
@@ -319,7 +316,7 @@ impl Lane {
     fn enter(&mut self, request: Request, token: u64, has_place: bool) -> u32 {
         let head = &self.disk.ledger().head;
         let in_flight = head.enter();
-        let sectors = request.bytes / SECTOR_BYTES as u64;
+        let sectors = request.whole_bytes() / SECTOR_BYTES as u64;
         let seek_sectors = match has_place {
             true => head.move_to(request.sector, sectors),
             false => None,

@@ -196,7 +196,7 @@ impl Recorder {
             id: taken.id,
             ts_ns: taken.taken_ns,
             sector: (op != Op::Flush).then_some(taken.request.sector),
-            sectors: sectors_of(taken.request.bytes),
+            sectors: sectors_of(taken.request.whole_bytes()),
             in_flight: taken.in_flight,
             taken_ns: taken.taken_ns,
             submitted_ns: None,

@@ -1,6 +1,6 @@
 //! [`Request`]: what a guest wants of its disk, as the front end understood it.
 
-use weir_model::Op;
+use weir_model::{Op, SECTOR_BYTES};
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,9 @@ pub struct Request {
     pub op: Op,
     /// First sector of 512 bytes; 0 for a flush.
     pub sector: u64,
+    /// Bytes at the start of that sector that it leaves out: 0 unless the disk's
+    /// [step](crate::Disk::step_bytes) is less than a sector.
+    pub skip_bytes: u16,
     /// Length in bytes; 0 for a flush. Any length: whether it fits the disk's blocks and its end is the
     /// lane's to check.
     pub bytes: u64,
@@ -27,10 +30,26 @@ impl Request {
         Request {
             op,
             sector,
+            skip_bytes: 0,
             bytes,
             fua: false,
             unmap: false,
         }
+    }
+}
+
+impl Request {
+    /// Where it begins, in bytes; `None` beyond what 64 bits hold.
+    pub fn offset_bytes(&self) -> Option<u64> {
+        let sector = self.sector.checked_mul(SECTOR_BYTES as u64)?;
+        sector.checked_add(u64::from(self.skip_bytes))
+    }
+
+    /// Bytes from the start of its first to the end of its last sector.
+    pub fn whole_bytes(&self) -> u64 {
+        let end = u64::from(self.skip_bytes).saturating_add(self.bytes);
+        end.checked_next_multiple_of(SECTOR_BYTES as u64)
+            .unwrap_or(end)
     }
 }
 

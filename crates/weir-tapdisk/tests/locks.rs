@@ -259,6 +259,7 @@ fn fill(disk: &Arc<Disk>, byte: u8, again: impl Fn() -> bool) {
             let request = Request {
                 op: Op::Write,
                 sector: block * 8,
+                skip_bytes: 0,
                 bytes: BLOCK as u64,
                 fua: false,
                 unmap: false,

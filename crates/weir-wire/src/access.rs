@@ -15,17 +15,18 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use subtle::ConstantTimeEq;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use crate::{Principal, Role, WireError};
+use crate::{Peer, Principal, Role, WireError};
 
 /// The longest file of tokens that is read, in bytes.
 const TOKENS_BYTES_MAX: u64 = 1 << 20;
+/// The longest file with one token that is read, in bytes.
+const TOKEN_FILE_BYTES_MAX: u64 = 4096;
 /// The most tokens: each is compared with what comes, so that time tells nothing.
 const TOKENS_MAX: usize = 10_000;
 /// The lengths of a token in bytes. Sixteen random letters are out of reach of guessing.
@@ -42,11 +43,11 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// What everybody on this host may, where nothing else is asked for.
-    fn open(ip: IpAddr) -> Grant {
+    /// What a peer may do that needs to show nothing: all there is.
+    fn open(peer: &Peer) -> Grant {
         Grant {
             principal: Principal {
-                name: ip.to_string(),
+                name: peer.name(),
                 roles: vec![Role::Read, Role::Place, Role::Agent],
             },
             host: None,
@@ -126,7 +127,7 @@ fn granted(der: &CertificateDer<'_>) -> Result<Grant, String> {
 /// What somebody shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Credentials {
-    pub(crate) ip: IpAddr,
+    pub(crate) peer: Peer,
     /// The header `authorization`.
     pub(crate) authorization: Option<String>,
     /// What the certificate is good for, or why for nothing, if one was shown.
@@ -136,29 +137,42 @@ pub(crate) struct Credentials {
 /// What has to be shown to be let in.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    /// `None` if tokens are not taken.
+    /// `None` if tokens are not accepted.
     tokens: Option<Vec<(String, Grant)>>,
     certificates: bool,
+    /// Peers on the network need to show nothing. For tests, where no other user is on the host.
+    open: bool,
 }
 
 impl Access {
     /// With the tokens in file `tokens`, and certificates if the connection's TLS checks them.
-    pub(crate) fn load(tokens: Option<&Path>, certificates: bool) -> Result<Access, WireError> {
+    pub(crate) fn load(
+        tokens: Option<&Path>,
+        certificates: bool,
+        open: bool,
+    ) -> Result<Access, WireError> {
         Ok(Access {
             tokens: tokens.map(read_tokens).transpose()?,
             certificates,
+            open,
         })
     }
 
-    /// True if everybody is let in.
-    pub(crate) fn is_open(&self) -> bool {
-        self.tokens.is_none() && !self.certificates
+    /// Whether a peer that shows nothing is granted everything. The kernel lets only processes of
+    /// the socket's user and group connect to a unix socket.
+    fn is_open_to(&self, credentials: &Credentials) -> bool {
+        let shows_nothing =
+            credentials.authorization.is_none() && credentials.certificate.is_none();
+        match credentials.peer {
+            Peer::Local { .. } => shows_nothing || self.tokens.is_none(),
+            Peer::Tcp(_) => self.open && self.tokens.is_none() && !self.certificates,
+        }
     }
 
     /// What `credentials` are good for, or why for nothing.
     pub(crate) fn grant(&self, credentials: &Credentials) -> Result<Grant, String> {
-        if self.is_open() {
-            return Ok(Grant::open(credentials.ip));
+        if self.is_open_to(credentials) {
+            return Ok(Grant::open(&credentials.peer));
         }
         match (&self.tokens, &credentials.authorization) {
             (Some(tokens), Some(header)) => {
@@ -212,7 +226,7 @@ pub(crate) fn read_secret(path: &Path, bytes_max: u64) -> Result<String, WireErr
     }
     if facts.mode() & 0o027 != 0 {
         return Err(wrong(format!(
-            "it holds secrets and its mode {:04o} lets others at them; `chmod 600 {}`",
+            "it holds secrets and its mode {:04o} lets other users read them; `chmod 600 {}`",
             facts.mode() & 0o7777,
             path.display()
         )));
@@ -225,6 +239,19 @@ pub(crate) fn read_secret(path: &Path, bytes_max: u64) -> Result<String, WireErr
         true => Err(wrong(format!("it has more than {bytes_max} bytes"))),
         false => Ok(text),
     }
+}
+
+/// The token in a file: its first word. A file that other users can read is refused.
+///
+/// # Errors
+/// When the file cannot be read, is open to others or holds no token.
+pub fn read_token(path: &Path) -> Result<String, WireError> {
+    let text = read_secret(path, TOKEN_FILE_BYTES_MAX)?;
+    let token = text.split_whitespace().next().map(str::to_owned);
+    token.ok_or_else(|| WireError::File {
+        path: path.to_owned(),
+        why: "it holds no token; write it there as one word".to_owned(),
+    })
 }
 
 fn read_tokens(path: &Path) -> Result<Vec<(String, Grant)>, WireError> {
@@ -277,7 +304,7 @@ mod tests {
 
     fn shown(authorization: Option<&str>) -> Credentials {
         Credentials {
-            ip: [127, 0, 0, 1].into(),
+            peer: Peer::Tcp(([127, 0, 0, 1], 1).into()),
             authorization: authorization.map(str::to_owned),
             certificate: None,
         }
@@ -326,6 +353,29 @@ mod tests {
     }
 
     #[test]
+    fn only_peers_of_a_unix_socket_need_to_show_nothing() {
+        let local = |authorization: Option<&str>| Credentials {
+            peer: Peer::Local { uid: 5, pid: 1 },
+            ..shown(authorization)
+        };
+        let closed = Access::default();
+        assert!(closed.grant(&shown(None)).is_err());
+        let grant = closed.grant(&local(None)).unwrap();
+        assert_eq!(grant.principal.name, "uid 5");
+        assert!(grant.allows(Role::Agent) && grant.allows(Role::Place));
+        // A peer that shows a token has what the token grants, and no more.
+        let tokens = access(&format!("{TOKEN} bob read"));
+        let bob = tokens.grant(&local(Some(&format!("Bearer {TOKEN}"))));
+        assert!(!bob.unwrap().allows(Role::Place));
+        assert!(
+            tokens
+                .grant(&local(Some("Bearer 0123456789abcdeF")))
+                .is_err()
+        );
+        assert!(tokens.grant(&local(None)).unwrap().allows(Role::Place));
+    }
+
+    #[test]
     fn a_damaged_file_is_refused_with_the_line() {
         for (text, why) in [
             ("", "no token in it"),
@@ -351,7 +401,7 @@ mod tests {
         std::fs::write(&path, format!("{TOKEN} alice place\n")).unwrap();
         let mode = |mode| {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            Access::load(Some(&path), false)
+            Access::load(Some(&path), false, false)
         };
         let error = mode(0o644).unwrap_err().to_string();
         assert!(error.contains("chmod 600"), "{error}");

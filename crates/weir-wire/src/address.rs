@@ -1,24 +1,71 @@
-//! [`Address`]: where a monitor is: `HOST`, `HOST:PORT`, `http://HOST:PORT`, `https://HOST:PORT`.
+//! [`Address`]: where a monitor is: `HOST`, `HOST:PORT`, `http://HOST:PORT`, `https://HOST:PORT`,
+//! `unix:PATH`; `unix:` alone is the default socket of this host.
 
+use std::env;
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use rustix::process::geteuid;
 
 use crate::WireError;
 
 /// The port of a monitor unless another is given.
 pub const DEFAULT_PORT: u16 = 7733;
 
-/// Where a monitor is, and whether it is to be spoken to in TLS.
+/// Where a monitor is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Address {
-    /// A name or an IP address, IPv6 without brackets.
-    pub host: String,
-    /// The TCP port.
-    pub port: u16,
-    /// Said by `http://` (no) and `https://` (yes); without either, TLS is spoken when an authority
-    /// is given.
-    pub tls: Option<bool>,
+pub enum Address {
+    /// On the network.
+    Tcp {
+        /// A name or an IP address, IPv6 without brackets.
+        host: String,
+        /// The TCP port.
+        port: u16,
+        /// Set by `http://` (no TLS) and `https://` (TLS); without either, TLS is used when an
+        /// authority is given.
+        tls: Option<bool>,
+    },
+    /// On this host, at a unix socket.
+    Unix(PathBuf),
+}
+
+/// The name of the monitor's socket in its folder.
+const SOCKET_NAME: &str = "monitor.sock";
+
+/// The folder of the system's monitor.
+const SYSTEM_FOLDER: &str = "/run/weir-monitor";
+
+/// Where a monitor of this process listens by default: in the runtime directory of its service
+/// (systemd.exec(5), RUNTIME_DIRECTORY), of the system for root, else of the user. `None` if the
+/// user has none.
+pub fn socket_to_serve() -> Option<PathBuf> {
+    let service = env::var_os("RUNTIME_DIRECTORY").and_then(|all| {
+        let first = env::split_paths(&all).next()?;
+        (!first.as_os_str().is_empty()).then_some(first)
+    });
+    let system = || geteuid().is_root().then(|| PathBuf::from(SYSTEM_FOLDER));
+    let folder = service.or_else(system).or_else(user_folder)?;
+    Some(folder.join(SOCKET_NAME))
+}
+
+/// Where a monitor of this host is looked for by default: the user's own if there is one, else the
+/// system's.
+pub fn socket_to_dial() -> PathBuf {
+    let own = match geteuid().is_root() {
+        true => None,
+        false => user_folder().map(|folder| folder.join(SOCKET_NAME)),
+    };
+    // A monitor that was killed leaves its socket behind.
+    own.filter(|path| UnixStream::connect(path).is_ok())
+        .unwrap_or_else(|| Path::new(SYSTEM_FOLDER).join(SOCKET_NAME))
+}
+
+fn user_folder() -> Option<PathBuf> {
+    let runtime = env::var_os("XDG_RUNTIME_DIR")?;
+    Some(Path::new(&runtime).join("weir-monitor"))
 }
 
 impl FromStr for Address {
@@ -29,6 +76,12 @@ impl FromStr for Address {
             text: text.to_owned(),
             why: why.to_owned(),
         };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Address::Unix(match path {
+                "" => socket_to_dial(),
+                path => path.into(),
+            }));
+        }
         let (tls, rest) = match text.split_once("://") {
             Some(("https" | "grpc+tls", rest)) => (Some(true), rest),
             Some(("http" | "grpc" | "grpc+tcp", rest)) => (Some(false), rest),
@@ -50,7 +103,7 @@ impl FromStr for Address {
         let is_ip6 = host.contains(':') && host.parse::<Ipv6Addr>().is_ok();
         match host {
             "" => Err(wrong("the host is missing")),
-            host if is_ip6 || host.chars().all(is_name) => Ok(Address {
+            host if is_ip6 || host.chars().all(is_name) => Ok(Address::Tcp {
                 host: host.to_owned(),
                 port,
                 tls,
@@ -75,11 +128,36 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
+impl Address {
+    /// Whether a connection to it leaves this host's kernel unseen by others: the loopback
+    /// interface, or a unix socket.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp { host, .. } => {
+                let ip = host.parse::<IpAddr>();
+                host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+            }
+            Address::Unix(_) => true,
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Address {
+        Address::Tcp {
+            host: address.ip().to_string(),
+            port: address.port(),
+            tls: None,
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
+        match self {
+            Address::Tcp { host, port, .. } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port, .. } => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -90,7 +168,11 @@ mod tests {
 
     fn check(text: &str, shown: &str, tls: Option<bool>) {
         let address: Address = text.parse().unwrap();
-        assert_eq!((address.to_string().as_str(), address.tls), (shown, tls));
+        let asked = match address {
+            Address::Tcp { tls, .. } => tls,
+            Address::Unix(_) => None,
+        };
+        assert_eq!((address.to_string().as_str(), asked), (shown, tls));
     }
 
     #[test]
@@ -101,6 +183,7 @@ mod tests {
         check("http://m:1/", "m:1", Some(false));
         check("[::1]:7000", "[::1]:7000", None);
         check("::1", "[::1]:7733", None);
+        check("unix:/run/m.sock", "unix:/run/m.sock", None);
     }
 
     #[test]

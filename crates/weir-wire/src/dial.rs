@@ -24,7 +24,7 @@ pub struct Dial {
     pub address: Address,
     /// The token that says who we are.
     pub token: Option<String>,
-    /// PEM file of the authority that vouches for the monitor; with it, TLS is spoken.
+    /// PEM file of the authority that signed the monitor's certificate; with it, TLS is used.
     pub authority: Option<PathBuf>,
     /// PEM files of our own certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -46,7 +46,10 @@ impl Dial {
 
     /// True if TLS is to be spoken.
     fn is_tls(&self) -> bool {
-        self.address.tls.unwrap_or(self.authority.is_some())
+        match &self.address {
+            Address::Tcp { tls, .. } => tls.unwrap_or(self.authority.is_some()),
+            Address::Unix(_) => false,
+        }
     }
 
     /// Connects.
@@ -78,8 +81,11 @@ impl Dial {
     }
 
     fn endpoint(&self) -> Result<Endpoint, WireError> {
-        let scheme = if self.is_tls() { "https" } else { "http" };
-        let uri = format!("{scheme}://{}", self.address);
+        let uri = match (&self.address, self.is_tls()) {
+            (Address::Tcp { .. }, true) => format!("https://{}", self.address),
+            (Address::Tcp { .. }, false) => format!("http://{}", self.address),
+            (Address::Unix(_), _) => self.address.to_string(),
+        };
         let wrong = |e: tonic::transport::Error| WireError::Address {
             text: self.address.to_string(),
             why: causes(&e),
@@ -92,11 +98,13 @@ impl Dial {
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
         match self.is_tls() {
-            true => endpoint.tls_config(self.tls()?).map_err(wrong),
-            false if self.token.is_some() && !self.is_loopback() => {
+            true => endpoint
+                .tls_config(self.tls()?)
+                .map_err(|error| self.unusable(&error)),
+            false if self.token.is_some() && !self.address.is_local() => {
                 Err(WireError::Unprotected(format!(
-                    "a token is not sent to {} in the clear; write https://{} and give the \
-                     authority that vouches for the monitor",
+                    "a token is not sent to {} without TLS; write https://{} and give the \
+                     certificate of the authority that signed the monitor's",
                     self.address, self.address
                 )))
             }
@@ -104,11 +112,27 @@ impl Dial {
         }
     }
 
+    /// Why TLS cannot be set up with the files that were read.
+    fn unusable(&self, error: &(dyn Error + 'static)) -> WireError {
+        let why = causes(error);
+        match &self.identity {
+            Some((certificate, key)) if why.contains("KeyMismatch") => WireError::File {
+                path: key.clone(),
+                why: format!("it is not the key of {}", certificate.display()),
+            },
+            Some((certificate, _)) => WireError::File {
+                path: certificate.clone(),
+                why,
+            },
+            None => WireError::Option { what: "TLS", why },
+        }
+    }
+
     fn tls(&self) -> Result<ClientTlsConfig, WireError> {
         let Some(authority) = &self.authority else {
             return Err(WireError::Unprotected(format!(
-                "https://{} needs the certificate of the authority that vouches for the monitor; \
-                 name its PEM file",
+                "https://{} needs the certificate of the authority that signed the monitor's; name its \
+                 PEM file",
                 self.address
             )));
         };
@@ -126,44 +150,53 @@ impl Dial {
         Ok(config)
     }
 
-    fn is_loopback(&self) -> bool {
-        let ip: Result<std::net::IpAddr, _> = self.address.host.parse();
-        self.address.host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-    }
-
-    /// What to say when the network fails before anything was answered.
+    /// The error for a network that fails before anything was answered.
     pub(crate) fn unreachable(&self, error: &(dyn Error + 'static)) -> WireError {
         let why = causes(error);
         let lower = why.to_lowercase();
-        let said = |part: &str| lower.contains(part);
-        let remedy = if said("refused") || said("timed out") {
-            "is it running, and is the port right?"
-        } else if said("fatal alert") && said("expired") {
-            "our certificate holds no longer; `weir certificates renew` signs it anew"
-        } else if said("expired") || said("notvalidyet") || said("not valid yet") {
-            "its certificate does not hold now; renew it, or set the clocks"
-        } else if said("unknownissuer") || said("badsignature") {
-            "its certificate is not of the authority that was given"
-        } else if ["unknownca", "unknown ca", "decrypterror"]
-            .into_iter()
-            .any(said)
-        {
-            "it takes certificates of another authority than ours"
-        } else if said("not valid for name") {
-            "its certificate is for another name; say which with the server name"
-        } else if said("certificaterequired") || said("certificate required") {
-            "it wants a certificate of ours"
-        } else if said("resolve") || said("lookup") {
-            "is the name right?"
-        } else if self.is_tls() {
-            "does it speak TLS? without TLS, write http://"
-        } else {
-            "if it speaks TLS, write https:// and give its authority"
-        };
         WireError::Unreachable {
             address: self.address.to_string(),
+            remedy: self.remedy(&lower).to_owned(),
             why,
-            remedy: remedy.to_owned(),
+        }
+    }
+
+    /// What to try; `why` is the error in lower case.
+    fn remedy(&self, why: &str) -> &'static str {
+        let any = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
+        if let Address::Unix(_) = self.address {
+            return match () {
+                () if any(&["permission denied"]) => {
+                    "run as the monitor's user, or as a member of its socket's group"
+                }
+                () => "is the monitor running on this host?",
+            };
+        }
+        if any(&["refused", "timed out"]) {
+            "is it running, and is the port right?"
+        } else if any(&["unreachable", "no route"]) {
+            "this host has no route to it; check the address and the network"
+        } else if any(&["fatal alert"]) && any(&["expired"]) {
+            "our certificate has expired; `weir certificates renew` signs it again"
+        } else if any(&["expired", "notvalidyet", "not valid yet"]) {
+            "its certificate is not valid now; renew it, or set the clocks"
+        } else if any(&["unknownissuer", "badsignature"]) {
+            "its certificate was not signed by the authority that was given"
+        } else if any(&["unknownca", "unknown ca", "decrypterror"]) {
+            "it accepts certificates of another authority than ours"
+        } else if any(&["not valid for name"]) {
+            "its certificate is for another name; give that as the server name"
+        } else if any(&["certificaterequired", "certificate required"]) {
+            "it requires a certificate of ours"
+        } else if any(&["resolve", "lookup"]) {
+            "is the name right?"
+        } else if self.is_tls() && any(&["invalidcontenttype", "corrupt message"]) {
+            "it does not use TLS on this port; without TLS, write http://"
+        } else if self.is_tls() {
+            "it closed the connection: it may be restarting, or have refused our certificate; its \
+             log has the reason"
+        } else {
+            "if it uses TLS, write https:// and give its authority"
         }
     }
 }
@@ -174,10 +207,61 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
+        // rustls explains this one at length, with a link.
+        let cause_text = match cause_text.contains("without sending TLS close_notify") {
+            true => "the connection was closed in the middle of TLS".to_owned(),
+            false => cause_text,
+        };
         if !text.contains(&cause_text) {
             text = format!("{text}: {cause_text}");
         }
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedy(address: &str, authority: bool, why: &str) -> &'static str {
+        let mut dial = Dial::new(address.parse().unwrap());
+        dial.authority = authority.then(|| PathBuf::from("authority.crt"));
+        dial.remedy(why)
+    }
+
+    #[test]
+    fn only_a_monitor_without_tls_is_answered_with_advice_to_use_none() {
+        let tls = |why| remedy("m:1", true, why);
+        for why in [
+            "stream closed because of a broken pipe",
+            "the connection was closed in the middle of tls",
+            "connection reset by peer (os error 104)",
+        ] {
+            assert!(tls(why).contains("may be restarting"), "{why}");
+        }
+        let plain = "received corrupt message of type invalidcontenttype";
+        assert!(tls(plain).contains("http://"));
+        let unreachable = "network is unreachable (os error 101)";
+        assert!(tls(unreachable).contains("no route"));
+        assert!(remedy("m:1", false, "broken pipe").contains("https://"));
+    }
+
+    #[test]
+    fn a_socket_has_remedies_of_its_own() {
+        let socket = |why| remedy("unix:/run/m.sock", false, why);
+        assert!(socket("permission denied (os error 13)").contains("group"));
+        assert!(socket("no such file or directory (os error 2)").contains("running"));
+    }
+
+    #[test]
+    fn what_is_not_a_name_is_not_reported_as_an_address() {
+        let dial = Dial {
+            identity: Some(("a.crt".into(), "b.key".into())),
+            ..Dial::new("https://m".parse().unwrap())
+        };
+        let error = std::io::Error::other("keys may not be consistent: KeyMismatch");
+        let text = dial.unusable(&error).to_string();
+        assert_eq!(text, "b.key: it is not the key of a.crt");
+    }
 }

@@ -21,7 +21,9 @@ impl Malformed {
 #[non_exhaustive]
 pub enum WireError {
     /// An address is not written as one.
-    #[error("`{text}` is not an address: {why}; write HOST, HOST:PORT or https://HOST:PORT")]
+    #[error(
+        "`{text}` is not an address: {why}; write HOST, HOST:PORT, https://HOST:PORT or unix:PATH"
+    )]
     Address {
         /// What was given.
         text: String,
@@ -29,7 +31,7 @@ pub enum WireError {
         why: String,
     },
     /// The server cannot take its address.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Listen {
         /// Which address.
         address: String,
@@ -86,7 +88,7 @@ pub enum WireError {
         why: String,
     },
     /// The directory for what waits to be sent cannot be used.
-    #[error("spool {path}: {source}", path = path.display())]
+    #[error("spool {path}", path = path.display())]
     Spool {
         /// The directory or a file in it.
         path: PathBuf,

@@ -4,12 +4,12 @@
 //! the other.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::Peer;
 use crate::word::{AgentWord, Hello, MonitorWord, Welcome};
 
 /// Names one connection of an agent; never used twice while the monitor runs.
@@ -38,6 +38,15 @@ pub enum Event {
         /// Why, in words.
         why: String,
     },
+    /// A peer was refused.
+    Refused {
+        /// The peer.
+        peer: Peer,
+        /// The reason.
+        why: String,
+        /// How many more were refused before it without an event of their own.
+        suppressed: u64,
+    },
     /// A client asks.
     Asked {
         /// Who.
@@ -54,8 +63,8 @@ pub enum Event {
 pub struct Joined {
     /// Its connection.
     pub session: SessionId,
-    /// From where.
-    pub address: SocketAddr,
+    /// The other end of that.
+    pub peer: Peer,
     /// What it said of itself.
     pub hello: Hello,
     /// To be welcomed, or refused with a reason.
@@ -78,7 +87,7 @@ pub enum Role {
 /// Who speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The name that goes with the token or certificate; the address without either.
+    /// The name that goes with the token or certificate; without either the address or the local user.
     pub name: String,
     /// What it may do.
     pub roles: Vec<Role>,
@@ -189,6 +198,7 @@ pub struct Shown {
     /// Rows or deltas; without rows, it is said how complete they are.
     pub batch: RecordBatch,
     /// Besides: `at` (ns), `reset` (forget what was shown before), `hosts`, `hosts_heard`,
-    /// `rows_lost`, `rows_late`, `skipped`, and at the end `ended` with the reason.
+    /// `rows_lost`, `rows_late`, `rows_away`, `rows_before`, `skipped`, and at the end `ended` with
+    /// the reason.
     pub note: serde_json::Value,
 }

@@ -150,7 +150,7 @@ impl Voice {
 fn lost(channel: ChannelId, rows: usize, refused: &Refused) -> Packed {
     let lost = AgentWord::Lost {
         channel,
-        rows: rows as u64,
+        requests: rows as u64,
         cause: refused.cause().to_owned(),
     };
     Packed::word(AgentSays::try_from(lost).expect("it is within the bounds"))

@@ -119,9 +119,9 @@ impl Intake {
                 let channel = ChannelId(head.channel);
                 match frame::decode(&head, &data.data_header, &data.data_body, &self.texts)? {
                     Decoded::Rows(batch) => AgentWord::Rows { channel, batch },
-                    Decoded::TextBudget(rows) => AgentWord::Lost {
+                    Decoded::TextBudget(requests) => AgentWord::Lost {
                         channel,
-                        rows,
+                        requests,
                         cause: frame::CAUSE_TEXTS.into(),
                     },
                 }

@@ -23,12 +23,14 @@ pub mod frame;
 pub mod intake;
 pub mod message;
 pub mod outbox;
+pub mod peer;
 pub mod server;
 mod tls;
 pub mod uplink;
 pub mod word;
 
-pub use address::{Address, DEFAULT_PORT};
+pub use access::read_token;
+pub use address::{Address, DEFAULT_PORT, socket_to_dial, socket_to_serve};
 pub use client::{Client, Placed, Seen, Watch};
 pub use dial::Dial;
 pub use error::{Malformed, WireError};
@@ -37,7 +39,8 @@ pub use event::{
     Submit,
 };
 pub use intake::{Heard, Intake};
-pub use server::{Counter, Events, Limits, Next, Server, ServerOptions};
+pub use peer::Peer;
+pub use server::{Counter, Events, Limits, Listen, Next, Server, ServerOptions};
 pub use tls::ServerTls;
 pub use uplink::{Order, Uplink, UplinkOptions, UplinkState};
 pub use word::{

@@ -27,14 +27,16 @@ pub struct Hello {
     pub held_bytes_max: u64,
 }
 
-/// What became of a channel's rows at an agent, since the channel was started there.
+/// What became of a channel's requests at an agent, since the channel was started there. A row that
+/// is sent stands for one request, a group for those that it was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// Which channel.
     pub channel: ChannelId,
-    /// Rows that the fragment gave.
+    /// Requests that the fragment has taken in and that are in rows that it gave, or will be when
+    /// their interval is over; and those that the tap lost.
     pub produced: u64,
-    /// Those of them that the agent dropped, for whatever reason.
+    /// Those of them of which nothing will come, for whatever reason.
     pub lost: u64,
 }
 
@@ -82,13 +84,13 @@ pub enum AgentWord {
         /// Why, in words for whoever asked.
         why: String,
     },
-    /// Rows that were produced and will never come.
+    /// Requests that were seen, or are known to have happened, and of which nothing will come.
     Lost {
         /// Of which channel.
         channel: ChannelId,
         /// How many.
-        rows: u64,
-        /// Why: `spool_full`, `text_budget`, ...
+        requests: u64,
+        /// Why: `spool_full`, `text_budget`, `ring_full`, ...
         cause: String,
     },
     /// A row of stream `weir`.

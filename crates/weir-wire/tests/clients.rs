@@ -103,7 +103,7 @@ fn the_monitors_refusal_comes_whole() {
 fn nobody_there_is_told_with_what_to_try() {
     let address = {
         let monitor = Monitor::local(|_| {});
-        monitor.server.address()
+        monitor.server.address().to_string()
     };
     let error = Client::connect(Dial::new(address.to_string().parse().unwrap())).unwrap_err();
     let text = error.to_string();
@@ -140,7 +140,7 @@ fn who_asks_too_often_is_refused_and_served_again_later() {
 #[test]
 fn a_dropped_server_ends_its_watchers_and_frees_its_port() {
     let monitor = Monitor::local(|_| {});
-    let address = monitor.server.address();
+    let address = monitor.server.address().to_string();
     let mut client = client(&monitor);
     let mut watch = client.watch("endless").unwrap();
     shown(watch.next(PATIENCE).unwrap());

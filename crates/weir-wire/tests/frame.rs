@@ -266,6 +266,7 @@ fn texts_beyond_the_budget_are_told_and_known_ones_cost_nothing() {
             ts: Some(form(frame::KIND_INT, 5)),
             weights: None,
             columns: vec![form(frame::KIND_TEXT, number)],
+            requests: 0,
         };
         match frame::decode(&head, &Default::default(), &Default::default(), known).unwrap() {
             Decoded::Rows(batch) => Ok(batch.row(0)),

@@ -285,6 +285,7 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
             ts: Some(form),
             weights: None,
             columns,
+            requests: 0,
         })
     };
     let texts = AgentSays::Texts(TextsBody {

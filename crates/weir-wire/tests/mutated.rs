@@ -126,7 +126,7 @@ fn from_agents() -> Vec<FlightData> {
     ];
     let lost = LostBody {
         channel: 1,
-        rows: 3,
+        requests: 3,
         cause: "spool_full".into(),
     };
     let status = AgentSays::try_from(AgentWord::Status(status)).unwrap();
@@ -358,6 +358,7 @@ fn a_small_message_is_a_small_word() {
         ts: Some(column),
         weights: None,
         columns: vec![column; columns],
+        requests: 0,
     };
     let texts = KnownTexts::new(Arc::new(TextBudget::new(0, 0)));
     let none = Bytes::new();

@@ -2,13 +2,14 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use support::agent::{Agent, hello};
 use support::authority::{Authority, Directory};
 use support::{Monitor, PATIENCE, until};
 use weir_wire::event::Submit;
-use weir_wire::{Client, Dial, Server, ServerOptions, WireError};
+use weir_wire::{Client, Dial, Listen, Server, ServerOptions, WireError};
 
 const ALICE: &str = "a11ce0a11ce0a11ce0a11ce0";
 const GRAFANA: &str = "9rafana9rafana9rafana000";
@@ -41,18 +42,50 @@ fn assert_denied<T: std::fmt::Debug>(answer: Result<T, WireError>, part: &str) {
 }
 
 #[test]
+fn the_loopback_interface_needs_tokens_and_a_unix_socket_needs_nothing() {
+    let directory = Directory::new();
+    let mut options = ServerOptions {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+        ..ServerOptions::default()
+    };
+    let error = Server::bind(options.clone()).unwrap_err().to_string();
+    assert!(error.contains("every user of this host"), "{error}");
+    options.tokens = Some(tokens(&directory));
+    drop(Server::bind(options.clone()).unwrap());
+    // At the socket the user needs no token; a token that is shown counts all the same.
+    let socket = directory.path().join("m.sock");
+    options.listen = Listen::Unix(socket.clone());
+    let monitor = Monitor::start(options).unwrap();
+    place(&mut Client::connect(dial(&monitor, None)).unwrap()).unwrap();
+    let mut grafana = Client::connect(dial(&monitor, Some(GRAFANA))).unwrap();
+    assert_denied(place(&mut grafana), "`grafana` may not place");
+    assert_denied(
+        Client::connect(dial(&monitor, Some("wrongwrongwrongwrong")))
+            .unwrap()
+            .queries(),
+        "not known",
+    );
+    // Who was refused, and why, is reported.
+    until("both are reported", || {
+        monitor.has_heard("refused") && monitor.has_heard("`grafana` may not place")
+    });
+    drop((monitor, grafana));
+    until("the socket is removed", || !socket.exists());
+}
+
+#[test]
 fn an_address_that_others_reach_needs_tls_and_then_proof_of_who_comes() {
     let directory = Directory::new();
     let authority = Authority::new(&directory, "authority");
     let mut options = ServerOptions {
-        listen: ([0, 0, 0, 0], 0).into(),
+        listen: SocketAddr::from(([0, 0, 0, 0], 0)).into(),
         ..ServerOptions::default()
     };
     let error = Server::bind(options.clone()).unwrap_err().to_string();
     assert!(error.contains("needs TLS"), "{error}");
     options.tls = Some(authority.server(&directory, None));
     let error = Server::bind(options.clone()).unwrap_err().to_string();
-    assert!(error.contains("lets everybody in"), "{error}");
+    assert!(error.contains("would serve anyone"), "{error}");
     options.tokens = Some(tokens(&directory));
     drop(Server::bind(options).unwrap());
 }
@@ -67,13 +100,16 @@ fn a_token_lets_in_for_its_roles_alone() {
     assert_eq!(grafana.queries().unwrap()[0]["asked_by"], "grafana");
     assert_denied(place(&mut grafana), "`grafana` may not place");
     assert_denied(grafana.cancel("q"), "`grafana` may not place or cancel");
-    assert_denied(client(Some(WEB1)).queries(), "`w` may not look");
+    assert_denied(client(Some(WEB1)).queries(), "`w` may not read");
     assert_denied(client(None).queries(), "no token was shown");
     assert_denied(client(Some("0000000000000000")).queries(), "not known here");
     let agent = Agent::join(&dial(&monitor, Some(ALICE)), "web1")
         .err()
         .unwrap();
-    assert!(agent.message().contains("may not be an agent"), "{agent}");
+    assert!(
+        agent.message().contains("may not join as an agent"),
+        "{agent}"
+    );
     assert_eq!(
         monitor.counted("requests_refused", Some("unauthenticated")),
         2
@@ -91,7 +127,7 @@ fn an_agent_speaks_for_its_own_host_alone() {
     assert!(
         status
             .message()
-            .contains("host `web1` alone, not for `db1`"),
+            .contains("as host `web1` only, not as `db1`"),
         "{status}"
     );
     Agent::join(&dial, "web1").unwrap();
@@ -175,7 +211,7 @@ fn a_client_says_what_is_wrong_with_its_side_of_tls() {
         (&|_| {}, "fine"),
         (
             &|d| d.authority = Some(stranger.certificate.clone()),
-            "not of the authority",
+            "not signed by the authority",
         ),
         (
             &|d| d.server_name = Some("elsewhere".to_owned()),
@@ -187,7 +223,10 @@ fn a_client_says_what_is_wrong_with_its_side_of_tls() {
             "no certificate in it",
         ),
         (
-            &|d| (d.authority, d.address.tls) = (None, Some(true)),
+            &|d| {
+                d.authority = None;
+                d.address = format!("https://{}", d.address).parse().unwrap();
+            },
             "needs the certificate of the authority",
         ),
     ];

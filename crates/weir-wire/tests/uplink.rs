@@ -152,14 +152,14 @@ fn an_agent_shows_who_it_is() {
                 authority: Some(stranger.certificate),
                 ..good.clone()
             },
-            "is not of the authority",
+            "was not signed by the authority",
         ),
         (
             Dial {
                 authority: None,
                 ..good
             },
-            "if it speaks TLS, write https://",
+            "if it uses TLS, write https://",
         ),
     ];
     for (dial, why) in wrong {

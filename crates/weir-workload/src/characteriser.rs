@@ -109,7 +109,7 @@ impl Characteriser {
         }
     }
 
-    /// The event with nothing in it that no disk can have: so the analyses need not fear for their numbers.
+    /// The event without values that no disk can have, so that no analysis overflows.
     fn possible(&mut self, event: Event) -> Event {
         match event {
             Event::Issued(mut request) => {
@@ -134,6 +134,10 @@ impl Characteriser {
                 response.latency_ns = possible(response.latency_ns);
                 Event::Finished(response)
             }
+            Event::Lost { ts, id } => Event::Lost {
+                ts: possible_instant(ts),
+                id,
+            },
         }
     }
 
@@ -211,7 +215,7 @@ impl Followed {
     fn profile(&self, subject: &Subject) -> Profile {
         let (mix, order) = (self.mix.result(), self.order.result());
         let timeline = self.timeline.result();
-        let parallelism = self.parallelism.result();
+        let parallelism = self.parallelism.result(self.counter.little_ratio());
         let bursts = self.bursts.result();
         let mut profile = Profile {
             subject: SubjectName::from(subject),
@@ -236,6 +240,7 @@ impl Followed {
             parallelism,
             timeline,
         };
+        profile.leave_out_unreliable();
         advise(&mut profile);
         profile
     }

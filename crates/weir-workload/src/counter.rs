@@ -41,7 +41,7 @@ impl Counter {
         }
     }
 
-    /// Takes an event in, and tells it with its context. Events come in order of time.
+    /// Adds an event, and gives it with its context. Events come in timestamp order.
     pub fn take(&mut self, event: &Event) -> Step {
         let step = self.track.take(event);
         self.histograms.count(&step);
@@ -59,6 +59,11 @@ impl Counter {
         self.histograms = Histograms::default();
     }
 
+    /// See [`Track::little_ratio`].
+    pub fn little_ratio(&self) -> Option<f64> {
+        self.track.little_ratio()
+    }
+
     /// How many requests were not remembered until their end; see [`Track::forgotten`].
     pub fn forgotten(&self) -> u64 {
         self.track.forgotten()
@@ -71,6 +76,7 @@ impl Histograms {
         match step {
             Step::Issued(issue) => self.count_issue(issue),
             Step::Finished(end) => self.count_end(end),
+            Step::Lost { .. } => {}
         }
     }
 
@@ -105,7 +111,7 @@ impl Histograms {
                 self.add_for(metric, op, value);
             }
         }
-        // Nobody knows how long this request was in flight, so neither what was with it.
+        // How long this request was in flight is not known, so neither what was with it.
         if let (false, Some(issue)) = (end.response.is_timed(), end.issue) {
             for class in [Class::All, Class::Of(issue.request.op)] {
                 self.of_mut(Metric::Outstanding, class)

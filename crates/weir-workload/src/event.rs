@@ -24,6 +24,13 @@ pub enum Event {
     Issued(Request),
     /// It finished.
     Finished(Response),
+    /// It has ended, but its completion was not received; [`Unseen`](crate::Unseen) finds such requests.
+    Lost {
+        /// When that became known.
+        ts: Nanos,
+        /// That of its request.
+        id: i64,
+    },
 }
 
 /// A request at its issue: `Q` of stream `IOstream`.
@@ -73,6 +80,7 @@ impl Event {
         match self {
             Event::Issued(request) => request.ts,
             Event::Finished(response) => response.ts,
+            Event::Lost { ts, .. } => *ts,
         }
     }
 }

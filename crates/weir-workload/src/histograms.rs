@@ -30,6 +30,14 @@ impl Histograms {
         &mut self.of[place(metric, class)]
     }
 
+    /// Removes the numbers of outstanding requests, where they are not reliable.
+    pub fn clear_outstanding(&mut self) {
+        for class in Class::ALL {
+            let of = self.of_mut(Metric::Outstanding, class);
+            *of = Distribution::new(Metric::Outstanding);
+        }
+    }
+
     /// How many requests were issued.
     pub fn requests(&self) -> u64 {
         self.of(Metric::Length, Class::All).count

@@ -24,6 +24,7 @@ use crate::event::Subject;
 use crate::evidence::{Confidence, Evidence};
 use crate::histograms::Histograms;
 use crate::interference::Interference;
+use crate::little;
 use crate::verdict::Verdict;
 
 /// What is known of all subjects.
@@ -45,7 +46,7 @@ pub struct Report {
     pub interference: Vec<Interference>,
     /// Ordered pairs on one device of which the data tell whether one disturbs the other.
     pub pairs_tested: u64,
-    /// What could not be said of them together, and why.
+    /// What could not be assessed of them together, and why.
     pub missing: Vec<Missing>,
 }
 
@@ -72,7 +73,7 @@ pub struct Profile {
     pub arrivals: Arrivals,
     /// How unevenly.
     pub bursts: Bursts,
-    /// How many at a time; `None` where ends are not known.
+    /// How many at a time; `None` where ends are not known, or too many of them are missing.
     pub parallelism: Option<Parallelism>,
     /// How long they take, by load; `None` where that is not known.
     pub load: Option<Load>,
@@ -90,7 +91,7 @@ pub struct Profile {
     pub reuse: Option<Reuse>,
     /// What follows for storage.
     pub advice: Vec<Advice>,
-    /// What could not be said, and why.
+    /// What could not be assessed, and why.
     pub missing: Vec<Missing>,
     /// The eight distributions by class of operation.
     #[serde(skip)]
@@ -144,10 +145,35 @@ pub enum Topic {
     Medium,
     /// What belongs on disk groups of its own.
     Separation,
+    /// How many requests are in flight, and for how long any is.
+    QueueDepth,
     /// Whether requests lie as blocks do.
     Alignment,
     /// Who disturbs whom.
     Interference,
+}
+
+impl Profile {
+    /// Removes everything that rests on the number in flight where that fails its self-check, and adds why
+    /// to what is missing.
+    pub fn leave_out_unreliable(&mut self) {
+        let Some(parallelism) = self.parallelism.take_if(|p| !p.is_reliable()) else {
+            return;
+        };
+        self.histograms.clear_outstanding();
+        self.pairs.clear_outstanding();
+        if let Some(load) = &mut self.load {
+            load.by_depth.clear();
+        }
+        for interval in &mut self.timeline.intervals {
+            interval.in_flight_sum = None;
+        }
+        let ratio = parallelism.little_ratio.unwrap_or_default();
+        self.missing.push(Missing {
+            topic: Topic::QueueDepth,
+            text: little::unreliable(ratio),
+        });
+    }
 }
 
 impl From<&Subject> for SubjectName {
@@ -182,6 +208,7 @@ impl Topic {
             Topic::StripeUnit => "stripe unit",
             Topic::Medium => "medium",
             Topic::Separation => "separation",
+            Topic::QueueDepth => "queue depth and utilisation",
             Topic::Alignment => "alignment",
             Topic::Interference => "interference",
         }

@@ -1,8 +1,11 @@
-//! [`Track`]: what each request is to those before it (distance, gap, depth), and which end is whose.
+//! [`Track`]: the context of each request (distance, gap, depth), and which end belongs to which request.
 //!
-//! A disk's requests and their ends go in, in order of time; each comes out with what the counting rules
-//! of `vscsiStats` say of it (Ahmad 2007, sections 3.1 to 3.3). Memory is bounded: the ends of the last N
+//! A disk's requests and their ends go in, in timestamp order; each comes out with what the counting rules
+//! of `vscsiStats` define for it (Ahmad 2007, sections 3.1 to 3.3). Memory is bounded: the ends of the last N
 //! requests, and the requests in flight up to [`IN_FLIGHT_MAX`].
+//!
+//! A request whose completion was not received stops counting as in flight when the source's own count says
+//! so ([`Event::Lost`]), when its id is in use again, or after [`IN_FLIGHT_NS_MAX`].
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,18 +13,23 @@ use std::hash::{BuildHasherDefault, Hasher};
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
 use crate::event::{Event, Request, Response};
+use crate::little::Little;
 use crate::metric::Class;
 
 /// Most requests in flight that are remembered; the end of a further one counts as that of an unknown one.
 pub const IN_FLIGHT_MAX: usize = 1 << 16;
 
-/// After so long in flight a request's end is taken for lost, so that what is lost does not add up.
-const IN_FLIGHT_NS_MAX: Nanos = 600 * NANOS_PER_SECOND;
+/// After so long in flight the completion of a request is assumed to be lost: no driver lets a request wait
+/// that long. The live tap has the same bound.
+pub const IN_FLIGHT_NS_MAX: Nanos = 300 * NANOS_PER_SECOND;
 
-/// How often requests that are in flight for too long are looked for.
-const SWEEP_NS: Nanos = 60 * NANOS_PER_SECOND;
+/// How often requests that have been in flight for too long are removed.
+const SWEEP_NS: Nanos = 10 * NANOS_PER_SECOND;
 
-/// A request, and what it is to those before it.
+/// Most requests whose completion seems to be lost that are still recognised should it arrive after all.
+const LOST_MAX: usize = 1 << 10;
+
+/// A request, relative to those before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Issue {
     /// The request itself.
@@ -45,8 +53,10 @@ pub struct Issue {
 pub struct End {
     /// The end itself.
     pub response: Response,
-    /// The request's issue; `None` when it was not seen, or forgotten.
+    /// The request's issue; `None` when it was not received, or is no longer known.
     pub issue: Option<Issue>,
+    /// Requests in flight afterwards.
+    pub in_flight: i64,
 }
 
 /// An event with its context.
@@ -56,6 +66,13 @@ pub enum Step {
     Issued(Issue),
     /// A request finished.
     Finished(End),
+    /// The completion of a request was not received; it is no longer in flight.
+    Lost {
+        /// When that became known.
+        ts: Nanos,
+        /// Requests in flight afterwards.
+        in_flight: i64,
+    },
 }
 
 /// Follows the requests of one subject.
@@ -66,9 +83,22 @@ pub struct Track {
     /// Last sectors of the last `closest_of` requests that have sectors, the latest last.
     ends: VecDeque<i64>,
     closest_of: usize,
-    in_flight: HashMap<i64, Issue, BuildHasherDefault<IdHasher>>,
+    /// Requests in flight, and the latest [`LOST_MAX`] whose completion seems to be lost.
+    open: HashMap<i64, Open, BuildHasherDefault<IdHasher>>,
+    /// Those of `open` that count as in flight.
+    in_flight: usize,
+    /// Those that do not, the earliest first; some of them may have ended since.
+    lost: VecDeque<i64>,
     swept: Option<Nanos>,
     forgotten: u64,
+    little: Little,
+}
+
+/// A request that has not ended.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    issue: Issue,
+    is_lost: bool,
 }
 
 /// The last request of a class.
@@ -86,33 +116,85 @@ impl Track {
             previous: [Previous::default(); Class::ALL.len()],
             ends: VecDeque::new(),
             closest_of,
-            in_flight: HashMap::default(),
+            open: HashMap::default(),
+            in_flight: 0,
+            lost: VecDeque::new(),
             swept: None,
             forgotten: 0,
+            little: Little::default(),
         }
     }
 
-    /// Takes an event in. Events come in order of time.
+    /// Adds an event. Events come in timestamp order.
     pub fn take(&mut self, event: &Event) -> Step {
+        self.little.advance(event.ts(), self.in_flight);
         match event {
             Event::Issued(request) => Step::Issued(self.issue(*request)),
-            Event::Finished(response) => Step::Finished(End {
-                response: *response,
-                issue: self.in_flight.remove(&response.id),
-            }),
+            Event::Finished(response) => {
+                let issue = self.remove(response.id);
+                self.little.finish(response, issue.is_some());
+                Step::Finished(End {
+                    response: *response,
+                    issue,
+                    in_flight: self.in_flight as i64,
+                })
+            }
+            Event::Lost { ts, id } => {
+                self.lose(*id);
+                Step::Lost {
+                    ts: *ts,
+                    in_flight: self.in_flight as i64,
+                }
+            }
         }
     }
 
-    /// How many requests were not remembered until their end: too many were in flight, or it did not come
-    /// within ten minutes, or the id was in use again before it came.
+    /// Little's law: the sum of the times in flight over the integral of the number in flight. 1 where all
+    /// requests and their ends were received, see [`Little`]; `None` as long as nothing was in flight.
+    pub fn little_ratio(&self) -> Option<f64> {
+        let counted = self.open.values().filter(|open| !open.is_lost);
+        self.little.ratio(counted.map(|open| open.issue.request.ts))
+    }
+
+    /// How many requests were not remembered until their end: too many were in flight, or their completion
+    /// was not received.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
+    /// Removes a request that has ended.
+    fn remove(&mut self, id: i64) -> Option<Issue> {
+        let open = self.open.remove(&id)?;
+        match open.is_lost {
+            // Its completion was only late.
+            true => self.forgotten -= 1,
+            false => self.in_flight -= 1,
+        }
+        Some(open.issue)
+    }
+
+    /// The completion of a request was not received. Should it come after all, the issue is still known.
+    fn lose(&mut self, id: i64) {
+        let Some(open) = self.open.get_mut(&id).filter(|open| !open.is_lost) else {
+            return;
+        };
+        open.is_lost = true;
+        self.in_flight -= 1;
+        self.forgotten += 1;
+        self.lost.push_back(id);
+        if self.lost.len() > LOST_MAX {
+            let id = self.lost.pop_front().expect("it is longer than that");
+            if self.open.get(&id).is_some_and(|open| open.is_lost) {
+                self.open.remove(&id);
+            }
+        }
+    }
+
     fn issue(&mut self, request: Request) -> Issue {
         self.sweep(request.ts);
-        // An id that comes again is in use again: the earlier request's end was lost.
-        self.forgotten += u64::from(self.in_flight.remove(&request.id).is_some());
+        // An id that recurs is in use again: the earlier request's completion was lost.
+        self.lose(request.id);
+        self.open.remove(&request.id);
         let all = self.previous[Class::All.index()];
         let same = self.previous[Class::Of(request.op).index()];
         let seek = |last: Option<i64>| Some(request.sector?.saturating_sub(last?));
@@ -123,11 +205,13 @@ impl Track {
             seek_closest_sectors: request.sector.and_then(|first| self.closest(first)),
             gap_ns: all.ts.map(|ts| request.ts.saturating_sub(ts)),
             gap_of_op_ns: same.ts.map(|ts| request.ts.saturating_sub(ts)),
-            in_flight: self.in_flight.len() as i64 + 1,
+            in_flight: self.in_flight as i64 + 1,
         };
         self.follow(&request);
-        if self.in_flight.len() < IN_FLIGHT_MAX {
-            self.in_flight.insert(request.id, issue);
+        if self.in_flight < IN_FLIGHT_MAX {
+            let is_lost = false;
+            self.open.insert(request.id, Open { issue, is_lost });
+            self.in_flight += 1;
         } else {
             self.forgotten += 1;
         }
@@ -164,29 +248,31 @@ impl Track {
         distances.min_by_key(|distance| distance.unsigned_abs())
     }
 
-    /// Forgets now and then what is in flight for too long.
+    /// Now and then removes what has been in flight for too long.
     fn sweep(&mut self, now: Nanos) {
         let swept = *self.swept.get_or_insert(now);
         if now.saturating_sub(swept) < SWEEP_NS {
             return;
         }
         self.swept = Some(now);
-        let before = self.in_flight.len();
-        let is_young = |issue: &Issue| now.saturating_sub(issue.request.ts) <= IN_FLIGHT_NS_MAX;
-        self.in_flight.retain(|_, issue| is_young(issue));
-        self.forgotten += (before - self.in_flight.len()) as u64;
+        let is_old = |open: &Open| now.saturating_sub(open.issue.request.ts) > IN_FLIGHT_NS_MAX;
+        let expired = |open: &&Open| is_old(open) && !open.is_lost;
+        let expired = self.open.values().filter(expired).count();
+        self.in_flight -= expired;
+        self.forgotten += expired as u64;
+        self.open.retain(|_, open| !is_old(open));
     }
 }
 
 impl Response {
-    /// Whether it tells when the request ended. Traces without completions know only that it did: their
-    /// requests are not known to have been in flight together.
+    /// Whether the time of the end is known. Traces without completions only imply it: which of their
+    /// requests were in flight together is not known.
     pub fn is_timed(&self) -> bool {
         self.wait_ns.is_some() || self.service_ns.is_some() || self.latency_ns.is_some()
     }
 }
 
-/// Hashes one id. Ids are the tap's own numbers, which nobody chooses to collide.
+/// Hashes one id. Ids are the tap's own numbers, which no input can make collide.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdHasher(u64);
 

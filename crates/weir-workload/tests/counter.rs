@@ -187,7 +187,7 @@ fn what_never_ends_is_forgotten_and_told() {
     let depth = |counter: &Counter| counter.histograms().of(Metric::Outstanding, Class::All).max;
     assert_eq!(depth(&counter), full + 1);
     counter.reset();
-    // An hour later nobody waits for them.
+    // An hour later they are expired.
     counter.take(&read(3_600_000_000_000, 0, 0));
     assert_eq!(depth(&counter), 1);
     assert_eq!(counter.forgotten(), 10 + full as u64);
@@ -210,6 +210,7 @@ fn by_definition(events: &[Event], closest_of: usize) -> Vec<(Metric, Class, i64
                     values.extend(classes.map(|class| (metric, class, value.unwrap())));
                 }
             }
+            Event::Lost { .. } => {}
         }
     }
     values
@@ -220,7 +221,7 @@ fn at_issue(request: &Request, before: &[Event], n: usize) -> Vec<(Metric, Class
         .iter()
         .filter_map(|event| match event {
             Event::Issued(request) => Some(request),
-            Event::Finished(_) => None,
+            Event::Finished(_) | Event::Lost { .. } => None,
         })
         .collect();
     let ended = |id| {

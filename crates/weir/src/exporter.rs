@@ -251,7 +251,7 @@ impl Exporter {
         }
         let family = |(counter, series): (&str, BTreeMap<[&str; 2], i64>)| Family {
             name: format!("weir_tap_{counter}"),
-            help: "What the taps counted under this name; events_lost and unseen are missing in the other metrics.",
+            help: help(counter),
             unit: "",
             kind: Kind::Counter,
             series: series
@@ -294,6 +294,34 @@ fn process() -> Vec<Family> {
         )
     });
     memory.into_iter().chain(time).collect()
+}
+
+/// What a tap's counter counts.
+fn help(counter: &str) -> &'static str {
+    match counter {
+        "events_in" => "Events that the taps received.",
+        "events_lost" => "Events that were lost, by cause; they are missing from weir_io_*.",
+        "events_late" => {
+            "Events that were received after their time had passed; they count at the next instant."
+        }
+        "seen" => "Finished requests whose completion event was received.",
+        "unseen" => {
+            "Finished requests whose completion event was not received, by cause; they are missing from weir_io_*."
+        }
+        "requests_untracked" => {
+            "Requests whose beginning or completion was not received, by cause; their times are unknown."
+        }
+        "requests_expired" => {
+            "Requests that were dropped from the table of those in flight after 5 minutes."
+        }
+        "requeues" => "Requests that a driver gave back to the queue.",
+        "flush_commands" => {
+            "Flushes that the kernel issued on its own behalf; no request of weir_io_*."
+        }
+        "other_commands" => "Passthrough and zone commands; no request of weir_io_*.",
+        "bad_records" => "Records of a file that could not be read.",
+        _ => "Counted by the taps.",
+    }
 }
 
 fn gauge(name: &str, unit: &'static str, help: &'static str, value: f64) -> Family {

@@ -8,12 +8,17 @@ use weir_tap::TapError;
 
 use crate::output;
 
+/// What follows the error of a user who may not watch live I/O.
+const NOT_PERMITTED_HINT: &str = "weir: `weir doctor` lists what is missing, -v prints the kernel's \
+     own words; --from FILE reads a recording";
+
 /// Why a command did not do what was asked.
 #[derive(Debug)]
 pub enum Failure {
-    /// The user's words are off (exit code 2). The text is complete, pictures of a query included.
+    /// The command line or the query is wrong (exit code 2). The text is complete, pictures of a query
+    /// included.
     Words(String),
-    /// The world failed (exit code 1).
+    /// A runtime error (exit code 1).
     World(anyhow::Error),
 }
 
@@ -26,7 +31,7 @@ pub enum Ending {
     Signal(i32),
     /// By itself, with a failure that was reported already.
     Failed,
-    /// With the answer that the user's words are off.
+    /// With the answer that the query is wrong.
     Refused,
 }
 
@@ -49,15 +54,21 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error.
-    pub fn report(&self) -> ExitCode {
+    /// Prints it on standard error, with `verbose` also what a tap adds for those who look into it.
+    pub fn report(&self, verbose: bool) -> ExitCode {
         match self {
             Failure::Words(text) => {
-                output::say(text.trim_end());
+                output::say_lines(text.trim_end());
                 ExitCode::from(2)
             }
             Failure::World(error) => {
                 output::say(format_args!("weir: {error:#}"));
+                if let Some(TapError::NotPermitted { detail }) = error.downcast_ref() {
+                    output::say(match verbose {
+                        true => detail.as_str(),
+                        false => NOT_PERMITTED_HINT,
+                    });
+                }
                 ExitCode::from(1)
             }
         }
@@ -65,6 +76,15 @@ impl Failure {
 }
 
 impl Ending {
+    /// How a service ends on a signal: SIGTERM is how service managers stop one, which is no
+    /// failure.
+    pub fn of_service(signal: i32) -> Ending {
+        match signal {
+            signal_hook::consts::SIGTERM => Ending::Done,
+            other => Ending::Signal(other),
+        }
+    }
+
     /// What the shell is told: 128 and the signal's number, as it does itself.
     pub fn code(self) -> ExitCode {
         match self {

@@ -7,6 +7,8 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::private;
+
 /// Holds a folder until it is dropped, or the process ends, however that comes.
 #[derive(Debug)]
 pub struct Lock {
@@ -21,7 +23,7 @@ impl Lock {
     pub fn take(folder: &Path) -> io::Result<Option<Lock>> {
         let mut options = File::options();
         let options = options.create(true).truncate(false).write(true);
-        let file = options.open(folder.join("lock"))?;
+        let file = private::open(options, &folder.join("lock"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock { _file: file })),
             Err(Errno::WOULDBLOCK) => Ok(None),

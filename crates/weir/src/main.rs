@@ -7,6 +7,7 @@ mod agent;
 mod certificates;
 mod command;
 mod config;
+mod device_names;
 mod disk_totals;
 mod exporter;
 mod failure;
@@ -14,11 +15,14 @@ mod fleet;
 mod hist;
 mod insertion;
 mod iostat;
+mod left_out;
 mod lock;
 mod measured;
 mod monitor;
+mod names;
 mod output;
 mod plans;
+mod private;
 mod quantity;
 mod question;
 mod random;
@@ -28,6 +32,7 @@ mod simulate;
 mod source;
 mod tapdisk;
 mod top;
+mod traces;
 mod workload;
 
 use std::process::ExitCode;
@@ -35,10 +40,15 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use command::Cli;
+use failure::Failure;
+use weir_tap::elevation;
 
 fn main() -> ExitCode {
-    match command::run(Cli::parse()) {
+    let begun = elevation::begin().map_err(Failure::from);
+    let cli = Cli::parse();
+    let verbose = cli.verbose();
+    match begun.and_then(|()| command::run(cli)) {
         Ok(ending) => ending.code(),
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(verbose),
     }
 }

@@ -12,6 +12,7 @@ use weir_query::engine::{Engine, EngineOptions, SourceCounts};
 use weir_query::place::Placement;
 use weir_query::{Counts, Plan};
 use weir_sink::{Sink, SinkError};
+use weir_tap::ebpf::Files;
 use weir_wire::ChannelId;
 use weir_wire::frame::texts::TextTable;
 use weir_wire::frame::{self, Compression};
@@ -19,7 +20,7 @@ use weir_wire::frame::{self, Compression};
 use crate::agent::requests_finished;
 use crate::failure::{Ending, Failure};
 use crate::plans;
-use crate::run_loop::{self, Options, Show, Stop, Telling};
+use crate::run_loop::{self, Input, Options, Show, Stop, Telling};
 use crate::source::{self, SourceArgs};
 
 /// What plans took that ran together.
@@ -79,7 +80,7 @@ impl Sink for End {
     }
 }
 
-/// Runs plans, of which `placement` is, until their sources end or a signal comes.
+/// Runs plans, of which `placement` is, over `inputs` until these end or a signal comes.
 ///
 /// # Errors
 /// When a source fails.
@@ -87,6 +88,7 @@ pub fn measure(
     plans: &[&Plan],
     placement: &Placement,
     args: &SourceArgs,
+    inputs: Vec<Input>,
     answers: Answers,
     stop: &Stop,
 ) -> Result<(Measured, Ending), Failure> {
@@ -102,13 +104,13 @@ pub fn measure(
         };
         shows.push(Show::new(engine.add(plan), Box::new(end)));
     }
-    let inputs = source::open(args, placement, stop)?;
-    source::drop_privileges(args, &inputs)?;
+    source::drop_privileges(args, &inputs, Files::Open)?;
     let options = Options {
         idle: args.idle,
         own_stream: plans::read_own_stream(plans),
         instant_ns: 1,
         telling: Telling::Nothing,
+        whole: None,
         changes: None,
         counts: Arc::default(),
     };

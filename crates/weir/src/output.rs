@@ -9,7 +9,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use weir_model::Shape;
 use weir_sink::last::Last;
-use weir_sink::{Answer, SINKS, Screen, Sink, Target};
+use weir_sink::{Answer, SINKS, Screen, Sink, Target, text};
 
 use crate::failure::Failure;
 use crate::run_loop::Telling;
@@ -47,7 +47,7 @@ impl OutputArgs {
         let format = weir_sink::format(self.format_name()).expect("clap knows the formats");
         let target = match &self.output {
             Some(path) => file(path)?,
-            None => standard_output(live),
+            None => standard_output(live)?,
         };
         Ok(match self.last && format.name != "table" {
             true => Box::new(Last::open(format, answer, target)?),
@@ -127,8 +127,25 @@ pub fn never_over<'p>(
     }
 }
 
+/// Refuses to begin where standard output is closed: the answer would be lost.
+///
+/// # Errors
+/// When it is.
+pub fn never_nowhere() -> Result<(), Failure> {
+    match weir_tap::streams::standard_output_was_closed() {
+        true => Err(Failure::world(
+            "standard output is closed; redirect it to a file or to /dev/null, or use -o FILE",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Standard output as a target.
-pub fn standard_output(live: bool) -> Target {
+///
+/// # Errors
+/// When it is closed.
+pub fn standard_output(live: bool) -> Result<Target, Failure> {
+    never_nowhere()?;
     let size = || {
         let size = terminal_size::terminal_size();
         size.map_or((0, 0), |(w, h)| (w.0.into(), h.0.into()))
@@ -136,12 +153,23 @@ pub fn standard_output(live: bool) -> Target {
     let screen = std::io::stdout()
         .is_terminal()
         .then_some(Screen { size, live });
-    Target::new("standard output", Box::new(std::io::stdout()), screen)
+    let stdout = Box::new(std::io::stdout());
+    Ok(Target::new("standard output", stdout, screen))
 }
 
-/// Says a line on standard error. Where nobody can hear it, the work goes on.
+/// Prints one line on standard error, control characters escaped: parts of it may come from other
+/// processes, hosts or files. Work goes on where it cannot be printed.
 pub fn say(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    print_error(&text::shown(&line.to_string()));
+}
+
+/// Prints a text of several lines on standard error; as [`say`], but its lines are kept apart.
+pub fn say_lines(lines: impl Display) {
+    print_error(&text::shown_lines(&lines.to_string()));
+}
+
+fn print_error(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Writes `text` to standard output; a reader that went away is no failure.
@@ -149,6 +177,7 @@ pub fn say(line: impl Display) {
 /// # Errors
 /// When it cannot be written for another reason.
 pub fn print(text: &str) -> Result<(), Failure> {
+    never_nowhere()?;
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::world(format!("standard output: {e}")))
@@ -161,17 +190,17 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// of the line.
 pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().map(|row| weir_sink::text::width(&row[c])).max();
+    let width = |c: usize| rows.iter().map(|row| text::width(&row[c])).max();
     let widths: Vec<usize> = (0..columns).map(|c| width(c).unwrap_or(0)).collect();
-    let mut text = String::new();
+    let mut lines = String::new();
     for row in rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
-            let padding = width - weir_sink::text::width(cell);
+            let padding = width - text::width(cell);
             line += &format!("{cell}{:padding$}  ", "");
         }
-        text += line.trim_end();
-        text.push('\n');
+        lines += line.trim_end();
+        lines.push('\n');
     }
-    text
+    lines
 }

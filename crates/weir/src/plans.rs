@@ -49,6 +49,25 @@ pub fn placed(plans: &[&Plan], args: &SourceArgs) -> Placement {
     without_own_stream(place::place(plans, &|demand| args.folds(demand)))
 }
 
+/// The same where `rows` are beside the point: plans that only single rows can answer, which do not keep
+/// the others from taking groups. With [`SourceArgs::optional_rows`] their rows may be left out. The plans
+/// are in the order of both.
+pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], args: &SourceArgs) -> Placement {
+    let mut placement = placed(plans, args);
+    let beside = of_rows(rows);
+    let come_anyway = |demand: &Demand| {
+        let same = |rows: &Demand| rows.stream.eq_ignore_ascii_case(&demand.stream);
+        demand.fold.is_none() && beside.demands.iter().any(same)
+    };
+    if placement.demands.iter().any(come_anyway) {
+        return placed(&[plans, rows].concat(), args);
+    }
+    placement.plans.extend(beside.plans);
+    placement.demands.extend(beside.demands);
+    placement.sources.extend(beside.sources);
+    placement
+}
+
 /// The same where every row is wanted.
 pub fn of_rows(plans: &[&Plan]) -> Placement {
     without_own_stream(Placement::of_rows(plans))

@@ -3,17 +3,27 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use weir_model::{Catalog, NANOS_PER_SECOND};
 use weir_query::diagnostic::{Diagnostic, render};
 use weir_query::{CheckOptions, Checked, Dialect, compile};
+use weir_tap::format::source::is_standard_input;
 
 use crate::failure::Failure;
 use crate::output;
 
 /// More than the parser takes, so that it is the parser that says so.
 const TEXT_BYTES_MAX: u64 = 2 << 20;
+
+/// Whether a query or a script was read from standard input.
+static ON_STANDARD_INPUT: AtomicBool = AtomicBool::new(false);
+
+/// True if standard input holds a query or a script, so that it can hold no trace.
+pub fn is_on_standard_input() -> bool {
+    ON_STANDARD_INPUT.load(Ordering::Relaxed)
+}
 
 /// A query on the command line.
 #[derive(Args, Debug, Clone)]
@@ -57,6 +67,9 @@ impl Question {
     /// # Errors
     /// When it cannot be read or is not UTF-8.
     pub fn read(path: &Path) -> Result<Question, Failure> {
+        if is_standard_input(path) {
+            ON_STANDARD_INPUT.store(true, Ordering::Relaxed);
+        }
         let (name, bytes) = if path == Path::new("-") {
             (
                 "standard input".to_owned(),
@@ -98,7 +111,7 @@ impl Question {
     /// Says on standard error what may not be as meant.
     pub fn warn(&self, warnings: &[Diagnostic]) {
         if !warnings.is_empty() {
-            output::say(self.pictures(warnings).trim_end());
+            output::say_lines(self.pictures(warnings).trim_end());
         }
     }
 

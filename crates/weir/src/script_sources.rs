@@ -1,5 +1,8 @@
 //! Where a script's streams come from: STREAM source files, traces, the live tap.
 //!
+//! A file is a STREAM source file if its first line is a type line. Otherwise it is a trace, and the
+//! script declares columns of `IOstream`. What a file looks like besides does not count.
+//!
 //! A stream that a script declares over a trace gets the columns of `IOstream` by their names, the
 //! thesis's or the plain ones. Where its source pairs requests with responses, joins of the two are
 //! answered from a second stream, of pairs with the same columns ([`pairings`]).
@@ -15,13 +18,14 @@ use weir_query::place::pairing::Pairing;
 use weir_query::script::ScriptTable;
 use weir_query::{Expr, Script};
 use weir_tap::TapError;
+use weir_tap::format::source::{STANDARD_INPUT, is_standard_input};
 use weir_tap::format::stream_tap::StreamTap;
-use weir_tap::format::{self, SNIFF_BYTES, stream_source};
 
 use crate::failure::Failure;
 use crate::question::Question;
 use crate::run_loop::{Adopted, Adoption, Input, Outlet, Stop};
 use crate::source::{self, Source, SourceArgs};
+use crate::traces::Beginning;
 
 /// The live source as scripts write it.
 pub const LIVE_TAP: &str = "tap:live";
@@ -45,6 +49,10 @@ pub fn open(
     args: &SourceArgs,
     stop: &Stop,
 ) -> Result<Vec<Input>, Failure> {
+    args.traces.end_with(stop);
+    if demands.is_empty() {
+        return source::counted(args);
+    }
     let (mut inputs, mut wanted, mut off) = (Vec::new(), Vec::new(), Vec::new());
     for demand in demands {
         let is_it = |t: &&ScriptTable| t.declaration.name.eq_ignore_ascii_case(&demand.stream);
@@ -75,7 +83,7 @@ pub fn open(
                     outlet: outlet(&table.declaration.name, Some(adoption)),
                     demand,
                 }),
-                Err(diagnostic) => off.push(diagnostic),
+                Err(diagnostic) => off.push(read_as_trace(diagnostic, &table.source)),
             },
         }
     }
@@ -88,15 +96,16 @@ pub fn open(
 
 /// What the sources of a script's events promise of requests and their responses.
 pub fn pairings(script: &Script, args: &SourceArgs) -> Vec<Pairing> {
-    let promise = |text: &str| match named(text) {
-        Source::File(path) if holds_ticks(&path, args).unwrap_or(false) => {
-            Err("the rows of a STREAM source file are no requests of which more is known".into())
-        }
-        source => source.pairs(args),
-    };
+    let of_ticks = || "the rows of a STREAM source file are no requests of which more is known";
     let of_tables = script.tables.iter().filter_map(|table| {
         let columns = columns(table).ok()?;
-        pairing(table, &columns, promise(&table.source))
+        let promise = match named(&table.source) {
+            Source::File(path) if holds_ticks(&path, args).unwrap_or(false) => {
+                Err(of_ticks().into())
+            }
+            source => source.pairs(args),
+        };
+        pairing(table, &columns, promise)
     });
     let mut pairings: Vec<Pairing> = of_tables.collect();
     let declared = |name: &str| {
@@ -105,7 +114,7 @@ pub fn pairings(script: &Script, args: &SourceArgs) -> Vec<Pairing> {
     };
     if !declared("IOstream") && !declared("IO") {
         let promise = match &script.iostream_source {
-            Some(text) => promise(text),
+            Some(text) => named(text).pairs(args),
             None => args.pairs(),
         };
         pairings.push(Pairing::of_io(NANOS_PER_MICRO, promise));
@@ -189,6 +198,7 @@ fn adopted_pairs(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adopti
 fn named(text: &str) -> Source {
     match text {
         LIVE_TAP => Source::Live,
+        path if is_standard_input(Path::new(path)) => Source::File(STANDARD_INPUT.into()),
         path => Source::File(path.into()),
     }
 }
@@ -217,17 +227,35 @@ fn outlet(source: &str, adoption: Option<Adoption>) -> Outlet {
     }
 }
 
-/// Whether a file is a STREAM source file and no trace.
+/// Whether a file is a STREAM source file and no trace: its type line decides. Of an empty file, the
+/// reader of source files reports that this line is missing.
 fn holds_ticks(path: &Path, args: &SourceArgs) -> Result<bool, TapError> {
-    let head = format::Source::file(path).head(SNIFF_BYTES)?;
-    // An empty file is a source file without its type line, which its reader says.
-    let empty = head.is_empty() && args.from_format.is_none();
-    Ok(empty || (stream_source::sniff(&head) && format::sniff(&head).is_none()))
+    Ok(match args.traces.beginning(path)? {
+        Beginning::TypeLine => true,
+        Beginning::Nothing => args.from_format.is_none(),
+        Beginning::Other => false,
+    })
+}
+
+/// The diagnostic, with why the table's source is taken for a trace.
+fn read_as_trace(diagnostic: Diagnostic, source: &str) -> Diagnostic {
+    if source == LIVE_TAP {
+        return diagnostic;
+    }
+    let why = format!("{source} is read as a trace: it begins with no type line, as `i,i,f`");
+    match &diagnostic.help {
+        Some(help) => {
+            let help = format!("{help}; {why}");
+            diagnostic.help(help)
+        }
+        None => diagnostic.help(why),
+    }
 }
 
 fn ticks(path: &Path, declared: &Declaration, args: &SourceArgs) -> Result<Input, TapError> {
+    let input = args.traces.input(path)?;
     Ok(Input {
-        tap: Box::new(StreamTap::open(path, declared, args.strict)?),
+        tap: Box::new(StreamTap::open(input, declared, args.strict)?),
         live: false,
         span_ns: args.span_ns().map(|ns| (ns / NANOS_PER_MICRO).max(1)),
         outlets: vec![Outlet {

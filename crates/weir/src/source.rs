@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock};
@@ -10,9 +9,11 @@ use std::time::Duration;
 
 use clap::Args;
 use weir_model::event::{io_schema, iostream_schema};
-use weir_model::{Declaration, Demand, Nanos, Shape};
+use weir_model::{Declaration, Demand, Nanos, Predicate, Shape, Symbol};
 use weir_query::place::Placement;
-use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
+use weir_tap::ebpf::{self, DeviceChoice, Files, LiveOptions};
+use weir_tap::elevation;
+use weir_tap::format::source::{STANDARD_INPUT, is_standard_input};
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
 use weir_tap::live::LiveTap;
 use weir_tap::tapdisk::{self, TapdiskOptions};
@@ -21,6 +22,7 @@ use weir_tap::{RECORDING, Tap, TapError, format, vdisk};
 use crate::command::GUARD;
 use crate::failure::Failure;
 use crate::run_loop::{Input, Outlet, Stop, wall_clock};
+use crate::traces::Traces;
 use crate::{output, quantity};
 
 /// The name of the live source.
@@ -38,12 +40,17 @@ const TAPDISK: &str = "tapdisk:";
 pub struct SourceArgs {
     /// Where events come from: `live`, `tapdisk:PATH` for the requests of the disks that a `weir
     /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU meanwhile),
-    /// or a file in any trace format that weir knows; several are merged by time
+    /// or a file or pipe in any trace format that weir knows, `-` for standard input; several are
+    /// merged by time. The files of a blktrace, one for each CPU, are one source: name any of them
     #[arg(long, value_name = "SOURCE", default_value = LIVE)]
     pub from: Vec<String>,
-    /// The format of the files, where sniffing does not find it
+    /// The format of the files, where their first bytes do not show it
     #[arg(long, value_name = "FORMAT")]
     pub from_format: Option<String>,
+    /// How much of a recording that comes through a pipe may be copied to a temporary file (in
+    /// TMPDIR): Parquet is read from its end
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = quantity::size)]
+    pub spool_limit: usize,
     /// Watch this device only, as /dev/sda; may be repeated (live)
     #[arg(long, value_name = "DEV", value_parser = device)]
     pub device: Vec<String>,
@@ -55,7 +62,7 @@ pub struct SourceArgs {
     /// these a line; may be repeated (live)
     #[arg(long, value_name = "NAME=WHICH", value_parser = declarations)]
     pub vm: Vec<Declarations>,
-    /// Keep all capabilities after the probes are attached; otherwise they are given up (live)
+    /// Keep all privileges after the probes are attached; otherwise they are dropped (live)
     #[arg(long)]
     pub keep_privileges: bool,
     /// Let the kernel tell every request, also where it could add them up itself (live)
@@ -73,35 +80,43 @@ pub struct SourceArgs {
     /// How long to watch; of a file, how much of it from its first event on
     #[arg(long = "for", value_name = "TIME", value_parser = quantity::span)]
     pub span: Option<Duration>,
-    /// How long rows may be on their way, where nobody looks at each of them.
+    /// See [`LiveOptions::optional_rows`].
+    #[arg(skip)]
+    pub optional_rows: bool,
+    /// How long rows may be on their way, where no single row is shown.
     #[arg(skip)]
     pub rhythm: Option<Duration>,
+    /// Stacked devices that are watched although `--stacked` is not given, since they are named.
+    #[arg(skip)]
+    pub also: Vec<String>,
     /// See [`LiveOptions::epoch_offset_ns`].
     #[arg(skip)]
     pub epoch_offset_ns: Option<Nanos>,
     /// See [`LiveOptions::interval_shift_ns`].
     #[arg(skip)]
     pub interval_shift_ns: Arc<AtomicI64>,
+    /// See [`LiveOptions::host`]; otherwise the system's name.
+    #[arg(skip)]
+    pub host: Option<Symbol>,
     /// Whoever asks tells for himself what a source without responses means to him.
     #[arg(skip)]
     pub without_responses: bool,
+    /// The files and pipes that were opened.
+    #[arg(skip)]
+    pub traces: Traces,
     /// The host's inventory, once something asks for it.
     #[arg(skip)]
     watch: Arc<OnceLock<Arc<Watch>>>,
 }
 
-/// The kernel's path of a block device: `/dev/sda`, or `sda`, or a link to it.
-fn device(text: &str) -> Result<String, String> {
+/// The kernel's path of a block device: `/dev/sda`, or `sda`, or another name of it.
+///
+/// # Errors
+/// A text for the user when there is no such device.
+pub fn device(text: &str) -> Result<String, String> {
     let path = Path::new("/dev").join(text);
-    let found = fs::canonicalize(&path).and_then(|path| Ok((fs::metadata(&path)?, path)));
-    match found {
-        Ok((meta, path)) if meta.file_type().is_block_device() => Ok(path.display().to_string()),
-        Ok(_) => Err(format!("{} is no block device", path.display())),
-        Err(error) => Err(format!(
-            "{}: {error}; `lsblk` lists the devices",
-            path.display()
-        )),
-    }
+    let found = ebpf::kernel_name(&path);
+    found.map_err(|error| format!("{}: {error}; `lsblk` lists the devices", path.display()))
 }
 
 /// VMs that one `--vm` declares.
@@ -151,6 +166,7 @@ impl SourceArgs {
         Ok(SourceArgs {
             from: vec![from.to_owned()],
             from_format: None,
+            spool_limit: format::SPOOL_BYTES_MAX as usize,
             device: device.collect::<Result<_, _>>()?,
             stacked,
             vm: vm.collect::<Result<_, _>>()?,
@@ -160,25 +176,47 @@ impl SourceArgs {
             strict: false,
             idle: Duration::ZERO,
             span: None,
+            optional_rows: false,
             rhythm: None,
+            also: Vec::new(),
             epoch_offset_ns: None,
             interval_shift_ns: Arc::default(),
+            host: None,
             without_responses: false,
+            traces: Traces::default(),
             watch: Arc::default(),
         })
     }
 
-    /// The sources, in the order given.
+    /// The sources, in the order given, each once.
     pub fn sources(&self) -> Vec<Source> {
-        self.from.iter().map(|text| Source::new(text)).collect()
+        let mut known = Vec::new();
+        let mut sources: Vec<Source> = self.from.iter().map(|text| Source::new(text)).collect();
+        sources.retain(|source| {
+            let identity = source.identity();
+            let is_new = !known.contains(&identity);
+            known.push(identity);
+            is_new
+        });
+        sources
     }
 
     /// The files among them.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.from.iter().filter_map(|text| match Source::new(text) {
+            Source::File(_) if is_standard_input(Path::new(text)) => Some(STANDARD_INPUT.as_ref()),
             Source::File(_) => Some(Path::new(text)),
             Source::Live | Source::Qemu(_) | Source::Tapdisk(_) => None,
         })
+    }
+
+    /// How traces are read.
+    pub fn format_options(&self) -> format::Options {
+        format::Options {
+            strict: self.strict,
+            format: self.from_format.clone(),
+            spool_bytes_max: self.spool_limit as u64,
+        }
     }
 
     /// How much is wanted.
@@ -191,7 +229,8 @@ impl SourceArgs {
         match (self.device.is_empty(), self.stacked) {
             (false, _) => DeviceChoice::Named(self.device.clone()),
             (true, true) => DeviceChoice::All,
-            (true, false) => DeviceChoice::Leaves,
+            (true, false) if self.also.is_empty() => DeviceChoice::Leaves,
+            (true, false) => DeviceChoice::LeavesAnd(self.also.clone()),
         }
     }
 
@@ -279,7 +318,20 @@ impl Source {
         match (text.strip_prefix(QEMU), text.strip_prefix(TAPDISK)) {
             (Some(vm), _) => Source::Qemu(vm.into()),
             (_, Some(path)) => Source::Tapdisk(PathBuf::from(path)),
+            _ if is_standard_input(Path::new(text)) => Source::File(STANDARD_INPUT.into()),
             _ => Source::File(PathBuf::from(text)),
+        }
+    }
+
+    /// The source itself, whichever of its names was given: of the files of a blktrace, one for each
+    /// CPU, the first.
+    fn identity(&self) -> Source {
+        match self {
+            Source::File(path) => {
+                let first = format::first_file(path);
+                Source::File(fs::canonicalize(&first).unwrap_or(first))
+            }
+            other => other.clone(),
         }
     }
 
@@ -292,8 +344,11 @@ impl Source {
             _ if args.no_pairing => Err("--no-pairing was given".into()),
             Source::Live | Source::Qemu(_) | Source::Tapdisk(_) => Ok(()),
             Source::File(path) => {
-                let tap = file(path, args, &[]).map_err(|error| error.to_string())?;
-                tap.pairs()
+                if !args.is_live() {
+                    elevation::give_up().map_err(|error| error.to_string())?;
+                }
+                let capabilities = args.traces.capabilities(path, &args.format_options())?;
+                capabilities.paired
             }
         }
     }
@@ -313,20 +368,43 @@ pub fn everything() -> Declaration {
 }
 
 /// Opens the sources for the demands of `placement`; the rows of each go to the engine's source of
-/// that name. Without demands nothing is opened.
+/// that name. Without demands, which is a query of stream `weir` alone, files are read for what is
+/// counted of them, and nothing else is opened.
 ///
 /// # Errors
 /// When a file cannot be read or its format is unknown, or the host does not let us watch it.
 pub fn open(args: &SourceArgs, placement: &Placement, stop: &Stop) -> Result<Vec<Input>, Failure> {
-    let mut inputs = Vec::new();
+    args.traces.end_with(stop);
     let demands = &placement.demands;
-    if !demands.is_empty() {
-        for source in args.sources() {
-            let outlets = placement.sources.iter().enumerate().map(outlet).collect();
-            inputs.extend(self::inputs(&source, args, demands, outlets)?);
-        }
+    let mut inputs = match demands.is_empty() {
+        true => counted(args)?,
+        false => Vec::new(),
+    };
+    for source in args.sources().iter().filter(|_| !demands.is_empty()) {
+        let outlets = placement.sources.iter().enumerate().map(outlet).collect();
+        inputs.extend(self::inputs(source, args, demands, outlets)?);
     }
     begin(args, stop);
+    Ok(inputs)
+}
+
+/// The sources for what is counted of them, none of their rows: nothing of live ones, which have no
+/// end.
+///
+/// # Errors
+/// As [`open`].
+pub fn counted(args: &SourceArgs) -> Result<Vec<Input>, Failure> {
+    let nothing = Demand {
+        stream: "IOstream".into(),
+        columns: Vec::new(),
+        predicate: Predicate::all(),
+        fold: None,
+    };
+    let mut inputs = Vec::new();
+    for source in args.sources().iter().filter(|_| !args.is_live()) {
+        let demands = std::slice::from_ref(&nothing);
+        inputs.extend(self::inputs(source, args, demands, Vec::new())?);
+    }
     Ok(inputs)
 }
 
@@ -341,6 +419,10 @@ pub fn inputs(
     demands: &[Demand],
     outlets: Vec<Outlet>,
 ) -> Result<Vec<Input>, Failure> {
+    if !args.is_live() {
+        // What reads a file of unknown origin has no other rights than the user.
+        elevation::give_up()?;
+    }
     let input = |tap: Box<dyn Tap>, outlets| Input {
         tap,
         live: source.is_live(),
@@ -381,7 +463,8 @@ pub fn inputs(
     if demands.is_empty() {
         return Ok(Vec::new());
     }
-    let tap = file(path, args, &demands)?;
+    let trace = args.traces.trace(path, &args.format_options())?;
+    let tap = trace.start(&demands)?;
     if tap.responses_assumed()
         && !args.without_responses
         && demands
@@ -468,6 +551,7 @@ fn served(source: &Source, args: &SourceArgs, demands: &[Demand]) -> Result<Box<
     let options = TapdiskOptions {
         rhythm: args.rhythm.unwrap_or(usual.rhythm),
         epoch_offset_ns: args.epoch_offset_ns,
+        host: args.host.or(usual.host),
         ..usual
     };
     Ok(Box::new(tapdisk::open(path, demands, options)?))
@@ -530,15 +614,16 @@ fn shares(demands: &[Demand]) -> Result<Vec<Share>, TapError> {
     Ok(shares)
 }
 
-/// Gives up all rights once everything is open and before any thread starts, if there was live I/O
-/// to open.
+/// Drops all privileges once everything is open and before threads of the run loop, the sinks or a
+/// server start, if there was live I/O to open. `files` is what the command does with files from
+/// here on.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn drop_privileges(args: &SourceArgs, inputs: &[Input]) -> Result<(), Failure> {
+pub fn drop_privileges(args: &SourceArgs, inputs: &[Input], files: Files) -> Result<(), Failure> {
     let live = inputs.iter().any(|input| input.live);
     match live && !args.keep_privileges {
-        true => Ok(ebpf::drop_privileges()?),
+        true => Ok(ebpf::drop_privileges(files)?),
         false => Ok(()),
     }
 }
@@ -559,18 +644,6 @@ fn outlet((demand, source): (usize, &String)) -> Outlet {
     }
 }
 
-/// The tap of a trace file.
-///
-/// # Errors
-/// When it cannot be read or its format is unknown.
-pub fn file(path: &Path, args: &SourceArgs, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
-    let options = format::Options {
-        strict: args.strict,
-        format: args.from_format.as_deref(),
-    };
-    format::open(path, demands, options)
-}
-
 /// One of the host's taps.
 fn live(share: Share, args: &SourceArgs) -> Result<Box<dyn Tap>, TapError> {
     let inventory = match share.demands.iter().any(needs_inventory) {
@@ -581,9 +654,11 @@ fn live(share: Share, args: &SourceArgs) -> Result<Box<dyn Tap>, TapError> {
     let options = LiveOptions {
         devices: args.devices(),
         inventory,
+        optional_rows: args.optional_rows,
         rhythm: args.rhythm.unwrap_or(usual.rhythm),
         epoch_offset_ns: args.epoch_offset_ns,
         interval_shift_ns: args.interval_shift_ns.clone(),
+        host: args.host.or(usual.host),
         ..usual
     };
     (share.tap.open)(&share.demands, &options).map_err(unwatched)

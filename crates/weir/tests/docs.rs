@@ -193,7 +193,8 @@ fn every_command_to_a_fleet_runs() {
         let child = command.stderr(std::process::Stdio::piped()).spawn();
         Process(child.expect("weir runs"))
     };
-    let mut monitor = start(&["monitor", "--listen", "127.0.0.1:0", "--state", &state("m")]);
+    let listen = format!("unix:{}", state("m.sock"));
+    let mut monitor = start(&["monitor", "--listen", &listen, "--state", &state("m")]);
     let mut said = std::io::BufReader::new(monitor.0.stderr.take().expect("it is piped")).lines();
     let ready = said.next().expect("a line").expect("UTF-8");
     let address = ready.rsplit(' ').next().expect("an address");

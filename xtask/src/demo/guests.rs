@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use weir_guest::kernel::LINUX_6_1;
 use weir_guest::{Disk, Guest, Kit, Load};
 
 use crate::packages;
@@ -31,7 +32,7 @@ impl Guests {
         if !packages::exists("qemu-system-x86_64") {
             bail!("no qemu-system-x86_64");
         }
-        let kit = Kit::build()?;
+        let kit = Kit::build(&LINUX_6_1)?;
         let mut all = Guests {
             guests: Vec::new(),
             images: Vec::new(),

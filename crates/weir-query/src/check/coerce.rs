@@ -5,8 +5,10 @@ use weir_model::{Dimension, Type, Unit, Value};
 
 use super::timestamp;
 use crate::diagnostic::{Diagnostic, Span, codes};
+use crate::expr::fold_expr;
 use crate::expr::{BinaryOp, Expr};
-use crate::optimize::fold_expr;
+use crate::function::ScalarCall;
+use crate::function::scalar::iso8601::Iso8601;
 
 /// An expression and where it was written.
 #[derive(Clone, Debug)]
@@ -74,8 +76,19 @@ fn text(x: Operand) -> Result<Expr, Diagnostic> {
             let message = format!("{} cannot be part of a text", describe(&x.expr));
             Err(codes::TYPE_MISMATCH.at(x.span, message))
         }
+        Type::Time => Ok(written(x.expr)),
         _ => Ok(cast(x.expr, Type::Text, Unit::None)),
     }
+}
+
+/// A point in time as a text.
+pub fn written(x: Expr) -> Expr {
+    Expr::Call(ScalarCall {
+        function: &Iso8601,
+        args: vec![x],
+        ty: Type::Text,
+        unit: Unit::None,
+    })
 }
 
 /// `x * y`, `x / y`.

@@ -1,11 +1,12 @@
 //! BETWEEN, IN, LIKE and CASE: what compares one expression with several others.
 
-use weir_model::{Type, Value};
+use weir_model::{Type, Unit, Value};
 
 use super::Checker;
 use super::coerce::{self, Operand};
 use super::expr::Names;
 use crate::diagnostic::codes;
+use crate::diagnostic::suggest::nearest;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::syntax::ast;
 
@@ -57,6 +58,10 @@ impl Checker<'_> {
         let items = self.operands(list, names);
         let (x, items) = (x?, items?);
         self.repeatable(&x, items.len())?;
+        let items = items
+            .into_iter()
+            .map(|item| self.in_set(Some(&x), item, names));
+        let items: Vec<Operand> = items.collect();
         let mut values = Vec::new();
         let mut has_null = false;
         let mut others = Vec::new();
@@ -92,6 +97,52 @@ impl Checker<'_> {
             });
         }
         Expr::balanced(BinaryOp::Or, others).map(|any| negate_if(negated, any))
+    }
+
+    /// A literal that is compared with `x` as it stands in that column, if the column has a closed
+    /// set of values: they have long names too. What is not among them is a warning.
+    pub(super) fn in_set(
+        &mut self,
+        x: Option<&Operand>,
+        literal: Operand,
+        names: &Names,
+    ) -> Operand {
+        let column = match x.map(|x| &x.expr) {
+            Some(Expr::Column { index, .. }) => names.field(*index),
+            _ => None,
+        };
+        let (Some(field), Expr::Literal { value, .. }) = (column, &literal.expr) else {
+            return literal;
+        };
+        let (Some(set), Value::Text(text)) = (field.values, value) else {
+            return literal;
+        };
+        if let Some(value) = set.find(text.as_str()) {
+            return Operand {
+                expr: Expr::Literal {
+                    value: Value::text(value),
+                    ty: Type::Text,
+                    unit: Unit::None,
+                },
+                ..literal
+            };
+        }
+        let values = set.values();
+        let message = format!("`{}` is never '{text}'", field.name);
+        let found = codes::NO_SUCH_VALUE.at(literal.span, message);
+        let all = values.iter().flat_map(|(value, name)| [*name, *value]);
+        let help = match nearest(text.as_str(), all) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => {
+                let listed = values.iter().map(|(value, name)| match value == name {
+                    true => format!("'{value}'"),
+                    false => format!("'{value}' ({name})"),
+                });
+                format!("its values are {}", listed.collect::<Vec<_>>().join(", "))
+            }
+        };
+        self.diagnostics.push(found.help(help));
+        literal
     }
 
     pub(super) fn like(
@@ -147,6 +198,7 @@ impl Checker<'_> {
                 None => self.condition_in(when, names),
                 Some(x) => {
                     let when = self.operand(when, names);
+                    let when = when.map(|when| self.in_set(x.as_ref(), when, names));
                     let pair = x.clone().zip(when);
                     pair.and_then(|(x, when)| {
                         self.or_report(coerce::binary(BinaryOp::Equal, x, when))

@@ -1,16 +1,16 @@
 //! Expressions: names become columns, operands meet in one type and unit, calls find their
 //! functions.
 
-use weir_model::{Dimension, Symbol, Type, Unit, Value};
+use weir_model::{Dimension, Field, Symbol, Type, Unit, Value};
 
 use super::Checker;
 use super::call::Written;
 use super::coerce::{self, Operand, describe_type};
 use super::scope::Scope;
 use crate::diagnostic::{Diagnostic, Span, codes};
-use crate::expr::{Expr, UnaryOp};
+use crate::expr::fold_expr;
+use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::AggregateCall;
-use crate::optimize::fold_expr;
 use crate::syntax::ast::{self, ExprKind, Ident, Literal, Number};
 
 /// Columns of the query around count from here on, so that a condition can name both sides.
@@ -54,6 +54,14 @@ impl<'x> Names<'x> {
             aliases: &[],
             aggregates,
             used: Vec::new(),
+        }
+    }
+
+    /// The column of a source that an index means.
+    pub fn field(&self, index: usize) -> Option<&'x Field> {
+        match index.checked_sub(OUTER) {
+            None => self.scope.field(index),
+            Some(outer) => self.outer?.field(outer),
         }
     }
 }
@@ -122,7 +130,14 @@ impl Checker<'_> {
             ExprKind::Unary { op, expr: inner } => self.unary(*op, inner, names),
             ExprKind::Binary { op, left, right } => {
                 let (left, right) = (self.operand(left, names), self.operand(right, names));
-                self.or_report(coerce::binary(*op, left?, right?))
+                let (left, right) = match op {
+                    BinaryOp::Equal | BinaryOp::NotEqual => {
+                        let right = self.in_set(left.as_ref(), right?, names);
+                        (self.in_set(Some(&right), left?, names), right)
+                    }
+                    _ => (left?, right?),
+                };
+                self.or_report(coerce::binary(*op, left, right))
             }
             ExprKind::IsNull {
                 expr: inner,
@@ -276,6 +291,7 @@ impl Checker<'_> {
         let (x, unit) = match (from, ty) {
             (from, to) if from == to => return Some(x),
             (Type::Time, Type::Int | Type::Float) => (x, Unit::Nanoseconds),
+            (Type::Time, Type::Text) => return Some(coerce::written(x)),
             (Type::Int | Type::Float, Type::Time) if unit.dimension() != Dimension::Data => {
                 (coerce::to_unit(x, Unit::Nanoseconds), Unit::Nanoseconds)
             }

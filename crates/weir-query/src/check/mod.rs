@@ -20,7 +20,7 @@ mod query;
 mod scope;
 mod select;
 mod subquery;
-pub(crate) mod timestamp;
+mod timestamp;
 mod window;
 
 use std::collections::HashSet;
@@ -29,7 +29,6 @@ use std::sync::Arc;
 use weir_model::{Catalog, Declaration, Shape};
 
 use crate::diagnostic::{Diagnostic, Span, codes, counted, suggest::nearest, there_are};
-use crate::optimize::optimize;
 use crate::plan::Plan;
 use crate::syntax::{self, ast};
 pub(crate) use coerce::describe_type;
@@ -91,27 +90,11 @@ impl Default for CheckOptions {
     }
 }
 
-/// Parses, checks and optimizes a text: any number of CREATE VIEW and then one query, separated by
-/// `;`.
+/// Parses and checks a text: any number of CREATE VIEW and then one query, separated by `;`. The
+/// plan is exactly what the query states, not optimized.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the text.
-pub fn compile(
-    text: &str,
-    catalog: &Catalog,
-    options: &CheckOptions,
-) -> Result<Checked, Vec<Diagnostic>> {
-    let checked = compile_unoptimized(text, catalog, options)?;
-    Ok(Checked {
-        plan: optimize(&checked.plan),
-        ..checked
-    })
-}
-
-/// The same without the optimizer: the plan says exactly what the query says.
-///
-/// # Errors
-/// As [`compile`].
+/// All errors in the text, in the order of the text.
 pub fn compile_unoptimized(
     text: &str,
     catalog: &Catalog,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use weir_model::{Field, Schema, Type, Unit};
 
+use crate::expr::fold_expr;
 use crate::expr::{BinaryOp, Expr};
-use crate::optimize::fold_expr;
 
 /// The sources of a FROM. Their columns lie side by side, in order.
 #[derive(Clone, Debug, Default)]
@@ -136,6 +136,13 @@ impl Scope {
         }
     }
 
+    /// The column at a position.
+    pub fn field(&self, index: usize) -> Option<&Field> {
+        let of = |t: &&ScopeTable| (t.first..t.first + t.schema.len()).contains(&index);
+        let table = self.tables.iter().find(of)?;
+        Some(&table.schema[index - table.first])
+    }
+
     /// A scope about which nothing is known, because its source has an error.
     pub fn unknown(name: &str) -> Scope {
         let mut scope = Scope::of(name, Arc::default(), None);
@@ -238,6 +245,7 @@ impl Found {
             unit: expr.unit(),
             nullable: self.field.nullable,
             doc: String::new(),
+            values: self.field.values,
             aliases: if own {
                 self.field.aliases.clone()
             } else {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use weir_model::Field;
 
-use super::Checker;
 use super::call::has_aggregate;
 use super::expr::{AGGREGATES, Aggregates, Names};
 use super::query::{limited, no_column_at, order_by, ordinal};
 use super::scope::{Found, Scope};
+use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-use crate::plan::Plan;
+use crate::plan::{Plan, Whole};
 use crate::syntax::ast::{self, ExprKind, Item};
 
 /// A column of the result.
@@ -53,7 +53,7 @@ impl Checker<'_> {
             return None;
         }
         if block.grouped {
-            plan = aggregated(plan, &block);
+            plan = aggregated(plan, &block, self.options.dialect);
         }
         if let Some(having) = having {
             plan = Plan::select(plan, having?);
@@ -415,15 +415,11 @@ fn column_of(outputs: &[Output], i: usize) -> Expr {
 
 /// The name of column `index` of a scope.
 fn column_name(scope: &Scope, index: usize) -> String {
-    let table = scope
-        .tables
-        .iter()
-        .find(|t| (t.first..t.first + t.schema.len()).contains(&index));
-    table.map_or(String::new(), |t| t.schema[index - t.first].name.clone())
+    scope.field(index).map_or(String::new(), |f| f.name.clone())
 }
 
 /// The node that groups.
-fn aggregated(input: Arc<Plan>, block: &Block) -> Arc<Plan> {
+fn aggregated(input: Arc<Plan>, block: &Block, dialect: Dialect) -> Arc<Plan> {
     let key_fields = block.keys.iter().enumerate().map(|(i, key)| {
         let nullable = key.is_nullable(&|i| input.schema[i].nullable);
         let name = match key {
@@ -448,6 +444,10 @@ fn aggregated(input: Arc<Plan>, block: &Block) -> Arc<Plan> {
         input.clone(),
         block.keys.clone(),
         block.calls.clone(),
+        match dialect {
+            Dialect::Cql => Whole::FromStart,
+            Dialect::Stream => Whole::FromFirstRow,
+        },
         fields,
     )
 }

@@ -143,6 +143,8 @@ TYPE_DIFFERS = Warning "W0601" "declared type differs":
     "The type that `vtable :` declares is not the type that the query gives. Numbers are converted; otherwise the query's own type stands.";
 ORDER_UNSEEN = Warning "W0602" "order that nobody sees":
     "Without LIMIT, ORDER BY only says how to show the rows. The rows shown do not have the column they are ordered by, so the order is lost. Select it too.";
+NO_SUCH_VALUE = Warning "W0603" "value that the column never has":
+    "The column has few values, which are known (`weir streams` lists them), and this is none of them, so the comparison is never true. The long names are understood as well: `op = 'read'` is `op = 'r'`.";
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@ use weir_model::{Batch, Schema, Type};
 
 use super::gather::{take_batch, take_columns, weights, whole_instants};
 use super::keys::{KeyPacker, Keys};
-use crate::expr::Expr;
-use crate::plan::{Node, Plan, Window};
 
 /// Cancels rows within each instant.
 pub(super) struct Consolidate {
@@ -142,35 +140,4 @@ fn cancel_sorted(keys: &Keys, first: usize, weights: &mut [i64]) -> bool {
         cancelled = true;
     }
     cancelled
-}
-
-/// Whether the deltas of a plan are net by construction.
-pub(super) fn is_net(plan: &Plan) -> bool {
-    match &plan.node {
-        Node::Aggregate { .. } | Node::Merge { .. } | Node::Distinct { .. } => true,
-        Node::SetOp { all, .. } => !all,
-        Node::Order {
-            input,
-            limit,
-            offset,
-            ..
-        } => limit.is_some() || *offset > 0 || is_net(input),
-        Node::Select { input, .. } => is_net(input),
-        // Rows that differ still do when every column is kept.
-        Node::Project { input, exprs } => {
-            let kept = |i: usize| {
-                exprs
-                    .iter()
-                    .any(|e| matches!(e, Expr::Column { index, .. } if *index == i))
-            };
-            is_net(input) && (0..input.schema.len()).all(kept)
-        }
-        Node::Window {
-            input,
-            window: Window::Unbounded { .. },
-        } => input.shape == weir_model::Shape::Stream || is_net(input),
-        Node::ToStream { .. } | Node::Partial { .. } => true,
-        Node::Source(declaration) => declaration.shape == weir_model::Shape::Stream,
-        Node::Window { .. } | Node::Join { .. } => false,
-    }
 }

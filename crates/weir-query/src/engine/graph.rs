@@ -6,21 +6,16 @@
 //!   [`Gate`] on the edge hides what came before its birth.
 //! - All other operators are made anew, so that no result depends on what else runs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_model::{Batch, Folded, Shape};
+use weir_model::{Batch, Folded};
 
-use super::aggregate::own_interval;
-use super::eval::may_fail;
 use super::gather::take_batch;
-use super::join::own_window;
 use super::operator::{Operator, Span, operator};
-use super::to_stream::arrivals;
-use crate::expr::Expr;
 use crate::function::EvalError;
-use crate::place::fold::groups;
-use crate::plan::{Node as PlanNode, Plan, ToStream, Window};
+use crate::physical::{Operation, Physical, Sharing};
+use crate::plan::Plan;
 
 /// An operator in its place.
 pub(super) struct Node {
@@ -110,140 +105,38 @@ pub(super) struct Graph {
 /// columns that anyone looks at where it may leave the others out.
 type Key = (Arc<Plan>, Option<u64>, Option<Vec<usize>>);
 
-/// How a plan's node can be shared by queries born at different times.
-fn is_timeless(plan: &Plan) -> bool {
-    match &plan.node {
-        PlanNode::Source(declaration) => declaration.shape == Shape::Stream,
-        PlanNode::Select { input, predicate } => is_timeless(input) && !may_fail(predicate),
-        PlanNode::Project { input, exprs } => is_timeless(input) && !exprs.iter().any(may_fail),
-        PlanNode::Window {
-            input,
-            window: Window::Unbounded { slide: None },
-        } => is_timeless(input),
-        _ => false,
-    }
-}
-
-/// Whether it is a window that rows leave in the order in which they came.
-fn is_fifo_window(plan: &Plan) -> bool {
-    match &plan.node {
-        PlanNode::Window { input, window } => {
-            is_timeless(input) && !matches!(window, Window::Partition { .. } | Window::Since { .. })
-        }
-        _ => false,
-    }
-}
-
-/// The plan below nodes that do nothing.
-fn essential(plan: &Arc<Plan>) -> &Arc<Plan> {
-    match &plan.node {
-        PlanNode::Window {
-            input,
-            window: Window::Unbounded { slide: None },
-        }
-        | PlanNode::Order {
-            input,
-            limit: None,
-            offset: 0,
-            ..
-        } => essential(input),
-        PlanNode::Project { input, exprs } if is_identity(exprs, input.schema.len()) => {
-            essential(input)
-        }
-        _ => plan,
-    }
-}
-
-/// Whether these are all of `width` columns, in order.
-fn is_identity(exprs: &[Expr], width: usize) -> bool {
-    let mut each = exprs.iter().enumerate();
-    exprs.len() == width
-        && each.all(|(i, e)| matches!(e, Expr::Column { index, .. } if *index == i))
-}
-
-/// The plans whose deltas an operator needs.
-fn inputs(plan: &Plan) -> Vec<Arc<Plan>> {
-    if let PlanNode::Join { left, right, .. } = &plan.node {
-        let side = |plan: &Arc<Plan>| own_window(plan).map_or(plan, |(stream, _)| stream).clone();
-        return vec![side(left), side(right)];
-    }
-    if let Some(source) = groups(plan) {
-        // The rows that were not folded, and the source itself for those that were.
-        let input = plan.inputs()[0];
-        let rows = match &plan.node {
-            PlanNode::Partial { .. } => input,
-            _ => input.inputs()[0],
-        };
-        return vec![rows.clone(), source.clone()];
-    }
-    if let PlanNode::Aggregate { input, .. } = &plan.node
-        && let Some((stream, _)) = own_interval(input)
-    {
-        return vec![stream.clone()];
-    }
-    let mut inputs: Vec<Arc<Plan>> = plan.inputs().into_iter().cloned().collect();
-    if let PlanNode::ToStream {
-        input,
-        kind: ToStream::Rstream { every: None },
-    } = &plan.node
-    {
-        inputs.extend(arrivals(input).into_iter().map(|(source, _)| source));
-    }
-    inputs
-}
-
-/// The columns of its input that an operator looks at; `None` for all.
-fn columns_used(plan: &Plan) -> Option<Vec<usize>> {
-    let exprs: Vec<&Expr> = match &plan.node {
-        PlanNode::Project { exprs, .. } => exprs.iter().collect(),
-        PlanNode::Aggregate { keys, calls, .. } | PlanNode::Partial { keys, calls, .. } => keys
-            .iter()
-            .chain(calls.iter().flat_map(|c| &c.args))
-            .collect(),
-        _ => return None,
-    };
-    let mut used = BTreeSet::new();
-    for expr in exprs {
-        expr.visit_columns(&mut |i| {
-            used.insert(i);
-        });
-    }
-    Some(used.into_iter().collect())
-}
-
-/// The instant up to which rows of a plan's sources are too old for a query born then.
-fn seen_from(plan: &Plan, birth: Birth, sources: &mut dyn Sources) -> i64 {
-    let declarations = plan.sources().into_iter();
-    let from = declarations.map(|declaration| sources.read(declaration).1);
-    from.fold(birth.now, i64::max)
+/// The instant up to which rows of an operator's sources are too old for a query born then.
+fn seen_from(physical: &Physical, birth: Birth, sources: &mut dyn Sources) -> i64 {
+    let mut from = birth.now;
+    physical.visit_sources(&mut |declaration| from = from.max(sources.read(declaration).1));
+    from
 }
 
 impl Graph {
-    /// An edge to a node that computes `plan` from `birth` on, made if need be.
+    /// An edge to a node that runs `physical` from `birth` on, made if need be.
     pub(super) fn connect(
         &mut self,
-        plan: &Arc<Plan>,
+        physical: &Arc<Physical>,
         birth: Birth,
         sources: &mut dyn Sources,
     ) -> Edge {
-        self.connect_columns(plan, None, birth, sources)
+        self.connect_columns(physical, None, birth, sources)
     }
 
-    /// The same, where of the plan's columns only those in `wanted` are looked at.
+    /// The same, where only the columns in `needed` are read.
     fn connect_columns(
         &mut self,
-        plan: &Arc<Plan>,
-        wanted: Option<Vec<usize>>,
+        physical: &Arc<Physical>,
+        needed: Option<Vec<usize>>,
         birth: Birth,
         sources: &mut dyn Sources,
     ) -> Edge {
-        let plan = essential(plan);
-        let is_relation = matches!(&plan.node, PlanNode::Source(d) if d.shape == Shape::Relation);
-        if is_timeless(plan) || is_fifo_window(plan) || is_relation {
+        if physical.sharing != Sharing::SameStart {
             let mut from = birth.now;
             let mut fresh = false;
-            let node = self.shared(plan, birth, sources, &mut from, &mut fresh);
+            let node = self.shared(physical, birth, sources, &mut from, &mut fresh);
             self.nodes[node].users += 1;
+            let is_relation = physical.sharing == Sharing::Relation;
             let gate = if from > birth.now {
                 Gate::Closed { until: from }
             } else if fresh && !is_relation {
@@ -253,20 +146,18 @@ impl Graph {
             };
             return Edge { node, gate };
         }
-        // A join is the one operator that may leave columns out.
-        let wanted = wanted.filter(|_| matches!(&plan.node, PlanNode::Join { .. }));
-        let key = (plan.clone(), Some(birth.epoch), wanted);
+        let needed = needed.filter(|_| physical.omits_columns());
+        let key = (physical.logical.clone(), Some(birth.epoch), needed);
         let node = match self.index.get(&key) {
             Some(&node) => node,
             None => {
-                let used = columns_used(plan);
-                let inputs = inputs(plan);
+                let read = physical.columns_read();
+                let inputs = physical.inputs.iter();
                 let inputs = inputs
-                    .iter()
-                    .map(|p| self.connect_columns(p, used.clone(), birth, sources))
+                    .map(|input| self.connect_columns(input, read.clone(), birth, sources))
                     .collect();
-                let after = seen_from(plan, birth, sources);
-                let kind = Kind::Operator(operator(plan, key.2.as_deref(), after));
+                let after = seen_from(physical, birth, sources);
+                let kind = Kind::Operator(operator(physical, key.2.as_deref(), after));
                 self.insert(key, kind, inputs)
             }
         };
@@ -277,27 +168,28 @@ impl Graph {
         }
     }
 
-    /// The one node for a plan that queries born at any time share. `from` becomes the instant up
-    /// to which rows are too old.
+    /// The one node of an operator that queries born at any time share. `from` becomes the instant
+    /// up to which rows are too old.
     fn shared(
         &mut self,
-        plan: &Arc<Plan>,
+        physical: &Arc<Physical>,
         birth: Birth,
         sources: &mut dyn Sources,
         from: &mut i64,
         fresh: &mut bool,
     ) -> usize {
-        if let PlanNode::Source(declaration) = &plan.node {
+        let key = (physical.logical.clone(), None, None);
+        if let Operation::Source(declaration) = &physical.operation {
             let (source, complete) = sources.read(declaration);
             *from = complete.max(birth.now);
-            let known = self.index.get(&(plan.clone(), None, None)).copied();
+            let known = self.index.get(&key).copied();
             return known.unwrap_or_else(|| {
                 *fresh = true;
-                self.insert((plan.clone(), None, None), Kind::Source(source), Vec::new())
+                self.insert(key, Kind::Source(source), Vec::new())
             });
         }
-        let input = self.shared(essential(plan.inputs()[0]), birth, sources, from, fresh);
-        match self.index.get(&(plan.clone(), None, None)) {
+        let input = self.shared(&physical.inputs[0], birth, sources, from, fresh);
+        match self.index.get(&key) {
             Some(&node) => {
                 *fresh = false;
                 node
@@ -309,8 +201,8 @@ impl Graph {
                     node: input,
                     gate: Gate::Open,
                 };
-                let kind = Kind::Operator(operator(plan, None, *from));
-                self.insert((plan.clone(), None, None), kind, vec![input])
+                let kind = Kind::Operator(operator(physical, None, *from));
+                self.insert(key, kind, vec![input])
             }
         }
     }
@@ -508,6 +400,14 @@ impl Graph {
 }
 
 impl Node {
+    /// See [`Operator::open_requests`].
+    pub(super) fn open_requests(&self) -> u64 {
+        match &self.kind {
+            Kind::Operator(operator) => operator.open_requests(),
+            Kind::Source(_) => 0,
+        }
+    }
+
     fn clear(&mut self) {
         self.out = Vec::new();
         self.folded = Vec::new();

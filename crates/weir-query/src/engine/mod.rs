@@ -46,16 +46,15 @@ mod window;
 
 use std::sync::Arc;
 
-use weir_model::{Batch, Declaration, Folded, Shape};
+use weir_model::{Batch, Declaration, Folded};
 
-pub(crate) use self::eval::may_fail;
-
-use self::consolidate::{Consolidate, is_net};
+use self::consolidate::Consolidate;
 pub use self::gather::{batch_bytes, in_time_order, take_batch};
 use self::graph::{Birth, Edge, Graph, Node, Sources};
 use self::operator::Span;
 use self::source::Source;
 use crate::function::EvalError;
+use crate::physical::physical;
 use crate::plan::Plan;
 
 /// What an engine may use.
@@ -148,6 +147,10 @@ pub struct Engine {
     /// The positions of the queries that read each operator of the graph.
     readers: Vec<Vec<usize>>,
     now: i64,
+    /// The first instant of all, once it is known.
+    begin: Option<i64>,
+    /// Time goes on to here when all sources have ended.
+    end: Option<i64>,
     queries_ever: u32,
     epoch: u64,
     epoch_used: bool,
@@ -175,6 +178,8 @@ impl Engine {
             queries: Vec::new(),
             readers: Vec::new(),
             now: i64::MIN,
+            begin: None,
+            end: None,
             queries_ever: 0,
             epoch: 0,
             epoch_used: false,
@@ -191,14 +196,13 @@ impl Engine {
             now: self.now,
             epoch: self.epoch,
         };
-        let plan = Arc::new(plan.clone());
+        let physical = physical(&Arc::new(plan.clone()));
         let mut sources = InUse {
             sources: &mut self.sources,
             now: self.now,
         };
-        let edge = self.graph.connect(&plan, birth, &mut sources);
-        let net = plan.shape == Shape::Stream || is_net(&plan);
-        let consolidate = (!net).then(|| Consolidate::new(&plan.schema));
+        let edge = self.graph.connect(&physical, birth, &mut sources);
+        let consolidate = (!physical.is_net).then(|| Consolidate::new(&plan.schema));
         let below = self.graph.below(edge.node);
         self.readers.resize(self.graph.nodes.len(), Vec::new());
         self.readers[edge.node].push(self.queries.len());
@@ -280,6 +284,13 @@ impl Engine {
         self.source(source).closed = true;
     }
 
+    /// Sets the first instant of all, which nothing but the sources' owner can know: an aggregate
+    /// over no rows has its row from there on. Only the first call has an effect. Without any, that
+    /// row exists from the first row of the input on.
+    pub fn begin(&mut self, at: i64) {
+        self.begin.get_or_insert(at);
+    }
+
     /// Goes on as far as all sources in use allow, and gives what comes of it.
     pub fn step(&mut self, emit: &mut dyn FnMut(Output)) {
         let Some(target) = self.target() else { return };
@@ -313,6 +324,14 @@ impl Engine {
         self.step(emit);
     }
 
+    /// The same, and then time goes on to `end`, as if no row came until then: what waits for the
+    /// end of a slide is shown.
+    pub fn finish_at(&mut self, end: i64, emit: &mut dyn FnMut(Output)) {
+        self.finish(emit);
+        self.end = Some(end);
+        self.step(emit);
+    }
+
     /// The last complete instant; `i64::MIN` before all time.
     pub fn now(&self) -> i64 {
         self.now
@@ -327,6 +346,22 @@ impl Engine {
         let sources = plan.sources().into_iter().filter_map(named);
         let from = sources.map(|source| source.seen_from(self.now));
         from.max().unwrap_or(self.now)
+    }
+
+    /// Requests of a source that wait for their instant, or their interval, to be over.
+    pub fn waiting(&self, source: &str) -> u64 {
+        let mut sources = self.sources.iter();
+        let source = sources.find(|s| s.name.eq_ignore_ascii_case(source));
+        source.map_or(0, Source::waiting)
+    }
+
+    /// Requests that a query has taken in and that are in none of its results yet, because the
+    /// interval of their groups is under way.
+    pub fn open_requests(&self, query: QueryId) -> u64 {
+        let query = self.queries.iter().find(|q| q.id == query);
+        let nodes = query.into_iter().flat_map(|q| &q.below);
+        let open = nodes.map(|&n| self.graph.nodes[n].open_requests());
+        open.sum()
     }
 
     /// What has been done so far.
@@ -368,13 +403,16 @@ impl Engine {
     }
 
     /// How far time may go: to where all sources in use have come. When all have ended, to the last
-    /// row.
+    /// row, or to the beginning or the end that was set.
     fn target(&self) -> Option<i64> {
         let any_used = self.sources.iter().any(|s| s.used);
         let concerned = || self.sources.iter().filter(|s| s.used || !any_used);
         match concerned().filter(|s| !s.closed).map(|s| s.complete).min() {
             Some(complete) => Some(complete),
-            None => concerned().filter_map(|s| s.last_ts).max(),
+            None => {
+                let last = concerned().filter_map(|s| s.last_ts).max();
+                last.max(self.begin).max(self.end)
+            }
         }
     }
 
@@ -392,6 +430,7 @@ impl Engine {
         let mut span = Span {
             after: self.now,
             upto: target,
+            begin: self.begin,
             bytes_max: self.options.query_bytes_max,
         };
         let rows_max = self.options.span_rows_max;

@@ -1,9 +1,9 @@
-//! [`Operator`]: what every operator of a running query can do, and how each plan node becomes one.
+//! [`Operator`]: what every operator of a running query can do, and how each operation of
+//! the physical plan becomes one.
 
 use weir_model::{Batch, Folded};
 
-use super::aggregate::{Aggregate, Growing, Tumbling, own_interval};
-use super::consolidate::is_net;
+use super::aggregate::{Aggregate, Growing, Tumbling};
 use super::join::Join;
 use super::order::Order;
 use super::project::Project;
@@ -12,8 +12,7 @@ use super::set_op::{Combine, UnionAll};
 use super::to_stream::{Changes, Content};
 use super::window::window;
 use crate::function::EvalError;
-use crate::place::fold::reading;
-use crate::plan::{Node, Plan, SetOp, ToStream};
+use crate::physical::{Operation, Physical};
 
 /// The instants a step covers, and what it may take.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +21,46 @@ pub(super) struct Span {
     pub after: i64,
     /// The last instant of the step.
     pub upto: i64,
+    /// The first instant of all, if it is known.
+    pub begin: Option<i64>,
     /// Most bytes that the results of one operator may take.
     pub bytes_max: usize,
+}
+
+/// When the query of an operator begins: at the first instant of all, or where it is added to an
+/// engine that runs already, at the instant after that.
+#[derive(Debug, Default)]
+pub(super) struct Beginning {
+    /// The instant that was done before the operator's first step.
+    joined_after: Option<i64>,
+    /// `None` while the first instant of all is not known.
+    at: Option<i64>,
+    passed: bool,
+}
+
+impl Beginning {
+    /// The instant, in the one step that covers it.
+    pub(super) fn within(&mut self, span: Span) -> Option<i64> {
+        if self.at.is_none() {
+            let joined_after = *self.joined_after.get_or_insert(span.after);
+            self.at = match joined_after {
+                // An instant that is done already cannot change any more.
+                i64::MIN => span.begin.map(|at| at.max(span.after.saturating_add(1))),
+                after => Some(after + 1),
+            };
+        }
+        let at = self.at?;
+        if self.passed || at > span.upto {
+            return None;
+        }
+        self.passed = true;
+        Some(at)
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_passed(&self) -> bool {
+        self.passed
+    }
 }
 
 /// The rows that a first-in-first-out window holds.
@@ -62,88 +99,135 @@ pub(super) trait Operator: Send {
         Held::default()
     }
 
+    /// Requests that were taken in and are in no row of its result yet: those of an interval that is
+    /// under way, where its groups are for another engine.
+    fn open_requests(&self) -> u64 {
+        0
+    }
+
     /// About how many bytes its state takes.
     fn bytes(&self) -> usize;
 }
 
-/// The operator of a plan node that is neither a source nor without effect.
+/// The operator that runs `physical`, which is not a source.
 ///
-/// `wanted` are the columns of its result that anyone looks at, ascending; the others may be NULL.
-/// Without, all are. What was up to instant `after` is too old for whoever asks.
-pub(super) fn operator(plan: &Plan, wanted: Option<&[usize]>, after: i64) -> Box<dyn Operator> {
-    match &plan.node {
-        Node::Source(_) => unreachable!("a source is read, not computed"),
-        Node::Window {
-            input,
-            window: which,
-        } => window(which, &input.schema, after).expect("a window without effect is no operator"),
-        Node::Select { predicate, .. } => Box::new(Select::new(predicate.clone())),
-        Node::Project { exprs, .. } => Box::new(Project::new(exprs.clone())),
-        Node::ToStream { input, kind } => match kind {
-            ToStream::Istream => Box::new(Changes::new(1, &input.schema, is_net(input))),
-            ToStream::Dstream => Box::new(Changes::new(-1, &input.schema, is_net(input))),
-            ToStream::Rstream { every: Some(every) } => {
-                Box::new(Content::every(*every, &input.schema, is_net(input)))
-            }
-            ToStream::Rstream { every: None } => {
-                Box::new(Content::at_arrivals(input, is_net(input)))
-            }
-        },
-        Node::Join {
-            left,
-            right,
+/// `needed` are the columns of its result that are read, ascending; the others may be NULL. Without
+/// it all are read. The query that needs the operator sees no rows up to instant `after`.
+pub(super) fn operator(
+    physical: &Physical,
+    needed: Option<&[usize]>,
+    after: i64,
+) -> Box<dyn Operator> {
+    let schema = &physical.logical.schema;
+    let input = |at: usize| &physical.inputs[at].logical.schema;
+    let is_net = || physical.inputs[0].is_net;
+    match &physical.operation {
+        Operation::Source(_) => unreachable!("the engine reads a source"),
+        Operation::Window(which) => window(which, input(0), after),
+        Operation::Filter(predicate) => Box::new(Select::new(predicate.clone())),
+        Operation::Project(exprs) => Box::new(Project::new(exprs.clone())),
+        Operation::Join {
             kind,
             on,
             residual,
+            windows,
         } => Box::new(Join::new(
-            [left, right],
+            [input(0), input(1)],
+            *windows,
             *kind,
             on,
             residual.as_ref(),
-            wanted,
+            needed,
         )),
-        Node::Aggregate { input, keys, calls } => match (reading(plan), own_interval(input)) {
-            (Some(reading), _) => Box::new(Tumbling::of_groups(keys, calls, reading, &plan.schema)),
-            (None, Some((_, interval))) => {
-                Box::new(Tumbling::new(keys, calls, interval, &plan.schema))
-            }
-            (None, None) => Box::new(Aggregate::new(keys, calls, input.is_growing())),
-        },
-        Node::Partial {
-            slide, keys, calls, ..
-        } => Box::new(match reading(plan) {
-            Some(reading) => Tumbling::of_groups(keys, calls, reading, &plan.schema).partials(),
-            None => Tumbling::new(keys, calls, *slide, &plan.schema).partials(),
-        }),
-        Node::Merge {
-            input,
-            size,
-            slide,
+        Operation::Group {
             keys,
             calls,
-        } => match size {
-            Some(size) => {
-                let window = (*slide, size / slide);
-                let (from, to) = (&input.schema, &plan.schema);
-                Box::new(Tumbling::merged(from, *keys, calls, window, to))
-            }
-            None => {
-                let (from, to) = (&input.schema, &plan.schema);
-                Box::new(Growing::new(from, *keys, calls, *slide, to))
-            }
-        },
-        Node::Distinct { input } => Box::new(Aggregate::distinct(&input.schema)),
-        Node::SetOp {
-            op: SetOp::Union,
-            all: true,
-            ..
-        } => Box::new(UnionAll),
-        Node::SetOp { left, op, all, .. } => Box::new(Combine::new(*op, *all, &left.schema)),
-        Node::Order {
-            input,
-            by,
-            limit,
-            offset,
-        } => Box::new(Order::new(by, *limit, *offset, &input.schema)),
+            append_only,
+            whole,
+        } => Box::new(Aggregate::new(keys, calls, *append_only).whole(*whole, calls)),
+        Operation::TumblingGroup {
+            keys,
+            calls,
+            interval,
+            preaggregated,
+            whole,
+        } => {
+            let tumbling = match preaggregated {
+                Some(reading) => Tumbling::of_groups(keys, calls, reading.clone(), schema),
+                None => Tumbling::new(keys, calls, *interval, schema),
+            };
+            Box::new(match whole {
+                Some(whole) => tumbling.whole(*whole),
+                None => tumbling.partials(),
+            })
+        }
+        Operation::MergeWindows {
+            keys,
+            calls,
+            slide,
+            slides,
+            whole,
+        } => {
+            let window = (*slide, *slides);
+            let merged = Tumbling::merged(input(0), *keys, calls, window, schema);
+            Box::new(merged.whole(*whole))
+        }
+        Operation::MergeUnbounded {
+            keys,
+            calls,
+            slide,
+            whole,
+        } => {
+            let growing = Growing::new(input(0), *keys, calls, *slide, schema);
+            Box::new(growing.whole(*whole))
+        }
+        Operation::Distinct => Box::new(Aggregate::distinct(input(0))),
+        Operation::UnionAll => Box::new(UnionAll),
+        Operation::SetOperation { op, all } => Box::new(Combine::new(*op, *all, input(0))),
+        Operation::Top { by, limit, offset } => Box::new(Order::new(by, *limit, *offset, input(0))),
+        Operation::Insertions => Box::new(Changes::new(1, input(0), is_net())),
+        Operation::Retractions => Box::new(Changes::new(-1, input(0), is_net())),
+        Operation::SnapshotsEvery(every) => Box::new(Content::every(*every, input(0), is_net())),
+        Operation::SnapshotsOnArrival(slides) => {
+            Box::new(Content::at_arrivals(slides.clone(), input(0), is_net()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(after: i64, upto: i64, begin: Option<i64>) -> Span {
+        Span {
+            after,
+            upto,
+            begin,
+            bytes_max: usize::MAX,
+        }
+    }
+
+    #[test]
+    fn a_query_begins_once_the_first_instant_is_known() {
+        let mut known = Beginning::default();
+        assert_eq!(known.within(span(i64::MIN, 9, Some(10))), None);
+        assert_eq!(known.within(span(9, 20, Some(10))), Some(10));
+        assert_eq!(known.within(span(20, 30, Some(10))), None);
+        let mut late = Beginning::default();
+        assert_eq!(late.within(span(i64::MIN, 4, None)), None);
+        assert_eq!(late.within(span(4, 8, None)), None);
+        assert!(!late.is_passed());
+        assert_eq!(late.within(span(8, 20, Some(10))), Some(10));
+        assert!(late.is_passed());
+        let mut past = Beginning::default();
+        assert_eq!(past.within(span(i64::MIN, 12, None)), None);
+        assert_eq!(past.within(span(12, 20, Some(10))), Some(13));
+    }
+
+    #[test]
+    fn a_query_that_is_added_later_begins_at_the_next_instant() {
+        let mut added = Beginning::default();
+        assert_eq!(added.within(span(5, 9, None)), Some(6));
+        assert_eq!(added.within(span(9, 12, None)), None);
     }
 }

@@ -1,7 +1,7 @@
 //! A source inside the engine: the rows that wait for their instant to be complete, and how far the
 //! source has come.
 
-use weir_model::{Batch, Declaration, Folded, Kept, Shape};
+use weir_model::{Batch, Declaration, Folded, Shape};
 
 use super::bag::Bag;
 use super::fifo::Fifo;
@@ -93,13 +93,18 @@ impl Source {
     /// Takes groups in; those of an interval that is over are dropped, and the rows that they stand
     /// for counted.
     pub(super) fn push_folded(&mut self, folded: Folded) {
-        let rows = rows_of(&folded);
+        let rows = folded.requests();
         self.rows_in += rows;
         if self.closed || folded.end <= self.complete {
             self.rows_late += rows;
         } else {
             self.folded.push(folded);
         }
+    }
+
+    /// Requests that wait for their instant, or their interval, to be over.
+    pub(super) fn waiting(&self) -> u64 {
+        self.queue.len() as u64 + self.folded.iter().map(Folded::requests).sum::<u64>()
     }
 
     /// No more rows at or before `tau` will come.
@@ -160,16 +165,6 @@ impl Source {
         });
         possible.collect()
     }
-}
-
-/// How many rows the groups stand for, which a fold's first call counts.
-fn rows_of(folded: &Folded) -> u64 {
-    let counts = folded.kept.first().into_iter().flatten();
-    let count = |kept: &Kept| match kept {
-        Kept::Moments { count, .. } => *count,
-        Kept::Limits(_) | Kept::LogLinear(_) => 0,
-    };
-    counts.map(count).sum()
 }
 
 /// How many rows come and go, as often as they do.

@@ -14,7 +14,7 @@ use super::{Engine, EngineOptions, Output, QueryId};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::aggregate::find;
 use crate::function::{AggregateCall, Argument};
-use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
+use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Whole, Window};
 
 /// A source's plan. Columns are written `a int, b text`; all may be NULL.
 pub(super) fn source(name: &str, shape: Shape, columns: &str) -> Arc<Plan> {
@@ -160,6 +160,7 @@ pub(super) fn aggregate(input: &Arc<Plan>, keys: &[usize], calls: Vec<AggregateC
         input: input.clone(),
         keys,
         calls,
+        whole: Whole::FromFirstRow,
     };
     Arc::new(Plan {
         node,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 
 use weir_model::{Batch, Folded, Schema};
 
@@ -12,7 +11,6 @@ use super::gather::{batch_bytes, take_batch, whole_instants};
 use super::operator::{Operator, Span};
 use super::window::round_up;
 use crate::function::EvalError;
-use crate::plan::{Node, Plan, Window};
 
 /// `Istream` and `Dstream`: what came, or went, at each instant in the net, as often as it did.
 pub(super) struct Changes {
@@ -103,16 +101,13 @@ impl Content {
         }
     }
 
-    /// All of the relation `input` whenever it changes or a row comes in. The operator's inputs are
-    /// the relation and then its [`arrivals`].
-    pub(super) fn at_arrivals(input: &Arc<Plan>, net: bool) -> Content {
-        let slides = arrivals(input)
-            .into_iter()
-            .map(|(_, slides)| slides)
-            .collect();
+    /// All of the relation whenever it changes or a row enters it. The operator's inputs are the
+    /// relation and then the sources below it; `slides` are those of the windows on the way from
+    /// each, innermost first.
+    pub(super) fn at_arrivals(slides: Vec<Vec<i64>>, schema: &Schema, net: bool) -> Content {
         Content {
-            consolidate: (!net).then(|| Consolidate::new(&input.schema)),
-            bag: Bag::new(&input.schema),
+            consolidate: (!net).then(|| Consolidate::new(schema)),
+            bag: Bag::new(schema),
             pace: Pace::Arrivals {
                 slides,
                 due: BTreeSet::new(),
@@ -167,35 +162,6 @@ impl Content {
 struct Shown {
     batches: Vec<Batch>,
     bytes: usize,
-}
-
-/// The sources below a relation, each with the slides of the windows on the way, inside out.
-pub(super) fn arrivals(plan: &Arc<Plan>) -> Vec<(Arc<Plan>, Vec<i64>)> {
-    if let Node::Source(_) = &plan.node {
-        return vec![(plan.clone(), Vec::new())];
-    }
-    let mut found: Vec<(Arc<Plan>, Vec<i64>)> = Vec::new();
-    for mut arrival in plan.inputs().into_iter().flat_map(arrivals) {
-        match &plan.node {
-            Node::Partial { slide, .. }
-            | Node::Window {
-                window:
-                    Window::Range {
-                        slide: Some(slide), ..
-                    }
-                    | Window::Since {
-                        slide: Some(slide), ..
-                    }
-                    | Window::Unbounded { slide: Some(slide) },
-                ..
-            } => arrival.1.push(*slide),
-            _ => {}
-        }
-        if !found.contains(&arrival) {
-            found.push(arrival);
-        }
-    }
-    found
 }
 
 /// When a row of `ts` comes in through windows with these slides.

@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use super::fold_expr;
-use crate::expr::{BinaryOp, Expr};
+use crate::expr::{BinaryOp, Expr, fold_expr};
 use crate::plan::{Node, Plan};
 
 /// Applies the rule everywhere.

@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 use weir_model::Schema;
 
-use crate::expr::Expr;
+use crate::expr::{Expr, fold_expr};
 use crate::plan::{Node, Plan, SetOp};
-pub(crate) use fold::fold_expr;
 
 /// A rewriting of plans.
 #[derive(Debug)]

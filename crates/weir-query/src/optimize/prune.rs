@@ -229,7 +229,13 @@ fn join(plan: &Plan, wanted: &Columns) -> Pruned {
 
 /// Keys stay, since they make the groups; of the calls only those that are read.
 fn aggregate(plan: &Plan, wanted: &Columns) -> Pruned {
-    let Node::Aggregate { input, keys, calls } = &plan.node else {
+    let Node::Aggregate {
+        input,
+        keys,
+        calls,
+        whole,
+    } = &plan.node
+    else {
         unreachable!("only groups come here");
     };
     let mut kept: Vec<usize> = (0..calls.len())
@@ -252,7 +258,7 @@ fn aggregate(plan: &Plan, wanted: &Columns) -> Pruned {
     let calls = calls.collect();
     let keys = keys.iter().map(|key| below.moved(key)).collect();
     Pruned {
-        plan: Plan::aggregate(below.plan, keys, calls, fields),
+        plan: Plan::aggregate(below.plan, keys, calls, *whole, fields),
         places,
     }
 }

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use crate::engine::may_fail;
 use crate::expr::{BinaryOp, Expr};
 use crate::plan::{JoinKind, Node, Plan, ToStream, Window};
 
@@ -48,7 +47,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
             let passes = |condition: &Expr| match window {
                 Window::Now | Window::Range { .. } | Window::Unbounded { .. } => true,
                 // Not all rows come in; of those that do not nobody may fail.
-                Window::Since { .. } => !may_fail(condition),
+                Window::Since { .. } => !condition.may_fail(),
                 Window::Rows { .. } => false,
                 Window::Partition { keys, .. } => reads_keys_only(condition, keys),
             };

@@ -61,6 +61,7 @@ pub struct Taken {
 }
 
 /// What an aggregation takes from groups that its source folded.
+#[derive(Clone, Debug)]
 pub struct Reading {
     /// How often the result changes.
     pub slide: i64,

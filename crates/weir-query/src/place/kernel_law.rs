@@ -2,10 +2,10 @@
 //! that is said to be exact, nothing else.
 
 use super::kernel::*;
+use crate::expr::fold_expr;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::scalar::ScalarCall;
 use crate::function::scalar::sample::Sample;
-use crate::optimize::fold_expr;
 use proptest::prelude::*;
 use weir_model::{
     Catalog, Column, Declaration, KernelField, Predicate, SECTOR_BYTES, Test, Type, Unit, Value,

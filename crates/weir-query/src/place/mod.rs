@@ -21,7 +21,7 @@ use weir_model::{Demand, Predicate};
 
 use self::kernel::Tested;
 use crate::expr::Expr;
-use crate::plan::{Node, Plan, ToStream, Window};
+use crate::plan::{Node, Plan, ToStream};
 pub use explain::{Explanation, Operator, Place, explain, explain_in, explain_placed};
 pub use placement::{Placement, place};
 
@@ -102,12 +102,8 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
         }
         Node::Window { input, window } => {
             // A row that does not pass must still push others out of a window that counts rows.
-            let (columns, filters) = match window {
-                Window::Now | Window::Range { .. } | Window::Unbounded { .. } => (columns, filters),
-                Window::Since { origin, .. } => (with(columns, [origin]), filters),
-                Window::Rows { .. } => (columns, None),
-                Window::Partition { keys, .. } => (with(columns, keys), None),
-            };
+            let filters = filters.filter(|_| window.is_per_row());
+            let columns = with(columns, window.exprs());
             walk(input, columns, filters, visit);
         }
         Node::Project { input, exprs } => {
@@ -120,7 +116,9 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
         }
         Node::Aggregate { .. } | Node::Partial { .. }
             if (visit.folded)(plan, filters.is_none()) => {}
-        Node::Aggregate { input, keys, calls }
+        Node::Aggregate {
+            input, keys, calls, ..
+        }
         | Node::Partial {
             input, keys, calls, ..
         } => {

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, EventKind, Shape, Type, Unit, Value};
 
-use crate::engine::may_fail;
 use crate::expr::{BinaryOp, Expr};
 use crate::optimize::optimize;
 use crate::plan::{JoinKind, Node, Plan, ToStream, Window};
@@ -392,7 +391,7 @@ impl<'a> SelfJoin<'a> {
         let sides = [&self.request, &self.response].into_iter();
         let mut looked_at = sides.flat_map(|side| side.exprs.iter().chain(&side.conditions));
         let keys = self.on.iter().flat_map(|(left, right)| [left, right]);
-        match looked_at.any(may_fail) || keys.into_iter().any(may_fail) {
+        match looked_at.any(Expr::may_fail) || keys.into_iter().any(Expr::may_fail) {
             true => Err("it computes what may fail before it joins".into()),
             false => Ok(()),
         }

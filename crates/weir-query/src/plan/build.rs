@@ -6,9 +6,12 @@ use std::sync::Arc;
 use weir_model::{Declaration, Field, Schema, Shape, Type};
 
 use super::print::call_text;
-use super::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
+use super::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Whole, Window};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::{AggregateCall, Shared};
+
+/// The column of partial aggregates with the number of requests that each was made of.
+const REQUESTS: &str = "requests";
 
 impl Plan {
     fn like(input: &Arc<Plan>, node: Node) -> Arc<Plan> {
@@ -118,12 +121,18 @@ impl Plan {
         input: Arc<Plan>,
         keys: Vec<Expr>,
         calls: Vec<AggregateCall>,
+        whole: Whole,
         fields: Vec<Field>,
     ) -> Arc<Plan> {
         debug_assert_eq!(keys.len() + calls.len(), fields.len(), "one field a column");
         Plan::relation(
             Arc::new(Schema::new(fields)),
-            Node::Aggregate { input, keys, calls },
+            Node::Aggregate {
+                whole: whole.over(keys.len()),
+                input,
+                keys,
+                calls,
+            },
         )
     }
 
@@ -143,7 +152,9 @@ impl Plan {
             let name = call_text(&calls[at], named);
             Field::new(name, Type::Partial)
         });
-        let fields = keys_named.into_iter().chain(states).collect();
+        let requests = Field::new(REQUESTS, Type::Int);
+        let fields = keys_named.into_iter().chain(states).chain([requests]);
+        let fields = fields.collect();
         Arc::new(Plan {
             node: Node::Partial {
                 input,
@@ -156,21 +167,29 @@ impl Plan {
         })
     }
 
-    /// Partial aggregates merged; the first `keys` columns of `input` are the keys, `fields` name
-    /// the keys and then the calls.
+    /// The column with the number of requests that each row stands for, where it is not one each.
+    pub fn requests_column(&self) -> Option<usize> {
+        match &self.node {
+            Node::Partial { .. } => Some(self.schema.len() - 1),
+            _ => None,
+        }
+    }
+
+    /// Partial aggregates merged over a window of `size` and `slide`; the first `keys` columns of
+    /// `input` are the keys, `fields` name the keys and then the calls.
     pub fn merge(
         input: Arc<Plan>,
-        size: Option<i64>,
-        slide: i64,
+        (size, slide): (Option<i64>, i64),
         keys: usize,
         calls: Vec<AggregateCall>,
+        whole: Whole,
         fields: Vec<Field>,
     ) -> Arc<Plan> {
         debug_assert_eq!(keys + calls.len(), fields.len(), "one field a column");
         debug_assert_eq!(
-            keys + Shared::of(&calls).owners.len(),
+            keys + Shared::of(&calls).owners.len() + 1,
             input.schema.len(),
-            "a column for each key and each state"
+            "a column for each key and each state, and the number of requests"
         );
         Plan::relation(
             Arc::new(Schema::new(fields)),
@@ -180,6 +199,7 @@ impl Plan {
                 slide,
                 keys,
                 calls,
+                whole: whole.over(keys),
             },
         )
     }
@@ -247,10 +267,13 @@ impl Plan {
                 let (left, right) = (next(), next());
                 Plan::join(left, right, *kind, on.clone(), residual.clone())
             }
-            Node::Aggregate { keys, calls, .. } => Plan::aggregate(
+            Node::Aggregate {
+                keys, calls, whole, ..
+            } => Plan::aggregate(
                 next(),
                 keys.clone(),
                 calls.clone(),
+                *whole,
                 self.schema.fields.clone(),
             ),
             Node::Partial {
@@ -264,10 +287,12 @@ impl Plan {
                 slide,
                 keys,
                 calls,
+                whole,
                 ..
             } => {
                 let fields = self.schema.fields.clone();
-                Plan::merge(next(), *size, *slide, *keys, calls.clone(), fields)
+                let window = (*size, *slide);
+                Plan::merge(next(), window, *keys, calls.clone(), *whole, fields)
             }
             Node::Distinct { .. } => Plan::distinct(next()),
             Node::SetOp { op, all, .. } => {

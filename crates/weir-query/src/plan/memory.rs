@@ -2,7 +2,7 @@
 
 use weir_model::Shape;
 
-use super::{Node, Plan, Window};
+use super::{Node, Plan};
 
 impl Plan {
     /// What the plan gives at instants after τ depends only on rows after τ minus this, and on what
@@ -14,23 +14,9 @@ impl Plan {
         let below = inputs.try_fold(0, |most, memory| memory.map(|m: i64| most.max(m)))?;
         let own = match &self.node {
             Node::Source(_) => 0,
-            Node::Window { input, window } => match window {
-                // On a relation it changes nothing.
-                _ if input.shape == Shape::Relation => 0,
-                // What is there at an instant goes at the next.
-                Window::Now => 1,
-                Window::Range { size, slide } => size.saturating_add(slide.unwrap_or(0)),
-                // A row comes not before its origin, and goes by it.
-                Window::Since {
-                    size: Some(size),
-                    slide,
-                    ..
-                } => size.saturating_add(slide.unwrap_or(0)),
-                Window::Since { size: None, .. }
-                | Window::Rows { .. }
-                | Window::Partition { .. }
-                | Window::Unbounded { .. } => return None,
-            },
+            // Over a relation a window has no effect.
+            Node::Window { input, .. } if input.shape == Shape::Relation => 0,
+            Node::Window { window, .. } => window.memory()?,
             Node::Partial { slide, .. } => *slide,
             Node::Merge { size, slide, .. } => (*size)?.saturating_add(*slide),
             Node::Select { .. }

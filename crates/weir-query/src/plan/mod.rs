@@ -8,12 +8,17 @@ mod build;
 pub mod codec;
 mod memory;
 mod print;
+mod renamed;
 mod shown;
 mod slides;
+mod window;
 
 use std::sync::Arc;
 
 pub use print::show;
+pub use renamed::renamed;
+pub use slides::OpenSlide;
+pub use window::Window;
 
 use weir_model::{Declaration, Schema, Shape};
 
@@ -82,8 +87,7 @@ pub enum Node {
         /// A further condition over the left columns followed by the right ones.
         residual: Option<Expr>,
     },
-    /// One row per group: the keys, then the aggregates. Without keys there is one row always, as
-    /// in SQL.
+    /// One row per group: the keys, then the aggregates. Without keys there is one row.
     Aggregate {
         /// A relation.
         input: Arc<Plan>,
@@ -91,11 +95,14 @@ pub enum Node {
         keys: Vec<Expr>,
         /// What is computed of each.
         calls: Vec<AggregateCall>,
+        /// Since when the row of an aggregation without keys exists.
+        whole: Whole,
     },
     /// What an aggregation over `[Range .. Slide slide]` needs of its stream, put together once a
     /// slide: a stream. At each multiple τ of `slide` there is a row for each group that had rows in
     /// (τ - slide, τ]: its keys, then a state ([`Type::Partial`](weir_model::Type)) for each of
-    /// `calls` that has one of its own ([`Shared`](crate::function::Shared)).
+    /// `calls` that has one of its own ([`Shared`](crate::function::Shared)), and last the number of
+    /// requests that it was made of, so that it is known what a lost row stands for.
     ///
     /// All calls split, and none is `DISTINCT`.
     Partial {
@@ -121,8 +128,10 @@ pub enum Node {
         /// How many of the input's columns, the first, are keys.
         keys: usize,
         /// What is computed of each group. Arguments are over the columns of the stream that the
-        /// partials are of: here they tell types and constants, and which calls share a state.
+        /// partials are of: here they give types and constants, and which calls share a state.
         calls: Vec<AggregateCall>,
+        /// As in [`Node::Aggregate`].
+        whole: Whole,
     },
     /// Each different row once.
     Distinct {
@@ -161,48 +170,24 @@ pub enum Node {
     },
 }
 
-/// Which rows of a stream are in the relation at instant τ.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Window {
-    /// Those at τ.
-    Now,
-    /// Those in (τ - size, τ]; with a slide S, τ rounded down to a multiple of S stands for τ.
-    Range {
-        /// How long.
-        size: i64,
-        /// Changes only at multiples of this.
-        slide: Option<i64>,
-    },
-    /// Those that have come by τ and whose `origin`, an instant not after their own, lies in
-    /// (τ - size, τ]; a row whose origin is NULL never does. With a slide S, τ rounded down to a
-    /// multiple of S stands for τ. A query sees no row whose origin is not after its own beginning.
-    ///
-    /// CQL has no word for it: it is what remains of a join of requests with their responses.
-    Since {
-        /// An integer or a time.
-        origin: Expr,
-        /// How long; `None` is for ever.
-        size: Option<i64>,
-        /// Changes only at multiples of this.
-        slide: Option<i64>,
-    },
-    /// The last `rows`, ties broken by arrival.
-    Rows {
-        /// How many, at least 1.
-        rows: u64,
-    },
-    /// The last `rows` of each key.
-    Partition {
-        /// What makes a key; NULLs are one key.
-        keys: Vec<Expr>,
-        /// How many, at least 1.
-        rows: u64,
-    },
-    /// All so far; with a slide S, all up to τ rounded down to a multiple of S.
-    Unbounded {
-        /// Changes only at multiples of this.
-        slide: Option<i64>,
-    },
+/// Since when the one row of an aggregation without keys exists. With keys it has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whole {
+    /// Since the query begins, also over no rows, as in SQL.
+    FromStart,
+    /// Since the first row of its input, as in STREAM.
+    FromFirstRow,
+}
+
+impl Whole {
+    /// The same for an aggregation with so many keys: where it has no effect, one value stands for
+    /// both, so that equal work has equal plans.
+    pub(crate) fn over(self, keys: usize) -> Whole {
+        match keys {
+            0 => self,
+            _ => Whole::FromFirstRow,
+        }
+    }
 }
 
 /// What becomes of rows without partner in a join.

@@ -1,20 +1,38 @@
 //! When a plan has shown what it took in: what waits for the end of a slide.
 
-use super::{Node, Plan, ToStream, Window};
+use super::{Node, Plan, ToStream};
+
+/// A slide that has begun and not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenSlide {
+    /// The instant before its first one.
+    pub after: i64,
+    /// Its last instant, at which it shows.
+    pub end: i64,
+}
 
 impl Plan {
-    /// The instant by which all that came in up to `at` has shown: the next multiple of the slide,
-    /// or `at` itself where nothing slides. Nothing that comes in up to `at` shows later.
-    pub fn shown_by(&self, at: i64) -> i64 {
-        let inputs = self.inputs().into_iter().map(|input| input.shown_by(at));
-        let below = inputs.max().unwrap_or(at);
+    /// The slide that is open at `at`; of several, from the beginning of the longest to the end of
+    /// the last. `None` where all that came in up to `at` shows at `at` already.
+    pub fn open_slide(&self, at: i64) -> Option<OpenSlide> {
+        let end = self.shown_by(at);
+        let slide = self.longest_slide().filter(|_| end > at)?;
+        Some(OpenSlide {
+            after: end.saturating_sub(slide).min(at),
+            end,
+        })
+    }
+
+    fn longest_slide(&self) -> Option<i64> {
+        let inputs = self.inputs().into_iter();
+        let below = inputs.filter_map(|input| input.longest_slide()).max();
+        self.own_slide().max(below)
+    }
+
+    /// The multiples at which this node alone changes its result.
+    fn own_slide(&self) -> Option<i64> {
         let slide = match &self.node {
-            Node::Window { window, .. } => match window {
-                Window::Range { slide, .. }
-                | Window::Since { slide, .. }
-                | Window::Unbounded { slide } => *slide,
-                Window::Now | Window::Rows { .. } | Window::Partition { .. } => None,
-            },
+            Node::Window { window, .. } => window.slide(),
             Node::Partial { slide, .. } | Node::Merge { slide, .. } => Some(*slide),
             Node::ToStream { kind, .. } => match kind {
                 ToStream::Rstream { every } => *every,
@@ -29,7 +47,15 @@ impl Plan {
             | Node::SetOp { .. }
             | Node::Order { .. } => None,
         };
-        match slide.filter(|slide| *slide > 0) {
+        slide.filter(|slide| *slide > 0)
+    }
+
+    /// The instant by which all that came in up to `at` has shown: the next multiple of the slide,
+    /// or `at` itself where nothing slides. Nothing that comes in up to `at` shows later.
+    pub fn shown_by(&self, at: i64) -> i64 {
+        let inputs = self.inputs().into_iter().map(|input| input.shown_by(at));
+        let below = inputs.max().unwrap_or(at);
+        match self.own_slide() {
             Some(slide) => match below.rem_euclid(slide) {
                 0 => below,
                 since => below.saturating_add(slide - since),
@@ -44,6 +70,22 @@ mod tests {
     use weir_model::{Catalog, NANOS_PER_SECOND};
 
     use crate::{CheckOptions, compile};
+
+    #[test]
+    fn a_slide_is_open_until_it_ends() {
+        let plan = |text: &str| {
+            let checked = compile(text, &Catalog::builtin(), &CheckOptions::live());
+            checked.expect("a sound query").plan
+        };
+        let plain = plan("select count(*) from IO [range 9 seconds]");
+        assert_eq!(plain.open_slide(7), None);
+        let sliding = plan("select count(*) from IO [range 10 s slide 5 s]");
+        let at = |seconds: i64| sliding.open_slide(seconds * NANOS_PER_SECOND);
+        let open = at(7).expect("it ends at 10");
+        let seconds = [open.after, open.end].map(|ns| ns / NANOS_PER_SECOND);
+        assert_eq!(seconds, [5, 10]);
+        assert_eq!(at(10), None);
+    }
 
     /// In seconds.
     fn shown_by(text: &str, at: i64) -> i64 {

@@ -47,6 +47,7 @@ fn documented_queries_agree_with_the_oracle() {
             ..EngineOptions::default()
         };
         let mut run = Run::new(Engine::new(options), catalog.declarations.clone());
+        run.begin(history.begin);
         let query = run.add(&plan);
         run.act(&feed::cut(&feed, names.len(), &mut random));
         run.finish();

@@ -291,6 +291,7 @@ fn engine(
     }
     let declarations = case.sources.iter().map(|s| s.declaration.clone());
     let mut run = Run::new(Engine::new(options), declarations.collect());
+    run.begin(feed::begin(&case.feed()));
     let query = run.add(&prepared.plan);
     run.act(actions);
     run.finish();

@@ -99,6 +99,7 @@ fn long_runs_agree_with_the_oracle_however_they_are_cut() {
         for rows in [3, 1 << 16] {
             let actions = feed::cut(&feed, 3, &mut random);
             let mut run = engine(rows);
+            run.begin(history.begin);
             let query = run.add(&plan(text));
             run.act(&actions);
             run.finish();

@@ -96,8 +96,19 @@ pub fn history(feed: &[Event], names: &[String], plan: &Plan) -> History {
     }
     let mut history = History::new(used.iter().map(|s| (names[*s].clone(), rows[*s].clone())));
     let now = used.iter().map(|s| frontier.of(*s)).min();
-    history.end = history.end.max(now.unwrap_or(i64::MIN));
+    history.begin = begin(feed);
+    let end = history.end.max(now.unwrap_or(i64::MIN));
+    history.end = end.max(history.begin.unwrap_or(i64::MIN));
     history
+}
+
+/// The first instant that any event names.
+pub fn begin(feed: &[Event]) -> Option<i64> {
+    let named = feed.iter().map(|event| match event {
+        Event::Row(_, element) => element.ts,
+        Event::Heartbeat(_, ts) => *ts,
+    });
+    named.min()
 }
 
 /// One batch a source from one heartbeat to the next.

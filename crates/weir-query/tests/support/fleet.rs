@@ -26,6 +26,26 @@ pub struct Fleet<'a> {
     pub agents: u64,
 }
 
+/// The life of an agent's process.
+#[derive(Clone, Copy, Debug)]
+pub struct Life {
+    /// Which agent.
+    pub agent: u64,
+    /// It sees the rows after this instant,
+    pub from: i64,
+    /// and those up to this one.
+    pub to: i64,
+    /// What it would give after this instant is never given; without, it ends in order.
+    pub killed: Option<i64>,
+}
+
+impl Life {
+    /// Whether it sees what happens at an instant.
+    pub fn sees(&self, ts: i64) -> bool {
+        (self.from + 1..=self.to).contains(&ts)
+    }
+}
+
 impl Fleet<'_> {
     /// Runs the query on all of `history`; `agent` tells to which agent a row of the source of that
     /// number goes. Batches, steps and the pace of the engines are cut by `random`.
@@ -35,10 +55,32 @@ impl Fleet<'_> {
         agent: &dyn Fn(usize, &Element) -> u64,
         random: &mut Random,
     ) -> Outcome {
+        let whole = |agent: u64| Life {
+            agent,
+            from: i64::MIN,
+            to: i64::MAX,
+            killed: None,
+        };
+        let lives: Vec<Life> = (0..self.agents).map(whole).collect();
+        self.run_lives(&lives, history, agent, random)
+    }
+
+    /// The same where agents come and go: what happens to a host while it has no agent is not seen.
+    /// When another process of an agent begins, the monitor retracts what the one before had brought
+    /// of relations.
+    pub fn run_lives(
+        &self,
+        lives: &[Life],
+        history: &History,
+        agent: &dyn Fn(usize, &Element) -> u64,
+        random: &mut Random,
+    ) -> Outcome {
         let mut given: Vec<Vec<Element>> = vec![Vec::new(); self.cut.fragments.len()];
-        for number in 0..self.agents {
-            let is_mine =
-                |source: usize, e: &Element| agent(source, e) == number && !self.is_central(source);
+        for (number, life) in lives.iter().enumerate() {
+            let is_mine = |source: usize, e: &Element| {
+                agent(source, e) == life.agent && life.sees(e.ts) && !self.is_central(source)
+            };
+            let next = lives[number + 1..].iter().find(|l| l.agent == life.agent);
             let mut run = self.engine(self.sources.to_vec(), random);
             let fragments = self.cut.fragments.iter();
             let plans = fragments.map(|f| std::sync::Arc::new(f.plan.clone()));
@@ -52,7 +94,13 @@ impl Fleet<'_> {
                         failure: Some((i64::MAX, message.clone())),
                     };
                 }
-                given[fragment].extend(query.given.iter().cloned());
+                let arrives = |e: &&Element| life.killed.is_none_or(|at| e.ts <= at);
+                let arrived: Vec<Element> = query.given.iter().filter(arrives).cloned().collect();
+                let is_relation = self.cut.fragments[fragment].plan.shape == Shape::Relation;
+                if let (Some(next), true) = (next, is_relation) {
+                    given[fragment].extend(retractions(&arrived, next.from));
+                }
+                given[fragment].extend(arrived);
             }
         }
         self.monitor(history, given, random)
@@ -81,6 +129,7 @@ impl Fleet<'_> {
         let mut all = History::new(rows);
         all.end = history.end;
         let mut run = self.engine(sources, random);
+        run.begin(history.begin);
         let query = run.add(&std::sync::Arc::new(self.cut.monitor_over(&names)));
         self.feed(&mut run, &all, &|_, _| true, random);
         let query = run.query(query);
@@ -126,6 +175,22 @@ impl Fleet<'_> {
         }
         run.act(&feed::cut(&events, names.len(), random));
     }
+}
+
+/// What takes all of it away at an instant.
+fn retractions(changes: &[Element], at: i64) -> Vec<Element> {
+    let mut content: Vec<Element> = Vec::new();
+    for change in changes {
+        match content.iter_mut().find(|e| e.row == change.row) {
+            Some(known) => known.weight += change.weight,
+            None => content.push(change.clone()),
+        }
+    }
+    content.retain(|e| e.weight != 0);
+    for element in &mut content {
+        (element.ts, element.weight) = (at, -element.weight);
+    }
+    content
 }
 
 /// Whether what a query gives depends on the order in which rows of one instant arrive, which is not

@@ -10,6 +10,8 @@ pub struct History {
     /// The rows of each source, by its name in lower case, in time order and within an instant in
     /// order of arrival.
     pub sources: BTreeMap<String, Vec<Element>>,
+    /// The first instant, if the query is to know of it.
+    pub begin: Option<i64>,
     /// The last instant: time goes no further.
     pub end: i64,
 }
@@ -35,6 +37,7 @@ impl History {
         let last = sources.values().flatten().map(|e| e.ts).max();
         History {
             sources,
+            begin: None,
             end: last.unwrap_or(i64::MIN),
         }
     }

@@ -51,6 +51,13 @@ impl Run {
         &self.sources
     }
 
+    /// Sets the first instant, before anything else happens.
+    pub fn begin(&mut self, at: Option<i64>) {
+        if let Some(at) = at {
+            self.engine.begin(at);
+        }
+    }
+
     /// Adds a query, and gives its position.
     pub fn add(&mut self, plan: &Arc<Plan>) -> usize {
         let id = self.engine.add(plan);

@@ -10,6 +10,7 @@
 //! | [`serve`] | HTTP |
 
 pub mod buckets;
+mod connections;
 pub mod exposition;
 pub mod protobuf;
 pub mod serve;

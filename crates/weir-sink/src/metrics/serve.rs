@@ -1,10 +1,16 @@
-//! [`Server`]: gives metrics to whoever asks at `/metrics`, one thread for all.
+//! [`Server`]: serves metrics at `/metrics`, one thread for all clients.
 //!
-//! Nobody can hurt it: connections are bounded in number and in time, a request's head in size and
-//! in time, and what a request sends as body is not read.
+//! A client can cost the server no more than its own connection: connections are bounded in number,
+//! in all and of one address, and in time, a request's head in size and in time, and the body of a
+//! request is not read. Where a bound is reached, the connection whose last request is the oldest is
+//! closed for the new one ([`Connections`]).
+//!
+//! A server on a loopback address answers only requests whose `Host` is an address or `localhost`.
+//! A page in a browser of this host cannot read the metrics by a name of its own that resolves to
+//! 127.0.0.1 (DNS rebinding).
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,23 +18,22 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
+use super::connections::{Connection, Connections};
 use super::{Exposition, Family};
 use crate::SinkError;
-
-/// Connections at a time; more wait in the kernel.
-const CONNECTIONS_MAX: usize = 64;
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// How long a request's head may take, and a connection may be silent.
+/// How long a request's head may take, and how long a connection is kept without a request.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// After this a connection takes no more requests.
@@ -43,6 +48,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Makes the metrics for a scrape in a format.
 pub type Collect = dyn Fn(Exposition) -> Vec<Family> + Send + Sync;
 
+/// A server that is bound to its address and answers no request yet, so that privileges can be
+/// dropped before its thread exists.
+pub struct Bound {
+    address: SocketAddr,
+    listener: TcpListener,
+}
+
 /// The server, in a thread of its own; it ends when this is dropped.
 pub struct Server {
     address: SocketAddr,
@@ -50,16 +62,33 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    /// Listens at `address`, whose port may be 0 for any.
+impl Bound {
+    /// Listens at `address`, whose port may be 0 for any. Clients can connect from now on.
     ///
     /// # Errors
     /// When the address cannot be listened at.
-    pub fn start(address: SocketAddr, collect: Arc<Collect>) -> Result<Server, SinkError> {
+    pub fn at(address: SocketAddr) -> Result<Bound, SinkError> {
         let failed = |error| SinkError::io(&address.to_string(), error);
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        Ok(Bound {
+            address: listener.local_addr().map_err(failed)?,
+            listener,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts the thread that answers requests.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn serve(self, collect: Arc<Collect>) -> Result<Server, SinkError> {
+        let Bound { address, listener } = self;
+        let failed = |error| SinkError::io(&address.to_string(), error);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -69,10 +98,14 @@ impl Server {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(failed)?
         };
+        let page = Arc::new(Page {
+            local: address.ip().is_loopback(),
+            collect,
+        });
         let (end, ended) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async {
-                tokio::spawn(accept(listener, collect));
+                tokio::spawn(accept(listener, page));
                 // Either way the sender is gone; the runtime ends what still goes on.
                 let _ = ended.await;
             });
@@ -84,7 +117,9 @@ impl Server {
             thread: Some(thread.spawn(serve).map_err(failed)?),
         })
     }
+}
 
+impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -95,24 +130,24 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // A panic has said on standard error what it was.
+            // A panic was reported on standard error.
             let _ = thread.join();
         }
     }
 }
 
-async fn accept(listener: tokio::net::TcpListener, collect: Arc<Collect>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(listener: tokio::net::TcpListener, page: Arc<Page>) {
+    let connections = Connections::default();
     loop {
-        let place = places.clone().acquire_owned().await;
-        let place = place.expect("the semaphore is never closed");
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let collect = collect.clone();
-                tokio::spawn(async move {
-                    converse(TokioIo::new(stream), collect).await;
-                    drop(place);
-                });
+            Ok((stream, peer)) => {
+                let (page, connection) = (page.clone(), connections.open(peer.ip()));
+                let number = connection.number();
+                let task = tokio::spawn(converse(TokioIo::new(stream), page, connection));
+                connections.keep(number, task.abort_handle());
+                // A client whose request is there already is answered before the next one can take
+                // its place.
+                tokio::task::yield_now().await;
             }
             // The peer is gone already, or the process has no file left: later there may be one.
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -121,9 +156,11 @@ async fn accept(listener: tokio::net::TcpListener, collect: Arc<Collect>) {
 }
 
 /// Answers the requests of one connection.
-async fn converse(stream: TokioIo<tokio::net::TcpStream>, collect: Arc<Collect>) {
+async fn converse(stream: TokioIo<tokio::net::TcpStream>, page: Arc<Page>, connection: Connection) {
+    let connection = &connection;
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(&request, &*collect);
+        connection.requested();
+        let response = page.answer(&request);
         async move { Ok::<_, Infallible>(response) }
     });
     let mut http = http1::Builder::new();
@@ -139,28 +176,58 @@ async fn converse(stream: TokioIo<tokio::net::TcpStream>, collect: Arc<Collect>)
     }
 }
 
-fn answer<B>(request: &Request<B>, collect: &Collect) -> Response<Full<Bytes>> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = page(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n");
-        response
-            .headers_mut()
-            .insert(ALLOW, "GET, HEAD".parse().expect("a header"));
-        return response;
-    }
-    match request.uri().path() {
-        "/metrics" => {
-            let accept = request.headers().get_all(ACCEPT).iter();
-            let accept: Vec<&str> = accept.filter_map(|v| v.to_str().ok()).collect();
-            let format = Exposition::accepted(&accept.join(","));
-            let body = format.encode(&collect(format));
-            let response = Response::builder().header(CONTENT_TYPE, format.content_type());
-            response
-                .body(Full::from(body))
-                .expect("the header is well formed")
+/// What is served.
+struct Page {
+    /// The server listens at a loopback address.
+    local: bool,
+    collect: Arc<Collect>,
+}
+
+impl Page {
+    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if self.local && !is_local(request) {
+            return page(
+                StatusCode::FORBIDDEN,
+                "only requests to localhost or to an address are answered here\n",
+            );
         }
-        "/" => page(StatusCode::OK, "weir: metrics are at /metrics\n"),
-        _ => page(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = page(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n");
+            response
+                .headers_mut()
+                .insert(ALLOW, "GET, HEAD".parse().expect("a header"));
+            return response;
+        }
+        match request.uri().path() {
+            "/metrics" => {
+                let accept = request.headers().get_all(ACCEPT).iter();
+                let accept: Vec<&str> = accept.filter_map(|v| v.to_str().ok()).collect();
+                let format = Exposition::accepted(&accept.join(","));
+                let body = format.encode(&(self.collect)(format));
+                let response = Response::builder().header(CONTENT_TYPE, format.content_type());
+                response
+                    .body(Full::from(body))
+                    .expect("the header is well formed")
+            }
+            "/" => page(StatusCode::OK, "weir: metrics are at /metrics\n"),
+            _ => page(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
+        }
     }
+}
+
+/// Whether a request is addressed to `localhost` or to an IP address, which no web site's name can
+/// be. A request without `Host` is of HTTP/1.0, which browsers do not speak.
+fn is_local<B>(request: &Request<B>) -> bool {
+    let hosts = request.headers().get_all(HOST).iter();
+    let hosts = hosts.map(|host| Authority::try_from(host.as_bytes()).ok());
+    let target = request.uri().authority().cloned().map(Some);
+    let is_local = |name: &str| {
+        let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+        name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
+    };
+    hosts
+        .chain(target)
+        .all(|host| host.is_some_and(|host| is_local(host.host())))
 }
 
 fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
@@ -174,9 +241,12 @@ fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::connections::{ADDRESS_CONNECTIONS_MAX, CONNECTIONS_MAX};
     use crate::metrics::{Kind, Sample, Series};
     use std::io::{Read, Write};
     use std::net::TcpStream;
+
+    const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
     fn server() -> Server {
         let collect = |format: Exposition| {
@@ -193,7 +263,7 @@ mod tests {
             }]
         };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Server::start(any, Arc::new(collect)).unwrap()
+        Bound::at(any).unwrap().serve(Arc::new(collect)).unwrap()
     }
 
     fn ask(server: &Server, request: &str) -> String {
@@ -208,11 +278,8 @@ mod tests {
     fn each_scraper_gets_its_format() {
         let server = server();
         let get = |path: &str, accept: &str| {
-            let accept = format!("Accept: {accept}\r\n");
-            ask(
-                &server,
-                &format!("GET {path} HTTP/1.1\r\nHost: x\r\n{accept}Connection: close\r\n\r\n"),
-            )
+            let rest = format!("Host: localhost\r\nAccept: {accept}\r\nConnection: close");
+            ask(&server, &format!("GET {path} HTTP/1.1\r\n{rest}\r\n\r\n"))
         };
         let text = get("/metrics", "*/*");
         assert!(
@@ -227,10 +294,7 @@ mod tests {
         assert!(open.ends_with("# EOF\n"));
         assert!(get("/", "*/*").contains("/metrics"));
         assert!(get("/other", "*/*").starts_with("HTTP/1.1 404"));
-        let post = ask(
-            &server,
-            "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-        );
+        let post = ask(&server, &GET.replace("GET", "POST"));
         assert!(
             post.starts_with("HTTP/1.1 405") && post.contains("allow: GET"),
             "{post}"
@@ -238,31 +302,89 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_say_nothing_do_not_keep_others_waiting() {
+    fn slow_and_silent_clients_do_not_keep_others_waiting() {
         let server = server();
-        let idle: Vec<TcpStream> = (0..CONNECTIONS_MAX / 2)
-            .map(|_| TcpStream::connect(server.address()).unwrap())
-            .collect();
-        let answer = ask(
-            &server,
-            "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        );
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let open = || TcpStream::connect(server.address()).unwrap();
+        // Silent ones, ones that began a request, and ones that do not read their answer.
+        for begun in ["", "GET /metr", &GET.replace("close", "keep-alive")] {
+            let clients: Vec<TcpStream> = (0..CONNECTIONS_MAX + 1).map(|_| open()).collect();
+            for mut client in &clients {
+                // One that was disconnected already cannot write.
+                let _ = client.write_all(begun.as_bytes());
+            }
+            let answer = ask(&server, GET);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{begun}: {answer}");
+            drop(clients);
+        }
         let head = "x".repeat(2 * HEAD_BYTES_MAX);
-        let answer = ask(
-            &server,
-            &format!("GET /metrics HTTP/1.1\r\nHost: x\r\nX: {head}\r\n\r\n"),
-        );
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: {head}\r\n\r\n");
+        let answer = ask(&server, &request);
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
-        drop(idle);
+    }
+
+    #[test]
+    fn the_connection_with_the_oldest_request_is_closed_first() {
+        let server = server();
+        let request = GET.replace("close", "keep-alive");
+        let mut clients: Vec<TcpStream> = Vec::new();
+        let ask_again = |client: &mut TcpStream| {
+            client.write_all(request.as_bytes()).unwrap();
+            let (mut answer, mut byte) = (Vec::new(), [0]);
+            while !answer.ends_with(b"} 1\n") {
+                client.read_exact(&mut byte).unwrap();
+                answer.push(byte[0]);
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 200"));
+        };
+        for _ in 0..ADDRESS_CONNECTIONS_MAX {
+            clients.push(TcpStream::connect(server.address()).unwrap());
+            ask_again(clients.last_mut().unwrap());
+        }
+        // The first one asks again, so the second is the oldest.
+        ask_again(&mut clients[0]);
+        assert!(ask(&server, GET).starts_with("HTTP/1.1 200"));
+        let mut rest = Vec::new();
+        clients[1].read_to_end(&mut rest).unwrap();
+        ask_again(&mut clients[0]);
+    }
+
+    #[test]
+    fn a_name_that_resolves_to_this_host_is_not_answered() {
+        let server = server();
+        let port = server.address().port();
+        let get = |host: &str| ask(&server, &GET.replace("localhost", host));
+        for host in [
+            "evil.example",
+            &format!("evil.example:{port}"),
+            "127.0.0.1.evil.example",
+            "",
+        ] {
+            let answer = get(host);
+            assert!(
+                answer.starts_with("HTTP/1.1 4") && !answer.contains("x{"),
+                "{host}: {answer}"
+            );
+        }
+        for host in [
+            "LOCALHOST",
+            &format!("127.0.0.1:{port}"),
+            "[::1]:9",
+            "192.0.2.7",
+        ] {
+            assert!(get(host).starts_with("HTTP/1.1 200"), "{host}");
+        }
+        // The target of a request in absolute form goes before its `Host`.
+        let absolute = GET.replace(" /metrics", " http://evil.example/metrics");
+        assert!(ask(&server, &absolute).starts_with("HTTP/1.1 403"));
+        let two = GET.replace("Connection", "Host: evil.example\r\nConnection");
+        assert!(!ask(&server, &two).contains("x{"));
+        assert!(ask(&server, "GET /metrics HTTP/1.0\r\n\r\n").contains("x{"));
     }
 
     #[test]
     fn an_address_in_use_is_named() {
         let server = server();
-        let error = Server::start(server.address(), Arc::new(|_| vec![]))
-            .err()
-            .unwrap();
+        let error = Bound::at(server.address()).err().unwrap();
         assert!(
             error.to_string().contains(&server.address().to_string()),
             "{error}"

@@ -258,15 +258,15 @@ fn parallelism(profile: &Profile) -> Vec<String> {
     };
     let mut phrases = vec![
         format!(
-            "{} in flight at an issue, itself included",
+            "queue depth: mean {} at issue (including the request)",
             figure(parallelism.at_issue_mean)
         ),
         format!("at most {}", parallelism.at_issue_max),
-        format!("{} over time", figure(parallelism.in_flight_mean)),
+        format!("time-weighted {}", figure(parallelism.in_flight_mean)),
         format!("busy {}", percent(parallelism.busy_share)),
     ];
     let little = parallelism.little_ratio;
-    phrases.extend(little.map(|ratio| format!("Little's law holds to {ratio:.2}")));
+    phrases.extend(little.map(|ratio| format!("Little's-law ratio {ratio:.2} (expected 1)")));
     phrases
 }
 
@@ -389,11 +389,11 @@ fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
         line(out, advice.topic.as_str(), &[words]);
     }
     for words in unsaid(missing) {
-        line(out, "not said", &[words]);
+        line(out, "missing", &[words]);
     }
 }
 
-/// What is not said and why: a sentence for all that lack the same.
+/// What is not assessed and why: a sentence for all that lack the same.
 pub(super) fn unsaid(missing: &[Missing]) -> Vec<String> {
     let mut told: Vec<&str> = Vec::new();
     let mut sentences = Vec::new();
@@ -404,7 +404,7 @@ pub(super) fn unsaid(missing: &[Missing]) -> Vec<String> {
         told.push(text);
         let topics = missing.iter().filter(|m| m.text == *text);
         let topics: Vec<&str> = topics.map(|m| m.topic.as_str()).collect();
-        sentences.push(format!("nothing on {}: {text}", topics.join(", ")));
+        sentences.push(format!("{}: {text}", topics.join(", ")));
     }
     sentences
 }

@@ -1,8 +1,8 @@
-//! [`Census`]: the self-check against the kernel's own counters (`/proc/diskstats`), which counts
-//! what no probe could see.
+//! [`Census`]: the self-check against the kernel's own counters (`/proc/diskstats`), which counts the
+//! requests whose completion no program received, by cause.
 //!
-//! The kernel adds to its counters after the tracepoint of the completion, so that what the
-//! programs have seen is ahead of them, never behind, unless a completion was not seen.
+//! The kernel adds to its counters after the tracepoint of the completion, so that what the programs have
+//! counted is ahead of them, never behind, unless a completion was not received.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,6 +16,10 @@ use super::devices::{Device, read_text};
 #[derive(Debug, Default)]
 pub struct Census {
     disks: HashMap<u32, Disk>,
+    /// Runs of the completion's program that did not take place, so far.
+    misses: u64,
+    /// Those to which no request has been found yet: the kernel's counters may be behind.
+    misses_open: i64,
 }
 
 /// One disk's completeness.
@@ -23,10 +27,22 @@ pub struct Census {
 pub struct Completeness {
     /// The disk.
     pub path: Symbol,
-    /// Finished requests that the programs saw.
+    /// Finished requests whose completion the programs received.
     pub seen: i64,
-    /// Finished requests that only the kernel's own counters know of.
-    pub unseen: i64,
+    /// Finished requests that only the kernel's own counters have.
+    pub unseen: Unseen,
+}
+
+/// Finished requests whose completion was not received, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unseen {
+    /// The program was running on that processor already, and the kernel does not nest it.
+    pub recursion: i64,
+    /// The kernel did not run the program, and did not count that it did not. Some kernels do so
+    /// while certain threads are current.
+    pub not_run: i64,
+    /// One of these: several disks were concerned at a time, and the kernel counts no disks.
+    pub unknown: i64,
 }
 
 #[derive(Debug)]
@@ -36,15 +52,39 @@ struct Disk {
     kernel: i64,
     seen_first: i64,
     seen: i64,
-    unseen: i64,
+    unseen: Unseen,
+}
+
+impl Unseen {
+    /// The causes by name, each with its count.
+    pub fn by_cause(&self) -> [(&'static str, i64); 3] {
+        [
+            ("recursion", self.recursion),
+            ("not_run", self.not_run),
+            ("unknown", self.unknown),
+        ]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> i64 {
+        self.recursion + self.not_run + self.unknown
+    }
+}
+
+impl Completeness {
+    /// Finished requests whose completion was not received, whatever the cause.
+    pub fn unseen(&self) -> i64 {
+        self.unseen.total()
+    }
 }
 
 impl Census {
-    /// Compares again. `seen` gives the programs' count of finished requests on a disk.
+    /// Compares again. `seen` gives the programs' count of finished requests on a disk; `misses` is how
+    /// often the kernel counted that the completion's program did not run because it was running.
     ///
     /// A disk whose statistics are switched off (`queue/iostats`) cannot be checked and is left out
     /// until they are on again.
-    pub fn take(&mut self, disks: &[&Device], seen: &dyn Fn(&Device) -> i64) {
+    pub fn take(&mut self, disks: &[&Device], seen: &dyn Fn(&Device) -> i64, misses: u64) {
         let disks: Vec<&&Device> = disks
             .iter()
             .filter(|d| !d.bio_based && d.index != 0)
@@ -57,17 +97,45 @@ impl Census {
             return;
         };
         let kernel = finished(&text);
+        let mut found = Vec::new();
         for (disk, before) in disks.into_iter().zip(before) {
             match kernel.get(&disk.number) {
-                Some(kernel) => self.compare(disk, *kernel, before, seen(disk)),
+                Some(kernel) => {
+                    let more = self.compare(disk, *kernel, before, seen(disk));
+                    found.extend((more > 0).then_some((disk.number, more)));
+                }
                 None => {
                     self.disks.remove(&disk.number);
                 }
             }
         }
+        self.attribute(&found, misses);
     }
 
-    fn compare(&mut self, disk: &Device, kernel: i64, before: i64, after: i64) {
+    /// Enters the requests that were found on each disk under their causes.
+    fn attribute(&mut self, found: &[(u32, i64)], misses: u64) {
+        self.misses_open += misses.saturating_sub(self.misses) as i64;
+        self.misses = misses;
+        let all: i64 = found.iter().map(|(_, more)| more).sum();
+        let by_recursion = all.min(self.misses_open);
+        self.misses_open -= by_recursion;
+        for (number, more) in found {
+            let disk = self.disks.get_mut(number).expect("it was compared");
+            let unseen = &mut disk.unseen;
+            match by_recursion {
+                0 => unseen.not_run += more,
+                n if n == all => unseen.recursion += more,
+                n if found.len() == 1 => {
+                    unseen.recursion += n;
+                    unseen.not_run += more - n;
+                }
+                _ => unseen.unknown += more,
+            }
+        }
+    }
+
+    /// How many more requests of a disk are found to be unseen.
+    fn compare(&mut self, disk: &Device, kernel: i64, before: i64, after: i64) -> i64 {
         if let Some(known) = self.disks.get_mut(&disk.number) {
             let idle = kernel == known.kernel && after != known.seen;
             if !idle || counts_io(disk) {
@@ -76,8 +144,7 @@ impl Census {
                 // Read after the kernel's count, ours can only be too high and what is missing too
                 // low.
                 let missing = (kernel - known.kernel_first) - (after - known.seen_first);
-                known.unseen = known.unseen.max(missing);
-                return;
+                return (missing - known.unseen.total()).max(0);
             }
         }
         self.disks.remove(&disk.number);
@@ -88,10 +155,16 @@ impl Census {
                 kernel,
                 seen_first: before,
                 seen: after,
-                unseen: 0,
+                unseen: Unseen::default(),
             };
             self.disks.insert(disk.number, known);
         }
+        0
+    }
+
+    /// Runs of the completion's program that did not take place and to which no request has been found.
+    pub fn misses_open(&self) -> i64 {
+        self.misses_open
     }
 
     /// The disks on which anything happened, by path.
@@ -102,7 +175,7 @@ impl Census {
             unseen: d.unseen,
         };
         let disks = self.disks.values().map(of);
-        let mut disks: Vec<Completeness> = disks.filter(|d| d.seen + d.unseen > 0).collect();
+        let mut disks: Vec<Completeness> = disks.filter(|d| d.seen + d.unseen() > 0).collect();
         disks.sort_by_key(|d| d.path.as_str());
         disks
     }
@@ -116,7 +189,7 @@ pub fn counts_io(disk: &Device) -> bool {
 
 /// Requests that the kernel counted as finished, by device: reads, writes and discards
 /// (Documentation/admin-guide/iostats.rst).
-fn finished(diskstats: &str) -> HashMap<u32, i64> {
+pub fn finished(diskstats: &str) -> HashMap<u32, i64> {
     const READS: usize = 3;
     const WRITES: usize = 7;
     const DISCARDS: usize = 14;
@@ -141,24 +214,79 @@ mod tests {
         assert_eq!(counts.get(&(254 << 20 | 1)), Some(&(8 + 40 + 2)));
     }
 
-    #[test]
-    fn a_kernel_count_that_runs_ahead_is_unseen() {
-        let disk = Device {
-            number: 7,
-            path: Symbol::new("/dev/loop0"),
-            disk: 7,
+    fn disk(number: u32) -> Device {
+        Device {
+            number,
+            path: Symbol::new(&format!("/dev/loop{number}")),
+            disk: number,
             sysfs: "/nowhere".into(),
             leaf: true,
             bio_based: false,
             present: true,
             index: 1,
             demands: 1,
-        };
+        }
+    }
+
+    /// A census of two disks, of which the kernel finished so many more than were seen at each look, while
+    /// it counted so many misses.
+    fn census(looks: &[([i64; 2], u64)]) -> Vec<Unseen> {
+        let disks = [disk(7), disk(8)];
         let mut census = Census::default();
+        for disk in &disks {
+            census.compare(disk, 100, 0, 0);
+        }
+        let (mut finished, mut ahead, mut misses) = (0, [0; 2], 0);
+        for (more, missed) in looks {
+            finished += 50;
+            misses += missed;
+            let mut found = Vec::new();
+            for (i, disk) in disks.iter().enumerate() {
+                ahead[i] += more[i];
+                let kernel = 100 + finished + ahead[i];
+                let more = census.compare(disk, kernel, finished, finished);
+                found.extend((more > 0).then_some((disk.number, more)));
+            }
+            census.attribute(&found, misses);
+        }
+        let found = census.disks();
+        assert!(found.iter().all(|disk| disk.seen == finished));
+        found.iter().map(|disk| disk.unseen).collect()
+    }
+
+    #[test]
+    fn a_kernel_count_that_runs_ahead_is_unseen() {
+        let mut census = Census::default();
+        let disk = disk(7);
         census.compare(&disk, 100, 0, 0);
-        census.compare(&disk, 110, 8, 8);
-        census.compare(&disk, 120, 19, 19);
+        let found = census.compare(&disk, 110, 8, 8);
+        census.attribute(&[(7, found)], 0);
+        // Some that were under way are seen by now.
+        assert_eq!(census.compare(&disk, 120, 19, 19), 0);
         let found = census.disks()[0];
-        assert_eq!((found.seen, found.unseen), (19, 2));
+        assert_eq!((found.seen, found.unseen()), (19, 2));
+    }
+
+    #[test]
+    fn the_cause_of_an_unseen_completion_is_what_the_kernel_counts() {
+        let of = |recursion, not_run, unknown| Unseen {
+            recursion,
+            not_run,
+            unknown,
+        };
+        // Looks, and what is unseen after them.
+        type Case<'a> = (&'a [([i64; 2], u64)], [Unseen; 2]);
+        let cases: &[Case<'_>] = &[
+            (&[([3, 0], 0), ([0, 2], 0)], [of(0, 3, 0), of(0, 2, 0)]),
+            (&[([3, 1], 4)], [of(3, 0, 0), of(1, 0, 0)]),
+            // The program that did not run is counted before the request is.
+            (&[([0, 0], 2), ([2, 0], 0)], [of(2, 0, 0), of(0, 0, 0)]),
+            (&[([5, 0], 2)], [of(2, 3, 0), of(0, 0, 0)]),
+            (&[([5, 1], 2)], [of(0, 0, 5), of(0, 0, 1)]),
+            (&[([5, 1], 2), ([0, 4], 0)], [of(0, 0, 5), of(0, 4, 1)]),
+        ];
+        for (looks, expected) in cases {
+            assert_eq!(census(looks), expected, "{looks:?}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use libbpf_rs::libbpf_sys::{self, bpf_prog_info};
 use weir_model::Nanos;
 
 use super::fold::layout::Folding;
+use super::kernel::Kernel;
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::programs::{Probe, Programs, Sizes};
@@ -98,7 +99,8 @@ impl EmptyPrograms {
             empty("empty_complete", "block_rq_complete"),
         ];
         let sizes = Sizes::new(&LiveOptions::default(), layout::RECORD_BYTES)?;
-        let config = Config::new(&Needs::of(&[], false)?, &sizes, true, false);
+        let numbers = Kernel::running()?.numbers();
+        let config = Config::new(&Needs::of(&[], false)?, &sizes, &numbers, true, false);
         let mut programs = Programs::load(&probes, &config, &Folding::default(), &sizes)?;
         programs.attach()?;
         Ok(EmptyPrograms(programs))

@@ -1,13 +1,15 @@
-//! [`Devices`]: the block devices of the host as sysfs tells of them, and which of them the demands
+//! [`Devices`]: the block devices of the host as sysfs shows them, and which of them the demands
 //! want.
 //!
 //! By default a demand gets the leaf devices, where an I/O ends, so that nothing is counted twice:
 //! a dm or md device is left out because its I/O comes again on the devices below it, and so is a
 //! loop device whose file lies on one. A device that a query names is always in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use weir_model::Symbol;
@@ -15,6 +17,7 @@ use weir_model::Symbol;
 use super::filesystem;
 use super::rows::Place;
 use super::selection::Clause;
+use crate::RECORDING;
 
 /// Which devices a demand gets that names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub enum DeviceChoice {
     Leaves,
     /// All; an I/O through a stack of devices is then told once per level.
     All,
+    /// Those where an I/O ends, and these, as `/dev/dm-0`.
+    LeavesAnd(Vec<String>),
     /// These, as `/dev/sda`.
     Named(Vec<String>),
 }
@@ -58,10 +63,29 @@ pub struct Devices {
     clauses: Vec<Clause>,
     demand_count: usize,
     by_number: HashMap<u32, Device>,
-    /// The text of `/proc/partitions` when sysfs was read.
-    partitions: String,
+    /// What was listed when sysfs was read.
+    listed: Listed,
     rows: u32,
     rows_max: u32,
+}
+
+/// What changes when a device comes, goes or changes its size.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Listed {
+    /// The text of `/proc/partitions`.
+    partitions: String,
+    /// The disks in sysfs, for the hidden ones, which `/proc/partitions` leaves out.
+    disks: BTreeSet<OsString>,
+}
+
+impl Listed {
+    fn now() -> Listed {
+        let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        Listed {
+            partitions: fs::read_to_string("/proc/partitions").unwrap_or_default(),
+            disks: disks.map(|disk| disk.file_name()).collect(),
+        }
+    }
 }
 
 impl Devices {
@@ -77,7 +101,7 @@ impl Devices {
             clauses,
             demand_count,
             by_number: HashMap::new(),
-            partitions: String::new(),
+            listed: Listed::default(),
             rows: 1,
             rows_max,
         };
@@ -89,11 +113,11 @@ impl Devices {
     /// have changed.
     pub fn refresh(&mut self) -> Vec<Device> {
         let mut changed = Vec::new();
-        let partitions = fs::read_to_string("/proc/partitions").unwrap_or_default();
-        if !partitions.is_empty() && partitions == self.partitions {
+        let listed = Listed::now();
+        if !listed.partitions.is_empty() && listed == self.listed {
             return changed;
         }
-        self.partitions = partitions;
+        self.listed = listed;
         for mut device in read_sysfs() {
             let known = self.by_number.get(&device.number);
             device.index = match known.or_else(|| self.by_number.get(&device.disk)) {
@@ -183,7 +207,7 @@ impl Devices {
     fn demands_for_unknown(&self) -> u64 {
         match self.choice {
             DeviceChoice::Named(_) => 0,
-            DeviceChoice::Leaves | DeviceChoice::All => {
+            DeviceChoice::Leaves | DeviceChoice::LeavesAnd(_) | DeviceChoice::All => {
                 (0..self.demand_count).fold(0, |all, d| all | 1 << d)
             }
         }
@@ -193,11 +217,8 @@ impl Devices {
         let by_default = match &self.choice {
             DeviceChoice::Leaves => device.leaf,
             DeviceChoice::All => true,
-            DeviceChoice::Named(paths) => {
-                let whole = whole_path(&device.sysfs);
-                let path = device.path.as_str();
-                paths.iter().any(|p| p == path || *p == whole)
-            }
+            DeviceChoice::LeavesAnd(paths) => device.leaf || is_among(device, paths),
+            DeviceChoice::Named(paths) => is_among(device, paths),
         };
         let names = |demand: usize| {
             let own = self.clauses.iter().filter(|c| c.demands >> demand & 1 == 1);
@@ -208,6 +229,60 @@ impl Devices {
         let wanted = demands.filter(|d| by_default || names(*d));
         wanted.fold(0, |all, d| all | 1 << d)
     }
+}
+
+/// The columns that name block devices as [`kernel_name`] does: of which stream or relation, and
+/// which.
+pub const DEVICE_COLUMNS: [(&str, &str); 7] = [
+    ("IO", "pdisk"),
+    ("IOstream", "pdisk"),
+    (RECORDING, "pdisk"),
+    ("disks", "pdisk"),
+    ("devices", "device"),
+    ("devices", "below"),
+    ("devices", "disk"),
+];
+
+/// The path by which the kernel names a block device, as rows do, for any path of it: `/dev/dm-0`
+/// for `/dev/mapper/root`, `/dev/sda` for a link in `/dev/disk`. The device's number decides, since
+/// a path in `/dev` may be a node of its own instead of a link.
+///
+/// # Errors
+/// When there is nothing at `path`, or no block device.
+pub fn kernel_name(path: &Path) -> io::Result<String> {
+    let meta = fs::metadata(path)?;
+    if !meta.file_type().is_block_device() {
+        return Err(io::Error::other("not a block device"));
+    }
+    let number = meta.rdev();
+    let (major, minor) = (libc::major(number), libc::minor(number));
+    let sysfs = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))?;
+    Ok(whole_path(&sysfs.to_string_lossy()))
+}
+
+/// Whether a device, or the whole disk of a partition, is one of these.
+fn is_among(device: &Device, paths: &[String]) -> bool {
+    let whole = whole_path(&device.sysfs);
+    let path = device.path.as_str();
+    paths.iter().any(|p| p == path || *p == whole)
+}
+
+/// The disks that [`DeviceChoice::Leaves`] leaves out, by path, each with how many requests it has
+/// finished since it was made (Documentation/block/stat.rst).
+pub fn stacked_devices() -> Vec<(String, u64)> {
+    let devices = read_sysfs().into_iter();
+    let mut stacked: Vec<(String, u64)> = devices
+        .filter(|d| !d.leaf && d.present && d.number == d.disk)
+        .map(|device| {
+            let text = read_text(&Path::new(&device.sysfs).join("stat")).unwrap_or_default();
+            let fields: Vec<u64> = text.split_whitespace().flat_map(str::parse).collect();
+            // Reads, writes, discards and flushes.
+            let requests = [0, 4, 11, 15].into_iter().filter_map(|at| fields.get(at));
+            (device.path.as_str().to_owned(), requests.sum())
+        })
+        .collect();
+    stacked.sort();
+    stacked
 }
 
 /// `/dev/sda` for `/sys/block/sda`; sysfs writes `!` where a name has a slash.
@@ -223,13 +298,17 @@ fn read_sysfs() -> Vec<Device> {
     };
     for disk in disks.flatten() {
         let sysfs = disk.path();
-        let Some(number) = read_number(&sysfs) else {
+        let sysfs_text = sysfs.to_string_lossy().into_owned();
+        // A path of a multipath disk: the I/O of the disk itself comes again here.
+        let hidden = read_text(&sysfs.join("hidden")).is_some_and(|text| text == "1");
+        let number = match hidden {
+            true => hidden_number(&whole_path(&sysfs_text)),
+            false => read_number(&sysfs),
+        };
+        let Some(number) = number else {
             continue;
         };
-        // Paths below a multipath disk are told of by the disk itself.
-        let hidden = read_text(&sysfs.join("hidden")).is_some_and(|text| text == "1");
         let leaf = !hidden && is_leaf(&sysfs);
-        let sysfs_text = sysfs.to_string_lossy().into_owned();
         let device = |number: u32, path: &str, disk: u32| Device {
             number,
             path: Symbol::new(path),
@@ -268,7 +347,6 @@ fn is_leaf(sysfs: &Path) -> bool {
         Some(file) => {
             let path = Path::new(&file);
             let on_device = |meta: fs::Metadata| {
-                use std::os::unix::fs::FileTypeExt;
                 meta.file_type().is_block_device() || filesystem::on_block_device(path, meta.dev())
             };
             // A file that is gone still lies somewhere; a device most likely.
@@ -284,6 +362,21 @@ fn read_number(dir: &Path) -> Option<u32> {
     Some(self::number(major.parse().ok()?, minor.parse().ok()?))
 }
 
+/// The number of a hidden disk, which has no `dev` in sysfs.
+fn hidden_number(path: &str) -> Option<u32> {
+    number_in(&fs::read_to_string("/proc/diskstats").ok()?, path)
+}
+
+/// The number of a disk by its line in the text of `/proc/diskstats`, which has hidden disks too.
+fn number_in(diskstats: &str, path: &str) -> Option<u32> {
+    diskstats.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (major, minor) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let named = format!("/dev/{}", words.next()?) == path;
+        named.then(|| number(major, minor))
+    })
+}
+
 /// A device number as the kernel keeps it (`MKDEV` of include/linux/kdev_t.h).
 pub fn number(major: u32, minor: u32) -> u32 {
     major << 20 | minor
@@ -293,4 +386,31 @@ pub fn number(major: u32, minor: u32) -> u32 {
 pub fn read_text(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hidden_disk_has_its_number_in_diskstats() {
+        let text = " 259       1 nvme0n1 1 0 8 0 0 0 0 0 0 0 0\n 259       3 nvme0c1n1 1 0 8 0\n";
+        let number_of = |path| number_in(text, path);
+        assert_eq!(number_of("/dev/nvme0c1n1"), Some(259 << 20 | 3));
+        assert_eq!(number_of("/dev/nvme0n1"), Some(259 << 20 | 1));
+        assert_eq!(number_of("/dev/nvme0c0n1"), None);
+    }
+
+    #[test]
+    fn any_path_of_a_device_leads_to_the_kernel_s_name() {
+        for path in read_sysfs().iter().map(|d| d.path.as_str()) {
+            // A container may have few nodes, and hidden disks have none.
+            if let Ok(name) = kernel_name(Path::new(path)) {
+                assert_eq!(name, path);
+            }
+        }
+        for path in ["/dev/null", "/dev/nosuchdisk", "/tmp"] {
+            assert!(kernel_name(Path::new(path)).is_err(), "{path}");
+        }
+    }
 }

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use weir_model::event::io_schema;
 use weir_model::{Demand, Predicate};
@@ -11,14 +10,16 @@ use weir_model::{Demand, Predicate};
 use super::cgroups::Root;
 use super::clock;
 use super::completeness::counts_io;
-use super::devices::{DeviceChoice, Devices, read_text};
+use super::devices::{Device, DeviceChoice, Devices, read_text};
 use super::fold::layout::Folding;
 use super::hist::{HistOptions, HistTap};
+use super::kernel::{self, BTF, Kernel};
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::programs::{self, Probe, Programs, Sizes};
 use super::tap::{LiveOptions, open};
-use crate::{Count, RECORDING, Said, Tap};
+use super::trial::{self, Outcome, Read};
+use crate::{RECORDING, elevation};
 
 /// How well something works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,23 +47,28 @@ pub struct Fact {
     pub remedy: String,
 }
 
-/// How long the trial looks at the host's own I/O.
-const TRIAL: Duration = Duration::from_millis(300);
-
-/// Everything that was looked at, what everything else depends on first. It attaches the programs
-/// for a moment and takes them away again.
+/// The state of everything that the live tap needs, what all else depends on first. It attaches the
+/// programs for a moment, reads from the disks meanwhile, and takes the programs away again.
 pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
+    let _raised = elevation::raise(elevation::LOADING);
     let mut facts = vec![
         kernel(),
         type_information(),
+        enumerators(),
         capabilities(),
         lockdown(),
         compiler(),
     ];
     facts.extend(tracepoints(options));
-    facts.push(loads(options));
-    facts.push(histograms(options));
-    facts.push(trial(options));
+    let loads = loads(options);
+    let loaded = loads.status == Status::Ok;
+    facts.push(loads);
+    match loaded {
+        true => facts.extend([histograms(options), completeness(options)]),
+        false => facts.extend(["histograms", "completeness"].map(|name| {
+            ok(name, "not tried, since the programs cannot be loaded").but(Status::Missing, "", "")
+        })),
+    }
     facts.push(memory(options));
     facts.push(cgroups());
     facts.extend(disks(options));
@@ -94,9 +100,9 @@ impl Fact {
 
 fn kernel() -> Fact {
     let release = read_text(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
-    let fact = ok("kernel", release.clone());
-    match version(&release) {
-        Some(version) if version >= (5, 15) => fact,
+    let fact = ok("kernel", release);
+    match kernel::release() {
+        Some(release) if release >= (5, 15) => fact,
         _ => fact.but(
             Status::Missing,
             "the programs are written for 5.15 and newer",
@@ -105,14 +111,8 @@ fn kernel() -> Fact {
     }
 }
 
-/// `(6, 18)` for `6.18.44-generic`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
 fn type_information() -> Fact {
-    let path = Path::new("/sys/kernel/btf/vmlinux");
+    let path = Path::new(BTF);
     match fs::metadata(path) {
         Ok(meta) => ok(
             "type information (BTF)",
@@ -130,6 +130,33 @@ fn type_information() -> Fact {
     }
 }
 
+/// Whether the kernel's numbers that the programs test are known.
+fn enumerators() -> Fact {
+    const NAME: &str = "kernel enumerators";
+    let numbers = match Kernel::running() {
+        Ok(kernel) => kernel.numbers(),
+        Err(error) => {
+            return ok(NAME, error.to_string()).but(
+                Status::Missing,
+                "operations and flags of requests are not known",
+                "see above",
+            );
+        }
+    };
+    if numbers.missing.is_empty() {
+        return ok(NAME, "found");
+    }
+    let list = |of: &dyn Fn(&kernel::Missing) -> &str| {
+        let texts: Vec<&str> = numbers.missing.iter().map(of).collect();
+        texts.join(", ")
+    };
+    ok(NAME, format!("not found: {}", list(&|m| m.name))).but(
+        Status::Degraded,
+        &list(&|m| &m.costs),
+        "compare counts with /proc/diskstats, or run another kernel",
+    )
+}
+
 fn capabilities() -> Fact {
     const CAP_SYS_ADMIN: u32 = 21;
     const CAP_PERFMON: u32 = 38;
@@ -141,14 +168,17 @@ fn capabilities() -> Fact {
         .unwrap_or(0);
     let has = |capability: u32| set >> capability & 1 == 1;
     let fact = ok("capabilities", format!("effective set {set:016x}"));
-    if has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON)) {
-        return fact;
+    let suffice = has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON));
+    let advice = elevation::advice("cap_bpf,cap_perfmon");
+    match suffice {
+        true if elevation::is_open_to_all() => fact.but(
+            Status::Degraded,
+            "every local user may execute this binary and see the I/O of every other one",
+            &advice,
+        ),
+        true => fact,
+        false => fact.but(Status::Missing, "no program can be loaded", &advice),
     }
-    fact.but(
-        Status::Missing,
-        "no program can be loaded",
-        "run as root, or once: setcap cap_bpf,cap_perfmon+ep on the weir binary",
-    )
 }
 
 fn lockdown() -> Fact {
@@ -184,13 +214,13 @@ fn compiler() -> Fact {
 }
 
 fn tracepoints(options: &LiveOptions) -> Vec<Fact> {
-    let Ok(has) = programs::tracepoints() else {
+    let Ok(kernel) = Kernel::running() else {
         return Vec::new();
     };
     let fact = |probe: &Probe| {
         let name = format!("tracepoint {}", probe.tracepoint);
         let left_out = options.without.iter().any(|w| w == probe.tracepoint);
-        if has(probe.tracepoint) && !left_out {
+        if kernel.has_tracepoint(probe.tracepoint) && !left_out {
             return ok(&name, "present");
         }
         let status = if *probe == programs::COMPLETE {
@@ -217,10 +247,12 @@ fn loads(options: &LiveOptions) -> Fact {
     const NAME: &str = "programs and tables";
     let load = || {
         let needs = Needs::of(&[everything()], true)?;
-        let kernel_has = programs::tracepoints()?;
-        let has = |name: &str| kernel_has(name) && !options.without.iter().any(|w| w == name);
+        let kernel = Kernel::running()?;
+        let without = |name: &str| options.without.iter().any(|w| w == name);
+        let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
         let sizes = Sizes::new(options, needs.record_bytes())?;
-        let config = Config::new(&needs, &sizes, has(programs::START.tracepoint), true);
+        let has_start = has(programs::START.tracepoint);
+        let config = Config::new(&needs, &sizes, &kernel.numbers(), has_start, true);
         let probes = programs::probes(&needs, &has, true);
         Programs::load(&probes, &config, &Folding::default(), &sizes).map(|p| p.probes.len())
     };
@@ -256,44 +288,86 @@ fn histograms(options: &LiveOptions) -> Fact {
     }
 }
 
-/// Attaches everything and looks at the host's own I/O for a moment.
-fn trial(options: &LiveOptions) -> Fact {
+/// Attaches everything, reads from the disks and compares what is reported with what was read.
+fn completeness(options: &LiveOptions) -> Fact {
     const NAME: &str = "completeness";
-    let mut tap = match open(&[everything()], options) {
-        Ok(tap) => tap,
+    let outcome = open(&[everything()], options)
+        .and_then(|mut tap| trial::trial(&mut tap, &disks_to_read(options)));
+    match outcome {
+        Ok(outcome) => judged(ok(NAME, ""), &outcome),
         Err(error) => {
-            return ok(NAME, error.to_string()).but(
-                Status::Missing,
-                "nothing can be attached",
-                "see above",
-            );
-        }
-    };
-    let end = std::time::Instant::now() + TRIAL;
-    let mut rows = 0;
-    while std::time::Instant::now() < end {
-        if let Ok(Said::Rows { batch, .. }) = tap.next(TRIAL / 4) {
-            rows += batch.len();
+            ok(NAME, error.to_string()).but(Status::Missing, "nothing can be attached", "see above")
         }
     }
-    let counts = tap.counts();
-    let sum = |name: &str| {
-        let of = |c: &&Count| c.counter == name;
-        counts.iter().filter(of).map(|c| c.total).sum::<i64>()
+}
+
+/// The disks of the trial. Loop devices and those in memory have to be named: what they hold is read
+/// below them, and a file on a network that is down does not answer.
+fn disks_to_read(options: &LiveOptions) -> Vec<Device> {
+    let by_default = |d: &Device| {
+        let path = d.path.as_str();
+        let left_out = ["/dev/loop", "/dev/zram", "/dev/ram"];
+        !left_out.iter().any(|prefix| path.starts_with(prefix))
     };
-    let (seen, unseen) = (sum("seen"), sum("unseen"));
-    let fact = ok(
-        NAME,
-        format!("{rows} rows in {TRIAL:?}; {seen} requests seen, {unseen} unseen"),
-    );
-    if unseen == 0 {
-        return fact;
+    let named = matches!(options.devices, DeviceChoice::Named(_));
+    let devices = devices(options);
+    let wanted = devices.wanted_disks().into_iter();
+    wanted.filter(|d| named || by_default(d)).cloned().collect()
+}
+
+fn devices(options: &LiveOptions) -> Devices {
+    let needs = Needs::of(&[everything()], true).expect("a recording is a stream of the live tap");
+    Devices::new(options.devices.clone(), needs.clauses, 1, u32::MAX)
+}
+
+/// `fact` with what came of the trial.
+fn judged(fact: Fact, outcome: &Outcome) -> Fact {
+    let paths = |of: &dyn Fn(&&Read) -> bool| {
+        let paths: Vec<&str> = outcome.disks.iter().filter(of).map(|d| &*d.path).collect();
+        paths.join(", ")
+    };
+    let whole = paths(&|d| d.is_complete());
+    let mut found = Vec::new();
+    if !whole.is_empty() {
+        found.push(format!("every read of a trial was reported once: {whole}"));
     }
-    fact.but(
-        Status::Degraded,
-        "some completions run where the kernel lets no program look (a protected system thread); they are counted as unseen",
-        "none; every result says how complete it is",
-    )
+    for d in outcome.disks.iter().filter(|d| !d.is_complete()) {
+        found.push(format!(
+            "{}: {} reads made, {} requests counted by the kernel, {} of the reads reported",
+            d.path, d.made, d.counted, d.reported
+        ));
+    }
+    if !outcome.untried.is_empty() {
+        found.push(format!("not read: {}", outcome.untried.join(", ")));
+    }
+    let (seen, unseen) = (outcome.seen, outcome.unseen);
+    found.push(format!(
+        "on the whole host {seen} requests seen, {unseen} unseen"
+    ));
+    let fact = Fact {
+        found: found.join("; "),
+        ..fact
+    };
+    let (costs, remedy) = match outcome.disks.as_slice() {
+        [] => (
+            "no disk could be read, so it is not known whether requests are seen",
+            "run as root, and name a disk that can be read: weir doctor --device DEV",
+        ),
+        disks if disks.iter().any(|d| d.reported > d.made) => (
+            "requests are reported more than once",
+            "compare counts with /proc/diskstats, or run another kernel",
+        ),
+        disks if disks.iter().all(|d| d.reported == 0) => (
+            "requests are not seen: answers are wrong",
+            "compare counts with /proc/diskstats, or run another kernel",
+        ),
+        disks if unseen > 0 || !disks.iter().all(Read::is_complete) => (
+            "some requests are not in the results; each result reports how complete it is",
+            "none, where the kernel runs no program while a certain system thread is current",
+        ),
+        _ => return fact,
+    };
+    fact.but(Status::Degraded, costs, remedy)
 }
 
 fn memory(options: &LiveOptions) -> Fact {
@@ -378,9 +452,7 @@ fn cgroups() -> Fact {
 }
 
 fn disks(options: &LiveOptions) -> Vec<Fact> {
-    let everything =
-        Needs::of(&[everything()], true).expect("a recording is a stream of the live tap");
-    let devices = Devices::new(options.devices.clone(), everything.clauses, 1, u32::MAX);
+    let devices = devices(options);
     let wanted = devices.wanted_disks();
     let list = |of: &dyn Fn(&&&super::devices::Device) -> bool| {
         let paths: Vec<&str> = wanted.iter().filter(of).map(|d| d.path.as_str()).collect();
@@ -445,17 +517,4 @@ fn statistics() -> Fact {
         );
     }
     fact
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_are_compared_by_number() {
-        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
-        assert_eq!(version("5.4.0-200-generic"), Some((5, 4)));
-        assert!(version("5.9.1").unwrap() < (5, 15));
-        assert_eq!(version("unknown"), None);
-    }
 }

@@ -90,6 +90,12 @@ impl Flows {
         old.len()
     }
 
+    /// Records were left out: what is in flight and where the last request ended is unknown.
+    pub fn restart(&mut self) {
+        self.disks.clear();
+        self.flying.clear();
+    }
+
     fn land(&mut self, request: u64) -> Option<Flying> {
         let flying = self.flying.remove(&request)?;
         if let Some(disk) = self.disks.get_mut(&flying.disk) {

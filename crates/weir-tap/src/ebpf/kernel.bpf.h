@@ -4,6 +4,8 @@
  *
  * Structures name only the fields in use: CO-RE relocates each access to where the running kernel
  * keeps the field. Names behind three underscores are other versions of the type before them.
+ * Enumerators are not relocated: CO-RE finds them by the name of their enumeration, which some lack.
+ * kernel.rs looks them up by their own names and passes their numbers in struct config.
  * Sources: include/linux/{blk_types,blk-mq,blkdev,cgroup-defs,kernfs,sched}.h and include/uapi/linux/bpf.h.
  */
 #ifndef WEIR_KERNEL_BPF_H
@@ -42,10 +44,8 @@ static long (*bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
 static __u64 (*bpf_get_current_cgroup_id)(void) = (void *)80;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
-/* Kinds of CO-RE questions, as in clang's BPF backend: does a field, an enumerator exist; its value. */
+/* CO-RE: whether the running kernel has a field (BPF_FIELD_EXISTS of libbpf). */
 #define core_field_exists(field) __builtin_preserve_field_info(field, 2)
-#define core_enum_exists(type, name) __builtin_preserve_enum_value(*(type *)name, 0)
-#define core_enum_value(type, name) __builtin_preserve_enum_value(*(type *)name, 1)
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -124,38 +124,7 @@ struct request___disk {
 
 #pragma clang attribute pop
 
-enum req_op {
-	REQ_OP_READ = 0,
-	REQ_OP_WRITE = 1,
-	REQ_OP_FLUSH = 2,
-	REQ_OP_DISCARD = 3,
-	REQ_OP_SECURE_ERASE = 5,
-	REQ_OP_WRITE_ZEROES = 9,
-	REQ_OP_DRV_IN = 34,
-};
-
-/* The number of zone append moved, and so did the name of the enumeration (6.1). */
-enum req_op___append {
-	REQ_OP_ZONE_APPEND = 7,
-};
-
-enum req_opf___append {
-	REQ_OP_ZONE_APPEND___opf = 13,
-};
-
 /* include/linux/sched.h: a kernel thread. */
 #define PF_KTHREAD 0x00200000
-
-enum req_flag_bits {
-	__REQ_SYNC = 11,
-	__REQ_META = 12,
-	__REQ_FUA = 17,
-	__REQ_RAHEAD = 19,
-};
-
-/* An enumeration since 6.11; before that a macro, 1 << 4. */
-enum rqf_flags___seq {
-	__RQF_FLUSH_SEQ = 1,
-};
 
 #endif

@@ -1,6 +1,7 @@
 //! What the kernel programs and this side share, as `tap.h` lays it out: configuration, records,
 //! tables and counters.
 
+use super::kernel::Numbers;
 use super::needs::Needs;
 use super::programs::Sizes;
 
@@ -42,6 +43,9 @@ pub const STATE_LIVE_WORD: usize = 0;
 
 /// Position of `hist_until_ns` in `struct state`, in words of 8 bytes.
 pub const STATE_HIST_UNTIL_WORD: usize = 2;
+
+/// Position of `shed` in `struct state`, in words of 8 bytes.
+pub const STATE_SHED_WORD: usize = 3;
 
 /// Bytes of `struct counts`.
 pub const COUNTS_BYTES: usize = 64;
@@ -179,6 +183,8 @@ pub struct Clause {
 pub struct Config {
     /// The selection: any of these holds.
     pub clauses: [Clause; CLAUSES],
+    /// Of each of the kernel's operations below 16 its `enum op`, four bits each.
+    pub ops: u64,
     /// How many of them are in use.
     pub clause_count: u32,
     /// Records per processor, a power of two.
@@ -191,6 +197,8 @@ pub struct Config {
     pub cgroup_mask: u32,
     /// Rows of counters per processor.
     pub device_rows: u32,
+    /// The bit of `rq_flags` that marks a step of a flush sequence; 0 if it is not known.
+    pub flush_step: u32,
     /// The clauses, a bit each, that want a kind of record.
     pub kinds: [u8; 3],
     /// Keep an entry for each request from issue to completion.
@@ -221,11 +229,15 @@ pub struct Config {
     pub kernel: u8,
     /// Requests are numbered as they are issued.
     pub numbered: u8,
-    spare: [u8; 7],
+    /// Clauses whose records are left out before a ring fills, a bit each.
+    pub optional: u8,
+    /// Positions in `cmd_flags`: forced unit access, read ahead, sync, metadata.
+    pub flag_bits: [u8; 4],
+    spare: [u8; 6],
 }
 
 const _: () = assert!(size_of::<Clause>() == 160, "struct clause of tap.h");
-const _: () = assert!(size_of::<Config>() == 688, "struct config of tap.h");
+const _: () = assert!(size_of::<Config>() == 704, "struct config of tap.h");
 #[cfg(target_endian = "big")]
 compile_error!("the committed BPF object is for little-endian machines");
 
@@ -261,9 +273,15 @@ impl Clause {
 }
 
 impl Config {
-    /// What `needs` ask for. `has_start` says whether the kernel has `block_io_start`, `unified`
-    /// whether it has one hierarchy of cgroups.
-    pub fn new(needs: &Needs, sizes: &Sizes, has_start: bool, unified: bool) -> Config {
+    /// What `needs` ask for, on a kernel with these numbers. `has_start`: it has `block_io_start`;
+    /// `unified`: it has one hierarchy of cgroups.
+    pub fn new(
+        needs: &Needs,
+        sizes: &Sizes,
+        numbers: &Numbers,
+        has_start: bool,
+        unified: bool,
+    ) -> Config {
         let mut clauses = [Clause::ALL; CLAUSES];
         let several = needs.demand_count() > 1;
         for (slot, clause) in clauses.iter_mut().zip(&needs.clauses) {
@@ -281,12 +299,14 @@ impl Config {
         let cgroup = read.cgroup || read.owner || needs.cgroups();
         Config {
             clauses,
+            ops: numbers.ops,
             clause_count: needs.clauses.len() as u32,
             lane_slots: sizes.lane_slots,
             bucket_mask: sizes.buckets - 1,
             device_mask: sizes.known - 1,
             cgroup_mask: sizes.known - 1,
             device_rows: sizes.device_rows,
+            flush_step: numbers.flush_step,
             kinds: [kind::REQUEST, kind::RESPONSE, kind::ERROR].map(wants),
             track: needs.track.into(),
             start: needs.start.into(),
@@ -302,7 +322,9 @@ impl Config {
             ordered: cfg!(any(target_arch = "x86", target_arch = "x86_64")).into(),
             kernel: read.owner.into(),
             numbered: needs.numbered.into(),
-            spare: [0; 7],
+            optional: needs.optional_clauses(),
+            flag_bits: numbers.flag_bits,
+            spare: [0; 6],
         }
     }
 
@@ -312,6 +334,7 @@ impl Config {
         for clause in &self.clauses {
             clause.words(&mut out);
         }
+        out.extend(self.ops.to_ne_bytes());
         let sizes = [
             self.clause_count,
             self.lane_slots,
@@ -319,6 +342,7 @@ impl Config {
             self.device_mask,
             self.cgroup_mask,
             self.device_rows,
+            self.flush_step,
         ];
         for word in sizes {
             out.extend(word.to_ne_bytes());
@@ -339,7 +363,9 @@ impl Config {
             self.ordered,
             self.kernel,
             self.numbered,
+            self.optional,
         ]);
+        out.extend(self.flag_bits);
         out.extend(self.spare);
         assert_eq!(out.len(), size_of::<Config>(), "every field is written");
         out

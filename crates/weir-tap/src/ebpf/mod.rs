@@ -25,6 +25,7 @@ pub(crate) mod filesystem;
 mod flow;
 mod fold;
 pub mod hist;
+mod kernel;
 mod layout;
 mod needs;
 mod order;
@@ -35,11 +36,15 @@ mod rows;
 mod selection;
 mod tables;
 mod tap;
+mod trial;
 
 pub use clock::{epoch_offset_ns, monotonic_ns};
-pub use devices::DeviceChoice;
+pub use completeness::Completeness;
+pub use devices::{DEVICE_COLUMNS, DeviceChoice, kernel_name, stacked_devices};
 pub use doctor::{Fact, Status, doctor};
 pub use pace::Pace;
-pub use privileges::{drop_privileges, keep_what_opening_takes};
+pub use privileges::{
+    Files, drop_privileges, keep_what_collecting_takes, keep_what_opening_takes, reduce_thread,
+};
 pub use rows::host_name;
 pub use tap::{BlockTap, LiveOptions, TAP, open, open_with_histograms};

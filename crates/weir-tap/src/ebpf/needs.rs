@@ -48,6 +48,8 @@ pub struct Needs {
     pub numbered: bool,
     /// Whether histograms are kept.
     pub histograms: bool,
+    /// Demands whose rows are left out before a ring fills, a bit each.
+    pub optional: u64,
 }
 
 /// Columns that cost something to fill.
@@ -214,6 +216,7 @@ impl Needs {
             clauses,
             numbered: columns.req_id && columns.issue_ts && !requests,
             histograms: false,
+            optional: 0,
         }
     }
 
@@ -253,6 +256,20 @@ impl Needs {
         let own = |c: &Clause| self.histograms && c.demands >> self.streams.len() & 1 == 1;
         let clauses = self.clauses.iter().enumerate();
         clauses.fold(0, |all, (i, c)| all | u8::from(own(c)) << i)
+    }
+
+    /// The same where the rows of demands without groups may be left out, so that a ring does not fill.
+    pub fn with_optional_rows(mut self, demands: &[Demand]) -> Needs {
+        let rows = demands.iter().enumerate().filter(|(_, d)| d.fold.is_none());
+        self.optional = rows.fold(0, |all, (i, _)| all | 1 << i);
+        self
+    }
+
+    /// The clauses that no demand needs whose rows must come, a bit each.
+    pub fn optional_clauses(&self) -> u8 {
+        let optional = |c: &Clause| c.demands & !self.optional == 0;
+        let clauses = self.clauses.iter().enumerate();
+        clauses.fold(0, |all, (i, c)| all | u8::from(optional(c)) << i)
     }
 
     /// Demands, and the histograms.

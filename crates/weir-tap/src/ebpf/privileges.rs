@@ -1,16 +1,26 @@
-//! [`drop_privileges`]: once attached, the tap needs no right at all: its tables are mapped and its
-//! programs held.
+//! What a process that watches live I/O gives up once everything is open, before it starts the
+//! threads that handle what others write: capabilities, the identity of root, files, programs
+//! ([`drop_privileges`]).
+//!
+//! Capabilities, user ids and Landlock's rules belong to a thread, and a new thread inherits them
+//! from the one that starts it. Threads that read other users' processes and ask QEMUs exist before
+//! the drop; they keep what that takes ([`keep_what_asking_takes`]).
 #![allow(unsafe_code)]
 
 use std::io;
 
-use crate::TapError;
+use crate::{TapError, landlock, seccomp};
 
 /// `_LINUX_CAPABILITY_VERSION_3` of include/uapi/linux/capability.h: 64 bits in two parts.
 const VERSION_3: u32 = 0x2008_0522;
 
 /// Capabilities that there may ever be.
-const CAPABILITIES_MAX: libc::c_ulong = 63;
+const CAPABILITIES_MAX: u32 = 63;
+
+/// The user and the group that own nothing, where the kernel does not name them.
+const OVERFLOW_ID: u32 = 65534;
+
+const CAP_SYS_ADMIN: u32 = 21;
 
 #[repr(C)]
 struct Header {
@@ -26,23 +36,43 @@ struct Part {
     inheritable: u32,
 }
 
-/// Gives up every capability of the calling thread, for good, and forbids it and its children to
-/// gain any by running a program.
+/// What the process still does with files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// It writes to those that are open and reads some that every user may read.
+    Open,
+    /// It makes and replaces files by name.
+    Named,
+}
+
+/// Gives up, for good, in the calling thread and all threads that it starts from here on: every
+/// capability; with [`Files::Open`] also root's user id, whose files need no capability, and all
+/// changes of files (Landlock, where the kernel has it); and the right to run programs. All threads
+/// of the process get no_new_privs and lose the system calls that reach into other processes or the
+/// kernel (seccomp).
 ///
-/// A thread started before keeps what it has, so this is called after attaching and before starting
-/// threads. Files that only root may open have to be open already, unless root owns them: the user
-/// id does not change. What the tap reads later, `/proc/diskstats`, `/sys/block` and
-/// `/sys/fs/cgroup`, everybody may read.
+/// What the tap reads later, `/proc/diskstats`, `/sys/block` and `/sys/fs/cgroup`, every user may
+/// read. Without the right to change the user id it stays.
 ///
 /// # Errors
 /// When the kernel refuses, which would leave the process with rights that it was to give up.
-pub fn drop_privileges() -> Result<(), TapError> {
-    control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(|e| refused("no_new_privs", &e))?;
-    // Without CAP_SETPCAP the bounding set stays; nothing can be gained from it any more.
-    for capability in 0..=CAPABILITIES_MAX {
-        if control(libc::PR_CAPBSET_DROP, capability).is_err() {
-            break;
-        }
+pub fn drop_privileges(files: Files) -> Result<(), TapError> {
+    reduce_thread(files)?;
+    seccomp::deny_all_threads().map_err(|e| refused("system calls", &e))?;
+    seccomp::deny_programs().map_err(|e| refused("running programs", &e))
+}
+
+/// As [`drop_privileges`], but for no other thread: for one that exists before that, or in a process
+/// that keeps its rights. System calls stay as they are.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn reduce_thread(files: Files) -> Result<(), TapError> {
+    forbid_gains()?;
+    drop_bounding(&[]);
+    if files == Files::Open {
+        landlock::restrict().map_err(|e| refused("changes of files", &e))?;
+        leave_root().map_err(|e| refused("root's user id", &e))?;
     }
     keep_only(&[])
 }
@@ -66,14 +96,29 @@ const OPENING: &[u32] = &[
 ];
 
 /// Gives up every capability of the calling thread that opening taps later does not take, for good,
-/// and forbids it and its children to gain any by running a program. Threads that it starts have
-/// what it has.
+/// and for all threads of the process the system calls that reach into other processes or the
+/// kernel. Threads that it starts have what it has.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn keep_what_opening_takes() -> Result<(), TapError> {
-    control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(|e| refused("no_new_privs", &e))?;
-    keep_only(OPENING)
+    keep_for_later(OPENING)
+}
+
+/// As [`keep_what_opening_takes`], of a process that also starts further inventories, each of which
+/// reads the tables of the device mapper once. That takes CAP_SYS_ADMIN.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_what_collecting_takes() -> Result<(), TapError> {
+    keep_for_later(&[OPENING, &[CAP_SYS_ADMIN]].concat())
+}
+
+fn keep_for_later(kept: &[u32]) -> Result<(), TapError> {
+    forbid_gains()?;
+    drop_bounding(kept);
+    keep_only(kept)?;
+    seccomp::deny_all_threads().map_err(|e| refused("system calls", &e))
 }
 
 /// Gives up what a thread does not need that asks processes and monitors who they are: that goes on
@@ -82,7 +127,54 @@ pub fn keep_what_opening_takes() -> Result<(), TapError> {
 /// # Errors
 /// As [`keep_only`].
 pub fn keep_what_asking_takes() -> Result<(), TapError> {
+    drop_bounding(ASKING);
     keep_only(ASKING)
+}
+
+/// Neither this thread nor what it starts gains rights by running a program.
+fn forbid_gains() -> Result<(), TapError> {
+    control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(|e| refused("no_new_privs", &e))
+}
+
+/// Takes all but `kept` out of what the thread and its programs could ever gain. Without CAP_SETPCAP
+/// the bounding set stays; no_new_privs has the same effect.
+fn drop_bounding(kept: &[u32]) {
+    for capability in (0..=CAPABILITIES_MAX).filter(|c| !kept.contains(c)) {
+        if control(libc::PR_CAPBSET_DROP, capability.into()).is_err() {
+            break;
+        }
+    }
+}
+
+/// Makes the calling thread, not the process, a user who owns nothing, if it is root. The system
+/// calls are used directly: the C library changes the ids of all threads.
+fn leave_root() -> io::Result<()> {
+    // SAFETY: the call has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return Ok(());
+    }
+    let (user, group) = (overflow_id("uid"), overflow_id("gid"));
+    // SAFETY: these calls take numbers only; of no groups none are read.
+    let done = unsafe {
+        libc::syscall(libc::SYS_setgroups, 0, 0) == 0
+            && libc::syscall(libc::SYS_setresgid, group, group, group) == 0
+            && libc::syscall(libc::SYS_setresuid, user, user, user) == 0
+    };
+    match done {
+        true => Ok(()),
+        false => match io::Error::last_os_error() {
+            // A service manager may have taken the right to change it, and a user namespace may
+            // have no such user.
+            error if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL)) => Ok(()),
+            error => Err(error),
+        },
+    }
+}
+
+fn overflow_id(kind: &str) -> u32 {
+    let text = std::fs::read_to_string(format!("/proc/sys/kernel/overflow{kind}"));
+    let id = text.ok().and_then(|text| text.trim().parse().ok());
+    id.unwrap_or(OVERFLOW_ID)
 }
 
 /// Gives up every capability of the calling thread that is not among `kept`, for good. One that it
@@ -101,7 +193,8 @@ fn keep_only(kept: &[u32]) -> Result<(), TapError> {
         let within = kept.iter().filter(|c| **c as usize / 32 == word);
         let mask = within.fold(0u32, |all, c| all | 1 << (c % 32));
         part.permitted &= mask;
-        part.effective = part.permitted;
+        // Capabilities of the binary's file are not in effect (`crate::elevation`).
+        part.effective &= mask;
         part.inheritable = 0;
     }
     let header = Header {

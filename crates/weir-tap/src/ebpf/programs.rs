@@ -10,8 +10,6 @@ use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::{
     Link, MapCore, Object, ObjectBuilder, OpenObject, OpenProgramMut, PrintLevel, ProgramMut,
 };
@@ -321,6 +319,16 @@ impl Programs {
         self.state.words()[layout::STATE_HIST_UNTIL_WORD].store(ns, Ordering::Release);
     }
 
+    /// Whether optional records are left out.
+    pub fn sheds(&self) -> bool {
+        self.state.words()[layout::STATE_SHED_WORD].load(Ordering::Acquire) != 0
+    }
+
+    /// Optional records are delivered again.
+    pub fn stop_shedding(&self) {
+        self.state.words()[layout::STATE_SHED_WORD].store(0, Ordering::Release);
+    }
+
     /// Takes the programs away. What the tables hold stays.
     pub fn detach(&mut self) {
         self.links.clear();
@@ -368,21 +376,6 @@ pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Prob
     }
     probes.retain(|p| has(p.tracepoint));
     probes
-}
-
-/// Whether the running kernel has a tracepoint, by the type information it carries.
-///
-/// # Errors
-/// When it carries none.
-pub fn tracepoints() -> Result<impl Fn(&str) -> bool, TapError> {
-    let btf = Btf::from_vmlinux().map_err(|e| TapError::Unavailable {
-        what: format!("this kernel carries no type information (/sys/kernel/btf/vmlinux): {e}"),
-        remedy: "run a kernel with CONFIG_DEBUG_INFO_BTF=y".into(),
-    })?;
-    Ok(move |name: &str| {
-        let prototype = format!("btf_trace_{name}");
-        btf.type_by_name::<Typedef<'_>>(&prototype).is_some()
-    })
 }
 
 fn open() -> Result<OpenObject, TapError> {
@@ -465,8 +458,12 @@ fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
     } else {
         format!(" ({})", lines.join("; "))
     };
+    let what = format!("the kernel refuses {what}: {error}{detail}");
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        return TapError::NotPermitted { detail: what };
+    }
     TapError::Unavailable {
-        what: format!("the kernel refuses {what}: {error}{detail}"),
+        what,
         remedy: "run as root or with CAP_BPF and CAP_PERFMON; `weir doctor` tells what is missing"
             .into(),
     }

@@ -92,32 +92,24 @@ static __always_inline void recall(struct io *io, const struct entry *e)
 	}
 }
 
-/* ---- What the kernel says ------------------------------------------------------------------ */
+/* ---- Reading the kernel's structures ------------------------------------------------------------------ */
 
-/* What each of the kernel's operations below 16 is to us, four bits each. */
-#define AS(kernel_op, op) ((__u64)(OP_OTHER ^ (op)) << (kernel_op) * 4)
 static __always_inline __u8 op_of(__u32 opf)
 {
-	__u64 table = 0x7777777777777777ULL ^ AS(REQ_OP_READ, OP_READ) ^ AS(REQ_OP_WRITE, OP_WRITE) ^
-		      AS(REQ_OP_FLUSH, OP_FLUSH) ^ AS(REQ_OP_DISCARD, OP_DISCARD) ^
-		      AS(REQ_OP_SECURE_ERASE, OP_DISCARD) ^ AS(REQ_OP_WRITE_ZEROES, OP_WRITE_ZEROES);
 	__u32 op = opf & 0xff;
 
-	if (core_enum_exists(enum req_op___append, REQ_OP_ZONE_APPEND))
-		table ^= AS(core_enum_value(enum req_op___append, REQ_OP_ZONE_APPEND), OP_WRITE);
-	else if (core_enum_exists(enum req_opf___append, REQ_OP_ZONE_APPEND___opf))
-		table ^= AS(core_enum_value(enum req_opf___append, REQ_OP_ZONE_APPEND___opf), OP_WRITE);
 	if (op > 15)
 		return OP_OTHER;
-	return table >> op * 4 & 15;
+	return config.ops >> op * 4 & 15;
 }
 
 static __always_inline __u8 flags_of(__u32 opf)
 {
 	if (!config.flags)
 		return 0;
-	return (opf >> __REQ_FUA & 1) * FLAG_FUA | (opf >> __REQ_RAHEAD & 1) * FLAG_READ_AHEAD |
-	       (opf >> __REQ_SYNC & 1) * FLAG_SYNC | (opf >> __REQ_META & 1) * FLAG_META;
+	return (opf >> config.fua_bit & 1) * FLAG_FUA |
+	       (opf >> config.read_ahead_bit & 1) * FLAG_READ_AHEAD |
+	       (opf >> config.sync_bit & 1) * FLAG_SYNC | (opf >> config.meta_bit & 1) * FLAG_META;
 }
 
 /*
@@ -143,11 +135,8 @@ static __always_inline struct view view_of(struct request *rq)
 		.sector = rq->__sector,
 		.bio = rq->bio,
 	};
-	__u32 flags = rq->rq_flags, bit = 1 << 4;
 
-	if (core_enum_exists(enum rqf_flags___seq, __RQF_FLUSH_SEQ))
-		bit = 1 << core_enum_value(enum rqf_flags___seq, __RQF_FLUSH_SEQ);
-	v.flush_step = flags & bit;
+	v.flush_step = rq->rq_flags & config.flush_step;
 	v.op = op_of(v.opf);
 	return v;
 }
@@ -346,14 +335,14 @@ static __always_inline __u8 passing(const struct io *io, __u32 tests)
 /* Programs that interrupt each other between looking at a ring and taking a slot of it. */
 #define NESTED_MAX 16
 
-static __always_inline struct wide_record *reserve(__u32 cpu, __u64 *position)
+static __always_inline struct wide_record *reserve(__u32 cpu, __u64 *position, __u32 room)
 {
 	struct lane *lane = bpf_map_lookup_elem(&lanes, &cpu);
 	__u32 slot;
 
 	if (!lane)
 		return NULL;
-	if (unlikely(lane->head - lane->tail >= config.lane_slots - NESTED_MAX))
+	if (unlikely(lane->head - lane->tail >= room))
 		return NULL;
 	*position = __sync_fetch_and_add(&lane->head, 1);
 	slot = cpu * config.lane_slots + (*position & (config.lane_slots - 1));
@@ -372,11 +361,23 @@ static __always_inline void commit(struct wide_record *record, __u64 position)
 static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const struct io *io,
 				 __u64 ts_ns)
 {
+	/* Only clauses that can do without it want this record. */
+	bool optional = !(io->clauses & config.kinds[kind] & ~config.optional);
+	__u32 room = config.lane_slots - NESTED_MAX;
+	struct wide_record *r;
 	__u64 position;
-	struct wide_record *r = reserve(cpu, &position);
 
+	if (optional && state.shed)
+		return;
+	/* The other half of the ring is kept for what has to be delivered. */
+	if (optional)
+		room = config.lane_slots / 2;
+	r = reserve(cpu, &position, room);
 	if (unlikely(!r)) {
-		COUNT(cpu, io->index, ring_full);
+		if (optional)
+			state.shed = 1;
+		else
+			COUNT(cpu, io->index, ring_full);
 		return;
 	}
 	r->narrow.ts_ns = ts_ns;

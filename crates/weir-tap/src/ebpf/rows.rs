@@ -326,13 +326,13 @@ impl Chosen<'_> {
 }
 
 impl Names {
-    /// No names yet.
-    pub fn new(cgroups: Cgroups, epoch_offset_ns: Nanos) -> Names {
+    /// No names yet but that of the host.
+    pub fn new(cgroups: Cgroups, host: Option<Symbol>, epoch_offset_ns: Nanos) -> Names {
         Names {
             cgroups,
             epoch_offset_ns,
             taken_ns: 0,
-            host: host_name(),
+            host,
             comms: HashMap::new(),
             flags: std::array::from_fn(|bits| Symbol::new(&letters(bits as u8))),
         }

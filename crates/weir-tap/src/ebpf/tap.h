@@ -150,7 +150,8 @@ struct state {
 	__u64 live;		/* set once all are attached; before, none does anything */
 	__u64 odd;		/* entries opened by an unusual event while `track` is off; nearly always 0 */
 	__u64 hist_until_ns;	/* nothing is entered into histograms from this time on */
-	__u64 line[5];
+	__u64 shed;		/* optional records are left out, until the user side clears it */
+	__u64 line[4];
 	__u64 numbers;		/* given out so far; in a cache line that nobody else reads */
 	__u64 numbers_line[7];
 };
@@ -193,12 +194,14 @@ _Static_assert(sizeof(struct clause) == 160, "struct clause");
 /* Fixed before the programs are loaded, so that the verifier removes what is not in use. */
 struct config {
 	struct clause clauses[CLAUSES];
+	__u64 ops;		/* of each of the kernel's operations below 16 its enum op, four bits each */
 	__u32 clause_count;
 	__u32 lane_slots;	/* records per processor, a power of two */
 	__u32 bucket_mask;
 	__u32 device_mask;
 	__u32 cgroup_mask;
 	__u32 device_rows;	/* rows of counters per processor */
+	__u32 flush_step;	/* of rq_flags: a step of a flush sequence (RQF_FLUSH_SEQ); 0 if not known */
 	__u8 kinds[KINDS];	/* clauses that want this kind */
 	__u8 track;		/* keep an entry for each request from issue to completion */
 	__u8 start;		/* from insertion, with times and submitter; else flushes only */
@@ -214,8 +217,13 @@ struct config {
 	__u8 ordered;		/* plain stores become visible in order (x86) */
 	__u8 kernel;		/* tell kernel threads from processes */
 	__u8 numbered;		/* requests are numbered as they are issued */
-	__u8 spare[7];
+	__u8 optional;		/* clauses whose records are left out before a ring fills */
+	__u8 fua_bit;		/* of cmd_flags, as the following ones */
+	__u8 read_ahead_bit;
+	__u8 sync_bit;
+	__u8 meta_bit;
+	__u8 spare[6];
 };
-_Static_assert(sizeof(struct config) == 688, "struct config");
+_Static_assert(sizeof(struct config) == 704, "struct config");
 
 #endif

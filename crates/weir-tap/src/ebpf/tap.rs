@@ -2,6 +2,7 @@
 
 mod folds;
 mod histograms;
+mod shedding;
 
 pub use self::histograms::open_with_histograms;
 
@@ -10,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
 
-use weir_model::{Demand, Nanos, Symbol};
+use weir_model::{Demand, Folded, Nanos, Symbol};
 
 use self::histograms::Kept;
+use self::shedding::Shedding;
 use super::attribution::{Attribution, LOOKS_APART, Owner};
 use super::cgroups::{Cgroups, Root};
 use super::clock;
@@ -24,16 +26,18 @@ use super::flow::{Flow, Flows};
 use super::fold::layout::Folding;
 use super::fold::{self, Folds, Plans};
 use super::hist::HistOptions;
+use super::kernel::Kernel;
 use super::layout::{Config, Record, count};
 use super::needs::Needs;
 use super::order::{self, Lanes};
 use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
-use super::rows::{Drained, Names, Place, Rows, Told};
+use super::rows::{Drained, Names, Place, Rows, Told, host_name};
 use super::tables::{self, Known};
+use crate::elevation;
 use crate::inventory::Watch;
 use crate::live::LiveTap;
-use crate::{Count, RECORDING, Said, Tap, TapError};
+use crate::{Count, FOLDED, RECORDING, Said, Tap, TapError};
 
 /// How the live tap is set up.
 #[derive(Clone, Debug)]
@@ -52,6 +56,9 @@ pub struct LiveOptions {
     pub inventory: Option<Arc<Watch>>,
     /// How often QEMU is asked for its counters.
     pub qmp_every: Duration,
+    /// Rows of demands without groups may be left out while they come faster than they are read, so that
+    /// none is lost that others need. Only beside demands with groups.
+    pub optional_rows: bool,
     /// How long rows may be on their way while nothing forces them out: longer is cheaper.
     pub rhythm: Duration,
     /// What to add to the monotonic clock to get an event's time; otherwise that is measured when
@@ -60,6 +67,8 @@ pub struct LiveOptions {
     /// Intervals of groups end at the multiples of a clock that is ahead of events' times by so much
     /// when they begin. It may change meanwhile; the ends are told in events' times.
     pub interval_shift_ns: Arc<AtomicI64>,
+    /// The value of column `host`, in rows and in groups: an agent's name need not be the system's.
+    pub host: Option<Symbol>,
 }
 
 /// The live tap of block I/O.
@@ -108,6 +117,7 @@ pub struct BlockTap {
     expired: i64,
     lost: Lost,
     kept: Option<Kept>,
+    shedding: Shedding,
 }
 
 /// What the kernel side is made of.
@@ -126,8 +136,10 @@ struct Live {
 struct Lost {
     /// The ring filled although it was read in time.
     ring_full: Vec<i64>,
-    /// The ring filled while whoever takes our rows was busy.
+    /// The ring filled while the consumer of our rows was busy.
     slow_consumer: Vec<i64>,
+    /// All of them.
+    total: i64,
 }
 
 impl Default for LiveOptions {
@@ -140,9 +152,11 @@ impl Default for LiveOptions {
             without: Vec::new(),
             inventory: None,
             qmp_every: Duration::from_secs(1),
+            optional_rows: false,
             rhythm: Duration::from_millis(20),
             epoch_offset_ns: None,
             interval_shift_ns: Arc::default(),
+            host: host_name(),
         }
     }
 }
@@ -169,6 +183,9 @@ fn open_for(
         });
     }
     let mut needs = Needs::of(demands, options.inventory.is_some())?;
+    if options.optional_rows && demands.iter().any(|d| d.fold.is_some()) {
+        needs = needs.with_optional_rows(demands);
+    }
     let mut sizes = Sizes::new(options, needs.record_bytes())?;
     if let Some(histograms) = histograms {
         needs = needs.with_histograms(histograms);
@@ -191,7 +208,7 @@ fn open_for(
     let epoch_offset_ns = measured.unwrap_or_else(clock::epoch_offset_ns);
     let mut tap = BlockTap {
         rows: rows.collect(),
-        names: Names::new(Cgroups::new(root), epoch_offset_ns),
+        names: Names::new(Cgroups::new(root), options.host, epoch_offset_ns),
         said: VecDeque::new(),
         told: Vec::new(),
         flows_told: Vec::new(),
@@ -211,6 +228,7 @@ fn open_for(
         expired: 0,
         lost: Lost::new(sizes.device_rows),
         live: None,
+        shedding: Shedding::default(),
         kept: histograms.map(|options| Kept::new(options, &sizes)),
         devices,
         needs,
@@ -249,13 +267,16 @@ impl BlockTap {
         sizes: Sizes,
         unified: bool,
     ) -> Result<(), TapError> {
-        let kernel_has = programs::tracepoints()?;
-        let has = |name: &str| kernel_has(name) && !options.without.iter().any(|w| w == name);
+        let _raised = elevation::raise(elevation::LOADING);
+        let kernel = Kernel::running()?;
+        let without = |name: &str| options.without.iter().any(|w| w == name);
+        let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
         let bios = self.devices.wanted_disks().iter().any(|d| d.bio_based);
         let probes = programs::probes(&self.needs, &has, bios);
         let config = Config::new(
             &self.needs,
             &sizes,
+            &kernel.numbers(),
             has(programs::START.tracepoint),
             unified,
         );
@@ -430,6 +451,11 @@ impl BlockTap {
             flows.sweep(before);
         }
         self.lost.add(live, self.pace.was_late());
+        let restarted = self.shedding.look(live.programs.sheds());
+        if restarted {
+            self.flows.iter_mut().for_each(Flows::restart);
+            live.programs.stop_shedding();
+        }
     }
 
     fn take_census(&mut self) {
@@ -438,7 +464,9 @@ impl BlockTap {
         };
         if live.programs.probes.contains(&programs::COMPLETE) {
             let seen = |d: &super::devices::Device| live.count(d.index, count::SEEN);
-            self.census.take(&self.devices.whole_disks(), &seen);
+            let misses = misses(live, true);
+            self.census
+                .take(&self.devices.whole_disks(), &seen, misses as u64);
         }
     }
 
@@ -474,6 +502,10 @@ impl Tap for BlockTap {
         }
     }
 
+    fn close(&mut self) -> Vec<(usize, Folded)> {
+        self.close_folds()
+    }
+
     fn counts(&mut self) -> Vec<Count> {
         self.take_census();
         let mut counts = vec![Count {
@@ -496,28 +528,36 @@ impl Tap for BlockTap {
         };
         counts.push(whole("events_late", None, live.lanes.late() as i64));
         counts.push(whole("requests_expired", None, self.expired));
-        let missed = live
-            .programs
-            .run_times()
-            .iter()
-            .map(|p| p.missed as i64)
-            .sum();
+        if folded > 0 {
+            counts.push(whole(FOLDED, None, folded));
+        }
+        if self.shedding.pauses() > 0 {
+            counts.push(whole("rows_paused", None, self.shedding.pauses()));
+        }
+        // Those of the completion's program are counted as unseen once the kernel has counted the request.
+        let missed = misses(live, false) + self.census.misses_open();
         counts.push(whole("events_lost", Some("recursion"), missed));
         for disk in self.census.disks() {
-            let of = |counter, total| Count {
+            let of = |counter, cause, total| Count {
                 counter,
-                cause: None,
+                cause,
                 device: Some(disk.path),
                 total,
             };
-            counts.push(of("seen", disk.seen));
-            counts.push(of("unseen", disk.unseen));
+            counts.push(of("seen", None, disk.seen));
+            let causes = disk.unseen.by_cause().into_iter();
+            let causes = causes.filter(|(_, total)| *total > 0);
+            counts.extend(causes.map(|(cause, total)| of("unseen", Some(cause), total)));
         }
         for disk in self.devices.wanted_disks() {
             self.count_disk(live, disk.path, disk.index, &mut counts);
         }
         self.count_disk(live, Symbol::new("unknown"), 0, &mut counts);
         counts
+    }
+
+    fn lost(&self) -> i64 {
+        self.lost.total
     }
 
     fn in_flight_since(&mut self) -> Option<Nanos> {
@@ -579,6 +619,16 @@ impl BlockTap {
     }
 }
 
+/// Runs that did not take place because the program was running on that processor: of the completion's
+/// program, or of the others.
+fn misses(live: &Live, of_completion: bool) -> i64 {
+    let completion = programs::COMPLETE.tracepoint;
+    let run_times = live.programs.run_times();
+    let runs = run_times.iter();
+    let runs = runs.filter(|run| (run.tracepoint == completion) == of_completion);
+    runs.map(|run| run.missed as i64).sum()
+}
+
 impl Live {
     /// A counter of a device's row, over all processors.
     fn count(&self, row: u32, word: usize) -> i64 {
@@ -609,6 +659,7 @@ impl Lost {
         Lost {
             ring_full: vec![0; rows as usize],
             slow_consumer: vec![0; rows as usize],
+            total: 0,
         }
     }
 
@@ -617,6 +668,7 @@ impl Lost {
         for row in 0..self.ring_full.len() {
             let booked = self.ring_full[row] + self.slow_consumer[row];
             let more = live.count(row as u32, count::RING_FULL) - booked;
+            self.total += more;
             if consumer_was_late {
                 self.slow_consumer[row] += more;
             } else {

@@ -20,7 +20,7 @@ use super::blktrace::device_of;
 use super::block::{Action, Step};
 use super::lines::{decimal_nanos, excerpt, whole};
 use super::record::{Extent, Reader, Record, What, name};
-use super::source::{Input, Source};
+use super::source::Input;
 use crate::TapError;
 
 /// Lines read at a time.
@@ -68,13 +68,13 @@ pub fn sniff(head: &[u8]) -> Option<bool> {
     Some(events.count() > 0)
 }
 
-/// Opens a trace.
+/// Reads a trace.
 ///
 /// # Errors
-/// When the file cannot be opened.
-pub fn open(source: &Source) -> Result<Box<dyn Reader>, TapError> {
+/// None: the type is that of all formats.
+pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
     Ok(Box::new(Blkparse {
-        input: Input::open(source)?,
+        input,
         names: Names::default(),
         in_summary: false,
     }))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_model::event::io_schema;
 use weir_model::{Demand, Predicate};
 
-use super::{FORMATS, Format, Header, Options, Writer, named, open};
+use super::{FORMATS, Format, Header, Input, Options, Trace, Writer, named};
 use crate::{Count, RECORDING, Said, TapError};
 
 /// What became of a conversion.
@@ -32,30 +32,37 @@ pub fn everything() -> Demand {
     }
 }
 
-/// Reads the trace at `from` and writes it to `to`, whose name says in which format, or else
+/// Reads the trace `from` and writes it to `to`, whose name implies the format, or else
 /// `format` does. `progress` hears how far it has got, from 0 to 1, and says whether to go on; what
 /// was read by then is written and complete.
 ///
 /// # Errors
 /// When a file cannot be read or written, or a format is not known.
 pub fn convert(
-    from: &Path,
-    options: Options,
+    from: Input,
+    options: &Options,
     to: &Path,
     format: Option<&str>,
     progress: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Converted, TapError> {
     let written = for_writing(to, format)?;
-    let mut tap = open(from, &[everything()], options)?;
+    let source = from.path().display().to_string();
+    let trace = Trace::open(from, options)?;
+    let capabilities = trace.capabilities();
+    let mut tap = trace.start(&[everything()])?;
     let header = Header {
-        source: from.display().to_string(),
-        responses_assumed: tap.responses_assumed(),
-        paired: tap.pairs().is_ok(),
+        source,
+        responses_assumed: capabilities.responses_assumed,
+        paired: capabilities.paired.is_ok(),
     };
     let mut writer = written.writer(to, &header)?;
     let mut rows = 0;
     loop {
-        match tap.next(Duration::MAX)? {
+        let said = match tap.next(Duration::MAX) {
+            Err(TapError::Cancelled { .. }) => break,
+            said => said?,
+        };
+        match said {
             Said::Rows { batch, .. } => {
                 rows += batch.len() as u64;
                 writer.write(&batch)?;

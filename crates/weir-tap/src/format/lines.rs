@@ -5,7 +5,7 @@ use weir_model::{Level, Nanos, Op};
 
 use super::Faults;
 use super::record::{Extent, Reader, Record, Request, What, name, nanos};
-use super::source::{Input, Source};
+use super::source::Input;
 use crate::TapError;
 
 /// Lines read at a time.
@@ -86,17 +86,14 @@ impl LineFormat {
         }
     }
 
-    /// Opens a trace.
-    ///
-    /// # Errors
-    /// When the file cannot be opened.
-    pub fn open(&self, source: &Source) -> Result<Box<dyn Reader>, TapError> {
-        Ok(Box::new(LineReader {
+    /// Reads a trace.
+    pub fn reader(&self, input: Input) -> Box<dyn Reader> {
+        Box::new(LineReader {
             format: *self,
-            input: Input::open(source)?,
-            stem: source.stem().to_owned(),
+            stem: input.stem().to_owned(),
+            input,
             clock: 0,
-        }))
+        })
     }
 
     fn parse_line<'a>(&self, line: &'a [u8]) -> Result<Asked<'a>, String> {

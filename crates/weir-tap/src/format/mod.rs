@@ -1,10 +1,10 @@
 //! Trace formats: files of recorded I/O that replay as if it happened now, each format in a file of
 //! its own.
 //!
-//! [`open`] finds the format, by sniffing at the first bytes, and gives a [`Tap`]. What happens in
-//! between:
+//! [`Trace::open`] finds the format by the first bytes; [`Trace::start`] gives a [`Tap`]. What
+//! happens in between:
 //!
-//! 1. [`source`]: bytes, through a window that never grows.
+//! 1. [`source`]: bytes of a file or a pipe, opened once, through a window that never grows.
 //! 2. A format's [`Reader`] makes [`Record`]s of them. A bad record goes to [`fault`], with file
 //!    and offset, and is skipped.
 //! 3. [`order`] undoes small disorder. 4. [`pairing`] makes rows: a `Q` at issue, an `R` or `E` at
@@ -28,12 +28,15 @@ pub mod fault;
 pub mod lines;
 pub mod order;
 pub mod pairing;
+pub mod pipe;
 pub mod record;
 pub mod replay;
 pub mod source;
+mod spool;
 pub mod stream_source;
 pub mod stream_tap;
 pub mod table;
+pub mod trace;
 mod wanted;
 pub mod write;
 
@@ -55,9 +58,12 @@ mod vscsi_csv;
 
 pub use convert::{Converted, convert, everything, for_writing};
 pub use fault::Faults;
+pub use pipe::Cancel;
 pub use record::{Reader, Record};
 pub use replay::Replay;
-pub use source::Source;
+pub use source::{Input, Source};
+pub use spool::SPOOL_BYTES_MAX;
+pub use trace::{Capabilities, Options, Trace};
 pub use write::{Header, Writer};
 
 /// How many bytes a format may sniff at.
@@ -80,11 +86,8 @@ pub struct Format {
     pub create: Option<Create>,
 }
 
-/// Opens a trace, to be read record by record.
-pub type OpenRecords = fn(&Source) -> Result<Box<dyn Reader>, TapError>;
-
-/// Opens a trace that serves demands itself. The last argument asks for strictness.
-pub type OpenRows = fn(&Source, &[Demand], bool) -> Result<Box<dyn Tap>, TapError>;
+/// Reads a trace record by record.
+pub type OpenRecords = fn(Input) -> Result<Box<dyn Reader>, TapError>;
 
 /// Starts a file.
 pub type Create = fn(&Path, &Header) -> Result<Box<dyn Writer>, TapError>;
@@ -94,8 +97,8 @@ pub type Create = fn(&Path, &Header) -> Result<Box<dyn Writer>, TapError>;
 pub enum Read {
     /// Record by record, which are then put in order and paired.
     Records(OpenRecords),
-    /// As rows, ready made.
-    Rows(OpenRows),
+    /// As a recording, which holds rows.
+    Recording,
 }
 
 /// Every format, in the order in which they sniff at a file: the surest first.
@@ -105,7 +108,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["parquet"],
         doc: "weir's own recording, Parquet; written by `weir record`",
         sniff: recording::sniff,
-        read: Read::Rows(recording::open),
+        read: Read::Recording,
         create: Some(recording::create),
     },
     Format {
@@ -145,7 +148,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "MSR Cambridge CSV, with response times",
         sniff: |head| msr::LINES.sniff(head),
-        read: Read::Records(|source| msr::LINES.open(source)),
+        read: Read::Records(|input| Ok(msr::LINES.reader(input))),
         create: None,
     },
     Format {
@@ -153,7 +156,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "Alibaba block traces, CSV",
         sniff: |head| alibaba::LINES.sniff(head),
-        read: Read::Records(|source| alibaba::LINES.open(source)),
+        read: Read::Records(|input| Ok(alibaba::LINES.reader(input))),
         create: None,
     },
     Format {
@@ -161,7 +164,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "Tencent block storage traces, CSV",
         sniff: |head| tencent::LINES.sniff(head),
-        read: Read::Records(|source| tencent::LINES.open(source)),
+        read: Read::Records(|input| Ok(tencent::LINES.reader(input))),
         create: None,
     },
     Format {
@@ -169,7 +172,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "CloudPhysics' vscsiStats traces as libCacheSim's CSV, times in seconds",
         sniff: |head| vscsi_csv::CLOUDPHYSICS.sniff(head),
-        read: Read::Records(|source| vscsi_csv::CLOUDPHYSICS.open(source)),
+        read: Read::Records(|input| Ok(vscsi_csv::CLOUDPHYSICS.reader(input))),
         create: None,
     },
     Format {
@@ -177,7 +180,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "CloudPhysics' vscsiStats traces as Cydonia's CSV",
         sniff: |head| vscsi_csv::CYDONIA.sniff(head),
-        read: Read::Records(|source| vscsi_csv::CYDONIA.open(source)),
+        read: Read::Records(|input| Ok(vscsi_csv::CYDONIA.reader(input))),
         create: None,
     },
     Format {
@@ -185,7 +188,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["trace", "ascii"],
         doc: "DiskSim ASCII request trace",
         sniff: |head| disksim::ASCII.sniff(head),
-        read: Read::Records(|source| disksim::ASCII.open(source)),
+        read: Read::Records(|input| Ok(disksim::ASCII.reader(input))),
         create: None,
     },
     Format {
@@ -193,7 +196,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["trace"],
         doc: "DiskSim validation trace of a real drive, with service times",
         sniff: |head| disksim::VALIDATION.sniff(head),
-        read: Read::Records(|source| disksim::VALIDATION.open(source)),
+        read: Read::Records(|input| Ok(disksim::VALIDATION.reader(input))),
         create: None,
     },
     Format {
@@ -201,29 +204,18 @@ pub static FORMATS: &[Format] = &[
         extensions: &["trace"],
         doc: "MQSim request trace",
         sniff: |head| mqsim::LINES.sniff(head),
-        read: Read::Records(|source| mqsim::LINES.open(source)),
+        read: Read::Records(|input| Ok(mqsim::LINES.reader(input))),
         create: None,
     },
 ];
-
-/// How to read a trace.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options<'a> {
-    /// Stop at the first bad record instead of counting it.
-    pub strict: bool,
-    /// The format's name, where the user knows better than sniffing.
-    pub format: Option<&'a str>,
-}
 
 /// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`.
 /// `X` stands for `X.blktrace.0`, `X.blktrace.1`, .. where there is no file of that name.
 ///
 /// # Errors
 /// When the file cannot be read, or no format knows it.
-pub fn open(path: &Path, demands: &[Demand], options: Options) -> Result<Box<dyn Tap>, TapError> {
-    let files = blktrace::beside(path);
-    let path = files.first().map_or(path, PathBuf::as_path);
-    open_source(&Source::file(path), demands, options)
+pub fn open(path: &Path, demands: &[Demand], options: &Options) -> Result<Box<dyn Tap>, TapError> {
+    open_source(&Source::file(first_file(path)), demands, options)
 }
 
 /// As [`open`], from any source.
@@ -233,39 +225,16 @@ pub fn open(path: &Path, demands: &[Demand], options: Options) -> Result<Box<dyn
 pub fn open_source(
     source: &Source,
     demands: &[Demand],
-    options: Options,
+    options: &Options,
 ) -> Result<Box<dyn Tap>, TapError> {
-    let format = match options.format {
-        Some(name) => named(name)?,
-        None => detect(source)?,
-    };
-    format.tap(source, demands, options.strict)
+    Trace::open(Input::open(source)?, options)?.start(demands)
 }
 
-impl Format {
-    /// A source in this format as a tap.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn tap(
-        &self,
-        source: &Source,
-        demands: &[Demand],
-        strict: bool,
-    ) -> Result<Box<dyn Tap>, TapError> {
-        match self.read {
-            Read::Rows(open) => open(source, demands, strict),
-            Read::Records(open) => {
-                let faults = Faults::new(source.path(), strict);
-                Ok(Box::new(Replay::new(
-                    self.name,
-                    open(source)?,
-                    faults,
-                    demands,
-                )))
-            }
-        }
-    }
+/// The file by which a trace is known that `path` stands for: of the files of a blktrace, one for
+/// each CPU, the first; otherwise the path itself.
+pub fn first_file(path: &Path) -> PathBuf {
+    let files = blktrace::beside(path);
+    files.into_iter().next().unwrap_or_else(|| path.into())
 }
 
 /// The format called `name`, without regard to case.
@@ -281,30 +250,32 @@ pub fn named(name: &str) -> Result<&'static Format, TapError> {
     })
 }
 
-/// The format of a source: the first that is sure, or else the only one that is not sure that it is
+/// The format of an input: the first that is sure, or else the only one that is not sure that it is
 /// another.
 ///
 /// # Errors
 /// When the file cannot be read, is empty, or no format knows it.
-pub fn detect(source: &Source) -> Result<&'static Format, TapError> {
-    let head = source.head(SNIFF_BYTES)?;
-    if head.is_empty() {
-        return Err(TapError::Malformed {
-            path: source.path().into(),
-            offset: 0,
-            reason: "the file is empty; name its format to read it as a trace without records"
-                .into(),
-        });
+fn detect(input: &mut Input) -> Result<&'static Format, TapError> {
+    let head = input.peek(SNIFF_BYTES)?;
+    let (format, is_empty) = (sniff(head), head.is_empty());
+    let has_type_line = stream_source::has_type_line(head);
+    let malformed = |reason: &str| TapError::Malformed {
+        path: input.path().into(),
+        offset: 0,
+        reason: reason.into(),
+    };
+    if is_empty {
+        return Err(malformed(
+            "the file is empty; name its format to read it as a trace without records",
+        ));
     }
-    if sniff(&head).is_none() && stream_source::sniff(&head) {
-        return Err(TapError::Malformed {
-            path: source.path().into(),
-            offset: 0,
-            reason: "a STREAM source file, whose columns a script declares; name it there and use `weir run`".into(),
-        });
+    if has_type_line {
+        return Err(malformed(
+            "a STREAM source file, whose columns a script declares; name it there and use `weir run`",
+        ));
     }
-    sniff(&head).ok_or_else(|| TapError::UnknownFormat {
-        path: PathBuf::from(source.path()),
+    format.ok_or_else(|| TapError::UnknownFormat {
+        path: input.path().into(),
         known: known(),
     })
 }
@@ -326,6 +297,20 @@ pub fn known() -> String {
     names.join(", ")
 }
 
+impl Format {
+    /// A source in this format as a tap.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn tap(&self, source: &Source, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
+        let options = Options {
+            format: Some(self.name.into()),
+            ..Options::default()
+        };
+        open_source(source, demands, &options)
+    }
+}
+
 /// Reads `bytes` in a format to their end, for everything that a tap can be asked: what fuzzing
 /// starts.
 ///
@@ -336,7 +321,7 @@ pub fn read_all(format: &Format, bytes: &[u8]) -> Result<(), TapError> {
         stream: stream.into(),
         ..everything()
     });
-    let mut tap = format.tap(&Source::bytes(bytes), &demands, false)?;
+    let mut tap = format.tap(&Source::bytes(bytes), &demands)?;
     while !matches!(tap.next(Duration::MAX)?, Said::End) {}
     Ok(())
 }

@@ -134,12 +134,4 @@ impl Tap for Replay {
     fn responses_assumed(&self) -> bool {
         !self.reader.knows_responses()
     }
-
-    /// [`Pairing`] numbers requests itself, and makes both streams of the same rows.
-    fn pairs(&self) -> Result<(), String> {
-        match self.responses_assumed() {
-            true => Err("the trace does not tell when requests finished".into()),
-            false => Ok(()),
-        }
-    }
 }

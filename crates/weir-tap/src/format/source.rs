@@ -1,5 +1,8 @@
-//! [`Source`] and [`Input`]: where the bytes of a trace come from, and a window over them that
-//! never grows.
+//! [`Source`] names a trace; [`Input`] is a trace that was opened: its bytes in order, through a
+//! window that never grows.
+//!
+//! A pipe delivers its bytes once. An input is therefore opened once: who looks at the first bytes
+//! does so with [`Input::peek`], and they are still there for the reader.
 
 use std::fs::File;
 use std::io::{Cursor, ErrorKind, Read};
@@ -7,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 
+use super::pipe::{self, Cancel};
 use crate::TapError;
 
 /// Bytes of a trace held in memory at a time. The longest record of any format, a blktrace event
@@ -21,14 +26,14 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// A trace: a file, or bytes in memory under a name (tests, fuzzing).
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A file.
+    /// A file, a pipe, or `-` for standard input.
     File(PathBuf),
     /// Bytes, and the name they go by in messages.
     Bytes(PathBuf, Vec<u8>),
 }
 
 impl Source {
-    /// A file.
+    /// A file, a pipe, or `-` for standard input.
     pub fn file(path: impl Into<PathBuf>) -> Source {
         Source::File(path.into())
     }
@@ -44,39 +49,41 @@ impl Source {
             Source::File(path) | Source::Bytes(path, _) => path,
         }
     }
-
-    /// The file name without its extensions: the name of the disk where a format records none.
-    pub fn stem(&self) -> &str {
-        let name = self.path().file_name().and_then(|n| n.to_str());
-        let name = name.unwrap_or("trace");
-        name.split('.')
-            .find(|part| !part.is_empty())
-            .unwrap_or(name)
-    }
-
-    /// The first bytes, at most `bytes` of them, to sniff at.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn head(&self, bytes: usize) -> Result<Vec<u8>, TapError> {
-        let mut input = Input::open(self)?;
-        Ok(input.peek(bytes.min(WINDOW_BYTES))?.to_vec())
-    }
 }
 
 /// The bytes of a trace in order, through a window of [`WINDOW_BYTES`]. A source in gzip's format
 /// is unpacked on the way; offsets are then those of the unpacked bytes.
 pub struct Input {
     path: PathBuf,
+    origin: Origin,
+    cancel: Cancel,
     reader: Box<dyn Read + Send>,
     window: Vec<u8>,
     start: usize,
     end: usize,
     offset: u64,
     ended: bool,
-    /// Bytes read of the source itself, and how many it has.
+    /// Bytes read of the source itself, and how many it has; 0 where that is not known.
     taken: Arc<AtomicU64>,
     bytes: u64,
+}
+
+/// What else is known of an input than its bytes in order.
+enum Origin {
+    /// Its bytes can be read by position.
+    Positioned(Positioned),
+    /// They can as well, once they are unpacked.
+    Packed,
+    /// They are delivered once, in order.
+    Pipe,
+}
+
+/// Bytes that can be read by position.
+pub enum Positioned {
+    /// A file.
+    File(File),
+    /// Bytes in memory.
+    Bytes(Bytes),
 }
 
 /// What gzip's format starts with (RFC 1952, section 2.3.1).
@@ -96,8 +103,10 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// `reader`, unpacked where it is packed.
-fn unpacked(mut reader: impl Read + Send + 'static) -> std::io::Result<Box<dyn Read + Send>> {
+/// `reader`, unpacked where it is packed, and whether it is.
+fn unpacked(
+    mut reader: impl Read + Send + 'static,
+) -> std::io::Result<(Box<dyn Read + Send>, bool)> {
     let mut head = Vec::with_capacity(GZIP.len());
     reader
         .by_ref()
@@ -105,10 +114,11 @@ fn unpacked(mut reader: impl Read + Send + 'static) -> std::io::Result<Box<dyn R
         .read_to_end(&mut head)?;
     let packed = head == GZIP;
     let reader = Cursor::new(head).chain(reader);
-    Ok(match packed {
+    let reader: Box<dyn Read + Send> = match packed {
         true => Box::new(MultiGzDecoder::new(reader)),
         false => Box::new(reader),
-    })
+    };
+    Ok((reader, packed))
 }
 
 /// A line without its end, and where it starts.
@@ -126,27 +136,47 @@ impl Input {
     /// # Errors
     /// When the file cannot be opened.
     pub fn open(source: &Source) -> Result<Input, TapError> {
-        let path = source.path().to_path_buf();
-        let failed = |error| TapError::File {
-            path: path.clone(),
-            error,
+        Input::open_until(source, &Cancel::default())
+    }
+
+    /// As [`Input::open`]; reading from a pipe fails as soon as `cancel` asks for it.
+    ///
+    /// # Errors
+    /// As [`Input::open`].
+    pub fn open_until(source: &Source, cancel: &Cancel) -> Result<Input, TapError> {
+        let path = match source {
+            Source::File(path) if is_standard_input(path) => STANDARD_INPUT.into(),
+            source => source.path().to_path_buf(),
         };
-        let (reader, bytes): (Box<dyn Read + Send>, u64) = match source {
-            Source::File(file) => {
-                let file = File::open(file).map_err(failed)?;
-                let bytes = file.metadata().map_err(failed)?.len();
-                (Box::new(file), bytes)
+        let failed = |error| failed(&path, error);
+        let (reader, origin, bytes): (Box<dyn Read + Send>, _, _) = match source {
+            Source::File(_) => {
+                let opened = pipe::open(&path, cancel).map_err(failed)?;
+                let origin = opened.file.map(Positioned::File);
+                let origin = origin.map_or(Origin::Pipe, Origin::Positioned);
+                (opened.reader, origin, opened.bytes)
             }
-            Source::Bytes(_, bytes) => (Box::new(Cursor::new(bytes.clone())), bytes.len() as u64),
+            Source::Bytes(_, bytes) => {
+                let bytes = Bytes::from(bytes.clone());
+                let count = bytes.len() as u64;
+                let origin = Origin::Positioned(Positioned::Bytes(bytes.clone()));
+                (Box::new(Cursor::new(bytes)), origin, count)
+            }
         };
         let taken = Arc::new(AtomicU64::new(0));
         let counted = Counted {
             reader,
             taken: taken.clone(),
         };
+        let (reader, packed) = unpacked(counted).map_err(failed)?;
         Ok(Input {
-            reader: unpacked(counted).map_err(failed)?,
+            reader,
             path: path.clone(),
+            origin: match origin {
+                Origin::Positioned(_) if packed => Origin::Packed,
+                origin => origin,
+            },
+            cancel: cancel.clone(),
             window: vec![0; WINDOW_BYTES],
             start: 0,
             end: 0,
@@ -155,6 +185,39 @@ impl Input {
             taken,
             bytes,
         })
+    }
+
+    /// Opens another file of the same trace.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open_beside(&self, path: PathBuf) -> Result<Input, TapError> {
+        Input::open_until(&Source::File(path), &self.cancel)
+    }
+
+    /// The file name without its extensions: the name of the disk where a format records none.
+    pub fn stem(&self) -> &str {
+        let name = self.path.file_name().and_then(|n| n.to_str());
+        let name = name.unwrap_or("trace");
+        name.split('.')
+            .find(|part| !part.is_empty())
+            .unwrap_or(name)
+    }
+
+    /// True if the bytes are delivered once: those of a pipe.
+    pub fn is_pipe(&self) -> bool {
+        matches!(self.origin, Origin::Pipe)
+    }
+
+    /// The bytes, to be read by position, from the first on.
+    ///
+    /// # Errors
+    /// The input itself where that is not possible.
+    pub fn positioned(self) -> Result<Positioned, Box<Input>> {
+        match self.origin {
+            Origin::Positioned(positioned) => Ok(positioned),
+            _ => Err(Box::new(self)),
+        }
     }
 
     /// The path, for messages.
@@ -172,8 +235,11 @@ impl Input {
         if self.ended && self.start == self.end {
             return 1.0;
         }
+        if self.bytes == 0 {
+            return 0.0;
+        }
         let taken = self.taken.load(Ordering::Relaxed);
-        (taken as f64 / self.bytes.max(1) as f64).min(1.0)
+        (taken as f64 / self.bytes as f64).min(1.0)
     }
 
     /// The next `bytes` bytes, fewer only at the end.
@@ -267,15 +333,42 @@ impl Input {
                 Ok(0) => self.ended = true,
                 Ok(bytes) => self.end += bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => {
-                    return Err(TapError::File {
-                        path: self.path.clone(),
-                        error,
-                    });
-                }
+                Err(error) => return Err(failed(&self.path, error)),
             }
             return Ok(());
         }
+    }
+}
+
+fn failed(path: &Path, error: std::io::Error) -> TapError {
+    let path = path.to_path_buf();
+    match pipe::is_cancelled(&error) {
+        true => TapError::Cancelled { path },
+        false => TapError::File { path, error },
+    }
+}
+
+/// The path by which messages name standard input.
+pub const STANDARD_INPUT: &str = "/dev/stdin";
+
+/// Whether a path is a name of standard input: `-`, or one of those that it has in the file system
+/// (proc_pid_fd(5)).
+pub fn is_standard_input(path: &Path) -> bool {
+    let names = ["-", STANDARD_INPUT, "/dev/fd/0", "/proc/self/fd/0"];
+    names.iter().any(|name| path == Path::new(name))
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let wanted = buffer.len().min(WINDOW_BYTES);
+        if self.start == self.end && !self.ended {
+            self.fill().map_err(std::io::Error::other)?;
+        }
+        let part = &self.window[self.start..self.end.min(self.start + wanted)];
+        let bytes = part.len();
+        buffer[..bytes].copy_from_slice(part);
+        self.consume(bytes);
+        Ok(bytes)
     }
 }
 

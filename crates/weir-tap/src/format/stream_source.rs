@@ -12,13 +12,11 @@
 //! character, `c<n>` text. A relation's may give the sign's, `b`, as well (Stanford STREAM
 //! prototype 0.6, as the source files of its tests are).
 
-use std::path::{Path, PathBuf};
-
 use weir_model::{Batch, ColumnBuilder, Schema, Shape, Symbol, Type, Value};
 
 use super::Faults;
 use super::lines::excerpt;
-use super::source::{Input, Source};
+use super::source::Input;
 use crate::TapError;
 
 /// A source file, read batch by batch.
@@ -30,29 +28,21 @@ pub struct StreamSource {
     last_ts: Option<i64>,
 }
 
-/// Opens the source file at `path` for a stream or relation with the columns of `schema`, which do
-/// not include the timestamp.
+/// Reads a source file for a stream or relation with the columns of `schema`, which do not include
+/// the timestamp. A `strict` reader stops at the first bad line.
 ///
 /// # Errors
 /// When the file cannot be read, or its type line does not fit the schema.
-pub fn open(path: &Path, schema: &Schema, shape: Shape) -> Result<StreamSource, TapError> {
-    open_source(&Source::file(path), schema, shape, false)
-}
-
-/// As [`open`], from any source; a `strict` reader stops at the first bad line.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_source(
-    source: &Source,
+pub fn open(
+    mut input: Input,
     schema: &Schema,
     shape: Shape,
     strict: bool,
 ) -> Result<StreamSource, TapError> {
-    let mut input = Input::open(source)?;
+    let path = input.path().to_path_buf();
     let types: Vec<Type> = schema.fields.iter().map(|f| f.ty).collect();
     let malformed = |reason: String| TapError::Malformed {
-        path: PathBuf::from(source.path()),
+        path: path.clone(),
         offset: 0,
         reason,
     };
@@ -62,7 +52,7 @@ pub fn open_source(
         line.ok_or_else(|| malformed("the type line (as `i,i,f,b,c4`) is missing".into()))?;
     check_types(line, &types, shape).map_err(malformed)?;
     Ok(StreamSource {
-        faults: Faults::new(source.path(), strict),
+        faults: Faults::new(&path, strict),
         input,
         types,
         shape,
@@ -70,14 +60,15 @@ pub fn open_source(
     })
 }
 
-/// Whether `head` starts such a file: its first line is a list of types that starts with `i`.
-pub fn sniff(head: &[u8]) -> bool {
+/// Whether `head` starts with a type line, as such a file does: a list of two types or more. No
+/// trace has such a first line.
+pub fn has_type_line(head: &[u8]) -> bool {
     let first = head.split(|&b| b == b'\n').next().unwrap_or_default();
     let Ok(line) = std::str::from_utf8(first) else {
         return false;
     };
-    let mut types = line.trim().split(',').map(type_of);
-    types.next() == Some(Some(Type::Int)) && types.clone().count() > 0 && types.all(|t| t.is_some())
+    let types: Vec<Option<Type>> = line.trim().split(',').map(type_of).collect();
+    types.len() > 1 && types.iter().all(Option::is_some)
 }
 
 fn type_of(text: &str) -> Option<Type> {
@@ -254,6 +245,7 @@ impl RowsBuilder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Source;
     use super::*;
     use weir_model::Field;
 
@@ -271,7 +263,8 @@ mod tests {
 
     /// The rows of `text`, and the messages about bad lines.
     fn read(text: &str, types: &[Type], shape: Shape) -> (Vec<Signed>, Vec<String>) {
-        let mut source = open_source(&Source::bytes(text), &schema(types), shape, false).unwrap();
+        let input = Input::open(&Source::bytes(text)).unwrap();
+        let mut source = open(input, &schema(types), shape, false).unwrap();
         let mut rows = Vec::new();
         while let Some(batch) = source.next_batch(2).unwrap() {
             rows.extend((0..batch.len()).map(|i| (batch.ts[i], batch.weight(i), batch.row(i))));
@@ -325,7 +318,8 @@ mod tests {
     fn a_type_line_that_does_not_fit_is_an_error() {
         let open = |text: &str| {
             let schema = schema(&[Type::Int]);
-            open_source(&Source::bytes(text), &schema, Shape::Stream, false)
+            let input = Input::open(&Source::bytes(text)).unwrap();
+            super::open(input, &schema, Shape::Stream, false)
                 .err()
                 .unwrap()
                 .to_string()
@@ -341,8 +335,10 @@ mod tests {
 
     #[test]
     fn a_type_line_is_recognised() {
-        assert!(sniff(b"i,i,f,b,c4\n1,1"));
-        assert!(!sniff(b"1,2,3\n"));
-        assert!(!sniff(b"i\n"));
+        assert!(has_type_line(b"i,i,f,b,c4\n1,1"));
+        assert!(has_type_line(b"i,i,i,i,i\r\n1,1,1,1,1\r\n"));
+        assert!(has_type_line(b"f,i\n"), "wrong, but no trace");
+        assert!(!has_type_line(b"1,2,3\n"));
+        assert!(!has_type_line(b"i\n"));
     }
 }

@@ -1,12 +1,11 @@
 //! [`StreamTap`]: a STREAM source file as a tap. Its instants are the file's ticks, not
 //! nanoseconds.
 
-use std::path::Path;
 use std::time::Duration;
 
 use weir_model::Declaration;
 
-use super::source::Source;
+use super::source::Input;
 use super::stream_source::{self, StreamSource};
 use crate::{Count, Said, Tap, TapError};
 
@@ -21,15 +20,14 @@ pub struct StreamTap {
 }
 
 impl StreamTap {
-    /// Opens the file at `path` for what the script declares. A `strict` one stops at the first bad
-    /// line.
+    /// Reads a file for what the script declares. A `strict` one stops at the first bad line.
     ///
     /// # Errors
     /// When the file cannot be read, or its type line does not fit the declaration.
-    pub fn open(path: &Path, declared: &Declaration, strict: bool) -> Result<StreamTap, TapError> {
-        let (file, schema) = (Source::file(path), &declared.schema);
+    pub fn open(input: Input, declared: &Declaration, strict: bool) -> Result<StreamTap, TapError> {
+        let source = stream_source::open(input, &declared.schema, declared.shape, strict)?;
         Ok(StreamTap {
-            source: stream_source::open_source(&file, schema, declared.shape, strict)?,
+            source,
             rows_total: 0,
         })
     }

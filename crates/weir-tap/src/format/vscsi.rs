@@ -19,7 +19,7 @@ use weir_model::{Level, Symbol};
 use super::Faults;
 use super::record::{Reader, Record, Request, What, micros, name};
 use super::scsi;
-use super::source::{Input, Source};
+use super::source::Input;
 use super::vscsi_csv::extent;
 use crate::TapError;
 
@@ -109,15 +109,14 @@ pub fn sniff(head: &[u8]) -> Option<bool> {
     Some(Version::of(head).is_some())
 }
 
-/// Opens a trace.
+/// Reads a trace.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn open(source: &Source) -> Result<Box<dyn Reader>, TapError> {
-    let mut input = Input::open(source)?;
+pub fn open(mut input: Input) -> Result<Box<dyn Reader>, TapError> {
     let version = Version::of(input.peek(super::SNIFF_BYTES)?);
     Ok(Box::new(Vscsi {
-        disk: name(source.stem()).ok(),
+        disk: name(input.stem()).ok(),
         input,
         // A file in which no record looks right is read as version 1, and every record reported.
         version: version.unwrap_or(Version::V1),

@@ -134,6 +134,7 @@ fn look(scene: &Scene) -> Vec<FoundVm> {
         let which = &pinned.declared.which;
         Some(FoundVm {
             name: Some(pinned.declared.name.clone()),
+            vouched: true,
             pid: Some(first.pid),
             workers: match which {
                 // Its processes come and go; the cgroup stays.

@@ -2,6 +2,7 @@
 
 use super::{INVENTORIES, Snapshot, Watch, WatchOptions};
 use crate::ebpf::{Fact, Status};
+use crate::elevation;
 
 /// What the inventory finds, and what is lost where it may not look. Looks once.
 pub fn doctor(options: &WatchOptions) -> Vec<Fact> {
@@ -18,7 +19,12 @@ pub fn doctor(options: &WatchOptions) -> Vec<Fact> {
         }
     };
     let snapshot = watch.snapshot();
-    vec![vms(&snapshot), disks(&snapshot), readable(&snapshot)]
+    vec![
+        vms(&snapshot),
+        names(&snapshot),
+        disks(&snapshot),
+        readable(&snapshot),
+    ]
 }
 
 fn fact(name: &str, status: Status, found: String, costs: &str, remedy: &str) -> Fact {
@@ -46,6 +52,22 @@ fn vms(snapshot: &Snapshot) -> Fact {
         false => counts.join(", "),
     };
     fact("virtual machines", Status::Ok, found, "", "")
+}
+
+/// Names that processes of several users claim.
+fn names(snapshot: &Snapshot) -> Fact {
+    const NAME: &str = "names of VMs";
+    if snapshot.conflicts.is_empty() {
+        return fact(NAME, Status::Ok, "each of one user".into(), "", "");
+    }
+    let conflicts: Vec<String> = snapshot.conflicts.iter().map(|c| c.to_string()).collect();
+    fact(
+        NAME,
+        Status::Degraded,
+        conflicts.join("; "),
+        "commands that act on a VM refuse a name that stands for none",
+        "select vm, pid, uid from vms; end the process that has no right to the name, or use pid:PID",
+    )
 }
 
 /// How the disks of VMs are found.
@@ -96,6 +118,6 @@ fn readable(snapshot: &Snapshot) -> Fact {
         Status::Degraded,
         snapshot.remarks.join("; "),
         "VMs and disks of other users may be missing, or without names and images",
-        "run as root, or once: setcap cap_sys_ptrace,cap_dac_read_search+ep on the weir binary",
+        &elevation::advice("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search"),
     )
 }

@@ -31,8 +31,11 @@ pub struct FoundVm {
     pub backends: Vec<String>,
     /// Where its QMP is to be had, if somebody keeps its socket for himself.
     pub address: Option<Address>,
-    /// Its QMP sockets, as its process was told.
+    /// The QMP sockets at which its process listens, by its command line.
     pub monitors: Vec<String>,
+    /// Whether its name is from the user of weir or from a file that only root writes, not from its
+    /// own process.
+    pub vouched: bool,
 }
 
 /// A virtual disk as one inventory knows it.
@@ -112,6 +115,7 @@ impl FoundVm {
             backends: Vec::new(),
             address: None,
             monitors: Vec::new(),
+            vouched: false,
         }
     }
 }

@@ -112,12 +112,12 @@ impl Lookout {
         Some(seen)
     }
 
-    /// The monitors that may be asked: libvirt tells itself what has changed.
+    /// The monitors that may be asked: libvirt reports changes itself.
     fn lives(&self, seen: &Snapshot) -> HashMap<Life, Address> {
         let life = |(vm, address): (&u32, &Address)| {
             let pid = seen.vms.get(*vm as usize)?.pid?;
             let process = self.processes.get(u32::try_from(pid).ok()?)?;
-            let is_socket = matches!(address, Address::Socket(_));
+            let is_socket = matches!(address, Address::Process { .. });
             is_socket.then(|| ((process.pid, process.start_ticks), address.clone()))
         };
         seen.monitors.iter().filter_map(life).collect()
@@ -169,7 +169,7 @@ impl Lookout {
         let look = |i: &&'static super::Inventory| (i.name, (i.look)(&scene));
         let mut found: Vec<_> = INVENTORIES.iter().map(look).collect();
         tapdisk::look_behind(&scene, &mut found);
-        let mut entries = self.roll.call(&scene, found);
+        let (mut entries, conflicts) = self.roll.call(&scene, found);
         let vms = entries.iter_mut().map(|entry| &mut entry.found);
         self.workers.assign(&self.host, &self.processes, vms);
         let mut vms = Vec::new();
@@ -202,6 +202,7 @@ impl Lookout {
             servers: owners.servers,
             cgroups: owners.cgroups,
             monitors,
+            conflicts,
             remarks,
         }
     }
@@ -264,7 +265,7 @@ impl Lookout {
     }
 }
 
-/// Where a VM's QMP is to be had: a socket's path means what it means to the VM's process.
+/// The address of a VM's QMP: a socket's path is resolved as the VM's process resolves it.
 fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
     if found.address.is_some() {
         return found.address.clone();
@@ -274,7 +275,10 @@ fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
         Some(path) => format!("/proc/{pid}/root/{path}"),
         None => format!("/proc/{pid}/cwd/{path}"),
     };
-    Some(Address::Socket(host.path(below)))
+    Some(Address::Process {
+        path: host.path(below),
+        pid,
+    })
 }
 
 fn vm_row(processes: &Processes, entry: &Entry) -> Option<Vm> {
@@ -292,6 +296,7 @@ fn vm_row(processes: &Processes, entry: &Entry) -> Option<Vm> {
         vcpus: found.vcpus,
         memory_bytes: found.memory_bytes,
         started: process.and_then(|p| processes.started(p)),
+        uid: process.and_then(|p| p.uid).map(i64::from),
     })
 }
 

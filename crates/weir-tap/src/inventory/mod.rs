@@ -4,7 +4,8 @@
 //! 2. A look reads the processes and the block devices, and lets each of [`INVENTORIES`] say which
 //!    VMs it finds there.
 //! 3. [`tapdisk`] says which image is behind a disk that a running `weir tapdisk` serves; [`roll`] makes
-//!    the findings one list: who is found twice is one VM, and names are unique.
+//!    the findings one list: who is found twice is one VM, and names are unique; [`names`] decides
+//!    which of several VMs has a name.
 //! 4. [`place`] finds the file or device of each disk, and [`layout`] where that lies.
 //! 5. What has changed becomes a new [`Snapshot`], which taps take whenever they like.
 
@@ -23,6 +24,7 @@ mod libvirt;
 mod lookout;
 mod loop_status;
 mod monitors;
+mod names;
 mod place;
 mod process;
 mod qcow;
@@ -38,6 +40,7 @@ mod workers;
 pub use declared::Declared;
 pub use doctor::doctor;
 pub use layout::{Image, Layouts, Located, PIECES_MAX};
+pub use names::{Claim, NameConflict, Standing};
 pub use qemu::options::words as option_words;
 pub use qemu::told::NodeOptions;
 pub use snapshot::{LaidDisk, Layout, Piece, Snapshot};

@@ -64,6 +64,8 @@ struct State {
 struct Entry {
     address: Address,
     answer: Option<Arc<Answer>>,
+    /// Another process listens at the socket.
+    foreign: bool,
     due: Instant,
     pause: Duration,
     asked: bool,
@@ -97,6 +99,7 @@ impl Monitors {
                 Entry {
                     address,
                     answer: None,
+                    foreign: false,
                     due: Instant::now(),
                     pause: ASK_EVERY,
                     asked: false,
@@ -119,7 +122,13 @@ impl Monitors {
         drop(waited.expect("no panic while held"));
     }
 
-    /// What the process said last.
+    /// Whether another process listens at the socket that this one names.
+    pub fn is_foreign(&self, life: Life) -> bool {
+        let state = self.shared.state();
+        state.monitors.get(&life).is_some_and(|entry| entry.foreign)
+    }
+
+    /// What the process answered last.
     pub fn answer(&self, life: Life) -> Option<Arc<Answer>> {
         self.shared.state().monitors.get(&life)?.answer.clone()
     }
@@ -148,6 +157,7 @@ impl Shared {
                     Err(_) => (entry.pause * 2).min(PAUSE_MAX),
                 };
                 entry.due = Instant::now() + entry.pause;
+                entry.foreign = matches!(answer, Err(QmpError::Foreign { .. }));
                 if let Ok(answer) = answer {
                     entry.answer = Some(Arc::new(answer));
                 }

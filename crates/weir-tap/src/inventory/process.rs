@@ -4,7 +4,9 @@
 //! Sources: proc(5), proc_pid_stat(5), cgroups(7).
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use weir_model::{Nanos, Symbol};
 
@@ -19,6 +21,9 @@ const LOOKS_PER_ROUND: u32 = 16;
 
 /// `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Mode bits: the group and others may write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// `USER_HZ`, in which /proc counts time on every architecture but alpha and ia64.
 const TICKS_PER_SECOND: i64 = 100;
@@ -35,8 +40,12 @@ pub struct Process {
     pub start_ticks: u64,
     /// Whether it is the kernel's.
     pub kernel: bool,
+    /// The user who started it; `None` of the kernel's own, and where that may not be read.
+    pub uid: Option<u32>,
     /// The file name of its program.
     pub program: String,
+    /// Whether the file of its program is root's and writable by no other user.
+    pub program_is_roots: bool,
     /// Its arguments, the program first; kept only of what an inventory wants.
     pub arguments: Vec<String>,
     /// The path of its cgroup below the hierarchy that block I/O is charged to.
@@ -147,7 +156,10 @@ impl Processes {
     fn examine(&self, host: &Host, stat: Stat) -> Process {
         let folder = PathBuf::from(format!("/proc/{}", stat.pid));
         let (mut program, mut arguments) = (String::new(), Vec::new());
+        let (mut uid, mut program_is_roots) = (None, false);
         if !stat.kernel {
+            uid = real_uid(host, &folder);
+            program_is_roots = is_roots(host, &folder.join("exe"));
             arguments = read_arguments(host, &folder);
             program = program_of(host, &folder, &arguments);
             if !(self.wanted)(&program) {
@@ -160,7 +172,9 @@ impl Processes {
             comm: stat.comm,
             start_ticks: stat.start_ticks,
             kernel: stat.kernel,
+            uid,
             program,
+            program_is_roots,
             arguments,
         }
     }
@@ -200,7 +214,21 @@ impl Stat {
     }
 }
 
-fn read_arguments(host: &Host, folder: &std::path::Path) -> Vec<String> {
+/// The real user id. The owner of /proc/PID may be another one: it is root where the process has made
+/// itself not dumpable (proc(5)).
+fn real_uid(host: &Host, folder: &Path) -> Option<u32> {
+    let status = host.text(folder.join("status"))?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a program is a file of root's that no other user can write to.
+fn is_roots(host: &Host, exe: &Path) -> bool {
+    let meta = fs::metadata(host.path(exe));
+    meta.is_ok_and(|meta| meta.uid() == 0 && meta.mode() & OTHERS_WRITE == 0)
+}
+
+fn read_arguments(host: &Host, folder: &Path) -> Vec<String> {
     let bytes = host.bytes(folder.join("cmdline")).unwrap_or_default();
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
     let words = bytes.split(|byte| *byte == 0);
@@ -210,7 +238,7 @@ fn read_arguments(host: &Host, folder: &std::path::Path) -> Vec<String> {
 }
 
 /// The name of the file that runs; as the arguments have it where that may not be read.
-fn program_of(host: &Host, folder: &std::path::Path, arguments: &[String]) -> String {
+fn program_of(host: &Host, folder: &Path, arguments: &[String]) -> String {
     let exe = host.link(folder.join("exe"));
     let exe = exe.as_deref().and_then(|path| path.to_str());
     let path = exe
@@ -232,7 +260,7 @@ impl CgroupController {
         }
     }
 
-    fn cgroup_of(self, host: &Host, folder: &std::path::Path) -> Option<Symbol> {
+    fn cgroup_of(self, host: &Host, folder: &Path) -> Option<Symbol> {
         let text = host.text(folder.join("cgroup"))?;
         let path = text.lines().find_map(|line| cgroup_in(line, self))?;
         Symbol::try_new(path).ok()

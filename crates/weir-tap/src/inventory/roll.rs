@@ -1,11 +1,13 @@
 //! [`Roll`]: one list of VMs from what all inventories found.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use weir_model::Symbol;
 use weir_model::inventory::VmKind;
 
 use super::Scene;
 use super::found::{FoundDisk, FoundVm};
+use super::names::{Claim, NameConflict, Standing};
 
 /// Most VMs that are listed.
 pub const VMS_MAX: usize = 1 << 16;
@@ -21,7 +23,8 @@ pub struct Entry {
     pub origin: &'static str,
 }
 
-/// The names given so far: a VM keeps the one that it was given, for as long as it lives.
+/// The names given so far: a VM keeps the one that it was given for as long as it lives, unless one of
+/// better standing claims it.
 #[derive(Debug, Default)]
 pub struct Roll {
     given: HashMap<Identity, Given>,
@@ -37,9 +40,13 @@ struct Given {
 }
 
 impl Roll {
-    /// The VMs that `found` tells of, in order of their names; of each inventory its name and what it
-    /// found, the one that has the word first.
-    pub fn call(&mut self, scene: &Scene, found: Vec<(&'static str, Vec<FoundVm>)>) -> Vec<Entry> {
+    /// The VMs of `found`, in order of their names, and the names that several users claim. `found`
+    /// has the name of each inventory and its findings, the most reliable first.
+    pub fn call(
+        &mut self,
+        scene: &Scene,
+        found: Vec<(&'static str, Vec<FoundVm>)>,
+    ) -> (Vec<Entry>, Vec<NameConflict>) {
         let mut merged: Vec<(&'static str, FoundVm)> = Vec::new();
         let mut by_pid: HashMap<u32, usize> = HashMap::new();
         for (origin, vms) in found {
@@ -58,55 +65,121 @@ impl Roll {
         self.name(scene, merged)
     }
 
-    fn name(&mut self, scene: &Scene, merged: Vec<(&'static str, FoundVm)>) -> Vec<Entry> {
-        let mut vms: Vec<_> = merged
-            .into_iter()
-            .map(|(origin, vm)| {
-                let process = vm.pid.and_then(|pid| scene.processes.get(pid));
-                let wanted = wanted_name(&vm, origin);
-                let life = process.map(|p| (p.pid, p.start_ticks));
-                let identity = (life, vm.uuid.clone().unwrap_or_default());
-                (identity, wanted, origin, vm)
-            })
-            .collect();
-        // Who was there first has the name; the others have their number behind it.
-        vms.sort_by_key(|((life, uuid), ..)| (life.map(|(pid, start)| (start, pid)), uuid.clone()));
+    fn name(
+        &mut self,
+        scene: &Scene,
+        merged: Vec<(&'static str, FoundVm)>,
+    ) -> (Vec<Entry>, Vec<NameConflict>) {
         let before = std::mem::take(&mut self.given);
-        let mut taken: HashMap<String, ()> = HashMap::new();
-        let keeps = |identity: &Identity, wanted: &String| {
-            let given = before.get(identity)?;
-            (given.wanted == *wanted).then(|| given.name.clone())
-        };
-        let mut names: Vec<Option<String>> = Vec::new();
-        for (identity, wanted, ..) in &vms {
-            let kept = keeps(identity, wanted).filter(|name| !taken.contains_key(name));
-            taken.extend(kept.iter().map(|name| (name.clone(), ())));
-            names.push(kept);
+        let candidate = |(origin, vm)| Candidate::new(scene, &before, origin, vm);
+        let mut candidates: Vec<Candidate> = merged.into_iter().map(candidate).collect();
+        // Of equal standing, the one that has the name keeps it, then the one that was there first
+        // has it; the others have their number behind it.
+        candidates.sort_by_key(Candidate::order);
+        let mut worst: HashMap<String, Standing> = HashMap::new();
+        for candidate in &candidates {
+            worst.insert(candidate.wanted.clone(), candidate.standing);
         }
+        let mut used: HashSet<String> = HashSet::new();
+        let mut claims: HashMap<String, Vec<Claim>> = HashMap::new();
         let mut entries = Vec::new();
-        for ((identity, wanted, origin, found), kept) in vms.into_iter().zip(names) {
-            let mut name = kept.clone().unwrap_or_else(|| wanted.clone());
-            if kept.is_none() {
-                let mut number = found.pid.unwrap_or(1);
-                while taken.contains_key(&name) {
-                    name = format!("{wanted}-{number}");
-                    number += 1;
-                }
-                taken.insert(name.clone(), ());
-            }
+        for candidate in candidates {
+            let name = candidate.name(&used, worst[&candidate.wanted]);
+            used.insert(name.clone());
+            let wanted = candidate.wanted.clone();
+            claims
+                .entry(wanted)
+                .or_default()
+                .extend(candidate.claim(&name));
             let given = Given {
-                wanted,
+                wanted: candidate.wanted,
                 name: name.clone(),
             };
-            self.given.insert(identity, given);
+            self.given.insert(candidate.identity, given);
             entries.push(Entry {
-                found,
+                found: candidate.found,
                 name,
-                origin,
+                origin: candidate.origin,
             });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        entries
+        let conflict = |(name, claims): (String, Vec<Claim>)| NameConflict::of(&name, claims);
+        let mut conflicts: Vec<NameConflict> = claims.into_iter().filter_map(conflict).collect();
+        conflicts.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
+        (entries, conflicts)
+    }
+}
+
+/// A VM that is to be named.
+struct Candidate {
+    identity: Identity,
+    wanted: String,
+    /// The name that it was given for the one that it wants.
+    kept: Option<String>,
+    standing: Standing,
+    uid: Option<u32>,
+    origin: &'static str,
+    found: FoundVm,
+}
+
+impl Candidate {
+    fn new(
+        scene: &Scene,
+        before: &HashMap<Identity, Given>,
+        origin: &'static str,
+        found: FoundVm,
+    ) -> Candidate {
+        let process = |pid: u32| scene.processes.get(pid);
+        let own = found.pid.and_then(process);
+        let working = own.or_else(|| found.workers.first().copied().and_then(process));
+        let life = own.map(|p| (p.pid, p.start_ticks));
+        let identity = (life, found.uuid.clone().unwrap_or_default());
+        let wanted = wanted_name(&found, origin);
+        let given = before.get(&identity).filter(|given| given.wanted == wanted);
+        Candidate {
+            kept: given.map(|given| given.name.clone()),
+            standing: Standing::of(scene, &found, working),
+            uid: working.and_then(|p| p.uid),
+            identity,
+            wanted,
+            origin,
+            found,
+        }
+    }
+
+    /// Who is named before whom.
+    fn order(&self) -> impl Ord + use<> {
+        let (life, uuid) = &self.identity;
+        let born = life.map(|(pid, start)| (start, pid));
+        (self.standing, self.kept.is_none(), born, uuid.clone())
+    }
+
+    /// The name: what it was given before, what it wants, or that with a number. `worst` is the
+    /// lowest standing of all that want the same.
+    fn name(&self, used: &HashSet<String>, worst: Standing) -> String {
+        let is_free = |name: &String| !used.contains(name);
+        // A claim of lower standing that came first does not keep the name.
+        let overrides = worst > self.standing && is_free(&self.wanted);
+        let kept = self.kept.as_ref().filter(|kept| is_free(kept));
+        match kept {
+            Some(kept) if !overrides => kept.clone(),
+            _ if is_free(&self.wanted) => self.wanted.clone(),
+            _ => {
+                let first = self.found.pid.unwrap_or(1);
+                let numbered = (first..).map(|number| format!("{}-{number}", self.wanted));
+                let mut free = numbered.filter(is_free);
+                free.next().expect("there are more numbers than VMs")
+            }
+        }
+    }
+
+    fn claim(&self, name: &str) -> Option<Claim> {
+        Some(Claim {
+            vm: Symbol::try_new(name).ok()?,
+            pid: self.found.pid,
+            uid: self.uid,
+            standing: self.standing,
+        })
     }
 }
 
@@ -128,6 +201,11 @@ fn fill(vm: &mut FoundVm, other: FoundVm) {
             *here = there;
         }
     }
+    // What vouches for the VM need not have named it.
+    vm.vouched = match vm.name {
+        Some(_) => vm.vouched,
+        None => other.vouched,
+    };
     or(&mut vm.name, other.name);
     if vm.kind == VmKind::Process {
         vm.kind = other.kind;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_model::inventory::{BlockDevice, Disk, Vm};
 use weir_model::{Nanos, Symbol};
 
+use super::names::{BY_PID, NameConflict};
 use crate::qmp::Address;
 
 /// The inventory at one time.
@@ -31,8 +32,28 @@ pub struct Snapshot {
     pub cgroups: HashMap<Symbol, u32>,
     /// Where a VM's QMP is to be had, by its position in `vms`.
     pub monitors: HashMap<u32, Address>,
+    /// Names that processes of several users claim.
+    pub conflicts: Vec<NameConflict>,
     /// What could not be read, in words.
     pub remarks: Vec<String>,
+}
+
+impl Snapshot {
+    /// The VM called `name`, as a position in `vms`; `None` if there is none. `pid:4711` is the VM
+    /// of that process, whatever VMs are called.
+    ///
+    /// # Errors
+    /// When VMs of several users claim the name and none has a better claim.
+    pub fn vm(&self, name: &str) -> Result<Option<usize>, &NameConflict> {
+        if let Some(pid) = name.strip_prefix(BY_PID).and_then(|n| n.parse().ok()) {
+            return Ok(self.vms.iter().position(|vm| vm.pid == Some(pid)));
+        }
+        let ambiguous = |c: &&NameConflict| c.ambiguous && c.name.as_str() == name;
+        if let Some(conflict) = self.conflicts.iter().find(ambiguous) {
+            return Err(conflict);
+        }
+        Ok(self.vms.iter().position(|vm| vm.name.as_str() == name))
+    }
 }
 
 /// A virtual disk and where its data lie.

@@ -9,9 +9,8 @@ use std::time::Duration;
 use weir_model::inventory::{BlockDevice, Disk, Row, Vm, changes};
 use weir_model::{Batch, Demand, Nanos, Symbol};
 
-use super::{Snapshot, Watch, WatchOptions};
+use super::{NameConflict, Snapshot, Watch, WatchOptions};
 use crate::ebpf::clock::epoch_ns;
-use crate::ebpf::host_name;
 use crate::live::LiveTap;
 use crate::{Count, Said, Tap, TapError};
 
@@ -24,7 +23,8 @@ pub static TAP: LiveTap = LiveTap {
             Some(watch) => watch.clone(),
             None => Watch::start(&WatchOptions::default())?,
         };
-        Ok(Box::new(Relations::new(demands, watch, options.rhythm)?))
+        let tap = Relations::new(demands, watch, options.host, options.rhythm)?;
+        Ok(Box::new(tap))
     },
     folds: |_| Err("a relation is not folded".into()),
 };
@@ -42,7 +42,7 @@ enum Relation {
 struct Relations {
     watch: Arc<Watch>,
     relations: Vec<Relation>,
-    /// What the host calls itself.
+    /// What column `host` says.
     host: Option<Symbol>,
     /// What has been told.
     told: Arc<Snapshot>,
@@ -120,12 +120,17 @@ fn difference<R: Row>(ts: Nanos, host: Option<Symbol>, before: &[R], after: &[R]
 }
 
 impl Relations {
-    fn new(demands: &[Demand], watch: Arc<Watch>, rhythm: Duration) -> Result<Relations, TapError> {
+    fn new(
+        demands: &[Demand],
+        watch: Arc<Watch>,
+        host: Option<Symbol>,
+        rhythm: Duration,
+    ) -> Result<Relations, TapError> {
         let relations = demands.iter().map(|d| Relation::find(&d.stream));
         let mut tap = Relations {
             relations: relations.collect::<Result<_, _>>()?,
             watch,
-            host: host_name(),
+            host,
             told: Arc::default(),
             said: VecDeque::new(),
             reached: 0,
@@ -184,6 +189,7 @@ impl Tap for Relations {
     }
 
     fn messages(&self) -> Vec<String> {
-        self.told.remarks.clone()
+        let conflicts = self.told.conflicts.iter().map(NameConflict::to_string);
+        self.told.remarks.iter().cloned().chain(conflicts).collect()
     }
 }

@@ -11,6 +11,7 @@ use super::lookout::Lookout;
 use super::snapshot::Snapshot;
 use crate::TapError;
 use crate::ebpf::privileges;
+use crate::elevation;
 
 /// Between two looks there is at least this much, however many ask.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
@@ -90,8 +91,11 @@ impl Watch {
         let (options, poll) = (options.clone(), options.poll);
         Watch::run(poll, move || {
             let mut lookout = Lookout::new(&options);
+            // After the thread that asks monitors has started, which does not inherit them.
+            let raised = elevation::raise(elevation::READING);
             let mut reduced = false;
             move |asked: &[Look]| {
+                let _held = &raised;
                 let seen = lookout.look(asked);
                 // The first look has all rights there are: to read a table of the device mapper takes
                 // CAP_SYS_ADMIN. Without the right to give up rights, there are none to give up.

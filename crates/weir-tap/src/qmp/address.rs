@@ -18,8 +18,16 @@ const DOORS_MAX: usize = 4096;
 /// Where a VM's QMP is to be had.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A unix socket.
+    /// A unix socket that the user names.
     Socket(PathBuf),
+    /// A unix socket that the command line of a process names, which has to be the process that
+    /// listens at it.
+    Process {
+        /// The socket.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+    },
     /// A domain of the libvirt at a URI, asked by running `virsh`.
     Libvirt {
         /// As `qemu:///system`.
@@ -32,16 +40,16 @@ pub enum Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Socket(path) => path.display().fmt(f),
+            Address::Socket(path) | Address::Process { path, .. } => path.display().fmt(f),
             Address::Libvirt { uri, domain } => write!(f, "{uri} (domain {domain})"),
         }
     }
 }
 
 impl Address {
-    /// Lets `ask` ask, and leaves again. Waits at most `patience` for its turn, at most as long for
-    /// the greeting and at most as long for each answer. The socket of somebody else's is not tried
-    /// again for [`BUSY_FOR`].
+    /// Connects, lets `ask` execute commands, and disconnects. Waits at most `patience` for its
+    /// turn, at most as long for the greeting and at most as long for each answer. A socket that
+    /// another client holds is not tried again for [`BUSY_FOR`].
     ///
     /// # Errors
     /// What goes wrong on the way, or what `ask` returns.
@@ -50,11 +58,12 @@ impl Address {
         patience: Duration,
         ask: impl FnOnce(&mut dyn Monitor) -> Result<T, QmpError>,
     ) -> Result<T, QmpError> {
-        let path = match self {
+        let (path, process) = match self {
             Address::Libvirt { uri, domain } => {
                 return ask(&mut Virsh::new(uri, domain, patience));
             }
-            Address::Socket(path) => path,
+            Address::Socket(path) => (path, None),
+            Address::Process { path, pid } => (path, Some(*pid)),
         };
         let busy = || QmpError::Busy {
             at: path.display().to_string(),
@@ -64,7 +73,10 @@ impl Address {
         if held_until.is_some_and(|until| Instant::now() < until) {
             return Err(busy());
         }
-        let connected = Client::connect(path, patience);
+        let connected = match process {
+            Some(pid) => Client::connect_to(path, pid, patience),
+            None => Client::connect(path, patience),
+        };
         *held_until = match &connected {
             Err(QmpError::Busy { .. }) => Some(Instant::now() + BUSY_FOR),
             _ => None,

@@ -22,6 +22,18 @@ pub enum QmpError {
         /// The socket.
         at: String,
     },
+    /// Another process listens at the socket than the one whose command line names it.
+    #[error(
+        "{at}: process {listener} listens at this QMP socket, not process {named_by}, whose command line names it"
+    )]
+    Foreign {
+        /// The socket.
+        at: String,
+        /// The process whose command line names the socket.
+        named_by: u32,
+        /// The process that listens; 0 if this PID namespace does not have it.
+        listener: u32,
+    },
     /// No answer in time.
     #[error("{at}: no answer to {command} within {waited:?}")]
     Silent {

@@ -1,10 +1,12 @@
 //! QMP, QEMU's machine protocol: what a running QEMU says about its disks, and the few things it is
 //! told.
 //!
-//! [`Address::visit`] is the way in: it connects, lets the caller ask, and leaves again. A QMP socket
-//! serves one client at a time, so nobody stays longer than its questions take, visits from one
-//! process wait for each other, and a socket that somebody else holds is left alone for a while.
-//! Behind libvirt, which keeps the socket to itself, `virsh` carries the same questions.
+//! [`Address::visit`] connects, lets the caller execute commands, and disconnects. A QMP socket
+//! serves one client at a time, so no connection lasts longer than its commands take, visits from
+//! one process wait for each other, and a socket that another client holds is not tried again for a
+//! while. A socket that was found in a process's command line is used only if that very process
+//! listens at it. Behind libvirt, which keeps the socket to itself, `virsh` carries the same
+//! commands.
 //!
 //! Nothing here waits without a bound or keeps more than [`LINE_BYTES_MAX`] of an answer. Answers are
 //! read tolerantly: QEMU adds fields with every version, and a field that is absent is `None`.
@@ -13,6 +15,7 @@
 
 mod address;
 mod error;
+mod listener;
 pub mod poll;
 mod queries;
 mod socket;

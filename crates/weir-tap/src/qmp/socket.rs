@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::{Value, json};
 
+use super::listener::listener;
 use super::{LINE_BYTES_MAX, Monitor, QmpError};
 
 /// How much is read at once.
@@ -31,12 +32,35 @@ impl Client {
     /// Connects and negotiates. Every wait, here and later for an answer, ends after `patience`.
     ///
     /// # Errors
-    /// [`QmpError::Busy`] when QEMU does not greet us: the kernel has taken the connection, but QEMU
-    /// talks to somebody else.
+    /// [`QmpError::Busy`] when QEMU does not greet us: the kernel has accepted the connection, but
+    /// QEMU serves another client.
     pub fn connect(path: &Path, patience: Duration) -> Result<Client, QmpError> {
+        Client::negotiate(path, dial(path)?, patience)
+    }
+
+    /// As [`Client::connect`], if process `pid` is the one that listens there. To any other
+    /// process nothing is sent.
+    ///
+    /// # Errors
+    /// [`QmpError::Foreign`] when another process listens.
+    pub fn connect_to(path: &Path, pid: u32, patience: Duration) -> Result<Client, QmpError> {
+        let at = path.display().to_string();
+        let stream = dial(path)?;
+        match listener(&stream) {
+            Ok(found) if found == pid => Client::negotiate(path, stream, patience),
+            Ok(found) => Err(QmpError::Foreign {
+                at,
+                named_by: pid,
+                listener: found,
+            }),
+            Err(error) => Err(QmpError::Unreachable { at, error }),
+        }
+    }
+
+    fn negotiate(path: &Path, stream: UnixStream, patience: Duration) -> Result<Client, QmpError> {
         let mut client = Client {
             at: path.display().to_string(),
-            stream: dial(path)?,
+            stream,
             pending: Vec::new(),
             patience,
             asked: 0,

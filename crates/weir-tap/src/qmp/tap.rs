@@ -162,6 +162,7 @@ impl QmpTap {
         let cause = match error {
             QmpError::Unreachable { .. } => "unreachable",
             QmpError::Busy { .. } => "busy",
+            QmpError::Foreign { .. } => "foreign",
             QmpError::Silent { .. } => "silent",
             QmpError::Closed { .. } => "closed",
             QmpError::Garbled { .. } => "garbled",

@@ -32,6 +32,8 @@ pub struct TapdiskOptions {
     pub rhythm: Duration,
     /// What to add to the monotonic clock; otherwise that is measured.
     pub epoch_offset_ns: Option<Nanos>,
+    /// What column `host` says.
+    pub host: Option<Symbol>,
     /// A tap that ends without a word may be started again; so long it is waited for.
     pub patience: Duration,
 }
@@ -42,6 +44,7 @@ impl Default for TapdiskOptions {
             ring_bytes: 64 << 20,
             rhythm: Duration::from_millis(20),
             epoch_offset_ns: None,
+            host: ebpf::host_name(),
             patience: Duration::from_secs(10),
         }
     }
@@ -104,7 +107,7 @@ pub fn open(
     let offset_ns = options
         .epoch_offset_ns
         .unwrap_or_else(ebpf::epoch_offset_ns);
-    let mut names = Names::new(ebpf::host_name(), offset_ns);
+    let mut names = Names::new(options.host, offset_ns);
     let known_ns = monotonic_ns();
     let link = Link::new(path, &wanted, &mut names, known_ns).map_err(|error| error.at(path))?;
     Ok(TapdiskTap {
@@ -339,10 +342,6 @@ impl Tap for TapdiskTap {
 
     fn messages(&self) -> Vec<String> {
         self.remarks.clone()
-    }
-
-    fn pairs(&self) -> Result<(), String> {
-        Ok(())
     }
 }
 

@@ -1,28 +1,37 @@
 //! The guard: a small process that switches tracing off when the one that switched it on has ended,
 //! however that came.
 //!
-//! It holds one end of a pipe and waits for the other to close, which the kernel does even for a
-//! process that was killed. There is no second way: a tap that ends in order closes the pipe and
-//! waits for the guard. It also looks after the size of the log, should whoever reads it have
-//! stopped.
+//! It holds one end of a socket and waits for the other to close, which the kernel does even for a
+//! process that was killed. There is no second way: a tap that ends in order closes the socket and
+//! waits for the guard. The socket also carries the descriptors of the log and its folder, which the
+//! guard never opens by name ([`super::created`]). It also bounds the size of the log, should the
+//! reader have stopped.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
+use std::fs;
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::cmsg_space;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use serde_json::{Value, json};
+use weir_model::text::shown;
 
-use super::log::{DISK_BYTES_MAX, Place, punch};
+use super::created::CreatedLog;
+use super::log::{DISK_BYTES_MAX, punch};
 use crate::TapError;
-use crate::ebpf::privileges;
+use crate::ebpf::privileges::{self, Files};
 use crate::qmp::{Address, Monitor, QmpError, human};
 
 /// How often the guard looks at the log's size and whether QEMU is there.
@@ -40,6 +49,9 @@ const START: Duration = Duration::from_secs(10);
 /// How long the tap waits for the guard at its end; the guard goes on by itself.
 const END: Duration = Duration::from_secs(10);
 
+/// The byte that carries the descriptors of the log and its folder.
+const DESCRIPTORS: u8 = b'D';
+
 /// What the guard has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
@@ -49,8 +61,10 @@ pub struct Task {
     pub address: Address,
     /// The events to switch off.
     pub events: Vec<String>,
-    /// The file to remove.
-    pub place: Place,
+    /// QEMU's process.
+    pub pid: u32,
+    /// The log's name in its folder.
+    pub log_name: String,
     /// Where QEMU's log goes then.
     pub restore: String,
     /// Whether QEMU logs anything by itself.
@@ -60,10 +74,9 @@ pub struct Task {
 /// The guard as its tap sees it.
 #[derive(Debug)]
 pub struct Guard {
-    task: Task,
     child: Child,
     /// The guard acts when this is closed.
-    pipe: Option<ChildStdin>,
+    open: Option<UnixStream>,
     words: Receiver<String>,
     /// Does the guard's work should somebody have ended the guard: a thread that keeps the right to,
     /// when the rest of the process gives its rights up.
@@ -71,11 +84,12 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts `program` (with arguments), which has to call [`run`], and waits until it is on guard.
+    /// Starts `program` (with arguments), which has to call [`run`], passes it `log`, and waits until
+    /// it is ready.
     ///
     /// # Errors
-    /// When it cannot be run or does not say that it is ready.
-    pub fn start(program: &[OsString], task: Task) -> Result<Guard, TapError> {
+    /// When it cannot be run or does not report that it is ready.
+    pub fn start(program: &[OsString], task: Task, log: &CreatedLog) -> Result<Guard, TapError> {
         let unavailable = |why: String| TapError::Unavailable {
             what: format!("no guard to switch tracing off again: {why}"),
             remedy: "without one tracing is not switched on".into(),
@@ -83,45 +97,52 @@ impl Guard {
         let (name, arguments) = program
             .split_first()
             .ok_or_else(|| unavailable("none is named".into()))?;
+        let failed = |e: io::Error| unavailable(e.to_string());
+        let (open, theirs) = UnixStream::pair().map_err(failed)?;
+        let own = log.try_clone().map_err(failed)?;
         // A group of its own, so that Ctrl-C at the terminal does not reach it.
         let mut child = Command::new(name)
             .args(arguments)
             .process_group(0)
-            .stdin(Stdio::piped())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|e| unavailable(e.to_string()))?;
-        let pipe = child.stdin.take();
+            .map_err(failed)?;
         let stdout = child.stdout.take().expect("it was asked for");
         let (told, words) = mpsc::channel();
+        let (reduced, ready) = mpsc::channel::<()>();
         let listening = move || {
+            // Without the right to give up rights, there are none to give up.
+            let _ = privileges::reduce_thread(Files::Open);
+            drop(reduced);
             let lines = BufReader::new(stdout).lines();
             // The listener may be gone, or the guard be: both end this.
             let _ = lines
                 .map_while(Result::ok)
                 .try_for_each(|line| told.send(line));
         };
-        thread::spawn(listening);
+        named("guard-words").spawn(listening).map_err(failed)?;
+        // Nothing is ever sent: the channel closes when the thread has given up its rights.
+        let _ = ready.recv();
         let (ask, asked) = mpsc::channel();
-        let own = task.clone();
-        let standby = thread::spawn(move || {
+        let line = format!("{}\n", task.to_json());
+        let standby = named("guard").spawn(move || {
             // A kernel that does not take rights away leaves them; the work is the same.
             let _ = privileges::keep_what_asking_takes();
             if asked.recv().is_ok() {
-                own.undo_here();
+                task.undo_here(&own);
             }
         });
-        let mut guard = Guard {
-            task,
+        let standby = standby.map_err(failed)?;
+        let guard = Guard {
             child,
-            pipe,
+            open: Some(open),
             words,
             standby: Some((ask, standby)),
         };
-        let line = format!("{}\n", guard.task.to_json());
-        let pipe = guard.pipe.as_mut().expect("it was asked for");
-        pipe.write_all(line.as_bytes())
-            .map_err(|e| unavailable(e.to_string()))?;
+        let mut socket = guard.open.as_ref().expect("it was set above");
+        send_descriptors(socket, log).map_err(failed)?;
+        socket.write_all(line.as_bytes()).map_err(failed)?;
         match guard.words.recv_timeout(START) {
             Ok(word) if word == "ready" => Ok(guard),
             Ok(word) => Err(unavailable(word)),
@@ -155,7 +176,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        drop(self.pipe.take());
+        drop(self.open.take());
         let done = match self.wait() {
             // It says itself what keeps it.
             Ok(Some(true) | None) => true,
@@ -172,21 +193,61 @@ impl Drop for Guard {
     }
 }
 
-/// Is the guard: reads its task from standard input, waits for the end of that, and acts.
+/// Sends the descriptors of the log and its folder, with one byte.
+fn send_descriptors(socket: &UnixStream, log: &CreatedLog) -> io::Result<()> {
+    let descriptors = [log.file.as_fd(), log.folder.as_fd()];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    assert!(fits, "the space is that of two descriptors");
+    let byte = [IoSlice::new(&[DESCRIPTORS])];
+    sendmsg(socket, &byte, &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives the descriptors of the log and its folder.
+fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut into = [IoSliceMut::new(&mut byte)];
+    recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received: Vec<OwnedFd> = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    match <[OwnedFd; 2]>::try_from(received) {
+        Ok([file, folder]) if byte == [DESCRIPTORS] => Ok((file, folder)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Is the guard: receives its task by the socket that is standard input, waits until that is closed,
+/// and acts.
 ///
 /// # Errors
-/// When the task is none, or the log is not there.
+/// When no task or no descriptors arrive.
 pub fn run() -> Result<(), String> {
     // It lives as long as the trace. Without the right to give up rights, there are none to give up.
     let _ = privileges::keep_what_asking_takes();
-    let mut input = BufReader::new(io::stdin());
+    let failed = |e: io::Error| format!("standard input: {e}");
+    let socket = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+    let socket = UnixStream::from(socket);
+    let (file, folder) = receive_descriptors(&socket).map_err(failed)?;
+    let mut input = BufReader::new(socket);
     let mut line = String::new();
-    input.read_line(&mut line).map_err(|e| e.to_string())?;
+    input.read_line(&mut line).map_err(failed)?;
     let task = Task::from_json(&line).ok_or("standard input holds no task")?;
-    let said = |e: io::Error| format!("{}: {e}", task.place.path().display());
-    let folder = task.place.open_folder().map_err(said)?;
-    let file = task.place.open(&folder).map_err(said)?;
-    let started = started(task.place.pid);
+    let log = CreatedLog {
+        file: file.into(),
+        folder,
+        name: task.log_name.clone(),
+    };
+    let started = started(task.pid);
     say("ready");
     let (open, closed) = mpsc::channel::<()>();
     thread::spawn(move || {
@@ -194,12 +255,7 @@ pub fn run() -> Result<(), String> {
         let _ = io::copy(&mut input, &mut io::sink());
         drop(open);
     });
-    let post = Post {
-        task,
-        folder,
-        file,
-        started,
-    };
+    let post = Post { task, log, started };
     while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(LOOK_EVERY) {
         if !post.vm_lives() {
             break;
@@ -216,20 +272,19 @@ pub fn run() -> Result<(), String> {
 /// What the guard guards.
 struct Post {
     task: Task,
-    folder: OwnedFd,
-    file: File,
+    log: CreatedLog,
     /// When QEMU was started, which tells it from a later process of the same number.
     started: Option<u64>,
 }
 
 impl Post {
     fn vm_lives(&self) -> bool {
-        self.started.is_some() && started(self.task.place.pid) == self.started
+        self.started.is_some() && started(self.task.pid) == self.started
     }
 
     fn on_disk(&self) -> u64 {
         // `stat` counts in units of 512 bytes, whatever the file system's blocks are.
-        self.file.metadata().map_or(0, |m| m.blocks() * 512)
+        self.log.file.metadata().map_or(0, |m| m.blocks() * 512)
     }
 
     /// Tries until it is done or the VM has ended.
@@ -248,32 +303,31 @@ impl Post {
                 Err(_) => {}
             }
             if self.on_disk() > DISK_BYTES_MAX {
-                // Nobody reads it any more.
-                let length = self.file.metadata().map_or(0, |m| m.len());
-                let _ = punch(&self.file, 0, length);
+                // The reader has stopped: what is in there will not be read.
+                let length = self.log.file.metadata().map_or(0, |m| m.len());
+                let _ = punch(&self.log.file, 0, length);
             }
             thread::sleep(TRY_EVERY);
         }
         if complained {
             complain(&format!("VM {} is no longer traced", self.task.vm));
         }
-        // Only somebody else can have removed it already.
-        let _ = self.task.place.remove(&self.folder);
+        // Another program may have removed it already.
+        let _ = self.log.remove();
     }
 }
 
 impl Task {
     /// Does in this process what the guard would have done.
-    fn undo_here(&self) {
+    fn undo_here(&self, log: &CreatedLog) {
         if let Err(error) = self.visit() {
             complain(&format!(
                 "VM {} may still be traced, since the guard was ended: {error}",
                 self.vm
             ));
         }
-        // With the VM the folder may have gone.
-        let folder = self.place.open_folder();
-        let _ = folder.and_then(|folder| self.place.remove(&folder));
+        // The guard may have removed it before it was ended.
+        let _ = log.remove();
     }
 
     /// Switches the events off and gives the log back.
@@ -302,15 +356,15 @@ impl Task {
     fn to_json(&self) -> Value {
         let address = match &self.address {
             Address::Socket(path) => json!({"socket": path}),
+            Address::Process { path, pid } => json!({"socket": path, "listener": pid}),
             Address::Libvirt { uri, domain } => json!({"uri": uri, "domain": domain}),
         };
         json!({
             "vm": self.vm,
             "address": address,
             "events": self.events,
-            "pid": self.place.pid,
-            "folder": self.place.folder,
-            "name": self.place.name,
+            "pid": self.pid,
+            "log_name": self.log_name,
             "restore": self.restore,
             "logs": self.logs,
         })
@@ -321,7 +375,13 @@ impl Task {
         let text = |of: &Value, key: &str| Some(of.get(key)?.as_str()?.to_owned());
         let address = &task["address"];
         let address = match text(address, "socket") {
-            Some(socket) => Address::Socket(socket.into()),
+            Some(socket) => match address["listener"].as_u64() {
+                Some(pid) => Address::Process {
+                    path: socket.into(),
+                    pid: u32::try_from(pid).ok()?,
+                },
+                None => Address::Socket(socket.into()),
+            },
             None => Address::Libvirt {
                 uri: text(address, "uri")?,
                 domain: text(address, "domain")?,
@@ -334,11 +394,8 @@ impl Task {
             events: events
                 .map(|e| e.as_str().map(String::from))
                 .collect::<Option<_>>()?,
-            place: Place {
-                pid: u32::try_from(task["pid"].as_u64()?).ok()?,
-                folder: PathBuf::from(text(&task, "folder")?),
-                name: text(&task, "name")?,
-            },
+            pid: u32::try_from(task["pid"].as_u64()?).ok()?,
+            log_name: text(&task, "log_name")?,
             restore: text(&task, "restore")?,
             logs: task["logs"].as_bool()?,
         })
@@ -377,8 +434,12 @@ fn say(word: &str) {
 }
 
 /// A word for whoever looks at the terminal, if anybody does.
+fn named(thread: &str) -> thread::Builder {
+    thread::Builder::new().name(thread.into())
+}
+
 fn complain(text: &str) {
-    let _ = writeln!(io::stderr(), "weir: {text}");
+    let _ = writeln!(io::stderr(), "weir: {}", shown(text));
 }
 
 #[cfg(test)]
@@ -391,11 +452,8 @@ mod tests {
             vm: "web \"1\"\n".into(),
             address,
             events: vec!["virtqueue_pop".into()],
-            place: Place {
-                pid: 7,
-                folder: "/run".into(),
-                name: "log".into(),
-            },
+            pid: 7,
+            log_name: "log".into(),
             restore: "/dev/stderr".into(),
             logs: true,
         };
@@ -403,7 +461,12 @@ mod tests {
             uri: "qemu:///system".into(),
             domain: "web".into(),
         };
-        for task in [task(Address::Socket("/tmp/qmp".into())), task(libvirt)] {
+        let process = Address::Process {
+            path: "/tmp/qmp".into(),
+            pid: 7,
+        };
+        let socket = Address::Socket("/tmp/qmp".into());
+        for task in [task(socket), task(process), task(libvirt)] {
             let line = task.to_json().to_string();
             assert!(!line.contains('\n'));
             assert_eq!(Task::from_json(&line), Some(task));

@@ -1,19 +1,13 @@
 //! [`LogFile`]: the file that QEMU writes its log to while it is traced, and what was read of it.
 //!
-//! It lies where QEMU sees it, seen from here through `/proc/PID/root`, and belongs to QEMU's user.
 //! What was read is punched out (fallocate(2), `FALLOC_FL_PUNCH_HOLE`): the file grows in length
 //! only.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 
-use rustix::fs::{
-    AtFlags, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fallocate, fchown, openat2,
-    unlinkat,
-};
+use rustix::fs::{FallocateFlags, fallocate};
 
 /// Read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -29,17 +23,6 @@ const PUNCH_BYTES: u64 = 1 << 20;
 
 /// The longest line that is kept to be completed.
 const LINE_BYTES_MAX: usize = 4096;
-
-/// Where the file lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// QEMU's process.
-    pub pid: u32,
-    /// The folder, as QEMU sees it.
-    pub folder: PathBuf,
-    /// The file's name in it.
-    pub name: String,
-}
 
 /// The file, being read.
 #[derive(Debug)]
@@ -61,94 +44,6 @@ pub enum Found {
     Skipped(i64),
     /// Nothing new.
     Nothing,
-}
-
-impl Place {
-    /// The path as QEMU sees it.
-    pub fn path(&self) -> PathBuf {
-        self.folder.join(&self.name)
-    }
-
-    /// Whether QEMU has it open.
-    pub fn is_in_use(&self, file: &File) -> bool {
-        let Ok(ours) = file.metadata() else {
-            return false;
-        };
-        let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else {
-            return false;
-        };
-        entries.flatten().any(|entry| {
-            let theirs = fs::metadata(entry.path());
-            theirs.is_ok_and(|m| (m.dev(), m.ino()) == (ours.dev(), ours.ino()))
-        })
-    }
-
-    /// The folder, which stays reachable by this when QEMU has ended.
-    ///
-    /// # Errors
-    /// When QEMU sees no such folder.
-    pub fn open_folder(&self) -> io::Result<OwnedFd> {
-        let root = File::open(format!("/proc/{}/root", self.pid))?;
-        let inside = self.folder.strip_prefix("/").unwrap_or(&self.folder);
-        let inside = match inside.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => inside,
-        };
-        // Links of a container lead to places in the container.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = openat2(&root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
-        Ok(folder)
-    }
-
-    /// Makes the file, for QEMU's user to write.
-    ///
-    /// # Errors
-    /// When it is there already, or the folder is not.
-    pub fn create(&self) -> io::Result<File> {
-        let folder = self.open_folder()?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file = openat2(&folder, &self.name, flags, mode, INSIDE)?;
-        let (uid, gid) = owner(self.pid)?;
-        if let Err(error) = fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
-            self.remove(&folder)?;
-            return Err(error.into());
-        }
-        Ok(file.into())
-    }
-
-    /// Opens the file in `folder`, to be read and punched.
-    ///
-    /// # Errors
-    /// When it is not there.
-    pub fn open(&self, folder: &OwnedFd) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let file = openat2(folder, &self.name, flags, Mode::empty(), INSIDE)?;
-        Ok(file.into())
-    }
-
-    /// Removes the file from `folder`.
-    ///
-    /// # Errors
-    /// When it is not there.
-    pub fn remove(&self, folder: &OwnedFd) -> io::Result<()> {
-        Ok(unlinkat(folder, &self.name, AtFlags::empty())?)
-    }
-}
-
-/// The file itself, not what somebody made of its name.
-const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
-
-/// The user and group with which a process opens files.
-fn owner(pid: u32) -> io::Result<(u32, u32)> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let id = |key: &str| {
-        // Real, effective, saved and the file system's (proc(5)).
-        let ids = status.lines().find_map(|l| l.strip_prefix(key))?;
-        ids.split_whitespace().nth(3)?.parse().ok()
-    };
-    let both = id("Uid:").zip(id("Gid:"));
-    both.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no owner in its status"))
 }
 
 /// Gives so many bytes of the file back to the disk.
@@ -232,7 +127,10 @@ impl LogFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::PathBuf;
 
     use super::*;
 

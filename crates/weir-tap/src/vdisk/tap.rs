@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use weir_model::{Demand, IoEvent, Nanos};
 
+use super::created::Place;
 use super::drives::{Drives, PATIENCE, Present};
 use super::guard::{Guard, Task, set_event, started};
 use super::line::{BLOCK_EVENTS, Line, SCSI_EVENTS, parse};
-use super::log::{DISK_BYTES_MAX, Found, LogFile, Place};
+use super::log::{DISK_BYTES_MAX, Found, LogFile};
 use super::pairing::{Owner, Pairing};
 use crate::ebpf::clock;
 use crate::format::served::Served;
@@ -140,11 +141,16 @@ fn unavailable(what: String, remedy: &str) -> TapError {
 
 /// The VM called `vm`, if it can be asked.
 fn subject(snapshot: &Snapshot, vm: &str) -> Result<Subject, TapError> {
+    let found = snapshot.vm(vm).map_err(|conflict| {
+        let what = conflict.to_string();
+        unavailable(what, "name the VM by its process: pid:PID")
+    })?;
     let all = Subject::all(snapshot);
-    if let Some(subject) = all.iter().find(|s| s.vm.as_str() == vm) {
+    let name = found.map(|at| snapshot.vms[at].name);
+    if let Some(subject) = all.iter().find(|s| Some(s.vm) == name) {
         return Ok(subject.clone());
     }
-    let known = snapshot.vms.iter().any(|v| v.name.as_str() == vm);
+    let known = found.is_some();
     let names: Vec<&str> = all.iter().map(|s| s.vm.as_str()).collect();
     let can = match names.is_empty() {
         true => "no VM on this host has one".into(),
@@ -221,8 +227,8 @@ fn switch_on(
             folder,
             name: format!("{LOG_NAME}{pid}-{}.log", std::process::id()),
         };
-        let file = match place.create() {
-            Ok(file) => file,
+        let log = match place.create() {
+            Ok(log) => log,
             Err(error) => {
                 why.push(format!("{}: {error}", place.path().display()));
                 continue;
@@ -232,18 +238,19 @@ fn switch_on(
             vm: subject.vm.as_str().into(),
             address: subject.address.clone(),
             events: events.iter().map(|e| (*e).into()).collect(),
-            place: place.clone(),
+            pid,
+            log_name: place.name.clone(),
             restore: restore.clone(),
             logs,
         };
-        let guard = Guard::start(program, task);
+        let guard = Guard::start(program, task, &log);
         if guard.is_err() {
-            let _ = place.open_folder().and_then(|f| place.remove(&f));
+            let _ = log.remove();
         }
         let guard = guard?;
         let told = subject.address.visit(PATIENCE, |qemu| {
             let said = human(qemu, &format!("logfile {}", place.path().display()))?;
-            if !said.trim().is_empty() || !place.is_in_use(&file) {
+            if !said.trim().is_empty() || !log.is_open_in(pid) {
                 return Ok(Some(said.trim().to_owned()));
             }
             for event in events {
@@ -252,7 +259,7 @@ fn switch_on(
             Ok(None)
         });
         match told.map_err(refused)? {
-            None => return Ok((guard, file)),
+            None => return Ok((guard, log.file)),
             Some(said) => why.push(format!("{}: {said}", place.path().display())),
         }
     }
@@ -266,7 +273,7 @@ fn switch_on(
 /// write.
 fn folders(address: &Address, pid: u32) -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from("/run")];
-    if let Address::Socket(path) = address {
+    if let Address::Socket(path) | Address::Process { path, .. } = address {
         // The inventory may have found it through QEMU's own root.
         let root = format!("/proc/{pid}/root");
         let path = path

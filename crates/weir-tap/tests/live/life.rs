@@ -32,7 +32,7 @@ fn holds_a_tap_until_it_is_killed() {
     };
     let demand = demand("IO", "op pdisk pid comm cgroup latency", Vec::new());
     let mut tap = ebpf::open(&[demand], &only(&device)).unwrap_or_else(|e| panic!("{e}"));
-    ebpf::drop_privileges().unwrap_or_else(|e| panic!("{e}"));
+    ebpf::drop_privileges(ebpf::Files::Open).unwrap_or_else(|e| panic!("{e}"));
     println!("\nopen {}", rights());
     loop {
         if let Said::Rows { batch, .. } = tap.next(Duration::from_millis(100)).expect("it goes on")
@@ -338,8 +338,19 @@ fn the_doctor_finds_a_host_where_the_other_tests_run_well() {
     let Some(bench) = bench("the_doctor_finds_a_host_where_the_other_tests_run_well", 16) else {
         return;
     };
+    let own = ebpf::LiveOptions {
+        devices: ebpf::DeviceChoice::Named(vec![bench.disk.path().into()]),
+        ..ebpf::LiveOptions::default()
+    };
+    let trial = |facts: &[ebpf::Fact]| {
+        let fact = facts.iter().find(|f| f.name == "completeness");
+        fact.expect("there is a trial").clone()
+    };
+    let seen = trial(&ebpf::doctor(&own));
+    assert!(seen.found.contains(bench.disk.path()), "{seen:?}");
+    assert!(!seen.found.contains(", 0 of the reads"), "{seen:?}");
     bench.disk.set("iostats", "0").unwrap();
-    let facts = ebpf::doctor(&ebpf::LiveOptions::default());
+    let facts = ebpf::doctor(&own);
     let status = |name: &str| facts.iter().find(|f| f.name == name).map(|f| f.status);
     for name in [
         "kernel",
@@ -362,11 +373,15 @@ fn the_doctor_finds_a_host_where_the_other_tests_run_well() {
     );
     let without = ebpf::LiveOptions {
         without: vec!["block_rq_complete".into()],
-        ..ebpf::LiveOptions::default()
+        ..own
     };
     let facts = ebpf::doctor(&without);
     let missing = facts
         .iter()
         .find(|f| f.name == "tracepoint block_rq_complete");
     assert_eq!(missing.map(|f| f.status), Some(ebpf::Status::Missing));
+    let blind = trial(&facts);
+    assert_eq!(blind.status, ebpf::Status::Degraded, "{blind:?}");
+    assert!(blind.found.contains("16 reads made"), "{blind:?}");
+    assert!(blind.found.contains(", 0 of the reads"), "{blind:?}");
 }

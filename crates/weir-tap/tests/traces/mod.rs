@@ -207,13 +207,13 @@ pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
 
 /// Everything in the trace at `path`, whose format is sniffed.
 pub fn read(path: &Path) -> Heard {
-    let mut tap = format::open(path, &demands(), Options::default()).unwrap();
+    let mut tap = format::open(path, &demands(), &Options::default()).unwrap();
     hear(tap.as_mut()).unwrap()
 }
 
 /// Everything in `bytes`, in the format called `name`.
 pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Heard, weir_tap::TapError> {
     let format = format::named(name)?;
-    let mut tap = format.tap(&Source::bytes(bytes), &demands(), false)?;
+    let mut tap = format.tap(&Source::bytes(bytes), &demands())?;
     hear(tap.as_mut())
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 
+use super::format::{self, ImageFormat};
 use super::{DiskError, DiskOptions, Identity};
 use crate::lock;
 
@@ -54,26 +55,14 @@ impl Image {
                 error,
             }
         };
-        // A FIFO would be opened for ever.
-        let is_device = kind(&fs::metadata(path).map_err(failed("find it"))?, path)?;
-        let exclusive = is_device && locked && !read_only;
-        let open = || {
-            let mut options = OpenOptions::new();
-            options.read(true).write(!read_only);
-            options.custom_flags(if exclusive { libc::O_EXCL } else { 0 });
-            options.open(path)
-        };
-        let opened = lock::claim(if exclusive { wait } else { Duration::ZERO }, open);
-        let mut file = opened.map_err(|error| match exclusive && lock::is_claimed(&error) {
-            true => lock::in_use(path, "it is mounted or claimed".to_owned()),
-            false if read_only => failed("open it for reading")(error),
-            false => failed("open it for writing")(error),
-        })?;
-        let opened = file.metadata().map_err(failed("look at it"))?;
-        kind(&opened, path)?;
+        // The name is resolved once. What is examined here is what is opened below, so that nothing
+        // can be put in its place in between; a FIFO or another kind of device is never opened.
+        let named = name(path).map_err(failed("find it"))?;
+        let metadata = named.metadata().map_err(failed("examine it"))?;
+        let is_device = kind(&metadata, path)?;
         if options
             .identity
-            .is_some_and(|identity| identity != Identity::of(&opened))
+            .is_some_and(|identity| identity != Identity::of(&metadata))
         {
             return Err(DiskError::Unfit {
                 path: path.to_owned(),
@@ -81,14 +70,41 @@ impl Image {
                 remedy: "see who replaced it".to_owned(),
             });
         }
+        let exclusive = is_device && locked && !read_only;
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(!read_only);
+            options.custom_flags(if exclusive { libc::O_EXCL } else { 0 } | libc::O_NOCTTY);
+            options.open(itself(&named))
+        };
+        let opened = lock::claim(if exclusive { wait } else { Duration::ZERO }, open);
+        let mut file = opened.map_err(|error| match exclusive && lock::is_claimed(&error) {
+            true => lock::in_use(path, "it is mounted or claimed".to_owned()),
+            false if read_only => failed("open it for reading")(error),
+            false => failed("open it for writing")(error),
+        })?;
         if locked && !is_device {
             lock::acquire(file.as_fd(), path, read_only, wait)?;
         }
         let bytes = file
             .seek(SeekFrom::End(0))
             .map_err(failed("find its end"))?;
+        if options.format == ImageFormat::Probe
+            && let Some(format) = format::find(&file, bytes).map_err(failed("read it"))?
+        {
+            return Err(DiskError::Unfit {
+                path: path.to_owned(),
+                reason: format!(
+                    "is an image in the format {format}; only raw images are served, and a write to it as \
+                     raw would destroy it"
+                ),
+                remedy: "convert it with `qemu-img convert -O raw`, or give format `raw` if the guest is to \
+                         see these very bytes"
+                    .to_owned(),
+            });
+        }
         let in_memory =
-            !is_device && in_memory(&file).map_err(failed("look at its file system"))?;
+            !is_device && in_memory(&file).map_err(failed("examine its file system"))?;
         let discards = !read_only && discards(&file, is_device, bytes);
         Ok(Image {
             path: path.to_owned(),
@@ -101,6 +117,12 @@ impl Image {
             in_memory,
             discards,
         })
+    }
+
+    /// Its length now.
+    pub(crate) fn length(&self) -> io::Result<u64> {
+        // Nothing else uses the offset of this description.
+        rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from)
     }
 
     /// Chooses between `O_DIRECT` and the page cache, before the first transfer.
@@ -132,8 +154,7 @@ impl Image {
         options.read(true).write(!self.read_only);
         options.custom_flags((flags & OFlags::DIRECT).bits() as i32);
         // It is the same file even when its name is gone.
-        let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let Ok(file) = options.open(itself) else {
+        let Ok(file) = options.open(itself(&self.file)) else {
             return self.file.try_clone();
         };
         // A device is claimed, not locked.
@@ -152,6 +173,19 @@ pub(crate) struct LaneFiles {
     /// What is flushed. The kernel tells each description once when it could not write what was in
     /// the page cache; so the flushes of all lanes learn it, also when they are under way together.
     pub(crate) flushed: File,
+}
+
+/// A descriptor of what is at `path`, by which nothing can be read, written or caused yet: open(2),
+/// `O_PATH`.
+fn name(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_PATH);
+    options.open(path)
+}
+
+/// The path by which this process opens what `file` refers to once more (proc_pid_fd(5)).
+fn itself(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Whether it is a block device rather than a file.

@@ -25,17 +25,19 @@ use weir_tap::tapdisk::words::DiskWord;
 
 mod counters;
 mod error;
+mod format;
 mod identity;
 mod image;
 
 pub use counters::{Counters, OpCounters};
 pub(crate) use counters::{LaneCounters, Ledger};
 pub use error::DiskError;
+pub use format::ImageFormat;
 pub use identity::Identity;
 pub use image::Alignment;
 pub(crate) use image::LaneFiles;
 
-use crate::engine::{CacheOption, Choice, EngineOption, Facts, choose, try_uring};
+use crate::engine::{CacheOption, Choice, EngineOption, Facts, Refusal, choose, try_uring};
 use crate::hub::{Figures, Hub, HubError};
 use crate::inject::{Injections, Injector, RULES_MAX};
 use crate::recorder::Recorder;
@@ -46,9 +48,11 @@ use image::Image;
 pub struct DiskOptions {
     /// A raw file or a block device.
     pub image: PathBuf,
+    /// Whether an image that looks like one of another format is served all the same.
+    pub format: ImageFormat,
     /// The very file or device that it must be, whatever is at its path by now.
     pub identity: Option<Identity>,
-    /// How much of the image the disk is, in bytes; all whole blocks of it unless told.
+    /// How much of the image the disk is, in bytes; all of it, also when it grows, unless given.
     pub size_bytes: Option<u64>,
     /// Writes, discards and write zeroes fail with `EROFS`.
     pub read_only: bool,
@@ -79,6 +83,7 @@ impl DiskOptions {
     pub fn new(image: impl Into<PathBuf>) -> DiskOptions {
         DiskOptions {
             image: image.into(),
+            format: ImageFormat::Probe,
             identity: None,
             size_bytes: None,
             read_only: false,
@@ -110,8 +115,11 @@ pub struct Subject {
 #[derive(Debug)]
 pub struct Disk {
     image: Image,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
+    /// It is all of its image, also when that grows.
+    grows: bool,
     block_size: u32,
+    step_bytes: u32,
     serial: String,
     subject: Subject,
     choice: Choice,
@@ -143,12 +151,20 @@ impl Disk {
         let path = std::path::absolute(&options.image).unwrap_or(options.image.clone());
         check(&options, &path)?;
         let image = Image::open(&path, &options)?;
+        let size_bytes = size(&image, options.size_bytes)?;
         let facts = Facts {
             engine: options.engine,
             cache: options.cache,
             block_size: options.block_size,
+            size_bytes,
             in_memory: image.in_memory,
             direct: image.direct,
+        };
+        let block_size = match options.block_size {
+            Some(asked) => asked,
+            // Not less for an image that ends within a block of its file system: it was made with
+            // such blocks.
+            None => block_size(&facts).map_err(|refusal| refusal.of(&path))?,
         };
         let choice = choose(&facts, try_uring).map_err(|refusal| refusal.of(&path))?;
         let direct = choice.direct.is_some();
@@ -157,9 +173,6 @@ impl Disk {
             what: "choose between O_DIRECT and the page cache",
             error,
         })?;
-        let asked = choice.direct.map_or(512, |direct| direct.offset.max(512));
-        let block_size = options.block_size.unwrap_or(asked);
-        let size_bytes = size(&image, options.size_bytes, block_size)?;
         let subject = Subject {
             vm: options.vm,
             vdisk: options.vdisk,
@@ -167,7 +180,9 @@ impl Disk {
         };
         Ok(Arc::new(Disk {
             image,
-            size_bytes,
+            size_bytes: AtomicU64::new(size_bytes),
+            grows: options.size_bytes.is_none(),
+            step_bytes: 1 << size_bytes.trailing_zeros().min(block_size.trailing_zeros()),
             block_size,
             serial: options.serial.unwrap_or_else(|| serial_of(&path)),
             subject,
@@ -180,19 +195,60 @@ impl Disk {
         }))
     }
 
-    /// Its size in bytes: whole blocks.
+    /// Its size in bytes: all of its image, to the byte.
     pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// Its size in sectors of 512 bytes.
+    /// Its size in whole sectors of 512 bytes.
     pub fn sectors(&self) -> u64 {
-        self.size_bytes / SECTOR_BYTES as u64
+        self.size_bytes() / SECTOR_BYTES as u64
     }
 
-    /// The logical block size in bytes. Requests are multiples of it and lie on multiples of it.
+    /// The logical block size that a guest sees, in bytes.
     pub fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    /// What offsets and lengths of requests are multiples of, in bytes: the logical block, or the
+    /// greatest part of it, a power of two, that the size is a multiple of. So each byte of an
+    /// image can be reached.
+    pub fn step_bytes(&self) -> u32 {
+        self.step_bytes
+    }
+
+    /// Checks that it can be a guest's disk, which is a number of blocks.
+    ///
+    /// # Errors
+    /// Its image ends within a block.
+    pub fn check_blocks(&self) -> Result<(), DiskError> {
+        let (size, block) = (self.size_bytes(), u64::from(self.block_size));
+        if size.is_multiple_of(block) {
+            return Ok(());
+        }
+        let smaller = match size.is_multiple_of(SECTOR_BYTES as u64) {
+            true => "give block size 512 if it was made with such blocks, ",
+            false => "",
+        };
+        Err(DiskError::Unfit {
+            path: self.image.path.clone(),
+            reason: format!(
+                "its size of {size} bytes is not a number of blocks of {block}, and a guest could not reach its end"
+            ),
+            remedy: format!(
+                "{smaller}extend it with `truncate -s {}`, or serve it over NBD only",
+                size.next_multiple_of(block)
+            ),
+        })
+    }
+
+    /// Extends the disk if its image has grown since, in whole steps; its new size in bytes if it
+    /// has. An image that was shortened leaves the disk as it is: what is missing fails with `EIO`.
+    pub fn grow(&self) -> Option<u64> {
+        let there = self.image.length().ok().filter(|_| self.grows)?;
+        let there = there.min(SIZE_MAX);
+        let whole = there - there % u64::from(self.step_bytes);
+        (self.size_bytes.fetch_max(whole, Ordering::Relaxed) < whole).then_some(whole)
     }
 
     /// Whether writes fail.
@@ -333,33 +389,36 @@ fn check(options: &DiskOptions, path: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-fn size(image: &Image, asked: Option<u64>, block_size: u32) -> Result<u64, DiskError> {
+/// The size of the disk: that of its image, or what was asked for.
+fn size(image: &Image, asked: Option<u64>) -> Result<u64, DiskError> {
     let unfit = |reason: String, remedy: String| DiskError::Unfit {
         path: image.path.clone(),
         reason,
         remedy,
     };
-    let block = u64::from(block_size);
     let there = image.bytes.min(SIZE_MAX);
-    let size = asked.unwrap_or(there - there % block);
+    let size = asked.unwrap_or(there);
     if size > there {
         let reason = format!("has {there} bytes, not {size}");
-        let remedy = format!("make it longer with `truncate -s {size}`, or say less");
+        let remedy = format!("extend it with `truncate -s {size}`, or ask for less");
         return Err(unfit(reason, remedy));
     }
     if size == 0 {
-        let reason = format!("its {there} bytes are less than a block of {block}");
-        return Err(unfit(
-            reason,
-            "make it longer with `truncate -s`".to_owned(),
-        ));
-    }
-    if !size.is_multiple_of(block) {
-        let reason = format!("a size of {size} bytes is not a number of blocks of {block}");
-        let remedy = format!("say {}", size - size % block);
-        return Err(unfit(reason, remedy));
+        let remedy = "extend it with `truncate -s`".to_owned();
+        return Err(unfit("is empty".to_owned(), remedy));
     }
     Ok(size)
+}
+
+/// The logical block size of a disk for which none is given: what `O_DIRECT` asks for where it is
+/// used, or would be if the image did not end within such a block.
+fn block_size(facts: &Facts) -> Result<u32, Refusal> {
+    let whole = Facts {
+        size_bytes: 0,
+        ..*facts
+    };
+    let choice = choose(&whole, try_uring)?;
+    Ok(choice.direct.map_or(512, |direct| direct.offset.max(512)))
 }
 
 /// A serial number from an image's name: the end of it, where names differ.

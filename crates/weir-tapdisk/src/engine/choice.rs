@@ -103,6 +103,8 @@ pub(crate) struct Facts {
     pub(crate) cache: CacheOption,
     /// What the user wants a block to be, in bytes.
     pub(crate) block_size: Option<u32>,
+    /// The size of the disk, in bytes.
+    pub(crate) size_bytes: u64,
     /// The image lies in memory.
     pub(crate) in_memory: bool,
     /// What `O_DIRECT` asks for where it works.
@@ -192,6 +194,12 @@ fn obstacle_to_direct(facts: &Facts) -> Option<String> {
             "blocks of {block} bytes are smaller than the {} that O_DIRECT asks for",
             direct.offset
         )),
+        (Some(direct), _) if !facts.size_bytes.is_multiple_of(direct.offset.into()) => {
+            Some(format!(
+                "its size of {} bytes is not a multiple of the {} that O_DIRECT asks for",
+                facts.size_bytes, direct.offset
+            ))
+        }
         _ => None,
     }
 }
@@ -204,6 +212,7 @@ mod tests {
         engine: EngineOption::Auto,
         cache: CacheOption::Auto,
         block_size: None,
+        size_bytes: 1 << 20,
         in_memory: false,
         direct: Some(Alignment {
             offset: 4096,

@@ -10,7 +10,7 @@ mod uring;
 mod work;
 
 pub use choice::{CacheOption, Choice, EngineKind, EngineOption};
-pub(crate) use choice::{Facts, choose};
+pub(crate) use choice::{Facts, Refusal, choose};
 pub(crate) use sync::SyncEngine;
 pub(crate) use uring::{UringEngine, try_uring};
 pub(crate) use work::Work;

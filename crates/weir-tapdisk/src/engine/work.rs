@@ -7,7 +7,7 @@
 
 use libc::{EINTR, EIO, ENOSYS, EOPNOTSUPP, iovec};
 use libc::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
-use weir_model::{Op, SECTOR_BYTES};
+use weir_model::Op;
 
 use super::bounce::{BUFFER_BYTES, Buffer, Pool};
 use crate::disk::{Alignment, Disk};
@@ -110,7 +110,7 @@ impl Work {
     pub(crate) fn begin(&mut self, request: &Request, buffers: &[iovec], disk: &Disk) {
         self.op = request.op;
         self.fua = request.fua;
-        self.offset = request.sector * SECTOR_BYTES as u64;
+        self.offset = request.offset_bytes().expect("the lane has checked it");
         self.left = request.bytes;
         self.first = 0;
         self.pieces.clear();

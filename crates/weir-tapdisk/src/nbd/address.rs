@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay};
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay, socket_peercred};
 use rustix::net::{SocketFlags, SocketType, accept_with};
 
 use super::NbdError;
@@ -110,21 +110,31 @@ impl Listener {
         }
     }
 
-    /// The next client, if one waits: a socket that does not block.
-    pub(super) fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+    /// The next client, if one waits: a socket that does not block, and the process that connected
+    /// it, if that is on this host and the socket tells.
+    pub(super) fn accept(&self) -> Result<Option<(OwnedFd, Option<u32>)>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match accept_with(self.fd(), flags) {
             Ok(socket) => socket,
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if let Door::Tcp(_) = self.door {
-            // Replies are whole: to wait for more of them only costs time. A client that refuses the
-            // options is served all the same.
-            let _ = set_tcp_nodelay(&socket, true);
-            let _ = set_socket_keepalive(&socket, true);
-        }
-        Ok(Some(socket))
+        let process = match self.door {
+            Door::Unix(_) => {
+                let peer = socket_peercred(&socket).ok();
+                // 0 is a process of another namespace.
+                let number = peer.map(|peer| peer.pid.as_raw_nonzero().get());
+                number.and_then(|pid| u32::try_from(pid).ok())
+            }
+            Door::Tcp(_) => {
+                // Replies are whole: to wait for more of them only costs time. A client that
+                // refuses the options is served all the same.
+                let _ = set_tcp_nodelay(&socket, true);
+                let _ = set_socket_keepalive(&socket, true);
+                None
+            }
+        };
+        Ok(Some((socket, process)))
     }
 }
 

@@ -6,18 +6,17 @@
 #![allow(unsafe_code)] // the lane is told where a request's data are
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::NbdError;
 use super::buffer::{Buffer, Pool};
+use super::clients::{Activity, Client};
 use super::handshake::{Chosen, MESSAGE_BYTES_MAX, Negotiation, Offer, Step, Violation};
 use super::protocol::{Command, Geometry, SENSELESS, Verdict, reply};
 use super::wire::{Came, Outbox, STAGED_BYTES, Staged, receive};
-use crate::disk::Disk;
+use super::{Export, NbdError, offers};
 use crate::lane::{Done, Lane, LaneOptions};
 use crate::stop::Stop;
 use crate::{Outcome, Request};
@@ -63,17 +62,12 @@ impl From<std::io::Error> for Ending {
     }
 }
 
-/// Serves a client, whose socket does not block, until it leaves or `stop` is raised. `disks` are in
-/// the order of `offers`.
-pub fn serve(
-    socket: &OwnedFd,
-    offers: &[Offer],
-    disks: &[Arc<Disk>],
-    queue: u16,
-    stop: &Stop,
-) -> Ending {
+/// Serves a client, whose socket does not block, until it leaves or `stop` is raised.
+pub fn serve(client: &Client, exports: &[Export], queue: u16, stop: &Stop) -> Ending {
+    let socket = &*client.socket;
+    let offers = offers(exports);
     let mut staged = Staged::new();
-    let chosen = match negotiate(socket, offers, stop, &mut staged) {
+    let chosen = match negotiate(socket, &offers, stop, &mut staged) {
         Ok(Some(chosen)) => chosen,
         Ok(None) => return Ending::Fine,
         Err(ending) => return ending,
@@ -82,12 +76,14 @@ pub fn serve(
         queue,
         depth: DEPTH as u32,
     };
-    let lane = match Lane::new(&disks[chosen.export], options) {
+    let lane = match Lane::new(&exports[chosen.export].disk, options) {
         Ok(lane) => lane,
         Err(error) => return Ending::Failed(error.into()),
     };
+    client.activity.note(0, 0);
     let session = Session {
         socket,
+        activity: &client.activity,
         lane,
         geometry: offers[chosen.export].geometry,
         structured: chosen.structured,
@@ -182,6 +178,7 @@ fn wait(
 /// A client that has chosen its export.
 struct Session<'a> {
     socket: &'a OwnedFd,
+    activity: &'a Activity,
     /// Before the buffers: when it goes it waits until the kernel has done with them.
     lane: Lane,
     geometry: Geometry,
@@ -218,6 +215,10 @@ impl Session<'_> {
             }
             self.lane.begin();
             let heard = self.hear();
+            if !self.open.is_empty() {
+                // To submit may block for long; the connection is not idle meanwhile.
+                self.activity.note(0, self.open.len());
+            }
             let submitted = self.lane.submit();
             if !self.listening {
                 // Nobody waits for the end of a drill.
@@ -229,10 +230,12 @@ impl Session<'_> {
             self.lane.end();
             heard?;
             submitted.map_err(|error| Ending::Failed(error.into()))?;
+            let answered = done.len();
             for Done { token, outcome } in done.drain(..) {
                 self.answer(token, outcome);
             }
             self.outbox.send(self.socket, &mut self.pool)?;
+            self.activity.note(answered, self.open.len());
             let over = self.open.is_empty() && self.outbox.is_empty();
             if !self.listening && over {
                 return Ok(());

@@ -25,6 +25,7 @@
 
 mod address;
 mod buffer;
+mod clients;
 mod connection;
 mod handshake;
 mod protocol;
@@ -41,6 +42,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 pub use address::{Address, Listener};
+use clients::{Activity, Client, Clients, Room};
 use connection::Ending;
 use handshake::{NAME_BYTES_MAX, Offer};
 use protocol::Geometry;
@@ -77,15 +79,26 @@ impl Export {
 pub struct NbdOptions {
     /// Clients at a time; each may have 32 MiB of data under way.
     pub connections_max: u16,
+    /// A client that has been idle for so long is disconnected if another one needs its place. As
+    /// long as there is room, it stays connected.
+    pub idle: Duration,
+    /// The process for which disks are served, as the QEMU under whose disk a tap was put: it is
+    /// never disconnected for others, and needs no one to have been idle.
+    pub owner: Option<u32>,
+    /// Only the owner may connect by a unix socket.
+    pub owner_only: bool,
     /// What went wrong with a client, a line at a time and not often.
     pub report: fn(&str),
 }
 
 impl Default for NbdOptions {
-    /// 32 clients, and complaints that nobody hears.
+    /// 32 clients, which yield after 30 s, and no reports.
     fn default() -> NbdOptions {
         NbdOptions {
             connections_max: 32,
+            idle: Duration::from_secs(30),
+            owner: None,
+            owner_only: false,
             report: |_| {},
         }
     }
@@ -132,17 +145,20 @@ pub fn serve(
     options: &NbdOptions,
     stop: &Stop,
 ) -> Result<(), NbdError> {
-    let offers = offers(exports)?;
-    let disks: Vec<Arc<Disk>> = exports.iter().map(|e| e.disk.clone()).collect();
+    check_names(exports)?;
     let complaints = Complaints::new(options.report);
     thread::scope(|scope| {
-        let mut clients = Clients::new(options.connections_max);
+        let mut clients = Clients::new(options);
         let mut served = Ok(());
         while served.is_ok() && !stop.is_raised() {
             served = wait(listeners, stop, None);
             for listener in listeners {
-                let socket = match listener.accept() {
-                    Ok(Some(socket)) => socket,
+                let client = match listener.accept() {
+                    Ok(Some((socket, process))) => Client {
+                        socket: Arc::new(socket),
+                        process,
+                        activity: Arc::new(Activity::new()),
+                    },
                     Ok(None) => continue,
                     Err(error) => {
                         complaints.add(&format!("{}: {error}", listener.address()));
@@ -150,23 +166,41 @@ pub fn serve(
                         continue;
                     }
                 };
-                let Some(number) = clients.free() else {
+                if options.owner_only && client.process != options.owner {
                     complaints.add(&format!(
-                        "{}: a client is turned away: {} are connected",
+                        "{}: a client is refused: process {} is not the one that the disk is served for",
                         listener.address(),
-                        options.connections_max
+                        client.process.map_or("?".to_owned(), |pid| pid.to_string())
                     ));
                     continue;
+                }
+                let number = match clients.room_for(client.process) {
+                    Room::Free(number) => number,
+                    Room::Made(number, idle) => {
+                        complaints.add(&format!(
+                            "{}: a client that was idle for {} s is disconnected to make room for another",
+                            listener.address(),
+                            idle.as_secs()
+                        ));
+                        number
+                    }
+                    Room::None => {
+                        complaints.add(&format!(
+                            "{}: a client is refused: {} are connected, and none is idle; allow more clients",
+                            listener.address(),
+                            options.connections_max
+                        ));
+                        continue;
+                    }
                 };
-                let (offers, disks, complaints) = (&offers, &disks, &complaints);
-                let client = move || {
-                    let queue = number as u16;
-                    let ending = connection::serve(&socket, offers, disks, queue, stop);
+                let (served_client, complaints) = (client.clone(), &complaints);
+                let serve = move || {
+                    let ending = connection::serve(&served_client, exports, number as u16, stop);
                     complaints.ended(listener.address(), &ending);
                 };
                 let thread = thread::Builder::new().name(format!("nbd-{number}"));
-                match thread.spawn_scoped(scope, client) {
-                    Ok(thread) => clients.threads[number] = Some(thread),
+                match thread.spawn_scoped(scope, serve) {
+                    Ok(thread) => clients.enter(number, client, thread),
                     Err(error) => complaints.add(&format!("no thread for a client: {error}")),
                 }
             }
@@ -179,38 +213,19 @@ pub fn serve(
     })
 }
 
-/// The clients that are connected, by number.
-struct Clients<'scope> {
-    threads: Vec<Option<thread::ScopedJoinHandle<'scope, ()>>>,
-}
-
-impl Clients<'_> {
-    fn new(most: u16) -> Self {
-        Clients {
-            threads: (0..most).map(|_| None).collect(),
-        }
-    }
-
-    /// The least number that nobody has, now that some may have gone.
-    fn free(&mut self) -> Option<usize> {
-        for place in &mut self.threads {
-            // How it ended is told already; of a panic that is on standard error.
-            let ended = place.take_if(|thread| thread.is_finished());
-            let _ = ended.map(thread::ScopedJoinHandle::join);
-        }
-        self.threads.iter().position(Option::is_none)
-    }
-}
-
 /// Serves one client by itself, on a socket that is connected already, until it leaves or `stop` is raised.
 ///
 /// # Errors
 /// When names do not do, or the client breaks the protocol.
 pub fn serve_client(socket: OwnedFd, exports: &[Export], stop: &Stop) -> Result<(), NbdError> {
-    let offers = offers(exports)?;
-    let disks: Vec<Arc<Disk>> = exports.iter().map(|e| e.disk.clone()).collect();
+    check_names(exports)?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(|e| NbdError::Socket(e.into()))?;
-    match connection::serve(&socket, &offers, &disks, 0, stop) {
+    let client = Client {
+        socket: Arc::new(socket),
+        process: None,
+        activity: Arc::new(Activity::new()),
+    };
+    match connection::serve(&client, exports, 0, stop) {
         Ending::Fine => Ok(()),
         Ending::Failed(error) => Err(error),
         Ending::Broken(why) => Err(NbdError::Socket(io::Error::other(why))),
@@ -218,8 +233,8 @@ pub fn serve_client(socket: OwnedFd, exports: &[Export], stop: &Stop) -> Result<
     }
 }
 
-/// What clients may choose.
-fn offers(exports: &[Export]) -> Result<Vec<Offer>, NbdError> {
+/// Checks that exports can be told apart by their names.
+fn check_names(exports: &[Export]) -> Result<(), NbdError> {
     for (at, export) in exports.iter().enumerate() {
         let name = export.name.clone();
         if name.len() > NAME_BYTES_MAX {
@@ -231,15 +246,24 @@ fn offers(exports: &[Export]) -> Result<Vec<Offer>, NbdError> {
             return Err(NbdError::Name { name, reason });
         }
     }
-    let offer = |export: &Export| Offer {
-        name: export.name.clone(),
-        geometry: Geometry {
-            size_bytes: export.disk.size_bytes(),
-            block_bytes: export.disk.block_size(),
-            read_only: export.disk.is_read_only(),
-        },
+    Ok(())
+}
+
+/// What a client may choose now: an image may have grown since the last one.
+fn offers(exports: &[Export]) -> Vec<Offer> {
+    let offer = |export: &Export| {
+        let disk = &export.disk;
+        disk.grow();
+        Offer {
+            name: export.name.clone(),
+            geometry: Geometry {
+                size_bytes: disk.size_bytes(),
+                block_bytes: disk.step_bytes(),
+                read_only: disk.is_read_only(),
+            },
+        }
     };
-    Ok(exports.iter().map(offer).collect())
+    exports.iter().map(offer).collect()
 }
 
 /// Waits until a client comes, `stop` is raised, or for so long.
@@ -280,13 +304,9 @@ impl Complaints {
     fn ended(&self, at: &Address, ending: &Ending) {
         match ending {
             Ending::Fine => {}
-            Ending::Broken(why) => self.add(&format!("{at}: a client is sent away: {why}")),
-            Ending::Slow => self.add(&format!(
-                "{at}: a client is sent away: it does not come to a choice"
-            )),
-            Ending::Failed(error) => {
-                self.add(&format!("{at}: a client cannot be served on: {error}"))
-            }
+            Ending::Broken(why) => self.add(&format!("{at}: connection closed: {why}")),
+            Ending::Slow => self.add(&format!("{at}: connection closed: the handshake timed out")),
+            Ending::Failed(error) => self.add(&format!("{at}: connection closed: {error}")),
         }
     }
 

@@ -139,6 +139,7 @@ impl Command {
             _ => Request {
                 op,
                 sector: self.offset / SECTOR_BYTES,
+                skip_bytes: (self.offset % SECTOR_BYTES) as u16,
                 bytes: u64::from(self.length),
                 fua: writes && self.flags & FUA != 0,
                 unmap: op == Op::WriteZeroes && self.flags & NO_HOLE == 0,
@@ -269,6 +270,7 @@ mod tests {
             Verdict::Do(Request {
                 op,
                 sector: 8,
+                skip_bytes: 0,
                 bytes: 8192,
                 fua,
                 unmap,

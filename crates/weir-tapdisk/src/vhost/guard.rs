@@ -1,38 +1,45 @@
-//! [`Guard`]: memory that others share with us may be taken away under our hands, and we go on.
+//! [`Guard`]: memory that a front end shares may be taken away while it is in use, and the process
+//! goes on.
 //!
-//! Who touches a mapping behind the end of its file gets SIGBUS, which ends the process. A front end can
-//! shorten the file of its guest's memory at any time, and this process serves the disks of others
-//! as well. So the signal is caught: where the address is in such memory, empty memory is put in its place
-//! and the thread goes on. What it then reads is nonsense, as all that comes from there may be, and
-//! harms only whoever did it. Any other SIGBUS does what it did before.
-#![allow(unsafe_code)] // Signals are in no safe interface, and a handler may do next to nothing.
+//! A thread that touches a mapping beyond the end of its file receives SIGBUS, which ends the
+//! process. A front end can shorten the file of its guest's memory at any time, and this process
+//! serves the disks of others as well. So the signal is handled: where the address is in such a
+//! mapping, anonymous memory replaces the whole mapping, and the thread goes on. What it then reads
+//! is zeroes; the mapping is marked as [cut](Guard::is_cut), and the queues that use it end. Any
+//! other SIGBUS has the effect it had before.
+//!
+//! The whole mapping is replaced, not a page of it: a part of a mapping of huge pages cannot be,
+//! and each part that is replaced would be a further mapping of the process, whose number is
+//! limited.
+#![allow(unsafe_code)] // Signals have no safe interface, and a handler may call next to nothing.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void, sigaction, siginfo_t};
 
-/// Mappings at once, at most: eight VMs with all the regions that KVM knows.
-const GUARDS_MAX: usize = 4096;
+/// Guarded mappings of a process, at most. [`super::memory_slots`] divides them among its disks.
+pub const GUARDS_MAX: usize = (1 << 15) + 512;
 
 /// Where guarded mappings are; an empty range is free.
 static RANGES: [Range; GUARDS_MAX] = [const { Range::nowhere() }; GUARDS_MAX];
 
-/// Who changes `RANGES`. The handler only reads.
+/// Ranges from here on have never been used.
+static UNUSED_FROM: AtomicUsize = AtomicUsize::new(0);
+
+/// Mappings that were cut since the process began.
+static CUTS: AtomicU64 = AtomicU64::new(0);
+
+/// Serialises changes of `RANGES`. The handler only marks a range as cut.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// What was done at SIGBUS before, and the size of a page in bytes; nothing if the system lets
-/// nobody catch it.
-static BEFORE: OnceLock<Option<Before>> = OnceLock::new();
-
-struct Before {
-    action: sigaction,
-    page_bytes: usize,
-}
+/// The action for SIGBUS before ours; `None` if the system does not allow another one.
+static BEFORE: OnceLock<Option<sigaction>> = OnceLock::new();
 
 struct Range {
     start: AtomicUsize,
     end: AtomicUsize,
+    is_cut: AtomicBool,
 }
 
 impl Range {
@@ -40,6 +47,7 @@ impl Range {
         Range {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
+            is_cut: AtomicBool::new(false),
         }
     }
 
@@ -47,6 +55,7 @@ impl Range {
         // In between it is empty, whichever was set before.
         self.end.store(0, Ordering::SeqCst);
         self.start.store(start, Ordering::SeqCst);
+        self.is_cut.store(false, Ordering::SeqCst);
         self.end.store(end, Ordering::SeqCst);
     }
 
@@ -55,39 +64,75 @@ impl Range {
     }
 }
 
+/// The mappings that one front end may have, so that it leaves the others theirs.
+#[derive(Debug)]
+pub struct Share {
+    used: AtomicUsize,
+    mappings_max: usize,
+}
+
+impl Share {
+    /// A share of so many mappings.
+    pub fn new(mappings_max: usize) -> Arc<Share> {
+        Arc::new(Share {
+            used: AtomicUsize::new(0),
+            mappings_max,
+        })
+    }
+}
+
 /// As long as it lives, its mapping may be touched whatever becomes of the file.
 #[derive(Debug)]
 pub struct Guard {
     place: usize,
+    share: Arc<Share>,
 }
 
 impl Guard {
-    /// Guards `bytes` bytes from `start` on, which are mapped. It is to go before they are unmapped.
+    /// Guards `bytes` bytes from `start` on, which are a mapping. It is dropped before they are
+    /// unmapped.
     ///
     /// # Errors
-    /// There are too many already.
-    pub fn new(start: *const u8, bytes: usize) -> Result<Guard, String> {
+    /// The share, or the table of the process, is used up.
+    pub fn new(start: *const u8, bytes: usize, share: &Arc<Share>) -> Result<Guard, String> {
         BEFORE.get_or_init(install);
         let _only_one = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+        let max = share.mappings_max;
+        if share.used.load(Ordering::Relaxed) >= max {
+            return Err(format!("more than {max} mappings for one front end"));
+        }
         let free = RANGES.iter().position(|range| range.get().is_empty());
         let place = free.ok_or(format!("more than {GUARDS_MAX} mappings in this process"))?;
         let start = start.addr();
         RANGES[place].set(start, start + bytes);
-        Ok(Guard { place })
+        UNUSED_FROM.fetch_max(place + 1, Ordering::SeqCst);
+        share.used.fetch_add(1, Ordering::Relaxed);
+        Ok(Guard {
+            place,
+            share: Arc::clone(share),
+        })
     }
+
+    /// Whether the file was shortened, and zeroes have replaced the mapping.
+    pub fn is_cut(&self) -> bool {
+        RANGES[self.place].is_cut.load(Ordering::SeqCst)
+    }
+}
+
+/// How many mappings were cut since the process began: while it is the same, none was.
+pub fn cuts() -> u64 {
+    CUTS.load(Ordering::SeqCst)
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         let _only_one = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
         RANGES[self.place].set(0, 0);
+        self.share.used.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn install() -> Option<Before> {
-    // SAFETY: it asks for a number.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page_bytes = usize::try_from(page_bytes).ok()?;
+fn install() -> Option<sigaction> {
     // SAFETY: of a structure of numbers, all zero is a value.
     let mut action: sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_sigbus as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
@@ -96,50 +141,51 @@ fn install() -> Option<Before> {
     let mut before: sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: both structures are valid, and the handler does only what a handler may.
     let set = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before) };
-    (set == 0).then_some(Before {
-        action: before,
-        page_bytes,
-    })
+    (set == 0).then_some(before)
 }
 
 /// Runs in the thread that touched what is not there.
-extern "C" fn on_sigbus(signal: c_int, told: *mut siginfo_t, _context: *mut c_void) {
-    // SAFETY: the kernel hands over a valid structure, and for this signal it has an address.
-    let address = unsafe { (*told).si_addr() }.addr();
-    // SAFETY: errno is the thread's own; who was interrupted finds it as it was.
+extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
+    // SAFETY: the kernel passes a valid structure, and for this signal it has an address.
+    let address = unsafe { (*info).si_addr() }.addr();
+    // SAFETY: errno is the thread's own; it is restored below.
     let errno = unsafe { *libc::__errno_location() };
-    // Between the handler's being set and this being known nobody has a guard.
+    // Between the installation of the handler and this no guard exists.
     let Some(Some(before)) = BEFORE.get() else {
         return;
     };
-    // Memory that broke (`BUS_MCEERR_AR`) was something else than zeroes, which may not take its place.
-    // SAFETY: as above.
-    let is_cut_off = unsafe { (*told).si_code } == libc::BUS_ADRERR;
-    let mut ranges = RANGES.iter().map(Range::get);
-    let replaced = ranges
-        .find(|range| is_cut_off && range.contains(&address))
-        .is_some_and(|range| {
-            let page = address & !(before.page_bytes - 1);
-            // Of memory in huge pages a single page cannot be replaced.
-            replace(page, before.page_bytes) || replace(range.start, range.len())
-        });
+    // Memory that failed (`BUS_MCEERR_AR`) had another content than zeroes, which may not replace
+    // it. SAFETY: as above.
+    let is_cut_off = unsafe { (*info).si_code } == libc::BUS_ADRERR;
+    let used = &RANGES[..UNUSED_FROM.load(Ordering::SeqCst)];
+    let replaced = used
+        .iter()
+        .find(|range| is_cut_off && range.get().contains(&address))
+        .is_some_and(replace);
     if !replaced {
-        // SAFETY: it was set by `sigaction` before; the instruction is run again and meets it.
-        unsafe { libc::sigaction(signal, &raw const before.action, std::ptr::null_mut()) };
+        // SAFETY: it was returned by `sigaction`; the instruction is repeated and raises the signal
+        // again.
+        unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Puts empty memory in the place of a mapping.
-fn replace(start: usize, bytes: usize) -> bool {
-    let place = start as *mut c_void;
+/// Replaces a mapping by empty memory, and marks it as cut. Two threads may do so at once.
+fn replace(range: &Range) -> bool {
+    let mapped = range.get();
+    let place = mapped.start as *mut c_void;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: the range is within a guarded mapping, which belongs to nobody else; mmap(2) is one
-    // system call, which a handler may make.
-    let mapped = unsafe { libc::mmap(place, bytes, access, kind, -1, 0) };
-    mapped == place
+    // SAFETY: the range is a guarded mapping, which nothing else uses; mmap(2) is one system call,
+    // which a handler may make.
+    let done = unsafe { libc::mmap(place, mapped.len(), access, kind, -1, 0) };
+    if done != place {
+        return false;
+    }
+    range.is_cut.store(true, Ordering::SeqCst);
+    CUTS.fetch_add(1, Ordering::SeqCst);
+    true
 }
 
 #[cfg(test)]
@@ -152,21 +198,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_whose_file_is_cut_off_reads_as_zeroes() {
+    fn memory_whose_file_is_cut_off_becomes_zeroes_and_is_marked() {
         let file = File::from(memfd_create("shared", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, 1 << 20).unwrap();
         let offset = FileOffset::new(file.try_clone().unwrap(), 0);
         let mapping = MmapRegion::<()>::from_file(offset, 1 << 20).unwrap();
-        let guard = Guard::new(mapping.as_ptr(), mapping.size()).unwrap();
+        let guard = Guard::new(mapping.as_ptr(), mapping.size(), &Share::new(1)).unwrap();
         let slice = mapping.as_volatile_slice();
         slice.write_slice(&[7; 1 << 20], 0).unwrap();
+        assert!(!guard.is_cut());
         ftruncate(&file, 8192).unwrap();
-        let mut there = vec![0; 1 << 20];
+        let mut there = vec![9; 1 << 20];
+        slice.read_slice(&mut there[8192..], 8192).unwrap();
+        assert!(guard.is_cut());
         slice.read_slice(&mut there, 0).unwrap();
-        assert!(there[..8192].iter().all(|b| *b == 7));
-        assert!(there[8192..].iter().all(|b| *b == 0));
+        assert!(there.iter().all(|b| *b == 0));
         // It may be written, too.
         slice.write_slice(&[9; 64], 0x80000).unwrap();
         drop(guard);
+    }
+
+    #[test]
+    fn a_share_is_used_up_without_those_of_others() {
+        let memory = [0; 64];
+        let [first, second] = [2, 2].map(Share::new);
+        let guard = |at: usize, share| Guard::new(memory[at..].as_ptr(), 1, share);
+        let kept = [guard(0, &first), guard(1, &first)].map(Result::unwrap);
+        let refused = guard(2, &first).unwrap_err();
+        assert_eq!(refused, "more than 2 mappings for one front end");
+        drop(guard(3, &second).unwrap());
+        drop(kept);
+        drop(guard(4, &first).unwrap());
     }
 }

@@ -18,8 +18,8 @@ use vhost::vhost_user::message::VhostUserInflight;
 use vm_memory::{AtomicAccess, Bytes, FileOffset, MmapRegion, VolatileMemory};
 
 use super::VhostError;
-use super::guard::Guard;
-use super::memory::check_length;
+use super::guard::{Guard, Share};
+use super::memory::check_file;
 
 /// Where the fields of a queue's region are (`struct QueueRegionSplit`).
 mod region {
@@ -78,7 +78,11 @@ impl InflightMemory {
     ///
     /// # Errors
     /// It is too small for what it is said to be, or cannot be mapped.
-    pub fn map(told: &VhostUserInflight, file: File) -> Result<InflightMemory, VhostError> {
+    pub fn map(
+        told: &VhostUserInflight,
+        file: File,
+        share: &Arc<Share>,
+    ) -> Result<InflightMemory, VhostError> {
         let refuse = |reason: String| VhostError::Inflight { reason };
         let bytes = stride(told.queue_size) * usize::from(told.num_queues);
         if told.mmap_size < bytes as u64 {
@@ -87,10 +91,10 @@ impl InflightMemory {
                 told.mmap_size, told.num_queues, told.queue_size
             )));
         }
-        check_length(&file, told.mmap_offset, bytes as u64).map_err(refuse)?;
+        check_file(&file, told.mmap_offset, bytes as u64).map_err(refuse)?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, told.mmap_offset), bytes)
             .map_err(|e| refuse(e.to_string()))?;
-        let guard = Guard::new(mapping.as_ptr(), mapping.size()).map_err(refuse)?;
+        let guard = Guard::new(mapping.as_ptr(), mapping.size(), share).map_err(refuse)?;
         Ok(InflightMemory {
             _guard: guard,
             mapping,

@@ -15,7 +15,7 @@ use vm_memory::{
 };
 
 use super::VhostError;
-use super::guard::Guard;
+use super::guard::{Guard, Share};
 
 /// What the guest's physical addresses lead to.
 pub type GuestMemory = GuestRegionCollection<GuestRegion>;
@@ -54,8 +54,8 @@ pub fn copy_from(
 /// A region of a guest's memory, mapped.
 #[derive(Debug)]
 pub struct GuestRegion {
-    // It goes before what it guards.
-    _guard: Guard,
+    // It is dropped before what it guards.
+    guard: Guard,
     mapping: GuestRegionMmap<()>,
 }
 
@@ -63,14 +63,23 @@ impl GuestRegion {
     /// The region at the guest's address `start`.
     ///
     /// # Errors
-    /// It ends beyond the address space, or there are too many.
-    pub fn new(mapping: MmapRegion<()>, start: GuestAddress) -> Result<GuestRegion, String> {
-        let guard = Guard::new(mapping.as_ptr(), mapping.size())?;
+    /// It ends beyond the address space, or the share is used up.
+    pub fn new(
+        mapping: MmapRegion<()>,
+        start: GuestAddress,
+        share: &Arc<Share>,
+    ) -> Result<GuestRegion, String> {
+        let guard = Guard::new(mapping.as_ptr(), mapping.size(), share)?;
         let mapping = GuestRegionMmap::new(mapping, start);
         Ok(GuestRegion {
-            _guard: guard,
+            guard,
             mapping: mapping.ok_or("it ends beyond the address space")?,
         })
+    }
+
+    /// Whether the front end has shortened its file, so that zeroes have replaced it.
+    pub fn is_cut(&self) -> bool {
+        self.guard.is_cut()
     }
 }
 
@@ -100,18 +109,20 @@ impl GuestMemoryRegion for GuestRegion {
 
 impl GuestMemoryRegionBytes for GuestRegion {}
 
-/// Regions of memory that a front end may share: as many as KVM gives a VM.
-pub const REGIONS_MAX: usize = 509;
+/// Regions of memory that a front end may share at most: as many as KVM gives a VM.
+pub const REGIONS_MAX: u16 = 509;
 
 /// Bytes that a front end may share: an eighth of what a process can map on x86-64, as the others want
 /// some too.
 const BYTES_MAX: u64 = 16 << 40;
 
 /// The regions that a front end has shared.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemoryTable {
     regions: Vec<Region>,
     mapped: Arc<GuestMemory>,
+    regions_max: usize,
+    share: Arc<Share>,
 }
 
 #[derive(Clone, Debug)]
@@ -122,6 +133,16 @@ struct Region {
 }
 
 impl MemoryTable {
+    /// No region yet, and at most `regions_max`, each of which takes a mapping of `share`.
+    pub fn new(regions_max: u16, share: &Arc<Share>) -> MemoryTable {
+        MemoryTable {
+            regions: Vec::new(),
+            mapped: Arc::default(),
+            regions_max: usize::from(regions_max),
+            share: Arc::clone(share),
+        }
+    }
+
     /// What is mapped now.
     pub fn mapped(&self) -> &Arc<GuestMemory> {
         &self.mapped
@@ -138,7 +159,7 @@ impl MemoryTable {
     ) -> Result<(), VhostError> {
         check_sum(regions.iter().map(|region| region.memory_size))?;
         let pairs = regions.iter().zip(files);
-        let regions = pairs.map(|(region, file)| Region::map(region, file));
+        let regions = pairs.map(|(region, file)| Region::map(region, file, &self.share));
         self.adopt(regions.collect::<Result<_, _>>()?)
     }
 
@@ -150,7 +171,7 @@ impl MemoryTable {
         let shared = self.regions.iter().map(|region| region.mapping.len());
         check_sum(shared.chain([region.memory_size]))?;
         let mut regions = self.regions.clone();
-        regions.push(Region::map(region, file)?);
+        regions.push(Region::map(region, file, &self.share)?);
         self.adopt(regions)
     }
 
@@ -186,8 +207,10 @@ impl MemoryTable {
     }
 
     fn adopt(&mut self, mut regions: Vec<Region>) -> Result<(), VhostError> {
-        if regions.len() > REGIONS_MAX {
-            return Err(VhostError::Regions { max: REGIONS_MAX });
+        if regions.len() > self.regions_max {
+            return Err(VhostError::Regions {
+                max: self.regions_max,
+            });
         }
         regions.sort_by_key(|r| r.mapping.start_addr());
         let mapped = if regions.is_empty() {
@@ -205,7 +228,11 @@ impl MemoryTable {
 }
 
 impl Region {
-    fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region, VhostError> {
+    fn map(
+        region: &VhostUserMemoryRegion,
+        file: File,
+        share: &Arc<Share>,
+    ) -> Result<Region, VhostError> {
         let (guest, bytes, offset) = (
             region.guest_phys_addr,
             region.memory_size,
@@ -216,11 +243,11 @@ impl Region {
             bytes,
             reason,
         };
-        check_length(&file, offset, bytes).map_err(refuse)?;
+        check_file(&file, offset, bytes).map_err(refuse)?;
         let length = usize::try_from(bytes).map_err(|e| refuse(e.to_string()))?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, offset), length)
             .map_err(|e| refuse(e.to_string()))?;
-        let mapping = GuestRegion::new(mapping, GuestAddress(guest)).map_err(refuse)?;
+        let mapping = GuestRegion::new(mapping, GuestAddress(guest), share).map_err(refuse)?;
         Ok(Region {
             front_end: region.user_addr,
             mapping: Arc::new(mapping),
@@ -239,14 +266,27 @@ fn check_sum(bytes: impl Iterator<Item = u64>) -> Result<(), VhostError> {
     }
 }
 
-/// A file must be as long as is said. If it is not so for long, there is a [`Guard`].
-pub(super) fn check_length(file: &File, offset: u64, bytes: u64) -> Result<(), String> {
+/// `linux/magic.h`.
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+/// A file must be as long as the front end says. A [`Guard`] covers what becomes of it later. Of
+/// huge pages only whole ones are mapped: the rest of one could be neither unmapped nor replaced.
+pub(super) fn check_file(file: &File, offset: u64, bytes: u64) -> Result<(), String> {
     let metadata = file.metadata().map_err(|e| e.to_string())?;
     if !metadata.is_file() {
         return Err("what is shared is not a file; share memory of a memfd or of a file".into());
     }
     match offset.checked_add(bytes) {
-        Some(end) if end <= metadata.len() => Ok(()),
-        _ => Err(format!("its file has only {} bytes", metadata.len())),
+        Some(end) if end <= metadata.len() => {}
+        _ => return Err(format!("its file has only {} bytes", metadata.len())),
+    }
+    let system = rustix::fs::fstatfs(file).map_err(|e| e.to_string())?;
+    let page = system.f_bsize as u64;
+    let is_huge = system.f_type as i64 == HUGETLBFS_MAGIC;
+    match is_huge && !(offset.is_multiple_of(page) && bytes.is_multiple_of(page)) {
+        true => Err(format!(
+            "it is not a whole number of its file's pages of {page} bytes"
+        )),
+        false => Ok(()),
     }
 }

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 mod chain;
+mod channel;
 mod command;
 mod config;
 mod guard;
@@ -43,6 +44,23 @@ use crate::disk::DiskError;
 /// Queues of a disk, at most.
 pub const QUEUES_MAX: u16 = 256;
 
+/// Mappings of guests' memory in a process, at most: half of what Linux allows it unless it is set
+/// otherwise (`vm.max_map_count`, 65,530).
+const MAPPINGS_MAX: usize = 1 << 15;
+
+const _: () = assert!(MAPPINGS_MAX < guard::GUARDS_MAX, "each mapping has a guard");
+
+/// Regions of memory that the front end of each disk may share where a process serves `disks`
+/// disks, so that no front end uses up what others need: 509, as KVM gives a VM, up to 32 disks,
+/// and at least 64 up to 256.
+pub fn memory_slots(disks: usize) -> u16 {
+    // Twice: when regions are replaced, old and new ones are mapped at the same time.
+    let share = MAPPINGS_MAX / (2 * disks.max(1));
+    u16::try_from(share).map_or(memory::REGIONS_MAX, |share| {
+        share.clamp(1, memory::REGIONS_MAX)
+    })
+}
+
 /// How a disk is served. [`Options::new`] fills in what most want.
 #[derive(Clone)]
 pub struct Options {
@@ -52,6 +70,8 @@ pub struct Options {
     /// How long a queue looks for more before it sleeps, at most; zero: it sleeps at once. It goes on
     /// only where looking finds work.
     pub poll: Duration,
+    /// Regions of memory that a front end may share; [`memory_slots`] divides what a process has.
+    pub memory_slots: u16,
     /// How long the end is put off for requests on their way.
     pub patience: Duration,
     /// Who hears of front ends that come and go, and of what they do wrong: a line at a time.
@@ -64,6 +84,7 @@ impl Options {
         Options {
             queues: 64,
             poll: Duration::from_micros(50),
+            memory_slots: memory_slots(1),
             patience: Duration::from_secs(20),
             tell,
         }

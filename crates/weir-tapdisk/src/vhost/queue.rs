@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use libc::iovec;
 use virtio_bindings::bindings::virtio_blk as abi;
-use vm_memory::GuestAddress;
+use vm_memory::{GuestAddress, GuestMemoryBackend};
 
 use super::chain::{Chain, ChainError};
 use super::command::{Action, Cargo, Command, NoStatus, SERIAL_BYTES, read};
-use super::memory::{GuestMemory, in_one_region};
+use super::guard;
+use super::memory::{GuestMemory, GuestRegion, in_one_region};
 use super::ring::{Ring, RingError};
 use crate::disk::{Disk, DiskError};
 use crate::lane::{Done, Lane};
@@ -48,6 +49,9 @@ pub enum Broken {
     /// Data that are not in memory. It breaks nothing: the request waits, or ends with an error.
     #[error("a request with data where the guest has no memory")]
     NoMemory,
+    /// Memory that the front end has shared is not there any more.
+    #[error("the front end has shortened the file of its guest's memory")]
+    Cut,
     /// The engine gave up.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -67,6 +71,8 @@ pub struct BlockQueue {
     lane: Lane,
     ring: Ring,
     memory: Rc<GuestMemory>,
+    /// What [`guard::cuts`] said when all of it was there.
+    cuts: u64,
     /// The driver cannot flush.
     write_through: bool,
     /// By the descriptor that a request begins with.
@@ -125,6 +131,7 @@ impl BlockQueue {
             lane,
             ring,
             memory: Rc::new(GuestMemory::clone(memory)),
+            cuts: 0,
             write_through,
             slots: std::iter::repeat_with(Slot::default).take(size).collect(),
             broken: false,
@@ -144,6 +151,7 @@ impl BlockQueue {
     /// taken away.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>, removed: Option<Instant>) {
         self.memory = Rc::new(GuestMemory::clone(memory));
+        self.cuts = 0;
         self.patient_until = removed.map(|removed| removed + PATIENCE);
         self.waits = false;
     }
@@ -184,6 +192,7 @@ impl BlockQueue {
         if self.broken {
             return Ok(0);
         }
+        self.check_memory().map_err(|error| self.broke(error))?;
         if self.waits && !self.is_patient() {
             self.waits = false;
         }
@@ -243,6 +252,19 @@ impl BlockQueue {
             Err(error) if !error.is_missing() => Err(self.broke(error)),
             _ => Ok(()),
         }
+    }
+
+    /// All memory is that of the front end: of what was cut, the zeroes in its place are no
+    /// requests.
+    fn check_memory(&mut self) -> Result<(), Broken> {
+        let cuts = guard::cuts();
+        if cuts != self.cuts {
+            if self.memory.iter().any(GuestRegion::is_cut) {
+                return Err(Broken::Cut);
+            }
+            self.cuts = cuts;
+        }
+        Ok(())
     }
 
     fn broke(&mut self, error: impl Into<Broken>) -> Broken {
@@ -327,6 +349,8 @@ impl BlockQueue {
             self.write_through,
             &mut self.cargo,
         )?;
+        // Reading it may have found that the memory is gone.
+        self.check_memory()?;
         if command.action.lacks_memory() && self.is_patient() {
             return Err(Broken::NoMemory);
         }

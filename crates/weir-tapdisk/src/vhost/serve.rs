@@ -1,8 +1,8 @@
 //! [`serve`]: front ends come and go on a disk's socket, one at a time.
 //!
-//! Who connects while another is connected is turned away at once; who connects while the one before
-//! is still being seen off waits until all that was on its way has ended. So there is never more
-//! than one who gives requests.
+//! A front end that connects while another is connected is refused at once; one that connects while
+//! the requests of the one before are under way waits until these have ended. So there is never
+//! more than one who gives requests.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -15,6 +15,7 @@ use rustix::net::RecvFlags;
 use vhost::vhost_user::message::MAX_MSG_SIZE;
 use vhost::vhost_user::{BackendReqHandler as Protocol, Error};
 
+use super::channel::{Channel, SET_BACKEND_REQ_FD};
 use super::remarks::Remarks;
 use super::session::Session;
 use super::{Options, QUEUES_MAX, VhostError};
@@ -25,6 +26,10 @@ use crate::{ServerSocket, Stop};
 const MESSAGE_TIME: Duration = Duration::from_secs(5);
 /// How often we look for the rest of a message.
 const MESSAGE_PACE: Duration = Duration::from_millis(2);
+/// A front end that says nothing for so long has connected for nothing.
+const SILENCE: Duration = Duration::from_secs(5);
+/// After so long without a message the size of the image is examined.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// What we wait when the process has no room for another connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -46,6 +51,7 @@ pub fn serve(
     if !(1..=QUEUES_MAX).contains(&queues) {
         return Err(VhostError::Queues { queues });
     }
+    disk.check_blocks()?;
     let listener = socket.listener();
     listener
         .set_nonblocking(true)
@@ -67,7 +73,6 @@ pub fn serve(
         let Some(connection) = door.accept()? else {
             continue;
         };
-        remarks.say(|| "a front end has connected".into());
         let session = Session::new(disk, options, &remarks, stop);
         let end = converse(&door, connection, session);
         remarks.say(|| end);
@@ -80,34 +85,96 @@ fn converse(door: &Door, connection: UnixStream, session: Session) -> String {
     let session = Arc::new(Mutex::new(session));
     let mut protocol = match connection.try_clone() {
         Ok(socket) => Protocol::from_stream(socket, Arc::clone(&session)),
-        Err(error) => return format!("the front end is sent away: {error}"),
+        Err(error) => return format!("the front end is disconnected: {error}"),
     };
+    let mut silence = Silence::new(door.remarks);
     let mut listen = || loop {
         match door.next_message(&connection) {
-            Ok(Next::Message) => {}
+            Ok(Next::Message(SET_BACKEND_REQ_FD)) => {
+                let set = Channel::receive(&connection).and_then(|channel| {
+                    let session = session.lock();
+                    session
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .set_channel(channel)
+                });
+                match set {
+                    Ok(()) => continue,
+                    Err(why) => break format!("the front end is disconnected: {why}"),
+                }
+            }
+            Ok(Next::Message(_)) => {}
+            Ok(Next::Nothing) => {
+                silence.lasts();
+                let session = session.lock();
+                session
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .report_growth();
+                continue;
+            }
             Ok(Next::Left) => break "the front end has left".into(),
-            Ok(Next::Stop) => break "the front end is left, as we stop".into(),
-            Err(why) => break format!("the front end is sent away: {why}"),
+            Ok(Next::Stop) => break "the front end is disconnected: shutting down".into(),
+            Err(why) => break format!("the front end is disconnected: {why}"),
         }
         match protocol.handle_request() {
-            Ok(()) => {}
+            Ok(()) => silence.ends(),
             Err(Error::Disconnected) => break "the front end has left".into(),
             Err(Error::ReqHandlerError(error)) => {
-                break format!("the front end is sent away: {error}");
+                break format!("the front end is disconnected: {error}");
             }
-            Err(error) => break format!("the front end is sent away: {error}"),
+            Err(error) => break format!("the front end is disconnected: {error}"),
         }
     };
     // A fault of ours that one front end meets is not to take its disk from the next one, nor the
     // other disks of the process from theirs.
     let why = catch_unwind(AssertUnwindSafe(&mut listen));
-    let fault = |_| "the front end is sent away: weir has panicked over it, which is a bug".into();
+    let fault =
+        |_| "the front end is disconnected: weir has panicked over it, which is a bug".into();
     let why = why.unwrap_or_else(fault);
     // What a thread that panicked left undone, halting does not need.
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
     match session.halt() {
         Ok(()) => why,
         Err(error) => format!("{why}; {error}"),
+    }
+}
+
+/// What is reported of a front end's first message. A connection that carries none is what is left
+/// of a QEMU that lost its disk: from 7.2 to 9.0 that happens when a back end ends before it has
+/// answered the first message.
+struct Silence<'a> {
+    since: Instant,
+    is_reported: bool,
+    remarks: &'a Remarks,
+}
+
+impl Silence<'_> {
+    fn new(remarks: &Remarks) -> Silence<'_> {
+        Silence {
+            since: Instant::now(),
+            is_reported: false,
+            remarks,
+        }
+    }
+
+    /// A message was answered.
+    fn ends(&mut self) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            self.remarks.say(|| "a front end has connected".into());
+        }
+    }
+
+    /// There is still none.
+    fn lasts(&mut self) {
+        if !self.is_reported && self.since.elapsed() >= SILENCE {
+            self.is_reported = true;
+            self.remarks.say(|| {
+                format!(
+                    "a front end has connected, and has sent nothing for {} s; a QEMU from 7.2 to 9.0 that does so \
+                     has lost the disk, and its VM must be started again (docs/tapdisk.md)",
+                    SILENCE.as_secs()
+                )
+            });
+        }
     }
 }
 
@@ -119,8 +186,10 @@ struct Door<'a> {
 }
 
 enum Next {
-    /// There is a whole message, and room for an answer.
-    Message,
+    /// There is a whole message of this number, and room for an answer.
+    Message(u32),
+    /// None has come for [`LOOK_AFTER`].
+    Nothing,
     Left,
     Stop,
 }
@@ -157,7 +226,7 @@ impl Door<'_> {
                 watch(connection.as_fd()),
                 watch(self.socket.listener().as_fd()),
             ];
-            wait(&mut events, None);
+            wait(&mut events, Some(LOOK_AFTER));
             let [stopped, spoken, knocked] = events.map(|event| !event.revents().is_empty());
             if stopped {
                 return Ok(Next::Stop);
@@ -166,8 +235,11 @@ impl Door<'_> {
                 return self.rest_of_message(connection);
             }
             if knocked && self.accept().map_err(|e| e.to_string())?.is_some() {
-                let remark = "another front end was turned away, as one is connected";
+                let remark = "another front end was refused, as one is connected";
                 self.remarks.say(|| remark.into());
+            }
+            if !knocked {
+                return Ok(Next::Nothing);
             }
         }
     }
@@ -183,10 +255,10 @@ impl Door<'_> {
             match missing {
                 Missing::Everything if over => return Ok(Next::Left),
                 Missing::Something if over => return Err("it left within a message".into()),
-                Missing::Nothing if over || found.contains(PollFlags::OUT) => {
-                    return Ok(Next::Message);
+                Missing::Nothing(message) if over || found.contains(PollFlags::OUT) => {
+                    return Ok(Next::Message(message));
                 }
-                Missing::Nothing if Instant::now() >= until => {
+                Missing::Nothing(_) if Instant::now() >= until => {
                     return Err("it does not read our answers".into());
                 }
                 _ if Instant::now() >= until => {
@@ -205,7 +277,8 @@ impl Door<'_> {
 enum Missing {
     Everything,
     Something,
-    Nothing,
+    /// The message of this number is there.
+    Nothing(u32),
 }
 
 /// What of the next message has not come yet. What has come stays where it is.
@@ -222,10 +295,11 @@ fn missing(connection: &UnixStream) -> std::io::Result<Missing> {
     if peeked < HEADER_BYTES {
         return Ok(Missing::Something);
     }
+    let message = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));
     let rest = u32::from_le_bytes(header[8..].try_into().expect("4 bytes"));
     // A message that is too long is complained of when its header is read.
     if rest as usize > MAX_MSG_SIZE || queued >= HEADER_BYTES as u64 + u64::from(rest) {
-        return Ok(Missing::Nothing);
+        return Ok(Missing::Nothing(message));
     }
     Ok(Missing::Something)
 }

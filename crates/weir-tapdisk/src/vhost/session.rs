@@ -18,9 +18,11 @@ use vhost::vhost_user::{
     Error, GpuBackend, Result, VhostUserBackendReqHandlerMut as VhostUserBackend,
 };
 
+use super::channel::Channel;
 use super::config::{self, EVENT_IDX, FLUSH, INDIRECT_DESC, PROTOCOL_FEATURES};
+use super::guard::Share;
 use super::inflight::{self, Inflight, InflightMemory};
-use super::memory::{MemoryTable, REGIONS_MAX};
+use super::memory::MemoryTable;
 use super::remarks::Remarks;
 use super::ring::{Layout, QUEUE_SIZE_MAX, Ring};
 use super::worker::{End, Setup, Signals, Worker};
@@ -33,6 +35,7 @@ use crate::disk::Disk;
 const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::CONFIG)
+    .union(VhostUserProtocolFeatures::BACKEND_REQ)
     .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD)
     .union(VhostUserProtocolFeatures::RESET_DEVICE)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
@@ -48,7 +51,15 @@ pub struct Session {
     end: End,
     /// What was acknowledged.
     features: Option<u64>,
+    protocol: VhostUserProtocolFeatures,
+    /// Where messages of our own go.
+    channel: Option<Channel>,
+    /// The sectors of the disk as the front end read them last, and as they were last reported to
+    /// it since a ring was started.
+    sectors_read: Option<u64>,
+    sectors_reported: Option<u64>,
     memory: MemoryTable,
+    share: Arc<Share>,
     inflight: Option<Arc<InflightMemory>>,
     rings: Vec<RingState>,
 }
@@ -76,6 +87,8 @@ impl Session {
         stop: &Stop,
     ) -> Session {
         let rings = std::iter::repeat_with(RingState::default);
+        // While a table or what is in flight is replaced, there is the old one, too.
+        let share = Share::new(2 * (usize::from(options.memory_slots) + 1));
         Session {
             disk: Arc::clone(disk),
             options: options.clone(),
@@ -85,7 +98,12 @@ impl Session {
                 patience: options.patience,
             },
             features: None,
-            memory: MemoryTable::default(),
+            protocol: VhostUserProtocolFeatures::empty(),
+            channel: None,
+            sectors_read: None,
+            sectors_reported: None,
+            memory: MemoryTable::new(options.memory_slots, &share),
+            share,
             inflight: None,
             rings: rings.take(usize::from(options.queues)).collect(),
         }
@@ -103,6 +121,53 @@ impl Session {
             halted = halted.and(ring.halt(&self.end));
         }
         halted
+    }
+
+    /// Takes over the channel for messages of our own.
+    ///
+    /// # Errors
+    /// It was not agreed on.
+    pub fn set_channel(&mut self, channel: Channel) -> std::result::Result<(), String> {
+        if !self
+            .protocol
+            .contains(VhostUserProtocolFeatures::BACKEND_REQ)
+        {
+            return Err(
+                "it has a channel for messages of the back end, but has not agreed on it".into(),
+            );
+        }
+        self.channel = Some(channel);
+        Ok(())
+    }
+
+    /// Looks whether the image has grown, and reports that to the front end if its guest runs: one
+    /// that has not read the present size. So does one that was connected to the process before
+    /// this one, and has read the size there. It is to be called while the front end waits for no
+    /// answer.
+    pub fn report_growth(&mut self) {
+        if let Some(bytes) = self.disk.grow() {
+            self.remarks
+                .say(|| format!("the image has grown, the disk has {bytes} bytes now"));
+        }
+        let sectors = Some(self.disk.sectors());
+        let is_running = self.rings.iter().any(|ring| ring.worker.is_some());
+        if !is_running || self.sectors_read == sectors || self.sectors_reported == sectors {
+            return;
+        }
+        self.sectors_reported = sectors;
+        let Some(channel) = &self.channel else {
+            // Without one it reads the size when it is started, and this may be what it has read.
+            if self.sectors_read.is_some() {
+                let remark =
+                    "the front end cannot be informed of the new size: it has no channel for that";
+                self.remarks.say(|| remark.into());
+            }
+            return;
+        };
+        if let Err(why) = channel.config_changed() {
+            self.remarks
+                .say(|| format!("the front end cannot be informed of the size: {why}"));
+        }
     }
 
     fn offered(&self) -> u64 {
@@ -166,6 +231,7 @@ impl Session {
         let memory = self.memory.mapped();
         let rings = Ring::new(memory, &layout, ring.base, inflight)
             .map_err(|error| VhostError::Ring { index, error })?;
+        self.sectors_reported = None;
         ring.worker = Some(Worker::start(Setup {
             disk: Arc::clone(&self.disk),
             index,
@@ -282,7 +348,10 @@ impl VhostUserBackend for Session {
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         match features & !PROTOCOL.bits() {
-            0 => Ok(()),
+            0 => {
+                self.protocol = VhostUserProtocolFeatures::from_bits_truncate(features);
+                Ok(())
+            }
             unknown => Err(refuse(VhostError::Features { unknown })),
         }
     }
@@ -298,6 +367,7 @@ impl VhostUserBackend for Session {
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
         let mut space = config::space(&self.disk, self.options.queues);
+        self.sectors_read = Some(self.disk.sectors());
         space.resize(SPACE_BYTES, 0);
         let (start, bytes) = (offset as usize, size as usize);
         let part = space.get(start..).and_then(|rest| rest.get(..bytes));
@@ -322,7 +392,7 @@ impl VhostUserBackend for Session {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(REGIONS_MAX as u64)
+        Ok(u64::from(self.options.memory_slots))
     }
 
     fn add_mem_region(
@@ -407,7 +477,7 @@ impl VhostUserBackend for Session {
 
     fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
         self.check_inflight(told)?;
-        let memory = InflightMemory::map(told, file).map_err(refuse)?;
+        let memory = InflightMemory::map(told, file, &self.share).map_err(refuse)?;
         self.halt().map_err(refuse)?;
         self.inflight = Some(Arc::new(memory));
         self.start_all()

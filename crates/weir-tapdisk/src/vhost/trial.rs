@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress, MmapRegion};
 
 use super::VhostError;
+use super::guard::Share;
 use super::memory::{GuestMemory, GuestRegion};
 use super::queue::{BlockQueue, Broken};
 use super::ring::{Layout, Ring};
@@ -53,9 +54,10 @@ pub fn carry_out(
     let middle = memory.len() / 2;
     let mut pieces = vec![(0, middle), (middle, memory.len() - middle)];
     pieces.retain(|(_, bytes)| *bytes > 0);
+    let share = Share::new(pieces.len());
     let piece = |(start, bytes): &(usize, usize)| {
         let mapping = MmapRegion::new(*bytes).map_err(|e| e.to_string())?;
-        GuestRegion::new(mapping, GuestAddress(*start as u64))
+        GuestRegion::new(mapping, GuestAddress(*start as u64), &share)
     };
     let pieces: Result<Vec<_>, _> = pieces.iter().map(piece).collect();
     let mapped = GuestMemory::from_regions(pieces.map_err(table)?);

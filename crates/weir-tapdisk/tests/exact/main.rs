@@ -25,6 +25,7 @@ const ROOM: TapdiskOptions = TapdiskOptions {
     ring_bytes: 256 << 20,
     rhythm: Duration::from_millis(20),
     epoch_offset_ns: None,
+    host: None,
     patience: Duration::from_secs(10),
 };
 

@@ -6,7 +6,6 @@ use std::path::Path;
 use libc::{EAGAIN, EINVAL, EIO, ENOSPC, EROFS};
 use weir_guest::{LoopDisk, MemoryFolder};
 use weir_model::Op;
-use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
 
 use crate::place::{Folder, WAYS, image, lane, open, options};
@@ -216,12 +215,11 @@ fn an_image_that_cannot_be_served_is_named_with_a_remedy() {
     assert_eq!(
         too_long,
         format!(
-            "{name}: has 1048576 bytes, not 2097152; make it longer with `truncate -s 2097152`, or say less"
+            "{name}: has 1048576 bytes, not 2097152; extend it with `truncate -s 2097152`, or ask for less"
         )
     );
     assert!(with(|o| o.block_size = Some(1000)).contains("512, 1024, 2048 and 4096"));
     assert!(with(|o| o.serial = Some("x".repeat(21))).contains("at most 20"));
-    assert!(with(|o| o.size_bytes = Some(1000)).contains("say 512"));
     let gone = refused(DiskOptions::new("/nowhere/disk.raw"));
     assert!(
         gone.starts_with("/nowhere/disk.raw: cannot find it: "),
@@ -231,30 +229,7 @@ fn an_image_that_cannot_be_served_is_named_with_a_remedy() {
     assert!(folder_as_image.contains("neither a file nor a block device"));
     let empty = path.with_file_name("empty.raw");
     File::create(&empty).unwrap();
-    assert!(refused(DiskOptions::new(&empty)).contains("less than a block"));
-}
-
-#[test]
-fn a_disk_is_the_whole_blocks_of_its_image() {
-    let folder = Folder::new();
-    let path = folder.image(MIB + 5000);
-    let sync = (EngineOption::Sync, CacheOption::PageCache);
-    let with_blocks = |block_size| {
-        let disk = Disk::open(DiskOptions {
-            block_size: Some(block_size),
-            ..options(&path, sync)
-        });
-        let disk = disk.unwrap();
-        (disk.block_size(), disk.size_bytes() - MIB)
-    };
-    assert_eq!(with_blocks(512), (512, 4608));
-    assert_eq!(with_blocks(4096), (4096, 4096));
-    assert_eq!(open(&path, sync).serial(), "disk");
-    let disk = Disk::open(DiskOptions {
-        size_bytes: Some(65_536),
-        ..options(&path, sync)
-    });
-    assert_eq!(disk.unwrap().sectors(), 128);
+    assert!(refused(DiskOptions::new(&empty)).contains("is empty; extend it"));
 }
 
 #[test]

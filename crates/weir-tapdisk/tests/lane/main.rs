@@ -2,6 +2,7 @@
 
 mod durable;
 mod failures;
+mod images;
 mod injected;
 mod model;
 mod place;

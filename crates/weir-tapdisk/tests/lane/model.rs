@@ -83,6 +83,7 @@ impl Step {
         Request {
             op: self.op,
             sector: self.block * BLOCK / 512,
+            skip_bytes: 0,
             bytes: self.blocks * BLOCK,
             fua: self.fua && self.op != Op::Read,
             unmap: self.unmap,

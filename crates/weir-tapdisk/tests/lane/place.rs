@@ -25,6 +25,10 @@ impl Folder {
         Folder(path)
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// A file of `bytes`, all a hole.
     pub fn image(&self, bytes: u64) -> PathBuf {
         image(&self.0, bytes)

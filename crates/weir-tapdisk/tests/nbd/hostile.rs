@@ -5,9 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::{RecvFlags, recv};
+use weir_tapdisk::DiskOptions;
 use weir_tapdisk::nbd::NbdOptions;
 
-use crate::client::{Ask, Client, READ, WRITE, exactly, option};
+use crate::client::{Ask, Client, FLUSH, READ, WRITE, exactly, option};
 use crate::ground::{Ground, noise};
 
 /// A good client is served, whatever others do.
@@ -193,4 +195,89 @@ fn a_handshake_that_dawdles_is_read_byte_by_byte() {
         thread::sleep(Duration::from_millis(1));
     }
     is_closed(stream);
+}
+
+#[test]
+fn idle_clients_yield_to_new_ones_and_those_with_requests_do_not() {
+    let options = NbdOptions {
+        connections_max: 4,
+        idle: Duration::from_millis(20),
+        ..NbdOptions::default()
+    };
+    let slow = |mut disk: DiskOptions| {
+        // Until the end of the test, whose stop does not wait for it.
+        disk.injections.delays.push("3600s,op=f".parse().unwrap());
+        disk
+    };
+    let ground = Ground::of(&["disk"], 1, slow, options, None);
+    let read = Ask {
+        kind: READ,
+        cookie: 1,
+        offset: 0,
+        length: 4096,
+        flags: 0,
+    };
+    let flush = Ask {
+        kind: FLUSH,
+        cookie: 2,
+        offset: 0,
+        length: 0,
+        flags: 0,
+    };
+    // One that is quiet after a request, as a VM is; one whose request lasts; one that asks for
+    // nothing; one that does not even choose an export.
+    let mut quiet = Client::new(ground.connect(), "disk", true);
+    assert_eq!(quiet.ask(read, &[]).error, 0);
+    let mut busy = Client::new(ground.connect(), "disk", true);
+    busy.send(&flush.bytes());
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while ground.disks[0].counters().in_flight == 0 {
+        assert!(std::time::Instant::now() < until, "the flush is under way");
+        thread::sleep(Duration::from_millis(2));
+    }
+    let silent = Client::new(ground.connect(), "disk", true);
+    let mute = ground.connect();
+    // Each newcomer asks for nothing either, and yields to the next.
+    let newcomers: Vec<Client> = (0..12).map(|_| eventually(&ground)).collect();
+    is_closed(silent.stream);
+    is_closed(mute);
+    assert_eq!(quiet.ask(read, &[]).error, 0, "it is still connected");
+    assert_eq!(ground.disks[0].counters().in_flight, 1);
+    drop(newcomers);
+    // Where all others are busy or have asked, the one that is idle longest yields.
+    let mut asked: Vec<Client> = Vec::new();
+    for _ in 0..6 {
+        let mut client = eventually(&ground);
+        assert_eq!(client.ask(read, &[]).error, 0);
+        asked.push(client);
+    }
+    is_closed(quiet.stream);
+    assert_eq!(
+        ground.disks[0].counters().in_flight,
+        1,
+        "the busy one is served on"
+    );
+}
+
+/// A client that is served in the end: until another one has been idle for long enough, it is
+/// refused.
+fn eventually(ground: &Ground) -> Client {
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let stream = ground.connect();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        if is_greeted(&stream) {
+            return Client::new(stream, "disk", true);
+        }
+        assert!(std::time::Instant::now() < until, "no room is made");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the server greets rather than closing the connection.
+fn is_greeted(stream: &UnixStream) -> bool {
+    let mut byte = [0; 1];
+    recv(stream, &mut byte[..], RecvFlags::PEEK).is_ok_and(|(read, _)| read > 0)
 }

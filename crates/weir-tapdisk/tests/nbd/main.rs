@@ -4,5 +4,6 @@
 mod client;
 mod ground;
 mod hostile;
+mod odd;
 mod replies;
 mod tools;

@@ -82,6 +82,7 @@ fn what_a_lane_does_is_told_as_it_was() {
     let request = |op, block: u64, blocks: u64, fua| Request {
         op,
         sector: block * 8,
+        skip_bytes: 0,
         bytes: blocks * BLOCK as u64,
         fua,
         unmap: false,

@@ -93,6 +93,7 @@ pub fn options(ring_bytes: u64) -> TapdiskOptions {
         ring_bytes,
         rhythm: Duration::from_millis(1),
         epoch_offset_ns: Some(0),
+        host: None,
         patience: Duration::ZERO,
     }
 }
@@ -182,6 +183,7 @@ impl Lane {
                 } else {
                     self.dice.below(1 << 20) * 8
                 },
+                skip_bytes: 0,
                 bytes: if is_flush {
                     0
                 } else {

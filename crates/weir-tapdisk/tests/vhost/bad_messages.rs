@@ -372,3 +372,74 @@ fn a_call_that_is_full_holds_up_nobody() {
     assert_eq!(driver.wait_used(), (0, 513));
     front_end.get_base(0);
 }
+
+/// Where a region of huge pages is in the guest's and, further on, in the front end's memory.
+const HUGE_AT: u64 = 1 << 30;
+
+#[test]
+fn huge_pages_that_are_cut_or_not_whole_end_nothing_but_their_own_queue() {
+    let test = "huge_pages_that_are_cut_or_not_whole_end_nothing_but_their_own_queue";
+    let server = Server::new();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB;
+    let huge = match memfd_create("huge", flags) {
+        Ok(huge) => huge,
+        Err(why) => {
+            // Not by `eprintln!`, which the harness keeps to itself.
+            writeln!(std::io::stderr(), "skipped: {test}: {why}").unwrap();
+            return;
+        }
+    };
+    let page = rustix::fs::fstat(&huge).unwrap().st_blksize as u64;
+    for (bytes, offset, is_fine) in [
+        (2 * page, 0, true),
+        (page + page / 2, 0, false),
+        (page + 4096, 0, false),
+        (page, page, true),
+        (page, page / 2, false),
+    ] {
+        ftruncate(&huge, 4 * page).unwrap();
+        let guest = Guest::new();
+        let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+        guest.share(&mut front_end);
+        let region = longs(&[0, HUGE_AT, bytes, FRONT_END + HUGE_AT, offset]);
+        let shared = front_end.try_tell(ADD_MEM_REG, &region, &[huge.as_fd()]);
+        assert_eq!(shared.is_ok(), is_fine, "{bytes} at {offset}");
+        if is_fine {
+            ftruncate(&huge, 0).unwrap();
+            let driver = Driver::new(&guest, 0);
+            driver.set_up_at(&mut front_end, 0, FRONT_END + HUGE_AT);
+            driver.wait_broken();
+            server.wait_for_remark("shortened the file");
+        }
+        drop(front_end);
+        still_serves(&server, "huge pages");
+    }
+}
+
+#[test]
+fn a_front_end_may_share_as_many_regions_as_it_was_told() {
+    let server = Server::with(|_| {}, |options| options.memory_slots = 2);
+    let guest = Guest::new();
+    let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
+    assert_eq!(front_end.get(GET_MAX_MEM_SLOTS), 2);
+    // As often as it likes, one after the other.
+    for _ in 0..20 {
+        for number in 0..2 {
+            let at = number << 30;
+            let region = longs(&[0, at, MEMORY_BYTES, FRONT_END + at, 0]);
+            front_end.tell(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
+        }
+        for number in 0..2 {
+            let at = number << 30;
+            let region = longs(&[0, at, MEMORY_BYTES, FRONT_END + at, 0]);
+            front_end.tell(REM_MEM_REG, &region, &[]);
+        }
+    }
+    for number in 0..3 {
+        let at = number << 30;
+        let region = longs(&[0, at, MEMORY_BYTES, FRONT_END + at, 0]);
+        let shared = front_end.try_tell(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
+        assert_eq!(shared.is_ok(), number < 2, "region {number}");
+    }
+    still_serves(&server, "too many regions");
+}

@@ -146,12 +146,17 @@ impl<'a> Driver<'a> {
     }
 
     pub fn set_up(&self, front_end: &mut FrontEnd, base: u16) {
+        self.set_up_at(front_end, base, FRONT_END);
+    }
+
+    /// The same with rings in the region that is at `start` in the front end's memory.
+    pub fn set_up_at(&self, front_end: &mut FrontEnd, base: u16, start: u64) {
         let queue = u32::from(self.index);
         front_end.tell(SET_VRING_NUM, &words(&[queue, u32::from(QUEUE_SIZE)]), &[]);
         front_end.tell(SET_VRING_BASE, &words(&[queue, u32::from(base)]), &[]);
         let mut addresses = words(&[queue, 0]);
         let rings = [self.table(), self.used_ring(), self.avail_ring()];
-        addresses.extend(longs(&rings.map(|at| FRONT_END + at)));
+        addresses.extend(longs(&rings.map(|at| start + at)));
         addresses.extend(longs(&[0]));
         front_end.tell(SET_VRING_ADDR, &addresses, &[]);
         let number = u64::from(self.index).to_le_bytes();

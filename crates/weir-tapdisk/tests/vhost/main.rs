@@ -6,6 +6,7 @@ mod bad_chains;
 mod bad_messages;
 mod driver;
 mod front_end;
+mod growth;
 mod killed;
 mod loads;
 mod server;
@@ -462,7 +463,7 @@ fn who_comes_second_is_turned_away_and_may_come_back() {
         let read = std::io::Read::read(&mut (&second), &mut byte).unwrap();
         assert_eq!(read, 0, "it is turned away");
     }
-    server.wait_for_remark("turned away");
+    server.wait_for_remark("was refused, as one is connected");
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
     drop(first);
     let (_third, mut driver) = started(&server, &guest, ALL);
@@ -475,7 +476,7 @@ fn a_panic_ends_one_connection_and_no_more() {
         let tell = Arc::clone(&options.tell);
         options.tell = Arc::new(move |remark: &str| {
             tell(remark);
-            assert!(!remark.contains("turned away"), "as is to be tested");
+            assert!(!remark.contains("was refused"), "as is to be tested");
         });
     };
     let server = Server::with(|_| {}, panics);
@@ -502,7 +503,7 @@ fn what_is_on_its_way_ends_when_the_front_end_leaves_or_we_stop() {
             false => drop(front_end),
             true => server.stop(),
         }
-        server.wait_for_remark(if stop { "as we stop" } else { "has left" });
+        server.wait_for_remark(if stop { "shutting down" } else { "has left" });
         let mut ended = 0;
         while driver.next_used().is_some() {
             ended += 1;

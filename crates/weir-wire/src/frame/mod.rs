@@ -114,7 +114,7 @@ impl Refused {
 pub enum Decoded {
     /// The rows.
     Rows(Batch),
-    /// So many rows refer to a text that was beyond the budget.
+    /// A row refers to a text that was beyond the budget; they stand for so many requests.
     TextBudget(u64),
 }
 
@@ -156,6 +156,7 @@ pub fn encode(
             .iter()
             .map(|column| write_column(column, &batch.ts, texts).map(&mut put))
             .collect::<Result<_, _>>()?,
+        requests: 0,
     };
     let bytes = arrays
         .iter()
@@ -259,7 +260,7 @@ pub fn decode(
     for form in &head.columns {
         match read_column(form, &mut arrays, &ts, texts)? {
             Some(column) => columns.push(column),
-            None => return Ok(Decoded::TextBudget(rows as u64)),
+            None => return Ok(Decoded::TextBudget(head.requests())),
         }
     }
     Ok(Decoded::Rows(Batch {

@@ -24,7 +24,7 @@ pub use up::{
 /// The version of everything on the link. A peer of another version is refused with a word that
 /// says so. Fields may be added without a new version where a reader that does not know them is
 /// right all the same.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Most bytes of one word: its message, and the rows that go with it.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;

@@ -149,6 +149,19 @@ pub struct RowsHead {
     /// How each column is.
     #[prost(message, repeated, tag = "5")]
     pub columns: Vec<Form>,
+    /// How many requests the rows stand for, where they are groups; otherwise 0.
+    #[prost(uint64, tag = "6")]
+    pub requests: u64,
+}
+
+impl RowsHead {
+    /// How many requests the rows stand for.
+    pub fn requests(&self) -> u64 {
+        match self.requests {
+            0 => u64::from(self.rows),
+            requests => requests,
+        }
+    }
 }
 
 /// How a column is written: of which kind its values are, and for integers and numbers of texts
@@ -197,9 +210,9 @@ pub struct LostBody {
     /// The channel.
     #[prost(uint64, tag = "1")]
     pub channel: u64,
-    /// How many rows.
+    /// How many requests.
     #[prost(uint64, tag = "2")]
-    pub rows: u64,
+    pub requests: u64,
     /// Why.
     #[prost(string, tag = "3")]
     pub cause: String,
@@ -364,7 +377,7 @@ impl TryFrom<AgentSays> for AgentWord {
                 at_most("lost: bytes of the cause", body.cause.len(), NAME_BYTES_MAX)?;
                 AgentWord::Lost {
                     channel: ChannelId(body.channel),
-                    rows: body.rows,
+                    requests: body.requests,
                     cause: body.cause,
                 }
             }
@@ -396,11 +409,11 @@ impl TryFrom<AgentWord> for AgentSays {
             }),
             AgentWord::Lost {
                 channel,
-                rows,
+                requests,
                 cause,
             } => AgentSays::Lost(LostBody {
                 channel: channel.0,
-                rows,
+                requests,
                 cause,
             }),
             AgentWord::Note(note) => AgentSays::Note(NoteBody::from(note)),

@@ -29,7 +29,7 @@ pub struct Packed {
 /// What matters of a word while it waits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// So many rows of a channel.
+    /// Rows of a channel that stand for so many requests.
     Rows(ChannelId, u64),
     /// Time has come so far.
     Reached(Nanos),
@@ -55,9 +55,9 @@ impl Packed {
 
     /// Rows, which refer to none but the first `texts` texts.
     pub fn rows(frame: Frame, texts: u32) -> Packed {
-        let (channel, rows) = (ChannelId(frame.head.channel), u64::from(frame.head.rows));
+        let channel = ChannelId(frame.head.channel);
         Packed {
-            kind: Kind::Rows(channel, rows),
+            kind: Kind::Rows(channel, frame.head.requests()),
             message: said(AgentSays::Rows(frame.head)).into(),
             header: frame.header,
             body: frame.body,

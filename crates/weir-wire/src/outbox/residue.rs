@@ -17,8 +17,9 @@ const NOTES_MAX: usize = 256;
 pub struct Residue {
     /// Of each channel the last.
     started: BTreeMap<ChannelId, AgentSays>,
+    /// Requests.
     lost: BTreeMap<(ChannelId, String), u64>,
-    /// Rows that lie in a segment: lost if it is dropped.
+    /// Requests in rows that lie in a segment: lost if it is dropped.
     rows: BTreeMap<ChannelId, u64>,
     /// Of each channel the last.
     failed: BTreeMap<ChannelId, AgentSays>,
@@ -47,7 +48,7 @@ impl Residue {
             Kind::Reached(at) => self.reached = self.reached.max(Some(*at)),
             Kind::Word(says) => match &**says {
                 AgentSays::Lost(body) => {
-                    self.lose(ChannelId(body.channel), body.rows, &body.cause);
+                    self.lose(ChannelId(body.channel), body.requests, &body.cause);
                 }
                 AgentSays::Note(body) => self.note(body),
                 AgentSays::Started(body) => {
@@ -125,10 +126,10 @@ impl Residue {
         if let Some((_, started)) = self.started.pop_first() {
             return Some(started);
         }
-        if let Some(((channel, cause), rows)) = self.lost.pop_first() {
+        if let Some(((channel, cause), requests)) = self.lost.pop_first() {
             return Some(AgentSays::Lost(LostBody {
                 channel: channel.0,
-                rows,
+                requests,
                 cause,
             }));
         }

@@ -1,7 +1,7 @@
 //! Connections: counted in all and by address, and let go when nothing comes of them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,13 +10,14 @@ use tokio::sync::oneshot;
 
 use super::counters::{Count, Counters};
 use super::limits::{Allowance, Limits, REFUSALS_PER_CONNECTION_MAX};
+use crate::Peer;
 use crate::access::Certified;
 use crate::tls::LoadedTls;
 
 /// One connection, as all who serve it know it.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) address: SocketAddr,
+    pub(crate) peer: Peer,
     came: Instant,
     /// Its certificate; set once, when the handshake is done.
     pub(crate) certificate: OnceLock<Certified>,
@@ -104,7 +105,7 @@ struct Table {
     next: u64,
     /// By the order in which they came.
     open: BTreeMap<u64, Arc<Connection>>,
-    by_address: HashMap<IpAddr, usize>,
+    by_site: HashMap<Site, usize>,
 }
 
 /// A connection's place; it is free again when this is dropped.
@@ -124,26 +125,33 @@ impl Connections {
         }
     }
 
-    /// A place for a connection from `address`, and what tells that it has to go. Without room
-    /// the oldest that has not asked for anything yet goes; is there none, there is no place.
+    /// A place for a connection from `peer`, and a receiver that completes when the connection has to
+    /// end. Without room the oldest connection that has not made a request yet ends.
+    ///
+    /// # Errors
+    /// When there is none, with the reason.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        address: SocketAddr,
-    ) -> Option<(Place, oneshot::Receiver<()>)> {
+        peer: Peer,
+    ) -> Result<(Place, oneshot::Receiver<()>), &'static str> {
         let mut table = self.table.lock().expect("nobody panics here");
-        let site = site(address.ip());
-        let there = table.by_address.get(&site).copied().unwrap_or(0);
+        let site = site(peer);
+        let there = table.by_site.get(&site).copied().unwrap_or(0);
         let no_room = if there >= self.limits.connections_per_address_max {
-            Some((Count::AddressFull, Some(site)))
+            Some((
+                Count::AddressFull,
+                Some(site),
+                "too many connections of this address",
+            ))
         } else if table.open.len() >= self.limits.connections_max {
-            Some((Count::Full, None))
+            Some((Count::Full, None, "too many connections"))
         } else {
             None
         };
-        if let Some((count, site)) = no_room {
+        if let Some((count, site, why)) = no_room {
             let Some(number) = table.oldest_unproven(site) else {
                 self.counters.add(count, 1);
-                return None;
+                return Err(why);
             };
             self.counters.add(Count::MadeRoom, 1);
             if let Some(connection) = table.remove(number) {
@@ -152,7 +160,7 @@ impl Connections {
         }
         let (let_go, told) = oneshot::channel();
         let connection = Arc::new(Connection {
-            address,
+            peer,
             came: Instant::now(),
             certificate: OnceLock::new(),
             proven: AtomicBool::new(false),
@@ -166,13 +174,13 @@ impl Connections {
         let number = table.next;
         table.next += 1;
         table.open.insert(number, connection.clone());
-        *table.by_address.entry(site).or_default() += 1;
+        *table.by_site.entry(site).or_default() += 1;
         let place = Place {
             number,
             connections: self.clone(),
             connection,
         };
-        Some((place, told))
+        Ok((place, told))
     }
 
     /// Lets those go that are overdue, over and over.
@@ -218,21 +226,20 @@ impl Connections {
 }
 
 impl Table {
-    fn oldest_unproven(&self, from: Option<IpAddr>) -> Option<u64> {
+    fn oldest_unproven(&self, from: Option<Site>) -> Option<u64> {
         let mut waiting = self.open.iter().filter(|(_, c)| {
-            !c.proven.load(Ordering::Relaxed)
-                && from.is_none_or(|from| site(c.address.ip()) == from)
+            !c.proven.load(Ordering::Relaxed) && from.is_none_or(|from| site(c.peer) == from)
         });
         waiting.next().map(|(number, _)| *number)
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Connection>> {
         let connection = self.open.remove(&number)?;
-        let site = site(connection.address.ip());
-        if let Some(there) = self.by_address.get_mut(&site) {
+        let site = site(connection.peer);
+        if let Some(there) = self.by_site.get_mut(&site) {
             *there -= 1;
             if *there == 0 {
-                self.by_address.remove(&site);
+                self.by_site.remove(&site);
             }
         }
         Some(connection)
@@ -246,15 +253,27 @@ impl Drop for Place {
     }
 }
 
-/// What counts as one address: of IPv6 the first 64 bits, since whoever has one has all of those.
-fn site(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
+/// What connections are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Site {
+    /// An address; of IPv6 the first 64 bits, since a host usually has all that begin so.
+    Ip(IpAddr),
+    /// A user of this host.
+    User(u32),
+}
+
+fn site(peer: Peer) -> Site {
+    let address = match peer {
+        Peer::Tcp(address) => address,
+        Peer::Local { uid, .. } => return Site::User(uid),
+    };
+    Site::Ip(match address.ip().to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),
         IpAddr::V6(ip) => {
             let prefix = u128::from(ip) & !u128::from(u64::MAX);
             IpAddr::V6(Ipv6Addr::from(prefix))
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -270,8 +289,8 @@ mod tests {
         Arc::new(Connections::new(limits, Arc::default()))
     }
 
-    fn from(text: &str) -> SocketAddr {
-        format!("{text}:1").parse().unwrap()
+    fn from(text: &str) -> Peer {
+        Peer::Tcp(format!("{text}:1").parse().unwrap())
     }
 
     #[test]
@@ -286,10 +305,20 @@ mod tests {
         drop(second);
         assert_eq!(all.len(), 2);
         third.connection.prove();
-        assert!(all.admit(from("10.0.0.4")).is_none());
+        assert!(all.admit(from("10.0.0.4")).is_err());
         drop((first, third));
         assert_eq!(all.len(), 0);
-        assert!(all.table.lock().unwrap().by_address.is_empty());
+        assert!(all.table.lock().unwrap().by_site.is_empty());
+    }
+
+    #[test]
+    fn a_local_user_has_the_room_of_one_address() {
+        let all = connections(10, 1);
+        let local = |uid, pid| all.admit(Peer::Local { uid, pid });
+        let (first, _told) = local(5, 1).unwrap();
+        first.connection.prove();
+        assert!(local(5, 2).is_err());
+        assert!(local(6, 3).is_ok());
     }
 
     #[test]

@@ -49,13 +49,14 @@ impl Front {
             .expect("every connection says who it is");
         let authorization = request.headers().get("authorization");
         let credentials = Credentials {
-            ip: connection.address.ip(),
+            peer: connection.peer,
             authorization: authorization.map(|h| String::from_utf8_lossy(h.as_bytes()).into()),
             certificate: connection.certificate.get().map(|c| c.grant.clone()),
         };
         let grant = self.shared.rules.borrow().access.grant(&credentials);
         let grant = grant.map_err(|why| {
-            self.shared.refused(connection, Count::Unauthenticated);
+            self.shared
+                .refused(connection, Count::Unauthenticated, &why);
             Status::unauthenticated(why)
         })?;
         self.shared.within_rate(&grant.principal.name)?;

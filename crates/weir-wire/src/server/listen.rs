@@ -1,11 +1,11 @@
 //! Accepts connections, does their TLS handshakes, and gives them to the HTTP/2 server.
 
-use std::net::TcpListener;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,7 +16,9 @@ use super::counters::Count;
 use super::front::Front;
 use super::limits::{self, Limits};
 use super::service::Shared;
+use super::socket::{Bound, Listener};
 use super::stream::{Bytes, Guarded};
+use crate::Peer;
 use crate::access::Certified;
 
 /// How long to wait when the system has no descriptor left for another connection.
@@ -45,14 +47,57 @@ pub(super) fn room(limits: &Limits) -> usize {
     (granted - kept).min(limits.connections_max as u64) as usize
 }
 
-/// Serves whoever comes.
-pub(super) async fn serve(
-    listener: TcpListener,
-    shared: Arc<Shared>,
-    connections: Arc<Connections>,
-) {
-    let listener = tokio::net::TcpListener::from_std(listener)
-        .expect("the listener does not block and the runtime drives the network");
+/// A listener on the runtime's network.
+#[derive(Debug)]
+enum Accepting {
+    Tcp(TcpListener),
+    /// The socket in the file system lives as long as this.
+    Unix(UnixListener, #[allow(dead_code)] Bound),
+}
+
+/// A connection before its TLS handshake.
+#[derive(Debug)]
+enum Accepted {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Accepting {
+    /// Called on the runtime.
+    fn new(listener: Listener) -> io::Result<Accepting> {
+        Ok(match listener {
+            Listener::Tcp(listener) => Accepting::Tcp(TcpListener::from_std(listener)?),
+            Listener::Unix(listener, bound) => {
+                Accepting::Unix(UnixListener::from_std(listener)?, bound)
+            }
+        })
+    }
+
+    async fn accept(&self) -> io::Result<(Accepted, Peer)> {
+        Ok(match self {
+            Accepting::Tcp(listener) => {
+                let (tcp, address) = listener.accept().await?;
+                // Small messages are not held back; a connection on which this fails is broken.
+                let _ = tcp.set_nodelay(true);
+                (Accepted::Tcp(tcp), Peer::Tcp(address))
+            }
+            Accepting::Unix(listener, _) => {
+                let (unix, _) = listener.accept().await?;
+                let credentials = unix.peer_cred()?;
+                let peer = Peer::Local {
+                    uid: credentials.uid(),
+                    pid: credentials.pid().map_or(0, |pid| pid as u32),
+                };
+                (Accepted::Unix(unix), peer)
+            }
+        })
+    }
+}
+
+/// Serves peers until the runtime ends.
+pub(super) async fn serve(listener: Listener, shared: Arc<Shared>, connections: Arc<Connections>) {
+    let listener =
+        Accepting::new(listener).expect("the listener does not block and the runtime has I/O");
     let (ready, incoming) = mpsc::channel(limits::CONNECTIONS_WAITING_MAX);
     let http = HttpServer::builder()
         .accept_http1(false)
@@ -74,13 +119,13 @@ pub(super) async fn serve(
 }
 
 async fn accept(
-    listener: tokio::net::TcpListener,
+    listener: Accepting,
     shared: &Arc<Shared>,
     connections: &Arc<Connections>,
     ready: mpsc::Sender<Result<Guarded, std::io::Error>>,
 ) {
     loop {
-        let (tcp, address) = match listener.accept().await {
+        let (accepted, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(_) => {
                 shared.counters.add(Count::AcceptFailed, 1);
@@ -88,14 +133,16 @@ async fn accept(
                 continue;
             }
         };
-        let Some((place, let_go)) = connections.admit(address) else {
-            continue;
+        let (place, let_go) = match connections.admit(peer) {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                shared.refusals.report(peer, why);
+                continue;
+            }
         };
-        // Small messages are not held back; a connection on which this fails is broken anyway.
-        let _ = tcp.set_nodelay(true);
         let (shared, ready) = (shared.clone(), ready.clone());
         tokio::spawn(async move {
-            if let Some(guarded) = guarded(&shared, tcp, place, let_go).await {
+            if let Some(guarded) = guarded(&shared, accepted, place, let_go).await {
                 // The server stops when nobody takes it.
                 let _ = ready.send(Ok(guarded)).await;
             }
@@ -106,27 +153,43 @@ async fn accept(
 /// The connection as it is served, after the handshake if there is one; `None` if it is none.
 async fn guarded(
     shared: &Shared,
-    tcp: TcpStream,
+    accepted: Accepted,
     place: Place,
     mut let_go: oneshot::Receiver<()>,
 ) -> Option<Guarded> {
     let counters = shared.counters.clone();
     let rules = shared.rules.borrow().clone();
-    let Some(tls) = &rules.tls else {
-        return Some(Guarded::new(Bytes::Plain(tcp), place, let_go, counters));
+    let (tcp, tls) = match (accepted, &rules.tls) {
+        (Accepted::Unix(unix), _) => {
+            return Some(Guarded::new(Bytes::Local(unix), place, let_go, counters));
+        }
+        (Accepted::Tcp(tcp), None) => {
+            return Some(Guarded::new(Bytes::Plain(tcp), place, let_go, counters));
+        }
+        (Accepted::Tcp(tcp), Some(tls)) => (tcp, tls),
+    };
+    let peer = place.connection.peer;
+    let refuse = |count, why: &str| {
+        shared.counters.add(count, 1);
+        shared
+            .refusals
+            .report(peer, format!("TLS handshake: {why}"));
     };
     let timeout = Duration::from_millis(shared.limits.tls_handshake_ms);
     let bytes = tokio::select! {
         bytes = TlsAcceptor::from(tls.config.clone()).accept(tcp) => bytes,
         _ = &mut let_go => return None,
         () = tokio::time::sleep(timeout) => {
-            counters.add(Count::TlsSlow, 1);
+            refuse(Count::TlsSlow, "it was not done in time");
             return None;
         }
     };
-    let Ok(bytes) = bytes else {
-        counters.add(Count::TlsFailed, 1);
-        return None;
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            refuse(Count::TlsFailed, &error.to_string());
+            return None;
+        }
     };
     let shown = bytes.get_ref().1.peer_certificates();
     if let Some(certified) = shown.and_then(Certified::read) {
@@ -142,7 +205,7 @@ async fn guarded(
                 .as_ref()
                 .is_some_and(|tls| !connection.is_taken_by(tls))
         {
-            counters.add(Count::TlsFailed, 1);
+            refuse(Count::TlsFailed, "the certificate is no longer accepted");
             return None;
         }
     }

@@ -17,13 +17,15 @@ mod events;
 mod front;
 mod limits;
 mod listen;
+mod refusals;
 mod requests;
 mod results;
 mod service;
 mod session;
+mod socket;
 mod stream;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -32,17 +34,19 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{oneshot, watch};
 
-use crate::WireError;
 use crate::access::Access;
 use crate::address::DEFAULT_PORT;
 use crate::tls::{LoadedTls, ServerTls};
+use crate::{Address, WireError};
 use connections::Connections;
 use counters::Counters;
 use service::Shared;
+use socket::Listener;
 
 pub use counters::Counter;
 pub use events::{Events, Next};
 pub use limits::Limits;
+pub use socket::Listen;
 
 /// How long tasks may take to end when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,22 +56,26 @@ const THREADS: usize = 2;
 /// What the server is to do.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where to listen; port 0 lets the system choose one.
-    pub listen: SocketAddr,
-    /// TLS; without it only this host can be listened to.
+    /// Where to listen.
+    pub listen: Listen,
+    /// TLS; without it only peers on this host are served.
     pub tls: Option<ServerTls>,
     /// File of tokens, see [`crate::access`].
     pub tokens: Option<PathBuf>,
-    /// How much the network may ask.
+    /// Peers on the loopback interface need neither token nor certificate. For tests: every user of
+    /// the host could place queries and join as an agent.
+    pub open: bool,
+    /// Bounds of what peers may ask.
     pub limits: Limits,
 }
 
 impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
-            listen: SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)),
+            listen: SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)).into(),
             tls: None,
             tokens: None,
+            open: false,
             limits: Limits::default(),
         }
     }
@@ -84,7 +92,7 @@ struct Rules {
 #[derive(Debug)]
 pub struct Server {
     options: ServerOptions,
-    address: SocketAddr,
+    address: Address,
     rules: watch::Sender<Arc<Rules>>,
     counters: Arc<Counters>,
     connections: Arc<Connections>,
@@ -97,17 +105,16 @@ impl Server {
     /// Listens, and serves on threads of its own.
     ///
     /// # Errors
-    /// When an address beyond this host is to be listened to without TLS, or with TLS but without
-    /// certificates or tokens; when a file is not what it should be; when the address is taken.
+    /// When an address beyond this host is to be listened to without TLS, or any address without
+    /// certificates or tokens; when a file is not what it should be; when the address is in use.
     pub fn bind(options: ServerOptions) -> Result<(Server, Events), WireError> {
         let rules = Arc::new(load(&options)?);
         let listen = |source| WireError::Listen {
             address: options.listen.to_string(),
             source,
         };
-        let listener = TcpListener::bind(options.listen).map_err(listen)?;
-        listener.set_nonblocking(true).map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let listener = Listener::bind(&options.listen).map_err(listen)?;
+        let address = listener.address().map_err(listen)?;
 
         let mut limits = options.limits.clone();
         limits.connections_max = limits.connections_max.min(listen::room(&limits));
@@ -143,9 +150,17 @@ impl Server {
         Ok((server, events))
     }
 
+    /// Checks the options as [`Server::bind`] does, without listening.
+    ///
+    /// # Errors
+    /// As of [`Server::bind`], but for the address.
+    pub fn check(options: &ServerOptions) -> Result<(), WireError> {
+        load(options).map(drop)
+    }
+
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Reads certificates and tokens again. Who comes from now on is held against them, and so are
@@ -192,27 +207,40 @@ impl Drop for Server {
     }
 }
 
-/// Reads what the options name, and refuses what would be open to strangers.
+/// Reads the files that the options name, and refuses options that would serve anyone.
 fn load(options: &ServerOptions) -> Result<Rules, WireError> {
     let tokens = options.tokens.is_some();
     let certificates = options.tls.as_ref().is_some_and(|t| t.authority.is_some());
-    if !options.listen.ip().is_loopback() {
-        let listen = options.listen;
-        if options.tls.is_none() {
+    if let Listen::Tcp(listen) = options.listen {
+        let is_loopback = listen.ip().is_loopback();
+        if !is_loopback && options.tls.is_none() {
             return Err(WireError::Unprotected(format!(
                 "{listen} can be reached from other hosts and needs TLS: give a certificate and \
-                 its key (`weir certificates` makes them), or listen on 127.0.0.1"
+                 its key (`weir certificates` makes them), or listen on unix:PATH"
             )));
         }
-        if !certificates && !tokens {
+        if !is_loopback && !certificates && !tokens {
             return Err(WireError::Unprotected(format!(
-                "{listen} can be reached from other hosts and lets everybody in: give an \
-                 authority whose certificates are taken, or a file of tokens"
+                "{listen} can be reached from other hosts and would serve anyone: give an \
+                 authority whose certificates are accepted, or a file of tokens"
+            )));
+        }
+        if is_loopback && !certificates && !tokens && !options.open {
+            return Err(WireError::Unprotected(format!(
+                "{listen} can be reached by every user of this host: give a file of tokens, or \
+                 listen on unix:PATH, which its user and group alone can reach"
             )));
         }
     }
+    if let (Listen::Unix(_), Some(_)) = (&options.listen, &options.tls) {
+        return Err(WireError::Unprotected(
+            "a unix socket is not used with TLS: leave out the certificate, or listen on an \
+             address and a port"
+                .to_owned(),
+        ));
+    }
     Ok(Rules {
-        access: Access::load(options.tokens.as_deref(), certificates)?,
+        access: Access::load(options.tokens.as_deref(), certificates, options.open)?,
         tls: options
             .tls
             .as_ref()
@@ -224,7 +252,7 @@ fn load(options: &ServerOptions) -> Result<Rules, WireError> {
 /// Serves until it is told to stop, and then ends within [`STOP_TIMEOUT`].
 fn run(
     runtime: Runtime,
-    listener: TcpListener,
+    listener: Listener,
     shared: Arc<Shared>,
     connections: Arc<Connections>,
     stopped: oneshot::Receiver<()>,

@@ -20,6 +20,7 @@ use super::Rules;
 use super::connections::{Busy, Connection};
 use super::counters::{Count, Counters};
 use super::limits::{Allowance, Limits};
+use super::refusals::Refusals;
 use super::requests::{self, ACTIONS, Described};
 use super::results::{Encoder, schema_bytes};
 use super::session;
@@ -42,6 +43,7 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) counters: Arc<Counters>,
     pub(super) rules: watch::Receiver<Arc<Rules>>,
+    pub(super) refusals: Refusals,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) texts: TextBudgets,
     /// The number of the next session.
@@ -69,6 +71,7 @@ impl Shared {
             limits,
             counters,
             rules,
+            refusals: Refusals::new(events.clone()),
             events,
             texts: TextBudgets::new(TEXTS_MAX, TEXTS_BYTES_MAX),
             sessions: AtomicU64::new(1),
@@ -77,9 +80,10 @@ impl Shared {
         })
     }
 
-    /// Something was refused on a connection; after many refusals it is let go.
-    pub(super) fn refused(&self, connection: &Connection, count: Count) {
+    /// Counts and reports a request that was refused; after many the connection is closed.
+    pub(super) fn refused(&self, connection: &Connection, count: Count, why: &str) {
         self.counters.add(count, 1);
+        self.refusals.report(connection.peer, why);
         if connection.refuse() {
             self.counters.add(Count::Guesses, 1);
             connection.let_go();
@@ -169,16 +173,14 @@ impl FlightEdge {
     fn asker<T>(&self, call: &Call<T>, role: Role) -> Result<Asker, Status> {
         let asker: &Asker = call.extensions().get().expect("the front put it there");
         if !asker.grant.allows(role) {
-            self.0.refused(&asker.connection, Count::Forbidden);
             let role = match role {
-                Role::Read => "look at queries",
+                Role::Read => "read queries",
                 Role::Place => "place or cancel queries",
-                Role::Agent => "be an agent",
+                Role::Agent => "join as an agent",
             };
-            return Err(Status::permission_denied(format!(
-                "`{}` may not {role}",
-                asker.grant.principal.name
-            )));
+            let why = format!("`{}` may not {role}", asker.grant.principal.name);
+            self.0.refused(&asker.connection, Count::Forbidden, &why);
+            return Err(Status::permission_denied(why));
         }
         asker.connection.prove();
         Ok(asker.clone())

@@ -79,7 +79,7 @@ async fn join(
     let (orders, orders_waiting) = mpsc::channel(ORDERS_WAITING_MAX);
     let joined = Event::Joined(Joined {
         session,
-        address: asker.connection.address,
+        peer: asker.connection.peer,
         hello,
         welcome,
         orders,
@@ -104,7 +104,7 @@ async fn hello(
 ) -> Result<Hello, Status> {
     let patience = Duration::from_millis(shared.limits.first_request_ms);
     let malformed = |why: String| {
-        shared.refused(&asker.connection, Count::SessionMalformed);
+        shared.refused(&asker.connection, Count::SessionMalformed, &why);
         Status::invalid_argument(why)
     };
     let first = match timeout(patience, words.message()).await {
@@ -118,11 +118,12 @@ async fn hello(
     };
     let hello = Up::read_hello(&first).map_err(|e| malformed(e.to_string()))?;
     if let Some(host) = asker.grant.host.as_ref().filter(|h| **h != hello.host) {
-        shared.refused(&asker.connection, Count::Forbidden);
-        return Err(Status::permission_denied(format!(
-            "`{}` may speak for host `{host}` alone, not for `{}`",
+        let why = format!(
+            "`{}` may join as host `{host}` only, not as `{}`",
             asker.grant.principal.name, hello.host
-        )));
+        );
+        shared.refused(&asker.connection, Count::Forbidden, &why);
+        return Err(Status::permission_denied(why));
     }
     asker.connection.prove();
     let mut bytes = asker.connection.bytes.lock().expect("nobody panics here");

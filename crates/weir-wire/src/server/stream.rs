@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
@@ -22,6 +22,7 @@ use super::counters::{Count, Counters};
 #[derive(Debug)]
 pub(crate) enum Bytes {
     Plain(TcpStream),
+    Local(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -107,6 +108,7 @@ impl AsyncRead for Guarded {
         let before = buffer.filled().len();
         let read = match &mut self.bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Bytes::Local(unix) => Pin::new(unix).poll_read(cx, buffer),
             Bytes::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
         };
         let bytes = buffer.filled().len() - before;
@@ -128,6 +130,7 @@ impl AsyncWrite for Guarded {
         }
         let written = match &mut self.bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_write(cx, data),
+            Bytes::Local(unix) => Pin::new(unix).poll_write(cx, data),
             Bytes::Tls(tls) => Pin::new(tls).poll_write(cx, data),
         };
         if let Poll::Ready(Ok(bytes)) = &written {
@@ -142,6 +145,7 @@ impl AsyncWrite for Guarded {
         }
         match &mut self.bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Bytes::Local(unix) => Pin::new(unix).poll_flush(cx),
             Bytes::Tls(tls) => Pin::new(tls).poll_flush(cx),
         }
     }
@@ -152,6 +156,7 @@ impl AsyncWrite for Guarded {
         }
         match &mut self.bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Bytes::Local(unix) => Pin::new(unix).poll_shutdown(cx),
             Bytes::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }

@@ -156,6 +156,8 @@ struct State {
     status: Option<AgentSays>,
     shown: UplinkState,
     bytes_out: BTreeMap<ChannelId, u64>,
+    /// The column of a channel's rows that says how many requests each stands for.
+    counts: BTreeMap<ChannelId, usize>,
     dropped: BTreeMap<ChannelId, u64>,
     /// How often we came to another monitor, and how often the caller has learned of it. As long as
     /// they differ, what the caller says is for the monitor before.
@@ -217,6 +219,7 @@ impl Uplink {
                 status: None,
                 shown: UplinkState::default(),
                 bytes_out: BTreeMap::new(),
+                counts: BTreeMap::new(),
                 dropped: BTreeMap::new(),
                 monitors: 0,
                 monitors_known: 0,
@@ -307,13 +310,27 @@ impl Uplink {
         }
     }
 
+    /// How many requests a row of the channel stands for: one, or as many as this column says.
+    pub fn set_counts(&self, channel: ChannelId, column: Option<usize>) {
+        let counts = &mut self.shared.lock().counts;
+        match column {
+            Some(column) => drop(counts.insert(channel, column)),
+            None => drop(counts.remove(&channel)),
+        }
+        if counts.len() > CHANNELS_KNOWN_MAX {
+            // Numbers are not used twice, so the smallest has ended first.
+            counts.pop_first();
+        }
+    }
+
     /// The bytes that a channel's rows have taken so far.
     pub fn bytes_out(&self, channel: ChannelId) -> u64 {
         let state = self.shared.lock();
         state.bytes_out.get(&channel).copied().unwrap_or(0)
     }
 
-    /// Rows that were dropped here since the last call, by channel. The monitor is told by us.
+    /// Requests in rows that were dropped here since the last call, by channel. The monitor receives
+    /// that count from the uplink.
     pub fn dropped(&self) -> Vec<(ChannelId, u64)> {
         let mut state = self.shared.lock();
         let mut dropped = std::mem::take(&mut state.dropped);
@@ -361,8 +378,12 @@ impl State {
         if rows == 0 {
             return;
         }
+        let counts = self.counts.get(&channel).copied();
         let refused = match frame::encode(channel, batch, &mut self.texts, Compression::None) {
-            Ok(frame) => {
+            Ok(mut frame) => {
+                if counts.is_some() {
+                    frame.head.requests = batch.requests(counts);
+                }
                 let word = Packed::rows(frame, self.texts.len());
                 self.count_bytes(channel, word.bytes());
                 return self.put(word);
@@ -374,10 +395,11 @@ impl State {
             }
             Err(refused) => refused,
         };
-        *self.dropped.entry(channel).or_default() += rows as u64;
+        let requests = batch.requests(counts);
+        *self.dropped.entry(channel).or_default() += requests;
         self.put(Packed::word(AgentSays::Lost(LostBody {
             channel: channel.0,
-            rows: rows as u64,
+            requests,
             cause: refused.cause().to_owned(),
         })));
     }

@@ -36,7 +36,8 @@ impl Besieged {
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.monitor.server.address()
+        let address = self.monitor.server.address().to_string();
+        address.parse().unwrap()
     }
 
     pub fn tcp(&self) -> TcpStream {

@@ -71,11 +71,11 @@ impl Account {
             }
             AgentWord::Lost {
                 channel,
-                rows,
+                requests,
                 cause,
             } => {
-                *self.lost.entry(channel).or_default() += rows;
-                *self.causes.entry(cause).or_default() += rows;
+                *self.lost.entry(channel).or_default() += requests;
+                *self.causes.entry(cause).or_default() += requests;
             }
             AgentWord::Reached(at) => {
                 assert!(at >= self.reached, "time goes back to {at}");
@@ -143,7 +143,8 @@ impl Ledger {
     /// With what an earlier monitor had made safe.
     pub fn open(book: Book, manner: Manner) -> Ledger {
         let (server, events) = Server::bind(ServerOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+            open: true,
             ..ServerOptions::default()
         })
         .unwrap();
@@ -163,7 +164,8 @@ impl Ledger {
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.server.address()
+        let address = self.server.address().to_string();
+        address.parse().unwrap()
     }
 
     pub fn dial(&self) -> Dial {

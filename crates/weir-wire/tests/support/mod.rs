@@ -10,6 +10,7 @@ pub mod numbers;
 pub mod said;
 pub mod world;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -68,7 +69,8 @@ impl Monitor {
     /// On a free port of this host, as `change` wants it.
     pub fn local(change: impl FnOnce(&mut ServerOptions)) -> Monitor {
         let mut options = ServerOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+            open: true,
             ..ServerOptions::default()
         };
         change(&mut options);
@@ -150,6 +152,9 @@ fn answer(
                 let SessionId(session) = session;
                 let said = format!("{session} said {number:?} {word:?}");
                 heard.lock().unwrap().push(said);
+            }
+            Event::Refused { peer, why, .. } => {
+                heard.lock().unwrap().push(format!("refused {peer}: {why}"));
             }
             Event::Left { why, .. } => heard.lock().unwrap().push(format!("left {why}")),
             Event::Asked {

@@ -9,7 +9,7 @@ use weir_model::{Op, SECTOR_BYTES};
 use super::Conclusion;
 use crate::evidence::{Confidence, Evidence};
 use crate::metric::{Class, Metric};
-use crate::profile::Profile;
+use crate::profile::{Profile, Topic};
 
 /// So many in flight count as several.
 const SEVERAL: f64 = 1.5;
@@ -30,16 +30,14 @@ pub fn says(profile: &Profile) -> Conclusion {
         return Conclusion::Untold("it takes reads or writes".into());
     };
     let Some(parallelism) = &profile.parallelism else {
-        return Conclusion::Untold(
-            "how many requests are in flight is not known, as the source has no responses".into(),
-        );
+        let mut missing = profile.missing.iter();
+        let unreliable = missing.find(|m| m.topic == Topic::QueueDepth);
+        return Conclusion::Untold(match unreliable {
+            Some(why) => format!("how many requests are in flight is not known: {}", why.text),
+            None => "how many requests are in flight is not known, as the source has no responses"
+                .into(),
+        });
     };
-    if !parallelism.is_whole() {
-        return Conclusion::Untold(format!(
-            "ends of requests are missing, so what is in flight is not known: Little's law holds to {:.2} only",
-            parallelism.little_ratio.unwrap_or_default()
-        ));
-    }
     let order = &profile.order.all;
     let sequential = order.sequential_share.unwrap_or_default();
     let evidence = vec![

@@ -130,7 +130,7 @@ fn process(cv: f64, bursts: &Bursts) -> Option<Process> {
 /// A closed source keeps its number of requests in flight. What requests of an open one find in flight
 /// varies at least about as much as its mean, as that of a Poisson process does.
 fn source(parallelism: &Parallelism) -> Option<Source> {
-    if parallelism.requests < REQUESTS_MIN || !parallelism.is_whole() {
+    if parallelism.requests < REQUESTS_MIN || !parallelism.is_reliable() {
         return None;
     }
     let (steady, busy) = (parallelism.modal_share, parallelism.busy_share);

@@ -33,7 +33,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let request = match step {
             Step::Issued(issue) => &issue.request,
@@ -41,6 +41,7 @@ impl Mix {
                 self.failed += u64::from(end.response.failed);
                 return;
             }
+            Step::Lost { .. } => return,
         };
         let bytes = request.sectors.saturating_mul(SECTOR_BYTES).max(0) as u64;
         match request.op {

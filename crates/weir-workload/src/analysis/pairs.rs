@@ -115,6 +115,16 @@ impl PairTally {
         self.of[class.index()].as_ref().map(|grids| &grids[at])
     }
 
+    /// Removes the numbers of requests in flight, where they are not reliable.
+    pub fn clear_outstanding(&mut self) {
+        let is_outstanding = |pair: &Pair| *pair == Pair::OutstandingLatency;
+        let at = Pair::ALL.iter().position(is_outstanding);
+        let at = at.expect("it is one of the pairs");
+        for grids in self.of.iter_mut().flatten() {
+            grids[at] = Pair::OutstandingLatency.empty();
+        }
+    }
+
     /// All counts, as plain data.
     pub fn result(&self) -> Vec<PairCounts> {
         let named = Pair::ALL

@@ -1,11 +1,12 @@
-//! [`Parallelism`]: how many requests are in flight together, and whether that agrees with Little's law.
+//! [`Parallelism`]: how many requests are in flight together.
 
 use serde::Serialize;
 use weir_model::Nanos;
 
+use crate::little::is_reliable;
 use crate::track::Step;
 
-/// Numbers in flight that are told apart; more count as the last.
+/// Numbers in flight that are counted apart; more count as the last.
 const DEPTHS: usize = 257;
 
 /// The requests in flight together, of those whose ends are known.
@@ -27,20 +28,15 @@ pub struct Parallelism {
     pub in_flight_mean: f64,
     /// The share of the time in which something was in flight, from 0 to 1.
     pub busy_share: f64,
-    /// Little's law says that the mean number in flight is the rate times the mean time there. Their quotient:
-    /// 1 where all requests and their ends were seen; above 1 where the times begin before the issue or
-    /// requests are missing, below where ends are missing.
+    /// The sum of the times in flight over the integral of the number in flight: 1 where all requests and
+    /// their ends were received, see [`Little`](crate::little::Little).
     pub little_ratio: Option<f64>,
 }
 
-/// Below this quotient so many ends are missing that the numbers in flight are those of requests long finished.
-const LITTLE_RATIO_MIN: f64 = 0.8;
-
 impl Parallelism {
-    /// Whether the numbers in flight can be relied on: few ends are missing.
-    pub fn is_whole(&self) -> bool {
-        self.little_ratio
-            .is_some_and(|ratio| ratio >= LITTLE_RATIO_MIN)
+    /// Whether the numbers in flight are reliable: few issues and ends are missing.
+    pub fn is_reliable(&self) -> bool {
+        self.little_ratio.is_some_and(is_reliable)
     }
 }
 
@@ -58,8 +54,7 @@ pub struct ParallelismTally {
     /// Integral over time of the number in flight, and of whether it was above 0.
     area_ns: f64,
     busy_ns: f64,
-    /// Sum of the times in flight.
-    times_ns: f64,
+    /// Requests whose time in flight is known.
     timed: u64,
 }
 
@@ -76,14 +71,13 @@ impl Default for ParallelismTally {
             in_flight: 0,
             area_ns: 0.0,
             busy_ns: 0.0,
-            times_ns: 0.0,
             timed: 0,
         }
     }
 }
 
 impl ParallelismTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         match step {
             Step::Issued(issue) => {
@@ -98,14 +92,13 @@ impl ParallelismTally {
             }
             Step::Finished(end) => {
                 self.move_to(end.response.ts);
-                if end.issue.is_some() {
-                    self.in_flight = (self.in_flight - 1).max(0);
-                }
+                self.in_flight = end.in_flight;
                 let time = end.response.service_ns.or(end.response.latency_ns);
-                if let Some(time) = time {
-                    self.times_ns += time as f64;
-                    self.timed += 1;
-                }
+                self.timed += u64::from(time.is_some());
+            }
+            Step::Lost { ts, in_flight } => {
+                self.move_to(*ts);
+                self.in_flight = *in_flight;
             }
         }
     }
@@ -118,8 +111,9 @@ impl ParallelismTally {
         self.busy_ns += if self.in_flight > 0 { passed } else { 0.0 };
     }
 
-    /// What was seen; `None` where ends are not known.
-    pub fn result(&self) -> Option<Parallelism> {
+    /// What was received, with [`Track::little_ratio`](crate::Track::little_ratio); `None` where ends are not
+    /// known.
+    pub fn result(&self, little_ratio: Option<f64>) -> Option<Parallelism> {
         if self.timed == 0 || self.issues == 0 {
             return None;
         }
@@ -139,7 +133,7 @@ impl ParallelismTally {
             modal_share: near as f64 / n,
             in_flight_mean: self.area_ns / span,
             busy_share: self.busy_ns / span,
-            little_ratio: (self.area_ns > 0.0).then(|| self.times_ns / self.area_ns),
+            little_ratio,
         })
     }
 }

@@ -42,15 +42,16 @@ pub struct Interval {
     pub written_bytes: u64,
     /// Requests finished whose latency is known.
     pub timed: u64,
-    /// Sum over those of the requests in flight when they were issued, themselves included.
-    pub in_flight_sum: u64,
+    /// Sum over those of the requests in flight when they were issued, themselves included; `None` where that
+    /// is not reliable.
+    pub in_flight_sum: Option<u64>,
     /// Sum of their latencies.
     pub latency_sum_ns: i64,
     /// The greatest.
     pub latency_max_ns: Nanos,
 }
 
-/// Takes steps in.
+/// Adds steps up.
 #[derive(Clone, Debug)]
 pub struct TimeTally {
     interval_ns: Nanos,
@@ -68,7 +69,7 @@ impl Default for TimeTally {
 }
 
 impl TimeTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         match step {
             Step::Issued(issue) => {
@@ -94,10 +95,12 @@ impl TimeTally {
                 let interval = self.at(end.response.ts);
                 interval.timed += 1;
                 let in_flight = end.issue.as_ref().map_or(0, |issue| issue.in_flight);
-                interval.in_flight_sum += in_flight.max(0) as u64;
+                let sum = interval.in_flight_sum.get_or_insert(0);
+                *sum += in_flight.max(0) as u64;
                 interval.latency_sum_ns = interval.latency_sum_ns.saturating_add(latency);
                 interval.latency_max_ns = interval.latency_max_ns.max(latency);
             }
+            Step::Lost { .. } => {}
         }
     }
 
@@ -170,7 +173,9 @@ impl Interval {
         self.others += other.others;
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
-        self.in_flight_sum += other.in_flight_sum;
+        if let Some(more) = other.in_flight_sum {
+            *self.in_flight_sum.get_or_insert(0) += more;
+        }
         self.timed += other.timed;
         self.latency_sum_ns = self.latency_sum_ns.saturating_add(other.latency_sum_ns);
         self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);

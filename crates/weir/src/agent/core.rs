@@ -15,7 +15,9 @@ pub struct AgentCore {
     channels: HashMap<QueryId, ChannelId>,
     /// How many fragments read each source.
     sources: BTreeMap<String, usize>,
-    /// What became of the rows of channels that run no more, in the order in which they ended.
+    /// Requests of which a source has yet to give groups.
+    folding: BTreeMap<String, u64>,
+    /// What became of the requests of channels that run no more, in the order in which they ended.
     ended: VecDeque<Tally>,
     /// To be said before anything that the next step gives.
     pending: Vec<AgentWord>,
@@ -56,6 +58,10 @@ struct Fragment {
     sources: Vec<String>,
     /// What its sources had given when it began.
     rows_before: u64,
+    /// The column of its rows that says how many requests each stands for.
+    counts: Option<usize>,
+    /// Rows that it gave.
+    rows_out: u64,
     tally: Tally,
 }
 
@@ -67,6 +73,7 @@ impl AgentCore {
             running: BTreeMap::new(),
             channels: HashMap::new(),
             sources: BTreeMap::new(),
+            folding: BTreeMap::new(),
             ended: VecDeque::new(),
             pending: Vec::new(),
             reached: Nanos::MIN,
@@ -99,6 +106,8 @@ impl AgentCore {
             plan: plan.clone(),
             sources,
             rows_before,
+            counts: plan.requests_column(),
+            rows_out: 0,
             tally: Tally {
                 channel,
                 produced: 0,
@@ -168,6 +177,30 @@ impl AgentCore {
         }
     }
 
+    /// The source has taken in so many requests of which groups are still to come.
+    pub fn set_folding(&mut self, source: &str, requests: u64) {
+        match requests {
+            0 => drop(self.folding.remove(source)),
+            _ => drop(self.folding.insert(source.to_owned(), requests)),
+        }
+    }
+
+    /// Requests of a source happened and were lost there: each fragment that reads it may lack so
+    /// many.
+    pub fn missed(&mut self, source: &str, requests: u64, cause: &str) {
+        for (channel, fragment) in &mut self.running {
+            if fragment.sources.iter().any(|s| s == source) {
+                fragment.tally.produced += requests;
+                fragment.tally.lost += requests;
+                self.pending.push(AgentWord::Lost {
+                    channel: *channel,
+                    requests,
+                    cause: cause.to_owned(),
+                });
+            }
+        }
+    }
+
     /// Goes on to where the sources have come, and says what comes of it: rows, and at last how far
     /// that is.
     pub fn step(&mut self, say: &mut impl FnMut(AgentWord)) {
@@ -179,7 +212,8 @@ impl AgentCore {
             Output::Rows { query, batch } => {
                 let channel = channels[&query];
                 let fragment = running.get_mut(&channel).expect("its query runs");
-                fragment.tally.produced += batch.len() as u64;
+                fragment.tally.produced += batch.requests(fragment.counts);
+                fragment.rows_out += batch.len() as u64;
                 let rows = gathered.entry(channel).or_default();
                 rows.add(batch);
                 if rows.count >= WORD_ROWS {
@@ -254,19 +288,33 @@ impl AgentCore {
         }
     }
 
-    /// Books rows of a channel that were given and will never come.
-    pub fn lost(&mut self, channel: ChannelId, rows: u64) {
+    /// Books requests of a channel whose rows were given and will never come.
+    pub fn lost(&mut self, channel: ChannelId, requests: u64) {
         let ended = self.ended.iter_mut().find(|t| t.channel == channel);
         let running = self.running.get_mut(&channel).map(|f| &mut f.tally);
         if let Some(tally) = running.or(ended) {
-            tally.lost += rows;
+            tally.lost += requests;
         }
     }
 
-    /// What became of each channel's rows, ended ones included.
+    /// What became of each channel's requests, ended ones included. What runs has also taken in
+    /// those that no row was given of yet.
     pub fn tallies(&self) -> impl Iterator<Item = Tally> + Clone {
-        let running = self.running.values().map(|f| f.tally);
+        let running = self.running.values().map(|f| Tally {
+            produced: f.tally.produced + self.open(f),
+            ..f.tally
+        });
         self.ended.iter().copied().chain(running)
+    }
+
+    /// Requests that a fragment has taken in, and that its rows will stand for: those of the interval
+    /// that is under way, and what waits to be looked at, as if all of it passed.
+    fn open(&self, fragment: &Fragment) -> u64 {
+        let waiting = fragment.sources.iter().map(|source| {
+            let folding = self.folding.get(source).copied().unwrap_or(0);
+            self.engine.waiting(source) + folding
+        });
+        self.engine.open_requests(fragment.query) + waiting.sum::<u64>()
     }
 
     /// What each running fragment has cost; `bytes_out` says what its rows took on the wire.
@@ -275,7 +323,7 @@ impl AgentCore {
         let cost = |(channel, fragment): (&ChannelId, &Fragment)| ChannelCost {
             channel: *channel,
             rows_in: rows_of(&counts, &fragment.sources) - fragment.rows_before,
-            rows_out: fragment.tally.produced,
+            rows_out: fragment.rows_out,
             bytes_out: bytes_out(*channel),
         };
         self.running.iter().map(cost).collect()
@@ -286,7 +334,7 @@ impl AgentCore {
         self.engine.counts()
     }
 
-    /// Strikes a fragment that the engine no longer runs.
+    /// Removes a fragment that the engine no longer runs.
     fn forget(&mut self, channel: ChannelId) {
         let Some(fragment) = self.running.remove(&channel) else {
             return;

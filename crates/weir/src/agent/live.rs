@@ -5,7 +5,7 @@
 
 mod taps;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -26,7 +26,7 @@ use super::shedding::{Budget, Shedding};
 use super::tally_file::TallyFile;
 use super::tap::Ground;
 use crate::run_loop::Stop;
-use crate::{output, plans};
+use crate::{device_names, output, plans};
 
 /// How long the loop sleeps when nobody has anything to say.
 const NAP: Duration = Duration::from_millis(10);
@@ -88,6 +88,8 @@ pub struct Agent {
     stepped: Instant,
     /// Rows that came since.
     rows_waiting: usize,
+    /// What each tap had lost when that was reported last, by cause.
+    missed: HashMap<(String, &'static str), i64>,
     chores_done: Instant,
     /// A recording has come to its end.
     replayed: bool,
@@ -119,6 +121,7 @@ impl Agent {
             heartbeat: HEARTBEAT,
             stepped: Instant::now(),
             rows_waiting: 0,
+            missed: HashMap::new(),
             chores_done: Instant::now(),
             replayed: false,
             monitor: None,
@@ -146,7 +149,11 @@ impl Agent {
             heard = true;
             self.obey(order);
         }
-        heard |= self.listen();
+        if self.listen() {
+            heard = true;
+            // A kill may come at any time.
+            self.write_tallies();
+        }
         self.serve();
         if self.stepped.elapsed() >= self.heartbeat || self.rows_waiting > WAITING_ROWS_MAX {
             self.step();
@@ -244,8 +251,10 @@ impl Agent {
         }
         self.remark(format_args!("channel {} is started", channel.0));
         // What the host's tap has paired need not be joined.
-        let paired = plans::paired(&Arc::new(plan), &self.options.ground.args);
+        let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.ground.args);
+        let paired = plans::paired(&plan, &self.options.ground.args);
         let plan = self.folds.admit(&paired.plan, &self.options.ground.args);
+        self.uplink.set_counts(channel, plan.requests_column());
         self.plans.insert(channel, plan);
         self.pending.push(channel);
         self.changed();
@@ -342,13 +351,42 @@ impl Agent {
     fn step(&mut self) {
         self.stepped = Instant::now();
         self.rows_waiting = 0;
-        for (channel, rows) in self.uplink.dropped() {
-            self.core.lost(channel, rows);
+        for (channel, requests) in self.uplink.dropped() {
+            self.core.lost(channel, requests);
         }
+        self.report_missed();
         self.reach();
         let mut words = Vec::new();
         self.core.step(&mut |word| words.push(word));
         self.say(words);
+    }
+
+    /// Books what the taps have lost since the last time: it is missing in whatever reads them.
+    fn report_missed(&mut self) {
+        for (name, service) in &self.services {
+            for (cause, total) in service.missed() {
+                let before = self.missed.entry((name.clone(), cause)).or_default();
+                let requests = u64::try_from(total - *before).unwrap_or(0);
+                *before = total;
+                if requests > 0 {
+                    for source in service.sources() {
+                        self.core.missed(source, requests, cause);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets how many requests each tap has added up of which no group has arrived. A group that has
+    /// arrived is among what waits in the core; it must not be counted here as well.
+    fn count_folding(&mut self) {
+        for service in self.services.values() {
+            if service.interval().is_some()
+                && let Some(source) = service.sources().next()
+            {
+                self.core.set_folding(source, service.folding());
+            }
+        }
     }
 
     /// Says what came of a step, once it is written down.

@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, Demand, Folded, Nanos};
-use weir_tap::Count;
+use weir_tap::{Count, FOLDED};
 
 use super::demands::covers;
 use super::handover::{Cut, Handover, Side};
 use super::outlet::Outlet;
 use super::tap::{Ground, OpenTap};
-use crate::run_loop::Word;
+use crate::run_loop::{MISSED, Word};
 
 /// Words heard from one tap before the others have their turn.
 const TURN: usize = 16;
@@ -33,6 +33,8 @@ pub struct Service {
     changed: Instant,
     /// What earlier taps counted.
     counted: Vec<Count>,
+    /// Requests in the groups that came.
+    folded: i64,
     /// Handovers made, and of them those with too short a pause, and those that did not wait for
     /// all requests in flight.
     pub handovers: [i64; 3],
@@ -74,6 +76,7 @@ impl Service {
             next: None,
             changed: Instant::now(),
             counted: Vec::new(),
+            folded: 0,
             handovers: [0; 3],
         }
     }
@@ -106,6 +109,31 @@ impl Service {
         let mut counts = self.counted.clone();
         add(&mut counts, &self.tap.account.counts);
         counts
+    }
+
+    /// Requests that the taps lost, by cause.
+    pub fn missed(&self) -> Vec<(&'static str, i64)> {
+        let mut missed: Vec<(&'static str, i64)> = Vec::new();
+        let counts = self.counted.iter().chain(&self.tap.account.counts);
+        for count in counts.filter(|c| MISSED.contains(&c.counter) && c.total > 0) {
+            let cause = count.cause.unwrap_or(count.counter);
+            match missed.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, total)) => *total += count.total,
+                None => missed.push((cause, count.total)),
+            }
+        }
+        missed
+    }
+
+    /// Requests that were added up and of which no group has come yet, as far as the tap has counted
+    /// them.
+    pub fn folding(&self) -> u64 {
+        let counts = self.tap.account.counts.iter();
+        let folded = counts
+            .filter(|c| c.counter == FOLDED)
+            .map(|c| c.total)
+            .sum::<i64>();
+        u64::try_from(folded - self.folded).unwrap_or(0)
     }
 
     /// What is wanted has just changed.
@@ -195,6 +223,7 @@ impl Service {
                 }
             }
             Word::Folded { demand, folded } => {
+                self.folded += i64::try_from(folded.requests()).unwrap_or(i64::MAX);
                 tell(&mut self.tap, Told::Folded { demand, folded });
             }
             Word::Reached(at) => {
@@ -308,7 +337,8 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
-    use weir_model::Column;
+    use crate::run_loop::Account;
+    use weir_model::{Column, Kept};
 
     fn rows(ts: &[Nanos]) -> Word {
         let batch = Batch::stream(ts.to_vec(), vec![Column::ints(ts.to_vec())]);
@@ -336,5 +366,48 @@ mod tests {
         }) {}
         assert_eq!(opened, [(50, 0)]);
         assert_eq!(told, [51, 60, 70]);
+    }
+
+    #[test]
+    fn what_a_tap_loses_and_what_it_holds_is_known_by_its_counts() {
+        let (words, arrivals) = sync_channel(8);
+        let mut service = Service::of(OpenTap::saying(arrivals));
+        let count = |counter, cause, total| Count {
+            counter,
+            cause,
+            device: None,
+            total,
+        };
+        let counts = vec![
+            count("events_in", None, 1_000),
+            count("unseen", None, 3),
+            count("events_lost", Some("ring_full"), 5),
+            count("events_lost", Some("ring_full"), 2),
+            count("events_lost", Some("slow_consumer"), 0),
+            count(FOLDED, None, 10),
+        ];
+        let account = Account {
+            counts,
+            ..Account::default()
+        };
+        let folded = Folded {
+            end: 10,
+            keys: Vec::new(),
+            kept: vec![vec![Kept::Moments {
+                count: 4,
+                sum: 0,
+                min: 0,
+                max: 0,
+            }]],
+        };
+        let said = [
+            Word::Reached(5),
+            Word::Counted(account),
+            Word::Folded { demand: 0, folded },
+        ];
+        said.into_iter().for_each(|word| words.send(word).unwrap());
+        while service.listen(100, &mut |_, _| {}) {}
+        assert_eq!(service.missed(), [("unseen", 3), ("ring_full", 7)]);
+        assert_eq!(service.folding(), 6);
     }
 }

@@ -12,13 +12,15 @@
 //! killed process's writes are whole (write(2) of less than a page).
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use weir_wire::message::{EARLIER_MAX, TALLIES_MAX};
 use weir_wire::{ChannelId, Tally};
+
+use crate::private;
 
 /// What files of this kind are called, before the process's number.
 const NAME: &str = "tally-";
@@ -53,11 +55,10 @@ impl TallyFile {
     /// # Errors
     /// When the folder or the file cannot be made.
     pub fn begin(folder: &Path, instance: u64) -> io::Result<TallyFile> {
-        fs::create_dir_all(folder)?;
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(folder.join(format!("{NAME}{instance:016x}")))?;
+        private::directory(folder)?;
+        let mut options = File::options();
+        let options = options.write(true).create_new(true);
+        let file = private::open(options, &folder.join(format!("{NAME}{instance:016x}")))?;
         Ok(TallyFile {
             file,
             lines: HashMap::new(),

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_model::{Catalog, Demand, Nanos, Symbol};
-use weir_tap::Tap;
+use weir_tap::{Tap, ebpf};
 
 use super::clock::AgentClock;
 use super::demands::covers;
@@ -29,8 +29,11 @@ pub struct Ground {
     pub args: SourceArgs,
     /// Of a recording: when its events happen again.
     pub replay: Replay,
-    /// What the host is called.
+    /// The agent's name: what column `host` says, whatever the system is called.
     pub host: Symbol,
+    /// Numbers of requests are counted from here, so that they are not those of another process of
+    /// the agent.
+    pub first_number: i64,
     /// The agent's clock.
     pub clock: AgentClock,
 }
@@ -80,7 +83,9 @@ impl Ground {
             true => Source::new(&self.args.from[0]),
             false => Source::Live,
         };
-        let mut inputs = source::inputs(&source, &self.args, demands, Vec::new())?;
+        let mut args = self.args.clone();
+        args.host = Some(self.host);
+        let mut inputs = source::inputs(&source, &args, demands, Vec::new())?;
         let input = inputs.pop();
         let tap = input.expect("demands of one tap open one").tap;
         Ok(match live {
@@ -100,12 +105,17 @@ impl OpenTap {
         let (stopped, listener) = (stop.clone(), thread::current());
         let run = move || match own.open(&asked) {
             Ok(tap) => {
+                if own.is_live() {
+                    // What it reads is open. Without the right to give up rights, there are none.
+                    let _ = ebpf::reduce_thread(ebpf::Files::Open);
+                }
                 let feed = Feed {
                     tap,
                     live: true,
                     span_ns: None,
                     stop: stopped,
                     counts_every: COUNTS_EVERY,
+                    whole: false,
                     words,
                     listener,
                 };
@@ -119,7 +129,7 @@ impl OpenTap {
             let _ = failure.set(format!("no thread for a tap: {error}"));
         }
         OpenTap {
-            outlets: demands.iter().map(|d| outlet(d, ground.host)).collect(),
+            outlets: demands.iter().map(|d| outlet(d, ground)).collect(),
             account: Account::default(),
             reached: None,
             ended: false,
@@ -187,11 +197,13 @@ impl Drop for OpenTap {
     }
 }
 
-fn outlet(demand: &Demand, host: Symbol) -> Outlet {
+fn outlet(demand: &Demand, ground: &Ground) -> Outlet {
     let catalog = Catalog::builtin();
     let declaration = catalog.find(&demand.stream);
     let schema = &declaration
         .expect("fragments name streams of the catalog")
         .schema;
-    Outlet::new(host, schema, &demand.columns)
+    let mut outlet = Outlet::new(ground.host, schema, &demand.columns);
+    outlet.first_number = ground.first_number;
+    outlet
 }

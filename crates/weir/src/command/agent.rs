@@ -1,26 +1,25 @@
 //! `weir agent`: runs a monitor's queries over this host's I/O.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
 use weir_model::{Demand, Predicate, Symbol};
-use weir_tap::ebpf;
+use weir_tap::{ebpf, format};
 use weir_wire::outbox::Room;
-use weir_wire::{Dial, Hello, Uplink, UplinkOptions};
+use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
 use crate::agent::{Agent, AgentClock, Budget, Drill, Ground, Options, Replay, TallyFile};
 use crate::config::{self, AgentConfig, Loaded, UplinkSecurity};
 use crate::failure::{Ending, Failure};
-use crate::fleet;
 use crate::lock::Lock;
 use crate::run_loop::Stop;
 use crate::source::{Source, SourceArgs};
-use crate::{output, quantity, random};
+use crate::{output, private, quantity, random};
 
 /// How long the last words may take to reach the monitor.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -40,11 +39,12 @@ const HOME: &str = "agent";
     weir agent --monitor monitor.example\n  \
     weir agent --config /etc/weir/agent.toml\n  \
     weir agent --check\n  \
-    weir agent --monitor 127.0.0.1 --host replayed --state /tmp/replayed --from recording.parquet --once\n\n\
+    weir agent --monitor unix: --host replayed --state /tmp/replayed --from recording.parquet --once\n\n\
     The command line goes before the file. SIGHUP reads the file again: limits hold at once, the rest is said\n\
     to need a restart. SIGTERM and SIGINT end the agent when the monitor has taken its last words.")]
 pub struct AgentArgs {
-    /// The monitor; port 7733 unless another is given
+    /// The monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS, or unix:PATH (unix: alone
+    /// for the monitor of this host)
     #[arg(long, value_name = "HOST[:PORT]")]
     monitor: Option<String>,
     /// The configuration [default: /etc/weir/agent.toml, where it exists]
@@ -149,13 +149,15 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let clock = AgentClock::start(args.drill.drill());
     source.epoch_offset_ns = Some(clock.epoch_offset_ns());
     let ground = Ground {
+        first_number: i64::from(home.instance as u32 >> 1),
         args: source,
         replay: args.ground.replay(),
         host,
         clock,
     };
     // Before any thread starts: what taps need to be opened is kept, the rest given up.
-    if ground.is_live() {
+    let is_live = ground.is_live();
+    if is_live {
         ebpf::keep_what_opening_takes()?;
     }
     let probe_failed = unwatched(&ground);
@@ -199,7 +201,10 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         },
         ..UplinkOptions::new(dial, hello, Arc::new(move || clock.now()))
     };
-    let uplink = Uplink::dial(uplink)?;
+    let uplink = match is_live {
+        true => without_capabilities(move || Uplink::dial(uplink))?,
+        false => Uplink::dial(uplink),
+    }?;
     output::say(format_args!("weir agent: {host} reports to {address}"));
     let reload = || {
         hangup
@@ -210,14 +215,30 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     drop(lock);
     if !all_taken {
         output::say(
-            "weir agent: the monitor has not taken all; what it lacks is told by the next agent here",
+            "weir agent: the monitor has not acknowledged everything; the next agent with this state \
+             directory reports what is lost",
         );
     }
     Ok(match stop.signal() {
-        Some(number) => Ending::Signal(number),
+        Some(number) => Ending::of_service(number),
         None if all_taken => Ending::Done,
         None => Ending::Failed,
     })
+}
+
+/// What `start` gives in a thread without capabilities. Threads that it starts have none either:
+/// those that read what the network brings need none.
+fn without_capabilities<T: Send + 'static>(
+    start: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let begin = move || {
+        // The spool's files are made by name.
+        ebpf::reduce_thread(ebpf::Files::Named)?;
+        Ok::<T, Failure>(start())
+    };
+    let name = thread::Builder::new().name("uplink".into());
+    let ended = name.spawn(begin)?.join();
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 impl AgentArgs {
@@ -275,7 +296,7 @@ impl DrillArgs {
 pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
     let Some(monitor) = &config.monitor else {
         return Err(Failure::words(format_args!(
-            "no monitor is named; give --monitor HOST[:PORT], or write monitor = \"HOST\" in {}",
+            "no monitor is named; give --monitor HOST[:PORT] (unix: for the monitor of this host), or write monitor = \"HOST\" in {}",
             config::AGENT_FILE
         )));
     };
@@ -288,7 +309,7 @@ pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
         token_file,
     } = &config.security;
     Ok(Dial {
-        token: token_file.as_deref().map(fleet::token).transpose()?,
+        token: token_file.as_deref().map(read_token).transpose()?,
         authority: ca.clone(),
         identity: certificate.clone().zip(key.clone()),
         server_name: server_name.clone(),
@@ -301,6 +322,14 @@ fn source(config: &AgentConfig) -> Result<SourceArgs, Failure> {
     if let Source::Qemu(vm) = Source::new(&config.from) {
         return Err(Failure::words(format_args!(
             "from {}: an agent watches its whole host; VM {vm} is in column vm of `live`",
+            config.from
+        )));
+    }
+    if let Source::File(path) = Source::new(&config.from)
+        && format::pipe::is_pipe(&path)
+    {
+        return Err(Failure::words(format_args!(
+            "from {}: an agent reads a recording again for each query, which a pipe does not allow; write it to a file",
             config.from
         )));
     }
@@ -348,7 +377,7 @@ fn reload(loaded: &mut Loaded<AgentConfig>) -> Option<Budget> {
             Some(now.config.budget())
         }
         Err(failure) => {
-            output::say(failure.text());
+            output::say_lines(failure.text());
             output::say("weir agent: the configuration stays as it was");
             None
         }
@@ -387,7 +416,7 @@ impl Home {
                 path.display()
             ))
         };
-        fs::create_dir_all(&path).map_err(failed)?;
+        private::directory(&path).map_err(failed)?;
         let lock = Lock::take(&path).map_err(failed)?.ok_or_else(|| {
             Failure::world(format_args!(
                 "{}: another agent is at home there; --state DIR names a directory of its own",

@@ -13,7 +13,7 @@ use crate::failure::{Ending, Failure};
 use crate::run_loop::{Stop, Telling};
 use crate::source::SourceArgs;
 use crate::workload::{Feed, Reader, Selection, json};
-use crate::{output, quantity};
+use crate::{names, output, quantity};
 
 /// Say what kind of workload each disk has, and what follows for storage
 ///
@@ -61,12 +61,14 @@ fn memory(text: &str) -> Result<usize, String> {
 }
 
 pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
+    let (mut source, mut disk) = (args.source.clone(), args.only_disk.clone());
+    names::find(&mut source, args.only_vm.as_deref(), &mut disk)?;
     let selection = Selection {
         vm: args.only_vm.clone(),
-        disk: args.only_disk.clone(),
+        disk,
     };
     let stop = Stop::on_signals()?;
-    let feed = Feed::open(&args.source, &selection, &stop)?;
+    let feed = Feed::open(&source, &selection, &stop)?;
     // A page that cannot be written is told before the hours that it would tell of; and an earlier page
     // stays when there is nothing to make another of.
     let page = match &args.html {

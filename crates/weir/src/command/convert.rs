@@ -6,8 +6,9 @@ use clap::Args;
 use weir_tap::format::{self, FORMATS, Format, convert};
 
 use crate::failure::{Ending, Failure};
-use crate::output;
 use crate::run_loop::{self, Progress, State, Stop, Telling};
+use crate::traces::Traces;
+use crate::{output, quantity};
 
 /// Convert a trace to another format
 ///
@@ -16,19 +17,24 @@ use crate::run_loop::{self, Progress, State, Stop, Telling};
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir convert trace.vscsi trace.parquet\n  \
-    weir convert recording.parquet replay.iolog --to-format fio-iolog\n  \
-    weir convert crashed.parquet whole.parquet\n\n\
+    weir convert recording.parquet replay.iolog --to-format iolog\n  \
+    weir convert crashed.parquet whole.parquet\n  \
+    ssh host cat trace.vscsi | weir convert - trace.parquet\n\n\
     `weir convert --formats` lists what can be read and written.")]
 pub struct ConvertArgs {
-    /// The trace to read
+    /// The trace to read; `-` is standard input
     #[arg(value_name = "IN", required_unless_present = "formats")]
     input: Option<PathBuf>,
     /// The trace to write
     #[arg(value_name = "OUT", required_unless_present = "formats")]
     output: Option<PathBuf>,
-    /// The format of IN, where sniffing does not find it
+    /// The format of IN, where its first bytes do not show it
     #[arg(long, value_name = "FORMAT")]
     from_format: Option<String>,
+    /// How much of a recording that comes through a pipe may be copied to a temporary file (in
+    /// TMPDIR): Parquet is read from its end
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = quantity::size)]
+    spool_limit: usize,
     /// The format of OUT, where its name does not tell
     #[arg(long, value_name = "FORMAT")]
     to_format: Option<String>,
@@ -54,11 +60,15 @@ pub fn run(args: &ConvertArgs, verbose: bool) -> Result<Ending, Failure> {
     output::never_over(out, [&**input])?;
     let options = format::Options {
         strict: args.strict,
-        format: args.from_format.as_deref(),
+        format: args.from_format.clone(),
+        spool_bytes_max: args.spool_limit as u64,
     };
     let stop = Stop::on_signals()?;
+    let traces = Traces::default();
+    traces.end_with(&stop);
+    let input = traces.input(input)?;
     let mut progress = Progress::new(Telling::Files);
-    let converted = convert::convert(input, options, out, to_format, &mut |done| {
+    let converted = convert::convert(input, &options, out, to_format, &mut |done| {
         progress.show(|| State {
             done: Some(done),
             ..State::default()

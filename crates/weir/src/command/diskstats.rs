@@ -8,13 +8,14 @@ use clap::Args;
 use weir_model::Nanos;
 use weir_sink::SinkError;
 use weir_sink::diskstats_tree::DiskstatsTree;
+use weir_tap::ebpf::Files;
 
 use crate::command::query::LimitArgs;
 use crate::disk_totals::{self, Devices, Questions, Reader, Totals, Wanted};
 use crate::failure::{Ending, Failure};
 use crate::run_loop::Stop;
 use crate::source::SourceArgs;
-use crate::{output, quantity};
+use crate::{names, output, quantity};
 
 /// Where the tree is unless another place is named.
 const DIRECTORY: &str = "/run/weir/diskstats";
@@ -63,6 +64,9 @@ struct Writer {
 }
 
 pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
+    if !args.show_query {
+        names::find(&mut args.source.clone(), args.only_vm.as_deref(), &mut None)?;
+    }
     let wanted = Wanted {
         live: args.source.is_live(),
         vm: args.only_vm.clone(),
@@ -84,7 +88,7 @@ pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
         written: None,
         keep: args.keep,
     };
-    let report = disk_totals::run(
+    let opened = disk_totals::open(
         &args.source,
         &args.limits,
         &wanted,
@@ -93,6 +97,9 @@ pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
         Arc::default(),
         &stop,
     )?;
+    // The tree's files are replaced by name.
+    opened.drop_privileges(&args.source, Files::Named)?;
+    let report = opened.run(&stop)?;
     super::conclude(report, verbose)
 }
 

@@ -3,37 +3,47 @@
 
 use clap::Args;
 use serde_json::json;
-use weir_tap::ebpf::{self, Fact, LiveOptions, Status};
+use weir_sink::text::shown;
+use weir_tap::ebpf::{self, DeviceChoice, Fact, LiveOptions, Status};
 use weir_tap::inventory::{self, WatchOptions};
 use weir_wire::Client;
 
 use crate::command::agent;
 use crate::config;
 use crate::failure::{Ending, Failure};
-use crate::output;
+use crate::{output, source};
 
 /// What it costs an agent not to reach its monitor.
 const COSTS_NO_MONITOR: &str = "what an agent here has to say waits, within its bounds";
 
-/// Tell what works on this host, and why not
+/// Report what works on this host, and why not
 ///
-/// Attaches the probes for a moment and takes them away again. Exit code 0 when live I/O can be
-/// watched, 1 when not.
+/// Attaches the probes for a moment, reads a few blocks of each disk directly, and compares what is
+/// reported with what was read and with the kernel's counters. It writes nothing. Exit code 0 when live
+/// I/O can be watched, 1 when not.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor\n  weir doctor --monitor monitor.example"
+    after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor --device /dev/sda\n  weir doctor --monitor monitor.example"
 )]
 pub struct DoctorArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Read from this disk only, as /dev/sda; may be repeated [default: every disk with a medium, except
+    /// loop devices and disks in memory]
+    #[arg(long, value_name = "DEV", value_parser = source::device)]
+    device: Vec<String>,
     /// The monitor that an agent here is to reach [default: of /etc/weir/agent.toml, where it exists]
     #[arg(long, value_name = "HOST[:PORT]")]
     monitor: Option<String>,
 }
 
 pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
-    let mut facts = ebpf::doctor(&LiveOptions::default());
+    let mut options = LiveOptions::default();
+    if !args.device.is_empty() {
+        options.devices = DeviceChoice::Named(args.device.clone());
+    }
+    let mut facts = ebpf::doctor(&options);
     facts.extend(inventory::doctor(&WatchOptions::default()));
     facts.extend(monitor(args));
     let works = facts.iter().all(|fact| fact.status != Status::Missing);
@@ -42,7 +52,7 @@ pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
             let facts: Vec<_> = facts.iter().map(fact_json).collect();
             format!("{}\n", json!({ "live": works, "facts": facts }))
         }
-        false => format!("{}\n{}\n", page(&facts), verdict(works)),
+        false => format!("{}\n{}\n", page(&facts), verdict(works, &facts)),
     };
     output::print(&text)?;
     Ok(if works { Ending::Done } else { Ending::Failed })
@@ -78,7 +88,7 @@ fn page(facts: &[Fact]) -> String {
         vec![
             status(fact.status).to_owned(),
             fact.name.clone(),
-            fact.found.clone(),
+            shown(&fact.found).into_owned(),
         ]
     };
     let rows: Vec<Vec<String>> = facts.iter().map(row).collect();
@@ -89,17 +99,22 @@ fn page(facts: &[Fact]) -> String {
         page += &format!("{line}\n");
         for (what, text) in [("costs", &fact.costs), ("remedy", &fact.remedy)] {
             if !text.is_empty() {
-                page += &format!("{indent}{what}: {text}\n");
+                page += &format!("{indent}{what}: {}\n", shown(text));
             }
         }
     }
     page
 }
 
-fn verdict(works: bool) -> &'static str {
-    match works {
-        true => "live I/O can be watched",
-        false => "live I/O cannot be watched; recordings can: weir query --from FILE ..",
+fn verdict(works: bool, facts: &[Fact]) -> String {
+    if !works {
+        return "live I/O cannot be watched; recordings can: weir query --from FILE ..".into();
+    }
+    let degraded = facts.iter().filter(|f| f.status == Status::Degraded);
+    let names: Vec<&str> = degraded.map(|f| f.name.as_str()).collect();
+    match names.is_empty() {
+        true => "live I/O can be watched".into(),
+        false => format!("live I/O can be watched; degraded: {}", names.join(", ")),
     }
 }
 

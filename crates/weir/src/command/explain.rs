@@ -16,7 +16,7 @@ use crate::measured::{self, Answers};
 use crate::question::QuestionArgs;
 use crate::run_loop::Stop;
 use crate::source::SourceArgs;
-use crate::{output, plans, source};
+use crate::{device_names, output, plans, source};
 
 /// Show a query's plan and where each part runs, or what a diagnostic code means
 #[derive(Args, Debug)]
@@ -90,7 +90,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         })?;
         return Ok(explained.ending);
     }
-    of_this_host(args, &checked.plan)
+    of_this_host(args, &device_names::resolved(&checked.plan, &args.source))
 }
 
 fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure> {
@@ -98,13 +98,22 @@ fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure>
     let mut placement = plans::placed(&[&paired.plan], &args.source);
     placement.remember(paired.whys);
     let explanation = place::explain_placed(&paired.plan, &placement, NANOS_PER_SECOND);
-    let source = source::describe(&args.source, &placement.demands);
-    let analyzed = args.analyze.then(|| {
-        let stop = Stop::on_signals()?;
-        let plans = [&*paired.plan];
-        measured::measure(&plans, &placement, &args.source, Answers::Dropped, &stop)
-    });
-    let (measured, ending) = analyzed.transpose()?.unzip();
+    let (source, measured, ending) = match args.analyze {
+        false => (
+            source::describe(&args.source, &placement.demands),
+            None,
+            None,
+        ),
+        true => {
+            let stop = Stop::on_signals()?;
+            let inputs = source::open(&args.source, &placement, &stop)?;
+            let source = inputs.iter().flat_map(|i| i.tap.describe()).collect();
+            let (plans, from) = ([&*paired.plan], &args.source);
+            let (measured, ending) =
+                measured::measure(&plans, &placement, from, inputs, Answers::Dropped, &stop)?;
+            (source, Some(measured), Some(ending))
+        }
+    };
     let text = match args.json {
         true => {
             let plan: serde_json::Value =

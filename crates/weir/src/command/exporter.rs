@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use weir_sink::metrics::Buckets;
-use weir_sink::metrics::serve::Server;
+use weir_sink::metrics::serve::Bound;
+use weir_tap::ebpf::Files;
 
 use crate::command::query::LimitArgs;
 use crate::disk_totals::{self, Devices, Questions, Totals, Wanted};
@@ -14,7 +15,7 @@ use crate::exporter::{Exporter, Keeper};
 use crate::failure::{Ending, Failure};
 use crate::run_loop::Stop;
 use crate::source::SourceArgs;
-use crate::{output, quantity};
+use crate::{names, output, quantity};
 
 /// How often a server that has nothing more to count looks whether it is to end.
 const NAP: Duration = Duration::from_millis(100);
@@ -75,21 +76,15 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
             args.listen
         )));
     }
+    names::find(&mut args.source.clone(), args.only_vm.as_deref(), &mut None)?;
     let stop = Stop::on_signals()?;
     let disks_max = args.disks_max as usize;
     let totals = Arc::new(Mutex::new(Totals::new(disks_max)));
     let exporter = Arc::new(Exporter::new(totals.clone(), buckets, disks_max));
     let collect = exporter.clone();
-    let server = Server::start(
-        args.listen,
-        Arc::new(move |format| collect.families(format)),
-    )?;
-    output::say(format_args!(
-        "weir: metrics at http://{}/metrics",
-        server.address()
-    ));
+    let bound = Bound::at(args.listen)?;
     let forget_ns = quantity::nanos(args.forget);
-    let report = disk_totals::run(
+    let opened = disk_totals::open(
         &args.source,
         &args.limits,
         &wanted,
@@ -98,6 +93,13 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
         exporter.counts(),
         &stop,
     )?;
+    opened.drop_privileges(&args.source, Files::Open)?;
+    let server = bound.serve(Arc::new(move |format| collect.families(format)))?;
+    output::say(format_args!(
+        "weir: metrics at http://{}/metrics",
+        server.address()
+    ));
+    let report = opened.run(&stop)?;
     // A recording has ended; what it held can be scraped until somebody says stop.
     while !args.source.is_live() && stop.signal().is_none() {
         std::thread::sleep(NAP);

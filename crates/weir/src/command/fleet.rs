@@ -23,7 +23,7 @@ use crate::run_loop::Stop;
     weir fleet watch load --format json\n  \
     weir fleet cancel load\n  \
     weir fleet explain \"select vm, count(*) from IO [range 10 s slide 10 s] group by vm\"\n\n\
-    The monitor is the one of --monitor, else of WEIR_MONITOR, else 127.0.0.1:7733.")]
+    The monitor is the one of --monitor, else of WEIR_MONITOR, else the one of this host at unix:/run/weir-monitor/monitor.sock.")]
 pub struct FleetCommand {
     #[command(subcommand)]
     action: Action,

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_sink::iostat::{CpuTimes, Style, Unit};
+use weir_tap::ebpf::Files;
 
 use crate::command::query::LimitArgs;
 use crate::disk_totals::{self, Devices, Questions, SLIDE_MS, Totals, Wanted};
@@ -16,6 +17,8 @@ use crate::iostat::output::{Output, host};
 use crate::iostat::reports::{self, Reports};
 use crate::iostat::selection::Selection;
 use crate::iostat::trees::{self, Tree};
+use crate::left_out::LeftOut;
+use crate::names::{self, HostNames};
 use crate::output;
 use crate::run_loop::{Stop, wall_clock};
 use crate::source::{Source, SourceArgs};
@@ -116,7 +119,7 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
         .chain(args.words.iter().cloned())
         .collect();
     let words = Words::new(&words)?;
-    let selection = Selection::new(partitions, &words.devices);
+    let mut selection = Selection::new(partitions, &words.devices);
     let names = names(args)?;
     let trees: Vec<PathBuf> = directories(&args.source);
     if !trees.is_empty() {
@@ -138,14 +141,16 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
         output::print(&Questions::new(&wanted).text())?;
         return Ok(Ending::Done);
     }
+    let source = with_names(args, &mut selection)?;
     let stop = Stop::on_signals()?;
+    let left_out = LeftOut::of(&source);
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let reports = Reports::new(
         options(&words, live, selection, names),
         begin(args, CpuTimes::processors(&stat))?,
     );
-    let report = disk_totals::run(
-        &args.source,
+    let opened = disk_totals::open(
+        &source,
         &args.limits,
         &wanted,
         Arc::new(Mutex::new(Totals::new(DISKS_MAX))),
@@ -153,7 +158,44 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
         Arc::default(),
         &stop,
     )?;
+    opened.drop_privileges(&source, Files::Open)?;
+    let report = opened.run(&stop)?;
+    left_out.report();
     super::conclude(report, verbose)
+}
+
+/// The source, with the stacked devices that are named; in `selection`, devices get the kernel's
+/// names. Names that this host does not have are refused.
+fn with_names(args: &IostatArgs, selection: &mut Selection) -> Result<SourceArgs, Failure> {
+    let mut source = args.source.clone();
+    let named = !selection.devices.is_empty() || args.only_vm.is_some();
+    let Some(host) = (match named {
+        true => HostNames::of(&source)?,
+        false => None,
+    }) else {
+        return Ok(source);
+    };
+    if let Some(vm) = &args.only_vm {
+        host.vm("-w", vm)?;
+    }
+    for device in selection.devices.clone() {
+        // The link of a device may have a colon, as those of /dev/disk/by-path.
+        let (vm, disk) = match device.split_once([':', '@']) {
+            Some((vm, disk)) if names::device(&device).is_none() => (Some(vm), disk),
+            _ => (None, device.as_str()),
+        };
+        if let Some(vm) = vm {
+            host.vm("device", vm)?;
+        }
+        let found = host.disk("device", vm, disk)?;
+        if found.is_device {
+            let owner = device.strip_suffix(disk).unwrap_or_default();
+            let kernel = found.path.strip_prefix("/dev/").unwrap_or(&found.path);
+            selection.rename(&device, &format!("{owner}{kernel}"));
+            source.also.push(found.path);
+        }
+    }
+    Ok(source)
 }
 
 fn options(words: &Words, live: bool, selection: Selection, names: Names) -> reports::Options {
@@ -213,9 +255,9 @@ fn begin(args: &IostatArgs, processors: usize) -> Result<Output, Failure> {
         disks: args.disks || !args.cpu,
         cpu: args.cpu || !args.disks,
     };
-    let (target, host) = (output::standard_output(false), host(processors));
+    let (target, host) = (output::standard_output(false)?, host(processors));
     let json = args.format.is_some();
-    Ok(Output::begin(target, style, json, &host, wall_clock())?)
+    Ok(Output::begin(target, style, json, &host, wall_clock()))
 }
 
 /// The directories among the sources, if they are all such.

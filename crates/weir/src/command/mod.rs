@@ -33,6 +33,8 @@ use std::io::IsTerminal;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use weir_tap::elevation;
+
 use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::run_loop::{self, Report};
@@ -50,14 +52,22 @@ pub use qemu_guard::NAME as GUARD;
     about = "Ask a host's block I/O anything, in CQL, live and from recordings",
     after_help = "Begin with `weir doctor` (what works on this host) and\n  \
         weir query \"select op, count(*), avg(latency) from IO [range 5 s slide 1 s] group by op\"\n\n\
-        Exit codes: 0 fine, 1 the world failed, 2 the words are off, 130 interrupted (after flushing)."
+        Exit codes: 0 success, 1 runtime error, 2 usage or query error, 130 interrupted (after flushing)."
 )]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Say more on standard error
+    /// Write more to standard error: all counters, and the kernel's own words where it refuses
+    /// something
     #[arg(short, long, global = true)]
     verbose: bool,
+}
+
+impl Cli {
+    /// Whether more is to be written to standard error.
+    pub fn verbose(&self) -> bool {
+        self.verbose
+    }
 }
 
 /// Every command, in the order the help lists them.
@@ -92,6 +102,29 @@ enum Command {
     QemuGuard,
 }
 
+impl Command {
+    /// Whether it may read the host's I/O or its VMs. Other commands have no use for capabilities of
+    /// the binary's file, above all those that serve images and those that drive QEMU.
+    fn reads_host(&self) -> bool {
+        matches!(
+            self,
+            Command::Top(_)
+                | Command::Iostat(_)
+                | Command::Hist(_)
+                | Command::HistCollector
+                | Command::Diskstats(_)
+                | Command::Exporter(_)
+                | Command::Characterise(_)
+                | Command::Query(_)
+                | Command::Run(_)
+                | Command::Explain(_)
+                | Command::Record(_)
+                | Command::Agent(_)
+                | Command::Doctor(_)
+        )
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -104,6 +137,9 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Cli::command().print_help()?;
         return Ok(Ending::Done);
     };
+    if !command.reads_host() {
+        elevation::give_up()?;
+    }
     match command {
         Command::Top(args) => top::run(&args, cli.verbose),
         Command::Iostat(args) => iostat::run(&args, cli.verbose),

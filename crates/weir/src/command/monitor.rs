@@ -1,6 +1,5 @@
-//! `weir monitor`: the middle of a fleet.
+//! `weir monitor`: the central monitor of a fleet.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use signal_hook::consts::SIGHUP;
 use weir_query::engine::EngineOptions;
-use weir_wire::{Limits, Server, ServerOptions};
+use weir_wire::{Limits, Listen, Server, ServerOptions, socket_to_serve};
 
 use crate::config::{self, Loaded, MonitorConfig};
 use crate::failure::{Ending, Failure};
@@ -18,10 +17,11 @@ use crate::output;
 use crate::quantity::nanos;
 use crate::run_loop::{Stop, wall_clock};
 
-/// Be the middle of a fleet: agents dial it, queries are asked of it
+/// Run the central monitor of a fleet: agents connect to it, queries are sent to it
 ///
-/// It listens on this host only, unless its configuration names a certificate and says who may
-/// come. SIGHUP makes it read its configuration again.
+/// By default it listens at a unix socket, which only its own user and group can reach. On an
+/// address it needs tokens or certificates, and TLS beyond this host. SIGHUP makes it read its
+/// configuration again.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir monitor --state /tmp/fleet                                a fleet on this host\n  \
@@ -31,16 +31,17 @@ use crate::run_loop::{Stop, wall_clock};
     Without --config it reads /etc/weir/monitor.toml, if that is there. What the command line says\n\
     goes before what the file says.")]
 pub struct MonitorArgs {
-    /// Where agents and clients reach it; port 0 lets the system choose one [default: 127.0.0.1:7733]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = config::address)]
-    listen: Option<SocketAddr>,
+    /// Where agents and clients connect: ADDRESS:PORT (port 0: any free one) or unix:PATH [default:
+    /// unix:/run/weir-monitor/monitor.sock as root, else unix:$XDG_RUNTIME_DIR/weir-monitor/monitor.sock]
+    #[arg(long, value_name = "ADDRESS", value_parser = config::listen)]
+    listen: Option<Listen>,
     /// Its configuration (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where standing queries, and how far they are, survive a restart [default: /var/lib/weir]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Only say what is wrong with the configuration
+    /// Only check the configuration
     #[arg(long)]
     check: bool,
 }
@@ -49,7 +50,10 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
     let loaded = load(args)?;
     let config = &loaded.config;
     monitor::check_queries(&config.queries)?;
+    let options = server_options(config)?;
+    Server::check(&options)?;
     if args.check {
+        output::say("weir: the configuration is valid");
         return Ok(Ending::Done);
     }
     let stop = Stop::on_signals()?;
@@ -58,9 +62,9 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
 
     let _lock = monitor::hold(&config.state)?;
     let now = wall_clock();
-    let mut monitor = Monitor::open(&config.state, options(config), now).map_err(state)?;
+    let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;
-    let (server, mut events) = Server::bind(server_options(config))?;
+    let (server, mut events) = Server::bind(options)?;
     output::say(format_args!(
         "weir: the monitor listens on {}",
         server.address()
@@ -88,11 +92,7 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
         },
     );
     registry.close(&mut monitor);
-    Ok(match signal {
-        Some(signal_hook::consts::SIGINT) => Ending::Signal(signal_hook::consts::SIGINT),
-        // Whoever looks after services ends them so.
-        _ => Ending::Done,
-    })
+    Ok(signal.map_or(Ending::Done, Ending::of_service))
 }
 
 /// What a reload needs.
@@ -107,7 +107,7 @@ impl Reload<'_> {
     fn reload(&mut self, registry: &mut Registry, monitor: &mut Monitor) {
         match self.try_reload(registry, monitor) {
             Ok(changes) => output::say(format_args!("weir: reloaded: {changes}")),
-            Err(failure) => output::say(format_args!(
+            Err(failure) => output::say_lines(format_args!(
                 "{}\nweir: not reloaded, all stays as it was",
                 failure.text()
             )),
@@ -138,14 +138,16 @@ impl Reload<'_> {
 fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
     let mut loaded = config::monitor(args.config.as_deref())?;
     let config = &mut loaded.config;
-    config.listen = args.listen.unwrap_or(config.listen);
+    if args.listen.is_some() {
+        config.listen.clone_from(&args.listen);
+    }
     if let Some(state) = &args.state {
         config.state.clone_from(state);
     }
     Ok(loaded)
 }
 
-fn options(config: &MonitorConfig) -> Options {
+fn engine_options(config: &MonitorConfig) -> Options {
     Options {
         heartbeat: nanos(config.heartbeat),
         overtake_after: nanos(config.idle),
@@ -159,16 +161,24 @@ fn options(config: &MonitorConfig) -> Options {
     }
 }
 
-fn server_options(config: &MonitorConfig) -> ServerOptions {
-    ServerOptions {
-        listen: config.listen,
+fn server_options(config: &MonitorConfig) -> Result<ServerOptions, Failure> {
+    let default = || socket_to_serve().map(Listen::Unix);
+    let listen = config.listen.clone().or_else(default).ok_or_else(|| {
+        Failure::words(
+            "there is no folder for the monitor's socket, as XDG_RUNTIME_DIR is not set; give \
+             --listen unix:PATH",
+        )
+    })?;
+    Ok(ServerOptions {
+        listen,
+        open: false,
         tls: config.tls.clone(),
         tokens: config.tokens.clone(),
         limits: Limits {
             connections_max: config.limits.connections,
             ..Limits::default()
         },
-    }
+    })
 }
 
 fn state(error: monitor::StateError) -> Failure {

@@ -1,21 +1,24 @@
 //! `weir query`: asks once, answers as long as events come.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use weir_model::Catalog;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_sink::Clock;
+use weir_tap::ebpf::Files;
 use weir_wire::Submit;
 
 use crate::failure::{Ending, Failure};
 use crate::fleet::show::{self, Wanted};
 use crate::fleet::{self, FleetArgs};
+use crate::left_out::LeftOut;
 use crate::output::OutputArgs;
 use crate::question::{Question, QuestionArgs};
-use crate::run_loop::{self, Options, Show, Stop};
+use crate::run_loop::{self, Options, Show, Stop, wall_clock};
 use crate::source::SourceArgs;
-use crate::{output, plans, quantity, source};
+use crate::{device_names, output, plans, quantity, source};
 
 /// Ask a query of live I/O or of a recording
 #[derive(Args, Debug)]
@@ -82,7 +85,8 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
         return of_fleet(args, &question);
     }
     let checked = question.compile(&Catalog::builtin(), live)?;
-    let paired = plans::paired(&checked.plan, &args.source);
+    let plan = device_names::resolved(&checked.plan, &args.source);
+    let paired = plans::paired(&plan, &args.source);
     let plan = &*paired.plan;
     let mut engine = args.limits.engine();
     let placement = plans::placed(&[plan], &args.source);
@@ -94,6 +98,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
         output::never_over(path, args.source.files())?;
     }
     let sink = args.output.open(answer, live)?;
+    let left_out = LeftOut::of(&args.source);
     let inputs = source::open(&args.source, &placement, &stop)?;
     let options = Options {
         idle: args.source.idle,
@@ -101,17 +106,22 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
         instant_ns: 1,
         telling,
         changes: None,
+        whole: Some(placement.plans[0].clone().into()),
         counts: Arc::default(),
     };
-    source::drop_privileges(&args.source, &inputs)?;
+    source::drop_privileges(&args.source, &inputs, Files::Open)?;
     let report = run_loop::run(engine, inputs, vec![Show::new(id, sink)], options, &stop)?;
+    let of_io = placement.demands.iter().any(source::is_io);
+    if of_io {
+        left_out.report();
+    }
     super::conclude(report, verbose)
 }
 
 /// Asks the fleet of a monitor. What is wrong with the query is said before the network is asked.
 fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
     fleet::agents_choose(&args.source)?;
-    question.compile(&Catalog::builtin(), true)?;
+    let checked = question.compile(&Catalog::builtin(), true)?;
     let stop = Stop::on_signals()?;
     let mut client = args.fleet.connect()?;
     let placed = client.submit(&Submit {
@@ -132,5 +142,12 @@ fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
         span: args.source.span,
         instant_ns: 1,
     };
-    show::show(&mut client, &wanted, &answer, sink, &stop)
+    let ending = show::show(&mut client, &wanted, &answer, sink, &stop)?;
+    if let (Some(_), Some(open)) = (args.source.span, checked.plan.open_slide(wall_clock())) {
+        let slide = Duration::from_nanos((open.end - open.after).max(0) as u64);
+        output::say(format_args!(
+            "weir: the last slide of {slide:?} is incomplete and not shown; a monitor shows a slide when it ends"
+        ));
+    }
+    Ok(ending)
 }

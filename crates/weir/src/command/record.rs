@@ -1,13 +1,16 @@
 //! `weir record`: events into a Parquet file, to be asked later.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
+use rustix::fs::{Mode, OFlags};
 use weir_model::event::io_schema;
 use weir_model::{Batch, Catalog};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_sink::{Sink, SinkError, time};
+use weir_tap::ebpf::Files;
 use weir_tap::format::{Header, Writer, recording};
 use weir_tap::{Count, RECORDING, TapError};
 
@@ -15,7 +18,7 @@ use crate::failure::{Ending, Failure};
 use crate::question::Question;
 use crate::run_loop::{self, Options, Show, Stop, Telling, wall_clock};
 use crate::source::SourceArgs;
-use crate::{output, plans, source};
+use crate::{device_names, output, plans, source};
 
 /// Record events as a Parquet file
 ///
@@ -46,18 +49,20 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     let question = question(args.predicate.as_deref());
     let checked = question.compile(&catalog, args.source.is_live())?;
+    let plan = device_names::resolved(&checked.plan, &args.source);
     let path = args.output.clone().unwrap_or_else(default_path);
     output::never_overwrite(&path, args.force)?;
     output::never_over(&path, args.source.files())?;
     let stop = Stop::on_signals()?;
     let mut engine = Engine::new(EngineOptions::default());
-    let id = engine.add(&checked.plan);
-    let inputs = source::open(&args.source, &plans::of_rows(&[&checked.plan]), &stop)?;
+    let id = engine.add(&plan);
+    // A selection may keep a response and not its request.
+    let paired = args.predicate.is_none() && args.source.pairs().is_ok();
+    let inputs = source::open(&args.source, &plans::of_rows(&[&plan]), &stop)?;
     let header = Header {
         source: args.source.from.join(", "),
         responses_assumed: inputs.iter().any(|i| i.tap.responses_assumed()),
-        // A selection may keep a response and not its request.
-        paired: args.predicate.is_none() && args.source.pairs().is_ok(),
+        paired,
     };
     let counts = Arc::new(Mutex::new(Vec::new()));
     let keeper = Keeper {
@@ -70,11 +75,12 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         idle: args.source.idle,
         own_stream: false,
         instant_ns: 1,
-        telling: Telling::Recording(path.clone()),
+        telling: Telling::Recording(Arc::new(named(&path)?)),
+        whole: None,
         changes: None,
         counts,
     };
-    source::drop_privileges(&args.source, &inputs)?;
+    source::drop_privileges(&args.source, &inputs, Files::Open)?;
     let report = run_loop::run(
         engine,
         inputs,
@@ -94,6 +100,16 @@ fn question(predicate: Option<&str>) -> Question {
         text: format!("select * from {RECORDING}{condition}"),
         file: None,
     }
+}
+
+/// A file that is neither read nor written: its size is asked for when its folder may not be
+/// readable any more.
+fn named(path: &Path) -> Result<File, Failure> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty());
+    opened
+        .map(File::from)
+        .map_err(|error| Failure::world(format_args!("{}: {error}", path.display())))
 }
 
 /// `weir-2026-10-19T12-00-01Z.parquet`: colons are no good in names of files.

@@ -10,6 +10,7 @@ use weir_query::place::pairing::pair;
 use weir_query::plan::{Node, ToStream};
 use weir_query::{Plan, Script, compile_script};
 use weir_sink::{Answer, Clock, Sink, stream};
+use weir_tap::ebpf::Files;
 use weir_wire::{Client, OfScript, Placed, Submit};
 
 use crate::command::query::{LimitArgs, PlacingArgs};
@@ -97,10 +98,11 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
             true => Telling::Files,
             false => Telling::Nothing,
         },
+        whole: None,
         changes: None,
         counts: Arc::default(),
     };
-    source::drop_privileges(&args.source, &inputs)?;
+    source::drop_privileges(&args.source, &inputs, Files::Open)?;
     let report = run_loop::run(engine, inputs, shows, options, &stop)?;
     super::conclude(report, verbose)
 }
@@ -239,7 +241,7 @@ fn sink(
     args: &RunArgs,
 ) -> Result<Box<dyn Sink>, Failure> {
     let target = match dest {
-        None => output::standard_output(false),
+        None => output::standard_output(false)?,
         Some(dest) => {
             let path = args.out_dir.as_deref().unwrap_or(Path::new("")).join(dest);
             if let Some(directory) = path.parent() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use weir_tapdisk::Access;
-use weir_tapdisk::disk::Identity;
+use weir_tapdisk::disk::{Identity, ImageFormat};
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::inject::{DelayRule, ErrorRule, Injections};
 use weir_tapdisk::nbd::Address;
@@ -15,8 +15,9 @@ use super::tapdisk_remove::{self, RemoveArgs};
 use super::tapdisk_status::{self, StatusArgs};
 use crate::config;
 use crate::failure::{Ending, Failure};
+use crate::insertion;
 use crate::run_loop::Stop;
-use crate::tapdisk::{self, Companion, DiskEntry, Setup};
+use crate::tapdisk::{self, Companion, DiskEntry, NbdEntry, Owner, Setup};
 
 /// Serve virtual disks to VMs, and tell every request as the guest made it
 ///
@@ -63,6 +64,11 @@ struct DiskArgs {
     /// The image: a raw file or a block device
     #[arg(long, value_name = "FILE", conflicts_with_all = ["disks", "config"])]
     image: Option<PathBuf>,
+    /// Serve the image as raw, whatever its content looks like: raw. Otherwise an image that begins
+    /// like qcow2, vmdk, vhd, vhdx, vdi, qed or parallels is refused, since the first write would
+    /// destroy it
+    #[arg(long, value_name = "FORMAT", requires = "image", value_parser = tapdisk::format)]
+    format: Option<ImageFormat>,
     /// Serve it over vhost-user-blk at this unix socket
     #[arg(long, value_name = "PATH", requires = "image")]
     socket: Option<PathBuf>,
@@ -122,7 +128,15 @@ struct ServeArgs {
     /// Serve the disks over NBD as well, at unix:PATH or 127.0.0.1:PORT
     #[arg(long, value_name = "ADDRESS")]
     nbd: Option<Address>,
-    /// Tell requests at this unix socket [default: that of the first disk with .tap behind it]
+    /// NBD clients at a time; when all places are used, a new client gets that of one that is idle
+    /// [default: 32]
+    #[arg(long, value_name = "N", value_parser = tapdisk::nbd_clients)]
+    nbd_clients: Option<u16>,
+    /// How long an NBD client must have been idle to lose its place [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = tapdisk::nbd_idle)]
+    nbd_idle: Option<Duration>,
+    /// Report requests at this unix socket [default: that of the first disk, or of --nbd, with .tap
+    /// appended; for a port, weir-tapdisk/port-PORT.tap in /run or $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "PATH")]
     tap: Option<PathBuf>,
     /// The rights of the sockets, as chmod takes them [default: 600]
@@ -134,6 +148,9 @@ struct ServeArgs {
     /// End with this process, as the QEMU under whose disk it was put
     #[arg(long, value_name = "PID")]
     until_exit: Option<u32>,
+    /// The folder of a tap that was inserted, which is removed when that process has ended
+    #[arg(long, value_name = "PATH", requires = "until_exit", hide = true)]
+    run_folder: Option<PathBuf>,
 }
 
 pub fn run(args: &TapdiskArgs) -> Result<Ending, Failure> {
@@ -144,9 +161,19 @@ pub fn run(args: &TapdiskArgs) -> Result<Ending, Failure> {
         None => {
             let setup = args.setup()?;
             let companion = Companion::new(args.serve.until_exit)?;
+            let owner = Owner {
+                process: args.serve.until_exit,
+                inserted: args.serve.run_folder.is_some(),
+            };
             // Before any thread starts.
             let signals = Stop::on_signals()?;
-            tapdisk::serve(&setup, &companion, &signals)
+            let ending = tapdisk::serve(&setup, owner, &companion, &signals)?;
+            if let Some(folder) = &args.serve.run_folder
+                && companion.nap(Duration::ZERO)
+            {
+                insertion::leave(folder, std::process::id());
+            }
+            Ok(ending)
         }
     }
 }
@@ -166,6 +193,11 @@ impl TapdiskArgs {
             group: serve.socket_group.or(file.socket_group),
         };
         let nbd = serve.nbd.clone().or(file.nbd);
+        let nbd = nbd.map(|address| NbdEntry {
+            address,
+            clients_max: serve.nbd_clients.or(file.nbd_clients),
+            idle: serve.nbd_idle.or(file.nbd_idle),
+        });
         Setup::new(disks, nbd, serve.tap.clone().or(file.tap), access)
     }
 }
@@ -175,6 +207,7 @@ impl DiskArgs {
     fn entry(&self) -> Option<DiskEntry> {
         Some(DiskEntry {
             image: self.image.clone()?,
+            format: self.format.unwrap_or_default(),
             identity: self.identity,
             socket: self.socket.clone(),
             vm: self.vm.clone(),

@@ -78,7 +78,7 @@ pub fn run(args: &InsertArgs) -> Result<Ending, Failure> {
     let inserted = match (done, stop.signal()) {
         (Ok(inserted), _) => inserted,
         (Err(failure), Some(number)) => {
-            output::say(format_args!("weir: {}", failure.text()));
+            failure.report(false);
             return Ok(Ending::Signal(number));
         }
         (Err(failure), None) => return Err(failure),

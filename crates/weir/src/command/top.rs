@@ -1,8 +1,8 @@
 //! `weir top`: VMs and their disks, the busiest first.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -14,13 +14,17 @@ use weir_model::Nanos;
 use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::Placement;
+use weir_tap::Count;
+use weir_tap::ebpf::Files;
 
 use super::conclude;
 use crate::failure::{Ending, Failure};
+use crate::left_out::LeftOut;
 use crate::output;
-use crate::run_loop::{self, Change, Input, Options, Show, Stop, Telling, wall_clock};
+use crate::run_loop::{self, Change, Input, Options, Show, Stop, Telling, missed, wall_clock};
 use crate::source::SourceArgs;
 use crate::top::batch;
+use crate::top::bounds::Bounds;
 use crate::top::columns::COLUMNS;
 use crate::top::gather::{Gather, Part, PartSink, Take};
 use crate::top::inbox::Inbox;
@@ -28,7 +32,7 @@ use crate::top::queries::{self, Level, SINGLE, Scope};
 use crate::top::replay::Replay;
 use crate::top::screen::{self, Ink, Screen};
 use crate::top::state::{NAMES, State, View, Wish};
-use crate::{plans, quantity, source};
+use crate::{names, plans, quantity, source};
 
 /// Shorter intervals would measure weir more than the disks.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -54,8 +58,8 @@ pub struct TopArgs {
     /// Watch this disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
     #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
     only_disk: Option<String>,
-    /// Leave out QD, SEQ and the histograms of size and seek distance, which only single requests
-    /// can tell; all else the kernel then adds up, which is cheaper
+    /// Leave out QD, SEQ and the histograms of size and seek distance, which need single requests; the
+    /// kernel adds up all else, and sends no request to user space
     #[arg(long)]
     frugal: bool,
     /// Write plain tables instead of a screen
@@ -117,9 +121,10 @@ fn speed(text: &str) -> Result<f64, String> {
 const RHYTHMS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 impl TopArgs {
-    /// Nobody sees single requests here: rows may come in larger lots, which is cheaper.
+    /// No single request is shown: rows may come in larger batches, which is cheaper, and be left out.
     fn unhurried(&self) -> TopArgs {
         let mut args = self.clone();
+        args.source.optional_rows = true;
         let rhythm = (self.scope().interval / 10).clamp(RHYTHMS[0], RHYTHMS[1]);
         args.source.rhythm = Some(rhythm);
         args.source.idle = args.source.idle.max(rhythm * 5);
@@ -168,7 +173,15 @@ pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
             args.sort
         )));
     }
-    let args = &args.unhurried();
+    let mut args = args.unhurried();
+    if !args.show_query {
+        names::find(
+            &mut args.source,
+            args.only_vm.as_deref(),
+            &mut args.only_disk,
+        )?;
+    }
+    let args = &args;
     let scope = args.scope();
     if args.show_query {
         let all = scope.all().into_iter();
@@ -177,9 +190,14 @@ pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
         return Ok(Ending::Done);
     }
     let stop = Stop::on_signals()?;
+    let left_out = LeftOut::of(&args.source);
     match args.on_screen() {
         true => on_screen(args, &scope, &stop, verbose),
-        false => in_batch(args, &scope, &stop, verbose),
+        false => {
+            let ending = in_batch(args, &scope, &stop, verbose)?;
+            left_out.report();
+            Ok(ending)
+        }
     }
 }
 
@@ -187,7 +205,7 @@ pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
 fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result<Ending, Failure> {
     let (live, json) = (scope.live, args.json);
     let mut state = args.state();
-    let mut target = output::standard_output(live);
+    let mut target = output::standard_output(live)?;
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
     let mut run = Run::new(args, scope, args.level())?;
     let take: Take = run.whole_intervals(Box::new(move |tick| {
@@ -207,8 +225,10 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
         Ok(left > 0)
     }));
     run.open(&[], stop)?;
-    let (engine, inputs, shows) = run.begin(&Gather::new(take), None)?;
-    let report = run_loop::run(engine, inputs, shows, options(args, None), stop)?;
+    let options = options(args, None, &run);
+    let splits = scope.splits(args.level());
+    let (engine, inputs, shows) = run.begin(&Gather::new(splits, take), None)?;
+    let report = run_loop::run(engine, inputs, shows, options, stop)?;
     conclude(report, verbose)
 }
 
@@ -219,26 +239,30 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
     let (run, levels) = Run::of_screen(args, scope, stop)?;
     let placement = run.placement.clone();
-    let gather = Gather::new(run.whole_intervals(Box::new(move |tick| {
+    let splits = scope.splits(Level::Block);
+    let take = run.whole_intervals(Box::new(move |tick| {
         post.push(tick);
         left -= 1;
         Ok(left > 0)
-    })));
+    }));
+    let gather = Gather::new(splits, take);
+    let (changes, wishes) = channel();
+    let options = options(args, Some(wishes), &run);
     let (engine, inputs, shows) = run.begin(&gather, Some(args.speed))?;
     let mut state = args.state();
     state.levels = levels;
-    let (changes, wishes) = channel();
     let asking = Asking {
         scope: scope.clone(),
         placement,
         gather,
         changes,
         asked: None,
-        questions_ever: TOTALS,
+        questions_ever: SINGLES,
+        left_out: LeftOut::of(&args.source),
     };
     let stays = !scope.live && left_open(args);
     let screen = show(state, inbox.clone(), asking, stop.clone(), stays)?;
-    let report = run_loop::run(engine, inputs, shows, options(args, Some(wishes)), stop);
+    let report = run_loop::run(engine, inputs, shows, options, stop);
     inbox.close();
     match screen.join() {
         Ok(shown) => shown?,
@@ -261,6 +285,7 @@ fn show(
     stays: bool,
 ) -> Result<JoinHandle<std::io::Result<()>>, Failure> {
     let screen = Screen::open(Ink::of(|name| std::env::var(name).ok()))?;
+    let left_out = asking.left_out.clone();
     let body = move || {
         // Whatever ends the screen, by panic too, ends the taps.
         let _end = Abandon(stop.clone());
@@ -269,6 +294,10 @@ fn show(
             let ticks = inbox.drain();
             let mut new = !ticks.is_empty();
             ticks.into_iter().for_each(|tick| state.take(tick));
+            if new {
+                let empty = state.tick.lines.is_empty();
+                state.left_out = empty.then(|| left_out.sentence()).flatten();
+            }
             if stop.signal().is_some() || closed && !stays {
                 return None;
             }
@@ -297,6 +326,7 @@ struct Asking {
     changes: Sender<Change>,
     asked: Option<u64>,
     questions_ever: u64,
+    left_out: LeftOut,
 }
 
 impl Asking {
@@ -332,12 +362,16 @@ impl Asking {
     fn switch(&mut self, state: &mut State) {
         self.ask_detail(state);
         let level = state.level;
+        let single = self.scope.splits(level).then(|| self.scope.single());
         for (name, part, text) in [
-            (LINES, Part::Lines, self.scope.lines(level)),
-            (TOTALS, Part::Totals, self.scope.totals(level)),
+            (LINES, Part::Lines, Some(self.scope.lines(level))),
+            (TOTALS, Part::Totals, Some(self.scope.totals(level))),
+            (SINGLES, Part::Single, single),
         ] {
             self.send(Change::End { name });
-            self.ask(name, part, &text, state);
+            if let Some(text) = text {
+                self.ask(name, part, &text, state);
+            }
         }
     }
 
@@ -362,21 +396,23 @@ impl Asking {
     }
 }
 
-fn options(args: &TopArgs, changes: Option<std::sync::mpsc::Receiver<Change>>) -> Options {
+fn options(args: &TopArgs, changes: Option<Receiver<Change>>, run: &Run<'_>) -> Options {
     Options {
         idle: args.source.idle,
         own_stream: true,
         instant_ns: 1,
         telling: Telling::Nothing,
+        whole: None,
         changes,
-        counts: Arc::default(),
+        counts: run.counts.clone(),
     }
 }
 
-/// What the question of the table, and that of the totals, are called among the changes; those of
-/// views have greater numbers.
+/// What the queries of the table, of the totals, and of the columns that need single requests are called
+/// among the changes; those of views have greater numbers.
 const LINES: u64 = 1;
 const TOTALS: u64 = 2;
+const SINGLES: u64 = 3;
 
 /// One run: its questions, checked, and its sources.
 struct Run<'a> {
@@ -384,8 +420,12 @@ struct Run<'a> {
     interval_ns: Nanos,
     asked: Vec<(Part, Option<u64>, Arc<Plan>)>,
     inputs: Vec<Input>,
-    /// How the questions run, those first that are asked from the start.
+    /// How the queries run.
     placement: Placement,
+    /// What the taps have counted by now.
+    counts: Arc<Mutex<Vec<Count>>>,
+    /// A recording lost requests when it was made.
+    lossy_recording: Arc<AtomicBool>,
     /// The instant of the last tick that was taken.
     shown: Arc<AtomicI64>,
 }
@@ -393,12 +433,14 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// The questions of a level.
     fn new(args: &'a TopArgs, scope: &Scope, level: Level) -> Result<Run<'a>, Failure> {
+        let single = scope.splits(level).then(|| scope.single());
+        let single = single.map(|text| (Part::Single, Some(SINGLES), text));
         let asked = [
             (Part::Lines, Some(LINES), scope.lines(level)),
             (Part::Totals, Some(TOTALS), scope.totals(level)),
             (Part::Losses, None, scope.losses()),
         ];
-        let asked = asked.into_iter().map(|(part, name, text)| {
+        let asked = asked.into_iter().chain(single).map(|(part, name, text)| {
             let plan = queries::checked(&text, scope.live)?.plan;
             Ok((part, name, plan))
         });
@@ -408,6 +450,8 @@ impl<'a> Run<'a> {
             asked: asked.collect::<Result<_, Failure>>()?,
             inputs: Vec::new(),
             placement: Placement::of_rows(&[]),
+            counts: Arc::default(),
+            lossy_recording: Arc::default(),
             shown: Arc::new(AtomicI64::new(Nanos::MIN)),
         })
     }
@@ -420,13 +464,21 @@ impl<'a> Run<'a> {
         stop: &Stop,
     ) -> Result<(Run<'a>, bool), Failure> {
         let mut run = Run::new(args, scope, args.level())?;
-        let details = vec![scope.submitters(), scope.histograms(&queries::ANY_DISK)];
-        let levels = [Level::Block, Level::Vdisk].map(|level| scope.lines(level));
+        let details = vec![
+            (Part::Submitters, scope.submitters()),
+            (Part::Bars, scope.histograms(&queries::ANY_DISK)),
+        ];
+        let levels = [Level::Block, Level::Vdisk];
+        let levels = levels.map(|level| (Part::Lines, scope.lines(level)));
+        // From the other level back to the host's requests.
+        let single = (Part::Single, scope.single());
+        let single = scope.splits(Level::Block).then_some(single);
         let all = [details.clone(), levels.to_vec()].concat();
+        let all: Vec<(Part, String)> = all.into_iter().chain(single).collect();
         if scope.live && run.open(&all, stop).is_ok() {
             return Ok((run, true));
         }
-        // Not every host lets us ask QEMU.
+        // Not every host lets us query QEMU.
         let own = match args.level() {
             Level::Block => details,
             Level::Vdisk => Vec::new(),
@@ -435,27 +487,53 @@ impl<'a> Run<'a> {
         Ok((run, false))
     }
 
-    /// Opens the sources for the questions, and for `later` ones.
-    fn open(&mut self, later: &[String], stop: &Stop) -> Result<(), Failure> {
-        let live = self.args.source.is_live();
-        let later = later
-            .iter()
-            .map(|text| Ok(queries::checked(text, live)?.plan));
-        let later: Vec<Arc<Plan>> = later.collect::<Result<_, Failure>>()?;
-        let plans = self.asked.iter().map(|(.., plan)| plan).chain(&later);
-        let plans: Vec<&Plan> = plans.map(|plan| &**plan).collect();
-        self.placement = plans::placed(&plans, &self.args.source);
+    /// Opens the sources for the queries, and for `later` ones.
+    fn open(&mut self, later: &[(Part, String)], stop: &Stop) -> Result<(), Failure> {
+        let scope = self.args.scope();
+        let later = later.iter().map(|(part, text)| {
+            let plan = queries::checked(text, scope.live)?.plan;
+            Ok((*part, plan))
+        });
+        let later: Vec<(Part, Arc<Plan>)> = later.collect::<Result<_, Failure>>()?;
+        let asked = self.asked.iter().map(|(part, _, plan)| (part, plan));
+        let all = asked.chain(later.iter().map(|(part, plan)| (part, plan)));
+        // Of a disk that is opened, and of where requests lie, only rows tell.
+        let needs_rows = |part: &Part| match part {
+            Part::Single => true,
+            Part::Bars => !scope.frugal,
+            _ => false,
+        };
+        let (rows, others): (Vec<_>, Vec<_>) = all.partition(|(part, _)| needs_rows(part));
+        let [rows, others] = [rows, others].map(|plans| {
+            let plans = plans.into_iter().map(|(_, plan)| &**plan);
+            plans.collect::<Vec<&Plan>>()
+        });
+        self.placement = plans::placed_beside(&others, &rows, &self.args.source);
         self.inputs = source::open(&self.args.source, &self.placement, stop)?;
+        let mut recordings = self.inputs.iter_mut().filter(|input| !input.live);
+        let lossy = recordings.any(|input| missed(&input.tap.counts()) > 0);
+        self.lossy_recording.store(lossy, Ordering::Release);
         Ok(())
     }
 
-    /// Gives `take` the ticks whose intervals have been watched from their beginning.
+    /// Gives `take` the ticks whose intervals have been watched from their beginning, those marked in which
+    /// requests were lost.
     fn whole_intervals(&self, mut take: Take) -> Take {
         let live = self.args.source.is_live();
         let (interval_ns, shown) = (self.interval_ns, self.shown.clone());
         let started = wall_clock();
-        Box::new(move |tick| {
+        let seconds = self.args.scope().interval.as_secs_f64();
+        let (counts, mut bounds) = (self.counts.clone(), Bounds::default());
+        let lossy_recording = self.lossy_recording.clone();
+        Box::new(move |mut tick| {
             let at = tick.at;
+            if live {
+                let counts = counts.lock().expect("no panic while held");
+                bounds.mark(&mut tick, missed(&counts), seconds);
+            } else {
+                // A recording has the number of lost requests, and not when they were lost.
+                tick.lower_bound = lossy_recording.load(Ordering::Acquire);
+            }
             let more = match live && at - interval_ns < started {
                 true => Ok(true),
                 false => take(tick),
@@ -472,13 +550,13 @@ impl<'a> Run<'a> {
         speed: Option<f64>,
     ) -> Result<(Engine, Vec<Input>, Vec<Show>), Failure> {
         let mut engine = Engine::new(EngineOptions::default());
-        let asked = self.asked.iter().zip(&self.placement.plans);
-        let shows = asked.map(|((part, name, _), plan)| Show {
-            name: *name,
-            ..Show::new(
-                engine.add(plan),
-                PartSink::boxed(*part, &plan.schema, Nanos::MIN, gather),
-            )
+        let shows = self.asked.iter().map(|(part, name, plan)| {
+            let plan = self.placement.admit(plan);
+            let sink = PartSink::boxed(*part, &plan.schema, Nanos::MIN, gather);
+            Show {
+                name: *name,
+                ..Show::new(engine.add(&plan), sink)
+            }
         });
         let shows = shows.collect();
         let replayed = |input: Input| match input.live {
@@ -494,7 +572,7 @@ impl<'a> Run<'a> {
             },
         };
         let inputs: Vec<Input> = self.inputs.into_iter().map(replayed).collect();
-        source::drop_privileges(&self.args.source, &inputs)?;
+        source::drop_privileges(&self.args.source, &inputs, Files::Open)?;
         Ok((engine, inputs, shows))
     }
 }

@@ -17,8 +17,7 @@ use std::path::{Path, PathBuf};
 pub use agent::{AgentConfig, TAKEN_AT_ONCE as AGENT_TAKEN_AT_ONCE, UplinkSecurity, host};
 pub use changes::{Changes, Settings};
 pub use monitor::{
-    Limits, MonitorConfig, SinkEntry, StandingEntry, TAKEN_AT_ONCE as MONITOR_TAKEN_AT_ONCE,
-    address,
+    Limits, MonitorConfig, SinkEntry, StandingEntry, TAKEN_AT_ONCE as MONITOR_TAKEN_AT_ONCE, listen,
 };
 use table::Document;
 pub use tapdisk::TapdiskConfig;

@@ -1,14 +1,13 @@
 //! [`MonitorConfig`]: what `/etc/weir/monitor.toml` may say.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 use weir_query::place::fleet::Way;
 use weir_sink::SINKS;
-use weir_wire::ServerTls;
 use weir_wire::message::{HEARTBEAT_NS, QUIET_NS};
+use weir_wire::{Listen, ServerTls};
 
 use super::table::{Document, Table};
 use crate::quantity;
@@ -16,8 +15,8 @@ use crate::quantity;
 /// How the monitor is set up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MonitorConfig {
-    /// Where it listens (`listen`).
-    pub listen: SocketAddr,
+    /// Where it listens (`listen`); without, at the default socket of this host.
+    pub listen: Option<Listen>,
     /// Where standing queries and what they hold are kept (`state`).
     pub state: PathBuf,
     /// How often agents say how far they have come (`heartbeat`).
@@ -26,7 +25,7 @@ pub struct MonitorConfig {
     pub idle: Duration,
     /// A query that nobody watches for so long ends, unless it is standing (`unwatched`).
     pub unwatched: Duration,
-    /// Certificates (`[tls] certificate`, `key`, `client_ca`); without them only loopback is served.
+    /// Certificates (`[tls] certificate`, `key`, `client_ca`); without them only this host is served.
     pub tls: Option<ServerTls>,
     /// The file that says whose token may do what (`tokens`, see `weir_wire::access`).
     pub tokens: Option<PathBuf>,
@@ -99,7 +98,7 @@ pub const TAKEN_AT_ONCE: &[&str] = &[
 impl Default for MonitorConfig {
     fn default() -> MonitorConfig {
         MonitorConfig {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7733)),
+            listen: None,
             state: PathBuf::from("/var/lib/weir"),
             heartbeat: Duration::from_millis(50),
             idle: Duration::from_secs(2),
@@ -135,7 +134,7 @@ impl MonitorConfig {
         let usual = MonitorConfig::default();
         document.read(|top| {
             let config = MonitorConfig {
-                listen: top.text("listen", address).unwrap_or(usual.listen),
+                listen: top.text("listen", listen),
                 state: top.path("state").unwrap_or(usual.state),
                 heartbeat: top.text("heartbeat", pace).unwrap_or(usual.heartbeat),
                 idle: top.text("idle", quantity::span).unwrap_or(usual.idle),
@@ -160,10 +159,9 @@ impl MonitorConfig {
     }
 }
 
-/// `ADDRESS:PORT`.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
+/// `ADDRESS:PORT` or `unix:PATH`.
+pub fn listen(text: &str) -> Result<Listen, String> {
     text.parse()
-        .map_err(|_| "expected an address and a port, as in 127.0.0.1:7733".to_owned())
 }
 
 /// The pace of heartbeats.

@@ -1,19 +1,24 @@
 //! [`TapdiskConfig`]: what the file of a tapdisk may say.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use weir_tapdisk::nbd::Address;
 
 use super::table::{Document, Table};
-use crate::tapdisk::{DiskEntry, Form, KEYS, group, mode};
+use crate::tapdisk::{self, DiskEntry, Form, KEYS, group, mode};
 
 /// What a tapdisk serves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TapdiskConfig {
-    /// Where requests are told (`tap`).
+    /// Where requests are reported (`tap`).
     pub tap: Option<PathBuf>,
     /// Where all disks are served over NBD (`nbd`).
     pub nbd: Option<Address>,
+    /// NBD clients at a time (`nbd_clients`).
+    pub nbd_clients: Option<u16>,
+    /// How long an NBD client must have been idle to lose its place to another one (`nbd_idle`).
+    pub nbd_idle: Option<Duration>,
     /// The rights of sockets, as `chmod` takes them (`socket_mode`).
     pub socket_mode: Option<u32>,
     /// The group of sockets, by its number (`socket_group`).
@@ -31,10 +36,23 @@ impl TapdiskConfig {
         document.read(|top| TapdiskConfig {
             tap: top.path("tap"),
             nbd: top.text("nbd", str::parse),
+            nbd_clients: nbd_clients(top),
+            nbd_idle: top.text("nbd_idle", tapdisk::nbd_idle),
             socket_mode: top.text("socket_mode", mode),
             socket_group: top.text("socket_group", group),
             disks: top.tables("disk", disk),
         })
+    }
+}
+
+fn nbd_clients(top: &mut Table) -> Option<u16> {
+    let count = top.count("nbd_clients", 0..=COUNT_MAX)?;
+    match tapdisk::nbd_clients(&count.to_string()) {
+        Ok(clients) => Some(clients),
+        Err(why) => {
+            top.fault(&format!("`nbd_clients`: {why}"));
+            None
+        }
     }
 }
 

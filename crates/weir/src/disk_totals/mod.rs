@@ -8,6 +8,7 @@
 
 mod busy;
 mod ledger;
+mod losses;
 mod questions;
 mod run;
 mod totals;
@@ -15,6 +16,6 @@ mod whole;
 
 pub use ledger::{Reader, SYSFS};
 pub use questions::{Devices, Questions, SLIDE_MS, Wanted};
-pub use run::run;
+pub use run::open;
 pub use totals::{DiskKey, DiskTotals, OP_NAMES, OpTotals, Totals};
 pub use whole::Whole;

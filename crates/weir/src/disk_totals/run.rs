@@ -1,28 +1,37 @@
-//! [`run`]: asks the queries of a source and hands what comes to a reader.
+//! [`open`]: the queries of a source, whose answers go to a reader.
 
 use std::sync::{Arc, Mutex};
 
 use weir_model::Catalog;
 use weir_query::Plan;
-use weir_sink::Sink;
+use weir_query::engine::Engine;
 use weir_tap::Count;
+use weir_tap::ebpf::Files;
 
 use super::ledger::{Ledger, Reader};
+use super::losses::Losses;
 use super::questions::{Questions, Wanted};
 use super::totals::Totals;
 use crate::command::query::LimitArgs;
 use crate::failure::Failure;
 use crate::question::Question;
-use crate::run_loop::{self, Options, Report, Show, Stop, Telling};
+use crate::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
 use crate::source::SourceArgs;
 use crate::{plans, source};
 
-/// Asks until the source ends, the reader wants no more, or `stop`. The taps' own counts are kept
-/// in `counts`.
+/// Queries of a source that is open.
+pub struct Opened {
+    engine: Engine,
+    inputs: Vec<Input>,
+    shows: Vec<Show>,
+    options: Options,
+}
+
+/// Opens the source. The taps' own counts are kept in `counts`.
 ///
 /// # Errors
-/// When the source cannot be opened or read, or the reader fails.
-pub fn run(
+/// When the source cannot be opened.
+pub fn open(
     args: &SourceArgs,
     limits: &LimitArgs,
     wanted: &Wanted,
@@ -30,7 +39,7 @@ pub fn run(
     reader: Box<dyn Reader>,
     counts: Arc<Mutex<Vec<Count>>>,
     stop: &Stop,
-) -> Result<Report, Failure> {
+) -> Result<Opened, Failure> {
     let questions = Questions::new(wanted);
     let compile = |text: String| {
         let question = Question { text, file: None };
@@ -39,28 +48,56 @@ pub fn run(
     let counters = compile(questions.counters)?;
     let spans = questions.spans.map(compile).transpose()?;
     let mut engine = limits.engine();
-    let sinks = Ledger::sinks(wanted, totals, reader);
-    let [span_sink, counter_sink] = sinks;
-    let mut asked: Vec<(&Plan, Box<dyn Sink>)> = Vec::new();
-    if let Some(spans) = &spans {
-        asked.push((&spans.plan, span_sink));
-    }
-    asked.push((&counters.plan, counter_sink));
-    let (asked, sinks): (Vec<&Plan>, Vec<Box<dyn Sink>>) = asked.into_iter().unzip();
-    let placement = plans::placed(&asked, args);
-    let placed = placement.plans.iter().zip(sinks);
-    let shows = placed
-        .map(|(plan, sink)| Show::new(engine.add(plan), sink))
-        .collect();
+    let reader = Box::new(Losses::new(reader, counts.clone()));
+    let [span_sink, counter_sink] = Ledger::sinks(wanted, totals, reader);
+    // Only busy times need single requests. The counters are complete without them.
+    let mut args = args.clone();
+    args.optional_rows = wanted.live;
+    let args = &args;
+    let rows: Vec<&Plan> = spans.iter().map(|spans| &*spans.plan).collect();
+    let placement = plans::placed_beside(&[&*counters.plan], &rows, args);
+    let [counters, rest @ ..] = &placement.plans[..] else {
+        unreachable!("a plan stays a plan");
+    };
+    let mut shows = Vec::new();
+    // Times first, so that they are there when the counters are read.
+    shows.extend(
+        rest.first()
+            .map(|spans| Show::new(engine.add(spans), span_sink)),
+    );
+    shows.push(Show::new(engine.add(counters), counter_sink));
     let inputs = source::open(args, &placement, stop)?;
     let options = Options {
         idle: args.idle,
         own_stream: false,
         instant_ns: 1,
         telling: Telling::Nothing,
+        whole: None,
         changes: None,
         counts,
     };
-    source::drop_privileges(args, &inputs)?;
-    run_loop::run(engine, inputs, shows, options, stop)
+    Ok(Opened {
+        engine,
+        inputs,
+        shows,
+        options,
+    })
+}
+
+impl Opened {
+    /// Drops all privileges, before other threads start.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn drop_privileges(&self, args: &SourceArgs, files: Files) -> Result<(), Failure> {
+        source::drop_privileges(args, &self.inputs, files)
+    }
+
+    /// Runs the queries until the source ends, the reader wants no more, or `stop`.
+    ///
+    /// # Errors
+    /// When the source cannot be read, or the reader fails.
+    pub fn run(self, stop: &Stop) -> Result<Report, Failure> {
+        run_loop::run(self.engine, self.inputs, self.shows, self.options, stop)
+    }
 }

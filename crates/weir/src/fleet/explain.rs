@@ -12,9 +12,9 @@ use weir_query::plan::Node;
 
 use crate::failure::{Ending, Failure};
 use crate::measured::{self, Answers};
-use crate::plans;
 use crate::run_loop::Stop;
 use crate::source::SourceArgs;
+use crate::{plans, source};
 
 /// How long a query runs to be measured, unless told otherwise.
 pub const SPAN: Duration = Duration::from_secs(5);
@@ -92,8 +92,15 @@ fn measured_rates(
         let fragments: Vec<&Plan> = cut.fragments.iter().map(|f| &f.plan).collect();
         let placement = plans::placed(&fragments, &args);
         let stop = stop.anew();
-        let (taken, ending) =
-            measured::measure(&fragments, &placement, &args, Answers::Packed, &stop)?;
+        let inputs = source::open(&args, &placement, &stop)?;
+        let (taken, ending) = measured::measure(
+            &fragments,
+            &placement,
+            &args,
+            inputs,
+            Answers::Packed,
+            &stop,
+        )?;
         runs.push((fragments, taken));
         if ending != Ending::Done {
             return Ok((rates_of(&runs, options), ending));

@@ -15,17 +15,16 @@ mod note;
 pub mod script;
 pub mod show;
 
-pub use note::Note;
+pub use note::{Missed, Note};
 
 pub use explain::{SPAN, explain};
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use weir_query::place::fleet::Way;
-use weir_wire::{Client, Dial, Refusal, WireError};
+use weir_wire::{Client, Dial, Refusal, WireError, read_token};
 
 use crate::failure::Failure;
 use crate::source::SourceArgs;
@@ -36,23 +35,21 @@ const MONITOR_VARIABLE: &str = "WEIR_MONITOR";
 /// The variable that names the file with the token.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN_FILE";
 
-/// The monitor of those who name none.
-const MONITOR_DEFAULT: &str = "127.0.0.1";
-
-/// Most bytes of a file with a token.
-const TOKEN_BYTES_MAX: u64 = 4096;
+/// The monitor unless another is named: the one of this host, at its default socket.
+const MONITOR_DEFAULT: &str = "unix:";
 
 /// How a monitor is reached.
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Fleet")]
 pub struct FleetArgs {
-    /// Ask the fleet of this monitor; `https://` before its name asks for TLS
-    #[arg(long, value_name = "HOST[:PORT]")]
+    /// Query the fleet of this monitor: HOST or HOST:PORT, https://HOST for TLS, or unix:PATH
+    /// (unix: alone for the default socket of this host)
+    #[arg(long, value_name = "ADDRESS")]
     pub monitor: Option<String>,
-    /// The file with the token that says who you are; otherwise the one that WEIR_TOKEN_FILE names
+    /// The file with your token, which other users may not read [default: that of WEIR_TOKEN_FILE]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Speak TLS, and trust monitors whose certificate this authority signed (PEM)
+    /// Use TLS, and trust monitors whose certificate this authority signed (PEM)
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Your certificate (PEM)
@@ -70,7 +67,7 @@ impl FleetArgs {
     /// Connects to the monitor: of `--monitor`, else of `WEIR_MONITOR`, else of this host.
     ///
     /// # Errors
-    /// When the address or a file is off, or nobody answers.
+    /// When the address or a file is wrong, or the monitor cannot be reached.
     pub fn connect(&self) -> Result<Client, Failure> {
         Ok(Client::connect(self.dial()?)?)
     }
@@ -78,7 +75,7 @@ impl FleetArgs {
     /// The way to the monitor.
     ///
     /// # Errors
-    /// When the address or a file is off.
+    /// When the address or a file is wrong.
     pub fn dial(&self) -> Result<Dial, Failure> {
         let named = self.monitor.clone();
         let named = named.or_else(|| std::env::var(MONITOR_VARIABLE).ok());
@@ -86,7 +83,7 @@ impl FleetArgs {
         let by_variable = std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from);
         let token_file = self.token_file.clone().or(by_variable);
         Ok(Dial {
-            token: token_file.as_deref().map(token).transpose()?,
+            token: token_file.as_deref().map(read_token).transpose()?,
             authority: self.ca.clone(),
             identity: self.certificate.clone().zip(self.key.clone()),
             server_name: self.server_name.clone(),
@@ -110,25 +107,6 @@ pub fn agents_choose(source: &SourceArgs) -> Result<(), Failure> {
         false => Err(Failure::words(
             "--monitor: its agents choose what they watch; leave out --from, --device, --stacked and --vm",
         )),
-    }
-}
-
-/// The token in a file: its first word.
-///
-/// # Errors
-/// When the file cannot be read or holds none.
-pub fn token(path: &Path) -> Result<String, Failure> {
-    let world = |e: std::io::Error| Failure::world(format_args!("{}: {e}", path.display()));
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(world)?;
-    let read = file.take(TOKEN_BYTES_MAX).read_to_string(&mut text);
-    read.map_err(world)?;
-    match text.split_whitespace().next() {
-        Some(token) => Ok(token.to_owned()),
-        None => Err(Failure::words(format_args!(
-            "{}: holds no token; write it there as one word",
-            path.display()
-        ))),
     }
 }
 

@@ -20,11 +20,15 @@ pub struct Note {
     pub hosts_heard: Option<u64>,
     /// Those at which a part of the query failed.
     pub hosts_failed: Option<u64>,
-    /// Rows that never came.
+    /// Requests that were lost.
     pub rows_lost: Option<u64>,
-    /// Rows that came too late.
+    /// Requests that came too late.
     pub rows_late: Option<u64>,
-    /// Rows that this watcher was too slow for.
+    /// Requests of hosts that are away, which may still come.
+    pub rows_away: Option<u64>,
+    /// Rows that the query had given before those that come with this.
+    pub rows_before: Option<u64>,
+    /// Rows that were not shown, because they were read too slowly or the connection was lost.
     pub skipped: Option<u64>,
     /// From when on every host that is heard has seen everything.
     pub complete_from: Option<Nanos>,
@@ -53,6 +57,8 @@ impl Note {
             hosts_failed: next.hosts_failed.or(self.hosts_failed),
             rows_lost: next.rows_lost.or(self.rows_lost),
             rows_late: next.rows_late.or(self.rows_late),
+            rows_away: next.rows_away.or(self.rows_away),
+            rows_before: next.rows_before,
             skipped: next.skipped.or(self.skipped),
             complete_from: next.complete_from.or(self.complete_from),
             anew_from: next.anew_from.or(self.anew_from),
@@ -68,6 +74,7 @@ impl Note {
             && none(self.hosts_failed)
             && none(self.rows_lost)
             && none(self.rows_late)
+            && none(self.rows_away)
             && none(self.skipped)
             && none(self.left_out)
             && self.anew_from.is_none()
@@ -79,11 +86,12 @@ impl Note {
         let mut parts = vec![format!("{heard} of {hosts} hosts heard")];
         let counts = [
             (self.hosts_failed, "at which it failed"),
-            (self.rows_lost, "rows lost"),
-            (self.rows_late, "rows late"),
+            (self.rows_lost, "requests lost"),
+            (self.rows_late, "requests late"),
+            (self.rows_away, "requests at hosts that are away"),
             (
                 self.skipped,
-                "rows skipped, since they were read too slowly",
+                "rows skipped, since they were read too slowly or not at all",
             ),
             (self.left_out, "rows left out of the snapshot"),
         ];
@@ -93,7 +101,7 @@ impl Note {
             }
         }
         if self.is_complete() {
-            parts.push("no row lost or late".to_owned());
+            parts.push("no request lost or late".to_owned());
         }
         if let Some(from) = self.complete_from.filter(|from| *from > 0) {
             parts.push(format!("complete from {}", time::timestamp(from)));
@@ -108,6 +116,37 @@ impl Note {
     }
 }
 
+/// Counts the rows of a query that did not come, over all connections of its watcher.
+#[derive(Debug, Default)]
+pub struct Missed {
+    /// How many rows the query has given up to those that came last.
+    position: Option<u64>,
+    /// A snapshot is coming, whose rows are none that the query gives.
+    snapshot: bool,
+    rows: u64,
+}
+
+impl Missed {
+    /// Takes in what came: a note with so many rows.
+    pub fn take(&mut self, note: &Note, rows: u64) {
+        if let Some(before) = note.rows_before {
+            // A monitor that was restarted counts from 0.
+            let missed = self.position.map_or(0, |at| before.saturating_sub(at));
+            self.rows += missed;
+            self.position = Some(before);
+            self.snapshot = note.reset.is_some();
+        }
+        if let (Some(position), false) = (&mut self.position, self.snapshot) {
+            *position += rows;
+        }
+    }
+
+    /// How many rows were missed so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,13 +156,42 @@ mod tests {
     fn what_is_missing_is_said() {
         let note = Note::of(&json!({"hosts": 3, "hosts_heard": 2, "rows_lost": 7, "rows_late": 0}));
         assert!(!note.is_complete());
-        assert_eq!(note.sentence().unwrap(), "2 of 3 hosts heard, 7 rows lost");
+        assert_eq!(
+            note.sentence().unwrap(),
+            "2 of 3 hosts heard, 7 requests lost"
+        );
         let whole = Note::of(&json!({"hosts": 3, "hosts_heard": 3, "unknown": [1]}));
         assert_eq!(
             whole.sentence().unwrap(),
-            "3 of 3 hosts heard, no row lost or late"
+            "3 of 3 hosts heard, no request lost or late"
         );
         assert_eq!(Note::default().sentence(), None);
+    }
+
+    #[test]
+    fn rows_that_did_not_come_are_counted_over_connections() {
+        let mut missed = Missed::default();
+        let mut take = |note: serde_json::Value, rows| {
+            missed.take(&Note::of(&note), rows);
+            missed.rows()
+        };
+        // What came before the first connection was not missed.
+        assert_eq!(take(json!({"rows_before": 100}), 0), 0);
+        assert_eq!(take(json!({"rows_before": 100}), 20), 0);
+        // The same message goes on.
+        assert_eq!(take(json!({"part": 2}), 5), 0);
+        // Too slow for 7 rows, on the same connection.
+        assert_eq!(take(json!({"rows_before": 132}), 10), 7);
+        // Another connection, 1,000 rows later.
+        assert_eq!(take(json!({"rows_before": 1142}), 0), 1007);
+        assert_eq!(take(json!({"rows_before": 1142}), 8), 1007);
+        // The monitor was restarted.
+        assert_eq!(take(json!({"rows_before": 0}), 3), 1007);
+        assert_eq!(take(json!({"rows_before": 5}), 1), 1009);
+        // A snapshot of a relation stands for what was given before it.
+        assert_eq!(take(json!({"rows_before": 16, "reset": 40}), 30), 1019);
+        assert_eq!(take(json!({"part": 2}), 10), 1019);
+        assert_eq!(take(json!({"rows_before": 16}), 1), 1019);
     }
 
     #[test]

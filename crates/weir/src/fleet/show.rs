@@ -7,7 +7,7 @@ use weir_sink::{Answer, Sink, SinkError, arrow};
 use weir_wire::{Client, Placed, Seen, Shown, Watch, WireError};
 
 use super::held::Held;
-use super::note::Note;
+use super::{Missed, Note};
 use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::run_loop::Stop;
@@ -72,6 +72,7 @@ pub fn show(
         held: (answer.shape == Shape::Relation).then(|| Held::new(answer)),
         sink,
         note: Note::default(),
+        missed: Missed::default(),
         torn: false,
         instant_ns: wanted.instant_ns,
         flushed: Instant::now(),
@@ -119,6 +120,8 @@ struct Showing<'a> {
     sink: Box<dyn Sink>,
     /// All that is known of the answer's completeness.
     note: Note,
+    /// The rows that did not come, on any connection.
+    missed: Missed,
     /// An instant may be half there.
     torn: bool,
     instant_ns: i64,
@@ -209,7 +212,9 @@ impl Showing<'_> {
         }
         self.torn = (self.torn || shown.batch.num_rows() > 0) && !note.whole;
         let begins = note.reset.is_some();
+        self.missed.take(&note, shown.batch.num_rows() as u64);
         self.note = std::mem::take(&mut self.note).then(note);
+        self.note.skipped = self.note.skipped.max(Some(self.missed.rows()));
         if shown.batch.num_rows() == 0 && !begins {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use weir_model::{Symbol, Unit};
 use weir_sink::number::scaled;
 use weir_sink::text::shown;
 use weir_sink::time::timestamp_to;
-use weir_tap::ebpf::DeviceChoice;
+use weir_tap::ebpf::{self, DeviceChoice};
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
 
 use super::choice::Choice;
@@ -114,6 +114,8 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
 /// # Errors
 /// When it cannot be.
 pub fn collect() -> Result<(), Failure> {
+    // Before any thread starts: collections that are begun later open further taps.
+    ebpf::keep_what_collecting_takes()?;
     server::run(&Place::of_user()?, open)
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use weir_model::Nanos;
+use weir_workload::little::is_reliable;
 use weir_workload::{Counter, Event, Subject};
 
 use super::choice::Choice;
@@ -65,9 +66,15 @@ impl Counting {
             closest_of: CLOSEST_OF,
             subjects: Vec::new(),
             lost: Vec::new(),
+            unreliable: Vec::new(),
         };
         for (subject, counter) in self.counters.values_mut() {
-            let histograms = counter.histograms().clone();
+            let mut histograms = counter.histograms().clone();
+            let ratio = counter.little_ratio();
+            if let Some(ratio) = ratio.filter(|ratio| !is_reliable(*ratio)) {
+                histograms.clear_outstanding();
+                counted.unreliable.push((*subject, ratio));
+            }
             // The last requests stay known, so that the next interval's first has a predecessor.
             counter.reset();
             if !super::counted::is_empty(&histograms) {

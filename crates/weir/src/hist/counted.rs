@@ -11,6 +11,10 @@ use super::choice::Choice;
 /// How many previous requests the closest seek distance is taken from, as in vscsiStats.
 pub const CLOSEST_OF: usize = 16;
 
+/// Of the causes in [`Counted::lost`], how that begins which ends in a device: requests whose completion
+/// event was not received, so that their times are missing.
+pub const NO_COMPLETION: &str = "no_completion_event:";
+
 /// What has histograms of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
@@ -38,6 +42,9 @@ pub struct Counted {
     pub subjects: Vec<(Subject, Histograms)>,
     /// What could not be counted, by cause.
     pub lost: Vec<(String, u64)>,
+    /// Subjects of which `outstandingIOs` is left out, as the number in flight is not reliable, with the
+    /// ratio of Little's law.
+    pub unreliable: Vec<(Subject, f64)>,
 }
 
 impl By {
@@ -111,6 +118,7 @@ impl Counted {
             closest_of: self.closest_of,
             subjects: self.subjects.iter().filter_map(rest).collect(),
             lost: lost.filter(|(_, n)| *n > 0).collect(),
+            unreliable: self.unreliable.clone(),
         }
     }
 
@@ -122,6 +130,7 @@ impl Counted {
     /// Leaves out what is not chosen.
     pub fn keep(&mut self, choice: &Choice) {
         self.subjects.retain(|(subject, _)| choice.has(subject));
+        self.unreliable.retain(|(subject, _)| choice.has(subject));
     }
 
     /// Takes in what `other` counted: the same subjects become one, the span holds both.
@@ -131,6 +140,7 @@ impl Counted {
         for (subject, histograms) in other.subjects {
             self.add(subject, histograms);
         }
+        self.unreliable.extend(other.unreliable);
         for (cause, n) in other.lost {
             match self.lost.iter_mut().find(|(known, _)| *known == cause) {
                 Some((_, known)) => *known += n,
@@ -218,6 +228,7 @@ mod tests {
             closest_of: CLOSEST_OF,
             subjects: vec![(Subject::default(), histograms)],
             lost: Vec::new(),
+            unreliable: Vec::new(),
         }
     }
 

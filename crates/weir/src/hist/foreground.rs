@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use weir_model::Symbol;
-use weir_tap::ebpf::{self, DeviceChoice};
+use weir_tap::ebpf::{self, DeviceChoice, Files};
 use weir_workload::{Histograms, Subject};
 
-use super::choice::Choice;
+use super::choice::{Choice, is_named};
 use super::collector::client::{Client, Remote};
 use super::collector::place::Place;
 use super::count::Each;
@@ -21,6 +21,8 @@ use super::served::Served;
 use super::show::{Compared, Printer};
 use crate::command::conclude;
 use crate::failure::{Ending, Failure};
+use crate::left_out::LeftOut;
+use crate::names::{self, HostNames};
 use crate::run_loop::Stop;
 use crate::source::{Source, SourceArgs};
 use crate::{output, source};
@@ -56,7 +58,16 @@ impl Wanted {
                 "-w: by {by} it is not known which VM it is; leave out -w, or --by"
             )));
         }
-        let choice = Choice::new(self.vm.as_deref(), self.disk.as_deref(), listed)?;
+        let mut choice = Choice::new(self.vm.as_deref(), self.disk.as_deref(), listed)?;
+        // Histograms have the kernel's names of devices, `/dev/dm-0` for `/dev/mapper/root`.
+        if self.source.sources() == [Source::Live]
+            && !listed.iter().any(|l| choice.has(&l.subject()))
+            && let Some(disk) = &choice.disk
+            && let Some(device) = names::device(disk)
+            && !is_named(&device, disk)
+        {
+            choice.disk = Some(device);
+        }
         if !self.each
             && let Some(disk) = disks::with_others_on_its_device(listed, &choice)
         {
@@ -87,6 +98,14 @@ impl Wanted {
         }
         let listed = list(&self.source.inventory()?.snapshot());
         let choice = self.choice(&listed)?;
+        if let Some(names) = HostNames::of(&self.source)? {
+            if let Some(vm) = &choice.vm {
+                names.vm("-w", vm)?;
+            }
+            if let Some(disk) = &choice.disk {
+                names.disk("-i", choice.vm.as_deref(), disk)?;
+            }
+        }
         Ok((listed, choice))
     }
 
@@ -165,10 +184,12 @@ fn count(
     }
     let mut kernel = open(wanted, choice, listed)?;
     if !wanted.source.keep_privileges {
-        // What looks after the programs is a thread of its own, with the rights that it needs.
-        ebpf::drop_privileges()?;
+        ebpf::drop_privileges(Files::Open)?;
     }
-    watch(&mut kernel, choice, pace, &stop, each)
+    let left_out = LeftOut::of(&wanted.source_for(choice, listed));
+    let ending = watch(&mut kernel, choice, pace, &stop, each)?;
+    left_out.report();
+    Ok(ending)
 }
 
 /// Looks at who counts until it is over.
@@ -211,6 +232,7 @@ pub fn against(
     let mut ending = Ending::Done;
     let mut count = |wanted: &Wanted, choice: &Choice, listed: &[Listed]| {
         let (counted, ended) = total(wanted, choice, listed, verbose)?;
+        printer.report_incomplete(&counted);
         if ended != Ending::Done {
             ending = ended;
         }
@@ -221,8 +243,9 @@ pub fn against(
     let source = wanted.source.from.join(", ");
     let (both, names) = match path.is_file() {
         true => {
-            let counted = count(wanted, &own, &listed)?;
+            // The file first: live counting drops the right to open it.
             let theirs = count(&wanted.of_file(path), &wanted.names(), &[])?;
+            let counted = count(wanted, &own, &listed)?;
             let both = [part(&counted, &own, &source)?, part(&theirs, &own, other)?];
             (both, [source, other.to_owned()])
         }
@@ -291,7 +314,7 @@ fn of_histograms(wanted: &Wanted) -> Result<Option<Counted>, Failure> {
     if path.is_dir() || wanted.source.from_format.is_some() {
         return Ok(None);
     }
-    let Some(mut counted) = gather::of_file(path)? else {
+    let Some(mut counted) = gather::of_file(path, &wanted.source.traces)? else {
         return Ok(None);
     };
     if wanted.pace.interval.is_some() {
@@ -349,7 +372,7 @@ fn collected(
     }
     let stopped = place.stopped(wanted.by);
     let kept = if stopped.exists() {
-        gather::of_file(&stopped)?
+        gather::of_file(&stopped, &wanted.source.traces)?
     } else {
         None
     };

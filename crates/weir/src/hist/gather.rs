@@ -1,7 +1,6 @@
 //! Where counts come from: a gauge looked at in time, a source read event by event, a file of histograms.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
@@ -19,6 +18,7 @@ use crate::failure::Failure;
 use crate::quantity::nanos;
 use crate::run_loop::{Report, Stop, Telling};
 use crate::source::SourceArgs;
+use crate::traces::Traces;
 use crate::workload::{Feed, Selection};
 
 /// How often we look whether somebody wants us to end.
@@ -133,18 +133,12 @@ pub fn of_events(
 ///
 /// # Errors
 /// When it cannot be read, or is damaged.
-pub fn of_file(path: &Path) -> Result<Option<Counted>, Failure> {
+pub fn of_file(path: &Path, traces: &Traces) -> Result<Option<Counted>, Failure> {
     let failed = |why: String| Failure::world(format_args!("{}: {why}", path.display()));
-    let mut file = File::open(path).map_err(|e| failed(e.to_string()))?;
-    let mut beginning = Vec::new();
-    file.by_ref()
-        .take(16)
-        .read_to_end(&mut beginning)
-        .map_err(|e| failed(e.to_string()))?;
-    if !saved::is_saved(&beginning) {
+    if !saved::is_saved(&traces.head(path)?) {
         return Ok(None);
     }
-    let mut from = BufReader::new(beginning.as_slice().chain(file));
+    let mut from = BufReader::new(traces.input(path)?);
     let lines = std::iter::from_fn(|| {
         let line = read_line(&mut from, saved::LINE_BYTES_MAX);
         line.map_err(|e| e.to_string()).transpose()

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use weir_tap::TapError;
-use weir_tap::ebpf::DeviceChoice;
+use weir_tap::ebpf::{Completeness, DeviceChoice};
 use weir_tap::hist::{self, HistOptions, HistTap, NotEntered};
 use weir_tap::inventory::Watch;
 
 use super::choice::Choice;
-use super::counted::{By, CLOSEST_OF, Counted};
+use super::counted::{By, CLOSEST_OF, Counted, NO_COMPLETION};
 use super::disks::Listed;
 use super::gauge::Gauge;
 use crate::failure::Failure;
@@ -55,7 +55,8 @@ impl Gauge for Kernel {
             at: seen.at,
             closest_of: CLOSEST_OF,
             subjects: Vec::new(),
-            lost: lost(&seen.not_entered),
+            lost: lost(&seen.not_entered, &seen.disks),
+            unreliable: Vec::new(),
         };
         // What was made anew under its old name, as a service's cgroup is, has numbers of its own there.
         for (subject, histograms) in seen.subjects {
@@ -86,7 +87,7 @@ pub fn devices(given: DeviceChoice, choice: &Choice, listed: &[Listed]) -> Devic
     }
 }
 
-fn lost(not_entered: &NotEntered) -> Vec<(String, u64)> {
+fn lost(not_entered: &NotEntered, disks: &[Completeness]) -> Vec<(String, u64)> {
     let NotEntered {
         subjects_full,
         blocks_full,
@@ -103,6 +104,11 @@ fn lost(not_entered: &NotEntered) -> Vec<(String, u64)> {
         ("memory_full_at_the_end", ends_blocks_full),
         ("missed", missed),
     ];
-    let some = all.into_iter().filter(|(_, n)| *n > 0);
-    some.map(|(cause, n)| (cause.to_owned(), n)).collect()
+    let all = all.map(|(cause, n)| (cause.to_owned(), n));
+    let unseen = disks.iter().map(|disk| {
+        let cause = format!("{NO_COMPLETION}{}", disk.path);
+        (cause, u64::try_from(disk.unseen()).unwrap_or(0))
+    });
+    let causes = all.into_iter().chain(unseen);
+    causes.filter(|(_, n)| *n > 0).collect()
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use weir_workload::Metric;
 
+use super::counted::Counted;
 use super::foreground::{self, Wanted};
 use super::gather::Pace;
 use super::over_time::{COLUMNS_MAX, OverTime};
 use super::pairs::{Pairs, Two};
-use super::show::{Cells, Dimension, Form, Printer};
+use super::show::{Cells, Dimension, Form, Printer, report_unreliable};
 use crate::command::conclude;
 use crate::failure::{Ending, Failure};
 use crate::run_loop::{Stop, Telling};
@@ -44,9 +45,14 @@ pub fn over_time(
     let map = Arc::new(Mutex::new(OverTime::new(metric, interval_ns, columns_max)));
     let redrawn = live && matches!(printer.form, Form::Bars) && std::io::stdout().is_terminal();
     let (taking, drawing) = (map.clone(), printer.clone());
-    let take = Box::new(move |counted| {
+    let mut unreliable = Vec::new();
+    let take = Box::new(move |counted: Counted| {
         let mut map = taking.lock().expect("nobody panics while held");
         map.take(&counted);
+        if metric == Metric::Outstanding && unreliable.is_empty() {
+            unreliable.clone_from(&counted.unreliable);
+            report_unreliable(&unreliable);
+        }
         if redrawn {
             // To the upper left corner, and nothing below.
             output::print("\x1b[H\x1b[2J")?;
@@ -109,6 +115,7 @@ pub fn pairs(
         begun: pairs.begun(),
         grids: pairs.grids(),
     })?;
+    report_unreliable(&pairs.unreliable());
     beyond(pairs.beyond());
     conclude(report, verbose)
 }

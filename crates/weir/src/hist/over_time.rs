@@ -174,6 +174,7 @@ mod tests {
             closest_of: 16,
             subjects: vec![(Subject::default(), histograms)],
             lost: Vec::new(),
+            unreliable: Vec::new(),
         }
     }
 

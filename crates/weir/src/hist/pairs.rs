@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use weir_model::{Nanos, SECTOR_BYTES};
 use weir_sketch::{Axis, Grid};
 use weir_workload::analysis::pairs::{Pair, PairTally};
+use weir_workload::little::is_reliable;
 use weir_workload::{Class, Event, Step, Subject, Track};
 
 use super::choice::Choice;
@@ -91,10 +92,27 @@ impl Pairs {
         self.beyond
     }
 
+    /// Disks whose number of requests in flight is not reliable, and the ratio of Little's law; they have no
+    /// grid of it.
+    pub fn unreliable(&self) -> Vec<(Subject, f64)> {
+        let unreliable = |disk: &Disk| Some((disk.label, disk.unreliable()?));
+        let disks = self.disks.values().filter(|_| self.is_of_depth());
+        let mut disks: Vec<(Subject, f64)> = disks.filter_map(unreliable).collect();
+        disks.sort_by_key(|(subject, _)| super::counted::name(subject));
+        disks
+    }
+
+    fn is_of_depth(&self) -> bool {
+        self.two == Two::AgainstLatency(Pair::OutstandingLatency)
+    }
+
     /// A grid for each disk. Latencies and times are in ns, times since the first request; addresses in
     /// bytes.
     pub fn grids(&self) -> Vec<(Subject, Grid)> {
         let grid = |disk: &Disk| {
+            if self.is_of_depth() && disk.unreliable().is_some() {
+                return None;
+            }
             let grid = match self.two {
                 Two::AgainstLatency(pair) => disk.pairs.grid(pair, Class::All).cloned(),
                 Two::TimeAddress => Some(disk.places.clone()),
@@ -104,6 +122,13 @@ impl Pairs {
         let mut grids: Vec<(Subject, Grid)> = self.disks.values().filter_map(grid).collect();
         grids.sort_by_key(|(subject, _)| super::counted::name(subject));
         grids
+    }
+}
+
+impl Disk {
+    fn unreliable(&self) -> Option<f64> {
+        let ratio = self.track.little_ratio();
+        ratio.filter(|ratio| !is_reliable(*ratio))
     }
 }
 
@@ -147,7 +172,7 @@ impl Reader for Pairs {
                     disk.places.add(at, byte, 1);
                 }
             }
-            (Two::TimeAddress, Step::Finished(_)) => {}
+            (Two::TimeAddress, Step::Finished(_) | Step::Lost { .. }) => {}
         }
         true
     }

@@ -14,6 +14,9 @@ use super::counted::Counted;
 /// The form's version, under the key by which a line is known.
 const VERSION: u64 = 1;
 
+/// The key of the ratio of Little's law, where `outstandingIOs` is left out because of it.
+const UNRELIABLE: &str = "outstandingIOs_unreliable_little_ratio";
+
 /// Longest line that is read.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
@@ -22,6 +25,7 @@ pub const LINE_BYTES_MAX: usize = 4 << 20;
 pub fn lines(counted: &Counted, metrics: &[Metric]) -> Vec<String> {
     let text = |symbol: Option<Symbol>| json!(symbol.map(Symbol::as_str));
     let line = |(subject, histograms): &(Subject, Histograms)| {
+        let unreliable = counted.unreliable.iter().find(|(s, _)| s == subject);
         let Subject {
             vm,
             vdisk,
@@ -37,6 +41,8 @@ pub fn lines(counted: &Counted, metrics: &[Metric]) -> Vec<String> {
             ("cgroup", text(cgroup)),
             ("histograms", of_histograms(histograms, metrics)),
         ];
+        let unreliable = unreliable.map(|(_, ratio)| (UNRELIABLE, json!(ratio)));
+        let rest: Vec<(&str, Value)> = rest.into_iter().chain(unreliable).collect();
         self::line(counted, &rest)
     };
     let mut lines: Vec<String> = counted.subjects.iter().map(line).collect();
@@ -105,6 +111,7 @@ fn part(line: &Value) -> Option<Counted> {
         closest_of: usize::try_from(line["closest_of"].as_u64()?).ok()?,
         subjects: Vec::new(),
         lost: Vec::new(),
+        unreliable: Vec::new(),
     };
     if let Some(lost) = line["lost"].as_object() {
         let lost = lost
@@ -125,6 +132,9 @@ fn part(line: &Value) -> Option<Counted> {
         pid: line["pid"].as_i64(),
         cgroup: text("cgroup")?,
     };
+    let unreliable = line[UNRELIABLE].as_f64();
+    part.unreliable
+        .extend(unreliable.map(|ratio| (subject, ratio)));
     part.subjects
         .push((subject, to_histograms(&line["histograms"])?));
     Some(part)
@@ -164,6 +174,7 @@ mod tests {
             closest_of: 16,
             subjects: vec![(subject, histograms), (process, Histograms::default())],
             lost: vec![("table_full".into(), 3)],
+            unreliable: vec![(process, 0.25)],
         }
     }
 

@@ -80,6 +80,7 @@ impl Gauge for Served {
             closest_of: word.closest_of,
             subjects: Vec::new(),
             lost: Vec::new(),
+            unreliable: Vec::new(),
         };
         for (disk, told) in &word.disks {
             let histograms = json::to_histograms(told).ok_or_else(|| self.odd())?;

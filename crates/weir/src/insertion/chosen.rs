@@ -40,12 +40,15 @@ impl Chosen {
         monitor: Option<&Address>,
     ) -> Result<Option<Chosen>, Failure> {
         let snapshot = Watch::start(&WatchOptions::default())?.snapshot();
-        let Some(number) = snapshot.vms.iter().position(|v| v.name.as_str() == vm) else {
+        let found = snapshot.vm(vm).map_err(|conflict| {
+            let what = conflict.to_string();
+            Failure::world(format_args!("{what}: name the VM by its process, pid:PID"))
+        })?;
+        let Some(number) = found else {
             return Ok(None);
         };
-        let known = Subject::all(&snapshot)
-            .into_iter()
-            .find(|s| s.vm.as_str() == vm);
+        let vm = snapshot.vms[number].name;
+        let known = Subject::all(&snapshot).into_iter().find(|s| s.vm == vm);
         let disks = || {
             let own = snapshot.disks.iter().filter(|d| d.vm as usize == number);
             own.map(|d| d.disk.clone()).collect()
@@ -53,7 +56,7 @@ impl Chosen {
         let mut subject = match (known, monitor) {
             (Some(subject), _) => subject,
             (None, Some(address)) => Subject {
-                vm: snapshot.vms[number].name,
+                vm,
                 pid: snapshot.vms[number]
                     .pid
                     .and_then(|pid| u32::try_from(pid).ok()),
@@ -77,10 +80,10 @@ impl Chosen {
         })?;
         let found = subject.disks.iter().find(|d| is_named(d, disk));
         let Some(found) = found.cloned() else {
-            return Err(no_disk(vm, disk, &subject.disks));
+            return Err(no_disk(vm.as_str(), disk, &subject.disks));
         };
         Ok(Some(Chosen {
-            vm: vm.to_owned(),
+            vm: vm.to_string(),
             vdisk: found.vdisk.as_str().to_owned(),
             pid,
             address: subject.address.clone(),

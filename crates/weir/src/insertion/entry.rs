@@ -16,6 +16,12 @@ use crate::failure::Failure;
 /// Below `/run`, or the session's own folder.
 const FOLDER: &str = "weir-tapdisk";
 
+/// What was exchanged, in a folder.
+const RECORD: &str = "record.json";
+
+/// Folders that are examined at a time.
+const FOLDERS_MAX: usize = 4096;
+
 /// Letters of a VM's or a disk's name that are kept in the name of a folder: a socket's path has at most
 /// 107 bytes.
 const NAME_CHARS_MAX: usize = 24;
@@ -76,35 +82,42 @@ impl Entry {
     /// # Errors
     /// When there is no place for it, or another weir has it.
     pub fn lock(vm: &str, vdisk: &str) -> Result<Entry, Failure> {
-        Entry::lock_below(&base()?, vm, vdisk)
+        Entry::lock_below(&run_folder()?, vm, vdisk)
     }
 
     fn lock_below(base: &Path, vm: &str, vdisk: &str) -> Result<Entry, Failure> {
         let folder = base.join(folder_name(vm, vdisk));
-        make(base)?;
         make(&folder)?;
+        match Entry::lock_folder(folder)? {
+            Some(entry) => Ok(entry),
+            None => Err(Failure::world(format_args!(
+                "{vdisk} of VM {vm}: another weir is inserting or removing a tap there; wait for it, then try again"
+            ))),
+        }
+    }
+
+    /// That in a folder which is there already; `None` if another process has locked it or is
+    /// removing it.
+    fn lock_folder(folder: PathBuf) -> Result<Option<Entry>, Failure> {
+        check(&folder)?;
         let path = folder.join("lock");
         let failed = |error: io::Error| cannot(&path, &error);
         let mut options = File::options();
         let lock = options.create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(failed)?;
         let is_ours = match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            // Whoever had it may have taken the folder away.
+            // The process that had it may have removed the folder.
             Ok(()) => fs::metadata(&path)
                 .is_ok_and(|now| lock.metadata().is_ok_and(|l| l.ino() == now.ino())),
             Err(rustix::io::Errno::WOULDBLOCK) => false,
             Err(error) => return Err(failed(error.into())),
         };
-        match is_ours {
-            true => Ok(Entry {
-                folder,
-                _lock: lock,
-                is_cleared: false,
-            }),
-            false => Err(Failure::world(format_args!(
-                "{vdisk} of VM {vm}: another weir is inserting or removing a tap there; wait for it, then try again"
-            ))),
-        }
+        // Built only if it is ours: an entry that is dropped removes its folder.
+        Ok(is_ours.then(|| Entry {
+            folder,
+            _lock: lock,
+            is_cleared: false,
+        }))
     }
 
     /// Where QEMU connects, and by which the tap is asked.
@@ -118,7 +131,7 @@ impl Entry {
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.join("record.json")
+        self.folder.join(RECORD)
     }
 
     /// What was written down last.
@@ -173,6 +186,52 @@ impl Drop for Entry {
     }
 }
 
+/// Removes the folder of a tap that ends with its VM: `folder`, as it was passed to the process
+/// `tap`, which calls this at its end. What cannot be removed here is removed by [`sweep`].
+pub fn leave(folder: &Path, tap: u32) {
+    if let Ok(Some(entry)) = Entry::lock_folder(folder.to_owned()) {
+        let is_own = |record: Record| record.tap.is_some_and(|process| process.pid == tap);
+        if entry.record().ok().flatten().is_some_and(is_own) {
+            // Where rights are missing, a later command has them.
+            let _ = entry.clear();
+        }
+    }
+}
+
+/// Removes the folders of taps that have ended, as have their VMs: a tap that was killed, or has
+/// not the rights, leaves its own behind. What another process uses, or another version has
+/// written, is left alone.
+pub fn sweep() {
+    let folders = base().ok().and_then(|base| fs::read_dir(base).ok());
+    let folders = folders.into_iter().flatten().flatten();
+    for folder in folders.take(FOLDERS_MAX) {
+        let path = folder.path();
+        if !path.join(RECORD).exists() {
+            continue;
+        }
+        let Ok(Some(entry)) = Entry::lock_folder(path) else {
+            continue;
+        };
+        let is_over = |record: Record| {
+            !record.qemu.is_alive() && !record.tap.is_some_and(|tap| tap.is_alive())
+        };
+        if entry.record().ok().flatten().is_some_and(is_over) {
+            // It is no failure of what the command is for.
+            let _ = entry.clear();
+        }
+    }
+}
+
+/// The folder for sockets that have no path given, made if it is not there.
+///
+/// # Errors
+/// When there is no place for it.
+pub fn run_folder() -> Result<PathBuf, Failure> {
+    let base = base()?;
+    make(&base)?;
+    Ok(base)
+}
+
 /// For root `/run`; for others what their session gives them.
 fn base() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
@@ -194,6 +253,11 @@ fn make(folder: &Path) -> Result<(), Failure> {
         }
         _ => {}
     }
+    check(folder)
+}
+
+/// Checks that no other user can change what is in a folder.
+fn check(folder: &Path) -> Result<(), Failure> {
     let meta = fs::symlink_metadata(folder).map_err(|error| cannot(folder, &error))?;
     let own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
     match own && meta.mode() & 0o022 == 0 {
@@ -261,6 +325,7 @@ mod tests {
     #[test]
     fn an_entry_is_locked_and_what_is_written_is_read() {
         let base = std::env::temp_dir().join(format!("weir-entry-{}", std::process::id()));
+        make(&base).unwrap();
         let entry = Entry::lock_below(&base, "web", "/dev/vda").unwrap();
         assert_eq!(fs::metadata(&entry.folder).unwrap().mode() & 0o777, 0o711);
         let busy = Entry::lock_below(&base, "web", "/dev/vda").unwrap_err();

@@ -19,7 +19,8 @@ use weir_tap::qmp::{Address, Monitor};
 use weir_tapdisk::insertion::{self, Below, Graph, InsertionError, Plan, Seat};
 
 use chosen::{Chosen, PATIENCE};
-use entry::{Entry, Process, Record};
+use entry::{Entry, Process, Record, sweep};
+pub use entry::{leave, run_folder};
 
 use crate::failure::Failure;
 use crate::run_loop::Stop;
@@ -84,6 +85,7 @@ pub enum Removed {
 /// # Errors
 /// When that cannot be done: then the disk is as it was, or the text says what is left to be done.
 pub fn insert(which: &Which, discard: Option<bool>, stop: &Stop) -> Result<Inserted, Failure> {
+    sweep();
     let chosen = Chosen::find(which.vm, which.disk, which.monitor.as_ref())?;
     let chosen = chosen.ok_or_else(|| no_vm(which.vm))?;
     let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
@@ -164,6 +166,7 @@ pub fn insert(which: &Which, discard: Option<bool>, stop: &Stop) -> Result<Inser
 /// # Errors
 /// When that cannot be done: then it is still there, and to try again does what is left.
 pub fn remove(which: &Which, stop: &Stop) -> Result<Removed, Failure> {
+    sweep();
     let Some(chosen) = Chosen::find(which.vm, which.disk, which.monitor.as_ref())? else {
         return remove_from_gone(which);
     };

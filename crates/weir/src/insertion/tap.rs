@@ -55,6 +55,8 @@ impl Wanted<'_> {
         let mut arguments = vec!["tapdisk".to_owned()];
         let mut add = |name: &str, value: String| arguments.push(format!("--{name}={value}"));
         add("image", text(&self.image));
+        // QEMU's own node for it is raw, whatever the guest has written there.
+        add("format", "raw".to_owned());
         add("identity", self.identity.to_string());
         add("nbd", format!("unix:{}", text(socket)));
         add("vm", self.vm.to_owned());
@@ -62,6 +64,8 @@ impl Wanted<'_> {
         let cache = if self.direct { "direct" } else { "page" };
         add("cache", cache.to_owned());
         add("until-exit", self.pid.to_string());
+        let folder = socket.parent().expect("a socket is in a folder");
+        add("run-folder", text(folder));
         // QEMU has the image open itself, and holds its lock for as long as it writes it.
         arguments.push("--no-lock".to_owned());
         if self.read_only {

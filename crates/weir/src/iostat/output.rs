@@ -6,34 +6,34 @@ use weir_sink::{SinkError, Target};
 /// Where reports go.
 pub struct Output {
     target: Target,
+    /// What everything begins with, as long as it is not written.
+    heading: Option<String>,
     style: Style,
     json: bool,
     written: usize,
 }
 
 impl Output {
-    /// Begins with the host.
-    ///
-    /// # Errors
-    /// When the target fails.
-    pub fn begin(
-        mut target: Target,
-        style: Style,
-        json: bool,
-        host: &Host,
-        at_ns: i64,
-    ) -> Result<Output, SinkError> {
-        target.put(&match json {
-            true => iostat::json_heading(host, at_ns),
-            false => iostat::heading(host, at_ns),
-        })?;
-        target.flush()?;
-        Ok(Output {
+    /// Begins with the host, which is written before the first report: where no report can be made
+    /// the failure stands alone.
+    pub fn begin(target: Target, style: Style, json: bool, host: &Host, at_ns: i64) -> Output {
+        Output {
             target,
+            heading: Some(match json {
+                true => iostat::json_heading(host, at_ns),
+                false => iostat::heading(host, at_ns),
+            }),
             style,
             json,
             written: 0,
-        })
+        }
+    }
+
+    fn put_heading(&mut self) -> Result<(), SinkError> {
+        match self.heading.take() {
+            Some(heading) => self.target.put(&heading),
+            None => Ok(()),
+        }
     }
 
     /// Writes a report.
@@ -41,6 +41,7 @@ impl Output {
     /// # Errors
     /// When the target fails.
     pub fn write(&mut self, report: &Report<'_>) -> Result<(), SinkError> {
+        self.put_heading()?;
         if self.json {
             if self.written > 0 {
                 self.target.put(iostat::JSON_BETWEEN)?;
@@ -58,6 +59,7 @@ impl Output {
     /// # Errors
     /// When the target fails.
     pub fn omit(&mut self) -> Result<(), SinkError> {
+        self.put_heading()?;
         self.target.put("\n")
     }
 
@@ -71,6 +73,7 @@ impl Output {
     /// # Errors
     /// When the target fails.
     pub fn finish(&mut self) -> Result<(), SinkError> {
+        self.put_heading()?;
         if self.json {
             self.target.put(iostat::JSON_END)?;
         }

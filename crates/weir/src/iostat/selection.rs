@@ -7,6 +7,8 @@ pub struct Selection {
     pub devices: Vec<String>,
     /// `-p`: their partitions too.
     pub partitions: Option<Partitions>,
+    /// `ALL` among the devices: also those that were never used.
+    pub all: bool,
 }
 
 /// Whose partitions are shown.
@@ -29,13 +31,31 @@ impl Selection {
             Some("ALL") => Partitions::All,
             Some(list) => Partitions::Of(list.split(',').map(kernel).collect()),
         });
-        let mut devices: Vec<String> = devices.iter().map(|name| kernel(name)).collect();
+        let all = devices.iter().any(|name| name == "ALL");
+        let mut devices: Vec<String> = match all {
+            true => Vec::new(),
+            false => devices.iter().map(|name| kernel(name)).collect(),
+        };
         if let Some(Partitions::Of(parents)) = &partitions {
             devices.extend(parents.iter().cloned());
         }
         Selection {
             devices,
             partitions,
+            all,
+        }
+    }
+
+    /// Replaces the name of a device wherever it was given.
+    pub fn rename(&mut self, name: &str, new: &str) {
+        let parents = match &mut self.partitions {
+            Some(Partitions::Of(parents)) => parents.as_mut_slice(),
+            _ => &mut [],
+        };
+        for device in self.devices.iter_mut().chain(parents) {
+            if device.as_str() == name {
+                *device = new.to_owned();
+            }
         }
     }
 
@@ -54,7 +74,7 @@ impl Selection {
 
     /// True when devices are listed to which nothing was ever asked.
     pub fn unused_too(&self) -> bool {
-        self.partitions == Some(Partitions::All)
+        self.all || self.partitions == Some(Partitions::All)
     }
 }
 
@@ -78,9 +98,20 @@ mod tests {
         };
         assert_eq!(lists(None, &[]), ["sda", "sdb"]);
         assert_eq!(lists(None, &["/dev/sdb"]), ["sdb"]);
+        assert_eq!(lists(None, &["ALL"]), ["sda", "sdb"]);
         assert_eq!(lists(None, &["sdb1"]), ["sdb1"]);
         assert_eq!(lists(Some(None), &[]), ["sda", "sda1", "sdb", "sdb1"]);
         assert_eq!(lists(Some(Some("sda")), &[]), ["sda", "sda1"]);
         assert_eq!(lists(Some(Some("sda")), &["sdb"]), ["sda", "sda1", "sdb"]);
+    }
+
+    #[test]
+    fn a_renamed_device_is_listed_with_its_partitions() {
+        let devices = ["mapper/vg-root".to_owned(), "sdb".to_owned()];
+        let mut selection = Selection::new(Some(Some("mapper/vg-root")), &devices);
+        selection.rename("mapper/vg-root", "dm-0");
+        assert_eq!(selection.devices, ["dm-0", "sdb", "dm-0"]);
+        assert!(selection.lists("dm-0", None) && selection.lists("dm-1", Some("dm-0")));
+        assert!(selection.lists("sdb", None) && !selection.lists("mapper/vg-root", None));
     }
 }

@@ -1,38 +1,41 @@
-//! [`Account`]: what became of the rows that agents produced.
+//! [`Account`]: what became of the requests that agents have seen. A row stands for one, a group for
+//! those that it was made of.
 
+use arrow_buffer::ScalarBuffer;
 use serde::{Deserialize, Serialize};
+use weir_model::{Batch, Column, Nanos};
 
-/// What became of rows. In the end `in_time + late + lost` is what was produced.
+/// What became of requests. In the end `in_time + late + lost` is what was produced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Rows that came in time, and went to the engine.
+    /// Requests whose rows came in time, and went to the engine.
     pub in_time: u64,
-    /// Rows that came after their instant was over, and were dropped.
+    /// Requests whose rows came after their instant was over, and were dropped.
     pub late: u64,
-    /// Rows that never came, or could not be taken.
+    /// Requests that the tap lost, or whose rows never came or could not be taken.
     pub lost: u64,
 }
 
 impl Account {
-    /// So many rows of any fate.
+    /// So many requests of any fate.
     pub fn produced(&self) -> u64 {
         self.in_time
             .saturating_add(self.late)
             .saturating_add(self.lost)
     }
 
-    /// Adds what became of other rows.
+    /// Adds what became of other requests.
     pub fn add(&mut self, other: Account) {
         self.in_time = self.in_time.saturating_add(other.in_time);
         self.late = self.late.saturating_add(other.late);
         self.lost = self.lost.saturating_add(other.lost);
     }
 
-    /// So many rows that came in time are lost after all.
-    pub fn lose(&mut self, rows: u64) {
-        let rows = rows.min(self.in_time);
-        self.in_time -= rows;
-        self.lost = self.lost.saturating_add(rows);
+    /// So many requests that came in time are lost after all.
+    pub fn lose(&mut self, requests: u64) {
+        let requests = requests.min(self.in_time);
+        self.in_time -= requests;
+        self.lost = self.lost.saturating_add(requests);
     }
 
     /// What has been added since it was `before`.
@@ -41,6 +44,45 @@ impl Account {
             in_time: self.in_time.saturating_sub(before.in_time),
             late: self.late.saturating_sub(before.late),
             lost: self.lost.saturating_sub(before.lost),
+        }
+    }
+}
+
+/// The instants of rows, and how many requests each row stands for, if not one.
+#[derive(Clone, Debug, Default)]
+pub struct Instants {
+    ts: ScalarBuffer<i64>,
+    counts: Option<ScalarBuffer<i64>>,
+}
+
+impl Instants {
+    /// Of these rows, of which the column `counts` says how many requests each stands for.
+    pub fn of(batch: &Batch, counts: Option<usize>) -> Instants {
+        let counts = counts.and_then(|at| match &batch.columns[at] {
+            Column::Int(counts) => Some(counts.values().clone()),
+            _ => None,
+        });
+        Instants {
+            ts: batch.ts.clone(),
+            counts,
+        }
+    }
+
+    /// True if a row is later than `instant`.
+    pub fn any_after(&self, instant: Nanos) -> bool {
+        self.ts.last().is_some_and(|&ts| ts > instant)
+    }
+
+    /// Requests in rows that are later than `instant`.
+    pub fn requests_after(&self, instant: Nanos) -> u64 {
+        let first = self.ts.partition_point(|&ts| ts <= instant);
+        match &self.counts {
+            None => (self.ts.len() - first) as u64,
+            Some(counts) => {
+                let later = counts[first..].iter();
+                let later = later.map(|&count| u64::try_from(count).unwrap_or(0));
+                later.fold(0, u64::saturating_add)
+            }
         }
     }
 }

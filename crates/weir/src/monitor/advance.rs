@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use weir_model::inventory::changes;
 use weir_model::{Host, HostState, NANOS_PER_SECOND, Nanos, Symbol};
 use weir_query::engine::{Output, QueryId};
+use weir_wire::ChannelId;
 
 use super::agents::{Agent, AgentId};
 use super::completeness::Completeness;
@@ -106,7 +107,7 @@ impl Monitor {
             self.count_agent(id);
         }
         for id in forgotten {
-            self.forget(id);
+            self.forget(id, now);
         }
     }
 
@@ -163,13 +164,26 @@ impl Monitor {
         let up = self.agents.values().filter(up).count();
         let ended = self.agents.values().filter(|a| a.ended).count();
         let hosts = (self.agents.len() - ended, up);
+        let away = self.requests_away();
         let ids: Vec<QueryId> = self.queries.keys().copied().collect();
         for id in ids {
-            let completeness = self.completeness(&self.queries[&id], hosts);
+            let completeness = self.completeness(&self.queries[&id], hosts, &away);
             let running = self.queries.get_mut(&id).expect("it is listed");
             self.work.channels_looked_at += running.channels.len() as u64;
             running.publisher.whole(&completeness);
         }
+    }
+
+    /// Requests that agents have reported which are away, and that have not arrived, by channel.
+    pub(super) fn requests_away(&self) -> HashMap<ChannelId, u64> {
+        let mut away: HashMap<ChannelId, u64> = HashMap::new();
+        for agent in self.agents.values().filter(|agent| agent.is_away()) {
+            for (channel, run) in &agent.runs {
+                let requests = away.entry(*channel).or_default();
+                *requests = requests.saturating_add(run.outstanding());
+            }
+        }
+        away
     }
 
     /// How complete a query's results are; of the hosts that have not ended so many are known, and
@@ -178,6 +192,7 @@ impl Monitor {
         &self,
         running: &Running,
         (known, up): (usize, usize),
+        away: &HashMap<ChannelId, u64>,
     ) -> Completeness {
         let channels = running.channels.iter();
         let channels = channels.filter_map(|(id, _)| self.channels.get(*id));
@@ -197,8 +212,10 @@ impl Monitor {
             let since = channel.account.since(*before);
             all.hosts_heard = all.hosts_heard.min(channel.heard as u64);
             all.hosts_failed = all.hosts_failed.max(channel.failed as u64);
-            all.rows_lost += since.lost;
-            all.rows_late += since.late;
+            let requests_away = away.get(id).copied().unwrap_or(0);
+            all.rows_lost = all.rows_lost.saturating_add(since.lost);
+            all.rows_late = all.rows_late.saturating_add(since.late);
+            all.rows_away = all.rows_away.saturating_add(requests_away);
             all.complete_from = all.complete_from.max(channel.complete_from);
         }
         // All of what they had to say is in.

@@ -1,19 +1,18 @@
 //! [`Agent`]: what the monitor knows of one host's agent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
 
-use arrow_buffer::ScalarBuffer;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_model::{Host, HostState, Nanos, Symbol};
 use weir_wire::message::EARLIER_MAX;
-use weir_wire::{ChannelId, MonitorWord, SessionId, Status, Tally};
+use weir_wire::{ChannelId, MonitorWord, Peer, SessionId, Status, Tally};
 
-use super::account::Account;
-use super::channels::Channel;
+use super::account::{Account, Instants};
+use super::channels::{Channel, Channels};
 use super::checkpoint::Unsafe;
 use super::content::Content;
+use super::forgotten::Forgotten;
 use super::rates::Readings;
 use super::recovery::Before;
 
@@ -33,7 +32,7 @@ pub struct Agent {
     /// The name of its host.
     pub host: Symbol,
     /// From where it dials.
-    pub address: SocketAddr,
+    pub peer: Peer,
     /// Its version.
     pub version: Symbol,
     /// The random number of its process.
@@ -70,16 +69,16 @@ pub struct Agent {
     pub unsafe_bytes: usize,
     /// How many bytes of words it has room for that are not safe; beyond, it sends nothing.
     pub held_bytes_max: usize,
-    /// Rows in words that were given up before results had them: their instants, by channel.
-    pub given_up: Vec<(ChannelId, ScalarBuffer<i64>)>,
+    /// Rows in words that were given up before results had them, by channel.
+    pub given_up: Vec<(ChannelId, Instants)>,
     /// What it had said before the monitor was restarted.
     pub before: Option<Before>,
     /// What it runs.
     pub runs: BTreeMap<ChannelId, Run>,
-    /// What became of all its rows since the monitor knows it.
+    /// What became of all its requests since the monitor knows it.
     pub account: Account,
-    /// Rows of channels that do not run any more.
-    pub rows_stray: u64,
+    /// Requests of channels that do not run any more.
+    pub requests_stray: u64,
     /// What it said last of itself.
     pub status: Option<Status>,
     /// What it said of its costs.
@@ -92,7 +91,7 @@ pub struct Agent {
     pub barred: Option<(Nanos, String)>,
     /// What the state is, and since when.
     pub state: (HostState, Nanos),
-    /// What became of the rows of earlier processes, as far as they were taken in.
+    /// What became of the requests of earlier processes, as far as they were taken in.
     past: VecDeque<(u64, HashMap<ChannelId, Account>)>,
 }
 
@@ -124,8 +123,11 @@ pub struct Run {
     pub started: Option<Nanos>,
     /// It failed there.
     pub failed: bool,
-    /// What became of the rows of the agent's present process.
+    /// What became of the requests of the agent's present process.
     pub account: Account,
+    /// How many requests the process had taken in when it last reported that, those of intervals
+    /// under way included.
+    pub reported: u64,
     /// Of a relation, what of it the agent has brought.
     pub content: Content,
     /// The same in words that are safe, if a standing query reads it.
@@ -134,10 +136,10 @@ pub struct Run {
 
 impl Agent {
     /// An agent that is seen for the first time.
-    pub fn new(host: Symbol, address: SocketAddr, instance: u64, now: Nanos) -> Agent {
+    pub fn new(host: Symbol, peer: Peer, instance: u64, now: Nanos) -> Agent {
         Agent {
             host,
-            address,
+            peer,
             version: Symbol::default(),
             instance,
             session: None,
@@ -160,7 +162,7 @@ impl Agent {
             before: None,
             runs: BTreeMap::new(),
             account: Account::default(),
-            rows_stray: 0,
+            requests_stray: 0,
             status: None,
             readings: Readings::default(),
             waiting_bytes: 0,
@@ -225,6 +227,11 @@ impl Agent {
         begins.then_some(self.expected_since)
     }
 
+    /// True if it was connected and is not, without having said that it ends.
+    pub fn is_away(&self) -> bool {
+        self.session.is_none() && !self.ended
+    }
+
     /// How it is.
     pub fn host_state(&self) -> HostState {
         match (&self.session, self.ended) {
@@ -237,9 +244,7 @@ impl Agent {
 
     /// Begins anew with another process of the agent. What the earlier one brought stays.
     pub fn begin(&mut self, instance: u64) {
-        let accounts = self.runs.iter().map(|(id, run)| (*id, run.account));
-        let ended = (self.instance, accounts.collect());
-        self.remember_past(ended);
+        self.remember_present();
         for run in self.runs.values_mut() {
             *run = Run {
                 content: std::mem::take(&mut run.content),
@@ -256,6 +261,58 @@ impl Agent {
         self.readings = Readings::default();
     }
 
+    /// What is kept of it when it is forgotten: as if its process had ended.
+    pub fn forgotten(&mut self) -> Forgotten {
+        self.remember_present();
+        let running = self.runs.iter().filter(|(_, run)| run.is_running());
+        let started = running.filter_map(|(id, run)| Some((id.0, run.started?)));
+        Forgotten {
+            host: self.host.as_str().to_owned(),
+            instance: self.instance,
+            seen: self.seen,
+            safe: self.safe,
+            account: self.account,
+            requests_stray: self.requests_stray,
+            started: started.collect(),
+            past: self.past(),
+        }
+    }
+
+    /// Returns after it was forgotten. The same process goes on: it does not send again what was
+    /// acknowledged, and reports what it has taken in since it began. What of it was counted as lost
+    /// when it was forgotten stays so, also if it still comes. Rows of relations are gone until the
+    /// agent begins such a channel anew, so that it does not count as running it.
+    pub fn recall(&mut self, before: Forgotten, channels: &Channels) {
+        self.account = before.account;
+        self.requests_stray = before.requests_stray;
+        self.set_past(before.past);
+        let present = self.instance;
+        if before.instance != present {
+            return;
+        }
+        let at = self.past.iter().position(|(past, _)| *past == present);
+        let Some((_, accounts)) = at.and_then(|at| self.past.remove(at)) else {
+            return;
+        };
+        self.seen = before.seen;
+        (self.safe, self.settled, self.saving) = (before.safe, before.safe, before.safe);
+        let started: HashMap<u64, Nanos> = before.started.into_iter().collect();
+        for (id, account) in accounts {
+            let Some(channel) = channels.get(id) else {
+                continue;
+            };
+            let started = started.get(&id.0).copied();
+            let run = Run {
+                started: started.filter(|_| !channel.is_relation()),
+                account,
+                ..Run::default()
+            };
+            self.runs.insert(id, run);
+        }
+        // Time went on without it.
+        self.overtaken = self.runs_any();
+    }
+
     /// What an earlier process produced of each channel and nobody accounted for: it is lost. Of
     /// each process this is told once.
     pub fn lost_by(&mut self, instance: u64, tallies: &[Tally]) -> Vec<(ChannelId, u64)> {
@@ -265,10 +322,10 @@ impl Agent {
         let mut lost = Vec::new();
         for tally in tallies {
             let account = taken.entry(tally.channel).or_default();
-            let rows = tally.produced.saturating_sub(account.produced());
-            account.lost = account.lost.saturating_add(rows);
-            if rows > 0 {
-                lost.push((tally.channel, rows));
+            let requests = tally.produced.saturating_sub(account.produced());
+            account.lost = account.lost.saturating_add(requests);
+            if requests > 0 {
+                lost.push((tally.channel, requests));
             }
         }
         lost
@@ -280,6 +337,13 @@ impl Agent {
         if !known && instance != self.instance {
             self.remember_past((instance, HashMap::new()));
         }
+    }
+
+    /// Remembers the present process among those that ended.
+    fn remember_present(&mut self) {
+        let accounts = self.runs.iter().map(|(id, run)| (*id, run.account));
+        let ended = (self.instance, accounts.collect());
+        self.remember_past(ended);
     }
 
     /// Remembers one more process that ended; if they are too many, one of which nothing was taken
@@ -323,10 +387,12 @@ impl Agent {
     pub fn row(&self, now: Nanos) -> Host {
         let status = self.status.clone().unwrap_or_default();
         let known = self.status.is_some();
-        let reached = (self.reached > Nanos::MIN).then_some(self.reached);
+        // One that has ended is not behind: nothing more is expected of it.
+        let awaited = self.reached > Nanos::MIN && !self.ended;
+        let reached = awaited.then_some(self.reached);
         Host {
             host: self.host,
-            address: Symbol::try_new(&self.address.ip().to_string()).unwrap_or_default(),
+            address: Symbol::try_new(&self.peer.address()).unwrap_or_default(),
             version: self.version,
             state: self.state.0,
             since: self.state.1,
@@ -352,6 +418,11 @@ pub fn count(number: u64) -> i64 {
 }
 
 impl Run {
+    /// Requests that the agent's process has reported and that have not arrived.
+    pub fn outstanding(&self) -> u64 {
+        self.reported.saturating_sub(self.account.produced())
+    }
+
     /// Rows come.
     pub fn is_running(&self) -> bool {
         self.started.is_some() && !self.failed

@@ -28,7 +28,9 @@ pub struct Channel {
     users: usize,
     /// Rows that wait for their instant to be over.
     pub waiting: Waiting,
-    /// What became of the rows of all agents.
+    /// The column of its rows that says how many requests each stands for, if not one.
+    pub counts: Option<usize>,
+    /// What became of the requests of all agents.
     pub account: Account,
     /// How many agents run it and are waited for.
     pub heard: usize,
@@ -85,6 +87,7 @@ impl Channels {
             source: format!("channel {}", id.0),
             users: 1,
             waiting: Waiting::default(),
+            counts: fragment.plan.requests_column(),
             account: saved.as_ref().map_or(Account::default(), |c| c.account),
             heard: 0,
             ended: 0,

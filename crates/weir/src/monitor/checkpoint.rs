@@ -8,12 +8,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, NANOS_PER_SECOND, Nanos, Value};
 use weir_wire::ChannelId;
 
 use super::Monitor;
-use super::account::Account;
+use super::account::{Account, Instants};
 use super::agents::{Agent, AgentId, Run};
 use super::state::{Cell, Position, Saved, SavedAgent, SavedChannel, SavedQuery, SavedRun};
 
@@ -37,8 +36,8 @@ pub struct Unsafe {
     pub until: Nanos,
     /// What became of its rows.
     pub effect: Option<(ChannelId, Account)>,
-    /// The instants of those that came in time.
-    pub instants: ScalarBuffer<i64>,
+    /// Those that came in time.
+    pub instants: Instants,
     /// What it changes in a relation.
     pub changes: Option<(ChannelId, Batch)>,
     /// Of a word of this number, rows up to this instant were late.
@@ -87,18 +86,16 @@ impl Agent {
         self.settled = self.seen;
     }
 
-    /// How many rows, by channel, are in no result up to `instant` and will not be said again: a
+    /// How many requests, by channel, are in no result up to `instant` and will not be said again: a
     /// monitor that goes on from there has lost them.
-    fn rows_given_up(&mut self, instant: Nanos) -> HashMap<ChannelId, u64> {
-        let is_open =
-            |instants: &ScalarBuffer<i64>| instants.last().is_some_and(|&ts| ts > instant);
-        self.given_up.retain(|(_, instants)| is_open(instants));
-        let mut rows: HashMap<ChannelId, u64> = HashMap::new();
+    fn requests_given_up(&mut self, instant: Nanos) -> HashMap<ChannelId, u64> {
+        self.given_up
+            .retain(|(_, instants)| instants.any_after(instant));
+        let mut lost: HashMap<ChannelId, u64> = HashMap::new();
         for (channel, instants) in &self.given_up {
-            let open = instants.len() - instants.partition_point(|&ts| ts <= instant);
-            *rows.entry(*channel).or_default() += open as u64;
+            *lost.entry(*channel).or_default() += instants.requests_after(instant);
         }
-        rows
+        lost
     }
 
     /// What became of its rows in words that are not safe, by channel.
@@ -217,11 +214,11 @@ impl Monitor {
             for (channel, account) in &own {
                 unsettled.entry(*channel).or_default().add(*account);
             }
-            let given_up = agent.rows_given_up(instant);
+            let given_up = agent.requests_given_up(instant);
             let mut saved = saved_agent(agent, &own, instant <= self.recovery.instant);
-            for (channel, rows) in given_up {
-                saved.account.lose(rows);
-                *lost.entry(channel).or_default() += rows;
+            for (channel, requests) in given_up {
+                saved.account.lose(requests);
+                *lost.entry(channel).or_default() += requests;
             }
             agents.push(saved);
         }
@@ -259,6 +256,7 @@ impl Monitor {
             resume_from: instant.saturating_sub(hold),
             channels: channels.collect(),
             agents,
+            forgotten: self.forgotten.to_vec(),
             queries,
         };
         let state = self.state.as_mut().expect("there is a state directory");
@@ -281,6 +279,7 @@ fn saved_agent(
         started: run.started,
         failed: run.failed,
         account: run.account.since(open(id)),
+        reported: run.reported,
         content: run.safe_content.rows().filter_map(row).collect(),
     };
     let mut all_open = Account::default();
@@ -294,7 +293,7 @@ fn saved_agent(
     let unheard_late = unheard.into_iter().flat_map(|b| b.late_after(agent.seen));
     SavedAgent {
         host: agent.host.as_str().into(),
-        address: agent.address,
+        address: agent.peer,
         version: agent.version.as_str().into(),
         instance: agent.instance,
         connected: agent.session.is_some() || unheard.is_some_and(|b| b.connected),

@@ -13,10 +13,13 @@ pub struct Completeness {
     pub hosts_heard: u64,
     /// Those at which a part of the query failed.
     pub hosts_failed: u64,
-    /// Rows that never came, since the query's start.
+    /// Requests that were lost at the tap or on the way, since the query's start.
     pub rows_lost: u64,
-    /// Rows that came too late, since the query's start.
+    /// Requests that came too late, since the query's start.
     pub rows_late: u64,
+    /// Requests that hosts which are away now have reported and not delivered. They are lost, or come
+    /// when the hosts do.
+    pub rows_away: u64,
     /// From when on every host that is heard has seen everything.
     pub complete_from: Nanos,
     /// The query lost what it held when the monitor was restarted at this instant, because it looks
@@ -49,6 +52,7 @@ impl Completeness {
             "hosts_failed": self.hosts_failed,
             "rows_lost": self.rows_lost,
             "rows_late": self.rows_late,
+            "rows_away": self.rows_away,
             "complete_from": self.complete_from,
             "anew_from": self.anew_from,
         })

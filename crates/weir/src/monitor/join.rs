@@ -65,14 +65,17 @@ impl Monitor {
                 let host = host.map_err(|error| Refusal::Full(error.to_string()))?;
                 let id = AgentId(self.agents_ever);
                 self.agents_ever += 1;
-                let agent = Agent::new(host, joined.address, hello.instance, now);
+                let mut agent = Agent::new(host, joined.peer, hello.instance, now);
+                if let Some(before) = self.forgotten.take(host.as_str()) {
+                    agent.recall(before, &self.channels);
+                }
                 self.agents.insert(id, agent);
                 self.hosts.insert(host, id);
                 id
             }
         };
         let agent = self.agents.get_mut(&id).expect("it is known");
-        agent.address = joined.address;
+        agent.peer = joined.peer;
         let version: String = hello.version.chars().take(64).collect();
         agent.version = agents_text(&version, &mut agent.texts);
         agent.barred = None;
@@ -83,14 +86,14 @@ impl Monitor {
         for (instance, tallies) in &hello.earlier {
             let agent = self.agents.get_mut(&id).expect("it is known");
             agent.remember(*instance);
-            for (channel, rows) in agent.lost_by(*instance, tallies) {
+            for (channel, requests) in agent.lost_by(*instance, tallies) {
                 // Of a channel that has ended it is not known any more what came of it.
                 if self.channels.get(channel).is_some() {
-                    self.lose(id, channel, rows, "agent_ended", now);
+                    self.lose(id, channel, requests, "agent_ended", now);
                     continue;
                 }
                 let agent = self.agents.get_mut(&id).expect("it is known");
-                agent.rows_stray = agent.rows_stray.saturating_add(rows);
+                agent.requests_stray = agent.requests_stray.saturating_add(requests);
             }
         }
         Ok(id)
@@ -123,8 +126,14 @@ impl Monitor {
             )));
         }
         self.uncount(id);
+        let instance = self.agents[&id].instance;
+        let mut counted = joined.hello.earlier.iter();
+        if !counted.any(|(earlier, _)| *earlier == instance) {
+            // Its own count is gone with its state directory.
+            self.lose_outstanding(id, now);
+        }
         let agent = self.agents.get_mut(&id).expect("the host's agent is known");
-        // Nobody can send again what it said.
+        // What it sent cannot be sent again.
         let bytes_max = 0;
         agent.settle(Nanos::MIN, bytes_max, |word| self.channels.give_up(word));
         agent.begin(joined.hello.instance);
@@ -172,25 +181,42 @@ impl Monitor {
         }
     }
 
-    /// Counts rows that will never come.
+    /// Counts what an agent's process has reported and will not send any more.
+    pub(super) fn lose_outstanding(&mut self, id: AgentId, now: Nanos) {
+        let agent = self.agents.get_mut(&id).expect("the agent is known");
+        let mut lost = Vec::new();
+        for (channel, run) in &mut agent.runs {
+            let requests = run.outstanding();
+            run.account.lost = run.account.lost.saturating_add(requests);
+            lost.extend((requests > 0).then_some((*channel, requests)));
+        }
+        for (channel, requests) in lost {
+            self.lose(id, channel, requests, "agent_ended", now);
+        }
+    }
+
+    /// Counts requests whose rows will never come.
     pub(super) fn lose(
         &mut self,
         id: AgentId,
         channel: ChannelId,
-        rows: u64,
+        requests: u64,
         cause: &str,
         now: Nanos,
     ) {
         let lost = Account {
-            lost: rows,
+            lost: requests,
             ..Account::default()
         };
-        let agent = self.agents.get_mut(&id).expect("the rows are of an agent");
+        let agent = self
+            .agents
+            .get_mut(&id)
+            .expect("the requests are of an agent");
         agent.account.add(lost);
         if let Some(channel) = self.channels.get_mut(channel) {
             channel.account.add(lost);
         }
-        self.tell_of(id, "rows_lost", cause, count(rows), now);
+        self.tell_of(id, "rows_lost", cause, count(requests), now);
     }
 
     /// Notes something of an agent; the cause may be in the agent's own words.
@@ -238,11 +264,13 @@ impl Monitor {
         }
     }
 
-    /// Forgets an agent that has been away for long, and takes away what it has brought of
-    /// relations.
-    pub(super) fn forget(&mut self, id: AgentId) {
+    /// Forgets an agent that has been away for long, and retracts what it has brought of relations.
+    /// What was counted of it is kept in case it returns.
+    pub(super) fn forget(&mut self, id: AgentId, now: Nanos) {
+        self.lose_outstanding(id, now);
         self.uncount(id);
-        let agent = self.agents.remove(&id).expect("the agent is known");
+        let mut agent = self.agents.remove(&id).expect("the agent is known");
+        self.forgotten.push(agent.forgotten());
         self.hosts.remove(&agent.host);
         self.own.forget(agent.host);
         let at = self.frontier.saturating_add(1);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::lock::Lock;
+use crate::private;
 
 /// How long to wait for a monitor that is just ending.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,7 +25,7 @@ pub fn hold(directory: &Path) -> Result<Lock, Failure> {
             directory.display()
         ))
     };
-    std::fs::create_dir_all(directory).map_err(failed)?;
+    private::directory(directory).map_err(failed)?;
     let began = Instant::now();
     loop {
         match Lock::take(directory).map_err(failed)? {

@@ -24,6 +24,7 @@ mod checkpoint;
 mod completeness;
 mod content;
 mod files;
+mod forgotten;
 mod gather;
 mod join;
 mod lock;
@@ -64,6 +65,7 @@ pub use state::StateError;
 
 use crate::run_loop::Counters;
 use content::Content;
+use forgotten::ForgottenAgents;
 use own_stream::OwnStream;
 use recovery::Recovery;
 use state::State;
@@ -186,6 +188,8 @@ pub struct Monitor {
     agents: BTreeMap<AgentId, Agent>,
     agents_ever: u32,
     hosts: HashMap<Symbol, AgentId>,
+    /// Agents that have been away for long, in case they return.
+    forgotten: ForgottenAgents,
     sessions: HashMap<SessionId, AgentId>,
     channels: Channels,
     queries: BTreeMap<QueryId, Running>,
@@ -236,6 +240,7 @@ impl Monitor {
             agents: BTreeMap::new(),
             agents_ever: 0,
             hosts: HashMap::new(),
+            forgotten: ForgottenAgents::default(),
             sessions: HashMap::new(),
             channels: Channels::new(1),
             queries: BTreeMap::new(),
@@ -292,7 +297,7 @@ impl Monitor {
                 word,
             } => self.hear(session, number, word, now),
             Event::Left { session, why } => self.leave(session, &why, now),
-            asked @ Event::Asked { .. } => return Some(asked),
+            other @ (Event::Asked { .. } | Event::Refused { .. }) => return Some(other),
         }
         None
     }

@@ -185,7 +185,7 @@ impl Publisher {
         let bytes = batch.get_array_memory_size();
         let shown = Shown {
             batch,
-            note: noted(completeness),
+            note: self.noted(completeness, self.rows - rows),
         };
         let mut watchers = std::mem::take(&mut self.watchers);
         for watcher in &mut watchers {
@@ -197,7 +197,8 @@ impl Publisher {
     /// Nothing more comes, because of `why`.
     pub fn end(&mut self, why: &str) {
         self.files.iter_mut().for_each(FileSink::finish);
-        let mut note = self.said.as_ref().map_or(json!({}), noted);
+        let said = self.said.as_ref();
+        let mut note = said.map_or(json!({}), |said| self.noted(said, self.rows));
         note["ended"] = json!(why);
         for watcher in self.watchers.drain(..) {
             note["skipped"] = json!(watcher.skipped());
@@ -228,7 +229,10 @@ impl Publisher {
 
     /// Where things stand, for somebody who comes or comes back.
     fn standing(&self, watcher: &Watcher) -> (Shown, usize) {
-        let mut note = self.said.as_ref().map_or(json!({ "whole": true }), noted);
+        let mut note = match &self.said {
+            Some(said) => self.noted(said, self.rows),
+            None => json!({ "whole": true, "rows_before": self.rows }),
+        };
         if watcher.skipped() > 0 {
             note["skipped"] = json!(watcher.skipped());
         }
@@ -247,6 +251,15 @@ impl Publisher {
         };
         let bytes = batch.get_array_memory_size();
         (Shown { batch, note }, bytes)
+    }
+
+    /// What goes with rows after which no instant is torn. How many rows the query had given before
+    /// them lets a client count what it missed, also while it was not connected.
+    fn noted(&self, completeness: &Completeness, rows_before: u64) -> Json {
+        let mut note = completeness.json();
+        note["whole"] = json!(true);
+        note["rows_before"] = json!(rows_before);
+        note
     }
 
     /// Rows as those who watch get them.
@@ -278,11 +291,4 @@ impl Pace {
         self.too_fast = self.since > 0 && self.rows > most;
         (self.since, self.rows) = (at, 0);
     }
-}
-
-/// What goes with rows after which no instant is torn.
-fn noted(completeness: &Completeness) -> Json {
-    let mut note = completeness.json();
-    note["whole"] = json!(true);
-    note
 }

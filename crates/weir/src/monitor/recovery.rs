@@ -109,6 +109,9 @@ impl Monitor {
             let agent = restored(host, agent, saved.resume_from, now);
             self.agents.insert(id, agent);
         }
+        for agent in saved.forgotten {
+            self.forgotten.push(agent);
+        }
         self.saved_any = !saved.queries.is_empty();
         self.recovery = Recovery {
             instant: saved.instant,
@@ -210,6 +213,7 @@ fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agen
             started: saved.started,
             failed: saved.failed,
             account: saved.account,
+            reported: saved.reported,
             safe_content: content.clone(),
             content,
         };

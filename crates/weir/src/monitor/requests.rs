@@ -3,22 +3,37 @@
 use serde_json::{Value as Json, json};
 use weir_model::inventory::Row;
 use weir_model::{Host, Nanos, Value};
-use weir_wire::{Answer, Event, Refusal, Request, Submit};
+use weir_wire::{Answer, Event, Peer, Refusal, Request, Submit};
 
 use super::Monitor;
 use super::question::Prepared;
 use super::registry::{Entry, Registry, State};
+use crate::output;
+
+/// One line on standard error for a peer that was refused.
+fn log_refusal(peer: &Peer, why: &str, suppressed: u64) {
+    let more = match suppressed {
+        0 => String::new(),
+        count => format!(" ({count} more refusals before this one were not logged)"),
+    };
+    output::say(format_args!("weir: refused {peer}: {why}{more}"));
+}
 
 impl Registry {
-    /// Answers what a client asks.
+    /// Answers a client's request, and logs peers that were refused.
     pub fn answer(&mut self, event: Event, monitor: &mut Monitor, now: Nanos) {
-        let Event::Asked {
-            who,
-            request,
-            reply,
-        } = event
-        else {
-            return;
+        let (who, request, reply) = match event {
+            Event::Asked {
+                who,
+                request,
+                reply,
+            } => (who, request, reply),
+            Event::Refused {
+                peer,
+                why,
+                suppressed,
+            } => return log_refusal(&peer, &why, suppressed),
+            _ => return,
         };
         let answer = match request {
             Request::Submit(submit) => self.submit(submit, &who.name, monitor, now),

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use weir_model::{Nanos, Symbol, Type, Value};
 
 use super::account::Account;
-use crate::random;
+use super::forgotten::Forgotten;
+use crate::{private, random};
 
 const IDENTITY: &str = "identity.json";
 const CHECKPOINT: &str = "checkpoint.json";
@@ -53,6 +54,9 @@ pub struct Saved {
     pub channels: Vec<SavedChannel>,
     /// The agents.
     pub agents: Vec<SavedAgent>,
+    /// Agents that were forgotten, oldest first; none in files of earlier releases.
+    #[serde(default)]
+    pub forgotten: Vec<Forgotten>,
     /// The standing queries.
     pub queries: Vec<SavedQuery>,
 }
@@ -78,7 +82,7 @@ pub struct SavedAgent {
     /// Its host.
     pub host: String,
     /// From where it dialled.
-    pub address: std::net::SocketAddr,
+    pub address: weir_wire::Peer,
     /// Its version.
     pub version: String,
     /// Its process.
@@ -114,6 +118,9 @@ pub struct SavedRun {
     pub failed: bool,
     /// What became of its rows in words that are safe.
     pub account: Account,
+    /// Requests that the agent had reported; none in files of earlier releases.
+    #[serde(default)]
+    pub reported: u64,
     /// Of a relation, the rows that those words leave there, and how often.
     pub content: Vec<(Vec<Cell>, i64)>,
 }
@@ -208,7 +215,7 @@ impl State {
     /// # Errors
     /// When it cannot be read or written, or holds something else.
     pub fn open(dir: &Path) -> Result<(State, Option<Saved>), StateError> {
-        std::fs::create_dir_all(dir).map_err(|e| failed(dir, e))?;
+        private::directory(dir).map_err(|e| failed(dir, e))?;
         let identity = match read::<Identity>(&dir.join(IDENTITY))? {
             Some(identity) => identity,
             None => Identity {
@@ -320,7 +327,9 @@ fn save(dir: &Path, job: &Job) -> Result<(), StateError> {
 pub(super) fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
     let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
     let attempt = || {
-        let mut file = File::create(&new)?;
+        let mut options = File::options();
+        let options = options.create(true).truncate(true).write(true);
+        let mut file = private::open(options, &new)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&new, &path)?;
@@ -351,6 +360,7 @@ fn failed(path: &Path, error: impl ToString) -> StateError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn directory(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("weir-state-{name}-{}", std::process::id()));
@@ -365,13 +375,28 @@ mod tests {
         assert!(none.is_none());
         state.reserve(5).unwrap();
         let monitor = state.monitor();
+        let forgotten = Forgotten {
+            host: "a".into(),
+            instance: u64::MAX,
+            seen: 3,
+            safe: 2,
+            account: Account::default(),
+            requests_stray: 1,
+            started: vec![(4, 5)],
+            past: vec![(u64::MAX, vec![(4, Account::default())])],
+        };
         let saved = Saved {
             instant: 7,
+            forgotten: vec![forgotten],
             ..Saved::default()
         };
         state.save(&saved, Vec::new());
         assert!(state.saved(true).unwrap().is_ok());
         drop(state);
+        for path in [dir.clone(), dir.join(IDENTITY), dir.join(CHECKPOINT)] {
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{}", path.display());
+        }
         let (state, again) = State::open(&dir).unwrap();
         assert_eq!(again, Some(saved));
         assert_eq!(state.monitor(), monitor);

@@ -5,7 +5,7 @@ use weir_model::{Batch, Nanos};
 use weir_wire::{AgentWord, ChannelId, Note, SessionId};
 
 use super::Monitor;
-use super::account::Account;
+use super::account::{Account, Instants};
 use super::agents::{AgentId, count};
 use super::checkpoint::Unsafe;
 
@@ -43,14 +43,19 @@ impl Monitor {
             AgentWord::Failed { channel, why } => self.hear_failed(id, channel, &why, now),
             AgentWord::Lost {
                 channel,
-                rows,
+                requests,
                 cause,
-            } => self.hear_lost(id, channel, rows, &cause, now),
+            } => self.hear_lost(id, channel, requests, &cause, now),
             AgentWord::Note(note) => self.hear_note(id, note, number, now),
             AgentWord::Status(status) => {
                 let agent = self.agents.get_mut(&id).expect("it just spoke");
                 let runs = |channel| agent.runs.contains_key(&channel);
                 agent.readings.take(&status, runs, now);
+                for tally in &status.tallies {
+                    if let Some(run) = agent.runs.get_mut(&tally.channel) {
+                        run.reported = tally.produced;
+                    }
+                }
                 agent.status = Some(status);
             }
         }
@@ -85,16 +90,19 @@ impl Monitor {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let rows = batch.len() as u64;
         let Some(channel) = self.channels.get_mut(channel_id) else {
-            agent.rows_stray = agent.rows_stray.saturating_add(rows);
+            // What its groups stand for is not known any more.
+            agent.requests_stray = agent.requests_stray.saturating_add(rows);
             return;
         };
+        let counts = channel.counts;
+        let requests = batch.requests(counts);
         let last = batch.ts.last().copied().unwrap_or(Nanos::MIN);
         // What an agent that ends holds of a slide it says at the slide's end.
         let now_there = now.saturating_add(self.options.ahead_max);
         let ahead = last > now_there && last > channel.fragment.plan.shown_by(now_there);
         let fault = channel.fault(&batch);
         if let Some(why) = fault.or_else(|| ahead.then(|| AHEAD.to_owned())) {
-            self.lose_of(id, channel_id, rows, "refused", now);
+            self.lose_of(id, channel_id, requests, "refused", now);
             return self.bar(id, format!("channel {}: {why}", channel_id.0), now);
         }
         self.work.rows += rows;
@@ -116,6 +124,7 @@ impl Monitor {
                 (late + missed, Some(late_to))
             }
         };
+        let late = batch.slice(0, late).requests(counts);
         let moved = late_to.map_or(0, upto);
         let begin = over.max(moved);
         let batch = match channel.is_relation() {
@@ -126,28 +135,27 @@ impl Monitor {
             false => batch.slice(begin, batch.len() - begin),
         };
         let late_to = late_to.filter(|_| moved > 0);
-        let late = late as u64;
         let run = agent.runs.entry(channel_id).or_default();
         let most = self.options.waiting_bytes_max;
         // Without a change a relation would be wrong from then on: its agent goes rather.
         if channel.is_relation() && !(agent.waiting_bytes <= most && run.content.apply(&batch)) {
-            self.lose_of(id, channel_id, rows, "refused", now);
+            self.lose_of(id, channel_id, requests, "refused", now);
             let why = format!("channel {}: too many rows in a relation", channel_id.0);
             return self.bar(id, why, now);
         }
         if !channel.is_relation() && agent.waiting_bytes > most / 4 {
             self.effect.late = Some(last);
-            return self.lose_of(id, channel_id, rows, "monitor_full", now);
+            return self.lose_of(id, channel_id, requests, "monitor_full", now);
         }
         let account = Account {
-            in_time: rows - late,
+            in_time: requests.saturating_sub(late),
             late,
             lost: 0,
         };
         let until = batch.ts.last().copied().unwrap_or(last);
         let changes =
             (channel.is_relation() && channel.hold.is_some()).then(|| (channel_id, batch.clone()));
-        let instants = batch.ts.clone();
+        let instants = Instants::of(&batch, counts);
         let bytes = channel.waiting.push(id, batch);
         agent.waiting_bytes += bytes;
         self.waiting_bytes += bytes;
@@ -179,6 +187,8 @@ impl Monitor {
             agent.ended = true;
             let host = agent.host;
             self.own.tell(now, Some(host), "agent_ended", "", 1);
+            // That was its last word, and all before it are here.
+            self.lose_outstanding(id, now);
         } else if at > now.saturating_add(self.options.ahead_max) {
             return self.bar(id, AHEAD.into(), now);
         } else {
@@ -253,26 +263,33 @@ impl Monitor {
         self.count_agent(id);
     }
 
-    fn hear_lost(&mut self, id: AgentId, channel: ChannelId, rows: u64, cause: &str, now: Nanos) {
+    fn hear_lost(
+        &mut self,
+        id: AgentId,
+        channel: ChannelId,
+        requests: u64,
+        cause: &str,
+        now: Nanos,
+    ) {
         match self.channels.get(channel) {
-            Some(_) => self.lose_of(id, channel, rows, cause, now),
+            Some(_) => self.lose_of(id, channel, requests, cause, now),
             None => {
                 let agent = self.agents.get_mut(&id).expect("it just spoke");
-                agent.rows_stray = agent.rows_stray.saturating_add(rows);
+                agent.requests_stray = agent.requests_stray.saturating_add(requests);
             }
         }
     }
 
-    /// Counts rows of the agent's present process that will never come.
-    fn lose_of(&mut self, id: AgentId, channel: ChannelId, rows: u64, cause: &str, now: Nanos) {
+    /// Counts requests of the agent's present process whose rows will never come.
+    fn lose_of(&mut self, id: AgentId, channel: ChannelId, requests: u64, cause: &str, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let lost = Account {
-            lost: rows,
+            lost: requests,
             ..Account::default()
         };
         agent.runs.entry(channel).or_default().account.add(lost);
         self.effect.account = Some((channel, lost));
-        self.lose(id, channel, rows, cause, now);
+        self.lose(id, channel, requests, cause, now);
     }
 
     fn hear_note(&mut self, id: AgentId, mut note: Note, number: Option<u64>, now: Nanos) {
@@ -299,8 +316,8 @@ pub(super) struct Effect {
     bytes: usize,
     /// What became of its rows.
     account: Option<(ChannelId, Account)>,
-    /// The instants of those that came in time.
-    instants: ScalarBuffer<i64>,
+    /// Those that came in time.
+    instants: Instants,
     /// What it changes in a relation that a standing query reads.
     changes: Option<(ChannelId, Batch)>,
     /// The results up to this instant may need them.

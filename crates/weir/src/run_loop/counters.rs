@@ -37,6 +37,22 @@ pub struct Counters {
 }
 
 impl Reading {
+    /// What taps counted. Counts of the same thing by several taps are added up.
+    pub fn of_taps<'c>(counts: impl Iterator<Item = &'c Count>) -> Vec<Reading> {
+        let mut places = HashMap::new();
+        let mut readings: Vec<Reading> = Vec::new();
+        for reading in counts.map(Reading::of_tap) {
+            let place = *places
+                .entry(reading.counter.clone())
+                .or_insert(readings.len());
+            match readings.get_mut(place) {
+                Some(sum) => sum.total = sum.total.saturating_add(reading.total),
+                None => readings.push(reading),
+            }
+        }
+        readings
+    }
+
     /// What a tap counted.
     pub fn of_tap(count: &Count) -> Reading {
         Reading {
@@ -204,6 +220,23 @@ mod tests {
             turns += 1;
         }
         assert!(total("cpu_ns") >= TICK_NS);
+    }
+
+    #[test]
+    fn what_several_taps_count_alike_is_added_up() {
+        let count = |cause, total| Count {
+            counter: "events_lost",
+            cause,
+            device: None,
+            total,
+        };
+        let counts = [count(None, 2), count(Some("late"), 1), count(None, 3)];
+        let readings = Reading::of_taps(counts.iter());
+        let totals: Vec<_> = readings
+            .iter()
+            .map(|r| (r.counter.cause, r.total))
+            .collect();
+        assert_eq!(totals, [(None, 5), (Some("late"), 1)]);
     }
 
     #[test]

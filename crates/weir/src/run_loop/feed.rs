@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// How often a tap's counts are read, as a rule.
 pub const COUNTS_EVERY: Duration = Duration::from_millis(500);
 
+/// How often they are read while events are lost.
+const COUNTS_EVERY_LOSSY: Duration = Duration::from_millis(20);
+
 /// How long after its end a live tap may still tell what happened before.
 const GRACE_NS: Nanos = 1_000_000_000;
 
@@ -57,6 +60,8 @@ pub struct Feed {
     pub stop: Stop,
     /// How often its counts are read.
     pub counts_every: Duration,
+    /// Whether groups of intervals that are under way at the end are delivered.
+    pub whole: bool,
     /// Where the loop listens, and whom to wake for it.
     pub words: SyncSender<Word>,
     pub listener: Thread,
@@ -67,6 +72,7 @@ impl Feed {
     pub fn run(mut self) {
         let mut first: Option<Nanos> = None;
         let mut counted = Instant::now();
+        let mut lost = 0;
         let end = loop {
             let cut_short = !self.live && self.stop.signal().is_some();
             if cut_short || self.stop.is_abandoned() {
@@ -75,16 +81,25 @@ impl Feed {
             let last = self.last(first);
             let said = match self.tap.next(PATIENCE) {
                 Ok(said) => said,
+                Err(TapError::Cancelled { .. }) => break Word::End,
                 Err(error) => break Word::Failed(error),
             };
+            // A loss is known before the time has passed in which it happened.
+            let lost_now = self.tap.lost();
+            if lost_now != lost && counted.elapsed() >= COUNTS_EVERY_LOSSY {
+                (lost, counted) = (lost_now, Instant::now());
+                self.tell_counts();
+            }
             let over = match said {
                 Said::Rows { demand, batch } => {
                     first = first.or(batch.ts.first().copied());
                     let batch = up_to(batch, self.last(first));
                     !batch.is_empty() && !self.tell(Word::Rows { demand, batch })
                 }
-                // Of an interval that ends later nothing is shown.
-                Said::Folded { folded, .. } if folded.end > last => false,
+                // Without open slides, an interval that ends later has no output. With them, the
+                // interval that `last` lies in has, even if the tap completed it in the meantime;
+                // the engine ignores those that end after the open slide.
+                Said::Folded { folded, .. } if !self.whole && folded.end > last => false,
                 Said::Folded { demand, folded } => !self.tell(Word::Folded { demand, folded }),
                 Said::Heartbeat(at) => !self.tell(Word::Reached(at.min(last))) || at >= last,
                 Said::Quiet => self.live && wall_clock() > last.saturating_add(GRACE_NS),
@@ -98,6 +113,11 @@ impl Feed {
                 self.tell_counts();
             }
         };
+        if self.whole && self.live && !self.stop.is_abandoned() {
+            for (demand, folded) in self.tap.close() {
+                self.tell(Word::Folded { demand, folded });
+            }
+        }
         self.tell_counts();
         self.tell(end);
     }
@@ -134,5 +154,71 @@ fn up_to(batch: Batch, last: Nanos) -> Batch {
     match batch.ts.partition_point(|&ts| ts <= last) {
         all if all == batch.len() => batch,
         some => batch.slice(0, some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    /// The end of the live query.
+    const LAST: Nanos = 1_000;
+
+    /// A live tap that returns these one after the other, and has no open interval at its end.
+    struct Script(VecDeque<Said>);
+
+    impl Tap for Script {
+        fn next(&mut self, _: Duration) -> Result<Said, TapError> {
+            Ok(self.0.pop_front().unwrap_or(Said::End))
+        }
+
+        fn counts(&mut self) -> Vec<Count> {
+            Vec::new()
+        }
+
+        fn describe(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    /// The ends of the intervals that are delivered when the tap completes one right after `LAST`.
+    fn ends_delivered(whole: bool) -> Vec<Nanos> {
+        let folded = Folded {
+            end: LAST + 1,
+            keys: Vec::new(),
+            kept: Vec::new(),
+        };
+        let script = [
+            Said::Folded { demand: 0, folded },
+            Said::Heartbeat(LAST + 2),
+        ];
+        let stop = Stop::new();
+        stop.live_until(LAST);
+        let (words, arrivals) = sync_channel(16);
+        let feed = Feed {
+            tap: Box::new(Script(script.into())),
+            live: true,
+            span_ns: None,
+            stop,
+            counts_every: COUNTS_EVERY,
+            whole,
+            words,
+            listener: std::thread::current(),
+        };
+        feed.run();
+        let ends = arrivals.iter().filter_map(|word| match word {
+            Word::Folded { folded, .. } => Some(folded.end),
+            _ => None,
+        });
+        ends.collect()
+    }
+
+    #[test]
+    fn an_interval_completed_right_after_the_end_is_part_of_the_open_slide() {
+        assert_eq!(ends_delivered(true), [LAST + 1]);
+        assert!(ends_delivered(false).is_empty());
     }
 }

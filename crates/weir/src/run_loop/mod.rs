@@ -37,7 +37,7 @@ pub use counters::{Changed, Counters, Reading, engine_counts, process_readings, 
 pub use feed::{Account, COUNTS_EVERY, Feed, Word};
 pub use progress::{Progress, State, Telling};
 pub use stop::{Stop, wall_clock};
-pub use summary::summary;
+pub use summary::{MISSED, missed, summary};
 
 use crate::failure::Failure;
 use pump::{Pump, Query};
@@ -86,6 +86,10 @@ pub struct Options {
     pub telling: Telling,
     /// Other questions, asked and ended while the loop runs.
     pub changes: Option<Receiver<Change>>,
+    /// The plan whose answer is to be whole: from the first instant of the inputs on, and up to the
+    /// end of the slide that is open when they end. Without it, answers begin and end with the rows,
+    /// as STREAM's do.
+    pub whole: Option<Arc<Plan>>,
     /// Where the taps' counts are kept up to date, for a sink that writes them down.
     pub counts: Arc<Mutex<Vec<Count>>>,
 }
@@ -161,6 +165,7 @@ pub fn run(
 ) -> Result<Report, Failure> {
     let queries: Vec<Query> = shows.iter().map(Query::of).collect();
     let shows = Shows::start(shows.into_iter().map(|s| s.sink).collect());
+    let whole = options.whole.is_some();
     std::thread::scope(|scope| {
         let mut pump = Pump::new(engine, queries, shows, options, stop);
         for input in inputs {
@@ -172,6 +177,7 @@ pub fn run(
                 span_ns: input.span_ns,
                 stop: stop.clone(),
                 counts_every: COUNTS_EVERY,
+                whole,
                 words,
                 listener: std::thread::current(),
             };

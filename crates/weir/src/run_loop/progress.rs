@@ -1,7 +1,8 @@
 //! [`Progress`]: how far the work is, on standard error, when it is long and somebody looks.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_model::Unit;
@@ -14,14 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_millis(200);
 
 /// What is told while the work goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Telling {
     /// Nothing: the answers themselves are on the terminal.
     Nothing,
     /// How far through the files; nothing of live sources, which have no end.
     Files,
-    /// What a recording holds by now.
-    Recording(PathBuf),
+    /// What a recording holds by now. It is open, since its folder may not be readable any more.
+    Recording(Arc<File>),
 }
 
 /// How far the work is.
@@ -59,13 +60,13 @@ impl Progress {
     pub fn show(&mut self, state: impl FnOnce() -> State) {
         let elapsed = self.started.elapsed();
         let fresh = self.shown.is_some_and(|at| at.elapsed() < EVERY);
-        if self.telling == Telling::Nothing || elapsed < PATIENCE || fresh {
+        if matches!(self.telling, Telling::Nothing) || elapsed < PATIENCE || fresh {
             return;
         }
         let state = state();
         let text = match (&self.telling, state.done) {
-            (Telling::Recording(path), _) => {
-                let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
+            (Telling::Recording(file), _) => {
+                let bytes = file.metadata().map_or(0, |m| m.len());
                 Some(recorded(&state, bytes, elapsed))
             }
             (_, Some(done)) => Some(read(&state, done, elapsed)),

@@ -8,7 +8,7 @@ use weir_model::{Batch, Folded, Nanos};
 use weir_query::Plan;
 use weir_query::engine::{Engine, Output, QueryId};
 use weir_query::function::EvalError;
-use weir_sink::{Sink, SinkError};
+use weir_sink::{Incomplete, Sink, SinkError};
 use weir_tap::{Count, TapError};
 
 use super::counters::{Counters, Reading};
@@ -55,6 +55,10 @@ pub struct Pump<'a> {
     tap_error: Option<TapError>,
     /// The sinks take no more.
     closed: bool,
+    /// The first instant that any input has reported.
+    begin: Option<i64>,
+    /// What readers of the output should know, beside what inputs and sinks remark.
+    remarks: Vec<String>,
 }
 
 /// A query of the engine, in the order of the sinks.
@@ -126,6 +130,8 @@ impl<'a> Pump<'a> {
             failed: Vec::new(),
             tap_error: None,
             closed: false,
+            begin: None,
+            remarks: Vec::new(),
         }
     }
 
@@ -168,6 +174,10 @@ impl<'a> Pump<'a> {
     /// Runs until the taps have ended or the sinks take no more, and then to the end of what was
     /// told.
     pub fn run(&mut self) {
+        // Stream `weir` alone begins now; with inputs, their first report sets the beginning.
+        if self.options.whole.is_some() && self.ears.is_empty() {
+            self.begins(wall_clock().div_euclid(self.options.instant_ns));
+        }
         loop {
             if self.stop.signal().is_some() {
                 self.stop.live_until(wall_clock());
@@ -189,9 +199,49 @@ impl<'a> Pump<'a> {
         }
         if !self.closed {
             self.tell_own(true);
-            self.step(Engine::finish);
+            match self.options.whole.take() {
+                Some(plan) => self.finish_whole(&plan),
+                None => self.step(Engine::finish),
+            }
         }
         self.progress.clear();
+    }
+
+    /// Ends the inputs and shows the slide that is open then.
+    fn finish_whole(&mut self, plan: &Plan) {
+        let live = self.ears.iter().any(|e| e.live) || self.ears.is_empty();
+        let ended = match live {
+            true => self.stop.live_end().min(wall_clock()),
+            false => self.latest,
+        };
+        // An input may have ended before it reported anything.
+        self.begins(ended.max(0));
+        self.step(Engine::finish);
+        let at = ended.max(self.engine.now());
+        let Some(open) = plan.open_slide(at) else {
+            return;
+        };
+        let begin = self.begin.unwrap_or(at);
+        let slide = Incomplete {
+            covers: at - open.after.max(begin).min(at),
+            slide: open.end - open.after,
+        };
+        self.closed |= !self.shows.incomplete(slide);
+        self.step(|engine, emit| engine.finish_at(open.end, emit));
+        let span = |ns: i64| Duration::from_nanos(ns.max(0) as u64);
+        self.remarks.push(format!(
+            "the last slide is incomplete: it covers {:.3?} of {:?}",
+            span(slide.covers),
+            span(slide.slide)
+        ));
+    }
+
+    /// Notes the first instant of all.
+    fn begins(&mut self, at: i64) {
+        if self.begin.is_none() && at < i64::MAX {
+            self.begin = Some(at);
+            self.engine.begin(at);
+        }
     }
 
     /// True when no tap has more to say; without taps there is stream `weir` until it is no longer
@@ -213,6 +263,7 @@ impl<'a> Pump<'a> {
         if let Some(error) = self.tap_error {
             return Err(error.into());
         }
+        remarks.extend(self.remarks);
         remarks.extend(self.ears.into_iter().flat_map(|e| e.account.messages));
         let shared = self.options.counts.lock().expect("no panic while held");
         let mut counts = shared.clone();
@@ -272,6 +323,16 @@ impl<'a> Pump<'a> {
 
     fn take(&mut self, ear: usize, word: Word) {
         self.ears[ear].heard = Instant::now();
+        if self.options.whole.is_some() {
+            match &word {
+                Word::Rows { batch, .. } => {
+                    let first = batch.ts.first().copied();
+                    self.begins(first.unwrap_or(i64::MAX));
+                }
+                Word::Reached(at) => self.begins(*at),
+                _ => {}
+            }
+        }
         match word {
             Word::Rows { demand, batch } => self.take_rows(ear, demand, &batch),
             Word::Folded { demand, folded } => self.take_folded(ear, demand, &folded),
@@ -305,6 +366,11 @@ impl<'a> Pump<'a> {
 
     fn take_rows(&mut self, ear: usize, demand: usize, batch: &Batch) {
         self.rows_in += batch.len() as u64;
+        if self.ears[ear].lanes.is_empty() {
+            // Its rows are counted and go nowhere; time goes on with them.
+            let last = batch.ts.last().copied().unwrap_or(i64::MIN);
+            self.latest = self.latest.max(last.div_euclid(self.options.instant_ns));
+        }
         for lane in &self.ears[ear].lanes {
             let outlet = &lane.outlet;
             if outlet.demand != demand {
@@ -378,7 +444,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn step(&mut self, go: fn(&mut Engine, &mut dyn FnMut(Output))) {
+    fn step(&mut self, go: impl FnOnce(&mut Engine, &mut dyn FnMut(Output))) {
         let open_from = self.open_from();
         let (queries, shows, failed) = (&self.queries, &mut self.shows, &mut self.failed);
         let mut open = true;
@@ -471,17 +537,15 @@ impl<'a> Pump<'a> {
         let wall = wall_clock().div_euclid(self.options.instant_ns);
         match self.ears.iter().all(|e| e.live) {
             true => wall.max(self.latest),
+            // A recording without rows has no time of its own.
+            false if self.latest == i64::MIN && self.is_over() => wall,
             false => self.latest,
         }
     }
 
     fn readings(&self) -> Vec<Reading> {
-        let taps = self
-            .ears
-            .iter()
-            .flat_map(|e| &e.account.counts)
-            .map(Reading::of_tap);
-        let mut readings: Vec<Reading> = taps.collect();
+        let taps = self.ears.iter().flat_map(|e| &e.account.counts);
+        let mut readings = Reading::of_taps(taps);
         readings.extend(super::counters::engine_counts(&self.engine.counts()));
         readings.extend(super::counters::process_readings());
         let shown = self.shows.rows_taken();

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_model::Batch;
-use weir_sink::{Sink, SinkError};
+use weir_sink::{Incomplete, Sink, SinkError};
 
 /// How often what was written is brought to the eye, at most.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
@@ -28,6 +28,8 @@ enum Sheet {
     Rows { sink: usize, batch: Batch },
     /// What was sent is whole: no instant is torn.
     Whole,
+    /// What follows is of a slide in which the inputs ended.
+    Incomplete(Incomplete),
 }
 
 /// The sinks, at work in a thread of their own.
@@ -70,6 +72,12 @@ impl Shows {
     /// Says that no instant is torn by what was sent; false as in [`Shows::rows`].
     pub fn whole(&mut self) -> bool {
         !std::mem::take(&mut self.torn) || self.sheets.send(Sheet::Whole).is_ok()
+    }
+
+    /// Marks all that follows as of a slide in which the inputs ended; false as in
+    /// [`Shows::rows`].
+    pub fn incomplete(&mut self, slide: Incomplete) -> bool {
+        self.sheets.send(Sheet::Incomplete(slide)).is_ok()
     }
 
     /// True when the sinks have failed or want no more, also while there is nothing to send.
@@ -116,6 +124,12 @@ fn show(
                 (torn, news) = (true, true);
             }
             Ok(Sheet::Whole) => torn = false,
+            Ok(Sheet::Incomplete(slide)) => {
+                sinks
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|sink| sink.incomplete(slide));
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }

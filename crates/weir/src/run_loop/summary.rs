@@ -1,8 +1,12 @@
-//! The closing words: how many events, what was lost and why, and how complete the answer is.
+//! The closing summary: how many events, what was lost and why, and how complete the answer is.
 
 use std::collections::BTreeMap;
 
-use weir_tap::Count;
+use weir_model::Symbol;
+use weir_tap::{Count, UNFINISHED};
+
+/// A counter, why, and of which device.
+type Cause<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
 
 /// Counter of records that could not be read.
 const BAD: &str = "bad_records";
@@ -10,7 +14,7 @@ const BAD: &str = "bad_records";
 /// Counter of requests whose begin or end is not known, so that their times are missing.
 const UNTRACKED: &str = "requests_untracked";
 
-/// Counters of what happened but was not seen or could not be kept.
+/// Counters of what happened but was not received or could not be kept.
 pub const MISSED: [&str; 2] = ["events_lost", "unseen"];
 
 /// One line about what the taps saw and how complete it is, and one for each loss, as soon as there
@@ -21,29 +25,37 @@ pub fn summary(counts: &[Count], verbose: bool) -> Vec<String> {
         named.map(|c| c.total).sum()
     };
     let (events, missed) = (total(&["events_in"]), total(&MISSED));
-    let mut said: BTreeMap<String, i64> = BTreeMap::new();
+    let mut sums: BTreeMap<Cause, i64> = BTreeMap::new();
     for count in counts.iter().filter(|c| c.total > 0) {
         if is_loss(count) || verbose && count.counter != "events_in" {
-            *said.entry(text(count)).or_default() += count.total;
+            let device = count.device.map(Symbol::as_str);
+            let cause = (count.counter, count.cause, device);
+            *sums.entry(cause).or_default() += count.total;
         }
     }
     let mut lines = Vec::new();
-    if verbose || !said.is_empty() {
-        // A tap that selects sees more than it tells.
+    let unfinished = total(&[UNFINISHED]) > 0;
+    if verbose || !sums.is_empty() || unfinished {
+        // A tap that selects sees more than it delivers.
         let seen = match total(&["seen"]) {
             0 => events,
             seen => seen,
         };
         let complete = completeness(seen, missed);
+        // Of what is missing behind the end of a recording nothing is known.
+        let at_most = if unfinished { "at most " } else { "" };
         lines.push(format!(
-            "{events} events, {missed} missed, {complete} % complete"
+            "{events} events, {missed} missed, {at_most}{complete} % complete"
         ));
     }
-    lines.extend(
-        said.into_iter()
-            .map(|(what, total)| format!("{total} {what}")),
-    );
+    lines.extend(sums.into_iter().map(|(cause, total)| line(cause, total)));
     lines
+}
+
+/// How much of what the taps counted was missed.
+pub fn missed(counts: &[Count]) -> i64 {
+    let missed = counts.iter().filter(|c| MISSED.contains(&c.counter));
+    missed.map(|c| c.total).sum()
 }
 
 /// In percent, rounded down to three digits: only what is complete reads 100.
@@ -59,21 +71,52 @@ fn is_loss(count: &Count) -> bool {
     count.counter == BAD || MISSED.contains(&count.counter) || untracked
 }
 
-fn text(count: &Count) -> String {
-    let mut text = count.counter.replace('_', " ");
-    if let Some(cause) = count.cause {
-        text += &format!(" ({})", cause.replace('_', " "));
+fn line((counter, cause, device): Cause, total: i64) -> String {
+    let device = device.map(weir_sink::text::shown);
+    let requests = || {
+        let noun = if total == 1 { "request" } else { "requests" };
+        let on = device
+            .as_ref()
+            .map_or(String::new(), |d| format!(" on {d}"));
+        format!("{total} {noun}{on}")
+    };
+    match (counter, cause) {
+        ("unseen", cause) => {
+            let why = cause.and_then(why_unseen);
+            let why = why.map_or(String::new(), |why| format!(" ({why})"));
+            let requests = requests();
+            format!("{requests}: no completion event was received; not in the results{why}")
+        }
+        (UNTRACKED, Some("table_full")) => {
+            let requests = requests();
+            format!("{requests}: the table of requests in flight was full; their times are unknown")
+        }
+        _ => {
+            let mut text = format!("{total} {}", counter.replace('_', " "));
+            if let Some(cause) = cause {
+                text += &format!(" ({})", cause.replace('_', " "));
+            }
+            if let Some(device) = device {
+                text += &format!(" of {device}");
+            }
+            text
+        }
     }
-    if let Some(device) = count.device {
-        text += &format!(" of {}", weir_sink::text::shown(device.as_str()));
+}
+
+/// Why the completion of a request was not received.
+fn why_unseen(cause: &str) -> Option<&'static str> {
+    match cause {
+        "recursion" => Some("weir's program was already running on that processor"),
+        "not_run" => Some("the kernel did not run weir's program"),
+        "unknown" => Some("cause unknown"),
+        _ => None,
     }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::Symbol;
 
     fn count(counter: &'static str, cause: Option<&'static str>, total: i64) -> Count {
         Count {
@@ -85,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_with_its_cause() {
+    fn a_loss_is_reported_with_its_cause() {
         let counts = [
             count("events_in", None, 999_999),
             count("events_lost", Some("ring_full"), 1),
@@ -95,6 +138,30 @@ mod tests {
             [
                 "999999 events, 1 missed, 99.999 % complete",
                 "1 events lost (ring full) of /dev/sda"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_request_without_a_completion_event_is_reported_by_device_and_cause() {
+        let counts = [
+            count("events_in", None, 100),
+            count("unseen", Some("not_run"), 30),
+            count("unseen", Some("recursion"), 1),
+            count("requests_untracked", Some("table_full"), 2),
+        ];
+        let not_received = "no completion event was received; not in the results";
+        assert_eq!(
+            summary(&counts, false),
+            [
+                "100 events, 31 missed, 76.335 % complete",
+                "2 requests on /dev/sda: the table of requests in flight was full; their times are unknown",
+                &format!(
+                    "30 requests on /dev/sda: {not_received} (the kernel did not run weir's program)"
+                ),
+                &format!(
+                    "1 request on /dev/sda: {not_received} (weir's program was already running on that processor)"
+                ),
             ]
         );
     }
@@ -113,7 +180,16 @@ mod tests {
     }
 
     #[test]
-    fn without_loss_only_the_curious_are_told() {
+    fn a_recording_without_end_is_complete_at_most() {
+        let counts = [count("events_in", None, 3), count(UNFINISHED, None, 1)];
+        assert_eq!(
+            summary(&counts, false),
+            ["3 events, 0 missed, at most 100 % complete"]
+        );
+    }
+
+    #[test]
+    fn without_loss_only_verbose_reports() {
         let counts = [count("events_in", None, 3), count("events_lost", None, 0)];
         assert!(summary(&counts, false).is_empty());
         assert_eq!(

@@ -136,6 +136,7 @@ fn run_changing(
         own_stream: false,
         instant_ns: 1,
         telling: Telling::Nothing,
+        whole: None,
         changes,
         counts: Arc::default(),
     };

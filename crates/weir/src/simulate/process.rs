@@ -51,7 +51,7 @@ impl MonitorProcess {
         }
     }
 
-    /// Starts `weir monitor` on a free port, with `heartbeat` and room for so many agents and
+    /// Starts `weir monitor` at a socket of its own, with `heartbeat` and room for so many agents and
     /// queries; gives its address as well.
     ///
     /// # Errors
@@ -66,8 +66,9 @@ impl MonitorProcess {
         fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
         let config = directory.join("monitor.toml");
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nheartbeat = \"{}us\"\n[limits]\nagents = {}\n\
+            "listen = \"unix:{}\"\nheartbeat = \"{}us\"\n[limits]\nagents = {}\n\
              connections = {}\nqueries = {queries}\nqueries_per_client = {queries}\n",
+            directory.join("monitor.sock").display(),
             heartbeat.as_micros(),
             agents.max(1),
             agents + queries + 64,

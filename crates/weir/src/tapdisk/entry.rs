@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_query::diagnostic::suggest;
 use weir_tap::inventory::option_words;
-use weir_tapdisk::disk::{DiskOptions, Identity, SERIAL_BYTES};
+use weir_tapdisk::disk::{DiskOptions, Identity, ImageFormat, SERIAL_BYTES};
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::inject::Injections;
 
@@ -16,6 +16,8 @@ use crate::quantity;
 pub struct DiskEntry {
     /// A raw file or a block device.
     pub image: PathBuf,
+    /// Whether an image that looks like one of another format is served all the same.
+    pub format: ImageFormat,
     /// The very file or device that it must be.
     pub identity: Option<Identity>,
     /// Where it is served over vhost-user.
@@ -70,6 +72,7 @@ pub enum Form {
 /// Everything that can be said of a disk, in the order that documentation lists it.
 pub static KEYS: &[Key] = &[
     key("image", Form::Text, |d, v| put(&mut d.image, path(v))),
+    key("format", Form::Text, |d, v| put(&mut d.format, format(v))),
     key("socket", Form::Text, |d, v| some(&mut d.socket, path(v))),
     key("vm", Form::Text, |d, v| some(&mut d.vm, name(v))),
     key("vdisk", Form::Text, |d, v| some(&mut d.vdisk, name(v))),
@@ -131,6 +134,7 @@ impl DiskEntry {
     /// How the disk is to be opened.
     pub fn options(&self) -> DiskOptions {
         DiskOptions {
+            format: self.format,
             read_only: self.read_only,
             block_size: self.block_size,
             serial: self.serial.clone(),
@@ -177,6 +181,17 @@ pub fn path(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("expected a path, found an empty text".to_owned()),
         text => Ok(PathBuf::from(text)),
+    }
+}
+
+/// The format of an image: `raw`.
+///
+/// # Errors
+/// A text for the user. So do those below.
+pub fn format(text: &str) -> Result<ImageFormat, String> {
+    match text {
+        "raw" => Ok(ImageFormat::Raw),
+        _ => Err("expected raw; convert other formats with `qemu-img convert -O raw`".to_owned()),
     }
 }
 
@@ -256,6 +271,26 @@ pub fn poll(text: &str) -> Result<Duration, String> {
 }
 
 const POLL_MAX: Duration = Duration::from_millis(10);
+
+/// The most clients over NBD.
+pub fn nbd_clients(text: &str) -> Result<u16, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n| (1..=NBD_CLIENTS_MAX).contains(n));
+    number.ok_or_else(|| format!("expected a whole number from 1 to {NBD_CLIENTS_MAX}"))
+}
+
+/// Each client has a thread, and up to 32 MiB of data under way.
+const NBD_CLIENTS_MAX: u16 = 256;
+
+/// How long an NBD client must have been idle to lose its place: a time, or `0` for not at all.
+pub fn nbd_idle(text: &str) -> Result<Duration, String> {
+    match text.trim() {
+        "0" => Ok(Duration::ZERO),
+        text => quantity::span(text),
+    }
+}
 
 fn flag(text: &str) -> Result<bool, String> {
     match text {

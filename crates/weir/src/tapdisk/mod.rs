@@ -12,7 +12,10 @@ mod setup;
 pub mod status;
 
 pub use companion::Companion;
-pub use entry::{DiskEntry, Form, KEYS, block_size, cache, engine, name, poll, queues, serial};
+pub use entry::{
+    DiskEntry, Form, KEYS, block_size, cache, engine, format, name, nbd_clients, nbd_idle, poll,
+    queues, serial,
+};
 pub use rights::{group, mode};
-pub use serve::serve;
-pub use setup::Setup;
+pub use serve::{Owner, serve};
+pub use setup::{NbdEntry, Setup};

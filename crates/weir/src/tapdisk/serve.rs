@@ -1,36 +1,60 @@
 //! Serves: opens images and sockets, and gives each disk its thread until a signal comes.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use weir_model::{Op, Unit};
 use weir_sink::number::scaled;
+use weir_tap::ebpf::{Files, drop_privileges};
 use weir_tap::tapdisk::words::{DiskFigures, OpFigures};
+use weir_tap::user::User;
 use weir_tapdisk::hub::Hub;
 use weir_tapdisk::listen::Listening;
-use weir_tapdisk::nbd::{self, Export, NbdOptions};
+use weir_tapdisk::nbd::{self, Address, Export, NbdOptions};
 use weir_tapdisk::socket::SocketType;
 use weir_tapdisk::{Disk, ServerSocket, Stop as Halt, vhost};
 
 use super::{Companion, DiskEntry, Setup};
 use crate::failure::{Ending, Failure};
+use crate::insertion::run_folder;
 use crate::output;
 use crate::run_loop::Stop;
 
 /// How often signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Serves until a signal comes or `companion` ends, then until the requests under way are done.
+/// Who a tapdisk works for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Owner {
+    /// The process with which it ends.
+    pub process: Option<u32>,
+    /// It was inserted below a disk of that process: no other process may connect, and the tapdisk
+    /// has the rights of that process's user.
+    pub inserted: bool,
+}
+
+/// Serves until a signal comes or `companion` ends, which is the owner's process; then until the
+/// requests under way are done.
+///
+/// 1. All images are opened and locked, which may take seconds.
+/// 2. All sockets are bound. From here on a front end may connect, and waits for its answer.
+/// 3. A tapdisk that was inserted gives up its rights.
+/// 4. All are served.
 ///
 /// # Errors
 /// When an image or a socket cannot be opened: then nothing is served. When serving one fails: then the
 /// others are ended in order.
-pub fn serve(setup: &Setup, companion: &Companion, signals: &Stop) -> Result<Ending, Failure> {
+pub fn serve(
+    setup: &Setup,
+    owner: Owner,
+    companion: &Companion,
+    signals: &Stop,
+) -> Result<Ending, Failure> {
     let halt = Halt::new()?;
     let hub = Arc::new(Hub::default());
-    // Everything is opened before anything is served, and nobody is let in before all of it is there.
     let disks: Vec<Served> = setup
         .disks
         .iter()
@@ -43,36 +67,46 @@ pub fn serve(setup: &Setup, companion: &Companion, signals: &Stop) -> Result<End
         .collect();
     let export = |(disk, name): (&Served, &String)| Export::new(name, disk.disk.clone());
     let exports: Vec<Export> = disks.iter().zip(&names).map(export).collect();
+    let mut report: Vec<String> = disks.iter().map(Served::summary).collect();
     let nbd = setup
         .nbd
         .as_ref()
-        .map(|address| nbd::Listener::bind(address, setup.access));
+        .map(|nbd| nbd::Listener::bind(&nbd.address, setup.access));
     let nbd = nbd.transpose().map_err(world)?;
-    let tap = Listening::start(&hub, &setup.tap, setup.access, &halt).map_err(world)?;
-    for disk in &disks {
-        output::say(format_args!("weir tapdisk: {}", disk.told()));
+    let tap = tap_path(setup, nbd.as_ref())?;
+    let user = owner_user(owner)?;
+    if user.as_ref().is_some_and(|user| user.uid == 0) {
+        // Root's capabilities belong to a thread: they are dropped before there is another one.
+        drop_privileges(Files::Named)?;
     }
+    let listening = Listening::start(&hub, &tap, setup.access, &halt).map_err(world)?;
     if let Some(listener) = &nbd {
         let (address, names) = (listener.address(), names.join(", "));
-        output::say(format_args!("weir tapdisk: over NBD at {address}: {names}"));
+        report.push(format!("over NBD at {address}: {names}"));
     }
-    output::say(format_args!(
-        "weir tapdisk: requests are told at {}",
-        setup.tap.display()
-    ));
+    report.push(format!("requests are reported at {}", tap.display()));
+    let bound: Vec<(Served, Option<ServerSocket>)> = disks
+        .into_iter()
+        .map(|disk| disk.bind(setup).map(|socket| (disk, socket)))
+        .collect::<Result<_, Failure>>()?;
+    if let Some(user) = user.filter(|user| user.uid != 0) {
+        user.become_for_good().map_err(|error| {
+            let uid = user.uid;
+            Failure::world(format_args!("cannot become the VM's user {uid}: {error}"))
+        })?;
+        drop_privileges(Files::Named)?;
+    }
     let mut threads = Vec::new();
-    for disk in disks {
-        threads.extend(disk.start(&halt)?);
+    for (disk, socket) in bound {
+        threads.extend(disk.start(socket, &halt)?);
     }
     if let Some(listener) = nbd {
-        let stop = halt.clone();
-        threads.push(spawn("nbd", move || {
-            let options = NbdOptions {
-                report: |line| output::say(format_args!("weir tapdisk: {line}")),
-                ..NbdOptions::default()
-            };
-            nbd::serve(&exports, &[listener], &options, &stop).map_err(world)
-        })?);
+        let (stop, options) = (halt.clone(), nbd_options(setup, owner));
+        let serve = move || nbd::serve(&exports, &[listener], &options, &stop).map_err(world);
+        threads.push(spawn("nbd", serve)?);
+    }
+    for line in report {
+        output::say(format_args!("weir tapdisk: {line}"));
     }
     let mut alone = false;
     while !alone && signals.signal().is_none() && threads.iter().all(|t| !t.is_finished()) {
@@ -80,12 +114,55 @@ pub fn serve(setup: &Setup, companion: &Companion, signals: &Stop) -> Result<End
     }
     halt.raise();
     let failed = end(threads);
-    drop(tap);
+    drop(listening);
     Ok(match (failed, signals.signal()) {
-        (false, Some(number)) => Ending::Signal(number),
+        (false, Some(number)) => Ending::of_service(number),
         (false, None) if alone => Ending::Done,
         _ => Ending::Failed,
     })
+}
+
+/// The user whose rights an inserted tapdisk is to have: that of the VM, if this is root.
+fn owner_user(owner: Owner) -> Result<Option<User>, Failure> {
+    let Some(process) = owner.process.filter(|_| owner.inserted) else {
+        return Ok(None);
+    };
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let user = User::of(process);
+    let user = user.map_err(|error| Failure::world(format_args!("process {process}: {error}")))?;
+    Ok(Some(user))
+}
+
+fn nbd_options(setup: &Setup, owner: Owner) -> NbdOptions {
+    let usual = NbdOptions::default();
+    let (clients_max, idle) = match &setup.nbd {
+        Some(nbd) => (nbd.clients_max, nbd.idle),
+        None => (None, None),
+    };
+    NbdOptions {
+        connections_max: clients_max.unwrap_or(usual.connections_max),
+        idle: idle.unwrap_or(usual.idle),
+        owner: owner.process,
+        owner_only: owner.inserted,
+        report: |line| output::say(format_args!("weir tapdisk: {line}")),
+    }
+}
+
+/// Where requests are reported: of disks that are served on a port alone, in the folder for such
+/// sockets.
+fn tap_path(setup: &Setup, nbd: Option<&nbd::Listener>) -> Result<PathBuf, Failure> {
+    if let Some(tap) = &setup.tap {
+        return Ok(tap.clone());
+    }
+    let Some(Address::Loopback(address)) = nbd.map(nbd::Listener::address) else {
+        panic!("without a port, the path of a socket gives that of the tap");
+    };
+    let folder = run_folder().map_err(|failure| {
+        Failure::world(format_args!("{}; or give --tap PATH", failure.text()))
+    })?;
+    Ok(folder.join(format!("port-{}.tap", address.port())))
 }
 
 /// Serving something; why it failed, if it did.
@@ -98,7 +175,7 @@ fn end(threads: Vec<Serving>) -> bool {
         match thread.join() {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
-                failure.report();
+                failure.report(false);
                 failed = true;
             }
             // It has said so itself.
@@ -122,28 +199,24 @@ fn world(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
     Failure::World(error.into())
 }
 
-/// A disk that is open, and its socket.
+/// A disk that is open.
 struct Served {
     disk: Arc<Disk>,
-    listener: Option<ServerSocket>,
+    /// Where it is served over vhost-user.
+    socket: Option<PathBuf>,
     options: vhost::Options,
 }
 
 impl Served {
     fn open(entry: &DiskEntry, setup: &Setup, hub: &Arc<Hub>) -> Result<Served, Failure> {
         let disk = Disk::open(entry.options()).map_err(world)?;
-        let listener = entry
-            .socket
-            .as_deref()
-            .map(|path| ServerSocket::bind(path, SocketType::STREAM, setup.access));
-        let listener = listener.transpose().map_err(world)?;
+        let socket = entry.socket.clone();
+        if socket.is_some() {
+            disk.check_blocks().map_err(world)?;
+        }
         let mut sockets: Vec<String> = Vec::new();
-        sockets.extend(
-            listener
-                .as_ref()
-                .map(|listener| listener.path().display().to_string()),
-        );
-        sockets.extend(setup.nbd.as_ref().map(|address| address.to_string()));
+        sockets.extend(socket.as_ref().map(|path| path.display().to_string()));
+        sockets.extend(setup.nbd.as_ref().map(|nbd| nbd.address.to_string()));
         let shown = disk.clone();
         let figures = Arc::new(move || figures(&shown, &sockets));
         disk.tell(hub, figures).map_err(world)?;
@@ -152,13 +225,20 @@ impl Served {
         let options = vhost::Options {
             queues: entry.queues.unwrap_or(usual.queues),
             poll: entry.poll.unwrap_or(usual.poll),
+            memory_slots: vhost::memory_slots(setup.disks.len()),
             ..usual
         };
         Ok(Served {
             disk,
-            listener,
+            socket,
             options,
         })
+    }
+
+    /// Its socket, at which front ends may connect from now on.
+    fn bind(&self, setup: &Setup) -> Result<Option<ServerSocket>, Failure> {
+        let bind = |path: &PathBuf| ServerSocket::bind(path, SocketType::STREAM, setup.access);
+        self.socket.as_ref().map(bind).transpose().map_err(world)
     }
 
     /// What it is called over NBD; without a name of its own it has a number.
@@ -169,7 +249,7 @@ impl Served {
     }
 
     /// What is served and how, in a line.
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let (disk, subject) = (&self.disk, self.disk.subject());
         let size = scaled(disk.size_bytes() as f64, Unit::Bytes).expect("bytes have units");
         let mut text = format!("{} ({size}, {}", subject.pdisk, disk.choice());
@@ -177,8 +257,8 @@ impl Served {
             text += ", read-only";
         }
         text += ")";
-        if let Some(listener) = &self.listener {
-            text += &format!(" at {}", listener.path().display());
+        if let Some(socket) = &self.socket {
+            text += &format!(" at {}", socket.display());
         }
         match (&subject.vm, &subject.vdisk) {
             (Some(vm), Some(vdisk)) => text + &format!(", {vdisk} of VM {vm}"),
@@ -189,8 +269,8 @@ impl Served {
     }
 
     /// Its thread, if it has a socket of its own.
-    fn start(self, halt: &Halt) -> io::Result<Option<Serving>> {
-        let Some(listener) = self.listener else {
+    fn start(self, socket: Option<ServerSocket>, halt: &Halt) -> io::Result<Option<Serving>> {
+        let Some(listener) = socket else {
             return Ok(None);
         };
         let (disk, options, stop) = (self.disk, self.options, halt.clone());

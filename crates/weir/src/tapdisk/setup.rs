@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use weir_tapdisk::Access;
 use weir_tapdisk::nbd::Address;
@@ -14,12 +15,24 @@ use crate::failure::Failure;
 pub struct Setup {
     /// The disks.
     pub disks: Vec<DiskEntry>,
-    /// Where all of them are served over NBD.
-    pub nbd: Option<Address>,
-    /// Where requests are told.
-    pub tap: PathBuf,
+    /// How all of them are served over NBD.
+    pub nbd: Option<NbdEntry>,
+    /// Where requests are reported. `None`: they are served on a port alone, whose number names the
+    /// socket.
+    pub tap: Option<PathBuf>,
     /// Who may connect.
     pub access: Access,
+}
+
+/// How disks are served over NBD; what is `None` is left to the server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NbdEntry {
+    /// Where.
+    pub address: Address,
+    /// Clients at a time.
+    pub clients_max: Option<u16>,
+    /// How long a client must have been idle to lose its place to another one.
+    pub idle: Option<Duration>,
 }
 
 /// Most disks of one tapdisk.
@@ -27,13 +40,13 @@ const DISKS_MAX: usize = 256;
 
 impl Setup {
     /// These disks, all paths of sockets made absolute. Without a path for the tap it is that of the first
-    /// socket with `.tap` behind it.
+    /// socket with `.tap` appended.
     ///
     /// # Errors
     /// Everything about them that does not fit together.
     pub fn new(
         disks: Vec<DiskEntry>,
-        nbd: Option<Address>,
+        nbd: Option<NbdEntry>,
         tap: Option<PathBuf>,
         access: Access,
     ) -> Result<Setup, Failure> {
@@ -49,21 +62,26 @@ impl Setup {
             ));
         }
         let disks: Vec<DiskEntry> = disks.into_iter().map(placed).collect();
-        let nbd = nbd.map(|address| match address {
-            Address::Unix(path) => Address::Unix(absolute(&path)),
-            tcp => tcp,
+        let nbd = nbd.map(|nbd| NbdEntry {
+            address: match nbd.address {
+                Address::Unix(path) => Address::Unix(absolute(&path)),
+                port => port,
+            },
+            ..nbd
         });
         if nbd.is_none() {
             let unreachable = disks.iter().filter(|disk| disk.socket.is_none());
             wrong.extend(unreachable.map(|disk| {
                 let image = disk.image.display();
-                format!("{image}: nobody could reach it; give it a socket, or all of them --nbd")
+                format!(
+                    "{image}: there is no way to connect to it; give it a socket, or serve all disks with --nbd"
+                )
             }));
         }
-        let nbd_path = match &nbd {
-            Some(Address::Unix(path)) => Some(path.clone()),
-            _ => None,
-        };
+        let nbd_path = nbd.as_ref().and_then(|nbd| match &nbd.address {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Loopback(_) => None,
+        });
         let first = disks
             .iter()
             .find_map(|disk| disk.socket.clone())
@@ -71,9 +89,6 @@ impl Setup {
         let tap = tap
             .map(|path| absolute(&path))
             .or(first.as_deref().map(tap_of));
-        if tap.is_none() && wrong.is_empty() {
-            wrong.push("nothing says where requests are to be told; give --tap PATH".to_owned());
-        }
         let sockets = disks.iter().filter_map(|disk| disk.socket.as_deref());
         let sockets = sockets.chain(nbd_path.as_deref()).chain(tap.as_deref());
         wrong.extend(
@@ -83,19 +98,19 @@ impl Setup {
             .iter()
             .filter_map(|disk| Some((disk.vm.clone()?, disk.vdisk.clone()?)));
         wrong.extend(twice(named).map(|(vm, vdisk)| format!("two disks are {vdisk} of VM {vm}")));
-        match tap.filter(|_| wrong.is_empty()) {
-            Some(tap) => Ok(Setup {
+        match wrong.is_empty() {
+            true => Ok(Setup {
                 disks,
                 nbd,
                 tap,
                 access,
             }),
-            None => Err(Failure::words(wrong.join("\nweir: "))),
+            false => Err(Failure::words(wrong.join("\nweir: "))),
         }
     }
 }
 
-/// Where requests are told that come by a disk's socket.
+/// Where requests are reported that come by a disk's socket.
 pub fn tap_of(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".tap");
@@ -135,21 +150,23 @@ mod tests {
 
     fn setup(disks: &[&str], nbd: Option<&str>) -> Result<Setup, String> {
         let disks = disks.iter().map(|words| disk(words)).collect();
-        let nbd = nbd.map(|text| text.parse().unwrap());
+        let nbd = nbd.map(|text| NbdEntry {
+            address: text.parse().unwrap(),
+            clients_max: None,
+            idle: None,
+        });
         Setup::new(disks, nbd, None, Access::default()).map_err(|failure| failure.text())
     }
 
     #[test]
-    fn requests_are_told_beside_the_first_socket() {
+    fn requests_are_reported_beside_the_first_socket() {
         let one = setup(&["image=/a,socket=/run/a.sock"], None).unwrap();
-        assert_eq!(one.tap, PathBuf::from("/run/a.sock.tap"));
+        assert_eq!(one.tap, Some("/run/a.sock.tap".into()));
         let nbd = setup(&["image=/a"], Some("unix:/run/n")).unwrap();
-        assert_eq!(nbd.tap, PathBuf::from("/run/n.tap"));
-        assert!(
-            setup(&["image=/a"], Some("127.0.0.1:0"))
-                .unwrap_err()
-                .contains("--tap")
-        );
+        assert_eq!(nbd.tap, Some("/run/n.tap".into()));
+        // Only the number of a free port says where.
+        let port = setup(&["image=/a"], Some("127.0.0.1:0")).unwrap();
+        assert_eq!(port.tap, None);
     }
 
     #[test]
@@ -165,7 +182,7 @@ mod tests {
         );
         let wrong = wrong.unwrap_err();
         for part in [
-            "/c: nobody could reach it",
+            "/c: there is no way to connect to it",
             "/s: two sockets cannot be there",
             "two disks are /dev/vda of VM v",
         ] {

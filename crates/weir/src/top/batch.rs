@@ -25,7 +25,8 @@ pub fn text(state: &State) -> String {
     let mut header: Vec<String> = KEYS.iter().map(|k| k.to_uppercase()).collect();
     header.extend(COLUMNS.iter().map(|c| c.header.to_owned()));
     let lines = state.lines();
-    let rows = state.order.iter().map(|&i| cells(&lines[i]));
+    let rows = state.order.iter();
+    let rows = rows.map(|&i| cells(&lines[i], tick.lower_bound));
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let widths: Vec<usize> = (0..rows[0].len())
         .map(|c| rows.iter().map(|row| width(&row[c])).max().unwrap_or(0))
@@ -49,14 +50,14 @@ pub fn text(state: &State) -> String {
     out + "\n"
 }
 
-fn cells(line: &Line) -> Vec<String> {
+fn cells(line: &Line, lower_bound: bool) -> Vec<String> {
     let disk = line.key.disk;
     let names = [disk.vm, disk.vdisk, disk.pdisk, line.key.op];
     let names = names.map(|n| n.map_or("-".into(), |n| shown(n.as_str()).into_owned()));
     let values = COLUMNS.iter().zip(&line.values);
     names
         .into_iter()
-        .chain(values.map(|(column, value)| column.figure.show(*value)))
+        .chain(values.map(|(column, value)| column.show(*value, lower_bound, ">=")))
         .collect()
 }
 
@@ -68,8 +69,9 @@ fn summary(tick: &Tick) -> String {
             format!("{:.1} %", 100.0 * part / all)
         })
     };
+    let least = if tick.lower_bound { ">=" } else { "" };
     let mut text = format!(
-        "all: {} IOPS  {}B/s  load {}  latency mean {}  p99 {}   not a VM: {} of IOPS, {} of load",
+        "all: {least}{} IOPS  {least}{}B/s  load {least}{}  latency mean {}  p99 {}   not a VM: {} of IOPS, {} of load",
         Figure::Count.show(total("iops").or(Some(0.0))),
         Figure::Bytes.show(total("throughput").or(Some(0.0))),
         Figure::Ratio.show(total("load").or(Some(0.0))),
@@ -81,6 +83,9 @@ fn summary(tick: &Tick) -> String {
     let loss = |name: &str| named(&tick.losses, &LOSSES, name);
     if let (Some(seen), Some(missed), Some(late)) = (loss("seen"), loss("missed"), loss("late")) {
         text += &format!("   seen {seen}, missed {missed}, late {late}");
+    }
+    if tick.single_paused {
+        text += "   QD, SEQ paused";
     }
     text
 }
@@ -100,6 +105,7 @@ pub fn json(state: &State) -> String {
     all.insert("interval".into(), state.interval.as_secs_f64().into());
     all.insert("totals".into(), numbers(&TOTALS, &tick.totals));
     all.insert("losses".into(), numbers(&LOSSES, &tick.losses));
+    all.insert("lower_bound".into(), tick.lower_bound.into());
     all.insert("rows".into(), rows.collect::<Vec<Json>>().into());
     all.insert("rows_left_out".into(), tick.lines_left_out.into());
     Json::Object(all).to_string() + "\n"

@@ -24,6 +24,21 @@ pub struct Column {
     pub doc: &'static str,
 }
 
+impl Column {
+    /// A value in few characters. Rates and sums of which a part was lost are at least so great, and get
+    /// `mark` before them.
+    pub fn show(&self, value: Option<f64>, lower_bound: bool, mark: &str) -> String {
+        let text = self.figure.show(value);
+        match lower_bound && value.is_some() && SUMS.contains(&self.name) {
+            true => format!("{mark}{text}"),
+            false => text,
+        }
+    }
+}
+
+/// The columns that are lower bounds where requests were lost; the others are of those that were not.
+pub const SUMS: [&str; 3] = ["iops", "throughput", "load"];
+
 /// Every column, in the order in which they stand beside each other.
 #[rustfmt::skip]
 pub static COLUMNS: &[Column] = &[

@@ -1,13 +1,13 @@
 //! [`Gather`]: puts the answers of the queries together again, instant by instant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use weir_model::{Batch, Column, Nanos, Schema, Symbol, Value};
 use weir_sink::{Sink, SinkError};
 
-use super::columns::COLUMNS;
-use super::queries::{Disk, LOSSES, TOTALS};
+use super::columns::{COLUMNS, index};
+use super::queries::{Disk, LOSSES, SINGLE, TOTALS};
 
 /// Lines of one instant that are kept; more are counted.
 pub const LINES_MAX: usize = 10_000;
@@ -52,6 +52,12 @@ pub struct Tick {
     pub lines: Vec<Line>,
     /// How many lines had no room.
     pub lines_left_out: usize,
+    /// The columns of lines that need single requests, where they are asked apart.
+    pub single: Vec<Line>,
+    /// Some lines lack the columns that need single requests, whose rows came too fast.
+    pub single_paused: bool,
+    /// Requests were lost: rates and sums are lower bounds.
+    pub lower_bound: bool,
     /// The columns of the totals; empty as long as there was no request.
     pub totals: Vec<Option<f64>>,
     /// The columns of the losses; empty as long as nothing was counted.
@@ -62,11 +68,39 @@ pub struct Tick {
     pub bars: Vec<Bars>,
 }
 
+/// The least share of a line's requests whose rows have come: fewer say nothing of the others.
+const SINGLE_SHARE: f64 = 0.999;
+
+impl Tick {
+    /// The columns that need single requests put into their lines, where the rows of (nearly) all of a
+    /// line's requests have come.
+    fn joined(mut self) -> Tick {
+        let iops = |line: &Line| line.values[index("iops")];
+        let single = std::mem::take(&mut self.single).into_iter();
+        let single: HashMap<Key, Line> = single.map(|line| (line.key, line)).collect();
+        for line in &mut self.lines {
+            let is_whole = |single: &&Line| {
+                let both = iops(single).zip(iops(line));
+                both.is_some_and(|(rows, all)| rows >= SINGLE_SHARE * all)
+            };
+            match single.get(&line.key).filter(is_whole) {
+                Some(single) => SINGLE
+                    .iter()
+                    .for_each(|name| line.values[index(name)] = single.values[index(name)]),
+                None => self.single_paused = true,
+            }
+        }
+        self
+    }
+}
+
 /// Which question an answer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The table.
     Lines,
+    /// Its columns that need single requests.
+    Single,
     /// The totals.
     Totals,
     /// What was seen and missed.
@@ -83,14 +117,17 @@ pub type Take = Box<dyn FnMut(Tick) -> Result<bool, SinkError> + Send>;
 /// The ticks that are being put together.
 pub struct Gather {
     ticks: BTreeMap<Nanos, Tick>,
+    /// The columns that need single requests are asked apart.
+    splits: bool,
     take: Take,
 }
 
 impl Gather {
-    /// Gives complete ticks to `take`, in order.
-    pub fn new(take: Take) -> Arc<Mutex<Gather>> {
+    /// Gives complete ticks to `take`, in order. `splits` is whether [`Part::Single`] is asked.
+    pub fn new(splits: bool, take: Take) -> Arc<Mutex<Gather>> {
         Arc::new(Mutex::new(Gather {
             ticks: BTreeMap::new(),
+            splits,
             take,
         }))
     }
@@ -103,6 +140,8 @@ impl Gather {
             match part {
                 Part::Lines if tick.lines.len() >= LINES_MAX => tick.lines_left_out += 1,
                 Part::Lines => tick.lines.push(places.line(batch, row)),
+                Part::Single if tick.single.len() >= LINES_MAX => {}
+                Part::Single => tick.single.push(places.line(batch, row)),
                 Part::Submitters if tick.submitters.len() >= LINES_MAX => {}
                 Part::Submitters => tick.submitters.push(places.line(batch, row)),
                 Part::Totals => tick.totals = places.numbers(batch, row),
@@ -116,7 +155,11 @@ impl Gather {
     /// were told.
     fn hand_on(&mut self) -> Result<(), SinkError> {
         for (_, tick) in std::mem::take(&mut self.ticks) {
-            // The losses tell the time before anything was asked of the disks.
+            // The losses come before anything was asked of the disks.
+            let tick = match self.splits {
+                true => tick.joined(),
+                false => tick,
+            };
             if !(self.take)(tick)? {
                 return Err(SinkError::Closed {
                     name: "the table".into(),
@@ -191,7 +234,7 @@ impl Places {
         let place = |name: &str| schema.find(name).map(|(at, _)| at);
         let columns: Vec<&str> = COLUMNS.iter().map(|c| c.name).collect();
         let values = match part {
-            Part::Lines | Part::Submitters => &columns[..],
+            Part::Lines | Part::Single | Part::Submitters => &columns[..],
             Part::Totals => &TOTALS,
             Part::Losses => &LOSSES,
             Part::Bars => &[],
@@ -250,5 +293,53 @@ fn bars(batch: &Batch, row: usize) -> Bars {
         },
         requests: number(&batch.columns[1], row),
         histograms: batch.columns[2..].iter().map(tally).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(op: &str, iops: f64, single: [Option<f64>; 2]) -> Line {
+        let mut values = vec![None; COLUMNS.len()];
+        values[index("iops")] = Some(iops);
+        for (name, value) in SINGLE.iter().zip(single) {
+            values[index(name)] = value;
+        }
+        let disk = Disk {
+            vm: None,
+            vdisk: None,
+            pdisk: Some(Symbol::new("/dev/sda")),
+        };
+        let key = Key {
+            disk,
+            comm: None,
+            op: Some(Symbol::new(op)),
+        };
+        Line { key, values }
+    }
+
+    #[test]
+    fn a_line_has_what_rows_say_only_when_they_are_of_all_its_requests() {
+        let (depth, some) = (Some(3.0), [Some(3.0), Some(50.0)]);
+        let tick = |rows: Vec<Line>| {
+            let lines = vec![line("r", 1_000.0, [None; 2]), line("w", 10.0, [None; 2])];
+            let tick = Tick {
+                lines,
+                single: rows,
+                ..Tick::default()
+            };
+            let tick = tick.joined();
+            let depths = tick.lines.iter().map(|line| line.values[index("depth")]);
+            (depths.collect::<Vec<_>>(), tick.single_paused)
+        };
+        let whole = vec![line("w", 10.0, some), line("r", 1_000.0, some)];
+        assert_eq!(tick(whole), (vec![depth, depth], false));
+        let part = vec![line("r", 460.0, some), line("w", 10.0, some)];
+        assert_eq!(tick(part), (vec![None, depth], true));
+        assert_eq!(tick(Vec::new()), (vec![None, None], true));
+        // All came, but their beginning was not seen.
+        let whole = vec![line("r", 1_000.0, [None; 2]), line("w", 10.0, some)];
+        assert_eq!(tick(whole), (vec![None, depth], false));
     }
 }

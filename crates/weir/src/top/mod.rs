@@ -10,6 +10,7 @@
 //! ([`screen`]).
 
 pub mod batch;
+pub mod bounds;
 pub mod columns;
 pub mod figures;
 pub mod gather;

@@ -8,6 +8,7 @@ use weir_query::{Checked, compile};
 
 use super::columns::{COLUMNS, Column};
 use super::figures::Figure;
+use crate::device_names;
 use crate::failure::Failure;
 use crate::question::{self, Question, quoted};
 
@@ -122,7 +123,7 @@ pub static HISTOGRAMS: [Histogram; 3] = [
     },
 ];
 
-/// The columns that only single requests can tell: how each lies among the others of its disk.
+/// The columns that need single requests: where each lies among the others of its disk.
 pub const SINGLE: [&str; 2] = ["depth", "sequential"];
 
 /// How many of [`HISTOGRAMS`] are asked for where the kernel adds up: it keeps so many things of a
@@ -150,6 +151,19 @@ impl Scope {
                 ))
             }
         }
+    }
+
+    /// Whether [`SINGLE`] is a query of its own, so that the kernel adds up all else. Where its rows come
+    /// faster than they are read, it is only these columns that are missing.
+    pub fn splits(&self, level: Level) -> bool {
+        self.live && !self.frugal && level == Level::Block
+    }
+
+    /// What [`Scope::lines`] leaves out for it: [`SINGLE`], and of how many requests.
+    pub fn single(&self) -> String {
+        let [(_, keys), _] = KEYS;
+        let is_asked = |c: &Column| c.name == "iops" || SINGLE.contains(&c.name);
+        self.columns(keys, &self.narrowed(Level::Block), &is_asked)
     }
 
     /// All requests together, and those that are not known to be a VM's.
@@ -229,7 +243,11 @@ impl Scope {
             vdisk: text(&self.disk).or(Some(Symbol::new("/dev/vda"))),
             pdisk: Some(Symbol::new("/dev/sda")),
         };
-        vec![
+        let single = self.splits(Level::Block).then(|| {
+            let what = "its columns that need single requests";
+            (what, self.single())
+        });
+        let mut all = vec![
             ("the table", self.lines(Level::Block)),
             ("the totals above it", self.totals(Level::Block)),
             ("what was seen and missed", self.losses()),
@@ -237,13 +255,21 @@ impl Scope {
             ("the histograms of a disk, opened", self.histograms(&disk)),
             ("the table at level vdisk", self.lines(Level::Vdisk)),
             ("the totals at level vdisk", self.totals(Level::Vdisk)),
-        ]
+        ];
+        all.splice(1..1, single);
+        all
     }
 
-    /// All columns of the requests for which the tests hold, by `keys`.
+    /// The columns of the requests for which the tests hold, by `keys`; without [`SINGLE`] where that is
+    /// left out or a query of its own.
     fn table(&self, keys: &str, tests: &[String]) -> String {
-        let asked = |c: &&Column| !(self.frugal && SINGLE.contains(&c.name));
-        let columns = COLUMNS.iter().filter(asked).map(|c| {
+        let without = self.frugal || self.splits(Level::Block);
+        let is_asked = |c: &Column| !(without && SINGLE.contains(&c.name));
+        self.columns(keys, tests, &is_asked)
+    }
+
+    fn columns(&self, keys: &str, tests: &[String], is_asked: &dyn Fn(&Column) -> bool) -> String {
+        let columns = COLUMNS.iter().filter(|c| is_asked(c)).map(|c| {
             let cql = c.cql.replace("INTERVAL", &self.span(1));
             format!("{} as {}", cql.replace("SECONDS", &self.seconds()), c.name)
         });
@@ -283,9 +309,13 @@ impl Scope {
     fn narrowed(&self, level: Level) -> Vec<String> {
         let vm = self.vm.iter().map(|vm| format!("vm = {}", quoted(vm)));
         let disk = self.disk.iter().map(|disk| {
+            let device = match self.live {
+                true => quoted(&device_names::on_host(disk)),
+                false => quoted(disk),
+            };
             let disk = quoted(disk);
             match level {
-                Level::Block => format!("(vdisk = {disk} or pdisk = {disk})"),
+                Level::Block => format!("(vdisk = {disk} or pdisk = {device})"),
                 Level::Vdisk => format!("vdisk = {disk}"),
             }
         });
@@ -393,11 +423,23 @@ mod tests {
         };
         let behind = |keys: &'static str| -> Vec<&str> {
             let columns = COLUMNS.iter().map(|c| c.name);
+            let columns = columns.filter(|name| !SINGLE.contains(name));
             keys.split(", ").chain(columns).collect()
         };
+        let keys = "vm, vdisk, pdisk, op";
+        assert_eq!(names(&scope.lines(Level::Block)), behind(keys));
+        let single: Vec<&str> = keys.split(", ").chain(["iops"]).chain(SINGLE).collect();
+        assert_eq!(names(&scope.single()), single);
+        let read = Scope {
+            live: false,
+            ..scope.clone()
+        };
+        let all = keys.split(", ").chain(COLUMNS.iter().map(|c| c.name));
+        let all: Vec<&str> = all.collect();
         assert_eq!(
-            names(&scope.lines(Level::Block)),
-            behind("vm, vdisk, pdisk, op")
+            names(&read.lines(Level::Block)),
+            all,
+            "a recording has all rows"
         );
         assert_eq!(names(&scope.submitters()), behind("vm, comm, pdisk, op"));
         assert_eq!(names(&scope.totals(Level::Block)), TOTALS);

@@ -145,8 +145,4 @@ impl Tap for Replay {
     fn responses_assumed(&self) -> bool {
         self.tap.responses_assumed()
     }
-
-    fn pairs(&self) -> Result<(), String> {
-        self.tap.pairs()
-    }
 }

@@ -93,6 +93,8 @@ pub struct State {
     pub help: bool,
     /// Something to tell, until the next key.
     pub notice: Option<String>,
+    /// Which stacked devices have I/O and are not watched, where nothing else is shown.
+    pub left_out: Option<String>,
     /// The source has ended.
     pub ended: bool,
 }
@@ -122,6 +124,7 @@ impl State {
             op: 0,
             help: false,
             notice: None,
+            left_out: None,
             ended: false,
         }
     }

@@ -6,24 +6,25 @@ use std::time::Duration;
 use weir_model::{Batch, Catalog};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_sink::{Sink, SinkError};
-use weir_workload::{Event, Subject};
+use weir_tap::ebpf::Files;
+use weir_workload::{Event, Subject, Unseen};
 
-use super::rows::Rows;
+use super::rows::{Row, Rows};
 use super::selection::Selection;
 use crate::failure::Failure;
 use crate::question::Question;
 use crate::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
 use crate::source::SourceArgs;
-use crate::{plans, source};
+use crate::{device_names, plans, source};
 
 /// How long rows may be on their way.
 const RHYTHM: Duration = Duration::from_millis(100);
 
-/// Who takes the events in.
+/// A consumer of events.
 pub trait Reader: Send {
-    /// Takes what happened to a request of `subject`, in order of time; false when it wants no more. Where a
-    /// source does not know when requests finished, their ends come at once and without times: nobody knows
-    /// how long they took, nor what was in flight together.
+    /// Receives what happened to a request of `subject`, in timestamp order; false when it wants no more.
+    /// Where a source does not know when requests finished, their ends come at once and without times: how
+    /// long they took and which were in flight together is not known.
     fn take(&mut self, subject: Subject, event: Event) -> bool;
 }
 
@@ -33,6 +34,7 @@ pub struct Feed {
     engine: Engine,
     query: QueryId,
     inputs: Vec<Input>,
+    selection: Selection,
 }
 
 impl Feed {
@@ -43,13 +45,14 @@ impl Feed {
     /// cannot be said in CQL.
     pub fn open(args: &SourceArgs, selection: &Selection, stop: &Stop) -> Result<Feed, Failure> {
         let question = Question {
-            text: selection.question(),
+            text: selection.question(args.is_live()),
             file: None,
         };
         let catalog = Catalog {
             declarations: vec![source::everything()],
         };
         let plan = question.compile(&catalog, args.is_live())?.plan;
+        let (plan, _) = device_names::resolve(&plan, args);
         let mut engine = Engine::new(EngineOptions::default());
         let mut args = args.clone();
         args.without_responses = true;
@@ -61,6 +64,7 @@ impl Feed {
             inputs: source::open(&args, &plans::of_rows(&[&plan]), stop)?,
             engine,
             args,
+            selection: selection.clone(),
         })
     }
 
@@ -76,32 +80,63 @@ impl Feed {
     ) -> Result<Report, Failure> {
         let sink = Pour {
             reader: reader.clone(),
+            selection: self.selection,
+            unseen: Unseen::default(),
         };
         let options = Options {
             idle: self.args.idle,
             own_stream: false,
             instant_ns: 1,
             telling,
+            whole: None,
             changes: None,
             counts: Arc::default(),
         };
-        source::drop_privileges(&self.args, &self.inputs)?;
+        source::drop_privileges(&self.args, &self.inputs, Files::Open)?;
         let shows = vec![Show::new(self.query, Box::new(sink))];
         run_loop::run(self.engine, self.inputs, shows, options, stop)
     }
 }
 
-/// Pours rows into a reader.
+/// Gives rows to a reader.
 struct Pour<R> {
     reader: Arc<Mutex<R>>,
+    selection: Selection,
+    unseen: Unseen,
+}
+
+impl<R: Reader> Pour<R> {
+    /// Gives a row to the reader, after the requests that it shows to have ended; false when the reader
+    /// wants no more.
+    fn pour(&mut self, row: &Row) -> bool {
+        let Row { subject, event, .. } = *row;
+        let (counted, ts) = (row.counted, event.ts());
+        let lost = match event {
+            Event::Issued(request) => {
+                let request = (subject, request.id);
+                self.unseen.issued(counted, request, ts, row.in_flight)
+            }
+            Event::Finished(response) => {
+                let lost = self.unseen.finished(counted, response.id);
+                lost.into_iter().collect()
+            }
+            Event::Lost { .. } => Vec::new(),
+        };
+        let mut reader = self.reader.lock().expect("no panic while held");
+        let lost = lost.into_iter();
+        let lost = lost.map(|(subject, id)| (subject, Event::Lost { ts, id }));
+        let mut events = lost
+            .chain([(subject, event)])
+            .filter(|(subject, _)| self.selection.has(subject));
+        events.all(|(subject, event)| reader.take(subject, event))
+    }
 }
 
 impl<R: Reader> Sink for Pour<R> {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        let mut reader = self.reader.lock().expect("nobody panics while reading");
         let rows = Rows::new(batch);
-        for (subject, event) in (0..batch.len()).filter_map(|row| rows.event(row)) {
-            if !reader.take(subject, event) {
+        for row in (0..batch.len()).filter_map(|row| rows.row(row)) {
+            if !self.pour(&row) {
                 return Err(SinkError::Closed {
                     name: "the reader".into(),
                 });

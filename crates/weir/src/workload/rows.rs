@@ -1,11 +1,23 @@
-//! [`Rows`]: the rows of the feed's question as subjects and events.
+//! [`Rows`]: the rows of the feed's query as subjects and events.
 
-use weir_model::{Batch, Column, EventKind, Op, Symbol};
-use weir_workload::{Event, Request, Response, Subject};
+use weir_model::{Batch, Column, EventKind, Level, Op, Symbol};
+use weir_workload::{Counted, Event, Request, Response, Subject};
 
 /// The columns of a batch, in the order of [`COLUMNS`](super::selection::COLUMNS).
 pub struct Rows<'a> {
     batch: &'a Batch,
+}
+
+/// A row.
+pub struct Row {
+    /// Whose it is.
+    pub subject: Subject,
+    /// What happened.
+    pub event: Event,
+    /// What `in_flight` is a count of.
+    pub counted: Counted,
+    /// Requests in flight when the request was issued, itself included, by the source's own count.
+    pub in_flight: Option<i64>,
 }
 
 impl<'a> Rows<'a> {
@@ -14,8 +26,8 @@ impl<'a> Rows<'a> {
         Rows { batch }
     }
 
-    /// Whose it is and what happened; `None` for a row that tells neither a request nor a response.
-    pub fn event(&self, row: usize) -> Option<(Subject, Event)> {
+    /// A row; `None` for one that is neither a request nor a response.
+    pub fn row(&self, row: usize) -> Option<Row> {
         let [
             ts,
             kind,
@@ -27,13 +39,16 @@ impl<'a> Rows<'a> {
             vm,
             vdisk,
             pdisk,
+            host,
+            level,
+            in_flight,
             times @ ..,
         ] = &self.batch.columns[..]
         else {
-            unreachable!("the question asks for these columns");
+            unreachable!("the query has these columns");
         };
         let [wait, service, latency, error] = times else {
-            unreachable!("the question asks for these columns");
+            unreachable!("the query has these columns");
         };
         let subject = Subject {
             vm: text(vm, row),
@@ -62,7 +77,16 @@ impl<'a> Rows<'a> {
                 failed: kind != EventKind::Response.symbol() || int(error, row).is_some(),
             }),
         };
-        Some((subject, event))
+        let host = text(host, row);
+        // A tap in the disk path counts on several queues at once, not in the order of its
+        // timestamps, and it receives every completion.
+        let in_order = text(level, row) == Some(Level::Block.symbol());
+        Some(Row {
+            subject,
+            event,
+            counted: Counted::device(host, subject.pdisk),
+            in_flight: int(in_flight, row).filter(|_| in_order),
+        })
     }
 }
 

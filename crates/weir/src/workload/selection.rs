@@ -1,10 +1,11 @@
-//! [`Selection`]: which VM and which disk are wanted, and the question that asks for their requests.
+//! [`Selection`]: which VM and which disk are selected, and the query for their requests.
 
 use weir_tap::RECORDING;
+use weir_workload::Subject;
 
 use crate::question::quoted;
 
-/// What of a source is wanted.
+/// What of a source is selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// This VM only.
@@ -13,25 +14,46 @@ pub struct Selection {
     pub disk: Option<String>,
 }
 
-/// What [`Selection::question`] asks for, in this order.
-pub const COLUMNS: [&str; 14] = [
-    "ts", "type", "op", "req_id", "sector", "vsector", "sectors", "vm", "vdisk", "pdisk", "wait",
-    "service", "latency", "error",
+/// The columns of [`Selection::question`], in this order.
+pub const COLUMNS: [&str; 17] = [
+    "ts",
+    "type",
+    "op",
+    "req_id",
+    "sector",
+    "vsector",
+    "sectors",
+    "vm",
+    "vdisk",
+    "pdisk",
+    "host",
+    "level",
+    "in_flight",
+    "wait",
+    "service",
+    "latency",
+    "error",
 ];
 
 impl Selection {
-    /// The CQL that gives every request and every response of what is wanted, in order of time.
-    pub fn question(&self) -> String {
-        let vm = self.vm.iter().map(|vm| format!("vm = {}", quoted(vm)));
-        let disk = self.disk.iter().map(|disk| {
+    /// The CQL that gives requests and responses in timestamp order: all of a recording, and of a live
+    /// source those of the selected disk, to which the kernel can keep. The others are needed too, as
+    /// `in_flight` counts every request of a device; [`Selection::has`] tests the subject.
+    pub fn question(&self, live: bool) -> String {
+        let disk = self.disk.iter().filter(|_| live).map(|disk| {
             let disk = quoted(disk);
-            format!("(vdisk = {disk} or pdisk = {disk})")
+            format!(" where vdisk = {disk} or pdisk = {disk}")
         });
-        let tests: Vec<String> = vm.chain(disk).collect();
-        let condition = match tests.is_empty() {
-            true => String::new(),
-            false => format!(" where {}", tests.join(" and ")),
-        };
+        let condition: String = disk.collect();
         format!("select {} from {RECORDING}{condition}", COLUMNS.join(", "))
+    }
+
+    /// Whether a subject is selected.
+    pub fn has(&self, subject: &Subject) -> bool {
+        let vm = self.vm.as_deref();
+        let disk = self.disk.as_deref();
+        let mut names = [subject.vdisk, subject.pdisk].into_iter().flatten();
+        vm.is_none_or(|vm| subject.vm.is_some_and(|of| of.as_str() == vm))
+            && disk.is_none_or(|disk| names.any(|name| name.as_str() == disk))
     }
 }

@@ -1,6 +1,7 @@
 //! `weir certificates`: what it makes lets in whom it should, and nothing is overwritten unasked.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +41,7 @@ struct Monitor {
 impl Monitor {
     fn start(directory: &Path) -> Monitor {
         let options = ServerOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
             tls: Some(ServerTls {
                 certificate: directory.join("monitor.crt"),
                 key: directory.join("monitor.key"),
@@ -59,7 +60,8 @@ impl Monitor {
 
     /// With the certificate `name` of `own`, trusting the authority of `trusted`.
     fn client(&self, trusted: &Path, own: &Path, name: &str) -> Result<Client, String> {
-        let port = self.server.address().port();
+        let address: SocketAddr = self.server.address().to_string().parse().unwrap();
+        let port = address.port();
         // By its address, which is in its certificate as well.
         let mut dial = Dial::new(format!("https://127.0.0.1:{port}").parse().unwrap());
         dial.authority = Some(trusted.join("authority.crt"));
@@ -120,7 +122,7 @@ fn what_is_made_lets_in_for_its_role() {
     let error = alice.cancel("q").unwrap_err().to_string();
     assert!(error.contains("there is no `q`"), "{error}");
     let answer = monitor.lists(here, here, "agent-web1");
-    assert_says(&answer, "`web1` may not look at queries");
+    assert_says(&answer, "`web1` may not read queries");
 }
 
 #[test]
@@ -130,7 +132,7 @@ fn another_authority_and_the_wrong_purpose_are_refused_with_the_reason() {
     let monitor = Monitor::start(here);
     assert_says(
         &monitor.lists(there, here, "client-alice"),
-        "not of the authority that was given",
+        "not signed by the authority that was given",
     );
     let strange = monitor.lists(here, there, "client-alice");
     assert!(strange.is_err(), "{strange:?}");
@@ -180,7 +182,7 @@ fn what_has_expired_is_refused_with_the_reason_and_good_again_when_renewed() {
     expired(here, "monitor", names, ExtendedKeyUsagePurpose::ServerAuth);
     let monitor = Monitor::start(here);
     let answer = monitor.lists(here, here, "client-alice");
-    assert_says(&answer, "its certificate does not hold now");
+    assert_says(&answer, "its certificate is not valid now");
     drop(monitor);
     certificates(here, &["renew"]).fine();
     let monitor = Monitor::start(here);

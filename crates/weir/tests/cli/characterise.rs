@@ -290,8 +290,10 @@ fn live_writes_are_in_the_report_with_their_latencies() {
     assert!(profiles.iter().map(bytes).sum::<u64>() >= 8 << 20, "{said}");
     let written = profiles.iter().max_by_key(|p| bytes(p)).unwrap();
     assert!(written["load"]["writes"]["mean_ns"].as_f64() > Some(0.0));
-    // How far it is from 1 depends on what a busy host lets the probes see.
-    assert!(written["parallelism"]["little_ratio"].as_f64() > Some(0.0));
+    // A busy host may lose too much for it.
+    let missing = written["missing"].as_array().unwrap();
+    let unreliable = missing.iter().any(|m| m["topic"] == "queue_depth");
+    assert!(unreliable || written["parallelism"]["little_ratio"].as_f64() > Some(0.0));
 }
 
 #[test]

@@ -88,3 +88,36 @@ fn a_disk_that_is_full_is_a_failure() {
         );
     }
 }
+
+#[test]
+fn a_closed_standard_output_is_a_failure() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(3));
+    let query = format!("query --from {trace} --final 'select count(*) from IO'");
+    let closed = |args: &str| {
+        let line = format!("exec '{}' {args} >&-", env!("CARGO_BIN_EXE_weir"));
+        let output = std::process::Command::new("sh")
+            .args(["-c", &line])
+            .output();
+        crate::support::Said::of(output.unwrap())
+    };
+    for args in [
+        query.as_str(),
+        "streams",
+        "doctor --json",
+        "iostat --from /proc",
+    ] {
+        let said = closed(args);
+        assert_eq!(said.code, 1, "{args}: {}", said.err);
+        assert!(
+            said.err.contains("standard output is closed"),
+            "{args}: {}",
+            said.err
+        );
+    }
+    // What is written elsewhere does not need it.
+    let file = scratch.path().join("answer.csv");
+    let said = closed(&format!("{query} -o {}", file.display()));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(scratch.read("answer.csv").ends_with(",3\n"));
+}

@@ -45,7 +45,7 @@ impl Exporter {
     fn get(&self, accept: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!(
-            "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = Vec::new();
@@ -249,7 +249,7 @@ impl Prometheus {
     fn ask(&mut self, query: &str) -> f64 {
         let begun = Instant::now();
         let encoded: String = query.bytes().map(|b| format!("%{b:02X}")).collect();
-        let head = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: x\r\n\r\n");
+        let head = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         loop {
             let gone = self.child.try_wait().unwrap();
             assert!(gone.is_none(), "prometheus ended: {gone:?}");

@@ -60,7 +60,7 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count() {
     assert!(!rows_only.contains("groups by op"), "{rows_only}");
 
     let args = [
-        &["query", "--for", "8s", "--format", "delta"],
+        &["query", "--for", "12s", "--format", "delta"],
         &device[..],
         &[&query],
     ]

@@ -33,6 +33,8 @@ const OPTIONS: &[&str] = &[
     "-x -p sda",
     "-xp",
     "-d sda sdq",
+    "ALL",
+    "-xd ALL",
     "-o JSON",
     "-x -o JSON",
     "-xs -o JSON",

@@ -12,7 +12,8 @@ use crate::support::{Said, Scratch, interrupt, run, skipped, weir};
 /// True when this host can be watched; otherwise a loud line that `test` is skipped.
 pub fn watchable(test: &str) -> bool {
     let said = run(&["query", "--for", "10ms", "select op from IO"]);
-    if said.code == 1 && said.err.contains("live I/O cannot be watched") {
+    let refusals = ["live I/O cannot be watched", "permission denied"];
+    if said.code == 1 && refusals.iter().any(|why| said.err.contains(why)) {
         skipped(test, said.err.trim_end());
         return false;
     }
@@ -251,11 +252,13 @@ fn nobody_is_told_what_is_missing() {
         }
     };
     let err = String::from_utf8(output.stderr).unwrap();
-    assert!(err.contains("live I/O cannot be watched"), "{err}");
+    let first = "weir: permission denied: run as root, or grant CAP_BPF and CAP_PERFMON";
+    assert_eq!(err.lines().next(), Some(first), "{err}");
     assert!(
         err.contains("weir doctor") && err.contains("--from"),
         "{err}"
     );
+    assert!(!err.contains("libbpf"), "{err}");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn what_a_source_does_not_promise_stays_a_join() {
         assert!(is_paired(&plan), "{plan}");
     }
     let unpromised: [(&[&str], &str); 3] = [
-        (&[&silent], "does not tell when requests finished"),
+        (&[&silent], "does not record when requests finished"),
         (&[&some], "does not promise that all its requests are in it"),
         (&[&trace, &whole], "several sources number their requests"),
     ];

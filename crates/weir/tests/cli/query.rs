@@ -192,3 +192,139 @@ fn weir_tells_about_itself() {
     let out = run(&args).fine();
     assert!(out.lines().any(|l| l.contains(",events_in,100,")), "{out}");
 }
+
+/// The numbers of a format that ends each line with them.
+fn last_number(line: &str) -> i64 {
+    let number = line.rsplit([',', ':']).next().unwrap_or_default();
+    number.parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+/// The trace has a request each millisecond from a whole second on, so 2,500 of them end in the
+/// middle of a second.
+#[test]
+fn the_slide_in_which_a_recording_ends_is_shown_and_marked() {
+    let (_scratch, trace) = trace(2_500);
+    let query = "select count(*) from IO [range 1 s slide 1 s] group by op having op = 'r'";
+    let window = "Istream(select max(ts) as t, count(*) as n from IO [range 1 s slide 1 s])";
+    let csv = run(&["query", "--from", &trace, "--format", "csv", window]);
+    assert!(
+        csv.err.contains("the last slide is incomplete: it covers"),
+        "{}",
+        csv.err
+    );
+    assert!(csv.err.contains("of 1s"), "{}", csv.err);
+    let counted: i64 = csv.fine().lines().skip(1).map(last_number).sum();
+    assert_eq!(counted, 2_500);
+
+    for rest in [&[][..], &["--final"]] {
+        let args = ["query", "--from", &trace, "--format", "json", query];
+        let out = run(&[&args[..], rest].concat()).fine();
+        let last: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+        let marked = &last["incomplete"];
+        assert_eq!(marked["of"], 1_000_000_000, "{out}");
+        let covers = marked["covers"].as_i64().unwrap();
+        assert!((1..1_000_000_000).contains(&covers), "{out}");
+        if rest.is_empty() {
+            let first = out.lines().next().unwrap();
+            assert!(!first.contains("incomplete"), "{out}");
+        }
+    }
+
+    // A window without slide has shown everything when the last row has come.
+    let plain = run(&[
+        "query",
+        "--from",
+        &trace,
+        "--final",
+        "select count(*) from IO",
+    ]);
+    assert_eq!(plain.err, "");
+}
+
+#[test]
+fn an_aggregate_over_no_rows_is_sqls_row() {
+    let (scratch, trace) = trace(3);
+    let nothing = "select count(*) as n, sum(bytes) as b from IO where sectors > 1000000";
+    let args = ["query", "--from", &trace, "--format", "csv"];
+    let last = run(&[&args[..], &["--final", nothing]].concat()).fine();
+    assert!(last.ends_with(",0,\n"), "{last}");
+    let deltas = run(&["query", "--from", &trace, nothing]).fine();
+    assert_eq!(deltas.lines().count(), 1, "{deltas}");
+    assert!(deltas.ends_with(":+:0, NULL\n"), "{deltas}");
+    for window in ["[range 1 s]", "[range 1 s slide 1 s]", "[rows 5]", "[now]"] {
+        let query = nothing.replace("from IO", &format!("from IO {window}"));
+        let last = run(&[&args[..], &["--final", &query]].concat()).fine();
+        assert!(last.ends_with(",0,\n"), "{window}: {last}");
+    }
+    let grouped = format!("{nothing} group by op");
+    let none = run(&[&args[..], &["--final", &grouped]].concat()).fine();
+    assert_eq!(none.lines().count(), 1, "only the header: {none}");
+
+    // A recording that holds nothing has no instant; the row is there all the same.
+    let empty = scratch.file("empty.csv", "");
+    let args = ["query", "--from", &empty, "--from-format", "msr"];
+    let args = [&args[..], &["--final", "--format", "csv", nothing]].concat();
+    assert!(run(&args).fine().ends_with(",0,\n"));
+}
+
+#[test]
+fn operations_have_long_names_too() {
+    let (_scratch, trace) = trace(100);
+    let count = |condition: &str| {
+        let query = format!("select count(*) from IO where {condition}");
+        let said = run(&[
+            "query", "--from", &trace, "--final", "--format", "csv", &query,
+        ]);
+        (last_number(said.out.lines().last().unwrap()), said.err)
+    };
+    for (short, long) in [
+        ("op = 'r'", "op = 'read'"),
+        ("op = 'w'", "'Write' = op"),
+        ("op <> 'r'", "op <> 'read'"),
+        ("op in ('r', 'd')", "op in ('read', 'discard')"),
+        (
+            "not op = 'r'",
+            "case op when 'read' then false else true end",
+        ),
+        ("level = 'vdisk'", "level in ('VDisk')"),
+    ] {
+        assert_eq!(count(long), count(short), "{long}");
+        assert!(count(short).0 > 0, "{short}");
+    }
+    let (none, warning) = count("op = 'reed'");
+    assert_eq!(none, 0);
+    assert!(warning.contains("did you mean 'read'?"), "{warning}");
+    let (_, warning) = count("op = 'x'");
+    assert!(warning.contains("'r' (read), 'w' (write)"), "{warning}");
+}
+
+#[test]
+fn a_long_flat_list_of_conditions_is_not_nested() {
+    let (_scratch, trace) = trace(50);
+    for (joined, each) in [(" or ", "sector = "), (" and ", "sector <> ")] {
+        for length in [128, 5_000] {
+            let all: Vec<String> = (0..length).map(|i| format!("{each}{i}")).collect();
+            let query = format!("select count(*) from IO where {}", all.join(joined));
+            let said = run(&[
+                "query", "--from", &trace, "--final", "--format", "csv", &query,
+            ]);
+            let count = last_number(said.fine().lines().last().unwrap());
+            // Each request begins 8 sectors behind the one before.
+            let hit = (0..50).filter(|i| i * 8 < length).count() as i64;
+            assert_eq!(count, if joined == " or " { hit } else { 50 - hit });
+        }
+    }
+}
+
+#[test]
+fn a_point_in_time_is_cast_to_iso_8601() {
+    let (_scratch, trace) = trace(1);
+    let query =
+        "select cast(ts as text), 'at ' || ts, cast(cast(ts as text) as timestamp) = ts from IO";
+    let out = run(&["query", "--from", &trace, "--format", "csv", query]).fine();
+    let instant = "2007-02-22T17:00:03.000500000Z";
+    assert!(
+        out.ends_with(&format!(",{instant},at {instant},true\n")),
+        "{out}"
+    );
+}

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Scratch, requests, run, skipped};
+use crate::live::watched_disk;
+use crate::support::{Said, Scratch, interrupt, requests, run, skipped, weir};
 
 /// The recording that comes with the project.
 fn recording() -> PathBuf {
@@ -112,7 +113,7 @@ fn the_queries_it_shows_are_those_it_runs() {
         };
         said.fine();
     }
-    assert_eq!(said.split("\n\n").count(), 7);
+    assert_eq!(said.split("\n\n").count(), 8);
 }
 
 #[test]
@@ -240,4 +241,86 @@ fn a_terminal_that_cannot_move_its_cursor_gets_plain_tables() {
     };
     assert!(!seen.contains('\x1b'), "{seen:?}");
     assert!(seen.contains("W.MEAN") && seen.contains("code=0"), "{seen}");
+}
+
+/// Requests that the kernel has finished on a device (Documentation/block/stat.rst).
+fn finished(device: &str) -> i64 {
+    let name = Path::new(device).file_name().unwrap().to_str().unwrap();
+    let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+    let fields: Vec<i64> = stat
+        .split_whitespace()
+        .map(|n| n.parse().unwrap())
+        .collect();
+    fields[0] + fields[4]
+}
+
+fn signal(process: u32, signal: rustix::process::Signal) {
+    let process = rustix::process::Pid::from_raw(process as i32).unwrap();
+    rustix::process::kill_process(process, signal).unwrap();
+}
+
+/// weir is stopped for a while, so that rows come faster than they are read, however fast the host is.
+#[test]
+fn rows_that_come_too_fast_make_no_figure_low() {
+    let test = "rows_that_come_too_fast_make_no_figure_low";
+    let Some(disk) = watched_disk(test) else {
+        return;
+    };
+    let mut command = weir(&["top", "-b", "--json", "--device", disk.path(), "2s"]);
+    let top = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let top = top.spawn().unwrap();
+    // The first interval is shown that is watched from its beginning.
+    std::thread::sleep(Duration::from_millis(4_500));
+    let before = finished(disk.path());
+    let fio = Command::new("fio")
+        .args(["--name=reads", "--filename", disk.path(), "--direct=1"])
+        .args(["--rw=randread", "--bs=4k", "--ioengine=libaio"])
+        .args(["--iodepth=16", "--numjobs=2", "--size=64m"])
+        .args(["--time_based", "--runtime=5", "--thread"])
+        .stdout(Stdio::null())
+        .spawn();
+    let mut fio = fio.unwrap();
+    std::thread::sleep(Duration::from_millis(1_000));
+    signal(top.id(), rustix::process::Signal::STOP);
+    std::thread::sleep(Duration::from_millis(1_800));
+    signal(top.id(), rustix::process::Signal::CONT);
+    assert!(fio.wait().unwrap().success());
+    let requests = finished(disk.path()) - before;
+    std::thread::sleep(Duration::from_secs(8));
+    interrupt(&top);
+    let said = Said::of(top.wait_with_output().unwrap());
+    let missed = said.err.lines().find_map(|line| {
+        let (_, rest) = line.strip_prefix("weir: ")?.split_once(" events, ")?;
+        rest.split_once(" missed")?.0.parse::<f64>().ok()
+    });
+    let missed = missed.unwrap_or(0.0);
+    let tables: Vec<serde_json::Value> = said
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let shown: f64 = tables
+        .iter()
+        .map(|table| 2.0 * table["totals"]["iops"].as_f64().unwrap_or(0.0))
+        .sum();
+    let requests = requests as f64;
+    assert!(
+        shown + missed >= requests && shown <= requests + 64.0,
+        "{shown} shown, {missed} missed, {requests} made: {}",
+        said.err
+    );
+    // What is shown of rows is of all of them.
+    for row in tables.iter().flat_map(|t| t["rows"].as_array().unwrap()) {
+        let depth = row["depth"].as_f64();
+        assert!(
+            depth.is_none_or(|depth| (1.0..=33.0).contains(&depth)),
+            "{row}"
+        );
+    }
+    let marked = tables.iter().any(|table| table["lower_bound"] == true);
+    assert!(
+        marked || missed < 0.02 * requests,
+        "{missed} of {requests} missed: {}",
+        said.out
+    );
 }

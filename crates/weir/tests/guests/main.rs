@@ -7,6 +7,7 @@
 
 mod ground;
 mod host;
+mod kernels;
 mod libvirt;
 mod matrix;
 mod places;
@@ -18,12 +19,13 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, ensure};
+use weir_guest::kernel::Kernel;
 use weir_guest::{Kit, run};
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The guest's kit, when it is the turn of `test`; `None`, said aloud, where it cannot run.
+/// The guest's kit, when it is the turn of `test`; `None`, reported, where it cannot run.
 pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let ready = Kit::find().and_then(|kit| {
@@ -33,14 +35,24 @@ pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
         );
         live().map(|()| kit)
     });
-    match ready {
-        Ok(kit) => Some((kit, turn)),
-        Err(why) => {
+    unless_skipped(test, ready).map(|kit| (kit, turn))
+}
+
+/// The kit of a guest that is watched from within, when it is the turn of `test`; `None`, reported,
+/// where it cannot run. The host needs no BPF, and no root.
+pub fn kit_of(test: &str, kernel: &Kernel) -> Option<(Kit, MutexGuard<'static, ()>)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    unless_skipped(test, Kit::of(kernel)).map(|kit| (kit, turn))
+}
+
+/// What a test needs; `None`, reported, where it is not to be had.
+fn unless_skipped<T>(test: &str, ready: Result<T>) -> Option<T> {
+    ready
+        .map_err(|why| {
             // Not by `eprintln!`, which the harness keeps to itself.
             writeln!(std::io::stderr(), "skipped: {test}: {why:#}").expect("stderr takes a line");
-            None
-        }
-    }
+        })
+        .ok()
 }
 
 /// Whether weir can watch this host.

@@ -47,15 +47,17 @@ pub struct Told {
 }
 
 impl Told {
-    /// Requests of a device that weir says it knows of but could not see.
+    /// Requests of a device that weir reports as missing.
     pub fn missed(&self, device: &str) -> i64 {
-        // `weir: 6 unseen of /dev/loop3`, `weir: 2 events lost (ring full) of /dev/loop3`
+        // `weir: 6 requests on /dev/loop3: no completion event was received; ..`,
+        // `weir: 2 events lost (ring full) of /dev/loop3`
         let of = format!(" of {device}");
-        let lines = self.summary.lines().filter(|l| l.ends_with(&of));
-        let missed = lines.filter_map(|line| {
+        let on = format!(" on {device}: no completion event");
+        let missed = self.summary.lines().filter_map(|line| {
             let (total, what) = line.strip_prefix("weir: ")?.split_once(' ')?;
-            let counts = what.starts_with("unseen") || what.starts_with("events lost");
-            counts.then(|| total.parse::<i64>().unwrap())
+            let lost = what.starts_with("events lost") && what.ends_with(&of);
+            let unseen = what.starts_with("request") && what.contains(&on);
+            (lost || unseen).then(|| total.parse::<i64>().unwrap())
         });
         missed.sum()
     }

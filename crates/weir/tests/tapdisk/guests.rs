@@ -1,5 +1,6 @@
 //! A guest that lives on served disks: what it sees of them, an ext4, fio with verification, a database.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::MutexGuard;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use weir_guest::{Guest, Kit, ServedDisk, Tools};
 
-use crate::process::{Scratch, Tapdisk, ready, skip};
+use crate::process::{Scratch, Tapdisk, ready, skip, wait_until};
 
 /// How long a command in a guest may take that works hard in emulation, on a machine that is busy.
 pub const HARD_WORK: Duration = Duration::from_secs(400);
@@ -203,7 +204,27 @@ fn a_guest_works_on_served_disks() {
     assert!(served.tapdisk().figure("d", "bytes") >= discarded + (32 << 20));
     assert!(freed >= 30 << 20, "{freed} bytes came back");
     database_is_whole(&mut served, 150);
+    grows(&mut served);
     served.ends_whole();
+}
+
+/// The guest sees that its disk has grown: while it is served, and while it was not.
+fn grows(served: &mut Served) {
+    for (mebibytes, kill) in [(100, false), (104, true)] {
+        let image = fs::File::options().write(true).open(&served.image);
+        image.unwrap().set_len(mebibytes << 20).unwrap();
+        if kill {
+            served.kill();
+        }
+        let sectors = (mebibytes << 11).to_string();
+        wait_until("the guest sees its new size", || {
+            served.guest.run("cat /sys/block/vda/size").unwrap().trim() == sectors
+        });
+        let last = mebibytes - 1;
+        served.work(&format!(
+            "dd if=/dev/zero of=/dev/vda bs=1M seek={last} count=1 conv=fsync"
+        ));
+    }
 }
 
 /// 512-byte blocks that a file takes.

@@ -98,7 +98,7 @@ pub struct Tapdisk {
 }
 
 /// What the last line of its start begins with.
-const READY: &str = "weir tapdisk: requests are told at ";
+const READY: &str = "weir tapdisk: requests are reported at ";
 
 impl Tapdisk {
     /// Starts one; it serves on return.
@@ -221,7 +221,7 @@ impl Tapdisk {
     pub fn stop(self) {
         self.signal("TERM");
         let ended = self.finish();
-        assert_eq!(ended.code, Some(143), "{}", ended.said);
+        assert_eq!(ended.code, Some(0), "{}", ended.said);
     }
 }
 

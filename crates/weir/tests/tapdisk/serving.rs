@@ -1,11 +1,12 @@
 //! The process: what it says, its sockets and their rights, how it begins and ends.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 
-use crate::process::{Scratch, Tapdisk, WEIR, skip};
+use crate::process::{PATIENCE, Scratch, Tapdisk, WEIR, skip};
 
 /// Runs `weir tapdisk` with arguments that are wrong; its exit code and what it said.
 fn refused(args: &[&str]) -> (Option<i32>, String) {
@@ -127,7 +128,10 @@ fn words_that_are_off_are_named_before_anything_is_opened() {
     let socket = scratch.file("a.sock");
     let cases: [(&[&str], &str); 9] = [
         (&[], "no disk is named"),
-        (&["--image", &image], "nobody could reach it"),
+        (
+            &["--image", &image],
+            "there is no way to connect to it; give it a socket",
+        ),
         (
             &[
                 "--image",
@@ -185,6 +189,122 @@ fn words_that_are_off_are_named_before_anything_is_opened() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains(&missing), "{said}");
     assert!(!is_socket(&socket));
+}
+
+#[test]
+fn an_image_of_another_format_is_refused_unless_it_is_to_be_raw() {
+    let scratch = Scratch::new();
+    let (image, socket) = (scratch.image("a.img", 1), scratch.file("a.sock"));
+    let mut content = vec![0; 1 << 20];
+    content[..4].copy_from_slice(b"QFI\xfb");
+    fs::write(&image, &content).unwrap();
+    let serve = ["--image", &image, "--socket", &socket];
+    let (code, said) = refused(&serve);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("qcow2") && said.contains("format `raw`"),
+        "{said}"
+    );
+    assert!(!is_socket(&socket));
+    let (code, said) = refused(&[&serve[..], &["--format", "qcow2"]].concat());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("expected raw"), "{said}");
+    Tapdisk::start(&[&serve[..], &["--format", "raw"]].concat()).stop();
+    Tapdisk::start(&[
+        "--disk",
+        &format!("image={image},socket={socket},format=raw"),
+    ])
+    .stop();
+    let config = scratch.file("web.toml");
+    let text = format!("[[disk]]\nimage = \"{image}\"\nsocket = \"{socket}\"\nformat = \"raw\"\n");
+    fs::write(&config, text).unwrap();
+    Tapdisk::start(&["--config", &config]).stop();
+    assert_eq!(fs::read(&image).unwrap(), content);
+}
+
+#[test]
+fn an_image_that_ends_within_a_block_is_served_over_nbd_alone() {
+    let scratch = Scratch::new();
+    let (image, socket) = (scratch.file("a.raw"), scratch.file("a.sock"));
+    for bytes in [513, 4095, 4097, (1 << 20) + 1] {
+        fs::write(&image, vec![1; bytes]).unwrap();
+        let (code, said) = refused(&["--image", &image, "--socket", &socket]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(
+            said.contains("truncate -s") && said.contains("over NBD only"),
+            "{said}"
+        );
+        assert!(!is_socket(&socket));
+        let nbd = format!("unix:{}", scratch.file("a.nbd"));
+        let tapdisk = Tapdisk::start(&["--image", &image, "--nbd", &nbd]);
+        assert_eq!(tapdisk.status()["disks"][0]["size_bytes"], bytes);
+        tapdisk.stop();
+    }
+}
+
+#[test]
+fn a_port_alone_needs_no_path_for_the_tap() {
+    let scratch = Scratch::new();
+    let image = scratch.image("a.raw", 1);
+    let tapdisk = Tapdisk::start(&["--image", &image, "--nbd", "127.0.0.1:0"]);
+    let tap = tapdisk.tap().to_owned();
+    let said = tapdisk.said();
+    let port = said.split_once("over NBD at 127.0.0.1:").unwrap().1;
+    let port = port.split_once(':').unwrap().0;
+    assert!(
+        tap.ends_with(&format!("/weir-tapdisk/port-{port}.tap")),
+        "{tap} {port}"
+    );
+    assert_eq!(tapdisk.status()["disks"][0]["pdisk"], image.as_str());
+    tapdisk.stop();
+    assert!(!is_socket(&tap));
+}
+
+#[test]
+fn the_process_that_is_served_keeps_its_place_and_gets_one_at_once() {
+    let scratch = Scratch::new();
+    let image = scratch.image("a.raw", 1);
+    let path = scratch.file("a.nbd");
+    let nbd = format!("unix:{path}");
+    let clients = || UnixStream::connect(&path).unwrap();
+    let is_served = |mut client: &UnixStream| {
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.read(&mut [0; 18]).is_ok_and(|bytes| bytes == 18)
+    };
+    let start = |owner: u32| {
+        let owner = owner.to_string();
+        let limits = [
+            "--nbd-clients",
+            "2",
+            "--nbd-idle",
+            "1h",
+            "--until-exit",
+            &owner,
+        ];
+        Tapdisk::start(&[&["--image", &image, "--nbd", &nbd][..], &limits].concat())
+    };
+    // This process is the one that is served: others have to wait for an hour, it does not.
+    let tapdisk = start(std::process::id());
+    let mut other = Command::new("sh")
+        .args(["-c", "exec sleep 1000"])
+        .spawn()
+        .unwrap();
+    let own = [clients(), clients()];
+    assert!(own.iter().all(is_served));
+    assert!(
+        !is_served(&clients()),
+        "its own connections do not yield to each other"
+    );
+    drop(own);
+    tapdisk.stop();
+    // It is a stranger to this one, and has to wait for others that are idle.
+    let tapdisk = start(other.id());
+    let strangers = [clients(), clients()];
+    assert!(strangers.iter().all(is_served));
+    assert!(!is_served(&clients()));
+    tapdisk.stop();
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 #[test]
@@ -276,6 +396,16 @@ fn the_rights_of_the_service_are_enough() {
     let tapdisk = Tapdisk::run(command);
     assert_eq!(fs::metadata(&socket).unwrap().uid(), 65534);
     tapdisk.stop();
+}
+
+#[test]
+fn each_instance_of_the_service_has_a_user_and_a_folder_that_qemu_reaches() {
+    let unit = fs::read_to_string(UNIT).unwrap();
+    let set = |line: &str| unit.lines().any(|l| l == line);
+    assert!(set("DynamicUser=yes") && set("User=wtd-%i") && set("Group=kvm"));
+    assert!(set("RuntimeDirectory=weir-tapdisk/%i") && set("RuntimeDirectoryMode=0750"));
+    // With it the folder of a dynamic user is below /run/private, which is root's alone.
+    assert!(!unit.contains("\nRuntimeDirectoryPreserve="));
 }
 
 #[test]

@@ -254,7 +254,8 @@ impl Drop for Running {
 fn an_agent_tells_of_the_disks_of_its_tap() {
     let served = Served::start();
     let (monitor, agent) = (served.scratch.file("monitor"), served.scratch.file("agent"));
-    let listen = ["monitor", "--listen", "127.0.0.1:0", "--state", &monitor];
+    let socket = format!("unix:{}", served.scratch.file("monitor.sock"));
+    let listen = ["monitor", "--listen", &socket, "--state", &monitor];
     let (_monitor, said) = Running::start(&listen, "listens on ");
     let address = said.split("listens on ").nth(1).unwrap();
     let from = format!("tapdisk:{}", served.tapdisk.tap());

@@ -95,14 +95,16 @@ impl Drop for Host {
     }
 }
 
-fn skip(test: &str, why: &str) -> Option<Host> {
-    // Not by `eprintln!`, which the harness keeps to itself.
+/// Reports that `test` is skipped.
+pub fn skip<T>(test: &str, why: &str) -> Option<T> {
+    // Not by `eprintln!`, which the harness captures.
     let mut err = std::io::stderr();
     writeln!(err, "skipped: {test}: {why}").unwrap();
     None
 }
 
-fn is_root() -> bool {
+/// Whether this process is root.
+pub fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     status.lines().any(|l| l.starts_with("Uid:\t0\t0"))
 }

@@ -2,5 +2,7 @@
 //! counters and QEMU's. Skipped, loudly, without root or a guest (`cargo xtask guest`).
 
 mod guests;
+mod mounts;
+mod names;
 mod polled;
 mod traced;

@@ -102,6 +102,14 @@ impl Call {
         Ok(take(&concat(&[&before, &updated]), &picks))
     }
 
+    /// Shows `result` as that of group 0, which has no rows.
+    pub(super) fn show(&mut self, result: &Column) {
+        self.groups = self.groups.max(1);
+        self.state.resize(self.groups);
+        self.shown.resize(self.groups);
+        self.shown.write(&[0], result);
+    }
+
     /// Forgets a group.
     pub(super) fn clear(&mut self, group: u32) {
         self.state.clear(group);

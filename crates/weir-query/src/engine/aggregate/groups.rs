@@ -8,7 +8,7 @@ use weir_model::{Column, Folded, Kept, Value};
 use crate::engine::eval::{Rows, eval};
 use crate::engine::gather::{column_bytes, take};
 use crate::function::EvalError;
-use crate::place::fold::{Of, Reading};
+use crate::physical::{Of, Reading};
 
 /// Those of a source's groups that an aggregation takes.
 pub(super) struct Wanted<'a> {
@@ -52,6 +52,17 @@ impl<'a> Wanted<'a> {
             choices: choices.collect::<Result<_, _>>()?,
             picked,
         })
+    }
+
+    /// How many requests each of them stands for.
+    pub(super) fn requests<'f>(&'f self, folded: &'f Folded) -> impl Iterator<Item = u64> + 'f {
+        let counts = folded.kept.first().map_or(&[][..], Vec::as_slice);
+        self.picked
+            .iter()
+            .map(|&group| match &counts[group as usize] {
+                Kept::Moments { count, .. } => *count,
+                _ => 0,
+            })
     }
 
     /// What the group in `row` has for call number `call`.
@@ -106,6 +117,8 @@ pub(super) struct Pane {
     pub keys: Vec<Column>,
     /// By state, the groups' partials.
     pub partials: Vec<Column>,
+    /// How many requests each is made of, where that was counted.
+    pub requests: Option<Column>,
 }
 
 impl Pane {

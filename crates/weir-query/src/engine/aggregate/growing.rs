@@ -10,9 +10,10 @@ use super::tumbling::first_columns;
 use crate::engine::consolidate::Consolidate;
 use crate::engine::gather::{concat_batches, whole_instants};
 use crate::engine::lane::Slots;
-use crate::engine::operator::{Operator, Span};
+use crate::engine::operator::{Beginning, Operator, Span};
 use crate::engine::window::round_up;
 use crate::function::{AggregateCall, EvalError};
+use crate::plan::Whole;
 
 /// All groups so far.
 pub(in crate::engine) struct Growing {
@@ -30,6 +31,8 @@ pub(in crate::engine) struct Growing {
     /// Why its result cannot be computed.
     failed: Option<EvalError>,
     net: Consolidate,
+    /// Where the row over no rows is to be shown from the beginning on.
+    beginning: Option<Beginning>,
 }
 
 impl Growing {
@@ -52,7 +55,35 @@ impl Growing {
             end: None,
             failed: None,
             net: Consolidate::new(schema),
+            beginning: None,
         }
+    }
+
+    /// The same, where the one row of an aggregation without keys exists since `whole`.
+    pub(in crate::engine) fn whole(self, whole: Whole) -> Growing {
+        let from_start = self.groups.is_whole() && whole == Whole::FromStart;
+        Growing {
+            beginning: from_start.then(Beginning::default),
+            ..self
+        }
+    }
+
+    /// At the beginning of the query: the row over no rows, unless something is shown by then. An
+    /// interval that ends before brings its row earlier.
+    fn show_nothing(&mut self, rows: &[Batch], span: Span) -> Option<Batch> {
+        let at = self.beginning.as_mut()?.within(span)?;
+        if self.shown_groups > 0 {
+            return None;
+        }
+        let first = rows.iter().find_map(|batch| batch.ts.first().copied());
+        let ends = [self.end, first.map(|ts| round_up(ts, Some(self.slide)))];
+        let at = ends.into_iter().flatten().fold(at, i64::min);
+        let row = self.groups.of_nothing();
+        self.groups.make_whole();
+        self.shown_groups = 1;
+        self.shown.grow_to(1);
+        self.shown.write(&[0], &row);
+        Some(Batch::deltas(vec![at], vec![1], row))
     }
 
     /// Takes in partials of the interval under way.
@@ -91,8 +122,10 @@ impl Growing {
 
 impl Operator for Growing {
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
-        let mut out = Vec::new();
-        for batch in whole_instants(inputs[0]) {
+        let rows = whole_instants(inputs[0]);
+        let mut out = Vec::from_iter(self.show_nothing(&rows, span));
+        let begins = !out.is_empty();
+        for batch in rows {
             let mut from = 0;
             while from < batch.len() {
                 let end = round_up(batch.ts[from], Some(self.slide));
@@ -110,7 +143,11 @@ impl Operator for Growing {
         if self.end.is_some_and(|end| end <= span.upto) {
             out.extend(self.close()?);
         }
-        Ok(out)
+        // The first interval may end as the query begins.
+        Ok(match begins {
+            true => self.net.net(&out),
+            false => out,
+        })
     }
 
     fn bytes(&self) -> usize {

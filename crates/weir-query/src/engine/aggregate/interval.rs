@@ -31,6 +31,8 @@ pub(super) struct Interval {
     values: Slots,
     /// How many groups there are.
     groups: usize,
+    /// How many requests each group was made of since the interval began, where that is asked for.
+    requests: Option<Vec<u64>>,
 }
 
 /// The state of an aggregate call, over all groups.
@@ -40,6 +42,14 @@ struct State {
     state: Box<dyn AggregateState>,
     /// For `agg(DISTINCT x)`.
     distinct: Option<DistinctValues>,
+}
+
+/// The results of `calls` over no rows.
+pub(super) fn over_nothing(calls: &[AggregateCall]) -> Vec<Column> {
+    let (row, _) = Interval::new(&[], calls)
+        .finish()
+        .expect("no value is too large where there is none");
+    row
 }
 
 impl Interval {
@@ -61,6 +71,29 @@ impl Interval {
             packer,
             values: Slots::of_types(types.into_iter()),
             groups: 0,
+            requests: None,
+        }
+    }
+
+    /// The same, which counts the requests that its groups are made of.
+    pub(super) fn counting_requests(self) -> Interval {
+        Interval {
+            requests: Some(Vec::new()),
+            ..self
+        }
+    }
+
+    /// How many requests its groups are made of.
+    pub(super) fn requests(&self) -> u64 {
+        let counts = self.requests.as_deref().unwrap_or_default();
+        counts.iter().sum()
+    }
+
+    /// Counts requests of these groups.
+    fn count(&mut self, groups: impl Iterator<Item = (u32, u64)>) {
+        if let Some(counts) = &mut self.requests {
+            counts.resize(self.groups, 0);
+            groups.for_each(|(group, requests)| counts[group as usize] += requests);
         }
     }
 
@@ -72,6 +105,11 @@ impl Interval {
     /// Whether all rows are one group, which is there without rows too.
     pub(super) fn is_whole(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// The one row of an aggregation without keys over no rows.
+    pub(super) fn of_nothing(&self) -> Vec<Column> {
+        over_nothing(&self.calls)
     }
 
     /// Folds rows in.
@@ -87,6 +125,7 @@ impl Interval {
         let keys = self.keys.iter().map(|k| eval(k, rows));
         let groups = self.groups_of(&keys.collect::<Result<Vec<_>, _>>()?, len);
         let weights = weights(batch);
+        self.count(groups.iter().map(|group| (*group, 1)));
         let unwanted = vec![false; len];
         for state in &mut self.states {
             state.fold(self.groups, rows, &groups, &weights, &unwanted)?;
@@ -116,6 +155,8 @@ impl Interval {
     /// When what was kept of two groups cannot be held together.
     pub(super) fn take_in(&mut self, folded: &Folded, wanted: &Wanted) -> Result<(), EvalError> {
         let groups = self.groups_of(&wanted.keys, wanted.picked.len());
+        let counts = wanted.requests(folded);
+        self.count(groups.iter().copied().zip(counts));
         for (state, &owner) in self.states.iter_mut().zip(&self.shared.owners) {
             state.state.resize(self.groups);
             let call = &self.calls[owner];
@@ -172,12 +213,21 @@ impl Interval {
             Column::Bytes(column.finish())
         });
         let partials = partials.collect();
+        let requests = self.requests.as_ref().map(|counts| {
+            let counts = counts.iter();
+            Column::ints(
+                counts
+                    .map(|n| i64::try_from(*n).unwrap_or(i64::MAX))
+                    .collect(),
+            )
+        });
         self.forget();
         Pane {
             end,
             len: groups.len(),
             keys,
             partials,
+            requests,
         }
     }
 
@@ -193,6 +243,9 @@ impl Interval {
             self.table = KeyTable::new(self.packer.width());
         }
         self.groups = 0;
+        if let Some(counts) = &mut self.requests {
+            counts.clear();
+        }
     }
 
     /// The result's rows of these groups: the keys, then the calls.
@@ -210,6 +263,11 @@ impl Interval {
         Ok(rows)
     }
 
+    /// Makes the one group of an aggregation without keys exist, if it does not.
+    pub(super) fn make_whole(&mut self) {
+        self.groups = self.groups.max(1);
+    }
+
     /// The rows of all groups, and how many they are; the one group of an aggregation without keys
     /// is there always. They are forgotten then.
     ///
@@ -217,7 +275,7 @@ impl Interval {
     /// As [`Interval::rows`].
     pub(super) fn finish(&mut self) -> Result<(Vec<Column>, usize), EvalError> {
         if self.is_whole() {
-            self.groups = 1;
+            self.make_whole();
         }
         let groups: Vec<u32> = (0..self.groups as u32).collect();
         let rows = self.rows(&groups)?;

@@ -18,17 +18,19 @@ use weir_model::{Batch, Column, Schema, Type};
 
 use self::call::Call;
 pub(super) use self::growing::Growing;
-pub(super) use self::tumbling::{Tumbling, own_interval};
+use self::interval::over_nothing;
+pub(super) use self::tumbling::Tumbling;
 use super::eval::{Rows, eval};
 use super::gather::{
     by_turns, interleave, minus_plus, pick, take, take_batch, take_columns, weights, whole_instants,
 };
 use super::keys::KeyPacker;
 use super::lane::Slots;
-use super::operator::{Operator, Span};
+use super::operator::{Beginning, Operator, Span};
 use super::table::KeyTable;
 use crate::expr::Expr;
 use crate::function::{AggregateCall, EvalError};
+use crate::plan::Whole;
 
 /// The groups of a relation.
 pub(super) struct Aggregate {
@@ -41,6 +43,8 @@ pub(super) struct Aggregate {
     values: Slots,
     /// Rows seen so far; tells the rows of one instant from those before.
     rows_ever: u64,
+    /// Without keys, the results over no rows, if these are to be shown from the beginning on.
+    nothing: Option<(Beginning, Vec<Column>)>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -83,7 +87,34 @@ impl Aggregate {
             values: Slots::of_types(types.into_iter()),
             // Groups start with their latest row at 0, which is before all.
             rows_ever: 1,
+            nothing: None,
         }
+    }
+
+    /// The same, where the one row of an aggregation without keys exists since `whole`.
+    pub(super) fn whole(self, whole: Whole, calls: &[AggregateCall]) -> Aggregate {
+        let from_start = self.keys.is_empty() && whole == Whole::FromStart;
+        Aggregate {
+            nothing: from_start.then(|| (Beginning::default(), over_nothing(calls))),
+            ..self
+        }
+    }
+
+    /// At the beginning of the query: the row over no rows, unless the first of `batches` come by
+    /// then and bring the row themselves.
+    fn begin(&mut self, batches: &[Batch], span: Span) -> Option<Batch> {
+        let (beginning, results) = self.nothing.as_mut()?;
+        let at = beginning.within(span)?;
+        let first = batches.iter().find_map(|b| b.ts.first().copied());
+        if first.is_some_and(|first| first <= at) || self.groups.first().is_some_and(|g| g.shown) {
+            return None;
+        }
+        self.groups.resize(1, Group::default());
+        self.groups[0].shown = true;
+        for (call, result) in self.calls.iter_mut().zip(&*results) {
+            call.show(result);
+        }
+        Some(Batch::deltas(vec![at], vec![1], results.clone()))
     }
 
     /// Each different row once.
@@ -182,12 +213,14 @@ impl Aggregate {
         let mut was = Vec::with_capacity(count);
         let mut is = Vec::with_capacity(count);
         let mut changed = Vec::with_capacity(count);
+        let always = self.nothing.as_ref().is_some_and(|(b, _)| b.is_passed());
         // In the usual case every old row goes and a new one comes.
         let mut usual = true;
         for (i, (&row, &group)) in touched.rows.iter().zip(&touched.groups).enumerate() {
             let group = &mut self.groups[group as usize];
             // The one row of an aggregation without keys stays once it is there.
-            let shown = !members.empty[row as usize] || self.keys.is_empty() && group.shown;
+            let stays = self.keys.is_empty() && (group.shown || always);
+            let shown = !members.empty[row as usize] || stays;
             if !(group.shown == shown && (same[i] || !shown)) {
                 was.push(group.shown);
                 is.push(shown);
@@ -299,11 +332,13 @@ impl Membership {
 }
 
 impl Operator for Aggregate {
-    fn step(&mut self, inputs: &[&[Batch]], _: Span) -> Result<Vec<Batch>, EvalError> {
-        whole_instants(inputs[0])
-            .iter()
-            .map(|batch| self.fold(batch))
-            .collect()
+    fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
+        let batches = whole_instants(inputs[0]);
+        let mut out = Vec::from_iter(self.begin(&batches, span));
+        for batch in &batches {
+            out.push(self.fold(batch)?);
+        }
+        Ok(out)
     }
 
     fn bytes(&self) -> usize {

@@ -18,26 +18,11 @@ use super::groups::{self, Pane};
 use super::interval::Interval;
 use crate::engine::consolidate::Consolidate;
 use crate::engine::gather::{batch_bytes, concat_batches, whole_instants};
-use crate::engine::operator::{Operator, Span};
+use crate::engine::operator::{Beginning, Operator, Span};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, EvalError};
-use crate::place::fold::Reading;
-use crate::plan::{Node, Plan, Window};
-
-/// The stream and the interval of a window that an aggregation keeps itself.
-pub(in crate::engine) fn own_interval(input: &Plan) -> Option<(&Arc<Plan>, i64)> {
-    match &input.node {
-        Node::Window {
-            input,
-            window:
-                Window::Range {
-                    size,
-                    slide: Some(slide),
-                },
-        } if size == slide => Some((input, *size)),
-        _ => None,
-    }
-}
+use crate::physical::Reading;
+use crate::plan::Whole;
 
 /// The groups of the interval that is under way.
 pub(in crate::engine) struct Tumbling {
@@ -59,6 +44,8 @@ pub(in crate::engine) struct Tumbling {
     panes: VecDeque<Pane>,
     /// How many intervals the window spans.
     panes_max: i64,
+    /// Where the row over no rows is to be shown from the beginning on.
+    beginning: Option<Beginning>,
 }
 
 /// What comes in and what is given of it.
@@ -101,6 +88,16 @@ impl Tumbling {
             folded: Vec::new(),
             panes: VecDeque::new(),
             panes_max: 1,
+            beginning: None,
+        }
+    }
+
+    /// The same, where the one row of an aggregation without keys exists since `whole`.
+    pub(in crate::engine) fn whole(self, whole: Whole) -> Tumbling {
+        let from_start = self.groups.is_whole() && whole == Whole::FromStart;
+        Tumbling {
+            beginning: from_start.then(Beginning::default),
+            ..self
         }
     }
 
@@ -124,6 +121,7 @@ impl Tumbling {
         Tumbling {
             gives: Gives::Partials,
             panes_max: 1,
+            groups: self.groups.counting_requests(),
             ..self
         }
     }
@@ -184,6 +182,45 @@ impl Tumbling {
         })
     }
 
+    /// At the beginning of the query: the row over no rows, unless something is shown by then. An
+    /// interval that ends before brings its row earlier, if it has any of the query's rows. True
+    /// where that was put into `out`.
+    fn show_nothing(&mut self, rows: &[Batch], span: Span, out: &mut Vec<Batch>) -> bool {
+        let beginning = self.beginning.as_mut();
+        let Some(at) = beginning.and_then(|beginning| beginning.within(span)) else {
+            return false;
+        };
+        if self.shown.is_some() {
+            return false;
+        }
+        let first_row = rows.iter().find_map(|batch| batch.ts.first().copied());
+        let ends = [
+            self.end,
+            first_row.and_then(|ts| self.end_of(ts)),
+            self.first_wanted().map(|folded| folded.end),
+        ];
+        let at = ends.into_iter().flatten().fold(at, i64::min);
+        let nothing = Shown {
+            rows: self.groups.of_nothing(),
+            len: 1,
+            until: None,
+        };
+        self.exchange(at, None, Some(&nothing), out);
+        self.shown = Some(nothing);
+        true
+    }
+
+    /// The earliest groups that wait and have something for this query. A source also delivers
+    /// intervals without groups, or with groups of which the query wants none.
+    fn first_wanted(&self) -> Option<&Folded> {
+        let reading = self.reading.as_ref()?;
+        let nothing = |folded: &Folded| {
+            let wanted = groups::Wanted::of(reading, folded);
+            wanted.is_ok_and(|wanted| wanted.picked.is_empty())
+        };
+        self.folded.iter().find(|folded| !nothing(folded))
+    }
+
     /// The interval that ends at `end` is under way. Others are over.
     fn begin(&mut self, end: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
         if self.end.is_some_and(|open| open < end) {
@@ -203,7 +240,8 @@ impl Tumbling {
         if self.gives == Gives::Partials {
             self.end = None;
             let pane = self.groups.pane(end);
-            let columns = [pane.keys, pane.partials].concat();
+            let mut columns = [pane.keys, pane.partials].concat();
+            columns.extend(pane.requests);
             out.push(Batch::stream(vec![end; pane.len], columns));
             return Ok(());
         }
@@ -292,7 +330,9 @@ impl Operator for Tumbling {
 
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
         let mut out = Vec::new();
-        for batch in whole_instants(inputs[0]) {
+        let rows = whole_instants(inputs[0]);
+        let begins = self.show_nothing(&rows, span, &mut out);
+        for batch in rows {
             let mut from = 0;
             while from < batch.len() {
                 let Some(end) = self.end_of(batch.ts[from]) else {
@@ -314,7 +354,11 @@ impl Operator for Tumbling {
         // What expires with the end of the interval under way is exchanged when that is over.
         let before_end = self.end.map_or(span.upto, |end| span.upto.min(end - 1));
         self.expire(before_end, &mut out)?;
-        Ok(out)
+        // The first interval may end as the query begins.
+        Ok(match begins {
+            true => self.net.net(&out),
+            false => out,
+        })
     }
 
     fn reach(&self, span: Span, rows_max: usize) -> i64 {
@@ -324,6 +368,10 @@ impl Operator for Tumbling {
         let count = i64::try_from((rows_max / shown.len.max(1)).max(1)).unwrap_or(i64::MAX);
         let far = self.slide.saturating_mul(count);
         span.upto.min(span.after.saturating_add(far))
+    }
+
+    fn open_requests(&self) -> u64 {
+        self.groups.requests()
     }
 
     fn bytes(&self) -> usize {

@@ -6,7 +6,7 @@ use weir_model::{Column, Symbol, Type, Value};
 
 use super::text::symbol;
 use super::{Datum, float_column};
-use crate::check::timestamp;
+use crate::expr::timestamp;
 use crate::function::EvalError;
 
 /// `x`, of type `from`, as a `to`.

@@ -4,7 +4,7 @@ use arrow_array::{Array, BooleanArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use weir_model::{Column, Value};
 
-use super::{Datum, Rows, bool_column, evaluate, evaluate_some, may_fail};
+use super::{Datum, Rows, bool_column, evaluate, evaluate_some};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::EvalError;
 
@@ -68,7 +68,7 @@ pub(super) fn connect(
             Ok(l)
         };
     }
-    let r = if may_fail(right) {
+    let r = if right.may_fail() {
         let l_datum = l.clone();
         let l = truth(&l, rows.len);
         let decided = if is_and { &l.is_false } else { &l.is_true };

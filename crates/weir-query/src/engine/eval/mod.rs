@@ -170,27 +170,6 @@ fn evaluate(expr: &Expr, rows: Rows<'_>) -> Result<Datum, EvalError> {
     })
 }
 
-/// Whether evaluating `expr` may fail for some values.
-pub(crate) fn may_fail(expr: &Expr) -> bool {
-    let here = match expr {
-        Expr::Binary { op, left, .. } => match op {
-            BinaryOp::Concat => true,
-            BinaryOp::Add | BinaryOp::Subtract | BinaryOp::Multiply | BinaryOp::Divide => {
-                left.ty() != Type::Float
-            }
-            _ => false,
-        },
-        Expr::Unary {
-            op: UnaryOp::Negate,
-            expr,
-        } => expr.ty() != Type::Float,
-        Expr::Cast { ty, .. } => *ty == Type::Text,
-        Expr::Call(_) => true,
-        _ => false,
-    };
-    here || expr.children().into_iter().any(may_fail)
-}
-
 /// The value of `expr` for some of the rows only: those at `picked`.
 fn evaluate_some(expr: &Expr, rows: Rows<'_>, picked: &[u32]) -> Result<Datum, EvalError> {
     let mut used = vec![false; rows.columns.len()];

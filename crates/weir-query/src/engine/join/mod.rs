@@ -13,10 +13,8 @@ mod side;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use arrow_buffer::BooleanBuffer;
-use weir_model::{Batch, Column, Type, Value};
+use weir_model::{Batch, Column, Schema, Type, Value};
 
 use self::arrivals::Arrivals;
 use self::settle::{Event, is_left_only, settle};
@@ -29,7 +27,7 @@ use super::operator::{Operator, Span};
 use super::table::KeyTable;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::EvalError;
-use crate::plan::{JoinKind, Node, Plan, Window};
+use crate::plan::JoinKind;
 
 /// How many rows are looked ahead.
 const BLOCK_ROWS: usize = 128;
@@ -73,36 +71,39 @@ impl Pairs {
 type Found = (Pairs, Vec<Event>);
 
 impl Join {
-    /// `left` joined with `right`. `wanted` are the columns that anyone looks at, ascending;
-    /// without, all are.
+    /// Joins relations of the schemas `left` and `right`. Where `windows` has a size, that input is
+    /// a stream, and each row stays so long. `needed` are the columns of the result that are read,
+    /// ascending; without it all are.
     pub(super) fn new(
-        [left, right]: [&Plan; 2],
+        [left, right]: [&Schema; 2],
+        windows: [Option<i64>; 2],
         kind: JoinKind,
         on: &[(Expr, Expr)],
         residual: Option<&Expr>,
-        wanted: Option<&[usize]>,
+        needed: Option<&[usize]>,
     ) -> Join {
         let residual = match kind {
-            JoinKind::NotIn => Some(not_unequal(on, left.schema.len(), residual)),
+            JoinKind::NotIn => Some(not_unequal(on, left.len(), residual)),
             _ => residual.cloned(),
         };
-        let columns = left.schema.len() + right.schema.len();
+        let columns = left.len() + right.len();
         let given = if is_left_only(kind) {
-            left.schema.len()
+            left.len()
         } else {
             columns
         };
         let mut shown: Vec<bool> = (0..columns)
-            .map(|i| wanted.is_none() && i < given)
+            .map(|i| needed.is_none() && i < given)
             .collect();
-        wanted.into_iter().flatten().for_each(|&i| shown[i] = true);
+        needed.into_iter().flatten().for_each(|&i| shown[i] = true);
         if let Some(residual) = &residual {
             residual.visit_columns(&mut |i| shown[i] = true);
         }
-        let (left_shown, right_shown) = shown.split_at(left.schema.len());
-        let side = |plan: &Plan, shown: &[bool]| {
-            Side::new(&plan.schema, shown, own_window(plan).map(|(_, size)| size))
-        };
+        let (left_shown, right_shown) = shown.split_at(left.len());
+        let sides = [
+            Side::new(left, left_shown, windows[0]),
+            Side::new(right, right_shown, windows[1]),
+        ];
         let types: Vec<Type> = on.iter().map(|(l, _)| l.ty()).collect();
         let packer = KeyPacker::of_known(&types);
         let (left_on, right_on) = on.iter().cloned().unzip();
@@ -113,7 +114,7 @@ impl Join {
             table: KeyTable::with_payload(packer.width(), 2),
             packer,
             unknown: Default::default(),
-            sides: [side(left, left_shown), side(right, right_shown)],
+            sides,
         }
     }
 
@@ -401,22 +402,6 @@ impl Join {
             None => batch,
             Some(holds) => take_batch(&batch, &holds.set_indices_u32().collect::<Vec<_>>()),
         })
-    }
-}
-
-/// The stream and the size of a window that a join keeps itself: a row's place in the join then
-/// tells when it leaves, and no search is needed when it does.
-pub(super) fn own_window(plan: &Plan) -> Option<(&Arc<Plan>, i64)> {
-    match &plan.node {
-        Node::Window {
-            input,
-            window: Window::Now,
-        } => Some((input, 1)),
-        Node::Window {
-            input,
-            window: Window::Range { size, slide: None },
-        } => Some((input, *size)),
-        _ => None,
     }
 }
 

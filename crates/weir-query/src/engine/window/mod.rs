@@ -14,10 +14,10 @@ use super::operator::Operator;
 use crate::plan::Window;
 use weir_model::Schema;
 
-/// The operator of a window over a stream of this schema; `None` where the relation's deltas are
-/// the stream's rows. What was up to instant `after` is too old for whoever asks.
-pub(super) fn window(window: &Window, schema: &Schema, after: i64) -> Option<Box<dyn Operator>> {
-    Some(match window {
+/// The operator of a window over a stream of this schema. The query that needs it sees no rows up to
+/// instant `after`.
+pub(super) fn window(window: &Window, schema: &Schema, after: i64) -> Box<dyn Operator> {
+    match window {
         // Instants are integers: the rows at τ are those in (τ - 1, τ].
         Window::Now => Box::new(range::Range::new(Some(1), None)),
         Window::Range { size, slide } => Box::new(range::Range::new(Some(*size), *slide)),
@@ -30,9 +30,8 @@ pub(super) fn window(window: &Window, schema: &Schema, after: i64) -> Option<Box
         Window::Partition { keys, rows } => {
             Box::new(partition::Partition::new(keys, *rows, schema))
         }
-        Window::Unbounded { slide: Some(slide) } => Box::new(range::Range::new(None, Some(*slide))),
-        Window::Unbounded { slide: None } => return None,
-    })
+        Window::Unbounded { slide } => Box::new(range::Range::new(None, *slide)),
+    }
 }
 
 /// `ts` rounded up to a multiple of `slide`.

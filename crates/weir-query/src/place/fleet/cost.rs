@@ -14,6 +14,7 @@
 
 use weir_model::{Declaration, Keep, Shape, Type};
 
+use super::lasting::{Lasting, lasting};
 use super::{CutOptions, Rates, rates};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::AggregateCall;
@@ -148,7 +149,8 @@ fn row_bytes(plan: &Plan) -> f64 {
     };
     let values: f64 = plan.schema.fields.iter().map(|f| value(f.ty)).sum();
     let states: f64 = match &plan.node {
-        Node::Partial { calls, .. } => calls.iter().map(state_bytes).sum(),
+        // How many requests it is made of is a small number, of which one byte is written.
+        Node::Partial { calls, .. } => calls.iter().map(state_bytes).sum::<f64>() - 3.0,
         _ => 0.0,
     };
     let weight = if plan.shape == Shape::Relation {
@@ -420,6 +422,8 @@ impl<'a> Meter<'a> {
             // Half of the changes are rows that come.
             ToStream::Istream | ToStream::Dstream => below.rows / 2.0,
             ToStream::Rstream { every: Some(every) } => below.content / self.seconds(every),
+            // Half of the changes are rows that come, and at one instant there is hardly more than one.
+            ToStream::Rstream { every: None } if lasts_an_instant(input) => below.rows / 2.0,
             ToStream::Rstream { every: None } => below.content * below.rows,
         };
         Flow { rows, content: 0.0 }
@@ -501,6 +505,11 @@ impl<'a> Meter<'a> {
             _ => 0.5,
         }
     }
+}
+
+/// Whether a relation is there at the instants of its rows only.
+fn lasts_an_instant(plan: &Plan) -> bool {
+    lasting(plan) == Ok(Lasting::Instant)
 }
 
 /// How often anything comes, where all windows have slides.

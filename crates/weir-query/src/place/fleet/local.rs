@@ -175,6 +175,33 @@ pub(super) fn facts(plan: &Plan, inputs: &[Facts]) -> Result<Facts, String> {
     }
 }
 
+/// What is known of the rows of a plan that was found to be local.
+pub(super) fn known(plan: &Plan) -> Facts {
+    // A relation that is sent as a stream has its own columns, and perhaps a time.
+    if let Node::ToStream { input, .. } = &plan.node {
+        return known(input);
+    }
+    let inputs: Vec<Facts> = plan.inputs().into_iter().map(|p| known(p)).collect();
+    facts(plan, &inputs).expect("it was found to be local")
+}
+
+/// Whether partners in a local join are of one request, and so come from one process of an agent:
+/// numbers of requests are not those of another process.
+pub(super) fn joins_by_request(plan: &Plan) -> bool {
+    let Node::Join {
+        left, right, on, ..
+    } = &plan.node
+    else {
+        unreachable!("only joins come here");
+    };
+    let (left, right) = (known(left), known(right));
+    let mut pairs = on.iter();
+    pairs.any(|(l, r)| {
+        let told = [left.told_by(l), right.told_by(r)];
+        told == [Some(Tells::Request); 2]
+    })
+}
+
 /// Nothing if there is no column that the monitor fills.
 fn untouched(facts: &Facts) -> Result<(), String> {
     match facts.intake.is_empty() {
@@ -311,9 +338,6 @@ fn common(left: &Facts, right: &Facts) -> Facts {
 fn to_stream(input: &Arc<Plan>, kind: ToStream, facts: &Facts) -> Result<Facts, String> {
     match kind {
         ToStream::Istream | ToStream::Dstream if input.is_growing() => Ok(facts.clone()),
-        ToStream::Istream | ToStream::Dstream if facts.is_told_by_row() => {
-            untouched(facts).map(|()| facts.clone())
-        }
         ToStream::Istream | ToStream::Dstream => {
             Err("what goes on one host may come on another at the same instant".into())
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weir_model::{Declaration, Shape, Type, Unit, Value};
 
+use super::lasting;
 use super::local::{self, Facts};
 use super::{Cut, CutOptions, Fragment, Reason, Way};
 use crate::expr::Expr;
@@ -133,10 +134,9 @@ impl Lowering<'_> {
         }
         let facts = local::facts(plan, &known).map_err(Some)?;
         self.is_wanted(plan, arrivals).map_err(Some)?;
-        Ok(Lowered::Agents {
-            plan: with_inputs(plan, plans),
-            facts,
-        })
+        let plan = with_inputs(plan, plans);
+        lasting::lasting(&plan).map_err(Some)?;
+        Ok(Lowered::Agents { plan, facts })
     }
 
     /// Whether the way has such an operator on the agents.
@@ -155,7 +155,13 @@ impl Lowering<'_> {
 
     /// An aggregation put together of what each agent has of its groups.
     fn in_parts(&mut self, aggregate: &Plan) -> Result<Arc<Plan>, String> {
-        let Node::Aggregate { input, keys, calls } = &aggregate.node else {
+        let Node::Aggregate {
+            input,
+            keys,
+            calls,
+            whole,
+        } = &aggregate.node
+        else {
             unreachable!("only aggregations come here");
         };
         if let Some(call) = calls.iter().find(|call| !call.splits()) {
@@ -186,10 +192,10 @@ impl Lowering<'_> {
         let fields = aggregate.schema.fields.clone();
         Ok(Plan::merge(
             sent,
-            size,
-            slide,
+            (size, slide),
             keys.len(),
             calls.clone(),
+            *whole,
             fields,
         ))
     }
@@ -202,11 +208,20 @@ impl Lowering<'_> {
         }
     }
 
-    /// Ends the local part. Rows in a window come and go: they are sent once, and the monitor makes
-    /// the window.
+    /// Ends the local part. Rows in a window are inserted and retracted: they are sent once, as a
+    /// stream, and the monitor makes the window. So time removes there what an agent has sent,
+    /// whether it is still there or not.
     fn send(&mut self, plan: &Arc<Plan>) -> Arc<Plan> {
         if !is_seen_through_windows(plan) {
-            return self.fragment(plan);
+            let Some((stream, window)) = lasting::as_stream(plan) else {
+                return self.fragment(plan);
+            };
+            let sent = Plan::window(self.fragment(&stream), window);
+            let columns = sent.columns().into_iter().take(plan.schema.len());
+            return match sent.schema.len() == plan.schema.len() {
+                true => sent,
+                false => Plan::project(sent, columns.collect(), plan.schema.fields.clone()),
+            };
         }
         let inputs = plan.inputs().into_iter();
         let inputs = inputs.map(|input| self.send(input)).collect();
@@ -265,15 +280,11 @@ fn intervals(window: &Window) -> Result<(Option<i64>, i64), String> {
 
 /// The columns of a local plan that the monitor fills.
 fn intake(plan: &Plan) -> Vec<usize> {
-    fn known(plan: &Plan) -> Facts {
-        let inputs: Vec<Facts> = plan.inputs().into_iter().map(|p| known(p)).collect();
-        local::facts(plan, &inputs).expect("what is sent was found to be local")
-    }
-    known(plan).intake
+    local::known(plan).intake
 }
 
 /// Whether it is a stream, or several, seen through windows.
-fn is_seen_through_windows(plan: &Plan) -> bool {
+pub(super) fn is_seen_through_windows(plan: &Plan) -> bool {
     match &plan.node {
         Node::Window { input, .. } => {
             input.shape == Shape::Stream || is_seen_through_windows(input)

@@ -10,19 +10,22 @@
 //!
 //! 1. [`lower`] goes up from the sources and keeps on the agents what may run there: what is
 //!    *local*, so that running it on each agent and uniting what comes gives the same as running it
-//!    over all. [`local`] says what is. How much of that is wanted is the [`Way`].
+//!    over all, and of which no state is lost with an agent's process. [`local`] and [`lasting`] say
+//!    what is. How much of that is wanted is the [`Way`].
 //! 2. Where the local part ends there is a [`Fragment`], an ordinary [`Plan`], with as few columns
 //!    as the monitor reads. The rest of the plan reads it as a source.
 //! 3. A join of two sides that are local is made on the agents. Of the ways that do so, [`cost`]
 //!    estimates what each costs, or takes what was measured, and the cheapest is taken.
 //!
-//! The law: however the events are dealt over agents, what a cut query gives is what one engine
-//! gives that sees all events. Two things are promised of the agents. Each fills column `host` with
-//! its own name, never NULL. And numbers of requests (`req_id`) are not the same on two hosts: an
-//! agent puts its own number into the high bits.
+//! The law: however the events are dealt over agents, and whenever agents come, end or are killed,
+//! what a cut query gives is what one engine gives that sees all events that were sent. Two things
+//! are promised of the agents. Each fills column `host` with its own name, never NULL. And numbers
+//! of requests (`req_id`) are not the same on two hosts: an agent puts its own number into the high
+//! bits.
 
 pub mod cost;
 mod explain;
+mod lasting;
 mod local;
 mod lower;
 mod rates;
@@ -44,7 +47,7 @@ pub enum Way {
     Rows,
     /// Besides, aggregations over slides: what an agent has of each group is forwarded.
     Partials,
-    /// All that is local to a host; of the rest as with [`Way::Partials`].
+    /// Besides, joins of a host's own streams and relations, and what is made of one instant's rows.
     Agent,
 }
 

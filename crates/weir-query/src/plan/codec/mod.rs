@@ -28,7 +28,7 @@ use weir_sketch::Malformed;
 use super::Plan;
 
 /// The version of the encoding. It changes whenever older readers would not understand a plan.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Most bytes of an encoded plan.
 pub const BYTES_MAX: usize = 1 << 20;

@@ -9,7 +9,7 @@ use super::tags::{self, NodeTag, WindowTag, get};
 use super::{BYTES_MAX, COLUMNS_MAX, COLUMNS_TOTAL_MAX, CodecError, HEIGHT_MAX, MAGIC, VERSION};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, Shared};
-use crate::plan::{JoinKind, OrderBy, PANES_MAX, Plan, SetOp, ToStream, Window};
+use crate::plan::{JoinKind, OrderBy, PANES_MAX, Plan, SetOp, ToStream, Whole, Window};
 
 /// All of a plan.
 pub(super) fn plan(bytes: &[u8]) -> Result<Plan, CodecError> {
@@ -137,6 +137,7 @@ impl<'b> Read<'b> {
             nullable: self.flag()?,
             doc: self.text()?.to_owned(),
             aliases: self.list(Read::alias)?,
+            values: self.option(|r| Ok(get(&mut r.bytes, tags::CLOSED_SETS)?))?,
         })
     }
 
@@ -249,8 +250,9 @@ impl<'b> Read<'b> {
                 relation(&input)?;
                 let keys = self.list(|r| r.expr(&schema))?;
                 let calls = self.list(|r| r.call(Some(&schema)))?;
+                let whole = self.whole()?;
                 let fields = self.fields_of(columns_of(&keys, &calls))?;
-                Ok(Plan::aggregate(input, keys, calls, fields))
+                Ok(Plan::aggregate(input, keys, calls, whole, fields))
             }
             NodeTag::Partial => self.partial(input),
             NodeTag::Merge => self.merge(input),
@@ -299,22 +301,35 @@ impl<'b> Read<'b> {
         ensure(fits, "a window is no multiple of its slide, or of too many")?;
         let keys = self.number()?;
         let calls = self.list(|r| r.call(None))?;
+        let whole = self.whole()?;
         ensure(calls.iter().all(AggregateCall::splits), CANNOT_SPLIT)?;
         let fields = &input.schema.fields;
         let states = Shared::of(&calls).owners.len();
-        let fits = keys.checked_add(states) == Some(fields.len());
+        let columns = keys.checked_add(states).and_then(|n| n.checked_add(1));
+        let fits = columns == Some(fields.len());
         ensure(
             fits,
             "what is merged has other columns than its keys and states",
         )?;
         let (key_fields, state_fields) = fields.split_at(keys);
+        let (state_fields, requests) = state_fields.split_at(states);
         let partial = |f: &Field| f.ty == Type::Partial;
-        let fits = !key_fields.iter().any(partial) && state_fields.iter().all(partial);
+        let fits = !key_fields.iter().any(partial)
+            && state_fields.iter().all(partial)
+            && requests.iter().all(|f| f.ty == Type::Int);
         ensure(fits, "what is merged are no partial aggregates")?;
         let types = key_fields.iter().map(|f| f.ty);
         let types: Vec<Type> = types.chain(calls.iter().map(|c| c.ty)).collect();
         let fields = self.fields_of(types.into_iter())?;
-        Ok(Plan::merge(input, size, slide, keys, calls, fields))
+        let window = (size, slide);
+        Ok(Plan::merge(input, window, keys, calls, whole, fields))
+    }
+
+    fn whole(&mut self) -> Result<Whole, CodecError> {
+        Ok(match self.flag()? {
+            true => Whole::FromStart,
+            false => Whole::FromFirstRow,
+        })
     }
 
     fn window(&mut self, schema: &Schema) -> Result<Window, CodecError> {

@@ -1,6 +1,6 @@
 //! The numbers of what a plan is made of: a thing's place in its list. Lists grow at their ends.
 
-use weir_model::{Shape, Type, Unit};
+use weir_model::{ClosedSet, Shape, Type, Unit};
 use weir_sketch::{Bytes, Malformed};
 
 use crate::expr::{BinaryOp, UnaryOp};
@@ -23,6 +23,8 @@ pub(super) const UNITS: &[Unit] = &[
     Unit::Sectors,
     Unit::Bytes,
 ];
+
+pub(super) const CLOSED_SETS: &[ClosedSet] = &ClosedSet::ALL;
 
 pub(super) const SHAPES: &[Shape] = &[Shape::Stream, Shape::Relation];
 

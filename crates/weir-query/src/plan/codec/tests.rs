@@ -5,7 +5,7 @@ use weir_model::{Batch, Catalog, Column, Field, Schema, Shape, Type, Value};
 
 use super::{BYTES_MAX, CodecError, decode, decode_over, encode};
 use crate::engine::{Engine, EngineOptions};
-use crate::plan::{Node, Plan, Window};
+use crate::plan::{Node, Plan, Whole, Window};
 use crate::{CheckOptions, compile, compile_unoptimized};
 
 /// Queries with every kind of node, window, expression and function call.
@@ -68,7 +68,10 @@ fn cut_in_two(plan: &Plan) -> Vec<Plan> {
         }
     }
     let whole = aggregation(plan).expect("the query aggregates");
-    let Node::Aggregate { input, keys, calls } = &whole.node else {
+    let Node::Aggregate {
+        input, keys, calls, ..
+    } = &whole.node
+    else {
         unreachable!("it was found by that");
     };
     let stream = input.inputs()[0].clone();
@@ -78,10 +81,10 @@ fn cut_in_two(plan: &Plan) -> Vec<Plan> {
     let merge = |size| {
         Plan::merge(
             partial.clone(),
-            size,
-            slide,
+            (size, slide),
             keys.len(),
             calls.clone(),
+            Whole::FromStart,
             fields.clone(),
         )
     };

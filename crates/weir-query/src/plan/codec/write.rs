@@ -9,7 +9,7 @@ use super::tags::{self, ExprTag, NodeTag, ValueTag, WindowTag, put};
 use super::{MAGIC, VERSION};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-use crate::plan::{Node, OrderBy, Plan, ToStream, Window};
+use crate::plan::{Node, OrderBy, Plan, ToStream, Whole, Window};
 
 /// All of a plan.
 pub(super) fn plan(plan: &Plan) -> Vec<u8> {
@@ -109,6 +109,9 @@ impl Write<'_> {
             w.text(alias.name);
             w.option(alias.converted, Write::unit);
         });
+        self.option(field.values, |w, set| {
+            put(&mut w.out, tags::CLOSED_SETS, set)
+        });
     }
 
     fn node(&mut self, plan: &Plan) {
@@ -139,9 +142,12 @@ impl Write<'_> {
                 });
                 self.option(residual.as_ref(), Write::expr);
             }
-            Node::Aggregate { keys, calls, .. } => {
+            Node::Aggregate {
+                keys, calls, whole, ..
+            } => {
                 self.list(keys, Write::expr);
                 self.list(calls, Write::call);
+                self.flag(*whole == Whole::FromStart);
                 self.fields(fields);
             }
             Node::Partial {
@@ -157,12 +163,14 @@ impl Write<'_> {
                 slide,
                 keys,
                 calls,
+                whole,
                 ..
             } => {
                 self.option(*size, Write::span);
                 self.span(*slide);
                 self.number(*keys);
                 self.list(calls, Write::call);
+                self.flag(*whole == Whole::FromStart);
                 self.fields(fields);
             }
             Node::Distinct { .. } => {}

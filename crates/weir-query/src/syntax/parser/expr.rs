@@ -4,6 +4,11 @@ use super::*;
 use crate::expr::BinaryOp;
 use crate::syntax::level;
 
+/// Longest chain of AND or OR that becomes a tree grouped to the left, as it is printed. A tree made
+/// of a longer one has fewer operands than this between any two parentheses when it is printed, so
+/// it is read as the same tree again.
+const CHAIN_MAX: usize = 32;
+
 impl Parser<'_> {
     /// An expression.
     pub(super) fn expr(&mut self) -> Result<Expr> {
@@ -17,7 +22,12 @@ impl Parser<'_> {
 
     /// The same over a subquery of height `below`.
     fn node_over(&mut self, kind: ExprKind, start: Span, below: u16) -> Result<Expr> {
-        let expr = Expr::over(kind, start.to(self.before()), below);
+        self.spanned(kind, start.to(self.before()), below)
+    }
+
+    /// The same at `span`.
+    fn spanned(&mut self, kind: ExprKind, span: Span, below: u16) -> Result<Expr> {
+        let expr = Expr::over(kind, span, below);
         self.highest = self.highest.max(expr.height);
         match expr.height > HEIGHT_MAX {
             true => Err(self.too_deep(expr.span)),
@@ -26,9 +36,9 @@ impl Parser<'_> {
     }
 
     fn binary(&mut self, op: BinaryOp, left: Expr, right: Expr) -> Result<Expr> {
-        let start = left.span;
+        let span = left.span.to(right.span);
         let (left, right) = (Box::new(left), Box::new(right));
-        self.node(ExprKind::Binary { op, left, right }, start)
+        self.spanned(ExprKind::Binary { op, left, right }, span, 0)
     }
 
     /// Operands and the operators between them that bind at least as tightly as `least`.
@@ -45,6 +55,7 @@ impl Parser<'_> {
             }
             left = match infix {
                 None => self.predicate(left)?,
+                Some(op @ (BinaryOp::And | BinaryOp::Or)) => self.chain(op, left)?,
                 Some(op) => {
                     self.at += 1;
                     let right = self.operators(own + 1)?;
@@ -57,6 +68,32 @@ impl Parser<'_> {
             }
         }
         Ok(left)
+    }
+
+    /// Operands joined by `op`, from the first one on.
+    fn chain(&mut self, op: BinaryOp, first: Expr) -> Result<Expr> {
+        let mut operands = vec![first];
+        while self.infix() == Some(Some(op)) {
+            self.at += 1;
+            operands.push(self.operators(level::of(op) + 1)?);
+        }
+        if operands.len() > CHAIN_MAX {
+            return self.balanced(op, operands);
+        }
+        let mut operands = operands.into_iter();
+        let first = operands.next().expect("it was there before the operator");
+        operands.try_fold(first, |left, right| self.binary(op, left, right))
+    }
+
+    /// A long chain as a tree that is as high as it must be: AND and OR are associative.
+    fn balanced(&mut self, op: BinaryOp, mut operands: Vec<Expr>) -> Result<Expr> {
+        if let [_] = &operands[..] {
+            return Ok(operands.swap_remove(0));
+        }
+        let right = operands.split_off(operands.len() / 2);
+        let right = self.balanced(op, right)?;
+        let left = self.balanced(op, operands)?;
+        self.binary(op, left, right)
     }
 
     /// The operator that stands here between operands; `Some(None)` for IS, IN, BETWEEN and LIKE.

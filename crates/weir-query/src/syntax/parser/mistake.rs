@@ -108,7 +108,7 @@ impl Parser<'_> {
 
     pub(super) fn too_deep(&mut self, span: Span) -> Failed {
         let message = format!("nested more than {HEIGHT_MAX} deep");
-        let help = "split the query with WITH, or write a chain of OR with IN";
+        let help = "split the query with WITH";
         // Said once: every level above would say it again.
         if self
             .diagnostics

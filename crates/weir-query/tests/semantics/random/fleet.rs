@@ -1,5 +1,6 @@
-//! Random queries on random data, dealt over one to four hosts: cut in every way, they give what
-//! the oracle gives that sees everything.
+//! Random queries on random data, dealt over one to four hosts whose agents begin late, end, are
+//! killed and come back: cut in every way, they give what the oracle gives that sees everything that
+//! the agents saw.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::choices::Choices;
 use super::grammar::{Grammar, Kind, Vocabulary};
 use super::{config, numbers};
 use crate::support::feed::Random;
-use crate::support::fleet::{Fleet, is_by_arrival};
+use crate::support::fleet::{Fleet, Life, is_by_arrival};
 use crate::support::history::{Element, History};
 use crate::support::oracle;
 
@@ -27,6 +28,7 @@ static VOCABULARY: Vocabulary = Vocabulary {
         ("req_id", Kind::Int),
         ("f", Kind::Float),
         ("w", Kind::Time),
+        ("ts", Kind::Time),
     ],
     texts: ["h1", "y", "h0"],
     keys: ["host", "host, a", "a"],
@@ -44,6 +46,7 @@ fn catalog() -> Catalog {
         Field::new("w", Type::Time)
             .unit(weir_model::Unit::Nanoseconds)
             .nullable(),
+        Field::new("ts", Type::Time).unit(weir_model::Unit::Nanoseconds),
     ];
     let source = |name: &str, shape| Declaration::new(name, shape, Schema::new(fields.to_vec()));
     Catalog {
@@ -65,21 +68,71 @@ fn host_of(element: &Element) -> u64 {
     found.expect("every row has its host").1
 }
 
-/// Rows of `hosts` hosts. With `apart`, no two hosts have rows at the same instant.
-fn history(choices: &mut Choices<'_>, hosts: u64, apart: bool) -> History {
+/// The first instant, before the first row or with it.
+const BEGIN: i64 = 0;
+
+/// No interval of a query is longer.
+const SLIDE_MAX: i64 = 5;
+
+/// Lives of the agents of `hosts` hosts, in order of time for each host: one from the beginning to
+/// the end, or several. A process that is killed has seen nothing since the last intervals began:
+/// what it had would be lost, and counted.
+fn lives(hosts: u64, random: &mut Random) -> Vec<Life> {
+    let mut lives = Vec::new();
+    for agent in 0..hosts {
+        let mut from = match random.below(2) {
+            0 => i64::MIN,
+            _ => random.below(20) as i64,
+        };
+        for _ in 0..random.below(3) {
+            let to = from.max(0) + random.below(30) as i64;
+            let killed = (random.below(2) == 0).then(|| to + SLIDE_MAX + random.below(4) as i64);
+            lives.push(Life {
+                agent,
+                from,
+                to,
+                killed,
+            });
+            from = killed.unwrap_or(to) + 2 + random.below(12) as i64;
+        }
+        // Some hosts are gone for good, and some never come.
+        if random.below(3) > 0 {
+            lives.push(Life {
+                agent,
+                from,
+                to: i64::MAX,
+                killed: None,
+            });
+        }
+    }
+    lives
+}
+
+/// Rows of `hosts` hosts as their agents see them. With `apart`, no two hosts have rows at the same
+/// instant.
+fn history(choices: &mut Choices<'_>, hosts: u64, apart: bool, lives: &[Life]) -> History {
     let mut rows: Vec<Vec<Element>> = vec![Vec::new(); 3];
     let mut content: Vec<Element> = Vec::new();
-    let mut ts = 0;
+    let mut ts = BEGIN;
     let mut last = 0;
     while choices.any_left() {
         ts += choices.one(&[0, 1, 0, 2, 1, 3, 7]);
         let source = choices.one(&[0, 1, 2, 0, 1]);
         let host = choices.pick(hosts as usize) as u64;
-        let row = row(choices, host);
+        if apart && host != last {
+            ts += 1;
+        }
+        let row = row(choices, host, ts, lives);
         let mut element = Element { ts, weight: 1, row };
         if source == 2 {
-            if choices.once_in(3) && !content.is_empty() {
-                let gone = content.swap_remove(choices.pick(content.len()));
+            // What another process had brought is retracted below.
+            let sees =
+                |e: &Element| life_at(lives, host_of(e), e.ts) == life_at(lives, host_of(e), ts);
+            let held: Vec<usize> = (0..content.len())
+                .filter(|&at| sees(&content[at]))
+                .collect();
+            if choices.once_in(3) && !held.is_empty() {
+                let gone = content.swap_remove(held[choices.pick(held.len())]);
                 element = Element {
                     weight: -1,
                     ts,
@@ -89,32 +142,75 @@ fn history(choices: &mut Choices<'_>, hosts: u64, apart: bool) -> History {
                 content.push(element.clone());
             }
         }
-        if apart && host_of(&element) != last {
+        if apart && host_of(&element) != host {
             ts += 1;
             element.ts = ts;
         }
         last = host_of(&element);
         rows[source].push(element);
     }
+    for rows in &mut rows {
+        rows.retain(|e| life_at(lives, host_of(e), e.ts).is_some());
+    }
+    retract_with_lives(&mut rows[2], lives);
     let names = ["s", "u", "r"].map(String::from);
     let mut history = History::new(names.into_iter().zip(rows));
+    history.begin = Some(BEGIN);
+    history.end = history.end.max(BEGIN);
     if ts % 2 == 0 {
-        history.end = ts + 11;
+        history.end = history.end.max(ts + 11);
     }
     history
 }
 
-fn row(choices: &mut Choices<'_>, host: u64) -> Vec<Value> {
+/// The number of the life of a host's agent that sees an instant.
+fn life_at(lives: &[Life], host: u64, ts: i64) -> Option<usize> {
+    lives.iter().position(|l| l.agent == host && l.sees(ts))
+}
+
+/// What an agent had brought of a relation goes when its next process begins.
+fn retract_with_lives(rows: &mut Vec<Element>, lives: &[Life]) {
+    let mut gone = Vec::new();
+    for (number, life) in lives.iter().enumerate() {
+        let later = &lives[number + 1..];
+        let Some(next) = later.iter().find(|l| l.agent == life.agent) else {
+            continue;
+        };
+        let mut held: Vec<Element> = Vec::new();
+        for e in rows
+            .iter()
+            .filter(|e| life_at(lives, host_of(e), e.ts) == Some(number))
+        {
+            match held.iter().position(|h| h.row == e.row && e.weight < 0) {
+                Some(at) => drop(held.swap_remove(at)),
+                None => held.push(e.clone()),
+            }
+        }
+        gone.extend(held.into_iter().map(|e| Element {
+            ts: next.from,
+            weight: -1,
+            ..e
+        }));
+    }
+    rows.extend(gone);
+    rows.sort_by_key(|e| e.ts);
+}
+
+fn row(choices: &mut Choices<'_>, host: u64, ts: i64, lives: &[Life]) -> Vec<Value> {
     let int = |x: Option<i64>| x.map_or(Value::Null, Value::Int);
     let text = |x: Option<&str>| x.map_or(Value::Null, Value::text);
     let float = |x: Option<f64>| x.map_or(Value::Null, Value::Float);
+    let life = life_at(lives, host, ts);
+    let number = life.map_or(0, |life| 1 + life as i64);
     vec![
         int(choices.one(&[Some(1), Some(0), Some(2), None])),
         text(choices.one(&[Some("y"), Some("h1"), None])),
         Value::text(&format!("h{host}")),
-        Value::Int(host as i64 * 100 + choices.one(&[1, 0, 2])),
+        // Numbers of requests are those of one process.
+        Value::Int(number * 10 + choices.one(&[1, 0, 2])),
         float(choices.one(&[Some(1.0), Some(0.5), Some(-2.0), None])),
         int(choices.one(&[Some(5), Some(6), Some(8), None])),
+        Value::Int(ts),
     ]
 }
 
@@ -154,7 +250,8 @@ proptest! {
         let mut random = Random(seed);
         let hosts = 1 + random.below(HOSTS_MAX);
         let apart = is_by_arrival(&query.unoptimized);
-        let history = history(&mut Choices::new(&data), hosts, apart);
+        let lives = lives(hosts, &mut random);
+        let history = history(&mut Choices::new(&data), hosts, apart, &lives);
         let expected = oracle::evaluate(&query.unoptimized, &history);
         prop_assert_eq!(&expected.failure, &None, "small values do not overflow: {}", text);
         let central = if seed % 3 == 0 { vec!["r".to_owned()] } else { vec![] };
@@ -172,13 +269,13 @@ proptest! {
                 monitor_sources: &central,
                 agents: hosts,
             };
-            let outcome = fleet.run(&history, &|_, e| host_of(e), &mut random);
+            let outcome = fleet.run_lives(&lives, &history, &|_, e| host_of(e), &mut random);
             prop_assert_eq!(&outcome.failure, &None);
             let result = expected.changes.agree(&outcome.changes, ["oracle", "fleet"]);
             let fragments = cut.fragments.iter().map(|f| f.plan.to_string());
             prop_assert!(
                 result.is_ok(),
-                "{text}\nway {way}\n{}{}\n{}\n{history:?}",
+                "{text}\nway {way}\n{}{}\n{}\n{lives:?}\n{history:?}",
                 result.unwrap_err(),
                 fragments.collect::<Vec<_>>().join("\n"),
                 cut.monitor,

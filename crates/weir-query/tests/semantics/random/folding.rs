@@ -119,6 +119,7 @@ proptest! {
             ..EngineOptions::default()
         };
         let mut run = Run::new(Engine::new(options), sources(&placement));
+        run.begin(feed::begin(&feed));
         let ids: Vec<usize> = placement.plans.iter()
             .map(|plan| run.add(&Arc::new(plan.clone())))
             .collect();
@@ -211,7 +212,42 @@ fn a_query_that_comes_within_an_interval_begins_with_the_next() {
         instants.copied().collect::<Vec<i64>>()
     };
     assert_eq!(shown(first), [10, 20]);
-    assert_eq!(shown(late), [20]);
+    // At 4 the row over no rows, with which it begins.
+    assert_eq!(shown(late), [4, 20]);
+}
+
+#[test]
+fn an_interval_without_rows_brings_no_row_before_the_query_begins() {
+    let (placement, mut run) = alone("select sum(latency) from IO [range 2 second slide 2 second]");
+    let empty = |end| Folded {
+        kept: vec![Vec::new(); 2],
+        ..latencies(end, 0, 0)
+    };
+    run.begin(Some(1));
+    let id = run.add(&Arc::new(placement.plans[0].clone()));
+    run.engine.push_folded("IO#1", empty(-4));
+    run.engine.push_folded("IO#1", latencies(-2, 0, 0));
+    run.engine.push_folded("IO#1", latencies(4, 1, 5));
+    run.act(&[Action::Heartbeat(0, 4), Action::Step]);
+    let instants = run.query(id).changes.instants.keys();
+    assert_eq!(instants.copied().collect::<Vec<i64>>(), [1, 4]);
+}
+
+#[test]
+fn groups_of_intervals_after_the_open_slide_are_ignored() {
+    let (placement, mut run) =
+        alone("select sum(latency) from IO [range 10 second slide 10 second]");
+    run.add(&Arc::new(placement.plans[0].clone()));
+    run.engine.push_folded("IO#1", latencies(10, 1, 5));
+    run.engine.push_folded("IO#1", latencies(20, 1, 6));
+    run.act(&[Action::Heartbeat(0, 8), Action::Step]);
+    let mut instants: Vec<i64> = Vec::new();
+    run.engine.finish_at(10, &mut |output| {
+        if let weir_query::engine::Output::Rows { batch, .. } = output {
+            instants.extend(batch.ts.iter());
+        }
+    });
+    assert_eq!(instants, [10]);
 }
 
 /// A group-by of `IO` that folds, and what is asked of it at the pace of its slides.

@@ -33,7 +33,9 @@ proptest! {
         let actions = feed::cut(&feed, 3, &mut random);
         let mut lives = lives(&texts, actions.len() as u64, &mut random);
 
+        let begin = feed::begin(&feed);
         let mut run = engine(&mut random);
+        run.begin(begin);
         data::catalog().declarations.iter().for_each(|d| run.engine.declare(d));
         // A query that fails sooner or later, and shares what it can with the others until then.
         let poison = Query::compile(POISON[random.below(POISON.len() as u64) as usize]);
@@ -64,7 +66,7 @@ proptest! {
 
         for life in &lives {
             // Other queries may read sources that go on for longer.
-            let history = input.since(&life.birth, life.upto.unwrap_or(run.engine.now()));
+            let history = input.since(&life.birth, begin, life.upto.unwrap_or(run.engine.now()));
             let expected = life.query.expected(&history);
             let id = life.id.expect("every life begins");
             let result = agree(&expected, run.query(id));
@@ -90,6 +92,8 @@ struct Life {
 /// What a query finds of a source.
 #[derive(Debug)]
 struct Birth {
+    /// The last complete instant at its birth.
+    now: i64,
     /// Rows up to this instant are before its time.
     after: i64,
     /// How many rows had come.
@@ -161,6 +165,7 @@ impl Input {
             }
         }
         let birth = |source: usize| Birth {
+            now,
             after: self.frontier.of(source).max(now),
             rows: self.rows[source].len(),
         };
@@ -169,7 +174,7 @@ impl Input {
 
     /// What happens in the life of a query: the rows after its birth, and first of all what the
     /// relation held then.
-    fn since(&self, births: &[Birth], end: i64) -> History {
+    fn since(&self, births: &[Birth], begin: Option<i64>, end: i64) -> History {
         let later = |source: usize| {
             let (rows, birth) = (&self.rows[source], &births[source]);
             let mut elements = Vec::new();
@@ -185,6 +190,10 @@ impl Input {
         };
         let mut history = History::new((0..3).map(later));
         history.end = end;
+        history.begin = match births[0].now {
+            i64::MIN => begin,
+            now => Some(now + 1),
+        };
         history
     }
 }

@@ -65,6 +65,7 @@ proptest! {
         let mut random = Random(seed);
         for actions in [feed::whole(&feed, 3), feed::cut(&feed, 3, &mut random)] {
             let mut run = engine(&mut random);
+            run.begin(history.begin);
             let id = run.add(&query.plan);
             run.act(&actions);
             run.finish();

@@ -101,6 +101,7 @@ proptest! {
         }
         let mut run = engine_over(&fragment, &mut random);
         let id = run.add(&monitor);
+        run.begin(history.begin);
         merge(&mut run, partials, last + 20, &mut random);
         let result = agree(&expected, run.query(id));
         prop_assert!(result.is_ok(), "{}\n{}{feed:?}", query.text, result.unwrap_err());
@@ -135,6 +136,7 @@ proptest! {
         }
         let mut run = engine_over(&fragment, &mut random);
         let id = run.add(&monitor);
+        run.begin(history.begin);
         merge(&mut run, partials, last, &mut random);
         let result = agree(&expected, run.query(id));
         prop_assert!(result.is_ok(), "{text}\n{}{feed:?}", result.unwrap_err());
@@ -167,7 +169,8 @@ fn bytes_that_are_no_partial_end_the_query_alone() {
         let mut run = engine_over(&fragment, &mut random);
         let (bad, other) = (run.add(&monitor), run.add(&stream_of(&fragment)));
         let bytes = Value::Bytes(bytes.into());
-        let row = vec![Value::Int(1), bytes.clone(), bytes.clone(), bytes];
+        let one = Value::Int(1);
+        let row = vec![one.clone(), bytes.clone(), bytes.clone(), bytes, one];
         let rows = vec![Element {
             ts: 2,
             weight: 1,
@@ -232,7 +235,13 @@ fn text(choices: &mut Choices<'_>) -> String {
 
 /// A query's aggregation as partials, and the query over what merges them.
 fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
-    let Node::Aggregate { input, keys, calls } = &plan.node else {
+    let Node::Aggregate {
+        input,
+        keys,
+        calls,
+        whole,
+    } = &plan.node
+    else {
         let (fragment, below) = cut(plan.inputs()[0]);
         return (fragment, plan.with_inputs(vec![below]));
     };
@@ -249,7 +258,14 @@ fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
     let named = fields[..keys.len()].to_vec();
     let partial = Plan::partial(input.clone(), slide, keys.clone(), calls.clone(), named);
     let source = Plan::source(declaration(&partial));
-    let merge = Plan::merge(source, size, slide, keys.len(), calls.clone(), fields);
+    let merge = Plan::merge(
+        source,
+        (size, slide),
+        keys.len(),
+        calls.clone(),
+        *whole,
+        fields,
+    );
     // What runs on an agent came over the network.
     let partial = codec::decode(&codec::encode(&partial)).expect("it was encoded");
     (partial, merge)

@@ -76,6 +76,7 @@ proptest! {
             .collect();
         let mut random = Random(seed);
         let mut run = Run::new(Engine::new(EngineOptions::default()), catalog.declarations);
+        run.begin(history.begin);
         let id = run.add(&plan);
         run.act(&feed::cut(&tapped, names.len(), &mut random));
         run.finish();

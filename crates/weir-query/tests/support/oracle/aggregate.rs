@@ -11,8 +11,7 @@ use weir_query::function::AggregateCall;
 use super::{expr, relation};
 use crate::support::Row;
 
-/// One row per group. Without keys there is one row as soon as there was any input (`begun`), and
-/// for ever.
+/// One row per group. Without keys there is one row since it has `begun`, and for ever.
 pub fn content(
     rows: &[Row],
     keys: &[Expr],

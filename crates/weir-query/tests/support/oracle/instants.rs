@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_query::plan::{Node, Plan, ToStream, Window};
+use weir_query::plan::{Node, Plan, ToStream, Whole, Window};
 
 use crate::support::history::History;
 
@@ -70,6 +70,14 @@ fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
                     tick += every;
                 }
             }
+            below
+        }
+        Node::Aggregate {
+            keys,
+            whole: Whole::FromStart,
+            ..
+        } if keys.is_empty() => {
+            below.extend(history.begin);
             below
         }
         _ => below,

@@ -18,7 +18,7 @@ mod window;
 use std::cell::RefCell;
 
 use weir_model::Shape;
-use weir_query::plan::{Node, Plan, ToStream};
+use weir_query::plan::{Node, Plan, ToStream, Whole};
 
 use super::Row;
 use super::changes::Changes;
@@ -117,10 +117,20 @@ impl Oracle<'_> {
                 };
                 self.each_instant(|i| join.content(&left_rows[i], &right_rows[i]))
             }
-            Node::Aggregate { input, keys, calls } => {
+            Node::Aggregate {
+                input,
+                keys,
+                calls,
+                whole,
+            } => {
                 let rows = self.contents(input);
+                let begin = match whole {
+                    Whole::FromStart => self.history.begin.unwrap_or(i64::MAX),
+                    Whole::FromFirstRow => i64::MAX,
+                };
                 self.each_instant(|i| {
-                    let begun = rows[..=i].iter().any(|content| !content.is_empty());
+                    let had_rows = rows[..=i].iter().any(|content| !content.is_empty());
+                    let begun = had_rows || self.instants[i] >= begin;
                     aggregate::content(&rows[i], keys, calls, begun)
                 })
             }

@@ -19,6 +19,7 @@ mod tables;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use weir_model::{Folded, Nanos};
 
@@ -53,6 +54,11 @@ struct Window {
     /// The groups that have come up.
     named: HashMap<RawKey, Named>,
 }
+
+/// How often, and after what pause, a window is tried to be closed when no time is left to come back
+/// to it.
+const CLOSE_TRIES_MAX: usize = 100;
+const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Most and fewest cells of one processor.
 const CELLS_RANGE: (usize, usize) = (16, 1 << 14);
@@ -144,6 +150,23 @@ impl Folds {
             }
         }
         limit_ns
+    }
+
+    /// The groups of the intervals under way. A window whose programs do not come to rest keeps its
+    /// groups.
+    pub fn close(&mut self, naming: &mut Naming<'_>) -> Vec<(usize, Folded)> {
+        for fold in 0..self.plans.len() {
+            for window in [0, 1] {
+                let mut tries = 0..CLOSE_TRIES_MAX;
+                while !self.tables.close(fold, window) && tries.next().is_some() {
+                    std::thread::sleep(CLOSE_PAUSE);
+                }
+                if !tries.is_empty() {
+                    self.take(fold, window, naming);
+                }
+            }
+        }
+        self.over(u64::MAX)
     }
 
     /// The groups of intervals of which no row will come after `watermark_ns`, by demand.

@@ -1,6 +1,6 @@
 //! [`HistTap`]: histograms in the kernel, from opening until they are dropped, stopped or told to end.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use super::{HistOptions, HistSnapshot};
 use crate::TapError;
 use crate::ebpf::LiveOptions;
 use crate::ebpf::cost::RunTime;
+use crate::ebpf::privileges::{self, Files};
 use crate::ebpf::tap::{BlockTap, open_with_histograms};
 
 /// How often the inventory and the time to stop are looked at.
@@ -64,11 +65,20 @@ impl HistTap {
         });
         let kept = shared.clone();
         let keeper = thread::Builder::new().name("histograms".into());
-        let keeper = keeper.spawn(move || kept.look_after());
+        let (reduced, ready) = mpsc::channel::<()>();
+        let keeper = keeper.spawn(move || {
+            // The tables are open. Without the right to give up rights, there are none to give up.
+            let _ = privileges::reduce_thread(Files::Open);
+            drop(reduced);
+            kept.look_after();
+        });
         let keeper = keeper.map_err(|error| TapError::Unavailable {
             what: format!("the thread that looks after histograms cannot be started: {error}"),
             remedy: "see what the host is busy with, and try again".into(),
         })?;
+        // Afterwards the caller may take the right to change the user id from all threads. Nothing is
+        // ever sent: the channel closes.
+        let _ = ready.recv();
         Ok(HistTap {
             shared,
             keeper: Some(keeper),

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use weir_model::Folded;
+
 use super::BlockTap;
 use crate::Said;
 use crate::ebpf::attribution::Attribution;
@@ -26,6 +28,20 @@ impl BlockTap {
             undivided: &self.undivided,
         };
         folds.advance(settled_ns, &mut naming)
+    }
+
+    /// Takes out the groups of the intervals under way.
+    pub(super) fn close_folds(&mut self) -> Vec<(usize, Folded)> {
+        let Some(folds) = self.live.as_mut().and_then(|live| live.folds.as_mut()) else {
+            return Vec::new();
+        };
+        let mut naming = Naming {
+            devices: &self.devices,
+            names: &mut self.names,
+            attribution: self.attribution.as_mut(),
+            undivided: &self.undivided,
+        };
+        folds.close(&mut naming)
     }
 
     /// Lines up the groups of intervals of which no more rows come into the rings.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use weir_model::Demand;
 
-use super::{BlockTap, CHORES_EVERY, LiveOptions, open_for};
+use super::{BlockTap, CHORES_EVERY, LiveOptions, misses, open_for};
 use crate::TapError;
 use crate::ebpf::clock;
 use crate::ebpf::hist::{By, HistOptions, HistSnapshot, HistTables, OwnerTable, Reader};
@@ -159,8 +159,9 @@ impl BlockTap {
         Some((self.kept.as_mut()?, tables))
     }
 
-    /// Runs of the programs that did not take place.
+    /// Runs of the programs that did not take place, without those that are counted as unseen requests.
     fn missed(&self) -> u64 {
-        self.run_times().iter().map(|run| run.missed).sum()
+        let missed = |live| misses(live, false) + self.census.misses_open();
+        self.live.as_ref().map_or(0, missed) as u64
     }
 }

@@ -1,4 +1,9 @@
 //! Reads blktrace files: one a CPU, merged by time.
+//!
+//! The kernel numbers the events of a device and CPU as it stores them, so that a number that is
+//! missing is an event that got lost on the way to the file. Not so in a dump that `blkparse -d`
+//! wrote: with `-a` blkparse leaves events out. A dump counts its times from the first event, while
+//! its notes, which come first, keep the kernel's; by that it is known ([`Beginning`]).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -9,7 +14,7 @@ use weir_model::{Nanos, Op, Symbol};
 use super::super::Faults;
 use super::super::block::{Action, Step};
 use super::super::record::{Extent, Reader, Record, What, name};
-use super::super::source::{Input, Source, WINDOW_BYTES};
+use super::super::source::{Input, WINDOW_BYTES};
 use super::layout::{
     CATEGORY_SHIFT, HEADER_BYTES_MAX, Header, Layout, act, category, device_name, note,
 };
@@ -72,23 +77,24 @@ pub fn beside(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Opens a trace: the file, and those of the other CPUs beside it.
+/// Reads a trace: the file, and those of the other CPUs beside it.
 ///
 /// # Errors
 /// When a file cannot be opened.
-pub fn open(source: &Source) -> Result<Box<dyn Reader>, TapError> {
-    let others = match source {
-        Source::File(path) => beside(path),
-        Source::Bytes(..) => Vec::new(),
-    };
-    let files = match others.is_empty() {
-        true => vec![Events::open(source)?],
-        false => others
-            .into_iter()
-            .map(|path| Events::open(&Source::File(path)))
-            .collect::<Result<_, _>>()?,
-    };
-    let wall_clock = files.iter().find_map(|f| f.wall_clock).unwrap_or(0);
+pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
+    let set = beside(input.path());
+    let own = set.iter().position(|path| path == input.path());
+    let mut inputs = Vec::new();
+    for (_, path) in set.into_iter().enumerate().filter(|(i, _)| own != Some(*i)) {
+        inputs.push(input.open_beside(path)?);
+    }
+    inputs.insert(own.unwrap_or(0), input);
+    let files: Vec<Events> = inputs
+        .into_iter()
+        .map(Events::new)
+        .collect::<Result<_, _>>()?;
+    let beginnings = || files.iter().map(|file| &file.beginning);
+    let wall_clock = beginnings().find_map(|b| b.wall_clock).unwrap_or(0);
     Ok(Box::new(Blktrace {
         files,
         wall_clock,
@@ -135,11 +141,11 @@ impl Reader for Blktrace {
                     Ok(Told::Nothing) => {}
                     Err(reason) => faults.bad_in(&file.path, event.offset, reason)?,
                 }
-                faults.count(
-                    "events_lost",
-                    "unrecorded",
-                    gap(&mut self.sequences, &event.header),
-                );
+                let missing = gap(&mut self.sequences, &event.header);
+                match file.beginning.is_dump {
+                    true => faults.count("skipped", "left_out_by_blkparse", missing),
+                    false => faults.count("events_lost", "unrecorded", missing),
+                }
             }
             if let Some(time) = file.advance(faults)? {
                 self.next.get_or_insert_default().push(Reverse((time, i)));
@@ -184,7 +190,7 @@ fn gap(sequences: &mut HashMap<(u32, u32), u32>, header: &Header) -> i64 {
 struct Events {
     path: PathBuf,
     input: Input,
-    wall_clock: Option<Nanos>,
+    beginning: Beginning,
     event: Option<RawEvent>,
 }
 
@@ -195,13 +201,12 @@ struct RawEvent {
 }
 
 impl Events {
-    fn open(source: &Source) -> Result<Events, TapError> {
-        let mut input = Input::open(source)?;
-        let wall_clock = wall_clock(input.peek(WINDOW_BYTES)?);
+    fn new(mut input: Input) -> Result<Events, TapError> {
+        let beginning = Beginning::of(input.peek(WINDOW_BYTES)?);
         Ok(Events {
-            path: source.path().into(),
+            path: input.path().into(),
             input,
-            wall_clock,
+            beginning,
             event: None,
         })
     }
@@ -278,21 +283,60 @@ impl Events {
     }
 }
 
-/// What to add to the kernel's times, from the time stamp among the first events.
-fn wall_clock(mut head: &[u8]) -> Option<Nanos> {
-    while let Some(layout) = head.first_chunk().and_then(|magic| Layout::of(*magic)) {
-        let header = layout.decode(head.get(..layout.header_bytes())?);
-        let event_bytes = layout.header_bytes() + usize::from(header.payload_bytes);
-        let payload = head.get(layout.header_bytes()..event_bytes)?;
-        let is_note = header.action >> CATEGORY_SHIFT & category::NOTIFY != 0;
-        if is_note && header.action & 0xff == note::TIMESTAMP && payload.len() >= 8 {
-            let seconds = i64::from(layout.u32(payload, 0));
-            let wall = seconds * weir_model::NANOS_PER_SECOND + i64::from(layout.u32(payload, 4));
-            return (header.time <= TIME_NS_MAX).then(|| wall - header.time as i64);
+/// What the first events show of a file.
+#[derive(Debug, Default)]
+struct Beginning {
+    /// What to add to the times of its events, where there is a time stamp.
+    wall_clock: Option<Nanos>,
+    /// `blkparse -d` wrote it.
+    is_dump: bool,
+}
+
+impl Beginning {
+    fn of(mut head: &[u8]) -> Beginning {
+        // The time of the last note before the first event, and that of the first event.
+        let (mut noted, mut first) = (None, None);
+        // The time stamp: what the kernel's clock and what the wall clock read then.
+        let mut stamp: Option<(u64, Nanos)> = None;
+        while let Some((header, payload, rest)) = first_of(head) {
+            if header.action >> CATEGORY_SHIFT & category::NOTIFY == 0 {
+                first = first.or(Some(header.time));
+            } else {
+                if first.is_none() {
+                    noted = Some(header.time);
+                }
+                let wall = payload.filter(|_| header.action & 0xff == note::TIMESTAMP);
+                stamp = stamp.or(wall.map(|wall| (header.time, wall)));
+            }
+            if stamp.is_some() && first.is_some() {
+                break;
+            }
+            head = rest;
         }
-        head = &head[event_bytes..];
+        let is_dump = noted.zip(first).is_some_and(|(note, at)| at < note / 2);
+        let wall_clock = stamp
+            .filter(|(at, _)| *at <= TIME_NS_MAX)
+            // A dump does not record when its first event was: shortly after tracing began.
+            .map(|(at, wall)| if is_dump { wall } else { wall - at as i64 });
+        Beginning {
+            wall_clock,
+            is_dump,
+        }
     }
-    None
+}
+
+/// The first event of `head`, its payload as a time of the wall clock where it is as long as one,
+/// and what follows.
+fn first_of(head: &[u8]) -> Option<(Header, Option<Nanos>, &[u8])> {
+    let layout = head.first_chunk().and_then(|magic| Layout::of(*magic))?;
+    let header = layout.decode(head.get(..layout.header_bytes())?);
+    let event_bytes = layout.header_bytes() + usize::from(header.payload_bytes);
+    let payload = head.get(layout.header_bytes()..event_bytes)?;
+    let wall = (payload.len() >= 8).then(|| {
+        let seconds = i64::from(layout.u32(payload, 0));
+        seconds * weir_model::NANOS_PER_SECOND + i64::from(layout.u32(payload, 4))
+    });
+    Some((header, wall, &head[event_bytes..]))
 }
 
 /// What an event tells.
@@ -431,6 +475,7 @@ pub fn error(field: u16) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Source;
     use super::*;
 
     /// Both versions in both byte orders.
@@ -469,10 +514,10 @@ mod tests {
             }));
             bytes.extend(payload);
         }
-        let source = Source::bytes(bytes);
-        let mut faults = Faults::new(source.path(), false);
+        let input = Input::open(&Source::bytes(bytes)).unwrap();
+        let mut faults = Faults::new(input.path(), false);
         let mut records = Vec::new();
-        open(&source)
+        open(input)
             .unwrap()
             .read(&mut records, &mut faults)
             .unwrap();
@@ -551,5 +596,29 @@ mod tests {
             0,
             "nonsense is not lost"
         );
+    }
+
+    #[test]
+    fn what_blkparse_left_out_of_a_dump_is_not_missed() {
+        let queue = act::QUEUE | category::READ << CATEGORY_SHIFT;
+        let clock = [5u32, 7].map(u32::to_le_bytes).concat();
+        let counted = |start: u64| {
+            let begun = 3_600_000_000_000;
+            let mut events = vec![
+                (note(note::TIMESTAMP, begun), clock.clone()),
+                (note(note::PROCESS, begun + 900), b"fio\0".to_vec()),
+            ];
+            for (i, sequence) in [1, 2, 7, 8].into_iter().enumerate() {
+                events.push((event(sequence, start + i as u64, queue), vec![]));
+            }
+            let (actions, faults) = read(Layout::WRITTEN, &events);
+            let counts = faults.counts();
+            let counts: Vec<_> = counts.iter().map(|c| (c.counter, c.total)).collect();
+            (actions[0].0, counts)
+        };
+        let raw = counted(3_600_000_001_000);
+        assert_eq!(raw, (5_000_001_007, vec![("events_lost", 4)]));
+        // In a dump the times count from the first event.
+        assert_eq!(counted(0), (5_000_000_007, vec![("skipped", 4)]));
     }
 }

@@ -47,7 +47,8 @@ struct Blktrace {
     held_total: u64,
     /// The time of the last event written; `None` before the first.
     written: Option<Nanos>,
-    sequence: u32,
+    /// The number of the last event of each device: each has a trace of its own.
+    sequences: HashMap<u32, u32>,
     devices: HashMap<Disk, u32>,
     processes: HashSet<(u32, Symbol)>,
     remarks: Remarks,
@@ -92,7 +93,7 @@ pub fn create(path: &Path, header: &FileHeader) -> Result<Box<dyn Writer>, TapEr
         held: BinaryHeap::new(),
         held_total: 0,
         written: None,
-        sequence: 0,
+        sequences: HashMap::new(),
         devices: HashMap::new(),
         processes: HashSet::new(),
         remarks: Remarks::default(),
@@ -221,9 +222,10 @@ impl Blktrace {
         {
             self.write_process(&held, comm)?;
         }
-        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequences.entry(held.device).or_default();
+        *sequence = sequence.wrapping_add(1);
         let header = Header {
-            sequence: self.sequence,
+            sequence: *sequence,
             time: time(held.ts),
             sector: held.sector,
             bytes: held.bytes,

@@ -5,7 +5,7 @@ use weir_model::{Level, Nanos, Op};
 use super::super::Faults;
 use super::super::lines::{excerpt, whole};
 use super::super::record::{Extent, Reader, Record, Request, What, micros, name, nanos};
-use super::super::source::{Input, Source};
+use super::super::source::Input;
 use super::{VERSION_2, VERSION_3};
 use crate::TapError;
 
@@ -20,13 +20,13 @@ pub fn sniff(head: &[u8]) -> Option<bool> {
     Some(head.starts_with(VERSION_2.as_bytes()) || head.starts_with(VERSION_3.as_bytes()))
 }
 
-/// Opens a log.
+/// Reads a log.
 ///
 /// # Errors
-/// When the file cannot be opened.
-pub fn open(source: &Source) -> Result<Box<dyn Reader>, TapError> {
+/// None: the type is that of all formats.
+pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
     Ok(Box::new(Iolog {
-        input: Input::open(source)?,
+        input,
         version: None,
         clock: 0,
     }))
@@ -138,14 +138,15 @@ fn parse(
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Source;
     use super::*;
 
     /// Time in us, operation and first sector of each request, and how many lines were bad.
     fn read(text: &str) -> (Vec<(i64, Op, Option<i64>)>, i64) {
-        let source = Source::bytes(text);
-        let mut faults = Faults::new(source.path(), false);
+        let input = Input::open(&Source::bytes(text)).unwrap();
+        let mut faults = Faults::new(input.path(), false);
         let mut records = Vec::new();
-        open(&source)
+        open(input)
             .unwrap()
             .read(&mut records, &mut faults)
             .unwrap();

@@ -10,7 +10,8 @@
 //!   are 64-bit integers. Each column's unit and meaning are in the Arrow schema, as field metadata
 //!   `unit` and `doc`.
 //! - The footer's key-value metadata has [`VERSION_KEY`], [`SOURCE_KEY`], [`RESPONSES_KEY`],
-//!   [`PAIRED_KEY`], [`CLOSED_KEY`], and a count for each counter under [`COUNT_PREFIX`].
+//!   [`PAIRED_KEY`], [`CLOSED_KEY`], and a count for each counter under [`COUNT_PREFIX`]. Readers
+//!   report these counts as their own: what was missed then is missing in every answer.
 //!
 //! **After a crash.** A Parquet file is unreadable without its footer, which comes last. So the
 //! writer puts a footer behind every row group, and goes on behind that: offsets in a footer are
@@ -23,11 +24,14 @@
 //! makes of such a file one that everyone reads.
 
 mod column;
+mod file;
+mod losses;
+mod pages;
 mod read;
 mod recover;
 mod write;
 
-pub use read::open;
+pub use file::Recording;
 pub use write::{RecordingWriter, create};
 
 /// Key of the recording's version, `1`.
@@ -44,7 +48,8 @@ pub const PAIRED_KEY: &str = "weir.paired";
 /// Key that says `true` in the last footer of a recording that was closed, and `false` in those
 /// before.
 pub const CLOSED_KEY: &str = "weir.closed";
-/// Start of the keys of counts: `weir.count.events_lost.ring_full.sda`.
+/// Start of the keys of counts: `weir.count.events_lost.ring_full.sda`; without a cause,
+/// `weir.count.unseen..sda`.
 pub const COUNT_PREFIX: &str = "weir.count.";
 /// Key of where the footer before ends, in footers that only have the row groups since.
 pub const PREVIOUS_KEY: &str = "weir.previous";

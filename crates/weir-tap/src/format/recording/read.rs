@@ -1,49 +1,30 @@
 //! [`RecordingTap`]: a recording as a tap. Only the columns that the demands name are read.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::{RecordBatch, UInt32Array};
-use arrow_schema::{DataType, FieldRef, SchemaRef};
-use bytes::Bytes;
+use arrow_schema::DataType;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
-};
-use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaData;
-use parquet::file::reader::{ChunkReader, Length};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReader};
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Batch, Column, Demand, EventKind, Nanos, Schema};
 
-use super::super::Source;
 use super::super::fault::{Faults, LATE, MALFORMED};
 use super::super::replay::before;
 use super::column::from_arrow;
-use super::recover::{Found, read_footer, value};
-use super::{COUNT_PREFIX, PAIRED_KEY, RESPONSES_KEY, VERSION, VERSION_KEY};
+use super::file::{Recording, guarded};
+use super::losses;
 use crate::{Count, RECORDING, Said, Tap, TapError};
-
-/// The counter of what a source lost.
-const EVENTS_LOST: &str = "events_lost";
-
-/// Rows read at a time.
-const BATCH_ROWS: usize = 4096;
 
 /// A recording as a tap.
 pub struct RecordingTap {
-    input: Chunks,
-    metadata: ArrowReaderMetadata,
+    recording: Recording,
     schema: Schema,
     /// For each column of the schema, where it is in the batches that are read.
     columns: Vec<Option<usize>>,
     mask: ProjectionMask,
     demands: Vec<Demand>,
-    responses_assumed: bool,
     faults: Faults,
     group: usize,
     reader: Option<ParquetRecordBatchReader>,
@@ -52,66 +33,36 @@ pub struct RecordingTap {
     ended: bool,
     last_ts: Nanos,
     rows_read: i64,
-    bytes_lost: u64,
 }
 
-/// A file, or bytes in memory.
-enum Chunks {
-    File(File),
-    Bytes(Bytes),
-}
-
-/// Opens a recording.
-///
-/// # Errors
-/// When the file cannot be read, is no recording, or has no footer anywhere.
-pub fn open(source: &Source, demands: &[Demand], strict: bool) -> Result<Box<dyn Tap>, TapError> {
-    let malformed = |reason: String| TapError::Malformed {
-        path: source.path().into(),
-        offset: 0,
-        reason,
-    };
-    let input = Chunks::open(source)?;
-    let (metadata, bytes_lost) = metadata_of(&input).map_err(malformed)?;
-    let schema = io_schema();
-    let (columns, mask) = columns_to_read(&metadata, &schema, demands).map_err(malformed)?;
-    Ok(Box::new(RecordingTap {
-        columns,
-        mask,
-        responses_assumed: value(metadata.metadata(), RESPONSES_KEY) == Some("assumed"),
-        input,
-        metadata,
-        schema,
-        demands: demands.to_vec(),
-        faults: Faults::new(source.path(), strict),
-        group: 0,
-        reader: None,
-        rows_in_group: 0,
-        said: VecDeque::new(),
-        ended: false,
-        last_ts: Nanos::MIN,
-        rows_read: 0,
-        bytes_lost,
-    }))
-}
-
-/// The metadata of a recording, and how many bytes behind it a crash has left.
-fn metadata_of(input: &Chunks) -> Result<(ArrowReaderMetadata, u64), String> {
-    let (metadata, bytes_lost) = guarded(|| {
-        let found = input.read_footer()?;
-        let metadata = Arc::new(found.metadata);
-        let stored = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
-        let options = ArrowReaderOptions::new().with_schema(with_texts_as_views(stored.schema()));
-        Ok((
-            ArrowReaderMetadata::try_new(metadata, options)?,
-            found.bytes_lost,
-        ))
-    })?;
-    match value(metadata.metadata(), VERSION_KEY) {
-        Some(version) if version != VERSION => Err(format!(
-            "a recording of version {version}; this weir reads {VERSION}"
-        )),
-        _ => Ok((metadata, bytes_lost)),
+impl Recording {
+    /// A tap that serves `demands`.
+    ///
+    /// # Errors
+    /// When the file has not the columns that every recording has.
+    pub fn start(self, demands: &[Demand]) -> Result<RecordingTap, TapError> {
+        let schema = io_schema();
+        let read = columns_to_read(&self.metadata, &schema, demands);
+        let (columns, mask) = read.map_err(|reason| TapError::Malformed {
+            path: self.path.clone(),
+            offset: 0,
+            reason,
+        })?;
+        Ok(RecordingTap {
+            columns,
+            mask,
+            schema,
+            demands: demands.to_vec(),
+            faults: Faults::new(&self.path, self.strict),
+            recording: self,
+            group: 0,
+            reader: None,
+            rows_in_group: 0,
+            said: VecDeque::new(),
+            ended: false,
+            last_ts: Nanos::MIN,
+            rows_read: 0,
+        })
     }
 }
 
@@ -154,105 +105,20 @@ fn columns_to_read(
     Ok((columns, mask))
 }
 
-impl Chunks {
-    fn open(source: &Source) -> Result<Chunks, TapError> {
-        match source {
-            Source::Bytes(_, bytes) => Ok(Chunks::Bytes(bytes.clone().into())),
-            Source::File(path) => {
-                let file = File::open(path).map_err(|error| TapError::File {
-                    path: path.clone(),
-                    error,
-                })?;
-                Ok(Chunks::File(file))
-            }
-        }
-    }
-
-    fn read_footer(&self) -> Result<Found, ParquetError> {
-        match self {
-            Chunks::File(file) => read_footer(file),
-            Chunks::Bytes(bytes) => read_footer(bytes),
-        }
-    }
-
-    fn len(&self) -> u64 {
-        match self {
-            Chunks::File(file) => Length::len(file),
-            Chunks::Bytes(bytes) => Length::len(bytes),
-        }
-    }
-
-    fn reader(
-        &self,
-        metadata: &ArrowReaderMetadata,
-        mask: &ProjectionMask,
-        group: usize,
-    ) -> Result<ParquetRecordBatchReader, ParquetError> {
-        fn build<T: ChunkReader + 'static>(
-            input: T,
-            metadata: &ArrowReaderMetadata,
-            mask: &ProjectionMask,
-            group: usize,
-        ) -> Result<ParquetRecordBatchReader, ParquetError> {
-            ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
-                .with_projection(mask.clone())
-                .with_row_groups(vec![group])
-                .with_batch_size(BATCH_ROWS)
-                .build()
-        }
-        match self {
-            Chunks::File(file) => build(file.try_clone()?, metadata, mask, group),
-            Chunks::Bytes(bytes) => build(bytes.clone(), metadata, mask, group),
-        }
-    }
-}
-
-/// The same columns, with texts as views. As dictionaries, which they are written from, columns
-/// without any text would be read 30 times slower (parquet 60: it sorts their NULLs into a
-/// dictionary).
-fn with_texts_as_views(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter().map(|field| {
-        let is_text = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::LargeUtf8);
-        match field.data_type() {
-            DataType::Dictionary(_, values) if is_text(values) => {
-                Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View))
-            }
-            ty if is_text(ty) => {
-                Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View))
-            }
-            _ => field.clone(),
-        }
-    });
-    let fields: Vec<FieldRef> = fields.collect();
-    SchemaRef::new(arrow_schema::Schema::new_with_metadata(
-        fields,
-        schema.metadata().clone(),
-    ))
-}
-
-/// Runs the Parquet library on bytes that may be anything. It reports most of what is wrong with
-/// them as an error and panics at some; neither may end more than this file.
-fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err("the Parquet library gave up on it".into()),
-    }
-}
-
 impl RecordingTap {
     /// The next batch of the file, or `None` at its end. A row group that cannot be read is
     /// reported and left.
     fn read(&mut self) -> Result<Option<RecordBatch>, TapError> {
         loop {
-            if self.group >= self.metadata.metadata().num_row_groups() {
+            if self.group >= self.recording.metadata.metadata().num_row_groups() {
                 return Ok(None);
             }
-            let (reader, input) = (&mut self.reader, &self.input);
-            let (metadata, mask, group) = (&self.metadata, &self.mask, self.group);
+            let (reader, recording) = (&mut self.reader, &self.recording);
+            let (mask, group) = (&self.mask, self.group);
             let next = guarded(|| {
                 let reader = match reader {
                     Some(reader) => reader,
-                    None => reader.insert(input.reader(metadata, mask, group)?),
+                    None => reader.insert(recording.reader(mask, group)?),
                 };
                 Ok(reader.next().transpose()?)
             });
@@ -263,7 +129,7 @@ impl RecordingTap {
                 }
                 Ok(None) => self.next_group(),
                 Err(reason) => {
-                    let group = self.metadata.metadata().row_group(self.group);
+                    let group = self.recording.metadata.metadata().row_group(self.group);
                     let offset = group.columns().first().map_or(0, |c| c.data_page_offset());
                     let lost = group.num_rows().saturating_sub(self.rows_in_group).max(0);
                     let reason = format!("row group {}: {reason}", self.group);
@@ -374,7 +240,7 @@ impl RecordingTap {
         let (io, iostream) = (is("IO"), is("IOstream"));
         let wanted = |kind: EventKind| match kind {
             EventKind::Request => !io,
-            _ => !(iostream && self.responses_assumed),
+            _ => !(iostream && self.recording.responses_assumed()),
         };
         if !io && !iostream && !is(RECORDING) {
             return None;
@@ -437,65 +303,37 @@ impl Tap for RecordingTap {
     }
 
     fn counts(&mut self) -> Vec<Count> {
-        let count = |counter, cause, total| Count {
-            counter,
-            cause,
+        let rows = Count {
+            counter: "events_in",
+            cause: None,
             device: None,
-            total,
+            total: self.rows_read,
         };
-        let mut counts = vec![count("events_in", None, self.rows_read)];
-        if self.bytes_lost > 0 {
-            counts.push(count("bytes_lost", Some("cut_off"), self.bytes_lost as i64));
-        }
-        [counts, self.faults.counts()].concat()
+        let own = [vec![rows], self.faults.counts()].concat();
+        losses::summed(own.into_iter().chain(self.recording.counts()))
     }
 
     fn progress(&self) -> Option<f64> {
-        let rows = self.metadata.metadata().file_metadata().num_rows();
+        let rows = self.recording.rows();
         Some((self.rows_read as f64 / rows.max(1) as f64).clamp(0.0, 1.0))
     }
 
     fn describe(&self) -> Vec<String> {
         let read = self.columns.iter().flatten().count();
-        let mut lines = vec![format!("reads {read} of {} columns", self.columns.len())];
-        if self.bytes_lost > 0 {
-            lines.push(format!(
-                "the recording was cut off: {} of its {} bytes belong to no complete row group",
-                self.bytes_lost,
-                self.input.len()
-            ));
-        }
-        lines
+        let reads = format!("reads {read} of {} columns", self.columns.len());
+        [vec![reads], self.recording.remarks()].concat()
     }
 
     fn messages(&self) -> Vec<String> {
-        self.faults.messages().to_vec()
+        let path = self.recording.path.display();
+        let remarks = self.recording.remarks().into_iter();
+        let remarks = remarks.map(|remark| format!("{path}: {remark}"));
+        remarks
+            .chain(self.faults.messages().iter().cloned())
+            .collect()
     }
 
     fn responses_assumed(&self) -> bool {
-        self.responses_assumed
+        self.recording.responses_assumed()
     }
-
-    fn pairs(&self) -> Result<(), String> {
-        let footer = self.metadata.metadata();
-        if value(footer, PAIRED_KEY) != Some("true") {
-            return Err("the recording does not promise that all its requests are in it".into());
-        }
-        match events_lost(footer) {
-            0 => Ok(()),
-            lost => Err(format!("the recording has lost {lost} events")),
-        }
-    }
-}
-
-/// How many events a recording says that its source lost.
-fn events_lost(footer: &ParquetMetaData) -> i64 {
-    let prefix = format!("{COUNT_PREFIX}{EVENTS_LOST}");
-    let keys = footer.file_metadata().key_value_metadata();
-    let losses = keys.into_iter().flatten().filter(|kv| {
-        let cause = kv.key.strip_prefix(&prefix);
-        cause.is_some_and(|cause| cause.is_empty() || cause.starts_with('.'))
-    });
-    let counts = losses.filter_map(|kv| kv.value.as_ref()?.parse::<i64>().ok());
-    counts.fold(0, i64::saturating_add)
 }

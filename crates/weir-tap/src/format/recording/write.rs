@@ -22,8 +22,8 @@ use weir_model::{Batch, Schema};
 
 use super::super::write::{Header, Writer};
 use super::{
-    CLOSED_KEY, COUNT_PREFIX, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION,
-    VERSION_KEY,
+    CLOSED_KEY, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION, VERSION_KEY,
+    losses,
 };
 use crate::{Count, TapError};
 
@@ -220,11 +220,7 @@ impl RecordingWriter {
             KeyValue::new(CLOSED_KEY.into(), closed.to_string()),
         ];
         for count in &self.counts {
-            let device = count.device.map(|d| d.as_str());
-            let parts = [Some(count.counter), count.cause, device];
-            let parts: Vec<&str> = parts.into_iter().flatten().collect();
-            let key = format!("{COUNT_PREFIX}{}", parts.join("."));
-            keys.push(KeyValue::new(key, count.total.to_string()));
+            keys.push(KeyValue::new(losses::key(count), count.total.to_string()));
         }
         keys
     }

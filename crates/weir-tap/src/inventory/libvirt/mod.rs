@@ -115,15 +115,13 @@ fn alive(scene: &Scene, mut vm: FoundVm, folder: &Path) -> Option<FoundVm> {
             .as_ref()
             .is_none_or(|uuid| process.arguments.contains(uuid)),
     };
-    // Anybody can write such a file below a folder of their own: it speaks of their own processes.
-    let owner = |path: &Path| Some(fs::metadata(scene.host.path(path)).ok()?.uid());
-    let own = || {
-        let process = Path::new("/proc").join(process.pid.to_string());
-        vm.uuid.is_some() && owner(folder).is_some() && owner(folder) == owner(&process)
-    };
+    // Every user can write such a file below a folder of their own: it is about their own processes.
+    let owner = || Some(fs::metadata(scene.host.path(folder)).ok()?.uid());
+    let own = || vm.uuid.is_some() && process.uid.is_some() && owner() == process.uid;
     if !same || (folder != Path::new(SYSTEM) && !own()) {
         return None;
     }
+    vm.vouched = folder == Path::new(SYSTEM);
     vm.cgroup = process.cgroup.and_then(|path| machine(path.as_str()));
     vm.address = vm
         .uuid

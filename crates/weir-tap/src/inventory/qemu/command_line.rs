@@ -68,7 +68,7 @@ pub struct CommandLine {
     pub devices: Vec<Options>,
     /// `-chardev`, by id.
     pub chardevs: HashMap<String, Options>,
-    /// Paths of QMP sockets.
+    /// Paths of the QMP sockets at which it listens.
     pub monitors: Vec<String>,
     /// Writes go to temporary files instead of the images.
     pub snapshot: bool,
@@ -99,8 +99,9 @@ impl CommandLine {
         for mon in std::mem::take(&mut line.mons) {
             let chardev = mon.get("chardev").and_then(|id| line.chardevs.get(id));
             let control = mon.get("mode") == Some("control");
+            let listens = |chardev: &&Options| control && chardev.flag("server") == Some(true);
             line.monitors
-                .extend(chardev.filter(|_| control).and_then(socket));
+                .extend(chardev.filter(listens).and_then(socket));
         }
         line
     }
@@ -160,10 +161,10 @@ pub fn socket(chardev: &Options) -> Option<String> {
     (is_socket && by_name).then(|| chardev.text("path"))?
 }
 
-/// The path in `unix:/run/x.sock,server=on`.
+/// The path in `unix:/run/x.sock,server=on`; without `server` QEMU connects to another listener.
 fn unix_path(value: &str) -> Option<String> {
     let options = Options::parse(value.strip_prefix("unix:")?, "path");
-    options.text("path")
+    (options.flag("server") == Some(true)).then(|| options.text("path"))?
 }
 
 /// `-smp 4` or `-smp sockets=2,cores=2`.
@@ -206,6 +207,7 @@ mod tests {
     fn monitors_are_found_wherever_they_are_told() {
         let line = parse(
             "kvm -mon chardev=m,mode=control -mon chardev=h,mode=readline \
+            -mon chardev=c,mode=control -chardev socket,id=c,path=/c.sock -qmp unix:/d.sock \
             -chardev socket,id=m,path=/m.sock,server=on -chardev socket,id=h,path=/h.sock \
             -qmp unix:/q.sock,server,nowait -qmp tcp:localhost:4444 -qmp stdio",
         );

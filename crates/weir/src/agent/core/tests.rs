@@ -314,3 +314,65 @@ fn rows_of_a_step_leave_in_one_word_up_to_a_bound() {
     assert_eq!(of(1)[0], 10);
     assert_eq!(of(2), [20, 5_000, 2_500]);
 }
+
+#[test]
+fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
+    let grouped = plan(GROUPED);
+    let weir_query::plan::Node::Aggregate {
+        input, keys, calls, ..
+    } = &grouped_node(&grouped).node
+    else {
+        panic!("it groups");
+    };
+    let weir_query::plan::Node::Window { input, .. } = &input.node else {
+        panic!("over a window");
+    };
+    let named = vec![Field::new("x", Type::Int)];
+    let partial = Plan::partial(input.clone(), 10, keys.clone(), calls.clone(), named);
+    let mut core = core();
+    core.start(ChannelId(1), &partial);
+    let tally = |core: &AgentCore| core.tallies().map(|t| (t.produced, t.lost)).next();
+    // Five are of one group, which is over at 10; the sixth is of the next one.
+    core.push("s", rows(&[1, 1, 1, 8, 8]));
+    assert_eq!(tally(&core), Some((5, 0)), "they wait for their instant");
+    core.reached(8);
+    let mut heard = Heard::default();
+    heard.step(&mut core);
+    assert_eq!(tally(&core), Some((5, 0)), "no group was given yet");
+    assert!(heard.rows.is_empty());
+    core.push("s", rows(&[11]));
+    core.reached(11);
+    let mut said = Vec::new();
+    core.step(&mut |word| said.push(word));
+    let groups = said.iter().filter_map(|word| match word {
+        AgentWord::Rows { batch, .. } => Some(batch.requests(partial.requests_column())),
+        _ => None,
+    });
+    assert_eq!(groups.sum::<u64>(), 5);
+    assert_eq!(tally(&core), Some((6, 0)));
+    // Others are with the kernel, and some it has lost.
+    core.set_folding("s", 30);
+    core.missed("s", 4, "unseen");
+    core.missed("elsewhere", 100, "unseen");
+    assert_eq!(tally(&core), Some((40, 4)));
+    let mut lost = Vec::new();
+    core.step(&mut |word| {
+        if let AgentWord::Lost {
+            channel,
+            requests,
+            cause,
+        } = word
+        {
+            lost.push((channel.0, requests, cause));
+        }
+    });
+    assert_eq!(lost, [(1, 4, "unseen".to_owned())]);
+}
+
+/// The aggregation of a plan, below its projections.
+fn grouped_node(plan: &Plan) -> &Plan {
+    match &plan.node {
+        weir_query::plan::Node::Project { input, .. } => grouped_node(input),
+        _ => plan,
+    }
+}

@@ -58,10 +58,16 @@ impl Agent {
         self.services.retain(|name, service| {
             let kept = wanted.contains_key(name);
             if !kept {
-                service.sources().for_each(|s| core.forget_source(s));
+                for source in service.sources() {
+                    core.forget_source(source);
+                    core.set_folding(source, 0);
+                }
             }
             kept
         });
+        let services = &self.services;
+        self.missed
+            .retain(|(name, _), _| services.contains_key(name));
     }
 
     /// Starts the fragments that have waited for what is served now: by `extra`, by name of a tap
@@ -125,10 +131,15 @@ impl Agent {
                 }
                 Some(Some(why)) => {
                     self.fail(&name, &why, false);
-                    service.sources().for_each(|s| self.core.forget_source(s));
+                    for source in service.sources() {
+                        self.core.forget_source(source);
+                        self.core.set_folding(source, 0);
+                    }
                 }
             }
         }
+        // Before the tallies are written again.
+        self.count_folding();
         heard
     }
 

@@ -273,6 +273,7 @@ mod tests {
                 closest_of: 16,
                 subjects: vec![(subject, histograms)],
                 lost: Vec::new(),
+                unreliable: Vec::new(),
             })
         }
 

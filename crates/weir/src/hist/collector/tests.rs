@@ -37,6 +37,7 @@ impl Gauge for One {
             closest_of: 16,
             subjects: vec![(self.subject, histograms)],
             lost: Vec::new(),
+            unreliable: Vec::new(),
         })
     }
 

@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_sink::plot::Ink;
+use weir_sink::text;
 use weir_sink::time::timestamp_to;
-use weir_workload::{Histograms, Metric, Subject};
+use weir_workload::{Histograms, Metric, Subject, little};
 
-use super::counted::Counted;
+use super::counted::{Counted, NO_COMPLETION, name};
 use super::disks::Listed;
 use super::saved;
 use crate::failure::Failure;
@@ -66,6 +67,17 @@ impl Picture {
     }
 }
 
+/// Reports on standard error of which disks the number of requests in flight is left out.
+pub fn report_unreliable(unreliable: &[(Subject, f64)]) {
+    for (subject, ratio) in unreliable {
+        output::say(format_args!(
+            "weir: {}: outstandingIOs is unreliable and left out: {}",
+            text::shown(&name(subject)),
+            little::unreliable(*ratio)
+        ));
+    }
+}
+
 /// Makes text of what was counted, and prints it.
 #[derive(Clone, Debug)]
 pub struct Printer {
@@ -86,19 +98,12 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// Prints what was counted; says what was not.
+    /// Prints what was counted; reports what was not.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn print(&self, counted: &Counted) -> Result<(), Failure> {
-        let lost: u64 = counted.lost.iter().map(|(_, n)| n).sum();
-        if lost > 0 {
-            let causes = counted.lost.iter().map(|(cause, n)| format!("{cause} {n}"));
-            output::say(format_args!(
-                "weir: {lost} requests are not in the histograms: {}",
-                causes.collect::<Vec<_>>().join(", ")
-            ));
-        }
+        self.report_incomplete(counted);
         let for_the_eye = !matches!(self.form, Form::Csv | Form::Json);
         if counted.subjects.is_empty() && for_the_eye && !self.times {
             output::say("weir: no request was seen");
@@ -111,6 +116,32 @@ impl Printer {
                 _ => saved::lines(counted, &self.metrics).join("\n") + "\n",
             },
         )
+    }
+
+    /// Reports on standard error what is missing in the histograms, and why.
+    pub fn report_incomplete(&self, counted: &Counted) {
+        let device = |cause: &str| Some(cause.strip_prefix(NO_COMPLETION)?.to_owned());
+        let (unseen, lost): (Vec<_>, Vec<_>) = counted
+            .lost
+            .iter()
+            .partition(|(cause, _)| device(cause).is_some());
+        for (cause, n) in unseen {
+            output::say(format_args!(
+                "weir: {n} requests on {}: no completion event was received; their times are not in the results",
+                text::shown(&device(cause).expect("it was partitioned by that"))
+            ));
+        }
+        let total: u64 = lost.iter().map(|(_, n)| n).sum();
+        if total > 0 {
+            let causes = lost.iter().map(|(cause, n)| format!("{cause} {n}"));
+            output::say(format_args!(
+                "weir: {total} requests are not in the histograms: {}",
+                causes.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        if self.metrics.contains(&Metric::Outstanding) {
+            report_unreliable(&counted.unreliable);
+        }
     }
 
     /// Prints two side by side.

@@ -13,9 +13,11 @@ fn completeness(fleet: &Fleet) -> Completeness {
     let agents: Vec<_> = fleet.monitor.agents().collect();
     let up = agents.iter().filter(|a| a.session.is_some()).count();
     let ended = agents.iter().filter(|a| a.ended).count();
-    fleet
-        .monitor
-        .completeness(running, (agents.len() - ended, up))
+    fleet.monitor.completeness(
+        running,
+        (agents.len() - ended, up),
+        &fleet.monitor.requests_away(),
+    )
 }
 
 fn started(fleet: &mut Fleet, host: &str, instance: u64) -> (Link, ChannelId) {

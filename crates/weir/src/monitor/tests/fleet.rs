@@ -1,7 +1,7 @@
 //! A monitor, and agents that say what a test tells them to.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,8 @@ use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Clock, Sink, SinkError};
 use weir_wire::{
-    AgentWord, ChannelId, Event, Hello, Joined, MonitorWord, Refusal, SessionId, Tally, Welcome,
+    AgentWord, ChannelId, Event, Hello, Joined, MonitorWord, Peer, Refusal, SessionId, Tally,
+    Welcome,
 };
 
 use super::super::publish::Bounds;
@@ -209,7 +210,7 @@ impl Fleet {
         let (orders, told) = mpsc::channel(1_000);
         self.take(Event::Joined(Joined {
             session,
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            peer: Peer::Tcp((Ipv4Addr::LOCALHOST, 1).into()),
             hello,
             welcome,
             orders,
@@ -228,11 +229,11 @@ impl Fleet {
         self.say_as(link.session, link.number, word);
     }
 
-    /// An agent says that so many rows will never come.
-    pub fn lose(&mut self, link: &mut Link, channel: ChannelId, rows: u64) {
+    /// An agent reports that so many requests are lost.
+    pub fn lose(&mut self, link: &mut Link, channel: ChannelId, requests: u64) {
         let lost = AgentWord::Lost {
             channel,
-            rows,
+            requests,
             cause: "spool_full".into(),
         };
         self.say(link, lost);

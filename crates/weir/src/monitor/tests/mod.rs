@@ -6,6 +6,7 @@ mod faults;
 mod fleet;
 mod host;
 mod linear;
+mod losses;
 mod own_stream;
 mod rates;
 mod relations;

@@ -11,6 +11,7 @@ use super::super::Publisher;
 use super::super::completeness::Completeness;
 use super::super::publish::Bounds;
 use super::fleet::cut_of;
+use crate::fleet::{Missed, Note};
 use crate::plans;
 
 /// A query of whose results one message waits for who does not read.
@@ -96,4 +97,41 @@ fn who_was_too_slow_for_a_stream_is_told_what_it_missed() {
         (&note["ended"], &note["skipped"]),
         (&"cancelled".into(), &6.into())
     );
+}
+
+#[test]
+fn who_comes_back_finds_out_how_many_rows_were_given_meanwhile() {
+    for (text, row) in [
+        ("SELECT a FROM S", event as fn(Nanos) -> Batch),
+        ("SELECT a FROM R", change),
+    ] {
+        let mut publisher = publisher(text);
+        let mut missed = Missed::default();
+        let mut take = |results: &mut Receiver<Shown>| {
+            while let Ok(shown) = results.try_recv() {
+                missed.take(&Note::of(&shown.note), shown.batch.num_rows() as u64);
+            }
+            missed.rows()
+        };
+        give(&mut publisher, 1, &row(1));
+        let mut first = publisher.watch().unwrap();
+        assert_eq!(take(&mut first), 0, "what was before is not missed");
+        give(&mut publisher, 2, &row(2));
+        assert_eq!(take(&mut first), 0);
+        // Too slow for two rows, and then its connection is lost.
+        for at in 3..=5 {
+            give(&mut publisher, at, &row(at));
+        }
+        assert_eq!(take(&mut first), 0, "one waited");
+        drop(first);
+        for at in 6..=9 {
+            give(&mut publisher, at, &row(at));
+        }
+        let mut second = publisher.watch().unwrap();
+        assert_eq!(take(&mut second), 6, "{text}");
+        give(&mut publisher, 10, &row(10));
+        assert_eq!(take(&mut second), 6, "{text}");
+        publisher.end("cancelled");
+        assert_eq!(take(&mut second), 6, "{text}");
+    }
 }

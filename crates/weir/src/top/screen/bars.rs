@@ -37,7 +37,11 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     let chosen = &all[state.op % all.len()];
     let tab = |(i, bars): (usize, &Bars)| {
         let op = bars.op.map_or("?", |op| op.as_str());
-        let text = format!("{} {}", shown(op), Figure::Count.show(bars.requests));
+        let least = match state.tick.single_paused || state.tick.lower_bound {
+            true => ">=",
+            false => "",
+        };
+        let text = format!("{} {least}{}", shown(op), Figure::Count.show(bars.requests));
         match i == state.op % all.len() {
             true => format!("[{text}]"),
             false => format!(" {text} "),

@@ -122,8 +122,9 @@ fn summary(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     };
     line(buffer, area, 0, (&title, ink.title()), (&standing, plain));
     let total = |name| value(&state.tick.totals, &TOTALS, name);
+    let least = if state.tick.lower_bound { ">=" } else { "" };
     let totals = format!(
-        "all: {} IOPS  {}B/s  load {}  latency {}  p99 {}",
+        "all: {least}{} IOPS  {least}{}B/s  load {least}{}  latency {}  p99 {}",
         Figure::Count.show(total("iops").or(Some(0.0))),
         Figure::Bytes.show(total("throughput").or(Some(0.0))),
         Figure::Ratio.show(total("load").or(Some(0.0))),
@@ -149,7 +150,7 @@ fn summary(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// What is no VM's, and what was not seen; true when something was not.
+/// What is no VM's, and what was not received; true when something was not.
 fn rest_and_losses(state: &State) -> (String, bool) {
     let total = |name| value(&state.tick.totals, &TOTALS, name).unwrap_or(0.0);
     let share = |part: f64, all: f64| match all > 0.0 {
@@ -167,6 +168,10 @@ fn rest_and_losses(state: &State) -> (String, bool) {
     };
     let loss = |name| value(&state.tick.losses, &LOSSES, name).unwrap_or(0.0);
     let (seen, missed, late) = (loss("seen"), loss("missed"), loss("late"));
+    let rest = match state.tick.single_paused && state.level == Level::Block {
+        true => format!("{rest}   QD, SEQ paused"),
+        false => rest,
+    };
     if seen + missed + late == 0.0 {
         return (rest, false);
     }
@@ -180,6 +185,13 @@ fn rest_and_losses(state: &State) -> (String, bool) {
 fn looked_at(state: &State) -> String {
     if let Some(notice) = &state.notice {
         return shown(notice).into_owned();
+    }
+    if let Some(left_out) = state
+        .left_out
+        .as_ref()
+        .filter(|_| state.tick.lines.is_empty())
+    {
+        return left_out.clone();
     }
     let step = |view: &View| match view {
         View::All => "all".to_owned(),

@@ -184,7 +184,9 @@ fn draw_line(state: &State, ink: Ink, fit: &Fit, line: &Line, pen: &mut Pen<'_>)
     for &i in &fit.columns {
         let column = &COLUMNS[i];
         pen.skip(1);
-        pen.right(&column.figure.show(line.values[i]), column.width, base);
+        // One character has room in a column.
+        let cell = column.show(line.values[i], state.tick.lower_bound, ">");
+        pen.right(&cell, column.width, base);
     }
     if fit.spark {
         pen.skip(1);

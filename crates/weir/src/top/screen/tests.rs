@@ -330,6 +330,31 @@ fn losses_are_said_loudly() {
 }
 
 #[test]
+fn rates_and_sums_of_an_interval_with_losses_are_marked_as_lower_bounds() {
+    let lossy = Tick {
+        lower_bound: true,
+        ..tick(three_vms())
+    };
+    let mut state = state([lossy]);
+    let seen = text(&picture(&mut state, (100, 24), COLORS));
+    assert!(seen.contains("all: >=7.5k IOPS"), "{seen}");
+    assert!(
+        seen.contains(" >5.2k ") && !seen.contains(" 5.2k "),
+        "{seen}"
+    );
+    let plain = crate::top::batch::text(&state);
+    assert!(
+        plain.contains("all: >=7.5k IOPS") && plain.contains(" >=5.2k "),
+        "{plain}"
+    );
+    assert!(!plain.contains("latency mean >="), "{plain}");
+    let json: serde_json::Value = serde_json::from_str(&crate::top::batch::json(&state)).unwrap();
+    assert_eq!(json["lower_bound"], true);
+    state.take(tick(three_vms()));
+    assert!(!crate::top::batch::text(&state).contains(">="));
+}
+
+#[test]
 fn no_size_is_too_small_to_draw_on() {
     let mut state = state([tick(three_vms())]);
     for view in ["all", "a VM", "a disk"] {

@@ -1,5 +1,5 @@
 //! `weir agent` as a process, against a monitor of the test's own.
 
 mod live;
-mod monitor;
+pub mod monitor;
 mod replay;

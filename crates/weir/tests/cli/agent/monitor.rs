@@ -61,15 +61,16 @@ pub struct Heard {
 impl Monitor {
     pub fn start() -> Monitor {
         let options = ServerOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
             limits: Limits {
                 events_waiting_max: 8,
                 ..Limits::default()
             },
+            open: true,
             ..ServerOptions::default()
         };
         let (server, events) = Server::bind(options).unwrap();
-        let address = server.address();
+        let address = server.address().to_string().parse().unwrap();
         let (heard, deaf, stop) =
             <(Arc<Mutex<Heard>>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let (heard_here, deaf_here, stop_here) = (heard.clone(), deaf.clone(), stop.clone());
@@ -188,6 +189,11 @@ impl Agent {
         assert!(status.unwrap().success());
     }
 
+    /// Its process.
+    pub fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it runs")
+    }
+
     /// Waits for its end: its exit code, if it has one, and what it said.
     pub fn end(mut self) -> (Option<i32>, String) {
         let child = self.0.take().expect("it runs");
@@ -276,6 +282,7 @@ impl Heard {
                 self.orders = None;
             }
             Event::Asked { .. } => panic!("nobody asks"),
+            Event::Refused { .. } => {}
         }
     }
 
@@ -300,8 +307,10 @@ impl Heard {
             AgentWord::Failed { channel, why } => {
                 self.failed.insert(channel.0, why);
             }
-            AgentWord::Lost { channel, rows, .. } => {
-                *self.lost.entry(channel.0).or_default() += rows;
+            AgentWord::Lost {
+                channel, requests, ..
+            } => {
+                *self.lost.entry(channel.0).or_default() += requests;
             }
             AgentWord::Note(note) => self.notes.push(note),
             AgentWord::Status(status) => self.status = Some(status),

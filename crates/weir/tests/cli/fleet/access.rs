@@ -1,6 +1,11 @@
-//! Who may ask a monitor what.
+//! Which clients a monitor serves, and what they may do.
 
-use super::processes::Monitor;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use super::processes::{Monitor, Process, until};
+use crate::support::{Said, Scratch, run, skipped};
 
 const COUNT: &str = "select count(*) from IO [range 1 s slide 1 s]";
 
@@ -54,4 +59,97 @@ fn a_token_says_who_asks_and_what_they_may() {
     assert_eq!(watched.code, 0, "{}", watched.err);
     assert_eq!(monitor.with("reader", &["fleet", "cancel", "q"]).code, 1);
     assert_eq!(monitor.with("placer", &["fleet", "cancel", "q"]).code, 0);
+}
+
+#[test]
+fn a_token_file_that_others_can_read_is_refused_by_clients_and_agents() {
+    let monitor = guarded();
+    let file = monitor.home.path().join("reader");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let client = monitor.with("reader", &["fleet", "queries"]);
+    let token = file.to_str().unwrap();
+    let state = monitor.home.path().join("agent");
+    let state = state.to_str().unwrap();
+    let agent = monitor.run(&["agent", "--token-file", token, "--state", state]);
+    for said in [client, agent] {
+        assert_eq!(said.code, 1, "{}", said.err);
+        assert!(said.err.contains("chmod 600"), "{}", said.err);
+    }
+    // The group may read it, as that of a service does.
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(monitor.with("reader", &["fleet", "queries"]).code, 0);
+}
+
+#[test]
+fn the_monitor_logs_whom_it_refuses_and_why() {
+    let monitor = guarded();
+    monitor.with("wrong", &["fleet", "queries"]);
+    monitor.with("reader", &["query", "--standing", "--for", "1ms", COUNT]);
+    let line = |part: &str| {
+        let said = monitor.said();
+        let mut lines = said.lines();
+        lines.any(|line| line.starts_with("weir: refused 127.0.0.1:") && line.contains(part))
+    };
+    until("both are logged", || {
+        line("the token is not known here") && line("`reader` may not place or cancel queries")
+    });
+}
+
+#[test]
+fn the_loopback_interface_is_not_served_without_tokens() {
+    let home = Scratch::new();
+    let state = home.path().join("state");
+    let args = ["monitor", "--listen", "127.0.0.1:0", "--state"];
+    let (code, said) = Process::start(&[&args[..], &[state.to_str().unwrap()]].concat()).end();
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("every user of this host"), "{said}");
+    assert!(said.contains("unix:PATH"), "{said}");
+}
+
+#[test]
+fn another_user_cannot_connect_to_the_monitors_socket() {
+    const TEST: &str = "another_user_cannot_connect_to_the_monitors_socket";
+    if !rustix::process::geteuid().is_root() {
+        return skipped(TEST, "it takes root to run as another user");
+    }
+    let monitor = Monitor::start();
+    // The folder is open, so that only the socket's own rights are tried.
+    fs::set_permissions(monitor.home.path(), Permissions::from_mode(0o755)).unwrap();
+    let binary = monitor.home.path().join("weir");
+    fs::copy(env!("CARGO_BIN_EXE_weir"), &binary).unwrap();
+    let queries = |user: &str, group: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", user, "--regid", group, "--clear-groups"]);
+        command.arg(&binary).args(["fleet", "queries", "--monitor"]);
+        command.arg(&monitor.address).current_dir("/");
+        Said::of(command.output().unwrap())
+    };
+    let other = queries("65534", "65534");
+    assert_eq!(other.code, 1, "{}", other.out);
+    assert!(other.err.contains("Permission denied"), "{}", other.err);
+    assert!(other.err.contains("socket's group"), "{}", other.err);
+    // A member of the socket's group, which is that of the monitor, can.
+    let member = queries("65534", "0");
+    assert_eq!(member.code, 0, "{}", member.err);
+}
+
+#[test]
+fn a_configuration_is_checked_as_a_start_checks_it() {
+    let home = Scratch::new();
+    let socket = home.path().join("m.sock");
+    let check = |listen: &str| {
+        let file = home.file("m.toml", &format!("listen = \"{listen}\"\n"));
+        run(&["monitor", "--check", "--config", &file])
+    };
+    let valid = check(&format!("unix:{}", socket.display()));
+    assert_eq!(valid.code, 0, "{}", valid.err);
+    assert!(
+        valid.err.contains("the configuration is valid"),
+        "{}",
+        valid.err
+    );
+    assert!(!socket.exists(), "it only checks");
+    let open = check("127.0.0.1:7733");
+    assert_eq!(open.code, 2, "{}", open.err);
+    assert!(open.err.contains("every user of this host"), "{}", open.err);
 }

@@ -60,7 +60,7 @@ fn what_agents_hold_when_they_end_is_in_the_answer() {
     let expected = run(&["query", "--from", &all, "--final", "--format", "csv", BY_OP]).fine();
     let sliding = BY_OP.replace("from IO", "from IO [range 1 hour slide 1 s]");
     let by_host = "select host, count(*) from IO [range 1 hour slide 1 s] group by host";
-    for (way, query) in [("partials", &sliding[..]), ("agent", by_host)] {
+    for (way, query) in [("partials", &sliding[..]), ("rows", by_host)] {
         let args = ["query", "--standing", "--name", way, "--for", "1ms"];
         let placed = monitor.run(&[&args[..], &["--place", way, query]].concat());
         assert_eq!(placed.code, 0, "{}", placed.err);
@@ -74,7 +74,7 @@ fn what_agents_hold_when_they_end_is_in_the_answer() {
     });
     until("each host is named", || {
         let by_host = ["a,300", "b,300", "c,300", "host,count(*)"];
-        without_instants(&monitor.holds("agent")) == by_host
+        without_instants(&monitor.holds("rows")) == by_host
     });
     for query in monitor.queries() {
         let counted = ["rows_lost", "rows_late", "hosts", "hosts_heard"].map(|key| &query[key]);
@@ -102,7 +102,7 @@ fn whoever_watches_later_is_shown_what_the_relation_holds() {
         let said = ended(watcher);
         assert_eq!(said.code, 130);
         assert_eq!(without_instants(&said.out), expected, "{}", said.err);
-        assert!(said.err.contains("no row lost or late"), "{}", said.err);
+        assert!(said.err.contains("no request lost or late"), "{}", said.err);
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod access;
 mod answers;
+mod hosts;
 mod measured;
 mod processes;
 mod queries;

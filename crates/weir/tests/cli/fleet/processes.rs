@@ -86,7 +86,7 @@ impl Drop for Process {
 pub struct Monitor {
     pub home: Scratch,
     process: Process,
-    address: String,
+    pub address: String,
 }
 
 impl Monitor {
@@ -115,7 +115,13 @@ impl Monitor {
         let config = format!("idle = \"60 s\"\n{above}{tables}");
         let config = config.replace("HOME", home.path().to_str().unwrap());
         home.file("monitor.toml", &config);
-        let (process, address) = begin(&home, "127.0.0.1:0");
+        // Tokens and certificates are for the network; without them this host alone is served.
+        let on_network = config.contains("tokens") || config.contains("[tls]");
+        let listen = match on_network {
+            true => "127.0.0.1:0".to_owned(),
+            false => format!("unix:{}", home.path().join("m.sock").display()),
+        };
+        let (process, address) = begin(&home, &listen);
         Monitor {
             home,
             process,
@@ -154,6 +160,11 @@ impl Monitor {
         let mut command = weir(&self.at(args));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
+    }
+
+    /// What names it on a command line.
+    pub fn named(&self) -> [&str; 2] {
+        ["--monitor", &self.address]
     }
 
     fn at<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {

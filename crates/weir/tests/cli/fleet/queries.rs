@@ -134,10 +134,11 @@ fn a_reload_takes_over_the_queries_of_the_configuration() {
 fn a_state_directory_has_one_monitor() {
     let monitor = Monitor::start();
     let state = monitor.home.path().join("state");
+    let listen = format!("unix:{}", monitor.home.path().join("other.sock").display());
     let args = [
         "monitor",
         "--listen",
-        "127.0.0.1:0",
+        &listen,
         "--state",
         state.to_str().unwrap(),
     ];
@@ -151,7 +152,9 @@ fn a_configuration_is_checked_whole_queries_included() {
     let home = crate::support::Scratch::new();
     let text = "[[query]]\nname = \"q\"\ntext = \"select nothing from IO\"\n";
     let file = home.file("m.toml", text);
-    let said = run(&["monitor", "--check", "--config", &file]);
+    let listen = format!("unix:{}", home.path().join("m.sock").display());
+    let check = |file: &str| run(&["monitor", "--check", "--listen", &listen, "--config", file]);
+    let said = check(&file);
     assert_eq!(said.code, 2);
     assert!(
         said.err.contains("unknown column `nothing`"),
@@ -160,5 +163,5 @@ fn a_configuration_is_checked_whole_queries_included() {
     );
     assert!(said.err.contains("query `q`"), "{}", said.err);
     let file = home.file("m.toml", &text.replace("nothing", "op"));
-    assert_eq!(run(&["monitor", "--check", "--config", &file]).code, 0);
+    assert_eq!(check(&file).code, 0);
 }

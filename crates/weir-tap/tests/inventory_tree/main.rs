@@ -1,7 +1,10 @@
 //! The inventory of hosts made of files: every kind of VM, as it starts, changes and stops.
 
+mod tapdisk;
+
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,9 +71,16 @@ impl Tree {
             &(line.replace(' ', "\0") + "\0"),
         );
         self.write(&format!("/proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
+        self.user(pid, fs::metadata(&self.0).unwrap().uid());
         if !self.path(&format!("/proc/{pid}/exe")).is_symlink() {
             self.link(&format!("/proc/{pid}/exe"), program);
         }
+    }
+
+    /// The user who started a process.
+    fn user(&self, pid: u32, uid: u32) {
+        let status = format!("Name:\tx\nUid:\t{uid}\t0\t0\t0\n");
+        self.write(&format!("/proc/{pid}/status"), &status);
     }
 
     fn watch(&self, declared: &[&str]) -> Arc<Watch> {
@@ -549,111 +559,74 @@ fn a_file_that_takes_the_place_of_another_is_not_taken_for_it() {
     assert_eq!(before.disks[0].layout, after.disks[0].layout);
 }
 
-/// Two VMs of QEMU and one that only its tapdisk knows, all of whose disks one tapdisk serves.
-fn served() -> Tree {
+#[test]
+fn of_several_claims_the_best_has_the_name_whenever_it_comes() {
     let tree = Tree::new();
-    for (pid, name, socket) in [(100, "web", "/run/a.sock"), (101, "mail", "b.sock")] {
-        let line = format!(
-            "/usr/bin/qemu-system-x86_64 -name {name} -chardev socket,id=c0,path={socket},reconnect=1 \
-             -device vhost-user-blk-pci,chardev=c0,id=disk0"
-        );
-        tree.process(pid, u64::from(pid), &line, "/");
-        tree.link(&format!("/proc/{pid}/cwd"), "/run");
-        let table = "0000000000000000: 00000003 00000000 00000000 0001 03   903 /run/a.sock\n\
-                     0000000000000000: 00000003 00000000 00000000 0001 03   904 /run/b.sock\n";
-        tree.write(&format!("/proc/{pid}/net/unix"), table);
-    }
-    tree.process(
-        102,
-        102,
-        "/usr/bin/weir tapdisk --config etc/t.toml --tap /run/t",
-        "/",
-    );
-    tree.write(
-        "/proc/102/cwd/etc/t.toml",
-        "[[disk]]\nimage = \"/a.raw\"\nsocket = \"/run/a.sock\"\nvm = \"other\"\n\
-         [[disk]]\nimage = \"/b.raw\"\nsocket = \"/run/b.sock\"\nread_only = true\n\
-         [[disk]]\nimage = \"/c.raw\"\nsocket = \"/run/c.sock\"\nvm = \"db\"\nvdisk = \"/dev/vdq\"\n",
-    );
-    for (number, socket) in [(20, 903), (21, 904)] {
-        tree.link(
-            &format!("/proc/102/fd/{number}"),
-            &format!("socket:[{socket}]"),
-        );
-    }
-    for (number, name) in [(10, "a.raw"), (11, "b.raw"), (12, "c.raw")] {
-        let file = format!("/proc/102/root/{name}");
-        fs::create_dir_all(tree.path("/proc/102/root")).unwrap();
-        fs::write(tree.path(&file), vec![1; 4096 * (number - 9)]).unwrap();
-        tree.link(
-            &format!("/proc/102/fd/{number}"),
-            &format!("../root/{name}"),
-        );
-    }
-    tree
-}
-
-#[test]
-fn disks_of_a_tapdisk_are_the_images_that_it_has_open() {
-    let tree = served();
+    let program = |name: &str, owner: u32| {
+        let path = format!("/{name}/qemu-system-x86_64");
+        tree.write(&path, "");
+        let path = tree.path(&path);
+        if std::os::unix::fs::chown(&path, Some(owner), None).is_err() {
+            return None;
+        }
+        Some(path.to_str().unwrap().to_owned())
+    };
+    let (Some(roots), Some(users)) = (program("usr", 0), program("home", 1000)) else {
+        writeln!(
+            std::io::stderr(),
+            "skipped: names of VMs: it takes root to give files away"
+        )
+        .unwrap();
+        return;
+    };
+    let start = |pid: u32, started: u64, program: &str, uid: u32| {
+        tree.process(pid, started, &format!("{program} -name web"), "/");
+        tree.user(pid, uid);
+    };
+    let seen = |watch: &Watch| {
+        let snapshot = watch.look(Look::All, PATIENCE);
+        let vm = |vm: &weir_model::inventory::Vm| format!("{} {}", vm.name, vm.pid.unwrap());
+        let vms: Vec<String> = snapshot.vms.iter().map(vm).collect();
+        let conflicts: Vec<String> = snapshot.conflicts.iter().map(|c| c.to_string()).collect();
+        (vms.join(", "), conflicts.join("; "), snapshot)
+    };
+    start(10, 100, &users, 1000);
     let watch = tree.watch(&[]);
-    let seen = watch.snapshot();
-    assert_eq!(
-        vms(&seen),
-        [
-            "db process tapdisk - -",
-            "mail qemu qemu - 101",
-            "web qemu qemu - 100"
-        ]
-    );
-    assert_eq!(
-        disks(&seen),
-        [
-            "db /dev/vdq /c.raw raw -",
-            "mail /dev/vda /b.raw raw disk0",
-            "web /dev/vda /a.raw raw disk0"
-        ]
-    );
-    let sizes: Vec<_> = seen.disks.iter().map(|d| d.disk.bytes).collect();
-    assert_eq!(sizes, [Some(3 * 4096), Some(2 * 4096), Some(4096)]);
-    assert_eq!(seen.disks[1].disk.read_only, Some(true));
-    let buses: Vec<_> = seen
-        .disks
-        .iter()
-        .map(|d| d.disk.bus.unwrap().as_str())
-        .collect();
-    assert_eq!(buses, ["vhost-user-blk"; 3]);
-    // It works for several: for which, only the place says.
-    assert_eq!(seen.pids.get(&102), None);
-    let mut served = seen.servers[&102].clone();
-    served.sort_unstable();
-    assert_eq!(served, [0, 1, 2]);
-}
+    let (vms, conflicts, snapshot) = seen(&watch);
+    assert_eq!((vms.as_str(), conflicts.as_str()), ("web 10", ""));
+    assert_eq!(snapshot.vms[0].uid, Some(1000));
 
-#[test]
-fn what_a_tapdisk_says_counts_as_far_as_it_has_it_open() {
-    let tree = served();
-    // The file was changed since, and names an image that the process has never opened.
-    let text = fs::read_to_string(tree.path("/proc/102/cwd/etc/t.toml")).unwrap();
-    tree.write(
-        "/proc/102/cwd/etc/t.toml",
-        &text.replace("/a.raw", "/other.raw"),
+    // A program of the user's own is worth less than root's, root more than a service's user.
+    start(40, 400, &roots, 1001);
+    assert_eq!(seen(&watch).0, "web 40, web-10 10");
+    start(30, 300, &roots, 107);
+    assert_eq!(seen(&watch).0, "web 30, web-10 10, web-40 40");
+    start(20, 200, &roots, 0);
+    let (vms, conflicts, snapshot) = seen(&watch);
+    assert_eq!(vms, "web 20, web-10 10, web-30 30, web-40 40");
+    assert!(
+        conflicts.ends_with("; it stands for web (pid:20, uid 0)"),
+        "{conflicts}"
     );
-    fs::write(tree.path("/proc/102/root/other.raw"), vec![1; 4096]).unwrap();
-    let seen = tree.watch(&[]).snapshot();
-    let web = seen.disks.iter().find(|d| d.disk.vm.as_str() == "web");
-    let web = web.unwrap();
-    assert!(web.layout.pieces.is_empty(), "{web:?}");
-    assert_eq!((web.disk.pdisk, web.disk.bytes), (None, None));
-    // Without disks of several VMs it works for the one that is connected.
-    tree.write(
-        "/proc/102/cwd/etc/t.toml",
-        "[[disk]]\nimage = \"/a.raw\"\nsocket = \"/run/a.sock\"\n",
+    let named = snapshot.vm("web").unwrap().unwrap();
+    assert_eq!(snapshot.vms[named].pid, Some(20));
+
+    // Equal claims of two users: the first keeps the name in rows, but it stands for none.
+    tree.remove("/proc/20");
+    tree.remove("/proc/30");
+    start(50, 500, &roots, 1002);
+    let (_, conflicts, snapshot) = seen(&watch);
+    assert!(
+        conflicts.ends_with("; it stands for none of them"),
+        "{conflicts}"
     );
-    tree.remove("/proc/101");
-    let seen = tree.watch(&[]).snapshot();
-    assert_eq!(
-        (seen.pids.get(&102), seen.servers.is_empty()),
-        (Some(&0), true)
-    );
+    assert!(snapshot.vm("web").is_err());
+    let named = snapshot.vm("pid:50").unwrap().unwrap();
+    assert_eq!(snapshot.vms[named].pid, Some(50));
+
+    // VMs of one user are no conflict.
+    tree.remove("/proc/50");
+    tree.remove("/proc/10");
+    start(60, 600, &roots, 1001);
+    assert_eq!(seen(&watch).1, "");
 }

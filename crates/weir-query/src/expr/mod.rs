@@ -3,7 +3,12 @@
 //! Types are settled by the checker: both sides of an arithmetic or comparison operator have the
 //! same type (casts are explicit), and literals are already in the unit of what they meet.
 
+mod fold;
+pub(crate) mod timestamp;
+
 use weir_model::{Type, Unit, Value};
+
+pub(crate) use fold::fold_expr;
 
 use crate::function::ScalarCall;
 
@@ -371,5 +376,26 @@ impl Expr {
                 })
             }
         }
+    }
+
+    /// Whether evaluation may fail for some values.
+    pub(crate) fn may_fail(&self) -> bool {
+        let here = match self {
+            Expr::Binary { op, left, .. } => match op {
+                BinaryOp::Concat => true,
+                BinaryOp::Add | BinaryOp::Subtract | BinaryOp::Multiply | BinaryOp::Divide => {
+                    left.ty() != Type::Float
+                }
+                _ => false,
+            },
+            Expr::Unary {
+                op: UnaryOp::Negate,
+                expr,
+            } => expr.ty() != Type::Float,
+            Expr::Cast { ty, .. } => *ty == Type::Text,
+            Expr::Call(_) => true,
+            _ => false,
+        };
+        here || self.children().into_iter().any(Expr::may_fail)
     }
 }

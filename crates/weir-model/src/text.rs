@@ -1,0 +1,63 @@
+//! Text that is safe to print: control characters are escaped, so that a name of a process or a
+//! message of a peer cannot control the terminal or forge a line of a log.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// True for characters that act instead of showing: C0 and C1 controls, line and paragraph
+/// separators, and the marks that turn the direction of writing (Unicode Standard Annex 9).
+pub fn is_control(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}')
+}
+
+/// `text` as one line: every control character is escaped: `\n`, `\t`, `\x1b`, `\u{202e}`.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    escaped(text, is_control)
+}
+
+/// `text` of several lines: as [`shown`], but line feeds and tabs stay.
+pub fn shown_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_control(c) && c != '\n' && c != '\t')
+}
+
+fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        let written = match c {
+            c if !acts(c) => out.write_char(c),
+            '\n' => out.write_str("\\n"),
+            '\r' => out.write_str("\\r"),
+            '\t' => out.write_str("\\t"),
+            c if (c as u32) < 0x100 => write!(out, "\\x{:02x}", c as u32),
+            c => write!(out, "\\u{{{:x}}}", c as u32),
+        };
+        written.expect("a String accepts everything");
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_control_the_terminal() {
+        assert_eq!(shown("kworker/0:1"), "kworker/0:1");
+        assert_eq!(shown("a\x1b[2Jb\nc\u{9b}1m"), "a\\x1b[2Jb\\nc\\x9b1m");
+        assert_eq!(shown("x\u{202e}y"), "x\\u{202e}y");
+        assert_eq!(shown("größe"), "größe");
+    }
+
+    #[test]
+    fn lines_are_kept_apart() {
+        assert_eq!(
+            shown_lines("a\n\tb\r\x1b]0;t\x07"),
+            "a\n\tb\\r\\x1b]0;t\\x07"
+        );
+        assert!(matches!(shown_lines("a\nb"), Cow::Borrowed(_)));
+    }
+}

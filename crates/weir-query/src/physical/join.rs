@@ -1,0 +1,49 @@
+//! Joins that keep the windows of their inputs themselves.
+
+use std::sync::Arc;
+
+use super::{Choice, Operation};
+use crate::plan::{Node, Plan, Window};
+
+/// A join, with the windows directly below it where each row stays for a fixed time: a row's place
+/// in the join then shows when it leaves, and it need not be searched for.
+pub(super) fn own_windows(plan: &Arc<Plan>) -> Option<Choice> {
+    let Node::Join {
+        left,
+        right,
+        kind,
+        on,
+        residual,
+    } = &plan.node
+    else {
+        return None;
+    };
+    let sides = [left, right].map(|side| match window(side) {
+        Some((stream, size)) => (stream.clone(), Some(size)),
+        None => (side.clone(), None),
+    });
+    Some(Choice {
+        operation: Operation::Join {
+            kind: *kind,
+            on: on.clone(),
+            residual: residual.clone(),
+            windows: [sides[0].1, sides[1].1],
+        },
+        inputs: sides.into_iter().map(|(input, _)| input).collect(),
+    })
+}
+
+/// The stream and the size of a window without slide.
+fn window(plan: &Plan) -> Option<(&Arc<Plan>, i64)> {
+    match &plan.node {
+        Node::Window {
+            input,
+            window: Window::Now,
+        } => Some((input, 1)),
+        Node::Window {
+            input,
+            window: Window::Range { size, slide: None },
+        } => Some((input, *size)),
+        _ => None,
+    }
+}

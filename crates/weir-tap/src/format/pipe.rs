@@ -1,0 +1,144 @@
+//! [`open`]: the bytes of a file, a pipe or standard input; and [`Cancel`], which ends the waiting
+//! for a pipe.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::source::is_standard_input;
+
+/// How long a read waits for a pipe before it looks at [`Cancel`] again.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+/// Whether what is asked for has happened.
+type Condition = Box<dyn Fn() -> bool + Send>;
+
+/// Whether to go on waiting for pipes. Nothing is known of when a pipe's writer writes again, so
+/// that a reader must be able to end before that. Clones share one condition.
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<Mutex<Option<Condition>>>);
+
+impl Cancel {
+    /// From now on, reading from pipes fails once `condition` is true. It replaces the condition
+    /// before.
+    pub fn when(&self, condition: impl Fn() -> bool + Send + 'static) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(condition));
+    }
+
+    fn is_due(&self) -> bool {
+        let condition = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        condition.as_ref().is_some_and(|is_due| is_due())
+    }
+}
+
+impl std::fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Cancel").field(&self.is_due()).finish()
+    }
+}
+
+/// Why a read failed that [`Cancel`] ended.
+#[derive(Debug)]
+struct Cancelled;
+
+impl std::fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("reading was cancelled")
+    }
+}
+
+impl std::error::Error for Cancelled {}
+
+/// True if a read failed because it was cancelled.
+pub fn is_cancelled(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Cancelled>())
+}
+
+/// What was opened.
+pub struct Opened {
+    /// Its bytes in order.
+    pub reader: Box<dyn Read + Send>,
+    /// The file, if its bytes can be read by position as well.
+    pub file: Option<File>,
+    /// How many bytes it has; 0 where that is not known.
+    pub bytes: u64,
+}
+
+/// Opens a file, a pipe or standard input, without waiting for a pipe's writer.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn open(path: &Path, cancel: &Cancel) -> io::Result<Opened> {
+    let mut file = match is_standard_input(path) {
+        true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
+        // A FIFO would keep open(2) waiting; of a file the flag changes nothing.
+        false => OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)?,
+    };
+    let kind = file.metadata()?.file_type();
+    if delivers_once(kind) {
+        let cancel = cancel.clone();
+        return Ok(Opened {
+            reader: Box::new(Pipe { file, cancel }),
+            file: None,
+            bytes: 0,
+        });
+    }
+    // Of standard input a part may have been read by another process.
+    let at_start = kind.is_dir() || file.stream_position()? == 0;
+    Ok(Opened {
+        file: at_start.then(|| file.try_clone()).transpose()?,
+        bytes: file.metadata()?.len(),
+        reader: Box::new(file),
+    })
+}
+
+/// True if the bytes at `path` are delivered once.
+pub fn is_pipe(path: &Path) -> bool {
+    let kind = std::fs::metadata(path).map(|m| m.file_type());
+    is_standard_input(path) || kind.is_ok_and(delivers_once)
+}
+
+fn delivers_once(kind: FileType) -> bool {
+    kind.is_fifo() || kind.is_socket() || kind.is_char_device()
+}
+
+/// The reading end of a pipe.
+struct Pipe {
+    file: File,
+    cancel: Cancel,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.cancel.is_due() {
+                return Err(io::Error::other(Cancelled));
+            }
+            // A FIFO that has had no writer yet would read as ended: poll(2) waits for the first.
+            match poll(
+                &mut [PollFd::new(&self.file, PollFlags::IN)],
+                Some(&LOOK_EVERY),
+            ) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match self.file.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
+}

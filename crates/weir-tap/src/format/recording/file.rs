@@ -1,0 +1,233 @@
+//! [`Recording`]: a recording that was opened, before it is known what of it is wanted.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, FieldRef, SchemaRef};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::reader::ChunkReader;
+
+use super::super::source::Positioned;
+use super::super::spool::spool;
+use super::super::{Capabilities, Input, Options};
+use super::losses;
+use super::pages;
+use super::recover::{Found, read_footer, value};
+use super::{CLOSED_KEY, PAIRED_KEY, RESPONSES_KEY, VERSION, VERSION_KEY};
+use crate::{Count, TapError, UNFINISHED};
+
+/// Rows read at a time.
+const BATCH_ROWS: usize = 4096;
+
+/// A recording whose footer was read.
+pub struct Recording {
+    pub(super) path: PathBuf,
+    pub(super) strict: bool,
+    pub(super) metadata: ArrowReaderMetadata,
+    file: Positioned,
+    /// Bytes behind the last footer, cut off while a row group was written.
+    bytes_lost: u64,
+    /// Bytes that were copied to a temporary file, since they came through a pipe.
+    bytes_spooled: Option<u64>,
+    /// What was counted when it was recorded.
+    recorded: Vec<Count>,
+}
+
+impl Recording {
+    /// Reads the footer. What a pipe delivers is copied to a temporary file first.
+    ///
+    /// # Errors
+    /// When the input cannot be read, is no recording, or has no footer anywhere.
+    pub fn open(input: Input, options: &Options) -> Result<Recording, TapError> {
+        let path = input.path().to_path_buf();
+        let (file, bytes_spooled) = match input.positioned() {
+            Ok(file) => (file, None),
+            Err(pipe) => {
+                let (file, bytes) = spool(*pipe, options.spool_bytes_max)?;
+                (Positioned::File(file), Some(bytes))
+            }
+        };
+        let read = metadata_of(&file);
+        let (metadata, bytes_lost) = read.map_err(|reason| TapError::Malformed {
+            path: path.clone(),
+            offset: 0,
+            reason,
+        })?;
+        Ok(Recording {
+            path,
+            strict: options.strict,
+            recorded: losses::recorded(metadata.metadata()),
+            metadata,
+            file,
+            bytes_lost,
+            bytes_spooled,
+        })
+    }
+
+    /// What it can do.
+    pub fn capabilities(&self) -> Capabilities {
+        let lost = self.recorded.iter().filter(|c| c.counter == "events_lost");
+        let lost: i64 = lost.map(|c| c.total).fold(0, i64::saturating_add);
+        let paired = match value(self.metadata.metadata(), PAIRED_KEY) {
+            Some("true") if lost == 0 => Ok(()),
+            Some("true") => Err(format!("the recording has lost {lost} events")),
+            _ => Err("the recording does not promise that all its requests are in it".into()),
+        };
+        Capabilities {
+            paired,
+            responses_assumed: self.responses_assumed(),
+        }
+    }
+
+    /// True when each request was given a response at its own time.
+    pub fn responses_assumed(&self) -> bool {
+        value(self.metadata.metadata(), RESPONSES_KEY) == Some("assumed")
+    }
+
+    /// The number of rows in its footer.
+    pub fn rows(&self) -> i64 {
+        self.metadata.metadata().file_metadata().num_rows()
+    }
+
+    /// True when its writer did not close it, or a part of it is gone since.
+    fn is_unfinished(&self) -> bool {
+        self.bytes_lost > 0 || value(self.metadata.metadata(), CLOSED_KEY) == Some("false")
+    }
+
+    /// What was counted when it was recorded, and what is missing of it since.
+    pub fn counts(&self) -> Vec<Count> {
+        let of = |counter, cause, total| Count {
+            counter,
+            cause,
+            device: None,
+            total,
+        };
+        let mut counts = self.recorded.clone();
+        if self.bytes_lost > 0 {
+            counts.push(of("bytes_lost", Some("cut_off"), self.bytes_lost as i64));
+        }
+        if self.is_unfinished() {
+            counts.push(of(UNFINISHED, None, 1));
+        }
+        counts
+    }
+
+    /// What its readers should know, a sentence each.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if let Some(bytes) = self.bytes_spooled {
+            let folder = std::env::temp_dir();
+            remarks.push(format!(
+                "Parquet is read from its end: {bytes} bytes were copied to a temporary file in {}",
+                folder.display()
+            ));
+        }
+        let rows = self.rows();
+        if self.is_unfinished() {
+            let mut remark = format!(
+                "the recording has no end: its writer was killed or is still running, or the file \
+                 was cut off; what came after its first {rows} rows is missing"
+            );
+            if self.bytes_lost > 0 {
+                let bytes = self.bytes_lost;
+                remark += &format!(", but for {bytes} bytes of an incomplete row group");
+            }
+            remarks.push(remark);
+        } else if self.recorded.iter().any(|c| c.counter == UNFINISHED) {
+            remarks
+                .push("it was made from a recording without end: its last rows are missing".into());
+        }
+        remarks
+    }
+
+    /// Reads the columns of `mask` of a row group.
+    pub(super) fn reader(
+        &self,
+        mask: &ProjectionMask,
+        group: usize,
+    ) -> Result<ParquetRecordBatchReader, ParquetError> {
+        fn build<T: ChunkReader + 'static>(
+            file: T,
+            metadata: &ArrowReaderMetadata,
+            mask: &ProjectionMask,
+            group: usize,
+        ) -> Result<ParquetRecordBatchReader, ParquetError> {
+            pages::check(&file, metadata.metadata().row_group(group), mask)?;
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone())
+                .with_projection(mask.clone())
+                .with_row_groups(vec![group])
+                .with_batch_size(BATCH_ROWS)
+                .build()
+        }
+        match &self.file {
+            Positioned::File(file) => build::<File>(file.try_clone()?, &self.metadata, mask, group),
+            Positioned::Bytes(bytes) => build(bytes.clone(), &self.metadata, mask, group),
+        }
+    }
+}
+
+/// The metadata of a recording, and how many bytes behind it a crash has left.
+fn metadata_of(file: &Positioned) -> Result<(ArrowReaderMetadata, u64), String> {
+    let (metadata, bytes_lost) = guarded(|| {
+        let found = footer(file)?;
+        let metadata = Arc::new(found.metadata);
+        let stored = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
+        let options = ArrowReaderOptions::new().with_schema(with_texts_as_views(stored.schema()));
+        Ok((
+            ArrowReaderMetadata::try_new(metadata, options)?,
+            found.bytes_lost,
+        ))
+    })?;
+    match value(metadata.metadata(), VERSION_KEY) {
+        Some(version) if version != VERSION => Err(format!(
+            "a recording of version {version}; this weir reads {VERSION}"
+        )),
+        _ => Ok((metadata, bytes_lost)),
+    }
+}
+
+fn footer(file: &Positioned) -> Result<Found, ParquetError> {
+    match file {
+        Positioned::File(file) => read_footer(file),
+        Positioned::Bytes(bytes) => read_footer(bytes),
+    }
+}
+
+/// The same columns, with texts as views. As dictionaries, which they are written from, columns
+/// without any text would be read 30 times slower (parquet 60: it sorts their NULLs into a
+/// dictionary).
+fn with_texts_as_views(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| {
+        let is_text = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::LargeUtf8);
+        match field.data_type() {
+            DataType::Dictionary(_, values) if is_text(values) => {
+                Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View))
+            }
+            ty if is_text(ty) => {
+                Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View))
+            }
+            _ => field.clone(),
+        }
+    });
+    let fields: Vec<FieldRef> = fields.collect();
+    SchemaRef::new(arrow_schema::Schema::new_with_metadata(
+        fields,
+        schema.metadata().clone(),
+    ))
+}
+
+/// Runs the Parquet library on bytes that may be anything. It reports most of what is wrong with
+/// them as an error and panics at some; neither may end more than this file.
+pub(super) fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("the Parquet library gave up on it".into()),
+    }
+}

@@ -1,0 +1,118 @@
+//! What was counted when a recording was made, as its footer has it.
+
+use std::collections::HashMap;
+
+use parquet::file::metadata::ParquetMetaData;
+use weir_model::Symbol;
+
+use super::COUNT_PREFIX;
+use crate::Count;
+
+/// Counts that are read from a footer; what is beyond them is not of a recorder.
+const COUNTS_MAX: usize = 4096;
+
+/// The key of a count: its counter, cause and device, with dots between them. A cause that is
+/// missing before a device is empty.
+pub fn key(count: &Count) -> String {
+    let mut key = format!("{COUNT_PREFIX}{}", count.counter);
+    if count.cause.is_some() || count.device.is_some() {
+        key += &format!(".{}", count.cause.unwrap_or_default());
+    }
+    if let Some(device) = count.device {
+        key += &format!(".{}", device.as_str());
+    }
+    key
+}
+
+/// What a footer's keys count, but for the rows: those are counted as they are read.
+pub fn recorded(footer: &ParquetMetaData) -> Vec<Count> {
+    let keys = footer.file_metadata().key_value_metadata();
+    let counts = keys.into_iter().flatten().filter_map(|kv| {
+        let total = kv.value.as_ref()?.parse().ok().filter(|total| *total > 0)?;
+        count(kv.key.strip_prefix(COUNT_PREFIX)?, total)
+    });
+    let counts = counts.filter(|count| count.counter != "events_in");
+    summed(counts.take(COUNTS_MAX))
+}
+
+/// The count of a key behind its prefix. Names are interned: they live as long as the process.
+fn count(key: &str, total: i64) -> Option<Count> {
+    let name = |text: &str| Symbol::try_new(text).ok();
+    let (counter, rest) = key.split_once('.').unwrap_or((key, ""));
+    let is_cause = |text: &str| {
+        let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        text.bytes().all(letters)
+    };
+    let (cause, device) = match rest.split_once('.') {
+        Some((cause, device)) if is_cause(cause) => (cause, device),
+        None if is_cause(rest) => (rest, ""),
+        // As it was written before an empty cause stood for none.
+        _ => ("", rest),
+    };
+    let cause = Some(cause).filter(|text| !text.is_empty());
+    let device = Some(device).filter(|text| !text.is_empty());
+    Some(Count {
+        counter: name(counter)?.as_str(),
+        cause: cause.and_then(name).map(Symbol::as_str),
+        device: device.and_then(name),
+        total,
+    })
+}
+
+/// Counts of the same thing added up, each in the place of its first.
+pub fn summed(counts: impl Iterator<Item = Count>) -> Vec<Count> {
+    let mut places = HashMap::new();
+    let mut sums: Vec<Count> = Vec::new();
+    for count in counts {
+        let what = (count.counter, count.cause, count.device);
+        let place = *places.entry(what).or_insert(sums.len());
+        match sums.get_mut(place) {
+            Some(sum) => sum.total = sum.total.saturating_add(count.total),
+            None => sums.push(count),
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_read_as_it_was_written() {
+        for (cause, device) in [
+            (Some("ring_full"), Some("/dev/disk.1")),
+            (Some("recursion"), None),
+            (None, Some("/dev/sda")),
+            (None, Some("t.csv")),
+            (None, None),
+        ] {
+            let written = Count {
+                counter: "events_lost",
+                cause,
+                device: device.map(Symbol::new),
+                total: 3,
+            };
+            let key = key(&written);
+            let read = count(key.strip_prefix(COUNT_PREFIX).unwrap(), 3);
+            assert_eq!(read, Some(written), "{key}");
+        }
+        let old = count("unseen./dev/loop0", 3).unwrap();
+        assert_eq!(
+            (old.cause, old.device),
+            (None, Some(Symbol::new("/dev/loop0")))
+        );
+    }
+
+    #[test]
+    fn equal_counts_are_added_up() {
+        let of = |cause, total| Count {
+            counter: "events_lost",
+            cause,
+            device: None,
+            total,
+        };
+        let sums = summed([of(None, 1), of(Some("late"), 2), of(None, i64::MAX)].into_iter());
+        assert_eq!(sums, [of(None, i64::MAX), of(Some("late"), 2)]);
+    }
+}

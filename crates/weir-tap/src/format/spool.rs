@@ -1,0 +1,61 @@
+//! [`spool`]: bytes that are delivered once, copied to a file where they can be read by position.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::source::{Input, WINDOW_BYTES};
+use crate::TapError;
+
+/// How many bytes are spooled unless the user allows more or less.
+pub const SPOOL_BYTES_MAX: u64 = 4 << 30;
+
+/// Copies what is left of `input` to a temporary file without a name, of at most `bytes_max` bytes.
+/// Returns the file and its length.
+///
+/// # Errors
+/// When the input cannot be read, the file cannot be written, or the bound is reached.
+pub fn spool(mut input: Input, bytes_max: u64) -> Result<(File, u64), TapError> {
+    let folder = std::env::temp_dir();
+    let failed = |error| TapError::File {
+        path: folder.clone(),
+        error,
+    };
+    let mut file = unnamed(&folder).map_err(failed)?;
+    let mut bytes = 0;
+    loop {
+        let part = input.peek(WINDOW_BYTES)?;
+        let length = part.len();
+        if length == 0 {
+            return Ok((file, bytes));
+        }
+        bytes += length as u64;
+        if bytes > bytes_max {
+            return Err(TapError::Unavailable {
+                what: format!(
+                    "{}: Parquet is read from its end, and this pipe has delivered more than the \
+                     {bytes_max} bytes that may be copied to {}",
+                    input.path().display(),
+                    folder.display()
+                ),
+                remedy: "write it to a file and name that, or allow more with --spool-limit".into(),
+            });
+        }
+        file.write_all(part).map_err(failed)?;
+        input.consume(length);
+    }
+}
+
+/// A new file in `folder` that is gone when it is closed.
+fn unnamed(folder: &Path) -> std::io::Result<File> {
+    static SPOOLS: AtomicU32 = AtomicU32::new(0);
+    let number = SPOOLS.fetch_add(1, Ordering::Relaxed);
+    let name: PathBuf = folder.join(format!("weir-spool-{}-{number}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&name)?;
+    std::fs::remove_file(&name)?;
+    Ok(file)
+}

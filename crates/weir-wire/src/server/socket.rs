@@ -1,0 +1,218 @@
+//! [`Listen`]: where a server accepts connections: a TCP address, or a unix socket of this host.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+
+use crate::Address;
+
+/// Rights on the socket: to connect takes the right to write, so the monitor's user and the
+/// members of the socket's group may.
+const SOCKET_MODE: u32 = 0o660;
+/// Rights on a folder that is made for the socket.
+const FOLDER_MODE: u32 = 0o755;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Where a server accepts connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// At an address; port 0 lets the system choose one.
+    Tcp(SocketAddr),
+    /// At a unix socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        match text.strip_prefix("unix:") {
+            Some("") => {
+                Err("the path is missing, as in unix:/run/weir-monitor/monitor.sock".to_owned())
+            }
+            Some(path) => Ok(Listen::Unix(path.into())),
+            None => text.parse().map(Listen::Tcp).map_err(|_| {
+                "expected an address and a port, as in 127.0.0.1:7733, or unix:PATH".to_owned()
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(address) => address.fmt(f),
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl From<SocketAddr> for Listen {
+    fn from(address: SocketAddr) -> Listen {
+        Listen::Tcp(address)
+    }
+}
+
+/// A listening socket. That of a unix socket is removed with it.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, Bound),
+}
+
+impl Listener {
+    /// Listens.
+    ///
+    /// # Errors
+    /// When the address is in use or not this host's, or the socket cannot be created.
+    pub(super) fn bind(listen: &Listen) -> io::Result<Listener> {
+        match listen {
+            Listen::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Ok(Listener::Tcp(listener))
+            }
+            Listen::Unix(path) => {
+                let (listener, bound) = bind_unix(path)?;
+                listener.set_nonblocking(true)?;
+                Ok(Listener::Unix(listener, bound))
+            }
+        }
+    }
+
+    /// Where it listens, with the port that the system chose.
+    pub(super) fn address(&self) -> io::Result<Address> {
+        Ok(match self {
+            Listener::Tcp(listener) => listener.local_addr()?.into(),
+            Listener::Unix(_, bound) => Address::Unix(bound.path.clone()),
+        })
+    }
+}
+
+/// A unix socket in the file system; it is removed when this is dropped, unless another server has
+/// replaced it.
+#[derive(Debug)]
+pub(super) struct Bound {
+    path: PathBuf,
+    /// Its device and inode.
+    identity: Option<(u64, u64)>,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let facts = fs::symlink_metadata(path).ok()?;
+    Some((facts.dev(), facts.ino()))
+}
+
+/// Creates the socket with its rights before anyone can connect.
+fn bind_unix(path: &Path) -> io::Result<(UnixListener, Bound)> {
+    if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(FOLDER_MODE).create(folder)?;
+    }
+    remove_stale(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let bound = Bound {
+        path: path.to_owned(),
+        identity: identity(path),
+    };
+    fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+    listen(&socket, BACKLOG)?;
+    Ok((socket.into(), bound))
+}
+
+/// Removes a socket that no process listens at any more. Other files stay, and so does a socket in
+/// use: the bind fails then.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    match UnixStream::connect(path) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_socket_is_for_its_user_and_group_and_goes_with_its_server() {
+        let folder = Folder::new("socket-mode");
+        let path = folder.0.join("new/monitor.sock");
+        let listener = Listener::bind(&Listen::Unix(path.clone())).unwrap();
+        let mode = fs::metadata(&path).unwrap().mode();
+        assert_eq!(mode & 0o7777, SOCKET_MODE);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_nothing_else_is() {
+        let folder = Folder::new("socket-stale");
+        let path = folder.0.join("m.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let first = Listener::bind(&Listen::Unix(path.clone())).unwrap();
+        let in_use = Listener::bind(&Listen::Unix(path.clone())).unwrap_err();
+        assert_eq!(in_use.kind(), io::ErrorKind::AddrInUse);
+        assert!(
+            UnixStream::connect(&path).is_ok(),
+            "the first still listens"
+        );
+        drop(first);
+        fs::write(&path, "a file").unwrap();
+        assert!(Listener::bind(&Listen::Unix(path.clone())).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
+    }
+
+    #[test]
+    fn where_to_listen_is_read_as_it_is_written() {
+        for text in [
+            "127.0.0.1:0",
+            "[::1]:7733",
+            "unix:/run/weir-monitor/monitor.sock",
+        ] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
+        assert!("unix:".parse::<Listen>().unwrap_err().contains("path"));
+        assert!("7733".parse::<Listen>().is_err());
+    }
+}

@@ -1,0 +1,184 @@
+//! [`Traces`]: the trace files and pipes of a run, each opened once.
+//!
+//! A pipe delivers its bytes once, and what a source can do is asked before it is known what of it
+//! is wanted. What was opened for that question is kept here until it is read.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use weir_tap::TapError;
+use weir_tap::format::source::is_standard_input;
+use weir_tap::format::{
+    Cancel, Capabilities, Input, Options, SNIFF_BYTES, Source, Trace, first_file, stream_source,
+};
+
+use crate::question;
+use crate::run_loop::Stop;
+
+/// The traces of a run. Clones share them.
+#[derive(Clone, Default)]
+pub struct Traces {
+    opened: Arc<Mutex<HashMap<PathBuf, Opened>>>,
+    cancel: Cancel,
+}
+
+/// How far a trace was opened.
+enum Opened {
+    /// Its first bytes may have been looked at.
+    Input(Input),
+    /// Its format is known.
+    Trace(Trace),
+    /// It could not be opened: what reads it reports why.
+    Failed(TapError),
+    /// A pipe that was read.
+    Spent,
+}
+
+/// How a script's source begins.
+pub enum Beginning {
+    /// With the type line of a STREAM source file.
+    TypeLine,
+    /// It is empty.
+    Nothing,
+    /// With something else: it is a trace.
+    Other,
+}
+
+impl Traces {
+    /// Waiting for a pipe ends with `stop`.
+    pub fn end_with(&self, stop: &Stop) {
+        let stop = stop.clone();
+        self.cancel
+            .when(move || stop.signal().is_some() || stop.is_abandoned());
+    }
+
+    /// The first bytes of a trace, as many as a format needs to be known by.
+    ///
+    /// # Errors
+    /// When it cannot be opened or read.
+    pub fn head(&self, path: &Path) -> Result<Vec<u8>, TapError> {
+        let mut input = self.input(path)?;
+        let head = input.peek(SNIFF_BYTES)?.to_vec();
+        self.keep(path, Opened::Input(input));
+        Ok(head)
+    }
+
+    /// How a script's source begins.
+    ///
+    /// # Errors
+    /// When it cannot be opened or read.
+    pub fn beginning(&self, path: &Path) -> Result<Beginning, TapError> {
+        if let Some(Opened::Trace(_)) = self.opened().get(path) {
+            return Ok(Beginning::Other);
+        }
+        let head = self.head(path)?;
+        Ok(match stream_source::has_type_line(&head) {
+            true => Beginning::TypeLine,
+            false if head.is_empty() => Beginning::Nothing,
+            false => Beginning::Other,
+        })
+    }
+
+    /// What a trace can do.
+    ///
+    /// # Errors
+    /// When it cannot be opened, as a sentence without full stop.
+    pub fn capabilities(&self, path: &Path, options: &Options) -> Result<Capabilities, String> {
+        match self.trace(path, options) {
+            Ok(trace) => {
+                let capabilities = trace.capabilities();
+                self.keep(path, Opened::Trace(trace));
+                Ok(capabilities)
+            }
+            Err(error) => {
+                let why = error.to_string();
+                self.keep(path, Opened::Failed(error));
+                Err(why)
+            }
+        }
+    }
+
+    /// The bytes of a trace, from the first on.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is a pipe that was read.
+    pub fn input(&self, path: &Path) -> Result<Input, TapError> {
+        match self.take(path) {
+            Some(Opened::Input(input)) => Ok(input),
+            None => self.open(path),
+            Some(Opened::Failed(error)) => Err(error),
+            Some(Opened::Trace(_) | Opened::Spent) => Err(read_before(path)),
+        }
+    }
+
+    /// A trace, ready to be started.
+    ///
+    /// # Errors
+    /// When it cannot be opened, no format knows it, or it is a pipe that was read.
+    pub fn trace(&self, path: &Path, options: &Options) -> Result<Trace, TapError> {
+        let input = match self.take(path) {
+            Some(Opened::Trace(trace)) => return Ok(trace),
+            Some(Opened::Input(input)) => input,
+            None => self.open(path)?,
+            Some(Opened::Failed(error)) => return Err(error),
+            Some(Opened::Spent) => return Err(read_before(path)),
+        };
+        Trace::open(input, options)
+    }
+
+    fn open(&self, path: &Path) -> Result<Input, TapError> {
+        if is_standard_input(path) && question::is_on_standard_input() {
+            return Err(TapError::Unavailable {
+                what: format!("{}: holds the query", path.display()),
+                remedy: "give the query on the command line or in a file, with -f".into(),
+            });
+        }
+        let input = Input::open_until(&Source::file(first_file(path)), &self.cancel)?;
+        if input.is_pipe() {
+            self.keep(path, Opened::Spent);
+        }
+        Ok(input)
+    }
+
+    fn keep(&self, path: &Path, opened: Opened) {
+        self.opened().insert(path.into(), opened);
+    }
+
+    /// What was opened of a trace. Of a pipe it remains known that it was.
+    fn take(&self, path: &Path) -> Option<Opened> {
+        let mut all = self.opened();
+        let opened = all.remove(path)?;
+        let is_pipe = match &opened {
+            Opened::Input(input) => input.is_pipe(),
+            Opened::Trace(trace) => trace.is_pipe(),
+            Opened::Failed(_) => false,
+            Opened::Spent => true,
+        };
+        if is_pipe {
+            all.insert(path.into(), Opened::Spent);
+        }
+        Some(opened)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, HashMap<PathBuf, Opened>> {
+        self.opened.lock().expect("no panic while held")
+    }
+}
+
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.opened().keys()).finish()
+    }
+}
+
+fn read_before(path: &Path) -> TapError {
+    TapError::Unavailable {
+        what: format!(
+            "{}: a pipe delivers its bytes once, and this run needs them twice",
+            path.display()
+        ),
+        remedy: "write them to a file and name that".into(),
+    }
+}

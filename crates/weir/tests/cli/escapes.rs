@@ -1,0 +1,90 @@
+//! What other processes, files and hosts are called does not control the terminal, the log or the
+//! spreadsheet that it is printed to.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::support::{Said, Scratch, run, weir};
+
+/// Sets a terminal's title, makes it red, and begins another line of a log.
+const NAME: &str = "\x1b]0;T\x07\x1b[31m\nx";
+const SHOWN: &str = "\\x1b]0;T\\x07\\x1b[31m\\nx";
+
+fn assert_escaped(said: &Said, lines: usize) {
+    assert!(said.err.contains(SHOWN), "{:?}", said.err);
+    let controls = said.err.chars().filter(|c| c.is_control());
+    assert_eq!(
+        controls.collect::<String>(),
+        "\n".repeat(lines),
+        "{:?}",
+        said.err
+    );
+}
+
+#[test]
+fn the_name_of_a_file_is_escaped_in_a_failure() {
+    let said = run(&[
+        "query",
+        "--from",
+        &format!("/nowhere/{NAME}"),
+        "select * from IO",
+    ]);
+    assert_eq!(said.code, 1);
+    assert_escaped(&said, 1);
+}
+
+#[test]
+fn the_name_of_a_process_is_escaped_in_a_failure() {
+    let scratch = Scratch::new();
+    let image = scratch.file("disk.raw", &" ".repeat(1 << 20));
+    let socket = |name: &str| format!("unix:{}", scratch.path().join(name).display());
+    // The name of a process is that of its program; this one has the image open.
+    let program = scratch.path().join(NAME);
+    fs::copy("/bin/sleep", &program).unwrap();
+    let mut stranger = Command::new(&program)
+        .arg("600")
+        .stdin(File::open(&image).unwrap())
+        .spawn()
+        .unwrap();
+    let serve = |at: &str| weir(&["tapdisk", "--image", &image, "--nbd", at]);
+    let mut first = serve(&socket("a")).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(first.stderr.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    let second = serve(&socket("b")).output();
+    for child in [&mut first, &mut stranger] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let second = Said::of(second.unwrap());
+    assert!(second.err.contains("in use"), "{line}{}", second.err);
+    assert_escaped(&second, 1);
+}
+
+#[test]
+fn what_is_wrong_with_a_query_keeps_its_lines() {
+    let said = run(&["query", "--from", "x", "select\n\x1b[31mnosuch\nfrom IO"]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.lines().count() > 2, "{:?}", said.err);
+    assert!(!said.err.contains('\x1b'), "{:?}", said.err);
+}
+
+#[test]
+fn spreadsheets_are_given_no_formulas_on_request() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", "128166372030000000,=1+1,0,Read,0,4096,5000\n");
+    let asked = |format: &str| {
+        let query = "select vm, sum(bytes) from IO group by vm";
+        run(&[
+            "query", "--from", &trace, "--final", "--format", format, query,
+        ])
+        .fine()
+    };
+    assert!(
+        asked("csv-safe").contains(",'=1+1,4096"),
+        "{}",
+        asked("csv-safe")
+    );
+    assert!(asked("csv").contains(",=1+1,4096"), "{}", asked("csv"));
+}

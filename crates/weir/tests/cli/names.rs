@@ -1,0 +1,114 @@
+//! Names of VMs, disks and devices: those that this host does not have, and those of devices that are
+//! watched only when they are named.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use weir_guest::LoopDisk;
+
+use crate::live::{on_disk, watchable};
+use crate::support::{Said, Scratch, run, skipped, weir};
+
+#[test]
+fn a_name_that_this_host_does_not_have_is_an_error() {
+    for line in [
+        "top -b -n 1 -d /dev/nosuch",
+        "top -b -n 1 -w nosuchvm",
+        "top -b -n 1 -w web --vm web1=comm:nosuch",
+        "iostat nosuch 1 1",
+        "iostat nosuchvm:vda 1 1",
+        "iostat -p nosuch 1 1",
+        "hist --for 1s -i nosuch",
+        "hist --for 1s -w nosuchvm",
+        "exporter -w nosuchvm --listen 127.0.0.1:0",
+        "characterise --for 1s -d nosuch",
+    ] {
+        let args: Vec<&str> = line.split_whitespace().collect();
+        let said = run(&args);
+        assert_eq!(
+            (said.code, said.out.as_str()),
+            (2, ""),
+            "{line}: {}",
+            said.err
+        );
+        assert!(said.err.contains("no such"), "{line}: {}", said.err);
+        if line.contains("web1") {
+            assert!(said.err.contains("did you mean `web1`?"), "{}", said.err);
+        }
+    }
+    // A recording may hold any name.
+    let empty = Scratch::new();
+    let trace = empty.file("t.csv", &crate::support::requests(3));
+    run(&["top", "-b", "-w", "nosuchvm", "--from", &trace]).fine();
+}
+
+/// Runs `weir ARGS`, which end by themselves, while the device is written to.
+fn under_writes(args: &[&str], device: &str) -> Said {
+    let mut command = weir(args);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Long enough for the probes to be attached, and well before the end.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let target = format!("of={device}");
+    let written = Command::new("dd")
+        .args([
+            "if=/dev/zero",
+            &target,
+            "bs=64k",
+            "count=64",
+            "oflag=direct",
+        ])
+        .stderr(Stdio::null())
+        .status();
+    assert!(written.unwrap().success());
+    Said::of(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not() {
+    let test = "a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not";
+    let scratch = Scratch::new();
+    if !watchable(test) || !on_disk(test, scratch.path()) {
+        return;
+    }
+    let image = scratch.path().join("image");
+    File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let disk = match LoopDisk::on(&image, &["--direct-io=on"]) {
+        Ok(disk) => disk,
+        Err(why) => return skipped(test, &format!("{why:#}")),
+    };
+    let path = disk.path();
+    let name = path.trim_start_matches("/dev/");
+
+    let count = "select count(*) as n from IO [range 1 h slide 1 h] where op = 'write'";
+    let query = ["query", "--for", "5s", "--final", "--format", "csv", count];
+    let said = under_writes(&query, path);
+    assert!(said.err.contains("not shown by itself"), "{}", said.err);
+    assert!(said.err.contains(path), "{}", said.err);
+
+    // The slide of an hour is open when the time is over: the kernel's groups and rows agree on it.
+    for rest in [&["--device", path][..], &["--device", path, "--no-fold"]] {
+        let said = under_writes(&[&query[..], rest].concat(), path);
+        assert!(
+            said.err.contains("the last slide is incomplete"),
+            "{}",
+            said.err
+        );
+        assert!(!said.err.contains("not shown by itself"), "{}", said.err);
+        let out = said.fine();
+        let writes = out.trim_end().rsplit(',').next().unwrap();
+        let writes: u64 = writes.parse().unwrap();
+        // Of some requests no program sees the end.
+        assert!((1..=64).contains(&writes), "{rest:?}: {out}");
+    }
+
+    let said = under_writes(&["iostat", "-d", name, "5", "1"], path).fine();
+    let row = said.lines().find(|line| line.starts_with(name));
+    let row: Vec<&str> = row.expect(&said).split_whitespace().collect();
+    let written: u64 = row[6].parse().unwrap();
+    assert!((64..=4_096).contains(&written), "kilobytes: {said}");
+}

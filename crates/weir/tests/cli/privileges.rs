@@ -1,0 +1,250 @@
+//! What the threads of a running command may do, as the kernel reports it of each of them: once a
+//! command watches live I/O, only threads that read other users' processes and ask QEMUs have
+//! rights, and no more than that takes.
+
+use std::collections::HashMap;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::agent::monitor::Monitor;
+use crate::live::watchable;
+use crate::support::{Scratch, skipped, weir};
+
+/// Threads that read other users' processes and ask QEMUs: the inventory's, those of streams of
+/// QEMU's counters and traces, and the guard's substitute.
+const ASKING: &[&str] = &["inventory", "monitors", "qmp", "disks", "guard"];
+
+/// CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE.
+const TO_ASK: u64 = 1 << 1 | 1 << 2 | 1 << 19;
+
+/// And CAP_SYS_RESOURCE, CAP_PERFMON, CAP_BPF.
+const TO_OPEN: u64 = TO_ASK | 1 << 24 | 1 << 38 | 1 << 39;
+
+/// To read the tables of the device mapper, once for each inventory.
+const SYS_ADMIN: u64 = 1 << 21;
+
+/// One status file: its fields by name.
+struct Thread(HashMap<String, String>);
+
+impl Thread {
+    fn all(pid: u32) -> Vec<Thread> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten();
+        let statuses = tasks
+            .flatten()
+            .map(|task| fs::read_to_string(task.path().join("status")));
+        // One that has ended meanwhile has none.
+        let statuses = statuses.filter_map(Result::ok);
+        let field = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            Some((name.to_owned(), value.trim().to_owned()))
+        };
+        statuses
+            .map(|text| Thread(text.lines().filter_map(field).collect()))
+            .collect()
+    }
+
+    fn name(&self) -> &str {
+        &self.0["Name"]
+    }
+
+    fn set(&self, name: &str) -> u64 {
+        u64::from_str_radix(&self.0[name], 16).unwrap()
+    }
+
+    /// What it may do beyond `capabilities` and `users`, in words.
+    fn faults(&self, capabilities: u64, users: &[&str]) -> Vec<String> {
+        self.faults_within(capabilities, capabilities, users)
+    }
+
+    /// The same with a bounding set of its own: without CAP_SETPCAP it stays, and no_new_privs keeps
+    /// programs from gaining what is in it.
+    fn faults_within(&self, capabilities: u64, bounding: u64, users: &[&str]) -> Vec<String> {
+        let mut faults = Vec::new();
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            let most = if set == "CapBnd" {
+                bounding
+            } else {
+                capabilities
+            };
+            if self.set(set) & !most != 0 {
+                faults.push(format!("{}: {set} is {:x}", self.name(), self.set(set)));
+            }
+        }
+        for (field, expected) in [("NoNewPrivs", "1"), ("Seccomp", "2")] {
+            if self.0[field] != expected {
+                faults.push(format!("{}: {field} is {}", self.name(), self.0[field]));
+            }
+        }
+        for field in ["Uid", "Gid"] {
+            if !self.0[field]
+                .split_whitespace()
+                .all(|id| users.contains(&id))
+            {
+                faults.push(format!("{}: {field} is {}", self.name(), self.0[field]));
+            }
+        }
+        faults
+    }
+}
+
+/// Waits until no thread of `child` may do more than `faults` allows, and one named `present` and
+/// another one are there.
+fn assert_reduced(child: &mut Child, present: &str, faults: impl Fn(&Thread) -> Vec<String>) {
+    let begun = Instant::now();
+    loop {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        let threads = Thread::all(child.id());
+        let there = threads.iter().any(|thread| thread.name() == present);
+        let found: Vec<String> = threads.iter().flat_map(&faults).collect();
+        if there && threads.len() > 1 && found.is_empty() {
+            return;
+        }
+        let names: Vec<&str> = threads.iter().map(Thread::name).collect();
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "of threads {names:?}: {found:#?}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Ends a command that is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = Command::new("kill")
+            .args(["-INT", &self.0.id().to_string()])
+            .status();
+        let _ = self.0.wait();
+    }
+}
+
+/// True for root on a host that can be watched; otherwise `test` is skipped.
+fn is_root(test: &str) -> bool {
+    let own = Thread::all(std::process::id());
+    if own.iter().any(|thread| !thread.0["Uid"].starts_with("0\t")) {
+        skipped(test, "takes root, whose rights are given up");
+        return false;
+    }
+    watchable(test)
+}
+
+/// The user who owns nothing.
+fn overflow_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap();
+    id.trim().to_owned()
+}
+
+/// Each live command that only writes to open files. Threads that ask stay root; all others are a
+/// user who owns nothing.
+#[test]
+fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
+    let test = "no_thread_of_a_live_command_keeps_more_than_it_needs";
+    if !is_root(test) {
+        return;
+    }
+    let overflow = overflow_id();
+    let scratch = Scratch::new();
+    let file = |name: &str| scratch.path().join(name).display().to_string();
+    let (recording, page, tree) = (file("x.parquet"), file("x.html"), file("tree"));
+    let of_vms = "select vm, count(*) from IO [range 1 s slide 1 s] group by vm";
+    let of_ops = "select op, count(*) from IO [range 1 s slide 1 s] group by op";
+    let commands: &[(&str, &[&str])] = &[
+        ("inventory", &["query", "--no-fold", of_vms]),
+        ("weir", &["query", of_ops]),
+        ("qmp", &["query", "select * from blockstats"]),
+        ("inventory", &["top", "-b", "1"]),
+        ("inventory", &["iostat", "1"]),
+        ("inventory", &["hist", "--for", "120s"]),
+        ("inventory", &["record", "-o", &recording]),
+        ("weir-http", &["exporter", "--listen", "127.0.0.1:0"]),
+        (
+            "inventory",
+            &["characterise", "--for", "120s", "--html", &page],
+        ),
+        ("inventory", &["diskstats", &tree]),
+    ];
+    for (present, args) in commands {
+        let mut command = weir(args);
+        command.env("RUNTIME_DIRECTORY", scratch.path());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = Running(command.spawn().unwrap());
+        let named = args[0] == "diskstats";
+        assert_reduced(&mut running.0, present, |thread| {
+            let asks = ASKING.contains(&thread.name());
+            match (asks, named) {
+                (true, _) => thread.faults(TO_ASK, &["0"]),
+                // Its files are replaced by name, in a folder of root's.
+                (false, true) => thread.faults(0, &["0"]),
+                (false, false) => thread.faults(0, &[&overflow]),
+            }
+        });
+    }
+}
+
+/// An agent opens further taps as queries come, so its threads keep what that takes; not the one
+/// that reads what the network brings, nor those that read events.
+#[test]
+fn threads_of_an_agent_that_read_the_network_and_events_have_no_rights() {
+    let test = "threads_of_an_agent_that_read_the_network_and_events_have_no_rights";
+    if !is_root(test) {
+        return;
+    }
+    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let mut agent = monitor.agent(&scratch, &[]);
+    monitor.run(1, "select vm, op from IO");
+    monitor.until("a channel runs", |heard| heard.started.contains_key(&1));
+    for present in ["weir-uplink", "tap", "inventory"] {
+        assert_reduced(agent.child(), present, |thread| {
+            let kept = match thread.name() {
+                "weir-uplink" | "tap" => 0,
+                name if ASKING.contains(&name) => TO_ASK,
+                _ => TO_OPEN,
+            };
+            thread.faults_within(kept, TO_OPEN, &["0"])
+        });
+    }
+}
+
+/// What is watched in the background opens further taps as it is asked to.
+#[test]
+fn threads_of_the_collector_keep_what_opening_taps_takes() {
+    let test = "threads_of_the_collector_keep_what_opening_taps_takes";
+    if !is_root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let hist = |args: &[&str]| {
+        let mut command = weir(&[&["hist"], args].concat());
+        let output = command.env("RUNTIME_DIRECTORY", scratch.path()).output();
+        output.unwrap()
+    };
+    assert!(hist(&["-s"]).status.success());
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let folder = format!("RUNTIME_DIRECTORY={}", scratch.path().display());
+    let ours = |pid: &u32| {
+        let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let has = |bytes: &[u8], text: &str| bytes.split(|b| *b == 0).any(|w| w == text.as_bytes());
+        has(&read("cmdline"), "hist-collector") && has(&read("environ"), &folder)
+    };
+    let pid = pids.into_iter().find(ours).expect("a collector runs");
+    let faults: Vec<String> = Thread::all(pid)
+        .iter()
+        .flat_map(|thread| {
+            let kept = match thread.name() {
+                "histograms" => 0,
+                name if ASKING.contains(&name) => TO_ASK,
+                _ => TO_OPEN | SYS_ADMIN,
+            };
+            thread.faults_within(kept, TO_OPEN | SYS_ADMIN, &["0"])
+        })
+        .collect();
+    let ended = hist(&["-x"]);
+    assert_eq!(faults, Vec::<String>::new());
+    assert!(ended.status.success());
+}

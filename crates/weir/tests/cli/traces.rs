@@ -1,0 +1,346 @@
+//! Traces and recordings as they are met: one file for each processor, filtered dumps, recordings
+//! with losses and without end.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use weir_model::Symbol;
+use weir_tap::Count;
+use weir_tap::format::{self, Header, Input, Options, Source, convert, recording};
+
+use crate::support::{Scratch, requests, run, run_in, skipped, weir};
+
+fn answer(args: &[&str], query: &str) -> String {
+    let query = ["--final", "--format", "csv", query];
+    run(&[&["query"], args, &query].concat()).fine()
+}
+
+#[test]
+fn a_source_that_is_named_twice_is_read_once() {
+    let scratch = Scratch::new();
+    let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    let processors = ["x.blktrace.0", "x.blktrace.1"].map(path);
+    for (processor, places) in processors.iter().zip([0..200u64, 200..500]) {
+        let line = |i: u64| {
+            let ticks = 128_166_372_030_000_000 + 10_000 * i;
+            format!("{ticks},vm1,0,Read,{},4096,5000\n", 4096 * i)
+        };
+        let trace = scratch.file("t.csv", &places.map(line).collect::<String>());
+        run(&["convert", &trace, processor]).fine();
+    }
+    let [first, second] = &processors;
+    let query = "select count(*) as n from IO";
+    let of_set = answer(&["--from", first], query);
+    assert!(of_set.ends_with(",500\n"), "{of_set}");
+    let both = ["--from", first, "--from", second];
+    assert_eq!(answer(&both, query), of_set);
+    assert_eq!(answer(&["--from", second], query), of_set);
+    assert_eq!(
+        answer(&["--from", &path("x"), "--from", second], query),
+        of_set
+    );
+    // Joins are answered from its pairs, as those of one source are.
+    let join = "select r.ts - q.ts from IOstream [range 10 ms] as q, IOstream [range 10 ms] as r \
+        where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id";
+    let plan = run(&[&["explain"], &both[..], &[join]].concat()).fine();
+    assert!(!plan.contains("not answered from"), "{plan}");
+
+    let trace = scratch.file("t.csv", &requests(100));
+    symlink(&trace, path("link.csv")).unwrap();
+    let twice = ["--from", &trace, "--from", &path("link.csv")];
+    let n = answer(&twice, query);
+    assert!(n.ends_with(",100\n"), "{n}");
+    let other = scratch.file("other.csv", &requests(100));
+    let n = answer(&["--from", &trace, "--from", &other], query);
+    assert!(n.ends_with(",200\n"), "{n}");
+}
+
+#[test]
+fn a_script_s_source_is_what_its_type_line_says() {
+    let scratch = Scratch::new();
+    // Without the first line, a trace in Tencent's format.
+    let rows: String = (1..=30)
+        .map(|i| format!("{i},{i},8,{},7\n", i % 2))
+        .collect();
+    scratch.file("s.dat", &format!("i,i,i,i,i\n{rows}"));
+    for columns in [
+        "A integer, B integer, C integer, D integer",
+        "ReqId integer, Sector integer, Size integer, FtrTS integer",
+    ] {
+        scratch.file(
+            "q",
+            &format!(
+                "table : register stream S ({columns});\nsource : s.dat\nquery : select * from S;\n"
+            ),
+        );
+        let out = run_in(scratch.path(), &["run", "q"]).fine();
+        assert_eq!(out.lines().count(), 30, "{out}");
+        assert!(out.starts_with("[1]:+:1, 8, 1, 7\n"), "{out}");
+    }
+    // Without a type line it is a trace, whose columns are those of IOstream.
+    scratch.file("s.dat", &rows);
+    scratch.file(
+        "q",
+        "table : register stream S (ReqID integer, Colour integer);\nsource : s.dat\nquery : select * from S;\n",
+    );
+    let said = run_in(scratch.path(), &["run", "q"]);
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(
+        said.err.contains("begins with no type line"),
+        "{}",
+        said.err
+    );
+    let trace = [
+        "query",
+        "--from",
+        "s.dat",
+        "--final",
+        "select count(*) from IO",
+    ];
+    assert!(run_in(scratch.path(), &trace).fine().contains("30"));
+    scratch.file("s.dat", &format!("i,i,i,i,i\n{rows}"));
+    let said = run_in(scratch.path(), &trace);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("`weir run`"), "{}", said.err);
+}
+
+#[test]
+fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
+    let name = "a_dump_from_which_blkparse_left_events_out_misses_nothing";
+    if Command::new("blkparse").arg("-V").output().is_err() {
+        return skipped(name, "blkparse is not installed");
+    }
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(300));
+    let raw = scratch.path().join("t.blktrace.0");
+    run(&["convert", &trace, raw.to_str().unwrap()]).fine();
+    let filters = ["-a", "issue", "-a", "complete"];
+    let status = Command::new("blkparse")
+        .current_dir(scratch.path())
+        .args(["-i", "t", "-q", "-o", "/dev/null", "-d", "dump.bin"])
+        .args(filters)
+        .output()
+        .unwrap();
+    assert!(status.status.success(), "{status:?}");
+    let query = [
+        "--final",
+        "--format",
+        "csv",
+        "select count(*) as n, min(ts) as first from IO",
+    ];
+    let of = |from: &str| {
+        let said = run(&[&["query", "-v", "--from", from], &query[..]].concat());
+        assert!(
+            said.err.contains("0 missed, 100 % complete"),
+            "{}",
+            said.err
+        );
+        said
+    };
+    let dump = scratch.path().join("dump.bin");
+    let dump = of(dump.to_str().unwrap());
+    assert!(dump.err.contains("left out by blkparse"), "{}", dump.err);
+    let raw = of(raw.to_str().unwrap());
+    // The dump's times begin with its first event, which is the first of the trace here.
+    let values = |text: &str| {
+        text.lines()
+            .last()
+            .unwrap()
+            .split(',')
+            .skip(1)
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    assert_eq!(values(&dump.out), values(&raw.out));
+    // A raw trace from which events are missing has lost them.
+    let mut bytes = fs::read(scratch.path().join("t.blktrace.0")).unwrap();
+    let events = 48;
+    let at = bytes.len() - 10 * events;
+    bytes.drain(at..at + 3 * events);
+    let cut = scratch.path().join("cut.blktrace.0");
+    fs::write(&cut, bytes).unwrap();
+    let said = run(&[&["query", "--from", cut.to_str().unwrap()], &query[..]].concat());
+    assert!(
+        said.err.contains("3 events lost (unrecorded)"),
+        "{}",
+        said.err
+    );
+}
+
+/// A recording at `path` of which so many requests were lost, closed or not.
+fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
+    let header = Header {
+        source: "a test".into(),
+        responses_assumed: false,
+        paired: true,
+    };
+    let mut writer = recording::RecordingWriter::create(path, &header).unwrap();
+    let input = Input::open(&Source::file(trace)).unwrap();
+    let trace = format::Trace::open(input, &Options::default()).unwrap();
+    let mut tap = trace.start(&[convert::everything()]).unwrap();
+    while let said = tap.next(std::time::Duration::ZERO).unwrap()
+        && !matches!(said, weir_tap::Said::End)
+    {
+        if let weir_tap::Said::Rows { batch, .. } = said {
+            format::Writer::write(&mut writer, &batch).unwrap();
+        }
+    }
+    let lost = Count {
+        counter: "events_lost",
+        cause: Some("ring_full"),
+        device: Some(Symbol::new("/dev/sda")),
+        total: lost,
+    };
+    format::Writer::count(&mut writer, vec![lost]);
+    writer.flush_group().unwrap();
+    match close {
+        true => drop(format::Writer::finish(Box::new(writer)).unwrap()),
+        // As if it had been killed: nothing is written any more.
+        false => std::mem::forget(writer),
+    }
+}
+
+#[test]
+fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(50));
+    let path = scratch.path().join("r.parquet");
+    recorded(&trace, &path, 3, true);
+    let from = path.to_str().unwrap();
+    let query = "select cause, device, total from weir where counter = 'events_lost'";
+    let said = run(&["query", "--from", from, "--format", "csv", query]);
+    assert!(said.err.contains("3 missed"), "{}", said.err);
+    let out = said.fine();
+    assert!(
+        out.ends_with(",ring_full,/dev/sda,3\n") && out.lines().count() == 2,
+        "{out}"
+    );
+    // Its time is that of the recording.
+    assert!(
+        out.lines().last().unwrap().starts_with("2007-02-22T"),
+        "{out}"
+    );
+    let sum = answer(
+        &["--from", from],
+        "select sum(value) as lost from weir where counter = 'events_lost'",
+    );
+    assert!(sum.ends_with(",3\n"), "{sum}");
+    // Every query of the recording reports what it lost.
+    let said = run(&[
+        "query",
+        "--from",
+        from,
+        "--final",
+        "select count(*) from IO",
+    ]);
+    assert!(
+        said.err.contains("3 events lost (ring full) of /dev/sda"),
+        "{}",
+        said.err
+    );
+    let said = run(&["characterise", "--from", from]);
+    assert!(said.err.contains("3 events lost"), "{}", said.err);
+
+    // Bad records of another trace are found as it is read.
+    let bad = scratch.file("bad.csv", &format!("{}x,y\n", requests(20)));
+    let query = "select total from weir where counter = 'bad_records'";
+    let out = run(&["query", "--from", &bad, "--format", "csv", query]).fine();
+    assert!(out.ends_with(",1\n"), "{out}");
+    // So are they in a script, and in a recording without rows.
+    let script = scratch.file(
+        "q",
+        "query : select total from weir where counter = \"bad_records\";\n",
+    );
+    let out = run(&["run", "--from", &bad, &script]).fine();
+    assert!(out.ends_with(":+:1\n"), "{out}");
+    let empty = scratch.file("empty.csv", "");
+    let path = scratch.path().join("none.parquet");
+    let none = path.to_str().unwrap();
+    run(&["convert", "--from-format", "msr", &empty, none]).fine();
+    run(&["query", "--from", none, "select * from weir"]).fine();
+}
+
+#[test]
+fn a_recording_without_end_is_read_with_a_warning() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("t.csv", &requests(50));
+    let path = scratch.path().join("r.parquet");
+    let from = path.to_str().unwrap();
+    let count = [
+        "query",
+        "--from",
+        from,
+        "--final",
+        "-v",
+        "select count(*) from IO",
+    ];
+    recorded(&trace, &path, 0, false);
+    let said = run(&count);
+    assert!(said.err.contains("has no end"), "{}", said.err);
+    assert!(said.err.contains("its first 100 rows"), "{}", said.err);
+    assert!(said.err.contains("at most 100 % complete"), "{}", said.err);
+    assert!(said.fine().contains("50"));
+    // Cut off within a row group.
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(&[7; 1_000]).unwrap();
+    let said = run(&count);
+    assert!(
+        said.err.contains("1000 bytes of an incomplete row group"),
+        "{}",
+        said.err
+    );
+    // What is made from it is whole, and records what it was made from.
+    let whole = scratch.path().join("whole.parquet");
+    let said = run(&["convert", from, whole.to_str().unwrap()]);
+    assert!(said.err.contains("has no end"), "{}", said.err);
+    assert_eq!(said.code, 0);
+    let said = run(&[
+        "query",
+        "--from",
+        whole.to_str().unwrap(),
+        "--final",
+        "select count(*) from IO",
+    ]);
+    assert!(said.err.contains("a recording without end"), "{}", said.err);
+    // One that was closed is read without a remark.
+    recorded(&trace, &path, 0, true);
+    let said = run(&[
+        "query",
+        "--from",
+        from,
+        "--final",
+        "select count(*) from IO",
+    ]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_recording_without_end() {
+    let scratch = Scratch::new();
+    let (pipe, path) = (
+        scratch.path().join("pipe.csv"),
+        scratch.path().join("r.parquet"),
+    );
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let (from, to) = (pipe.to_str().unwrap(), path.to_str().unwrap());
+    let mut recorder = weir(&["record", "--from", from, "-o", to]).spawn().unwrap();
+    let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    writer.write_all(requests(1_000).as_bytes()).unwrap();
+    let has_footer = || fs::metadata(&path).is_ok_and(|m| m.len() > 1_000);
+    while !has_footer() {
+        assert!(
+            recorder.try_wait().unwrap().is_none(),
+            "it records until it is killed"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    let said = run(&["query", "--from", to, "--final", "select count(*) from IO"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("has no end"), "{}", said.err);
+}

@@ -1,0 +1,206 @@
+//! Processes of other users that claim a VM's name and its QMP socket in their command lines.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::guests::{Said, Weir, is_root, skip, wait_until};
+
+/// A folder that only root may look into, beside one that every user may.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("private")).unwrap();
+        let private = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(folder.join("private"), private).unwrap();
+        Folder(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A shell that is called QEMU, run by an unprivileged user with QEMU's arguments.
+struct Fake(Child);
+
+impl Fake {
+    fn start(folder: &Folder, uid: &str, arguments: &[&str]) -> Fake {
+        let program = folder.path("qemu-system-x86_64");
+        if !Path::new(&program).exists() {
+            fs::copy("/bin/bash", &program).unwrap();
+        }
+        let user = ["--reuid", uid, "--regid", uid, "--clear-groups"];
+        let mut command = Command::new("setpriv");
+        command.args(user).args([&program, "-c", "read -r line"]);
+        let child = command.args(arguments).stdin(Stdio::piped()).spawn();
+        let fake = Fake(child.unwrap());
+        let exe = format!("/proc/{}/exe", fake.0.id());
+        wait_until("setpriv has become the shell", || {
+            fs::read_link(&exe).is_ok_and(|path| path == Path::new(&program))
+        });
+        fake
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A QEMU in the background, without a guest.
+struct Qemu {
+    pid: u32,
+}
+
+impl Qemu {
+    fn start(folder: &Folder, name: &str, socket: &str) -> Qemu {
+        let image = folder.path("private/image.raw");
+        fs::write(&image, vec![0; 1 << 20]).unwrap();
+        let pid_file = folder.path("private/pid");
+        let monitor = format!("unix:{socket},server=on,wait=off");
+        let blockdev = format!("driver=raw,node-name=n0,file.driver=file,file.filename={image}");
+        let started = Command::new("qemu-system-x86_64")
+            .args([
+                "-M",
+                "pc,accel=tcg",
+                "-display",
+                "none",
+                "-nodefaults",
+                "-S",
+            ])
+            .args(["-m", "64", "-msg", "timestamp=on", "-name", name])
+            .args([
+                "-blockdev",
+                &blockdev,
+                "-device",
+                "virtio-blk-pci,drive=n0,id=d0",
+            ])
+            .args(["-qmp", &monitor, "-daemonize", "-pidfile", &pid_file])
+            .status();
+        assert!(started.unwrap().success());
+        let pid = fs::read_to_string(pid_file).unwrap().trim().parse();
+        Qemu { pid: pid.unwrap() }
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.pid.to_string()).status();
+    }
+}
+
+fn can_try(test: &str) -> bool {
+    let found = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    let why = match () {
+        () if !is_root() => "it takes root to start processes of other users",
+        () if !found("qemu-system-x86_64") => "qemu-system-x86_64 is not installed",
+        () if !found("setpriv") => "setpriv is not installed",
+        () if !Path::new("/bin/bash").exists() => "there is no /bin/bash",
+        () => return true,
+    };
+    skip::<()>(test, why);
+    false
+}
+
+fn weir(args: &[&str]) -> Said {
+    Weir::start(args).finish()
+}
+
+fn logs_of(pid: u32) -> usize {
+    let names = fs::read_dir("/run").unwrap().flatten();
+    let own = format!("weir-trace-{pid}-");
+    let is_own = |name: &fs::DirEntry| name.file_name().to_string_lossy().starts_with(&own);
+    names.filter(is_own).count()
+}
+
+#[test]
+fn a_vm_keeps_its_name_and_its_socket_from_a_process_that_claimed_them_first() {
+    const TEST: &str = "a_vm_keeps_its_name_and_its_socket_from_a_process_that_claimed_them_first";
+    if !can_try(TEST) {
+        return;
+    }
+    let folder = Folder::new("victim");
+    let name = format!("victim{}", std::process::id());
+    let (socket, log) = (folder.path("private/qmp"), folder.path("private/log"));
+    let monitor = format!("unix:{socket},server=on,wait=off");
+    let claims = ["-name", &name, "-qmp", &monitor, "-D", &log];
+    let fake = Fake::start(&folder, "65534", &claims);
+    let qemu = Qemu::start(&folder, &name, &socket);
+    let fake_pid = fake.0.id();
+
+    let query = format!("select vm, pid, uid from vms where vm like '{name}%'");
+    let said = weir(&["query", "--for", "1s", "--final", "--format", "csv", &query]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let mut rows: Vec<String> = said.rows().iter().map(|row| row.join(",")).collect();
+    rows.sort_unstable();
+    let expected = [
+        format!("{name},{},0", qemu.pid),
+        format!("{name}-{fake_pid},{fake_pid},65534"),
+    ];
+    assert_eq!(rows, expected, "{}", said.err);
+    let conflict = format!("VM name {name} is claimed by processes of several users");
+    assert!(said.err.contains(&conflict), "{}", said.err);
+
+    let from = |vm: &str| format!("qemu:{vm}");
+    let traced = |vm: &str| {
+        let from = from(vm);
+        weir(&[
+            "query",
+            "--from",
+            &from,
+            "--for",
+            "1s",
+            "select op from IOstream",
+        ])
+    };
+    let said = traced(&name);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert_eq!(logs_of(qemu.pid), 0);
+    let said = traced(&format!("pid:{fake_pid}"));
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let foreign = format!("process {} listens at this QMP socket", qemu.pid);
+    assert!(said.err.contains(&foreign), "{}", said.err);
+    assert!(
+        !Path::new(&log).exists(),
+        "QEMU logs to the file of the fake"
+    );
+}
+
+#[test]
+fn a_name_that_users_claim_with_equal_right_stands_for_none() {
+    const TEST: &str = "a_name_that_users_claim_with_equal_right_stands_for_none";
+    if !can_try(TEST) {
+        return;
+    }
+    let folder = Folder::new("twin");
+    let name = format!("twin{}", std::process::id());
+    let one = Fake::start(&folder, "65534", &["-name", &name]);
+    let _other = Fake::start(&folder, "65533", &["-name", &name]);
+    let from = format!("qemu:{name}");
+    let query = ["query", "--from", &from, "select op from IOstream"];
+    let insert = ["tapdisk", "insert", "--vm", &name, "--disk", "/dev/vda"];
+    let remove = ["tapdisk", "remove", "--vm", &name, "--disk", "/dev/vda"];
+    for args in [&query[..], &insert, &remove] {
+        let said = weir(args);
+        assert_eq!(said.code, Some(1), "{args:?}: {}", said.err);
+        assert!(
+            said.err.contains("it stands for none of them"),
+            "{}",
+            said.err
+        );
+        let first = format!("(pid:{}, uid 65534)", one.0.id());
+        assert!(said.err.contains(&first), "{}", said.err);
+    }
+}

@@ -1,0 +1,125 @@
+//! The direction of imports: between crates, and between the stages inside `weir-query`. What is
+//! listed here is the code map of ARCHITECTURE.md.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every crate and the crates of this workspace that it may use, tests aside.
+const CRATES: &[(&str, &[&str])] = &[
+    ("weir-model", &[]),
+    ("weir-sketch", &[]),
+    ("weir-workload", &["weir-model", "weir-sketch"]),
+    ("weir-query", &["weir-model", "weir-sketch"]),
+    ("weir-tap", &["weir-model", "weir-sketch", "weir-workload"]),
+    ("weir-sink", &["weir-model", "weir-sketch", "weir-workload"]),
+    ("weir-wire", &["weir-model"]),
+    ("weir-tapdisk", &["weir-model", "weir-tap", "weir-workload"]),
+    ("weir-guest", &["weir-sketch"]),
+];
+
+/// The stages of `weir-query`, lowest first. A stage may use itself and those before it. `expr` and
+/// `function` describe each other (a call is an expression, an aggregate takes expressions), so they
+/// are one stage.
+const STAGES: &[&[&str]] = &[
+    &["diagnostic"],
+    &["expr", "function"],
+    &["plan"],
+    &["syntax"],
+    &["check"],
+    &["optimize"],
+    &["compile"],
+    &["place"],
+    &["physical"],
+    &["engine"],
+    &["script"],
+    &["reference"],
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the repository")
+        .into()
+}
+
+/// The workspace's crates in a manifest's `[dependencies]`.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or("");
+    let section = section.split("\n[").next().unwrap_or("");
+    let names = section.lines().map(|line| {
+        let end = line.find(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
+        &line[..end.unwrap_or(line.len())]
+    });
+    names.filter(|name| name.starts_with("weir-")).collect()
+}
+
+#[test]
+fn crates_depend_only_on_crates_below_them() {
+    let mut upward = Vec::new();
+    for (name, may_use) in CRATES {
+        let path = root().join("crates").join(name).join("Cargo.toml");
+        let manifest = fs::read_to_string(path).expect("the crate has a manifest");
+        let others = dependencies(&manifest).into_iter();
+        upward.extend(
+            others
+                .filter(|other| !may_use.contains(other))
+                .map(|other| format!("{name} uses {other}")),
+        );
+    }
+    assert!(upward.is_empty(), "{}", upward.join("\n"));
+}
+
+/// The stages that a file's code names, each with its line; test modules aside.
+fn stages_named(text: &str) -> Vec<(usize, String)> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
+    let mut found = Vec::new();
+    for (number, line) in code.lines().enumerate() {
+        if line.trim_start().starts_with("//") {
+            continue;
+        }
+        for part in line.split("crate::").skip(1) {
+            let end = part.find(|c: char| !c.is_alphanumeric() && c != '_');
+            found.push((number + 1, part[..end.unwrap_or(part.len())].to_owned()));
+        }
+    }
+    found
+}
+
+fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a readable folder") {
+        let path = entry.expect("a readable entry").path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn stages_of_the_query_engine_import_downward() {
+    let source = root().join("crates/weir-query/src");
+    let level = |name: &str| STAGES.iter().position(|stage| stage.contains(&name));
+    let mut files = Vec::new();
+    rust_files(&source, &mut files);
+    let mut upward = Vec::new();
+    for path in files {
+        let inner = path.strip_prefix(&source).expect("it lies below");
+        let first = inner.iter().next().expect("a path has a first part");
+        let stage = first.to_string_lossy().replace(".rs", "");
+        let is_test = ["tests.rs", "testing.rs", "laws.rs", "kernel_law.rs"]
+            .iter()
+            .any(|name| inner.ends_with(name));
+        if stage == "lib" || is_test {
+            continue;
+        }
+        let own = level(&stage).unwrap_or_else(|| panic!("stage `{stage}` is not in STAGES"));
+        let text = fs::read_to_string(&path).expect("a readable file");
+        for (line, named) in stages_named(&text) {
+            if level(&named).is_some_and(|other| other > own) {
+                upward.push(format!("{}:{line}: {stage} uses {named}", inner.display()));
+            }
+        }
+    }
+    assert!(upward.is_empty(), "{}", upward.join("\n"));
+}
