@@ -21,7 +21,7 @@ pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
         nulls_first: by.nulls_first,
     };
     let order: Vec<SortKey> = plan.shown_order().into_iter().map(key).collect();
-    let rows_only_come = plan.is_growing() && order.is_empty() && !last;
+    let rows_only_come = plan.is_append_only() && order.is_empty() && !last;
     Answer {
         schema: plan.schema.clone(),
         shape: match rows_only_come {

@@ -13,7 +13,7 @@ use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-use crate::plan::{Plan, Whole};
+use crate::plan::{GlobalGroup, Plan};
 use crate::syntax::ast::{self, ExprKind, Item};
 
 /// A column of the result.
@@ -445,8 +445,8 @@ fn aggregated(input: Arc<Plan>, block: &Block, dialect: Dialect) -> Arc<Plan> {
         block.keys.clone(),
         block.calls.clone(),
         match dialect {
-            Dialect::Cql => Whole::FromStart,
-            Dialect::Stream => Whole::FromFirstRow,
+            Dialect::Cql => GlobalGroup::FromStart,
+            Dialect::Stream => GlobalGroup::FromFirstRow,
         },
         fields,
     )

@@ -1,5 +1,4 @@
-//! [`Bag`]: the rows of a relation as they are now, each different row once with how often it is
-//! there.
+//! [`Bag`]: the current rows of a relation, each distinct row once with its multiplicity.
 
 use std::collections::HashMap;
 
@@ -7,7 +6,7 @@ use weir_model::{Batch, Column, Schema, Type};
 
 use super::gather::{take_batch, take_columns};
 use super::keys::KeyPacker;
-use super::lane::Slots;
+use super::slots::Slots;
 use super::table::KeyTable;
 
 /// The rows of a relation.
@@ -15,7 +14,7 @@ use super::table::KeyTable;
 pub(super) struct Bag {
     packer: KeyPacker,
     table: KeyTable,
-    /// The row of each number the table gives.
+    /// The row of each number in the table.
     rows: Slots,
     counts: Vec<i64>,
     total: i64,
@@ -40,8 +39,8 @@ impl Bag {
         usize::try_from(self.total).unwrap_or(0)
     }
 
-    /// Adds and takes away the rows of a batch, and gives the batch as it was possible: a row that
-    /// is not there cannot go.
+    /// Applies the rows of a batch and returns what was applied: the retraction of an absent row is
+    /// dropped.
     pub(super) fn apply_possible(&mut self, batch: &Batch) -> Batch {
         let keys = self.packer.pack(&batch.columns, batch.len());
         let mut pending: HashMap<&[u64], i64> = HashMap::new();
@@ -75,7 +74,7 @@ impl Bag {
         possible
     }
 
-    /// Adds and takes away the rows of a batch.
+    /// Applies the insertions and retractions of a batch.
     pub(super) fn apply(&mut self, batch: &Batch) {
         let keys = self.packer.pack(&batch.columns, batch.len());
         let (mut new, mut numbers) = (Vec::new(), Vec::new());
@@ -102,7 +101,7 @@ impl Bag {
         self.table.recycle();
     }
 
-    /// All rows, each as often as it is there.
+    /// All rows, each as often as its multiplicity.
     pub(super) fn rows(&self) -> Vec<Column> {
         let mut numbers = Vec::with_capacity(self.len());
         for (number, &count) in self.counts.iter().enumerate() {
@@ -111,7 +110,7 @@ impl Bag {
         self.rows.gather(&numbers)
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.packer.bytes() + self.table.bytes() + self.rows.bytes() + self.counts.capacity() * 8
     }

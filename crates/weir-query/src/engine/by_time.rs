@@ -1,7 +1,7 @@
-//! Two inputs put in one order of time.
+//! Merges two inputs by timestamp.
 
-/// The rows of `left` (0, 1, ..) and of `right` (counted on from there) by time, the left's first
-/// in an instant.
+/// The rows of `left` (0, 1, ..) and of `right` (numbered on from there) in timestamp order, the
+/// left's first in an instant.
 pub(super) fn merge(left: &[i64], right: &[i64]) -> Vec<u32> {
     let mut order = Vec::with_capacity(left.len() + right.len());
     let (mut l, mut r) = (0, 0);

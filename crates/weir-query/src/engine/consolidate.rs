@@ -1,4 +1,4 @@
-//! The net delta of each instant: a row that comes and goes at one instant is not seen.
+//! The net delta of each instant: a row that is inserted and retracted at one instant is dropped.
 
 use weir_model::{Batch, Schema, Type};
 
@@ -10,7 +10,7 @@ pub(super) struct Consolidate {
     packer: KeyPacker,
 }
 
-/// Most rows of one instant that are compared pair by pair; more are sorted.
+/// Up to this many rows of one instant are compared pair by pair; more are sorted.
 const PAIRWISE_MAX: usize = 16;
 
 impl Consolidate {
@@ -22,7 +22,7 @@ impl Consolidate {
         }
     }
 
-    /// The same deltas without what cancels in an instant, no instant in two batches.
+    /// The deltas without those that cancel in an instant; no instant is in two batches.
     pub(super) fn net(&mut self, batches: &[Batch]) -> Vec<Batch> {
         if batches.iter().all(|b| b.weights.is_none()) {
             return whole_instants(batches);
@@ -79,13 +79,13 @@ impl Consolidate {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.packer.bytes()
     }
 }
 
-/// The row ranges of the instants at which rows come and rows go.
+/// The row ranges of the instants with both insertions and retractions.
 fn mixed_instants(ts: &[i64], weights: &[i64]) -> Vec<(u32, u32)> {
     let mut instants = Vec::new();
     let mut start = 0;

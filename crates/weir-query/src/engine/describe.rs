@@ -1,12 +1,12 @@
-//! Operators in words, for messages.
+//! Operator descriptions for error messages.
 
 use crate::function::EvalError;
 use crate::plan::{Node, Plan, SetOp, ToStream, Window};
 
-/// The error of a query that holds more than it may, most of it in the operator of `plan`.
+/// The error of a query whose state exceeds its limit, most of it in the operator of `plan`.
 pub(super) fn too_big(plan: &Plan, bytes: usize, bytes_max: usize) -> EvalError {
     EvalError::new(format!(
-        "the query needs more memory than its limit of {}; {} alone holds {}",
+        "the query needs more memory than its limit of {}; {} alone uses {}",
         size(bytes_max),
         operator(plan),
         size(bytes)
@@ -14,13 +14,13 @@ pub(super) fn too_big(plan: &Plan, bytes: usize, bytes_max: usize) -> EvalError 
     .help(remedy(plan))
 }
 
-/// The error of an operator whose result of one span is larger than a query may be.
+/// The error of an operator whose result in one span exceeds the limit of a query.
 pub(super) fn result_too_big(what: &str, bytes_max: usize) -> EvalError {
     EvalError::new(format!(
-        "{what} gives more than {} of rows at a time",
+        "{what} produces more than {} of rows in one step",
         size(bytes_max)
     ))
-    .help("make its inputs smaller, with a shorter window or a selection")
+    .help("reduce its inputs with a shorter window or a selection")
 }
 
 fn operator(plan: &Plan) -> String {

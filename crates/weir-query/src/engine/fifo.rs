@@ -1,5 +1,5 @@
-//! A queue of rows in time order, held as the batches they came in: what waits in a source, what is
-//! inside a window.
+//! A queue of rows in timestamp order, held as the batches in which they arrived: the rows that
+//! wait in a source, the rows inside a window.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,12 @@ use weir_model::Batch;
 
 use super::gather::batch_bytes;
 
-/// Rows in time order, first in first out. Taking rows out shares memory with what came in.
+/// Rows in timestamp order, first in first out. Dequeued rows share memory with the batches that
+/// were pushed.
 #[derive(Debug, Default)]
 pub(super) struct Fifo {
     batches: VecDeque<Batch>,
-    /// Rows of the first batch that are already out.
+    /// Rows of the first batch that are dequeued.
     taken: usize,
     rows: usize,
     bytes: usize,
@@ -32,7 +33,7 @@ impl Fifo {
         self.rows
     }
 
-    /// About how many bytes they take.
+    /// Approximate size of the rows in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -49,7 +50,7 @@ impl Fifo {
         None
     }
 
-    /// Takes out the rows at or before `ts`.
+    /// Dequeues the rows at or before `ts`.
     pub(super) fn take_until(&mut self, ts: i64) -> Vec<Batch> {
         let mut out = Vec::new();
         while let Some(first) = self.batches.front() {
@@ -65,7 +66,7 @@ impl Fifo {
         out
     }
 
-    /// Takes out the `rows` oldest.
+    /// Dequeues the `rows` oldest.
     pub(super) fn take_rows(&mut self, rows: usize) -> Vec<Batch> {
         let mut left = rows;
         let mut out = Vec::new();
@@ -79,7 +80,7 @@ impl Fifo {
         out
     }
 
-    /// Takes `rows` rows of the first batch; true when that was all of it.
+    /// Dequeues `rows` rows of the first batch; true when the batch is used up.
     fn take_front(&mut self, rows: usize, out: &mut Vec<Batch>) -> bool {
         let first = self.batches.front().expect("a batch is there to take from");
         let all = self.taken + rows == first.len();

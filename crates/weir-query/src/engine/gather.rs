@@ -1,5 +1,5 @@
-//! Rows of batches picked, joined end to end and measured: how operators build their results, a
-//! column at a time.
+//! Selecting rows of batches, concatenating them and measuring their size: operators build their
+//! results with these, a column at a time.
 
 use std::sync::OnceLock;
 
@@ -10,25 +10,25 @@ use arrow_buffer::{
 };
 use weir_model::{Batch, Column, TallyArray};
 
-/// Longest run of equal weights that is kept ready.
+/// Longest run of equal weights that is kept for reuse.
 const WEIGHTS_READY: usize = 1 << 16;
 
-/// So many weights of +1.
+/// `len` weights of +1.
 pub(super) fn plus(len: usize) -> ScalarBuffer<i64> {
     static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
     repeated(&READY, 1, len)
 }
 
-/// So many weights of -1.
+/// `len` weights of -1.
 pub(super) fn minus(len: usize) -> ScalarBuffer<i64> {
     static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
     repeated(&READY, -1, len)
 }
 
-/// Weights of -1 and +1 by turns, `pairs` of each.
+/// Alternating weights of -1 and +1, `pairs` of each.
 pub(super) fn minus_plus(pairs: usize) -> ScalarBuffer<i64> {
     static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
-    let make = |pairs| by_turns(&vec![-1; pairs], &vec![1; pairs]).into();
+    let make = |pairs| interleave_slices(&vec![-1; pairs], &vec![1; pairs]).into();
     if pairs > WEIGHTS_READY {
         return make(pairs);
     }
@@ -51,7 +51,7 @@ pub(super) fn weights(batch: &Batch) -> ScalarBuffer<i64> {
     batch.weights.clone().unwrap_or_else(|| plus(batch.len()))
 }
 
-/// Values `rows` of `column`, in that order; a row may come more than once.
+/// Values `rows` of `column`, in that order; a row may be repeated.
 pub(super) fn take(column: &Column, rows: &[u32]) -> Column {
     let nulls = || column.nulls().and_then(|n| take_nulls(n, rows));
     match column {
@@ -79,7 +79,7 @@ pub(super) fn take(column: &Column, rows: &[u32]) -> Column {
     }
 }
 
-/// [`take`] of the rows of `a` and, counted on from there, of `b`.
+/// [`take`] of the rows of `a` and, numbered on from there, of `b`.
 pub(super) fn take_of_two(a: &Column, b: &Column, rows: &[u32]) -> Column {
     if a.nulls().is_none() && b.nulls().is_none() {
         match (a, b) {
@@ -139,7 +139,7 @@ pub(super) fn take_columns(columns: &[Column], rows: &[u32]) -> Vec<Column> {
     columns.iter().map(|c| take(c, rows)).collect()
 }
 
-/// The columns end to end. They are of one type, or [`Column::Nulls`].
+/// Concatenates columns of one type, or [`Column::Nulls`].
 pub(super) fn concat(columns: &[&Column]) -> Column {
     if let [one] = columns {
         return (*one).clone();
@@ -191,19 +191,19 @@ pub(super) fn concat(columns: &[&Column]) -> Column {
     }
 }
 
-/// The values of two columns of the same length by turns: the first of `a`, the first of `b`, the
-/// second of `a`, ...
+/// Interleaves two columns of the same length: the first value of `a`, the first of `b`, the second
+/// of `a`, ...
 pub(super) fn interleave(a: &Column, b: &Column) -> Column {
     if a.nulls().is_none() && b.nulls().is_none() {
         match (a, b) {
             (Column::Int(a), Column::Int(b)) => {
-                return Column::ints(by_turns(a.values(), b.values()));
+                return Column::ints(interleave_slices(a.values(), b.values()));
             }
             (Column::Float(a), Column::Float(b)) => {
-                return Column::floats(by_turns(a.values(), b.values()));
+                return Column::floats(interleave_slices(a.values(), b.values()));
             }
             (Column::Text(a), Column::Text(b)) => {
-                let ids = by_turns(a.values(), b.values());
+                let ids = interleave_slices(a.values(), b.values());
                 return Column::Text(UInt32Array::new(ids.into(), None));
             }
             _ => {}
@@ -214,8 +214,8 @@ pub(super) fn interleave(a: &Column, b: &Column) -> Column {
     take(&concat(&[a, b]), &picks)
 }
 
-/// The values of two slices of the same length by turns.
-pub(super) fn by_turns<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
+/// Interleaves two slices of the same length.
+pub(super) fn interleave_slices<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
     a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect()
 }
 
@@ -267,7 +267,7 @@ fn concat_nulls(columns: &[&Column], len: usize) -> Option<NullBuffer> {
     nulls.finish()
 }
 
-/// The batches end to end, which must be in time order.
+/// Concatenates batches, which must be in timestamp order.
 pub(super) fn concat_batches(batches: &[Batch]) -> Batch {
     if let [one] = batches {
         return one.clone();
@@ -293,7 +293,7 @@ pub(super) fn concat_batches(batches: &[Batch]) -> Batch {
     }
 }
 
-/// The rows of batches of one source as one batch in time order; those of one instant stay in the
+/// The rows of batches of one source as one batch in timestamp order; those of one instant keep the
 /// order of the batches.
 pub fn in_time_order(batches: &[Batch]) -> Batch {
     let all = concat_batches(batches);
@@ -305,11 +305,11 @@ pub fn in_time_order(batches: &[Batch]) -> Batch {
     take_batch(&all, &rows)
 }
 
-/// Fewest rows that a batch should have to be worth an operator's while.
+/// Smaller batches are merged, since an operator has a fixed cost per batch.
 const ROWS_WORTHWHILE: usize = 256;
 
-/// The same rows in batches of which none is tiny beside another and none shares an instant with
-/// the next, so that an operator may treat each by itself.
+/// The same rows in batches that are not too small and of which no two share an instant, so that an
+/// operator can process each by itself.
 pub(super) fn whole_instants(batches: &[Batch]) -> Vec<Batch> {
     let mut out: Vec<Batch> = Vec::with_capacity(batches.len());
     let mut open: Vec<Batch> = Vec::new();
@@ -336,7 +336,7 @@ pub(super) fn whole_instants(batches: &[Batch]) -> Vec<Batch> {
     out
 }
 
-/// About how many bytes a column's values take.
+/// Approximate size of a column's values in bytes.
 pub(super) fn column_bytes(column: &Column) -> usize {
     let len = column.len();
     let nulls = column.nulls().map_or(0, |_| len.div_ceil(8));
@@ -361,7 +361,7 @@ pub(super) fn column_bytes(column: &Column) -> usize {
         }
 }
 
-/// About how many bytes a batch takes.
+/// Approximate size of a batch in bytes.
 pub fn batch_bytes(batch: &Batch) -> usize {
     let weights = batch.weights.as_ref().map_or(0, |w| w.len() * 8);
     batch.ts.len() * 8 + weights + batch.columns.iter().map(column_bytes).sum::<usize>()

@@ -1,10 +1,10 @@
-//! The running operators as a graph, and how queries share them.
+//! The graph of running operators, and how queries share them.
 //!
-//! - Nodes with equal plans that were born at the same time are one node.
-//! - Whenever it is born, a query shares what keeps no state (a stream source, selections and
-//!   projections that cannot fail) and the windows over that which are first in, first out. A
-//!   [`Gate`] on the edge hides what came before its birth.
-//! - All other operators are made anew, so that no result depends on what else runs.
+//! - Nodes with equal plans that start at the same time are one node.
+//! - A query shares, whenever it starts, operators without state (a stream source, and selections
+//!   and projections that cannot fail) and the first-in-first-out windows over them. A [`Gate`] on
+//!   the edge hides the rows from before its start.
+//! - All other operators are created for each query, so that no result depends on other queries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use crate::function::EvalError;
 use crate::physical::{Operation, Physical, Sharing};
 use crate::plan::Plan;
 
-/// An operator in its place.
+/// An operator in the graph.
 pub(super) struct Node {
     /// What it computes.
     pub plan: Arc<Plan>,
-    /// Since when; `None` where that makes no difference.
-    born: Option<u64>,
-    /// The columns that are looked at, where it may leave the others out.
+    /// The epoch in which it started; `None` where that makes no difference.
+    started: Option<u64>,
+    /// The columns that are read, where the operator can omit the others.
     wanted: Option<Vec<usize>>,
     kind: Kind,
     inputs: Vec<Edge>,
-    /// Its deltas of the present step.
+    /// Its deltas of the current step.
     pub out: Vec<Batch>,
-    /// Of a source, the groups of the intervals that end in the present step.
+    /// Of a source: the groups of the intervals that end in the current step.
     folded: Vec<Folded>,
-    /// Why it stopped.
+    /// The error that stopped it.
     pub error: Option<EvalError>,
-    /// How many edges and queries lead here.
+    /// How many edges and queries refer to it.
     users: usize,
     /// The position of the last operator that reads its deltas, or its own.
     last_reader: usize,
-    /// About how many bytes its state takes.
+    /// Approximate size of its state in bytes.
     pub bytes: usize,
 }
 
@@ -47,7 +47,7 @@ enum Kind {
     Operator(Box<dyn Operator>),
 }
 
-/// Where an operator or a query gets its rows from.
+/// The input of an operator or a query.
 #[derive(Debug)]
 pub(super) struct Edge {
     /// The position of the node.
@@ -55,41 +55,41 @@ pub(super) struct Edge {
     gate: Gate,
 }
 
-/// What an edge hides, so that a query sees nothing older than itself.
+/// What an edge hides, so that a query receives no row from before its start.
 #[derive(Debug)]
 enum Gate {
-    /// Nothing.
+    /// Hides nothing.
     Open,
-    /// Everything up to this instant.
+    /// Hides everything up to this instant.
     Closed { until: i64 },
-    /// Of a first-in-first-out window, the next rows that come and the next that go: those that
-    /// arrived before.
+    /// For a first-in-first-out window: hides the next `plus` insertions and the next `minus`
+    /// retractions, which are of rows that arrived before.
     Skip { plus: usize, minus: usize },
-    /// Nothing; but first of all these rows come, which the relation held before.
+    /// Hides nothing, and first inserts these rows, which the relation held before.
     Content(Batch),
 }
 
-/// What the graph asks of the engine's sources.
+/// What the graph needs of the engine's sources.
 pub(super) trait Sources {
-    /// The position of a source that a query is about to read, and the instant up to which rows are
-    /// too old for it.
+    /// Registers that a query reads a source. Returns its position, and the instant up to which
+    /// rows are too old for the query.
     fn read(&mut self, declaration: &weir_model::Declaration) -> (usize, i64);
     /// The rows of the instants up to and including `upto`.
     fn take(&mut self, source: usize, upto: i64) -> Vec<Batch>;
-    /// The groups of the intervals that are over with `upto`.
+    /// The groups of the intervals that end by `upto`.
     fn take_folded(&mut self, source: usize, upto: i64) -> Vec<Folded>;
-    /// What a relation holds after all rows taken so far.
+    /// The content of a relation after all rows taken so far.
     fn content(&self, source: usize, ts: i64) -> Option<Batch>;
-    /// Nobody reads it any more.
-    fn abandon(&mut self, source: usize);
+    /// Registers that no query reads the source any more.
+    fn mark_unused(&mut self, source: usize);
 }
 
-/// When a query is born.
+/// When a query starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Birth {
-    /// The present instant.
+pub(super) struct Start {
+    /// The current instant.
     pub now: i64,
-    /// Differs whenever a source moved in between.
+    /// Changes whenever a source has advanced.
     pub epoch: u64,
 }
 
@@ -101,26 +101,26 @@ pub(super) struct Graph {
     index: HashMap<Key, usize>,
 }
 
-/// What makes two nodes the same: the plan, when it was born where that makes a difference, and the
-/// columns that anyone looks at where it may leave the others out.
+/// What makes two nodes the same: the plan, when it started where that makes a difference, and the
+/// columns that are read where the operator can omit the others.
 type Key = (Arc<Plan>, Option<u64>, Option<Vec<usize>>);
 
-/// The instant up to which rows of an operator's sources are too old for a query born then.
-fn seen_from(physical: &Physical, birth: Birth, sources: &mut dyn Sources) -> i64 {
-    let mut from = birth.now;
+/// The instant up to which rows of an operator's sources are too old for a query that starts then.
+fn visible_after(physical: &Physical, start: Start, sources: &mut dyn Sources) -> i64 {
+    let mut from = start.now;
     physical.visit_sources(&mut |declaration| from = from.max(sources.read(declaration).1));
     from
 }
 
 impl Graph {
-    /// An edge to a node that runs `physical` from `birth` on, made if need be.
+    /// An edge to a node that runs `physical` from `start` on; creates the node if there is none.
     pub(super) fn connect(
         &mut self,
         physical: &Arc<Physical>,
-        birth: Birth,
+        start: Start,
         sources: &mut dyn Sources,
     ) -> Edge {
-        self.connect_columns(physical, None, birth, sources)
+        self.connect_columns(physical, None, start, sources)
     }
 
     /// The same, where only the columns in `needed` are read.
@@ -128,35 +128,35 @@ impl Graph {
         &mut self,
         physical: &Arc<Physical>,
         needed: Option<Vec<usize>>,
-        birth: Birth,
+        start: Start,
         sources: &mut dyn Sources,
     ) -> Edge {
         if physical.sharing != Sharing::SameStart {
-            let mut from = birth.now;
+            let mut from = start.now;
             let mut fresh = false;
-            let node = self.shared(physical, birth, sources, &mut from, &mut fresh);
+            let node = self.shared(physical, start, sources, &mut from, &mut fresh);
             self.nodes[node].users += 1;
             let is_relation = physical.sharing == Sharing::Relation;
-            let gate = if from > birth.now {
+            let gate = if from > start.now {
                 Gate::Closed { until: from }
             } else if fresh && !is_relation {
                 Gate::Open
             } else {
-                self.opened(node, birth.now, sources)
+                self.opened(node, start.now, sources)
             };
             return Edge { node, gate };
         }
         let needed = needed.filter(|_| physical.omits_columns());
-        let key = (physical.logical.clone(), Some(birth.epoch), needed);
+        let key = (physical.logical.clone(), Some(start.epoch), needed);
         let node = match self.index.get(&key) {
             Some(&node) => node,
             None => {
                 let read = physical.columns_read();
                 let inputs = physical.inputs.iter();
                 let inputs = inputs
-                    .map(|input| self.connect_columns(input, read.clone(), birth, sources))
+                    .map(|input| self.connect_columns(input, read.clone(), start, sources))
                     .collect();
-                let after = seen_from(physical, birth, sources);
+                let after = visible_after(physical, start, sources);
                 let kind = Kind::Operator(operator(physical, key.2.as_deref(), after));
                 self.insert(key, kind, inputs)
             }
@@ -168,12 +168,12 @@ impl Graph {
         }
     }
 
-    /// The one node of an operator that queries born at any time share. `from` becomes the instant
-    /// up to which rows are too old.
+    /// The one node of an operator that queries share whenever they start. `from` becomes the
+    /// instant up to which rows are too old.
     fn shared(
         &mut self,
         physical: &Arc<Physical>,
-        birth: Birth,
+        start: Start,
         sources: &mut dyn Sources,
         from: &mut i64,
         fresh: &mut bool,
@@ -181,14 +181,14 @@ impl Graph {
         let key = (physical.logical.clone(), None, None);
         if let Operation::Source(declaration) = &physical.operation {
             let (source, complete) = sources.read(declaration);
-            *from = complete.max(birth.now);
+            *from = complete.max(start.now);
             let known = self.index.get(&key).copied();
             return known.unwrap_or_else(|| {
                 *fresh = true;
                 self.insert(key, Kind::Source(source), Vec::new())
             });
         }
-        let input = self.shared(&physical.inputs[0], birth, sources, from, fresh);
+        let input = self.shared(&physical.inputs[0], start, sources, from, fresh);
         match self.index.get(&key) {
             Some(&node) => {
                 *fresh = false;
@@ -210,14 +210,14 @@ impl Graph {
     fn insert(&mut self, key: Key, kind: Kind, inputs: Vec<Edge>) -> usize {
         let node = self.nodes.len();
         self.index.insert(key.clone(), node);
-        let (plan, born, wanted) = key;
+        let (plan, started, wanted) = key;
         for edge in &inputs {
             self.nodes[edge.node].last_reader = node;
         }
         self.nodes.push(Node {
             last_reader: node,
             plan,
-            born,
+            started,
             wanted,
             kind,
             inputs,
@@ -230,7 +230,7 @@ impl Graph {
         node
     }
 
-    /// The gate of a query that sees what comes to `node` from now on.
+    /// The gate of a query that reads what `node` emits from now on.
     fn opened(&self, node: usize, now: i64, sources: &dyn Sources) -> Gate {
         match &self.nodes[node].kind {
             Kind::Operator(operator) => {
@@ -250,8 +250,8 @@ impl Graph {
         }
     }
 
-    /// Takes an edge away, and with it the nodes that nobody else uses. Positions change: every
-    /// edge kept by the caller must be in `kept`.
+    /// Removes an edge and the nodes that have no other user. Positions change: every edge kept by
+    /// the caller must be in `kept`.
     pub(super) fn release(&mut self, edge: Edge, kept: Vec<&mut Edge>, sources: &mut dyn Sources) {
         let mut open = vec![edge.node];
         while let Some(node) = open.pop() {
@@ -268,7 +268,7 @@ impl Graph {
         }
         for node in self.nodes.iter().filter(|n| n.users == 0) {
             if let Kind::Source(source) = node.kind {
-                sources.abandon(source);
+                sources.mark_unused(source);
             }
         }
         self.nodes.retain(|n| n.users > 0);
@@ -285,13 +285,13 @@ impl Graph {
         }
         let positions = self.nodes.iter().enumerate();
         self.index = positions
-            .map(|(i, n)| ((n.plan.clone(), n.born, n.wanted.clone()), i))
+            .map(|(i, n)| ((n.plan.clone(), n.started, n.wanted.clone()), i))
             .collect();
     }
 
-    /// How far a step from `span.after` may go: not past a gate that is to open, nor past more than
-    /// about `rows_max` rows that come by time alone. `edges` are those of the queries.
-    pub(super) fn reach<'a>(
+    /// The last instant of a step from `span.after`: before the next gate that opens, and after
+    /// about `rows_max` rows that expire. `edges` are those of the queries.
+    pub(super) fn bound_span<'a>(
         &'a self,
         span: Span,
         rows_max: usize,
@@ -307,13 +307,13 @@ impl Graph {
                 _ => i64::MAX,
             });
         let operators = self.nodes.iter().map(|n| match &n.kind {
-            Kind::Operator(operator) => operator.reach(span, rows_max),
+            Kind::Operator(operator) => operator.bound_span(span, rows_max),
             Kind::Source(_) => i64::MAX,
         });
         gates.chain(operators).fold(span.upto, i64::min)
     }
 
-    /// Opens the gates whose instant has come.
+    /// Opens the gates whose instant is reached.
     pub(super) fn open_gates<'a>(
         &mut self,
         now: i64,
@@ -334,8 +334,8 @@ impl Graph {
         }
     }
 
-    /// Moves one operator, whose inputs have been moved, over the instants of `span`; its deltas are
-    /// in [`Node::out`] then.
+    /// Steps one operator, after its inputs, over the instants of `span`; its deltas are then in
+    /// [`Node::out`].
     pub(super) fn step(&mut self, position: usize, span: Span, sources: &mut dyn Sources) {
         let (before, rest) = self.nodes.split_at_mut(position);
         let node = &mut rest[0];
@@ -369,9 +369,9 @@ impl Graph {
         node.bytes = operator.bytes();
     }
 
-    /// Forgets deltas that nobody reads after the operator at `position`, so that the next operators
-    /// find their memory still warm.
-    pub(super) fn forget(&mut self, position: usize) {
+    /// Discards deltas that no operator after `position` reads, so that the next operators reuse
+    /// memory that is still in the cache.
+    pub(super) fn discard_output(&mut self, position: usize) {
         let (before, rest) = self.nodes.split_at_mut(position);
         if rest[0].last_reader == position {
             rest[0].clear();
@@ -383,7 +383,7 @@ impl Graph {
         }
     }
 
-    /// The positions of a node and all below it.
+    /// The positions of a node and of all its direct and indirect inputs.
     pub(super) fn below(&self, node: usize) -> Vec<usize> {
         let mut found = vec![node];
         let mut at = 0;
@@ -415,7 +415,7 @@ impl Node {
 }
 
 impl Edge {
-    /// What is left of `rows` behind the gate; `None` when that is all.
+    /// The rows of `rows` that pass the gate; `None` when all do.
     pub(super) fn hide(&mut self, rows: &[Batch]) -> Option<Vec<Batch>> {
         match &mut self.gate {
             Gate::Open => None,
@@ -445,8 +445,8 @@ impl Edge {
     }
 }
 
-/// The batch without its first `plus` rows that come and its first `minus` rows that go; both are
-/// counted down.
+/// The batch without its first `plus` insertions and its first `minus` retractions; both are
+/// decremented.
 fn skip(batch: &Batch, plus: &mut usize, minus: &mut usize) -> Batch {
     let keep = |&row: &u32| {
         let left = if batch.weight(row as usize) > 0 {

@@ -1,31 +1,31 @@
-//! [`KeyPacker`]: rows of key columns as rows of 64-bit words, so that hashing and comparing a key
-//! touches one place in memory.
+//! [`KeyPacker`]: packs key columns into rows of 64-bit words, so that hashing and comparing a key
+//! reads one place in memory.
 //!
 //! Equal keys have equal words. Texts are symbols of 24 bits and share words; so do booleans and
-//! the flags of NULLs.
+//! the NULL flags.
 
 use std::collections::HashMap;
 
 use weir_model::types::float_key;
 use weir_model::{Column, Type, Value};
 
-/// Turns key columns into words.
+/// Packs key columns into words.
 #[derive(Debug)]
 pub(super) struct KeyPacker {
     fields: Vec<Field>,
     width: usize,
-    /// Tallies and bytes are numbered as they come, from 1.
+    /// Tallies and byte strings are numbered as they appear, from 1.
     numbered: HashMap<Value, u32>,
 }
 
-/// Where a column's value is.
+/// The position of a column's value.
 #[derive(Clone, Copy, Debug)]
 struct Field {
     word: usize,
     shift: u32,
     /// Whether it needs all 64 bits.
     whole: bool,
-    /// The bit that says NULL, for values that need all 64 bits of their word; the others use 0.
+    /// The bit that marks NULL, for values that need all 64 bits of their word; the others use 0.
     null: Option<(usize, u64)>,
 }
 
@@ -57,7 +57,7 @@ impl Keys {
     }
 }
 
-/// The layout of a key, as it grows.
+/// The layout of a key while it is built.
 #[derive(Default)]
 struct Layout {
     words: usize,
@@ -105,7 +105,7 @@ impl KeyPacker {
         packer
     }
 
-    /// For keys of these types of which none with a NULL in it is looked at.
+    /// For keys of these types where keys with a NULL are never looked up.
     pub(super) fn of_known(types: &[Type]) -> KeyPacker {
         KeyPacker::without_nulls(types, &mut Layout::default())
     }
@@ -200,13 +200,13 @@ impl KeyPacker {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.numbered.len() * 1024
     }
 }
 
-/// The number of a value that does not fit a word, from 1 in order of first sight.
+/// The number of a value that does not fit a word, from 1 in order of appearance.
 fn number_of(numbered: &mut HashMap<Value, u32>, value: Value) -> u64 {
     let next = numbered.len() as u32 + 1;
     u64::from(*numbered.entry(value).or_insert(next))

@@ -1,22 +1,22 @@
-//! The engine: plans as operators; batches go in, deltas come out.
+//! The engine runs plans as operators: batches are its input, deltas its output.
 //!
 //! The life of a step:
 //!
 //! 1. Rows wait in their source ([`source`]) until their instant is complete: until a later row or
-//!    a heartbeat has come.
-//! 2. [`Engine::step`] looks how far all sources in use have come, and goes there from `now` in
-//!    spans of bounded work.
-//! 3. In each span every operator ([`operator`]), inputs first, takes the deltas of its inputs at
-//!    all of the span's instants at once and gives its own. Windows ([`window`]) add what leaves by
-//!    time alone.
-//! 4. Where a query ends, what cancels within an instant is taken out ([`consolidate`]), and the
-//!    rest is handed to the caller.
-//! 5. What failed, or holds more than it may, is taken out with the queries that need it. The
-//!    others do not notice.
+//!    a heartbeat arrives.
+//! 2. [`Engine::step`] takes the minimum watermark of all sources in use, and advances from `now`
+//!    to it in spans of bounded work.
+//! 3. In each span every operator ([`operator`]), inputs first, reads the deltas of its inputs at
+//!    all of the span's instants at once and emits its own. Windows ([`window`]) add the rows that
+//!    expire.
+//! 4. At the output of a query, deltas that cancel within an instant are removed ([`consolidate`]),
+//!    and the rest is passed to the caller.
+//! 5. An operator that fails, or exceeds its memory limit, is removed with the queries that need
+//!    it. Other queries are not affected.
 //!
-//! Invariants: operators see complete instants only, in time order, and each instant once. Within
-//! an instant, a row that goes has come before. No operator looks at a clock, and none depends on
-//! how the instants are cut into spans or the rows into batches.
+//! Invariants: operators process complete instants only, in time order, and each instant once.
+//! Within an instant, a row is inserted before it is retracted. No operator reads a clock, and no
+//! result depends on how the instants are cut into spans or the rows into batches.
 
 mod aggregate;
 mod bag;
@@ -29,12 +29,12 @@ mod gather;
 mod graph;
 mod join;
 mod keys;
-mod lane;
 mod operator;
 mod order;
 mod project;
 mod select;
 mod set_op;
+mod slots;
 mod source;
 mod table;
 #[cfg(test)]
@@ -50,20 +50,20 @@ use weir_model::{Batch, Declaration, Folded};
 
 use self::consolidate::Consolidate;
 pub use self::gather::{batch_bytes, in_time_order, take_batch};
-use self::graph::{Birth, Edge, Graph, Node, Sources};
+use self::graph::{Edge, Graph, Node, Sources, Start};
 use self::operator::Span;
 use self::source::Source;
 use crate::function::EvalError;
 use crate::physical::physical;
 use crate::plan::Plan;
 
-/// What an engine may use.
+/// The limits of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Most bytes of state that one query may hold, shared state included.
     pub query_bytes_max: usize,
-    /// About how many rows the operators take at once, at least 1. Bounds what lies between them;
-    /// results do not depend on it.
+    /// About how many rows an operator processes at once, at least 1. Bounds the rows between
+    /// operators; results do not depend on it.
     pub span_rows_max: usize,
 }
 
@@ -81,60 +81,60 @@ impl Default for EngineOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueryId(u32);
 
-/// What a step gives.
+/// An output of a step.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Results, in time order: for a relation the net deltas of each instant, for a stream its
     /// rows, without weights.
     Rows {
-        /// Of which query.
+        /// The query.
         query: QueryId,
         /// The rows.
         batch: Batch,
     },
-    /// The query came to an end by its own fault; nothing more comes of it.
+    /// The query failed; it emits nothing more.
     Failed {
-        /// Which query.
+        /// The query.
         query: QueryId,
-        /// Why.
+        /// The cause.
         error: EvalError,
     },
 }
 
-/// What an engine has done so far.
+/// What an engine has processed so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By source, in order of first mention.
+    /// By source, in the order of first use.
     pub sources: Vec<SourceCounts>,
     /// By running query, in the order in which they were added.
     pub queries: Vec<QueryCounts>,
 }
 
-/// What came from a source.
+/// Counts of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceCounts {
     /// Its name.
     pub source: String,
     /// Rows pushed.
     pub rows_in: u64,
-    /// Those of them dropped, because their instant was complete already.
+    /// Rows of those that were dropped, because their instant was already complete.
     pub rows_late: u64,
-    /// Of a relation: how often a row was to go that was not there; that was ignored.
+    /// Of a relation: retractions of absent rows, which were ignored.
     pub rows_unmatched: u64,
     /// Rows that wait for their instant to be complete.
     pub rows_waiting: u64,
-    /// The instants of the first row and of the last, of those that came as rows.
+    /// The timestamps of the first and of the last single row; groups are not counted.
     pub span: Option<(i64, i64)>,
 }
 
-/// What a query gave.
+/// Counts of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryCounts {
-    /// Which query.
+    /// The query.
     pub query: QueryId,
-    /// Rows and deltas given.
+    /// Rows and deltas emitted.
     pub rows_out: u64,
-    /// About how many bytes it holds, shared state included.
+    /// Approximate size of its state in bytes, shared state included.
     pub bytes: u64,
 }
 
@@ -147,9 +147,9 @@ pub struct Engine {
     /// The positions of the queries that read each operator of the graph.
     readers: Vec<Vec<usize>>,
     now: i64,
-    /// The first instant of all, once it is known.
+    /// The first instant, once it is known.
     begin: Option<i64>,
-    /// Time goes on to here when all sources have ended.
+    /// Time advances to here when all sources have ended.
     end: Option<i64>,
     queries_ever: u32,
     epoch: u64,
@@ -159,16 +159,16 @@ pub struct Engine {
 struct Query {
     id: QueryId,
     edge: Edge,
-    /// Takes out what cancels, where the plan does not see to that itself.
+    /// Removes deltas that cancel, where the plan may emit any.
     consolidate: Option<Consolidate>,
-    /// The nodes it needs, by position.
+    /// The positions of the nodes it needs.
     below: Vec<usize>,
     rows_out: u64,
     bytes: usize,
 }
 
 impl Engine {
-    /// An engine without queries, before all time.
+    /// An engine without queries, before the first instant.
     pub fn new(options: EngineOptions) -> Engine {
         assert!(options.span_rows_max > 0, "a span has room for a row");
         Engine {
@@ -186,13 +186,13 @@ impl Engine {
         }
     }
 
-    /// Starts a query. It sees what its sources give from here on, and what its relations hold by
-    /// now; what else runs makes no difference.
+    /// Starts a query. It receives what its sources deliver from here on, and the current content
+    /// of its relations; other queries make no difference.
     pub fn add(&mut self, plan: &Plan) -> QueryId {
         let id = QueryId(self.queries_ever);
         self.queries_ever += 1;
         self.epoch_used = true;
-        let birth = Birth {
+        let start = Start {
             now: self.now,
             epoch: self.epoch,
         };
@@ -201,7 +201,7 @@ impl Engine {
             sources: &mut self.sources,
             now: self.now,
         };
-        let edge = self.graph.connect(&physical, birth, &mut sources);
+        let edge = self.graph.connect(&physical, start, &mut sources);
         let consolidate = (!physical.is_net).then(|| Consolidate::new(&plan.schema));
         let below = self.graph.below(edge.node);
         self.readers.resize(self.graph.nodes.len(), Vec::new());
@@ -217,7 +217,7 @@ impl Engine {
         id
     }
 
-    /// Ends a query and drops what only it needed. Unknown or ended queries are no error.
+    /// Ends a query and drops what only it needed. An unknown or ended query is not an error.
     pub fn remove(&mut self, query: QueryId) {
         let Some(at) = self.queries.iter().position(|q| q.id == query) else {
             return;
@@ -232,70 +232,72 @@ impl Engine {
         self.find_readers();
     }
 
-    /// Makes a source known before a query names it, so that the content of a relation is kept from
+    /// Declares a source before a query reads it, so that the content of a relation is kept from
     /// its first row on.
     pub fn declare(&mut self, declaration: &Declaration) {
         self.source(&declaration.name).declare(declaration);
     }
 
-    /// Takes rows of a source in, in time order. Late ones, at or before an instant that is
-    /// complete, are dropped and counted.
+    /// Pushes rows of a source, in timestamp order. Late ones, at or before a complete instant, are
+    /// dropped and counted.
     pub fn push(&mut self, source: &str, batch: Batch) {
-        self.moved();
+        self.next_epoch();
         self.source(source).push(batch);
     }
 
-    /// Takes groups in that a source folded. They stand for rows of the interval at whose end they
-    /// are, and belong to its last instant; late ones are dropped and counted as the rows that they
-    /// stand for.
+    /// Pushes groups that a source pre-aggregated. They stand for rows of the interval that ends
+    /// with them, and belong to its last instant; late ones are dropped and counted as the rows
+    /// that they stand for.
     pub fn push_folded(&mut self, source: &str, folded: Folded) {
-        self.moved();
+        self.next_epoch();
         self.source(source).push_folded(folded);
     }
 
-    /// No more rows at or before `tau` will come from a source, or those that come are too late.
+    /// Sets the watermark of a source: it delivers no more rows at or before `tau`, or those that
+    /// it does deliver are late.
     pub fn heartbeat(&mut self, source: &str, tau: i64) {
-        self.moved();
+        self.next_epoch();
         self.source(source).heartbeat(tau);
     }
 
-    /// No more rows at or before `tau` will come from any source.
+    /// Sets the watermark of every source.
     pub fn heartbeat_all(&mut self, tau: i64) {
-        self.moved();
+        self.next_epoch();
         for source in &mut self.sources {
             source.heartbeat(tau);
         }
     }
 
-    /// Forgets a source that no query reads, with what it counted; one that is read stays. For who
-    /// makes sources as queries come and go.
-    pub fn forget(&mut self, source: &str) {
+    /// Removes a source that no query reads, with its counts; one that is read stays. For callers
+    /// that create sources as queries start and end.
+    pub fn remove_source(&mut self, source: &str) {
         let named = |s: &&mut Source| s.name.eq_ignore_ascii_case(source) && !s.used;
         if let Some(source) = self.sources.iter_mut().find(named) {
-            // Operators know sources by their positions, so the place stays, for the next new one.
+            // Operators refer to sources by position, so the entry stays and is reused for the next
+            // new source.
             *source = Source::new("");
             source.closed = true;
         }
     }
 
-    /// A source has ended; it no longer holds time back.
+    /// Closes a source; it no longer holds time back.
     pub fn close(&mut self, source: &str) {
-        self.moved();
+        self.next_epoch();
         self.source(source).closed = true;
     }
 
-    /// Sets the first instant of all, which nothing but the sources' owner can know: an aggregate
-    /// over no rows has its row from there on. Only the first call has an effect. Without any, that
-    /// row exists from the first row of the input on.
+    /// Sets the first instant, which only the owner of the sources knows: from it on, an aggregate
+    /// over no rows has its row. Only the first call has an effect. Without any, that row exists
+    /// from the first row of the input on.
     pub fn begin(&mut self, at: i64) {
         self.begin.get_or_insert(at);
     }
 
-    /// Goes on as far as all sources in use allow, and gives what comes of it.
+    /// Advances as far as all sources in use allow, and emits the results.
     pub fn step(&mut self, emit: &mut dyn FnMut(Output)) {
         let Some(target) = self.target() else { return };
         while self.now < target {
-            self.moved();
+            self.next_epoch();
             let span = self.next_span(target);
             let mut sources = InUse {
                 sources: &mut self.sources,
@@ -304,9 +306,9 @@ impl Engine {
             for position in 0..self.graph.nodes.len() {
                 self.graph.step(position, span, &mut sources);
                 for &query in &self.readers[position] {
-                    self.queries[query].give(&self.graph.nodes[position], emit);
+                    self.queries[query].emit_results(&self.graph.nodes[position], emit);
                 }
-                self.graph.forget(position);
+                self.graph.discard_output(position);
             }
             self.now = span.upto;
             for query in self.ended(span, emit) {
@@ -315,7 +317,8 @@ impl Engine {
         }
     }
 
-    /// Ends all sources and completes the last instant too. Time does not go on after the last row.
+    /// Closes all sources and completes the last instant too. Time does not advance past the last
+    /// row.
     pub fn finish(&mut self, emit: &mut dyn FnMut(Output)) {
         self.step(emit);
         for source in &mut self.sources {
@@ -324,39 +327,39 @@ impl Engine {
         self.step(emit);
     }
 
-    /// The same, and then time goes on to `end`, as if no row came until then: what waits for the
-    /// end of a slide is shown.
+    /// As [`Engine::finish`], then advances time to `end`, as if no row arrived until then: results
+    /// that wait for the end of a slide are emitted.
     pub fn finish_at(&mut self, end: i64, emit: &mut dyn FnMut(Output)) {
         self.finish(emit);
         self.end = Some(end);
         self.step(emit);
     }
 
-    /// The last complete instant; `i64::MIN` before all time.
+    /// The last complete instant; `i64::MIN` before the first one.
     pub fn now(&self) -> i64 {
         self.now
     }
 
-    /// The instant up to which rows are too old for a query of this plan that was added just now.
-    pub fn seen_from(&self, plan: &Plan) -> i64 {
+    /// The instant up to which rows are too old for a query of this plan that is added now.
+    pub fn visible_after(&self, plan: &Plan) -> i64 {
         let named = |d: &Declaration| {
             let mut sources = self.sources.iter();
             sources.find(|s| s.name.eq_ignore_ascii_case(&d.name))
         };
         let sources = plan.sources().into_iter().filter_map(named);
-        let from = sources.map(|source| source.seen_from(self.now));
+        let from = sources.map(|source| source.visible_after(self.now));
         from.max().unwrap_or(self.now)
     }
 
-    /// Requests of a source that wait for their instant, or their interval, to be over.
+    /// Requests of a source that wait for the end of their instant or interval.
     pub fn waiting(&self, source: &str) -> u64 {
         let mut sources = self.sources.iter();
         let source = sources.find(|s| s.name.eq_ignore_ascii_case(source));
         source.map_or(0, Source::waiting)
     }
 
-    /// Requests that a query has taken in and that are in none of its results yet, because the
-    /// interval of their groups is under way.
+    /// Requests that a query has read and that are in none of its results yet, because the interval
+    /// of their groups has not ended.
     pub fn open_requests(&self, query: QueryId) -> u64 {
         let query = self.queries.iter().find(|q| q.id == query);
         let nodes = query.into_iter().flat_map(|q| &q.below);
@@ -364,7 +367,7 @@ impl Engine {
         open.sum()
     }
 
-    /// What has been done so far.
+    /// Counts of what has been processed so far.
     pub fn counts(&self) -> Counts {
         let source = |s: &Source| SourceCounts {
             source: s.name.clone(),
@@ -395,15 +398,15 @@ impl Engine {
         &mut self.sources[at]
     }
 
-    /// Queries added from here on are younger than those before.
-    fn moved(&mut self) {
+    /// Starts a new epoch: queries added from here on start later than those before.
+    fn next_epoch(&mut self) {
         if std::mem::take(&mut self.epoch_used) {
             self.epoch += 1;
         }
     }
 
-    /// How far time may go: to where all sources in use have come. When all have ended, to the last
-    /// row, or to the beginning or the end that was set.
+    /// How far time may advance: the minimum watermark of all sources in use. When all are closed,
+    /// the last row, or the beginning or the end that was set.
     fn target(&self) -> Option<i64> {
         let any_used = self.sources.iter().any(|s| s.used);
         let concerned = || self.sources.iter().filter(|s| s.used || !any_used);
@@ -416,7 +419,7 @@ impl Engine {
         }
     }
 
-    /// The next instants to be done at once, up to `target` at most.
+    /// The next instants to process at once, up to `target` at most.
     fn next_span(&mut self, target: i64) -> Span {
         let sources = InUse {
             sources: &mut self.sources,
@@ -436,17 +439,17 @@ impl Engine {
         let rows_max = self.options.span_rows_max;
         for source in self.sources.iter().filter(|s| s.used) {
             if let (Some(at), Some(first)) = (source.queue.ts(rows_max), source.queue.ts(0)) {
-                // An instant is never cut, however many rows it has.
+                // An instant is never split, however many rows it has.
                 span.upto = span.upto.min((at - 1).max(first));
             }
         }
         span.upto = self
             .graph
-            .reach(span, rows_max, self.queries.iter().map(|q| &q.edge));
+            .bound_span(span, rows_max, self.queries.iter().map(|q| &q.edge));
         span
     }
 
-    /// Which queries have come to their end in a span, by failing or by holding too much.
+    /// The queries that failed or exceeded a limit in a span.
     fn ended(&mut self, span: Span, emit: &mut dyn FnMut(Output)) -> Vec<QueryId> {
         let mut ended = Vec::new();
         for query in &mut self.queries {
@@ -470,7 +473,7 @@ impl Engine {
         ended
     }
 
-    /// Notes which queries read which operator, and what they need.
+    /// Records which queries read each operator, and which operators they need.
     fn find_readers(&mut self) {
         self.readers = vec![Vec::new(); self.graph.nodes.len()];
         for (at, query) in self.queries.iter_mut().enumerate() {
@@ -481,8 +484,8 @@ impl Engine {
 }
 
 impl Query {
-    /// Hands out what has come of a span.
-    fn give(&mut self, node: &Node, emit: &mut dyn FnMut(Output)) {
+    /// Emits the results of a span.
+    fn emit_results(&mut self, node: &Node, emit: &mut dyn FnMut(Output)) {
         if node.error.is_some() {
             return;
         }
@@ -503,7 +506,7 @@ impl Query {
     }
 }
 
-/// The position of the source called `name`, which is made known if it is not.
+/// The position of the source called `name`, which is added if it is unknown.
 fn position(sources: &mut Vec<Source>, name: &str) -> usize {
     let known = |s: &Source| s.name.eq_ignore_ascii_case(name);
     if let Some(at) = sources.iter().position(known) {
@@ -536,7 +539,7 @@ impl Sources for InUse<'_> {
             source.heartbeat(self.now);
             source.used = true;
         }
-        (at, source.seen_from(self.now))
+        (at, source.visible_after(self.now))
     }
 
     fn take(&mut self, source: usize, upto: i64) -> Vec<Batch> {
@@ -556,7 +559,7 @@ impl Sources for InUse<'_> {
         ))
     }
 
-    fn abandon(&mut self, source: usize) {
-        self.sources[source].abandon();
+    fn mark_unused(&mut self, source: usize) {
+        self.sources[source].mark_unused();
     }
 }

@@ -1,9 +1,9 @@
-//! [`Operator`]: what every operator of a running query can do, and how each operation of
-//! the physical plan becomes one.
+//! [`Operator`]: the interface of a running operator, and its construction from an operation of the
+//! physical plan.
 
 use weir_model::{Batch, Folded};
 
-use super::aggregate::{Aggregate, Growing, Tumbling};
+use super::aggregate::{Aggregate, Tumbling, UnboundedMerge};
 use super::join::Join;
 use super::order::Order;
 use super::project::Project;
@@ -14,37 +14,37 @@ use super::window::window;
 use crate::function::EvalError;
 use crate::physical::{Operation, Physical};
 
-/// The instants a step covers, and what it may take.
+/// The instants of a step, and its limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
-    /// Everything up to and including this instant is done.
+    /// Everything up to and including this instant is processed.
     pub after: i64,
     /// The last instant of the step.
     pub upto: i64,
-    /// The first instant of all, if it is known.
+    /// The first instant, if it is known.
     pub begin: Option<i64>,
-    /// Most bytes that the results of one operator may take.
+    /// Limit of the results of one operator in bytes.
     pub bytes_max: usize,
 }
 
-/// When the query of an operator begins: at the first instant of all, or where it is added to an
-/// engine that runs already, at the instant after that.
+/// When the query of an operator starts: at the first instant, or, if it is added to a running
+/// engine, at the instant after that.
 #[derive(Debug, Default)]
-pub(super) struct Beginning {
-    /// The instant that was done before the operator's first step.
+pub(super) struct QueryStart {
+    /// The last instant that was processed before the operator's first step.
     joined_after: Option<i64>,
-    /// `None` while the first instant of all is not known.
+    /// `None` while the first instant is not known.
     at: Option<i64>,
     passed: bool,
 }
 
-impl Beginning {
-    /// The instant, in the one step that covers it.
+impl QueryStart {
+    /// The instant of the start, in the one step that covers it.
     pub(super) fn within(&mut self, span: Span) -> Option<i64> {
         if self.at.is_none() {
             let joined_after = *self.joined_after.get_or_insert(span.after);
             self.at = match joined_after {
-                // An instant that is done already cannot change any more.
+                // A processed instant cannot change any more.
                 i64::MIN => span.begin.map(|at| at.max(span.after.saturating_add(1))),
                 after => Some(after + 1),
             };
@@ -57,7 +57,7 @@ impl Beginning {
         Some(at)
     }
 
-    /// Whether it is over.
+    /// Whether the start is in the past.
     pub(super) fn is_passed(&self) -> bool {
         self.passed
     }
@@ -74,45 +74,45 @@ pub(super) struct Held {
 
 /// An operator with its state.
 pub(super) trait Operator: Send {
-    /// Takes the inputs' deltas at the instants of `span`, all of them and in time order, and gives
-    /// its own.
+    /// Reads the inputs' deltas at the instants of `span`, all of them and in time order, and
+    /// returns its own.
     ///
     /// # Errors
     /// When a value cannot be computed; the operator is not used again.
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError>;
 
-    /// Takes groups that the source at `input` folded; they are of intervals that end in the next
-    /// step. Operators that do not look at groups leave them alone.
+    /// Adds groups that the source at `input` pre-aggregated; they are of intervals that end in the
+    /// next step. Operators that do not read groups ignore them.
     fn take_folded(&mut self, input: usize, folded: &[Folded]) {
         let _ = (input, folded);
     }
 
-    /// The last instant up to which `span` may go without more than about `rows_max` rows coming
-    /// out by time alone.
-    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+    /// The last instant up to which `span` may go with no more than about `rows_max` emitted rows
+    /// that no input row causes.
+    fn bound_span(&self, span: Span, rows_max: usize) -> i64 {
         let _ = rows_max;
         span.upto
     }
 
-    /// What a first-in-first-out window holds, so that a query that comes later can share it.
+    /// What a first-in-first-out window holds, so that a query that starts later can share it.
     fn held(&self) -> Held {
         Held::default()
     }
 
-    /// Requests that were taken in and are in no row of its result yet: those of an interval that is
-    /// under way, where its groups are for another engine.
+    /// Requests that were read and are in no row of the result yet: those of the current interval,
+    /// where its groups are emitted as partials.
     fn open_requests(&self) -> u64 {
         0
     }
 
-    /// About how many bytes its state takes.
+    /// Approximate size of its state in bytes.
     fn bytes(&self) -> usize;
 }
 
-/// The operator that runs `physical`, which is not a source.
+/// Creates the operator that runs `physical`, which is not a source.
 ///
 /// `needed` are the columns of its result that are read, ascending; the others may be NULL. Without
-/// it all are read. The query that needs the operator sees no rows up to instant `after`.
+/// it all are read. The query that needs the operator receives no rows up to instant `after`.
 pub(super) fn operator(
     physical: &Physical,
     needed: Option<&[usize]>,
@@ -143,21 +143,21 @@ pub(super) fn operator(
             keys,
             calls,
             append_only,
-            whole,
-        } => Box::new(Aggregate::new(keys, calls, *append_only).whole(*whole, calls)),
+            global,
+        } => Box::new(Aggregate::new(keys, calls, *append_only).with_global_group(*global, calls)),
         Operation::TumblingGroup {
             keys,
             calls,
             interval,
             preaggregated,
-            whole,
+            global,
         } => {
             let tumbling = match preaggregated {
                 Some(reading) => Tumbling::of_groups(keys, calls, reading.clone(), schema),
                 None => Tumbling::new(keys, calls, *interval, schema),
             };
-            Box::new(match whole {
-                Some(whole) => tumbling.whole(*whole),
+            Box::new(match global {
+                Some(global) => tumbling.with_global_group(*global),
                 None => tumbling.partials(),
             })
         }
@@ -166,20 +166,20 @@ pub(super) fn operator(
             calls,
             slide,
             slides,
-            whole,
+            global,
         } => {
             let window = (*slide, *slides);
             let merged = Tumbling::merged(input(0), *keys, calls, window, schema);
-            Box::new(merged.whole(*whole))
+            Box::new(merged.with_global_group(*global))
         }
         Operation::MergeUnbounded {
             keys,
             calls,
             slide,
-            whole,
+            global,
         } => {
-            let growing = Growing::new(input(0), *keys, calls, *slide, schema);
-            Box::new(growing.whole(*whole))
+            let merged = UnboundedMerge::new(input(0), *keys, calls, *slide, schema);
+            Box::new(merged.with_global_group(*global))
         }
         Operation::Distinct => Box::new(Aggregate::distinct(input(0))),
         Operation::UnionAll => Box::new(UnionAll),
@@ -209,24 +209,24 @@ mod tests {
 
     #[test]
     fn a_query_begins_once_the_first_instant_is_known() {
-        let mut known = Beginning::default();
+        let mut known = QueryStart::default();
         assert_eq!(known.within(span(i64::MIN, 9, Some(10))), None);
         assert_eq!(known.within(span(9, 20, Some(10))), Some(10));
         assert_eq!(known.within(span(20, 30, Some(10))), None);
-        let mut late = Beginning::default();
+        let mut late = QueryStart::default();
         assert_eq!(late.within(span(i64::MIN, 4, None)), None);
         assert_eq!(late.within(span(4, 8, None)), None);
         assert!(!late.is_passed());
         assert_eq!(late.within(span(8, 20, Some(10))), Some(10));
         assert!(late.is_passed());
-        let mut past = Beginning::default();
+        let mut past = QueryStart::default();
         assert_eq!(past.within(span(i64::MIN, 12, None)), None);
         assert_eq!(past.within(span(12, 20, Some(10))), Some(13));
     }
 
     #[test]
     fn a_query_that_is_added_later_begins_at_the_next_instant() {
-        let mut added = Beginning::default();
+        let mut added = QueryStart::default();
         assert_eq!(added.within(span(5, 9, None)), Some(6));
         assert_eq!(added.within(span(9, 12, None)), None);
     }

@@ -1,5 +1,5 @@
-//! `ORDER BY .. LIMIT n OFFSET m`: the rows from m to m + n by an order, kept up to date. Rows that
-//! the order does not tell apart are ordered by all their columns.
+//! `ORDER BY .. LIMIT n OFFSET m`: the rows from m to m + n in an order, updated incrementally.
+//! Rows with equal sort keys are ordered by all their columns.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,8 +8,8 @@ use weir_model::{Batch, Column, Schema, Value};
 
 use super::eval::{Rows, eval};
 use super::gather::whole_instants;
-use super::lane::Slots;
 use super::operator::{Operator, Span};
+use super::slots::Slots;
 use crate::function::EvalError;
 use crate::plan::OrderBy;
 
@@ -18,15 +18,16 @@ pub(super) struct Order {
     by: Vec<OrderBy>,
     limit: u64,
     offset: u64,
-    /// All rows by their place in the order, as bytes that compare like it.
+    /// All rows by sort key, encoded as bytes that compare in the same order.
     entries: BTreeMap<Vec<u8>, Entry>,
     entry_bytes: usize,
     rows: Slots,
     /// The rows in the result.
     shown: Vec<(u32, u64)>,
-    /// Rows that went, to be forgotten at the end of their instant, unless they come again in it.
-    gone: Vec<Vec<u8>>,
-    /// The place of the last row that matters; rows behind it change nothing. `None` while there
+    /// Retracted rows, which are discarded at the end of their instant unless they are inserted
+    /// again in it.
+    retracted: Vec<Vec<u8>>,
+    /// The sort key of the last row that matters; rows after it change nothing. `None` while there
     /// are too few rows.
     bound: Option<Vec<u8>>,
 }
@@ -51,7 +52,7 @@ impl Order {
             entry_bytes: 0,
             rows: Slots::new(schema),
             shown: Vec::new(),
-            gone: Vec::new(),
+            retracted: Vec::new(),
             bound: None,
         }
     }
@@ -73,7 +74,7 @@ impl Order {
             matters |= self.bound.as_ref().is_none_or(|bound| place <= *bound);
             self.change(place, batch, row);
             if batch.ts.get(row + 1) != Some(&batch.ts[row]) {
-                self.forget();
+                self.discard_retracted();
                 if std::mem::take(&mut matters) {
                     self.show(batch.ts[row], &mut out);
                 }
@@ -93,7 +94,7 @@ impl Order {
         if let Some(entry) = self.entries.get_mut(&place) {
             entry.count += weight;
             if entry.count == 0 {
-                self.gone.push(place);
+                self.retracted.push(place);
             }
             return;
         }
@@ -110,9 +111,9 @@ impl Order {
         );
     }
 
-    /// Takes out what went in this instant and did not come again.
-    fn forget(&mut self) {
-        for place in std::mem::take(&mut self.gone) {
+    /// Discards the rows that were retracted in this instant and not inserted again.
+    fn discard_retracted(&mut self) {
+        for place in std::mem::take(&mut self.retracted) {
             if let Some(entry) = self.entries.get(&place).filter(|e| e.count == 0) {
                 self.rows.retire(entry.slot);
                 self.entries.remove(&place);
@@ -121,7 +122,7 @@ impl Order {
         }
     }
 
-    /// Compares the rows that are first now with those that were.
+    /// Compares the first rows with those in the result and emits the changes.
     fn show(&mut self, ts: i64, out: &mut Changes) {
         let (mut skip, mut left) = (self.offset, self.limit);
         let mut shown: Vec<(u32, u64)> = Vec::new();
@@ -159,7 +160,7 @@ impl Order {
         self.shown = shown;
     }
 
-    /// A row's place in the order.
+    /// A row's sort key.
     fn place(&self, keys: &[Column], columns: &[Column], row: usize) -> Vec<u8> {
         let mut place = Vec::with_capacity(9 * (keys.len() + columns.len()));
         for (key, by) in keys.iter().zip(&self.by) {
@@ -191,7 +192,7 @@ struct Changes {
     slots: Vec<u32>,
 }
 
-/// Appends bytes that compare as the values of one type do, and of which none is the beginning of
+/// Appends bytes that compare as the values of one type do, and of which none is a prefix of
 /// another.
 fn append(value: &Value, out: &mut Vec<u8>) {
     const SIGN: u64 = 1 << 63;
@@ -217,7 +218,7 @@ fn append(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// The bytes, a zero written as 0 255, and 0 0 behind them.
+/// Appends the bytes, a zero as 0 255, and a terminator of 0 0.
 fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes {
         out.push(byte);

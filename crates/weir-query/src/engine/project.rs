@@ -7,7 +7,7 @@ use super::operator::{Operator, Span};
 use crate::expr::Expr;
 use crate::function::EvalError;
 
-/// Computes a row for each row.
+/// Computes one output row for each row.
 pub(super) struct Project {
     exprs: Vec<Expr>,
 }

@@ -27,8 +27,8 @@ impl Operator for UnionAll {
     }
 }
 
-/// The rows of both inputs in time order, those of the left first in an instant, and which of them
-/// are the right's.
+/// The rows of both inputs in timestamp order, those of the left first in an instant, and a mask of
+/// the right's.
 fn merged(inputs: &[&[Batch]]) -> (Batch, Vec<bool>) {
     let left = concat_batches(inputs[0]);
     let right = concat_batches(inputs[1]);
@@ -51,7 +51,7 @@ fn merged(inputs: &[&[Batch]]) -> (Batch, Vec<bool>) {
     (batch, is_right)
 }
 
-/// The set operators that look at how often a row is on either side.
+/// The set operators that need the multiplicity of a row on either side.
 pub(super) struct Combine {
     op: plan::SetOp,
     all: bool,
@@ -60,14 +60,14 @@ pub(super) struct Combine {
     rows: Vec<Counts>,
 }
 
-/// Of one row.
+/// Multiplicities of one row.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     left: i64,
     right: i64,
-    /// How often it is in the result.
+    /// The multiplicity in the result.
     shown: i64,
-    /// Whether it is on the list of the instant at hand.
+    /// Whether it is on the list of the current instant.
     touched: bool,
 }
 
@@ -85,7 +85,7 @@ impl Combine {
         }
     }
 
-    /// How often a row is in the result.
+    /// The multiplicity of a row in the result.
     fn count(&self, counts: Counts) -> i64 {
         let (l, r) = match self.all {
             true => (counts.left, counts.right),

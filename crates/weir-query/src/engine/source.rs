@@ -1,5 +1,5 @@
-//! A source inside the engine: the rows that wait for their instant to be complete, and how far the
-//! source has come.
+//! A source inside the engine: the rows that wait for their instant to be complete, and its
+//! watermark.
 
 use weir_model::{Batch, Declaration, Folded, Shape};
 
@@ -13,32 +13,33 @@ pub(super) struct Source {
     pub name: String,
     /// Rows that are not processed yet, all after `now`.
     pub queue: Fifo,
-    /// Groups of intervals that are not over yet.
+    /// Groups of intervals that have not ended yet.
     folded: Vec<Folded>,
-    /// Of what intervals it may deliver groups.
+    /// The interval of the groups that it may deliver.
     interval: Option<i64>,
-    /// No row at or before this instant will come.
+    /// The watermark: no row at or before this instant will arrive.
     pub complete: i64,
     /// The instant of the first row.
     pub first_ts: Option<i64>,
     /// The instant of the last row.
     pub last_ts: Option<i64>,
-    /// Whether it has ended.
+    /// Whether it is closed.
     pub closed: bool,
     /// Whether a query reads it.
     pub used: bool,
-    /// What a relation holds by now, so that a query that comes later finds it.
+    /// The current content of a relation, for queries that start later.
     pub content: Option<Bag>,
     /// Rows pushed.
     pub rows_in: u64,
-    /// Rows dropped because their instant was complete, or out of order, or after the end.
+    /// Rows dropped because their instant was complete, or they were out of order, or after the
+    /// end.
     pub rows_late: u64,
-    /// Of a relation: how often a row was to go that was not there.
+    /// Of a relation: retractions of absent rows.
     pub rows_unmatched: u64,
 }
 
 impl Source {
-    /// A source that has not been heard of.
+    /// A source that is not declared yet.
     pub(super) fn new(name: &str) -> Source {
         Source {
             name: name.into(),
@@ -57,7 +58,7 @@ impl Source {
         }
     }
 
-    /// Learns what it is. From here on the content of a relation is kept.
+    /// Sets the declaration. From here on the content of a relation is kept.
     pub(super) fn declare(&mut self, declaration: &Declaration) {
         if declaration.shape == Shape::Relation && self.content.is_none() {
             self.content = Some(Bag::new(&declaration.schema));
@@ -65,9 +66,9 @@ impl Source {
         self.interval = declaration.fold.as_ref().map(|fold| fold.interval);
     }
 
-    /// The instant up to which rows are too old for a reader that comes at `now`. Groups cannot be
-    /// cut: where such come, it reads whole intervals.
-    pub(super) fn seen_from(&self, now: i64) -> i64 {
+    /// The instant up to which rows are too old for a reader that starts at `now`. Groups cannot be
+    /// cut: where the source delivers groups, a reader receives whole intervals.
+    pub(super) fn visible_after(&self, now: i64) -> i64 {
         let from = self.complete.max(now);
         match self.interval {
             Some(interval) if from > i64::MIN => match from.rem_euclid(interval) {
@@ -78,7 +79,7 @@ impl Source {
         }
     }
 
-    /// Takes rows in; late ones are dropped and counted.
+    /// Adds rows; late ones are dropped and counted.
     pub(super) fn push(&mut self, batch: Batch) {
         self.rows_in += batch.len() as u64;
         let batch = self.in_time(batch);
@@ -87,10 +88,10 @@ impl Source {
         self.last_ts = Some(last);
         self.complete = self.complete.max(last.saturating_sub(1));
         self.queue.push(batch);
-        self.forget_unread();
+        self.discard_unread();
     }
 
-    /// Takes groups in; those of an interval that is over are dropped, and the rows that they stand
+    /// Adds groups; those of an interval that has ended are dropped, and the rows that they stand
     /// for counted.
     pub(super) fn push_folded(&mut self, folded: Folded) {
         let rows = folded.requests();
@@ -102,24 +103,24 @@ impl Source {
         }
     }
 
-    /// Requests that wait for their instant, or their interval, to be over.
+    /// Requests that wait for the end of their instant or interval.
     pub(super) fn waiting(&self) -> u64 {
         self.queue.len() as u64 + self.folded.iter().map(Folded::requests).sum::<u64>()
     }
 
-    /// No more rows at or before `tau` will come.
+    /// Advances the watermark to `tau`.
     pub(super) fn heartbeat(&mut self, tau: i64) {
         self.complete = self.complete.max(tau);
-        self.forget_unread();
+        self.discard_unread();
     }
 
-    /// Nobody reads it any more.
-    pub(super) fn abandon(&mut self) {
+    /// Registers that no query reads it any more.
+    pub(super) fn mark_unused(&mut self) {
         self.used = false;
-        self.forget_unread();
+        self.discard_unread();
     }
 
-    /// The rows that are neither late nor behind those before them.
+    /// The rows that are neither late nor out of order.
     fn in_time(&mut self, batch: Batch) -> Batch {
         let first = batch.ts.first().copied().unwrap_or(i64::MAX);
         if !self.closed && first > self.complete && batch.ts.is_sorted() {
@@ -137,22 +138,22 @@ impl Source {
         take_batch(&batch, &rows)
     }
 
-    /// Without a reader, complete instants are of interest to a relation's content only.
-    fn forget_unread(&mut self) {
+    /// Discards complete instants that no query reads; a relation's content is kept.
+    fn discard_unread(&mut self) {
         if !self.used {
             self.take(self.complete);
             self.take_folded(self.complete);
         }
     }
 
-    /// Takes out the groups of the intervals that are over with `upto`.
+    /// Removes and returns the groups of the intervals that end by `upto`.
     pub(super) fn take_folded(&mut self, upto: i64) -> Vec<Folded> {
         let (over, open) = self.folded.drain(..).partition(|f| f.end <= upto);
         self.folded = open;
         over
     }
 
-    /// Takes out the rows of the instants up to and including `upto`.
+    /// Removes and returns the rows of the instants up to and including `upto`.
     pub(super) fn take(&mut self, upto: i64) -> Vec<Batch> {
         let batches = self.queue.take_until(upto);
         let Some(content) = &mut self.content else {
@@ -167,7 +168,7 @@ impl Source {
     }
 }
 
-/// How many rows come and go, as often as they do.
+/// The number of insertions and retractions, counted by weight.
 fn total(batch: &Batch) -> u64 {
     (0..batch.len())
         .map(|row| batch.weight(row).unsigned_abs())

@@ -1,5 +1,4 @@
-//! [`KeyTable`]: a hash table from keys to small numbers, which index whatever is kept for each
-//! key.
+//! [`KeyTable`]: a hash table from keys to small numbers, which index the data of each key.
 
 use super::keys::{Keys, hash};
 
@@ -49,13 +48,13 @@ impl KeyTable {
         self.numbers
     }
 
-    /// What is kept with a key; it means nothing before it is written.
+    /// The payload of a key; undefined before it is written.
     pub(super) fn payload(&self, number: u32) -> &[u64] {
         let at = number as usize * self.stride;
         &self.entries[at + self.width..at + self.stride]
     }
 
-    /// The same to be written.
+    /// As [`KeyTable::payload`], for writing.
     pub(super) fn payload_mut(&mut self, number: u32) -> &mut [u64] {
         let at = number as usize * self.stride;
         &mut self.entries[at + self.width..at + self.stride]
@@ -66,7 +65,7 @@ impl KeyTable {
         &self.entries[at..at + self.width]
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.live
@@ -134,7 +133,8 @@ impl KeyTable {
         }
     }
 
-    /// With the width known to the compiler, so that comparing keys is a few instructions.
+    /// As [`KeyTable::find_or_add_all`], with the width known to the compiler, so that comparing
+    /// keys is a few instructions.
     fn all<const WIDTH: usize>(&mut self, keys: &Keys) -> (Vec<u32>, Vec<u32>) {
         let mut added = Vec::new();
         let number = |(row, (key, &hash)): (usize, (&[u64; WIDTH], &u32))| {
@@ -158,7 +158,7 @@ impl KeyTable {
         (rows.enumerate().map(number).collect(), added)
     }
 
-    /// Gives a key that is not there the free cell where the search for it ended.
+    /// Puts a new key into the free cell where the search for it ended.
     #[inline(never)]
     fn add_at(&mut self, at: usize, key: &[u64], hash: u32) -> u32 {
         let number = self.number(key);
@@ -170,16 +170,16 @@ impl KeyTable {
         number
     }
 
-    /// Reads the cells that a look-up of these rows will begin with, so that the processor fetches
-    /// all of them at once.
-    pub(super) fn foresee(&self, keys: &Keys, rows: impl Iterator<Item = usize>) {
+    /// Reads the cells where a look-up of these rows starts, so that the processor fetches all of
+    /// them at once.
+    pub(super) fn prefetch(&self, keys: &Keys, rows: impl Iterator<Item = usize>) {
         let mask = self.cells.len() - 1;
         let cells = rows.map(|row| self.cells[keys.hashes[row] as usize & mask]);
         std::hint::black_box(cells.fold(0, |a, b| a ^ b));
     }
 
-    /// Reads the cells that removing these keys will begin with.
-    pub(super) fn foresee_removal(&self, numbers: impl Iterator<Item = u32>) {
+    /// Reads the cells where removing these keys starts.
+    pub(super) fn prefetch_removal(&self, numbers: impl Iterator<Item = u32>) {
         let mask = self.cells.len() - 1;
         let cells = numbers.map(|number| self.cells[hash(self.key(number)) as usize & mask]);
         std::hint::black_box(cells.fold(0, |a, b| a ^ b));
@@ -226,8 +226,7 @@ impl KeyTable {
             debug_assert!(self.cells[at] != 0, "a key to be removed is in the table");
             at = (at + 1) & mask;
         }
-        // Move back each later cell of the run that may lie at the gap without being before its
-        // home.
+        // Move back each later cell of the run that can lie at the gap without preceding its home.
         let mut gap = at;
         loop {
             at = (at + 1) & mask;
@@ -246,12 +245,12 @@ impl KeyTable {
         self.retired.push(number);
     }
 
-    /// Lets the numbers of removed keys be used again.
+    /// Makes the numbers of removed keys available again.
     pub(super) fn recycle(&mut self) {
         self.free.append(&mut self.retired);
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         (self.cells.capacity() + self.entries.capacity()) * 8
             + (self.free.capacity() + self.retired.capacity()) * 4
@@ -271,9 +270,9 @@ mod tests {
     use super::super::keys::KeyPacker;
     use super::KeyTable;
 
-    /// Adds and removes keys in an order made by a small generator, against a standard map.
+    /// Adds and removes keys in a pseudo-random order and compares with a standard map.
     #[test]
-    fn a_table_knows_what_was_added_and_not_removed() {
+    fn a_table_finds_added_keys_until_they_are_removed() {
         let mut packer = KeyPacker::new(&[Type::Int, Type::Text]);
         let mut table = KeyTable::new(packer.width());
         let mut model: HashMap<i64, u32> = HashMap::new();
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_a_key_unlike_any_value() {
+    fn a_null_key_equals_no_value() {
         let mut packer = KeyPacker::new(&[Type::Int, Type::Text, Type::Bool]);
         let zero = [
             Column::ints(vec![0]),

@@ -1,9 +1,9 @@
-//! For the engine's own tests: plans built by hand, and [`check`], which holds what comes out
-//! against what is written down.
+//! For the engine's own tests: plans built by hand, and [`check`], which compares the output with
+//! the expected lines.
 //!
-//! One line a row: `< 3 S 1, a` goes in (`< 3 R - 1, a` takes a row out of a relation, `< 3 S` is a
-//! heartbeat), `> 3 + 1, a` comes out. Every case runs with all rows pushed at once, row by row,
-//! and row by row with heartbeats; the results must be the same.
+//! One line a row: `< 3 S 1, a` is an input row (`< 3 R - 1, a` retracts a row of a relation, `< 3
+//! S` is a heartbeat), `> 3 + 1, a` an output row. Every case runs with all rows pushed at once,
+//! row by row, and row by row with heartbeats; the results must be the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Engine, EngineOptions, Output, QueryId};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::aggregate::find;
 use crate::function::{AggregateCall, Argument};
-use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Whole, Window};
+use crate::plan::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
 
 /// A source's plan. Columns are written `a int, b text`; all may be NULL.
 pub(super) fn source(name: &str, shape: Shape, columns: &str) -> Arc<Plan> {
@@ -160,7 +160,7 @@ pub(super) fn aggregate(input: &Arc<Plan>, keys: &[usize], calls: Vec<AggregateC
         input: input.clone(),
         keys,
         calls,
-        whole: Whole::FromFirstRow,
+        global: GlobalGroup::FromFirstRow,
     };
     Arc::new(Plan {
         node,
@@ -169,7 +169,7 @@ pub(super) fn aggregate(input: &Arc<Plan>, keys: &[usize], calls: Vec<AggregateC
     })
 }
 
-/// `name(args)`, typed as the function says.
+/// `name(args)`, with the type that the function declares.
 pub(super) fn call(name: &str, args: Vec<Expr>, distinct: bool) -> AggregateCall {
     let function = find(name).expect("an aggregate");
     let argument = |e: &Expr| Argument {
@@ -242,30 +242,31 @@ pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
     }
 }
 
-/// Runs `plan` on the `<` lines of `case` in several ways, each of which must give the `>` lines.
+/// Runs `plan` on the `<` lines of `case` in several ways, each of which must produce the `>`
+/// lines.
 pub(super) fn check(plan: &Arc<Plan>, case: &str) {
     let expected = outputs(case);
-    for pace in [Pace::AtOnce, Pace::RowByRow, Pace::WithHeartbeats] {
-        let given = run(plan, case, pace);
-        assert_eq!(given, expected, "{pace:?}");
+    for feed in [Feed::AtOnce, Feed::RowByRow, Feed::WithHeartbeats] {
+        let given = run(plan, case, feed);
+        assert_eq!(given, expected, "{feed:?}");
     }
 }
 
-/// Which way a case is run.
+/// How a case is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Pace {
+pub(super) enum Feed {
     AtOnce,
     RowByRow,
     WithHeartbeats,
 }
 
-/// The lines that `plan` gives for the `<` lines of `case`, sorted.
-pub(super) fn run(plan: &Arc<Plan>, case: &str, pace: Pace) -> Vec<String> {
+/// The lines that `plan` produces for the `<` lines of `case`, sorted.
+pub(super) fn run(plan: &Arc<Plan>, case: &str, feed: Feed) -> Vec<String> {
     let mut engine = Engine::new(EngineOptions::default());
     engine.add(plan);
     let mut given = Given::default();
     for (ts, name, batch) in inputs(plan, case) {
-        if pace == Pace::WithHeartbeats {
+        if feed == Feed::WithHeartbeats {
             for source in plan.sources() {
                 engine.heartbeat(&source.name, ts - 1);
             }
@@ -275,7 +276,7 @@ pub(super) fn run(plan: &Arc<Plan>, case: &str, pace: Pace) -> Vec<String> {
             Some(batch) => engine.push(&name, batch),
             None => engine.heartbeat(&name, ts),
         }
-        if pace != Pace::AtOnce {
+        if feed != Feed::AtOnce {
             engine.step(&mut |o| given.note(o));
         }
     }
@@ -334,7 +335,7 @@ pub(super) fn outputs(case: &str) -> Vec<String> {
     lines
 }
 
-/// What came out of one query, or several.
+/// The outputs of one query, or several.
 #[derive(Default)]
 pub(super) struct Given {
     deltas: BTreeMap<(i64, Vec<Value>), (i64, i64)>,
@@ -343,7 +344,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Notes an output, and that it is later than those before.
+    /// Records an output and checks that it is later than those before.
     pub(super) fn note(&mut self, output: Output) {
         match output {
             Output::Failed { error, .. } => self.failures.push(format!("failed: {error}")),
@@ -369,7 +370,7 @@ impl Given {
     /// As lines, sorted.
     ///
     /// # Panics
-    /// When a row came and went at the same instant.
+    /// When a row was inserted and retracted at the same instant.
     pub(super) fn lines(self) -> Vec<String> {
         let mut lines = self.failures;
         for ((ts, row), (net, gross)) in self.deltas {

@@ -1,13 +1,13 @@
-//! The engine as its user sees it: time, several sources, queries that come and go, limits and
+//! The engine as its user sees it: time, several sources, queries that start and end, limits and
 //! failures.
 
 use weir_model::{Batch, Column, Shape};
 
+use super::testing::{Feed, aggregate, outputs};
 use super::testing::{
     Given, binary, call, check, column, distinct, literal, order, project, range, run, select,
     set_op, source, stream, to_stream, unbounded, window,
 };
-use super::testing::{Pace, aggregate, outputs};
 use super::{Engine, EngineOptions, Output};
 use crate::expr::BinaryOp;
 use crate::plan::{SetOp, ToStream, Window};
@@ -37,7 +37,7 @@ fn set_operators_of_bags_and_sets() {
 }
 
 #[test]
-fn the_first_rows_follow_what_comes_and_goes() {
+fn limit_is_updated_by_insertions_and_retractions() {
     let plan = range(&stream("k text, a int"), 10);
     check(
         &order(&plan, &[(1, true)], Some(2), 0),
@@ -85,7 +85,7 @@ fn istream_and_dstream_respect_multiplicity() {
 }
 
 #[test]
-fn rstream_gives_all_at_each_change() {
+fn rstream_emits_the_relation_at_each_change() {
     let plan = window(&stream("a int"), Window::Rows { rows: 2 });
     check(
         &to_stream(&plan, ToStream::Rstream { every: None }),
@@ -99,7 +99,7 @@ fn rstream_gives_all_at_each_change() {
 }
 
 #[test]
-fn rstream_gives_all_when_a_row_comes_in_even_if_nothing_changes() {
+fn rstream_emits_the_relation_when_an_equal_row_arrives() {
     let source = stream("a int");
     let big = binary(BinaryOp::Greater, column(&source, 0), literal(1));
     check(
@@ -135,7 +135,7 @@ fn rstream_gives_all_when_a_row_comes_in_even_if_nothing_changes() {
 }
 
 #[test]
-fn rstream_keeps_its_pace_while_nothing_comes() {
+fn rstream_every_emits_without_input() {
     let plan = range(&stream("a int"), 25);
     check(
         &to_stream(&plan, ToStream::Rstream { every: Some(10) }),
@@ -232,9 +232,9 @@ fn late_rows_are_dropped_and_counted() {
     );
 }
 
-/// Whatever runs already, a query sees only what comes after it was added.
+/// A query receives only input from after its start, whatever else runs.
 #[test]
-fn a_query_added_midway_starts_cold() {
+fn a_query_added_midway_starts_without_earlier_rows() {
     let source = stream("a int");
     let plans = [
         select(
@@ -305,7 +305,7 @@ fn is_of(output: &Output, query: super::QueryId) -> bool {
 }
 
 #[test]
-fn a_relation_is_seen_with_what_it_held_before() {
+fn a_query_receives_the_earlier_content_of_a_relation() {
     let plan = source("R", Shape::Relation, "a int");
     let mut engine = Engine::new(EngineOptions::default());
     engine.declare(plan.sources()[0]);
@@ -314,7 +314,7 @@ fn a_relation_is_seen_with_what_it_held_before() {
         Batch::deltas(vec![1, 2], vec![1, 1], vec![Column::ints(vec![1, 2])]),
     );
     engine.heartbeat("R", 5);
-    engine.step(&mut |_| panic!("nobody asked"));
+    engine.step(&mut |_| panic!("no query is running"));
     engine.add(&plan);
     let mut given = Given::default();
     engine.push(
@@ -326,7 +326,7 @@ fn a_relation_is_seen_with_what_it_held_before() {
 }
 
 #[test]
-fn a_row_that_was_never_there_cannot_go() {
+fn the_retraction_of_an_absent_row_is_ignored() {
     let plan = source("R", Shape::Relation, "a int");
     let mut engine = Engine::new(EngineOptions::default());
     engine.add(&distinct(&plan));
@@ -343,7 +343,7 @@ fn a_row_that_was_never_there_cannot_go() {
 }
 
 #[test]
-fn a_query_that_holds_too_much_ends_and_the_others_go_on() {
+fn a_query_over_its_memory_limit_ends_and_others_continue() {
     let source = stream("a int");
     let mut engine = Engine::new(EngineOptions {
         query_bytes_max: 100_000,
@@ -376,7 +376,7 @@ fn a_query_that_holds_too_much_ends_and_the_others_go_on() {
 }
 
 #[test]
-fn a_failing_query_takes_no_other_with_it() {
+fn a_failing_query_does_not_end_other_queries() {
     let source = stream("a int");
     let twice = binary(BinaryOp::Add, column(&source, 0), column(&source, 0));
     let failing = project(&source, vec![twice]);
@@ -404,7 +404,7 @@ fn a_failing_query_takes_no_other_with_it() {
 }
 
 #[test]
-fn a_removed_query_gives_nothing_more_and_frees_its_sources() {
+fn a_removed_query_emits_nothing_more_and_frees_its_sources() {
     let plan = range(&stream("a int"), 10);
     let mut engine = Engine::new(EngineOptions::default());
     let query = engine.add(&plan);
@@ -424,7 +424,7 @@ fn a_removed_query_gives_nothing_more_and_frees_its_sources() {
 }
 
 #[test]
-fn results_do_not_depend_on_how_much_is_done_at_once() {
+fn results_do_not_depend_on_the_span_size() {
     let source = stream("a int");
     let plan = aggregate(
         &range(&source, 1_000),
@@ -451,7 +451,7 @@ fn results_do_not_depend_on_how_much_is_done_at_once() {
 }
 
 #[test]
-fn a_case_lets_only_its_own_rows_fail() {
+fn a_case_branch_evaluates_only_its_own_rows() {
     let source = stream("a int");
     let fails = binary(BinaryOp::Multiply, column(&source, 0), literal(4));
     let small = binary(BinaryOp::Less, column(&source, 0), literal(100));
@@ -480,27 +480,27 @@ fn a_case_lets_only_its_own_rows_fail() {
 }
 
 #[test]
-fn rows_come_out_in_time_order_of_every_pace() {
+fn rows_are_in_time_order_for_every_slide() {
     let source = stream("a int");
     let case = "< 1 S 1\n< 1 S 2\n< 2 S 3";
     assert_eq!(
-        run(&source, case, Pace::AtOnce),
+        run(&source, case, Feed::AtOnce),
         outputs("> 1 + 1\n> 1 + 2\n> 2 + 3")
     );
 }
 
 #[test]
-fn a_forgotten_source_leaves_its_place_to_the_next() {
+fn the_position_of_a_removed_source_is_reused() {
     let reading = |name: &str| range(&source(name, Shape::Stream, "a int"), 10);
     let mut engine = Engine::new(EngineOptions::default());
     let kept = engine.add(&reading("kept"));
     let gone = engine.add(&reading("gone"));
     engine.heartbeat_all(5);
     engine.step(&mut |_| {});
-    engine.forget("gone");
+    engine.remove_source("gone");
     assert_eq!(engine.counts().sources.len(), 2, "it is read");
     engine.remove(gone);
-    engine.forget("gone");
+    engine.remove_source("gone");
     assert_eq!(engine.counts().sources.len(), 1);
 
     let next = engine.add(&reading("next"));
@@ -518,7 +518,7 @@ fn a_forgotten_source_leaves_its_place_to_the_next() {
 }
 
 #[test]
-fn rows_of_several_batches_are_put_in_time_order_and_ties_stay() {
+fn rows_of_several_batches_are_sorted_stably_by_time() {
     let batch = |rows: &[(i64, i64)]| {
         let (ts, values): (Vec<i64>, Vec<i64>) = rows.iter().copied().unzip();
         Batch::stream(ts, vec![Column::ints(values)])

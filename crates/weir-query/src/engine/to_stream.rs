@@ -12,14 +12,15 @@ use super::operator::{Operator, Span};
 use super::window::round_up;
 use crate::function::EvalError;
 
-/// `Istream` and `Dstream`: what came, or went, at each instant in the net, as often as it did.
+/// `Istream` and `Dstream`: the net insertions, or retractions, of each instant, with their
+/// multiplicity.
 pub(super) struct Changes {
     consolidate: Option<Consolidate>,
     sign: i64,
 }
 
 impl Changes {
-    /// What came (`sign` +1) or went (-1); `net` says that the input's deltas are net already.
+    /// Insertions (`sign` +1) or retractions (-1); `net`: the input's deltas are net already.
     pub(super) fn new(sign: i64, schema: &Schema, net: bool) -> Changes {
         Changes {
             consolidate: (!net).then(|| Consolidate::new(schema)),
@@ -70,19 +71,19 @@ impl Operator for Changes {
     }
 }
 
-/// `Rstream`: all of the relation, at every change or at every multiple of a span.
+/// `Rstream`: all of the relation, at every change or at every multiple of an interval.
 pub(super) struct Content {
     consolidate: Option<Consolidate>,
     bag: Bag,
-    pace: Pace,
+    trigger: Trigger,
 }
 
-enum Pace {
-    /// At the multiples of this.
+enum Trigger {
+    /// At the multiples of an interval.
     Every(i64),
-    /// When the relation changes, and when a row comes into it. The inputs behind the relation are
-    /// the sources below it, each with the slides of the windows on the way, inside out: it is at
-    /// their multiples that its rows come in.
+    /// When the relation changes, and when a row enters it. The inputs after the relation are the
+    /// sources below it, each with the slides of the windows on the way, innermost first: rows
+    /// enter at multiples of those slides.
     Arrivals {
         slides: Vec<Vec<i64>>,
         due: BTreeSet<i64>,
@@ -90,14 +91,14 @@ enum Pace {
 }
 
 impl Content {
-    /// All of a relation of this schema, at the multiples of `every`; `net` says that its deltas
-    /// are net already.
+    /// All of a relation of this schema, at the multiples of `every`; `net`: its deltas are net
+    /// already.
     pub(super) fn every(every: i64, schema: &Schema, net: bool) -> Content {
         let consolidate = (!net).then(|| Consolidate::new(schema));
         Content {
             consolidate,
             bag: Bag::new(schema),
-            pace: Pace::Every(every),
+            trigger: Trigger::Every(every),
         }
     }
 
@@ -108,23 +109,23 @@ impl Content {
         Content {
             consolidate: (!net).then(|| Consolidate::new(schema)),
             bag: Bag::new(schema),
-            pace: Pace::Arrivals {
+            trigger: Trigger::Arrivals {
                 slides,
                 due: BTreeSet::new(),
             },
         }
     }
 
-    /// Notes when the rows that arrive come in, and gives the instants of that up to `upto`.
+    /// Records when the arrived rows enter, and returns those instants up to `upto`.
     fn take_due(&mut self, inputs: &[&[Batch]], upto: i64) -> Vec<i64> {
-        let Pace::Arrivals { slides, due } = &mut self.pace else {
+        let Trigger::Arrivals { slides, due } = &mut self.trigger else {
             return Vec::new();
         };
         for (batches, slides) in inputs.iter().zip(slides) {
             let mut last = None;
             for ts in batches.iter().flat_map(|b| b.ts.iter().copied()) {
                 if last.replace(ts) != Some(ts) {
-                    due.insert(comes_in(ts, slides));
+                    due.insert(enters(ts, slides));
                 }
             }
         }
@@ -132,8 +133,8 @@ impl Content {
         std::mem::replace(due, later).into_iter().collect()
     }
 
-    /// The relation at each tick of `ticks`, during which it does not change.
-    fn show(
+    /// The relation at each of `ticks`, during which it does not change.
+    fn snapshots_at(
         &self,
         ticks: impl Iterator<Item = i64>,
         out: &mut Shown,
@@ -149,7 +150,7 @@ impl Content {
             out.bytes += batch_bytes(&batch);
             if out.bytes > bytes_max {
                 return Err(EvalError::new(format!(
-                    "Rstream gives more than {bytes_max} bytes of rows at a time"
+                    "Rstream produces more than {bytes_max} bytes of rows in one step"
                 ))
                 .help("use a smaller window, or a longer EVERY"));
             }
@@ -164,8 +165,8 @@ struct Shown {
     bytes: usize,
 }
 
-/// When a row of `ts` comes in through windows with these slides.
-fn comes_in(ts: i64, slides: &[i64]) -> i64 {
+/// When a row of `ts` enters through windows with these slides.
+fn enters(ts: i64, slides: &[i64]) -> i64 {
     let each = slides.iter();
     each.fold(ts, |ts, &slide| round_up(ts, Some(slide)))
 }
@@ -188,11 +189,11 @@ fn instants(batch: &Batch) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl Operator for Content {
-    /// Groups stand for rows that came in; the windows over them change when their interval ends.
+    /// Groups stand for arrived rows; the windows over them change when their interval ends.
     fn take_folded(&mut self, input: usize, folded: &[Folded]) {
-        if let (Pace::Arrivals { slides, due }, 1..) = (&mut self.pace, input) {
+        if let (Trigger::Arrivals { slides, due }, 1..) = (&mut self.trigger, input) {
             let some = folded.iter().filter(|f| f.groups() > 0);
-            due.extend(some.map(|f| comes_in(f.end, &slides[input - 1])));
+            due.extend(some.map(|f| enters(f.end, &slides[input - 1])));
         }
     }
 
@@ -209,41 +210,41 @@ impl Operator for Content {
             .take_due(&inputs[1..], span.upto)
             .into_iter()
             .peekable();
-        // Ticks up to here are done.
+        // Ticks up to here are processed.
         let mut done = span.after;
         for batch in &net {
             for rows in instants(batch) {
                 let at = batch.ts[rows.start];
-                // Until this instant the relation is as it was.
-                match self.pace {
-                    Pace::Every(every) => {
-                        self.show(ticks(done, at - 1, every), &mut out, span.bytes_max)?
+                // Until this instant the relation is unchanged.
+                match self.trigger {
+                    Trigger::Every(every) => {
+                        self.snapshots_at(ticks(done, at - 1, every), &mut out, span.bytes_max)?
                     }
-                    Pace::Arrivals { .. } => {
+                    Trigger::Arrivals { .. } => {
                         let before: Vec<i64> =
                             std::iter::from_fn(|| due.next_if(|&ts| ts < at)).collect();
-                        self.show(before.into_iter(), &mut out, span.bytes_max)?;
+                        self.snapshots_at(before.into_iter(), &mut out, span.bytes_max)?;
                         due.next_if_eq(&at);
                     }
                 }
                 done = at - 1;
                 self.bag.apply(&batch.slice(rows.start, rows.len()));
-                if let Pace::Arrivals { .. } = self.pace {
-                    self.show(std::iter::once(at), &mut out, span.bytes_max)?;
+                if let Trigger::Arrivals { .. } = self.trigger {
+                    self.snapshots_at(std::iter::once(at), &mut out, span.bytes_max)?;
                 }
             }
         }
-        match self.pace {
-            Pace::Every(every) => {
-                self.show(ticks(done, span.upto, every), &mut out, span.bytes_max)?
+        match self.trigger {
+            Trigger::Every(every) => {
+                self.snapshots_at(ticks(done, span.upto, every), &mut out, span.bytes_max)?
             }
-            Pace::Arrivals { .. } => self.show(due, &mut out, span.bytes_max)?,
+            Trigger::Arrivals { .. } => self.snapshots_at(due, &mut out, span.bytes_max)?,
         }
         Ok(whole_instants(&out.batches))
     }
 
-    fn reach(&self, span: Span, rows_max: usize) -> i64 {
-        let (Pace::Every(every), rows @ 1..) = (&self.pace, self.bag.len()) else {
+    fn bound_span(&self, span: Span, rows_max: usize) -> i64 {
+        let (Trigger::Every(every), rows @ 1..) = (&self.trigger, self.bag.len()) else {
             return span.upto;
         };
         let count = i64::try_from((rows_max / rows).max(1)).unwrap_or(i64::MAX);

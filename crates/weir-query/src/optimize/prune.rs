@@ -233,7 +233,7 @@ fn aggregate(plan: &Plan, wanted: &Columns) -> Pruned {
         input,
         keys,
         calls,
-        whole,
+        global,
     } = &plan.node
     else {
         unreachable!("only groups come here");
@@ -258,7 +258,7 @@ fn aggregate(plan: &Plan, wanted: &Columns) -> Pruned {
     let calls = calls.collect();
     let keys = keys.iter().map(|key| below.moved(key)).collect();
     Pruned {
-        plan: Plan::aggregate(below.plan, keys, calls, *whole, fields),
+        plan: Plan::aggregate(below.plan, keys, calls, *global, fields),
         places,
     }
 }

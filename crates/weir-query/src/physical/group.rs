@@ -11,11 +11,14 @@ pub(super) fn preaggregated(plan: &Arc<Plan>) -> Option<Choice> {
     let source = groups(plan)?.clone();
     let reading = reading(plan)?;
     let input = plan.inputs()[0];
-    let (keys, calls, rows, whole) = match &plan.node {
+    let (keys, calls, rows, global) = match &plan.node {
         Node::Partial { keys, calls, .. } => (keys, calls, input, None),
         Node::Aggregate {
-            keys, calls, whole, ..
-        } => (keys, calls, input.inputs()[0], Some(*whole)),
+            keys,
+            calls,
+            global,
+            ..
+        } => (keys, calls, input.inputs()[0], Some(*global)),
         _ => return None,
     };
     Some(Choice {
@@ -25,14 +28,14 @@ pub(super) fn preaggregated(plan: &Arc<Plan>) -> Option<Choice> {
             calls: calls.clone(),
             interval: reading.slide,
             preaggregated: Some(reading),
-            whole,
+            global,
         },
     })
 }
 
 /// An aggregation over `[Range S Slide S]`, and partial aggregates of each slide.
 pub(super) fn tumbling(plan: &Arc<Plan>) -> Option<Choice> {
-    let (rows, interval, keys, calls, whole) = match &plan.node {
+    let (rows, interval, keys, calls, global) = match &plan.node {
         Node::Partial {
             input,
             slide,
@@ -43,10 +46,10 @@ pub(super) fn tumbling(plan: &Arc<Plan>) -> Option<Choice> {
             input,
             keys,
             calls,
-            whole,
+            global,
         } => {
             let (stream, interval) = tumbling_window(input)?;
-            (stream, interval, keys, calls, Some(*whole))
+            (stream, interval, keys, calls, Some(*global))
         }
         _ => return None,
     };
@@ -57,7 +60,7 @@ pub(super) fn tumbling(plan: &Arc<Plan>) -> Option<Choice> {
             calls: calls.clone(),
             interval,
             preaggregated: None,
-            whole,
+            global,
         },
     })
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Choice, Operation};
 use crate::plan::{Node, Plan, Window};
 
-/// A join, with the windows directly below it where each row stays for a fixed time: a row's place
-/// in the join then shows when it leaves, and it need not be searched for.
+/// A join, with the windows directly below it where each row stays for a fixed time: the join then
+/// finds an expiring row by its position instead of by its values.
 pub(super) fn own_windows(plan: &Arc<Plan>) -> Option<Choice> {
     let Node::Join {
         left,

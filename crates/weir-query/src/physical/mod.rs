@@ -17,7 +17,7 @@ use weir_model::{Declaration, Shape};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
 pub use crate::place::fold::{Of, Reading};
-use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, Whole, Window};
+use crate::plan::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, Window};
 
 /// An operator of the physical plan, and the operators that it reads.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub enum Operation {
         /// Whether no row of the input is ever retracted.
         append_only: bool,
         /// Since when the one row of an aggregation without keys exists.
-        whole: Whole,
+        global: GlobalGroup,
     },
     /// Groups each interval of a stream, without keeping rows.
     TumblingGroup {
@@ -81,7 +81,7 @@ pub enum Operation {
         preaggregated: Option<Reading>,
         /// Since when the one row of an aggregation without keys exists; `None` where partial
         /// aggregates are emitted for another engine instead of results.
-        whole: Option<Whole>,
+        global: Option<GlobalGroup>,
     },
     /// Merges partial aggregates into those of windows.
     MergeWindows {
@@ -94,7 +94,7 @@ pub enum Operation {
         /// How many slides a window has.
         slides: i64,
         /// Since when the one row of an aggregation without keys exists.
-        whole: Whole,
+        global: GlobalGroup,
     },
     /// Merges partial aggregates of everything so far.
     MergeUnbounded {
@@ -105,7 +105,7 @@ pub enum Operation {
         /// How often the result changes.
         slide: i64,
         /// Since when the one row of an aggregation without keys exists.
-        whole: Whole,
+        global: GlobalGroup,
     },
     /// Emits each distinct row once.
     Distinct,
@@ -113,18 +113,18 @@ pub enum Operation {
     UnionAll,
     /// Combines two relations.
     SetOperation {
-        /// How.
+        /// Union, intersection or difference.
         op: SetOp,
         /// Whether multiplicities count.
         all: bool,
     },
     /// Keeps the first rows in an order.
     Top {
-        /// By what, most significant first.
+        /// The sort keys, most significant first.
         by: Vec<OrderBy>,
-        /// At most this many rows.
+        /// The maximum number of rows.
         limit: Option<u64>,
-        /// After this many.
+        /// The number of rows to skip.
         offset: u64,
     },
     /// `Istream`: the net insertions.

@@ -20,39 +20,39 @@ pub(super) fn operator(plan: &Arc<Plan>) -> Option<Choice> {
             input,
             keys,
             calls,
-            whole,
+            global,
         } => Operation::Group {
             keys: keys.clone(),
             calls: calls.clone(),
-            append_only: input.is_growing(),
-            whole: *whole,
+            append_only: input.is_append_only(),
+            global: *global,
         },
         Node::Merge {
             size: Some(size),
             slide,
             keys,
             calls,
-            whole,
+            global,
             ..
         } => Operation::MergeWindows {
             keys: *keys,
             calls: calls.clone(),
             slide: *slide,
             slides: size / slide,
-            whole: *whole,
+            global: *global,
         },
         Node::Merge {
             size: None,
             slide,
             keys,
             calls,
-            whole,
+            global,
             ..
         } => Operation::MergeUnbounded {
             keys: *keys,
             calls: calls.clone(),
             slide: *slide,
-            whole: *whole,
+            global: *global,
         },
         Node::Distinct { .. } => Operation::Distinct,
         Node::SetOp {

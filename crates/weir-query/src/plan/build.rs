@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_model::{Declaration, Field, Schema, Shape, Type};
 
 use super::print::call_text;
-use super::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Whole, Window};
+use super::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::{AggregateCall, Shared};
 
@@ -121,14 +121,14 @@ impl Plan {
         input: Arc<Plan>,
         keys: Vec<Expr>,
         calls: Vec<AggregateCall>,
-        whole: Whole,
+        global: GlobalGroup,
         fields: Vec<Field>,
     ) -> Arc<Plan> {
         debug_assert_eq!(keys.len() + calls.len(), fields.len(), "one field a column");
         Plan::relation(
             Arc::new(Schema::new(fields)),
             Node::Aggregate {
-                whole: whole.over(keys.len()),
+                global: global.over(keys.len()),
                 input,
                 keys,
                 calls,
@@ -182,7 +182,7 @@ impl Plan {
         (size, slide): (Option<i64>, i64),
         keys: usize,
         calls: Vec<AggregateCall>,
-        whole: Whole,
+        global: GlobalGroup,
         fields: Vec<Field>,
     ) -> Arc<Plan> {
         debug_assert_eq!(keys + calls.len(), fields.len(), "one field a column");
@@ -199,7 +199,7 @@ impl Plan {
                 slide,
                 keys,
                 calls,
-                whole: whole.over(keys),
+                global: global.over(keys),
             },
         )
     }
@@ -268,12 +268,15 @@ impl Plan {
                 Plan::join(left, right, *kind, on.clone(), residual.clone())
             }
             Node::Aggregate {
-                keys, calls, whole, ..
+                keys,
+                calls,
+                global,
+                ..
             } => Plan::aggregate(
                 next(),
                 keys.clone(),
                 calls.clone(),
-                *whole,
+                *global,
                 self.schema.fields.clone(),
             ),
             Node::Partial {
@@ -287,12 +290,12 @@ impl Plan {
                 slide,
                 keys,
                 calls,
-                whole,
+                global,
                 ..
             } => {
                 let fields = self.schema.fields.clone();
                 let window = (*size, *slide);
-                Plan::merge(next(), window, *keys, calls.clone(), *whole, fields)
+                Plan::merge(next(), window, *keys, calls.clone(), *global, fields)
             }
             Node::Distinct { .. } => Plan::distinct(next()),
             Node::SetOp { op, all, .. } => {

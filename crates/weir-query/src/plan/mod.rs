@@ -96,7 +96,7 @@ pub enum Node {
         /// What is computed of each.
         calls: Vec<AggregateCall>,
         /// Since when the row of an aggregation without keys exists.
-        whole: Whole,
+        global: GlobalGroup,
     },
     /// What an aggregation over `[Range .. Slide slide]` needs of its stream, put together once a
     /// slide: a stream. At each multiple τ of `slide` there is a row for each group that had rows in
@@ -131,7 +131,7 @@ pub enum Node {
         /// partials are of: here they give types and constants, and which calls share a state.
         calls: Vec<AggregateCall>,
         /// As in [`Node::Aggregate`].
-        whole: Whole,
+        global: GlobalGroup,
     },
     /// Each different row once.
     Distinct {
@@ -172,20 +172,20 @@ pub enum Node {
 
 /// Since when the one row of an aggregation without keys exists. With keys it has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Whole {
+pub enum GlobalGroup {
     /// Since the query begins, also over no rows, as in SQL.
     FromStart,
     /// Since the first row of its input, as in STREAM.
     FromFirstRow,
 }
 
-impl Whole {
+impl GlobalGroup {
     /// The same for an aggregation with so many keys: where it has no effect, one value stands for
     /// both, so that equal work has equal plans.
-    pub(crate) fn over(self, keys: usize) -> Whole {
+    pub(crate) fn over(self, keys: usize) -> GlobalGroup {
         match keys {
             0 => self,
-            _ => Whole::FromFirstRow,
+            _ => GlobalGroup::FromFirstRow,
         }
     }
 }

@@ -8,32 +8,32 @@ use crate::expr::Expr;
 
 impl Plan {
     /// Whether rows only ever come, seen as a relation.
-    pub fn is_growing(&self) -> bool {
+    pub fn is_append_only(&self) -> bool {
         match &self.node {
             Node::Source(declaration) => declaration.shape == Shape::Stream,
             Node::ToStream { .. } | Node::Partial { .. } => true,
             Node::Window { input, window } => {
-                matches!(window, Window::Unbounded { .. }) && input.is_growing()
+                matches!(window, Window::Unbounded { .. }) && input.is_append_only()
             }
             Node::Select { input, .. } | Node::Project { input, .. } | Node::Distinct { input } => {
-                input.is_growing()
+                input.is_append_only()
             }
             Node::Join {
                 left, right, kind, ..
             } => {
                 matches!(kind, JoinKind::Inner | JoinKind::Semi)
-                    && left.is_growing()
-                    && right.is_growing()
+                    && left.is_append_only()
+                    && right.is_append_only()
             }
             Node::SetOp {
                 left, right, op, ..
-            } => *op != SetOp::Except && left.is_growing() && right.is_growing(),
+            } => *op != SetOp::Except && left.is_append_only() && right.is_append_only(),
             Node::Order {
                 input,
                 limit: None,
                 offset: 0,
                 ..
-            } => input.is_growing(),
+            } => input.is_append_only(),
             Node::Order { .. } | Node::Aggregate { .. } | Node::Merge { .. } => false,
         }
     }
@@ -79,13 +79,17 @@ mod tests {
 
     #[test]
     fn only_what_expires_or_is_counted_anew_shrinks() {
-        let growing = |text: &str| checked(text).plan.is_growing();
-        assert!(growing("select op from IO where latency > 1 ms"));
-        assert!(growing("select distinct op from IO"));
-        assert!(growing("istream(select op, count(*) from IO group by op)"));
-        assert!(!growing("select op from IO [rows 3]"));
-        assert!(!growing("select count(*) from IO"));
-        assert!(!growing("select op, bytes from IO order by bytes limit 1"));
+        let append_only = |text: &str| checked(text).plan.is_append_only();
+        assert!(append_only("select op from IO where latency > 1 ms"));
+        assert!(append_only("select distinct op from IO"));
+        assert!(append_only(
+            "istream(select op, count(*) from IO group by op)"
+        ));
+        assert!(!append_only("select op from IO [rows 3]"));
+        assert!(!append_only("select count(*) from IO"));
+        assert!(!append_only(
+            "select op, bytes from IO order by bytes limit 1"
+        ));
     }
 
     #[test]

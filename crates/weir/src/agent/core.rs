@@ -99,7 +99,7 @@ impl AgentCore {
             self.engine.heartbeat(source, self.reached);
         }
         let query = self.engine.add(plan);
-        let at = self.engine.seen_from(plan).max(self.reached);
+        let at = self.engine.visible_after(plan).max(self.reached);
         let rows_before = rows_of(&self.engine.counts(), &sources);
         let fragment = Fragment {
             query,
@@ -127,7 +127,7 @@ impl AgentCore {
 
     /// A source that no fragment reads any more tells no more; what it held is forgotten.
     pub fn forget_source(&mut self, source: &str) {
-        self.engine.forget(source);
+        self.engine.remove_source(source);
     }
 
     /// Says that a channel cannot run.

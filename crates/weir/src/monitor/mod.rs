@@ -435,7 +435,7 @@ impl Monitor {
             let Some(mut channel) = self.channels.release(id) else {
                 continue;
             };
-            self.engine.forget(&channel.source);
+            self.engine.remove_source(&channel.source);
             for (agent, bytes) in channel.waiting.clear() {
                 self.free(agent, bytes);
             }

@@ -1,4 +1,4 @@
-//! One aggregate call of an aggregation: its state, and the results that are shown.
+//! One aggregate call of an aggregation: its state, and the results last emitted.
 
 use weir_model::{Column, ColumnBuilder, Type};
 
@@ -6,7 +6,7 @@ use super::Membership;
 use super::distinct_call::{DistinctValues, Transitions};
 use crate::engine::eval::{Rows, eval};
 use crate::engine::gather::{concat, take};
-use crate::engine::lane::Lane;
+use crate::engine::slots::MutableColumn;
 use crate::expr::Expr;
 use crate::function::{AggregateCall, AggregateState, EvalError};
 
@@ -17,16 +17,16 @@ pub(super) struct Call {
     state: Box<dyn AggregateState>,
     /// For `agg(DISTINCT x)`.
     distinct: Option<DistinctValues>,
-    /// The result in the output, by place.
-    shown: Lane,
+    /// The emitted result of each group, by slot.
+    shown: MutableColumn,
     groups: usize,
 }
 
 impl Call {
-    /// `growing` says that no row ever goes.
-    pub(super) fn new(call: &AggregateCall, growing: bool) -> Call {
-        let state = match growing {
-            true => call.function.state_of_growing(call),
+    /// `append_only`: no row of the input is ever retracted.
+    pub(super) fn new(call: &AggregateCall, append_only: bool) -> Call {
+        let state = match append_only {
+            true => call.function.append_only_state(call),
             false => call.function.state(call),
         };
         Call {
@@ -34,14 +34,14 @@ impl Call {
             ty: call.ty,
             state,
             distinct: call.distinct.then(|| DistinctValues::new(&call.args)),
-            shown: Lane::new(call.ty),
+            shown: MutableColumn::new(call.ty),
             groups: 0,
         }
     }
 
-    /// Takes all rows in, for groups up to `groups_max`. Gives, for each row that is the last of
-    /// its group in its instant, the result that was shown before and the one from now on, and
-    /// clears `same` where they differ. `places` is where each of those rows' results is kept.
+    /// Adds all rows, for groups up to `groups_max`. For each row that is the last of its group in
+    /// its instant, returns the result emitted before and the new one, and clears `same` where they
+    /// differ. `slots` is where each of those rows' results is stored.
     pub(super) fn update(
         &mut self,
         groups_max: usize,
@@ -90,10 +90,10 @@ impl Call {
             &transitions.groups,
             &transitions.weights,
             &args,
-            &transitions.wanted,
+            &transitions.selected,
             &mut out,
         )?;
-        // Where no value of the group came or went, its result is the one shown before.
+        // Where no value of the group was inserted or retracted, its result is unchanged.
         let before = self.shown.gather(places);
         let updated = out.finish();
         let start = places.len() as u32;
@@ -102,7 +102,7 @@ impl Call {
         Ok(take(&concat(&[&before, &updated]), &picks))
     }
 
-    /// Shows `result` as that of group 0, which has no rows.
+    /// Sets `result` as that of group 0, which has no rows.
     pub(super) fn show(&mut self, result: &Column) {
         self.groups = self.groups.max(1);
         self.state.resize(self.groups);
@@ -110,12 +110,12 @@ impl Call {
         self.shown.write(&[0], result);
     }
 
-    /// Forgets a group.
+    /// Clears a group.
     pub(super) fn clear(&mut self, group: u32) {
         self.state.clear(group);
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.state.bytes()
             + self.shown.bytes()

@@ -1,5 +1,5 @@
-//! `agg(DISTINCT x)`: how often each value is in each group, so that the aggregate is told only
-//! when the first comes and the last goes.
+//! `agg(DISTINCT x)`: counts each value in each group, so that the aggregate receives only the
+//! first insertion and the last retraction of a value.
 
 use weir_model::{Column, Type};
 
@@ -12,11 +12,11 @@ pub(super) struct DistinctValues {
     packer: KeyPacker,
     table: KeyTable,
     counts: Vec<i64>,
-    /// By group: one more than the latest transition in the batch at hand; 0 for none.
+    /// By group: one more than the latest transition in the current batch; 0 for none.
     latest: Vec<u32>,
 }
 
-/// The rows of a batch at which a value comes into its group or goes for good.
+/// The rows of a batch at which a value first appears in its group or disappears from it.
 pub(super) struct Transitions {
     /// Their positions in the batch.
     pub rows: Vec<u32>,
@@ -24,10 +24,10 @@ pub(super) struct Transitions {
     pub groups: Vec<u32>,
     /// +1 or -1.
     pub weights: Vec<i64>,
-    /// Those whose result is needed.
-    pub wanted: Vec<bool>,
-    /// For each row of the batch whose group's result is needed: which of the wanted results that
-    /// is, or `None` when nothing has come or gone in its group since the batch began.
+    /// Which transitions need a result.
+    pub selected: Vec<bool>,
+    /// For each row of the batch whose group's result is needed: the index of that result, or
+    /// `None` when the group has had no transition since the start of the batch.
     pub results: Vec<Option<u32>>,
 }
 
@@ -46,7 +46,7 @@ impl DistinctValues {
         }
     }
 
-    /// Takes rows in and finds the transitions. `last` says after which rows a result is needed.
+    /// Adds rows and finds the transitions. `last` marks the rows after which a result is needed.
     pub(super) fn transitions(
         &mut self,
         groups: &[u32],
@@ -65,7 +65,7 @@ impl DistinctValues {
             rows: Vec::new(),
             groups: Vec::new(),
             weights: Vec::new(),
-            wanted: Vec::new(),
+            selected: Vec::new(),
             results: Vec::new(),
         };
         // The transition behind each result, until they are numbered below.
@@ -87,13 +87,13 @@ impl DistinctValues {
                 out.rows.push(row as u32);
                 out.groups.push(groups[row]);
                 out.weights.push(change);
-                out.wanted.push(false);
+                out.selected.push(false);
                 *latest = out.rows.len() as u32;
             }
             if last[row] {
                 behind.push(*latest);
                 if *latest > 0 {
-                    out.wanted[*latest as usize - 1] = true;
+                    out.selected[*latest as usize - 1] = true;
                 }
             }
         }
@@ -103,10 +103,10 @@ impl DistinctValues {
         }
         let mut given = 0;
         let numbered: Vec<u32> = out
-            .wanted
+            .selected
             .iter()
-            .map(|&wanted| {
-                given += u32::from(wanted);
+            .map(|&selected| {
+                given += u32::from(selected);
                 given
             })
             .collect();
@@ -115,7 +115,7 @@ impl DistinctValues {
         out
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.packer.bytes()
             + self.table.bytes()

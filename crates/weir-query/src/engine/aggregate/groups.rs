@@ -1,5 +1,5 @@
-//! Groups as a source folded them, as an aggregation takes them; and [`Pane`], what an interval had,
-//! where a window spans several.
+//! Groups that a source has pre-aggregated, as an aggregation reads them; and [`Pane`], the
+//! partials of one interval, where a window spans several.
 
 use std::borrow::Cow;
 
@@ -10,23 +10,26 @@ use crate::engine::gather::{column_bytes, take};
 use crate::function::EvalError;
 use crate::physical::{Of, Reading};
 
-/// Those of a source's groups that an aggregation takes.
-pub(super) struct Wanted<'a> {
+/// The groups of a source that an aggregation reads.
+pub(super) struct SelectedGroups<'a> {
     reading: &'a Reading,
-    /// Their numbers.
+    /// Their indexes among the source's groups.
     pub picked: Vec<u32>,
-    /// The aggregation's keys of each.
+    /// The aggregation's keys of each group.
     pub keys: Vec<Column>,
-    /// Of each call that chooses, what it chooses for each.
+    /// For each call with alternatives, the index of the one that applies to each group.
     choices: Vec<Option<Column>>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> SelectedGroups<'a> {
     /// The groups that have rows and pass the selections.
     ///
     /// # Errors
     /// When a selection or a key cannot be computed.
-    pub(super) fn of(reading: &'a Reading, folded: &Folded) -> Result<Wanted<'a>, EvalError> {
+    pub(super) fn of(
+        reading: &'a Reading,
+        folded: &Folded,
+    ) -> Result<SelectedGroups<'a>, EvalError> {
         let counts = folded.kept.first().map_or(&[][..], Vec::as_slice);
         let has_rows = |kept: &Kept| !matches!(kept, Kept::Moments { count: 0, .. });
         let mut picked: Vec<u32> = (0..)
@@ -46,7 +49,7 @@ impl<'a> Wanted<'a> {
             let choice = call.choice.as_ref();
             choice.map(|choice| eval(choice, rows)).transpose()
         });
-        Ok(Wanted {
+        Ok(SelectedGroups {
             reading,
             keys: keys.collect::<Result<_, _>>()?,
             choices: choices.collect::<Result<_, _>>()?,
@@ -54,7 +57,7 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// How many requests each of them stands for.
+    /// How many requests each group stands for.
     pub(super) fn requests<'f>(&'f self, folded: &'f Folded) -> impl Iterator<Item = u64> + 'f {
         let counts = folded.kept.first().map_or(&[][..], Vec::as_slice);
         self.picked
@@ -65,7 +68,7 @@ impl<'a> Wanted<'a> {
             })
     }
 
-    /// What the group in `row` has for call number `call`.
+    /// The partial of call number `call` for the group in `row`.
     pub(super) fn kept<'f>(&self, folded: &'f Folded, call: usize, row: usize) -> Cow<'f, Kept> {
         let chosen = match self.choices[call].as_ref().map(|choice| choice.value(row)) {
             Some(Value::Int(number)) => number as usize,
@@ -79,7 +82,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What is kept of a constant for each of the rows that were counted.
+/// The partial of a constant over the counted rows.
 fn repeated(constant: Option<i64>, rows: &Kept) -> Kept {
     let count = match (constant, rows) {
         (Some(_), Kept::Moments { count, .. }) => *count,
@@ -94,7 +97,7 @@ fn repeated(constant: Option<i64>, rows: &Kept) -> Kept {
     }
 }
 
-/// The source's columns of some groups: what tells them apart, and NULL.
+/// The source's columns of some groups: the grouping columns have values, the others are NULL.
 fn columns(reading: &Reading, folded: &Folded, picked: &[u32]) -> Vec<Column> {
     let mut columns = vec![Column::Nulls(picked.len()); reading.width];
     for (&at, key) in reading.columns.iter().zip(&folded.keys) {
@@ -107,22 +110,22 @@ fn rows(columns: &[Column], len: usize) -> Rows<'_> {
     Rows { columns, len }
 }
 
-/// What an interval had, where a window spans several or another engine merges it.
+/// The partials of one interval, where a window spans several or another engine merges them.
 pub(super) struct Pane {
-    /// Its end.
+    /// The end of the interval.
     pub end: i64,
-    /// How many groups there were.
+    /// The number of groups.
     pub len: usize,
     /// The groups' keys.
     pub keys: Vec<Column>,
-    /// By state, the groups' partials.
+    /// The groups' partials, by state.
     pub partials: Vec<Column>,
-    /// How many requests each is made of, where that was counted.
+    /// How many requests each group is made of, where that was counted.
     pub requests: Option<Column>,
 }
 
 impl Pane {
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.keys
             .iter()

@@ -1,5 +1,5 @@
-//! [`Interval`]: the groups that the rows of one interval make, whether these come one by one, as
-//! groups that the source folded, or as partials of another engine.
+//! [`Interval`]: the groups of one interval, made of single rows, of groups that the source
+//! pre-aggregated, or of partials of another engine.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use arrow_array::builder::BinaryBuilder;
 use weir_model::{Batch, Column, ColumnBuilder, Folded, Type};
 
 use super::distinct_call::DistinctValues;
-use super::groups::{Pane, Wanted};
+use super::groups::{Pane, SelectedGroups};
 use crate::engine::eval::{Rows, eval};
 use crate::engine::gather::{pick, take, take_columns, weights};
 use crate::engine::keys::KeyPacker;
-use crate::engine::lane::Slots;
+use crate::engine::slots::Slots;
 use crate::engine::table::KeyTable;
 use crate::expr::Expr;
 use crate::function::{AggregateCall, AggregateState, EvalError, Shared};
 
-/// The groups of an interval, from what has come of it so far.
+/// The groups of an interval, from the input received so far.
 pub(super) struct Interval {
     keys: Vec<Expr>,
     /// The aggregates of the result.
     calls: Arc<[AggregateCall]>,
-    /// Which of them share a state.
+    /// Which of the aggregates share a state.
     shared: Shared,
     states: Vec<State>,
     packer: KeyPacker,
@@ -31,7 +31,7 @@ pub(super) struct Interval {
     values: Slots,
     /// How many groups there are.
     groups: usize,
-    /// How many requests each group was made of since the interval began, where that is asked for.
+    /// How many requests each group was made of since the interval began, where that is counted.
     requests: Option<Vec<u64>>,
 }
 
@@ -45,7 +45,7 @@ struct State {
 }
 
 /// The results of `calls` over no rows.
-pub(super) fn over_nothing(calls: &[AggregateCall]) -> Vec<Column> {
+pub(super) fn empty_results(calls: &[AggregateCall]) -> Vec<Column> {
     let (row, _) = Interval::new(&[], calls)
         .finish()
         .expect("no value is too large where there is none");
@@ -53,7 +53,7 @@ pub(super) fn over_nothing(calls: &[AggregateCall]) -> Vec<Column> {
 }
 
 impl Interval {
-    /// No groups yet, by `keys`, of which `calls` are computed.
+    /// No groups yet, by `keys`, with the aggregates `calls`.
     pub(super) fn new(keys: &[Expr], calls: &[AggregateCall]) -> Interval {
         let types: Vec<Type> = keys.iter().map(Expr::ty).collect();
         let packer = KeyPacker::new(&types);
@@ -75,7 +75,7 @@ impl Interval {
         }
     }
 
-    /// The same, which counts the requests that its groups are made of.
+    /// Also counts the requests that its groups are made of.
     pub(super) fn counting_requests(self) -> Interval {
         Interval {
             requests: Some(Vec::new()),
@@ -89,7 +89,7 @@ impl Interval {
         counts.iter().sum()
     }
 
-    /// Counts requests of these groups.
+    /// Adds to the request counts of these groups.
     fn count(&mut self, groups: impl Iterator<Item = (u32, u64)>) {
         if let Some(counts) = &mut self.requests {
             counts.resize(self.groups, 0);
@@ -102,17 +102,17 @@ impl Interval {
         self.groups
     }
 
-    /// Whether all rows are one group, which is there without rows too.
+    /// Whether all rows are one group, which exists without rows too.
     pub(super) fn is_whole(&self) -> bool {
         self.keys.is_empty()
     }
 
     /// The one row of an aggregation without keys over no rows.
-    pub(super) fn of_nothing(&self) -> Vec<Column> {
-        over_nothing(&self.calls)
+    pub(super) fn empty_row(&self) -> Vec<Column> {
+        empty_results(&self.calls)
     }
 
-    /// Folds rows in.
+    /// Adds rows.
     ///
     /// # Errors
     /// When a key or an argument cannot be computed.
@@ -133,7 +133,7 @@ impl Interval {
         Ok(())
     }
 
-    /// The groups of so many rows with these keys.
+    /// The groups of `len` rows with these keys.
     fn groups_of(&mut self, keys: &[Column], len: usize) -> Vec<u32> {
         let (groups, added) = match self.keys.is_empty() {
             true => (vec![0; len], Vec::new()),
@@ -149,19 +149,23 @@ impl Interval {
         groups
     }
 
-    /// Takes groups in that a source folded.
+    /// Adds groups that a source pre-aggregated.
     ///
     /// # Errors
-    /// When what was kept of two groups cannot be held together.
-    pub(super) fn take_in(&mut self, folded: &Folded, wanted: &Wanted) -> Result<(), EvalError> {
-        let groups = self.groups_of(&wanted.keys, wanted.picked.len());
-        let counts = wanted.requests(folded);
+    /// When two partials cannot be merged.
+    pub(super) fn add(
+        &mut self,
+        folded: &Folded,
+        selected: &SelectedGroups,
+    ) -> Result<(), EvalError> {
+        let groups = self.groups_of(&selected.keys, selected.picked.len());
+        let counts = selected.requests(folded);
         self.count(groups.iter().copied().zip(counts));
         for (state, &owner) in self.states.iter_mut().zip(&self.shared.owners) {
             state.state.resize(self.groups);
             let call = &self.calls[owner];
             for (row, &group) in groups.iter().enumerate() {
-                let kept = wanted.kept(folded, owner, row);
+                let kept = selected.kept(folded, owner, row);
                 let partial = call.function.partial_of(call, &kept);
                 let partial = partial.expect("the source kept what it was asked for");
                 state.state.merge(group, &partial)?;
@@ -170,11 +174,11 @@ impl Interval {
         Ok(())
     }
 
-    /// Takes partials in: of each row its keys, then a partial for each state. Gives the group of
+    /// Adds partials: each row holds the keys, then a partial for each state. Returns the group of
     /// each row.
     ///
     /// # Errors
-    /// When something is no partial of that state, or the two cannot be held together.
+    /// When a value is not a partial of that state, or two cannot be merged.
     pub(super) fn merge(
         &mut self,
         keys: &[Column],
@@ -197,7 +201,7 @@ impl Interval {
         Ok(groups)
     }
 
-    /// What the interval had, which ends at `end`. It is forgotten otherwise.
+    /// Takes the partials of the interval, which ends at `end`, and clears it.
     pub(super) fn pane(&mut self, end: i64) -> Pane {
         let groups: Vec<u32> = (0..self.groups as u32).collect();
         let keys = self.values.gather(&groups);
@@ -221,7 +225,7 @@ impl Interval {
                     .collect(),
             )
         });
-        self.forget();
+        self.clear();
         Pane {
             end,
             len: groups.len(),
@@ -231,8 +235,8 @@ impl Interval {
         }
     }
 
-    /// Forgets all groups.
-    pub(super) fn forget(&mut self) {
+    /// Clears all groups.
+    pub(super) fn clear(&mut self) {
         for state in &mut self.states {
             (0..self.groups as u32).for_each(|group| state.state.clear(group));
             if let Some(distinct) = &mut state.distinct {
@@ -251,7 +255,7 @@ impl Interval {
     /// The result's rows of these groups: the keys, then the calls.
     ///
     /// # Errors
-    /// When a result cannot be held.
+    /// When a result does not fit its type.
     pub(super) fn rows(&mut self, groups: &[u32]) -> Result<Vec<Column>, EvalError> {
         let mut rows = self.values.gather(groups);
         for state in &mut self.states {
@@ -263,13 +267,13 @@ impl Interval {
         Ok(rows)
     }
 
-    /// Makes the one group of an aggregation without keys exist, if it does not.
+    /// Adds the one group of an aggregation without keys, if it does not exist.
     pub(super) fn make_whole(&mut self) {
         self.groups = self.groups.max(1);
     }
 
-    /// The rows of all groups, and how many they are; the one group of an aggregation without keys
-    /// is there always. They are forgotten then.
+    /// The rows of all groups, and their number, and clears the groups; the one group of an
+    /// aggregation without keys always exists.
     ///
     /// # Errors
     /// As [`Interval::rows`].
@@ -279,11 +283,11 @@ impl Interval {
         }
         let groups: Vec<u32> = (0..self.groups as u32).collect();
         let rows = self.rows(&groups)?;
-        self.forget();
+        self.clear();
         Ok((rows, groups.len()))
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.packer.bytes()
             + self.table.bytes()
@@ -302,7 +306,7 @@ impl State {
         State {
             args: call.args.clone(),
             ty: call.ty,
-            state: call.function.state_of_growing(call),
+            state: call.function.append_only_state(call),
             distinct: call.distinct.then(|| DistinctValues::new(&call.args)),
         }
     }
@@ -335,7 +339,7 @@ impl State {
         )
     }
 
-    /// The results of `call`, which is its own or shares it.
+    /// The results of `call`, whose state this is.
     fn results(&self, call: &AggregateCall, groups: &[u32]) -> Result<Column, EvalError> {
         let mut out = ColumnBuilder::new(call.ty, groups.len());
         for &group in groups {

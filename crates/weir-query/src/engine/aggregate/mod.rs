@@ -1,36 +1,37 @@
-//! `GROUP BY` and `DISTINCT`: one row for each group, its aggregates kept up to date as rows come
-//! and go.
+//! `GROUP BY` and `DISTINCT`: one row for each group, its aggregates updated as rows are inserted
+//! and retracted.
 //!
-//! A batch is folded in column by column: first every row finds its group, then every aggregate
-//! takes all rows at once and gives the result of each group at the end of each instant that
-//! touched it. Of a group whose result changes, the old row goes and the new one comes.
+//! A batch is added column by column: each row is assigned to its group, then each aggregate adds
+//! all rows at once and returns the result of each group at the end of each instant that touched
+//! it. Where the result of a group changes, its old row is retracted and the new one inserted.
 
 mod call;
 mod distinct_call;
 mod groups;
-mod growing;
 mod interval;
 #[cfg(test)]
 mod tests;
 mod tumbling;
+mod unbounded;
 
 use weir_model::{Batch, Column, Schema, Type};
 
 use self::call::Call;
-pub(super) use self::growing::Growing;
-use self::interval::over_nothing;
+use self::interval::empty_results;
 pub(super) use self::tumbling::Tumbling;
+pub(super) use self::unbounded::UnboundedMerge;
 use super::eval::{Rows, eval};
 use super::gather::{
-    by_turns, interleave, minus_plus, pick, take, take_batch, take_columns, weights, whole_instants,
+    interleave, interleave_slices, minus_plus, pick, take, take_batch, take_columns, weights,
+    whole_instants,
 };
 use super::keys::KeyPacker;
-use super::lane::Slots;
-use super::operator::{Beginning, Operator, Span};
+use super::operator::{Operator, QueryStart, Span};
+use super::slots::Slots;
 use super::table::KeyTable;
 use crate::expr::Expr;
 use crate::function::{AggregateCall, EvalError};
-use crate::plan::Whole;
+use crate::plan::GlobalGroup;
 
 /// The groups of a relation.
 pub(super) struct Aggregate {
@@ -41,29 +42,29 @@ pub(super) struct Aggregate {
     groups: Vec<Group>,
     /// The keys' values, by group.
     values: Slots,
-    /// Rows seen so far; tells the rows of one instant from those before.
+    /// Number of rows so far; distinguishes the rows of the current instant from earlier ones.
     rows_ever: u64,
-    /// Without keys, the results over no rows, if these are to be shown from the beginning on.
-    nothing: Option<(Beginning, Vec<Column>)>,
+    /// Without keys: the results over no rows, if they are emitted at the start of the query.
+    empty_row_at_start: Option<(QueryStart, Vec<Column>)>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Group {
     /// How many rows it has.
     count: i64,
-    /// Its latest row, as `rows_ever` counts.
+    /// Its latest row, as counted by `rows_ever`.
     latest: u64,
     /// Whether its row is in the result.
     shown: bool,
 }
 
-/// The rows of a batch among the groups.
+/// The rows of a batch and their groups.
 struct Membership {
     /// Each row's group.
     groups: Vec<u32>,
     /// Which rows are the last of their group in their instant.
     last: Vec<bool>,
-    /// Of those, which leave the group empty.
+    /// Of those, which leave their group empty.
     empty: Vec<bool>,
 }
 
@@ -74,36 +75,40 @@ struct Touched {
 }
 
 impl Aggregate {
-    /// Groups by `keys` and computes `calls`. `growing` says that no row of the input ever goes.
-    pub(super) fn new(keys: &[Expr], calls: &[AggregateCall], growing: bool) -> Aggregate {
+    /// Groups by `keys` and computes `calls`. `append_only`: no row of the input is ever retracted.
+    pub(super) fn new(keys: &[Expr], calls: &[AggregateCall], append_only: bool) -> Aggregate {
         let types: Vec<Type> = keys.iter().map(Expr::ty).collect();
         let packer = KeyPacker::new(&types);
         Aggregate {
             keys: keys.to_vec(),
-            calls: calls.iter().map(|c| Call::new(c, growing)).collect(),
+            calls: calls.iter().map(|c| Call::new(c, append_only)).collect(),
             table: KeyTable::new(packer.width()),
             packer,
             groups: Vec::new(),
             values: Slots::of_types(types.into_iter()),
-            // Groups start with their latest row at 0, which is before all.
+            // Groups start with 0 as their latest row, which is before all.
             rows_ever: 1,
-            nothing: None,
+            empty_row_at_start: None,
         }
     }
 
-    /// The same, where the one row of an aggregation without keys exists since `whole`.
-    pub(super) fn whole(self, whole: Whole, calls: &[AggregateCall]) -> Aggregate {
-        let from_start = self.keys.is_empty() && whole == Whole::FromStart;
+    /// Sets from when on the one row of an aggregation without keys exists.
+    pub(super) fn with_global_group(
+        self,
+        global: GlobalGroup,
+        calls: &[AggregateCall],
+    ) -> Aggregate {
+        let from_start = self.keys.is_empty() && global == GlobalGroup::FromStart;
         Aggregate {
-            nothing: from_start.then(|| (Beginning::default(), over_nothing(calls))),
+            empty_row_at_start: from_start.then(|| (QueryStart::default(), empty_results(calls))),
             ..self
         }
     }
 
-    /// At the beginning of the query: the row over no rows, unless the first of `batches` come by
-    /// then and bring the row themselves.
+    /// At the start of the query, emits the row over no rows, unless the first of `batches` arrive
+    /// by then and emit it themselves.
     fn begin(&mut self, batches: &[Batch], span: Span) -> Option<Batch> {
-        let (beginning, results) = self.nothing.as_mut()?;
+        let (beginning, results) = self.empty_row_at_start.as_mut()?;
         let at = beginning.within(span)?;
         let first = batches.iter().find_map(|b| b.ts.first().copied());
         if first.is_some_and(|first| first <= at) || self.groups.first().is_some_and(|g| g.shown) {
@@ -117,7 +122,7 @@ impl Aggregate {
         Some(Batch::deltas(vec![at], vec![1], results.clone()))
     }
 
-    /// Each different row once.
+    /// Each distinct row once.
     pub(super) fn distinct(schema: &Schema) -> Aggregate {
         let column = |(i, f): (usize, &weir_model::Field)| Expr::column(i, f.ty, f.unit);
         let keys: Vec<Expr> = schema.fields.iter().enumerate().map(column).collect();
@@ -153,7 +158,7 @@ impl Aggregate {
         }
         let emptied = self.emptied(&members, &touched);
         let out = self.changes(&batch.ts, &members, touched, &same, results);
-        self.bury(&emptied);
+        self.free(&emptied);
         Ok(out)
     }
 
@@ -199,8 +204,8 @@ impl Aggregate {
         }
     }
 
-    /// The old rows that go and the new ones that come. `same` says where all results are as
-    /// before.
+    /// Retracts the old rows and inserts the new ones. `same` marks groups whose results are
+    /// unchanged.
     fn changes(
         &mut self,
         ts: &[i64],
@@ -213,12 +218,15 @@ impl Aggregate {
         let mut was = Vec::with_capacity(count);
         let mut is = Vec::with_capacity(count);
         let mut changed = Vec::with_capacity(count);
-        let always = self.nothing.as_ref().is_some_and(|(b, _)| b.is_passed());
-        // In the usual case every old row goes and a new one comes.
+        let always = self
+            .empty_row_at_start
+            .as_ref()
+            .is_some_and(|(b, _)| b.is_passed());
+        // In the usual case every group has an old row and a new one.
         let mut usual = true;
         for (i, (&row, &group)) in touched.rows.iter().zip(&touched.groups).enumerate() {
             let group = &mut self.groups[group as usize];
-            // The one row of an aggregation without keys stays once it is there.
+            // The one row of an aggregation without keys is never retracted for good.
             let stays = self.keys.is_empty() && (group.shown || always);
             let shown = !members.empty[row as usize] || stays;
             if !(group.shown == shown && (same[i] || !shown)) {
@@ -243,20 +251,20 @@ impl Aggregate {
         }
     }
 
-    /// Every old row goes and a new one comes.
+    /// Retracts every old row and inserts a new one.
     fn replacements(&self, ts: &[i64], touched: &Touched, results: &[(Column, Column)]) -> Batch {
         let ts = pick(ts, &touched.rows);
         let keys = self.values.gather(&touched.groups);
         let keys = keys.iter().map(|key| interleave(key, key));
         let results = results.iter().map(|(old, new)| interleave(old, new));
         Batch {
-            ts: by_turns(&ts, &ts).into(),
+            ts: interleave_slices(&ts, &ts).into(),
             weights: Some(minus_plus(ts.len())),
             columns: keys.chain(results).collect(),
         }
     }
 
-    /// The old row goes where there `was` one, the new one comes where there `is` one.
+    /// Retracts the old row where there `was` one and inserts the new one where there `is` one.
     fn replacements_and_others(
         &self,
         ts: &[i64],
@@ -265,7 +273,7 @@ impl Aggregate {
         was: &[bool],
         is: &[bool],
     ) -> Batch {
-        // Every row twice, the old and the new; then those that are there.
+        // Every row twice, the old and the new; then those that exist are selected.
         let all = self.replacements(ts, touched, results);
         let there = was.iter().zip(is).flat_map(|(&was, &is)| [was, is]);
         let picks: Vec<u32> = (0..)
@@ -289,8 +297,8 @@ impl Aggregate {
         last.filter(is_emptied).map(|(_, &number)| number).collect()
     }
 
-    /// Forgets groups; their numbers are free.
-    fn bury(&mut self, groups: &[u32]) {
+    /// Clears groups and frees their numbers.
+    fn free(&mut self, groups: &[u32]) {
         for &number in groups {
             self.calls.iter_mut().for_each(|c| c.clear(number));
             if !self.keys.is_empty() {
@@ -303,7 +311,7 @@ impl Aggregate {
 }
 
 impl Touched {
-    /// Those at these positions.
+    /// The rows at these positions.
     fn pick(&self, positions: &[u32]) -> Touched {
         Touched {
             rows: pick(&self.rows, positions),

@@ -1,9 +1,10 @@
-//! Aggregation through the engine: groups appear, change and vanish as rows come and go.
+//! Aggregation through the engine: groups appear, change and vanish as rows are inserted and
+//! retracted.
 
 use crate::engine::testing::{aggregate, call, check, column, distinct, range, stream, unbounded};
 
 #[test]
-fn a_group_appears_changes_and_vanishes() {
+fn a_group_is_inserted_changed_and_retracted() {
     let source = stream("k text, a int");
     let calls = vec![
         call("count", vec![], false),
@@ -28,7 +29,7 @@ fn a_group_appears_changes_and_vanishes() {
 }
 
 #[test]
-fn a_group_is_given_once_an_instant_however_many_rows_touch_it() {
+fn a_group_is_emitted_once_per_instant_for_any_number_of_rows() {
     let source = stream("k text, a int");
     let calls = vec![call("sum", vec![column(&source, 1)], false)];
     check(
@@ -114,7 +115,7 @@ fn distinct_calls_count_each_value_once() {
 }
 
 #[test]
-fn min_and_max_follow_rows_that_leave() {
+fn min_and_max_are_updated_when_rows_expire() {
     let source = stream("a int");
     let calls = vec![
         call("min", vec![column(&source, 0)], false),
@@ -137,7 +138,7 @@ fn min_and_max_follow_rows_that_leave() {
 }
 
 #[test]
-fn distinct_gives_each_row_once() {
+fn distinct_emits_each_row_once() {
     let plan = distinct(&range(&stream("a int, b text"), 3));
     check(
         &plan,
@@ -165,7 +166,7 @@ fn an_overflow_ends_the_query() {
     let case = "< 1 S 9223372036854775807
                 < 2 S 1
                 < 3 S 1";
-    let given = crate::engine::testing::run(&plan, case, crate::engine::testing::Pace::RowByRow);
+    let given = crate::engine::testing::run(&plan, case, crate::engine::testing::Feed::RowByRow);
     assert_eq!(given.len(), 2, "{given:?}");
     assert!(
         given[1].starts_with("failed: ") && given[1].contains("sum"),

@@ -1,13 +1,13 @@
 //! `GROUP BY` over `[Range S Slide S]`: the groups of one interval after the other.
 //!
-//! At a multiple of S all rows of the window go and others come. So there is nothing to take back:
-//! rows are folded in as they come, into groups that are empty at the beginning of each interval,
-//! and no row is kept. What a window and an [`Aggregate`](super::Aggregate) would give at each
-//! multiple of S is given here, at a fraction of the work and the memory.
+//! At a multiple of S all rows leave the window and others enter it, so nothing is retracted
+//! singly: rows are added to groups that are empty at the start of each interval, and no row is
+//! kept. The result is that of a window and an [`Aggregate`](super::Aggregate), at a fraction of
+//! the work and the memory.
 //!
-//! A source may deliver groups in place of some rows, or of all. They are put together with the
-//! rows' own by key. Over such a source a window may span several intervals: what each had is kept
-//! as partials then, and put together anew at every multiple of S.
+//! A source may deliver groups in place of some rows, or of all; they are merged by key with the
+//! groups of the rows. Over such a source a window may span several intervals: the partials of each
+//! are kept as a pane, and merged at every multiple of S.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use super::groups::{self, Pane};
 use super::interval::Interval;
 use crate::engine::consolidate::Consolidate;
 use crate::engine::gather::{batch_bytes, concat_batches, whole_instants};
-use crate::engine::operator::{Beginning, Operator, Span};
+use crate::engine::operator::{Operator, QueryStart, Span};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, EvalError};
 use crate::physical::Reading;
-use crate::plan::Whole;
+use crate::plan::GlobalGroup;
 
-/// The groups of the interval that is under way.
+/// The groups of the current interval.
 pub(in crate::engine) struct Tumbling {
     slide: i64,
     gives: Gives,
     groups: Interval,
-    /// The end of the interval that is under way; without, no row has come in it.
+    /// The end of the current interval; `None` while no row has arrived in it.
     end: Option<i64>,
-    /// Why its result cannot be computed.
+    /// The error of the current interval's result.
     failed: Option<EvalError>,
     /// The rows in the result.
     shown: Option<Shown>,
     net: Consolidate,
-    /// How to read groups, where the source delivers such.
+    /// How to read groups, where the source delivers them.
     reading: Option<Arc<Reading>>,
     /// Groups of intervals that end in the next step, the earliest first.
     folded: Vec<Folded>,
-    /// The intervals that are over and still in the window, if it spans several.
+    /// The ended intervals that are still in the window, if it spans several.
     panes: VecDeque<Pane>,
     /// How many intervals the window spans.
     panes_max: i64,
-    /// Where the row over no rows is to be shown from the beginning on.
-    beginning: Option<Beginning>,
+    /// Set when the row over no rows is emitted at the start of the query.
+    beginning: Option<QueryStart>,
 }
 
-/// What comes in and what is given of it.
+/// What the operator reads and emits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gives {
-    /// Of rows, the changes of the result.
+    /// Reads rows, emits the changes of the result.
     Result,
-    /// Of rows, a partial of each group at the end of the interval.
+    /// Reads rows, emits a partial of each group at the end of the interval.
     Partials,
-    /// Of partials, the changes of the result; so many columns are keys.
+    /// Reads partials, emits the changes of the result; the number of key columns.
     Merged(usize),
 }
 
@@ -63,7 +63,7 @@ enum Gives {
 struct Shown {
     rows: Vec<Column>,
     len: usize,
-    /// When they go; without, only others take their place.
+    /// When they are retracted; `None` where they are only replaced.
     until: Option<i64>,
 }
 
@@ -92,16 +92,16 @@ impl Tumbling {
         }
     }
 
-    /// The same, where the one row of an aggregation without keys exists since `whole`.
-    pub(in crate::engine) fn whole(self, whole: Whole) -> Tumbling {
-        let from_start = self.groups.is_whole() && whole == Whole::FromStart;
+    /// Sets from when on the one row of an aggregation without keys exists.
+    pub(in crate::engine) fn with_global_group(self, global: GlobalGroup) -> Tumbling {
+        let from_start = self.groups.is_whole() && global == GlobalGroup::FromStart;
         Tumbling {
-            beginning: from_start.then(Beginning::default),
+            beginning: from_start.then(QueryStart::default),
             ..self
         }
     }
 
-    /// The same over a source that delivers groups.
+    /// The same operator over a source that delivers groups.
     pub(in crate::engine) fn of_groups(
         keys: &[Expr],
         calls: &[AggregateCall],
@@ -116,7 +116,7 @@ impl Tumbling {
         }
     }
 
-    /// Gives partials of each interval for another engine to merge.
+    /// Emits partials of each interval for another engine to merge.
     pub(in crate::engine) fn partials(self) -> Tumbling {
         Tumbling {
             gives: Gives::Partials,
@@ -126,8 +126,8 @@ impl Tumbling {
         }
     }
 
-    /// Takes partials, their first `keys` columns being keys, and puts the windows of `panes_max`
-    /// intervals together of them.
+    /// Reads partials, whose first `keys` columns are keys, and merges them into windows of
+    /// `panes_max` intervals.
     pub(in crate::engine) fn merged(
         input: &Schema,
         keys: usize,
@@ -142,7 +142,8 @@ impl Tumbling {
         }
     }
 
-    /// The end of the interval of an instant; `None` after the last multiple there is.
+    /// The end of the interval of an instant; `None` after the last multiple that an `i64` can
+    /// hold.
     fn end_of(&self, ts: i64) -> Option<i64> {
         match ts.rem_euclid(self.slide) {
             0 => Some(ts),
@@ -150,7 +151,7 @@ impl Tumbling {
         }
     }
 
-    /// Takes in rows of the interval that is under way.
+    /// Adds rows of the current interval.
     fn fold(&mut self, batch: &Batch) -> Result<(), EvalError> {
         match self.gives {
             Gives::Merged(keys) => {
@@ -161,8 +162,8 @@ impl Tumbling {
         }
     }
 
-    /// Takes in all that the window holds at `at`.
-    fn regroup(&mut self, at: i64) -> Result<(), EvalError> {
+    /// Adds all panes that are in the window at `at`.
+    fn merge_panes(&mut self, at: i64) -> Result<(), EvalError> {
         let size = self.slide.saturating_mul(self.panes_max);
         self.panes.retain(|pane| pane.end > at.saturating_sub(size));
         for pane in &self.panes {
@@ -171,7 +172,7 @@ impl Tumbling {
         Ok(())
     }
 
-    /// The groups' rows at `at`. They are forgotten then.
+    /// The groups' rows at `at`; clears the groups.
     fn finish(&mut self, at: i64) -> Result<Shown, EvalError> {
         let (rows, len) = self.groups.finish()?;
         let until = at.checked_add(self.slide);
@@ -182,10 +183,10 @@ impl Tumbling {
         })
     }
 
-    /// At the beginning of the query: the row over no rows, unless something is shown by then. An
-    /// interval that ends before brings its row earlier, if it has any of the query's rows. True
-    /// where that was put into `out`.
-    fn show_nothing(&mut self, rows: &[Batch], span: Span, out: &mut Vec<Batch>) -> bool {
+    /// At the start of the query, emits the row over no rows, unless a row is in the result by
+    /// then. An interval that ends before emits its row earlier, if it has any of the query's rows.
+    /// Returns whether the row was added to `out`.
+    fn emit_empty_row(&mut self, rows: &[Batch], span: Span, out: &mut Vec<Batch>) -> bool {
         let beginning = self.beginning.as_mut();
         let Some(at) = beginning.and_then(|beginning| beginning.within(span)) else {
             return false;
@@ -197,31 +198,33 @@ impl Tumbling {
         let ends = [
             self.end,
             first_row.and_then(|ts| self.end_of(ts)),
-            self.first_wanted().map(|folded| folded.end),
+            self.first_selected().map(|folded| folded.end),
         ];
         let at = ends.into_iter().flatten().fold(at, i64::min);
-        let nothing = Shown {
-            rows: self.groups.of_nothing(),
+        let empty_row_at_start = Shown {
+            rows: self.groups.empty_row(),
             len: 1,
             until: None,
         };
-        self.exchange(at, None, Some(&nothing), out);
-        self.shown = Some(nothing);
+        self.exchange(at, None, Some(&empty_row_at_start), out);
+        self.shown = Some(empty_row_at_start);
         true
     }
 
-    /// The earliest groups that wait and have something for this query. A source also delivers
-    /// intervals without groups, or with groups of which the query wants none.
-    fn first_wanted(&self) -> Option<&Folded> {
+    /// The earliest waiting groups with input for this query. A source also delivers intervals
+    /// without groups, or without groups that pass the query's filters.
+    fn first_selected(&self) -> Option<&Folded> {
         let reading = self.reading.as_ref()?;
-        let nothing = |folded: &Folded| {
-            let wanted = groups::Wanted::of(reading, folded);
-            wanted.is_ok_and(|wanted| wanted.picked.is_empty())
+        let empty_row_at_start = |folded: &Folded| {
+            let selected = groups::SelectedGroups::of(reading, folded);
+            selected.is_ok_and(|selected| selected.picked.is_empty())
         };
-        self.folded.iter().find(|folded| !nothing(folded))
+        self.folded
+            .iter()
+            .find(|folded| !empty_row_at_start(folded))
     }
 
-    /// The interval that ends at `end` is under way. Others are over.
+    /// Starts the interval that ends at `end` and closes any other.
     fn begin(&mut self, end: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
         if self.end.is_some_and(|open| open < end) {
             self.close(out)?;
@@ -231,7 +234,7 @@ impl Tumbling {
         Ok(())
     }
 
-    /// The interval under way is over: its rows take the place of those shown.
+    /// Ends the current interval: its rows replace those in the result.
     fn close(&mut self, out: &mut Vec<Batch>) -> Result<(), EvalError> {
         let Some(end) = self.end else { return Ok(()) };
         if let Some(error) = self.failed.take() {
@@ -248,7 +251,7 @@ impl Tumbling {
         if self.panes_max > 1 {
             let pane = self.groups.pane(end);
             self.panes.push_back(pane);
-            self.regroup(end)?;
+            self.merge_panes(end)?;
         }
         let new = self.finish(end)?;
         self.end = None;
@@ -258,14 +261,14 @@ impl Tumbling {
         Ok(())
     }
 
-    /// What is shown goes, if its time has come by `upto`; where the window spans several
-    /// intervals, what the later ones had takes its place. The one row of an aggregation without
-    /// keys becomes that of no rows.
+    /// Retracts the result if it expires by `upto`; where the window spans several intervals, the
+    /// result of the later ones replaces it. The one row of an aggregation without keys becomes
+    /// that of no rows.
     fn expire(&mut self, upto: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
         let due = |shown: &Shown| shown.until.filter(|&until| until <= upto);
         while let Some(at) = self.shown.as_ref().and_then(due) {
             let old = self.shown.take();
-            self.regroup(at)?;
+            self.merge_panes(at)?;
             if self.groups.is_whole() || self.groups.len() > 0 {
                 let left = !self.panes.is_empty();
                 let new = self.finish(at)?;
@@ -281,17 +284,17 @@ impl Tumbling {
         Ok(())
     }
 
-    /// Takes in the groups of intervals that end by `end`.
+    /// Adds the groups of intervals that end by `end`.
     fn take_folded_by(&mut self, end: i64, out: &mut Vec<Batch>) -> Result<(), EvalError> {
         let due = self.folded.partition_point(|folded| folded.end <= end);
         for folded in self.folded.drain(..due).collect::<Vec<_>>() {
             let reading = self.reading.clone().expect("its source delivers groups");
-            match groups::Wanted::of(&reading, &folded) {
-                Ok(wanted) if wanted.picked.is_empty() => {}
-                Ok(wanted) => {
+            match groups::SelectedGroups::of(&reading, &folded) {
+                Ok(selected) if selected.picked.is_empty() => {}
+                Ok(selected) => {
                     self.begin(folded.end, out)?;
                     if self.failed.is_none() {
-                        self.failed = self.groups.take_in(&folded, &wanted).err();
+                        self.failed = self.groups.add(&folded, &selected).err();
                     }
                 }
                 Err(error) => {
@@ -303,7 +306,7 @@ impl Tumbling {
         Ok(())
     }
 
-    /// The net change from the `old` rows to the `new` ones.
+    /// Emits the net change from the `old` rows to the `new` ones.
     fn exchange(&mut self, at: i64, old: Option<Shown>, new: Option<&Shown>, out: &mut Vec<Batch>) {
         let change = |shown: &Shown, weight: i64| {
             let columns = shown.rows.clone();
@@ -331,7 +334,7 @@ impl Operator for Tumbling {
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
         let mut out = Vec::new();
         let rows = whole_instants(inputs[0]);
-        let begins = self.show_nothing(&rows, span, &mut out);
+        let begins = self.emit_empty_row(&rows, span, &mut out);
         for batch in rows {
             let mut from = 0;
             while from < batch.len() {
@@ -351,17 +354,17 @@ impl Operator for Tumbling {
         if self.end.is_some_and(|end| end <= span.upto) {
             self.close(&mut out)?;
         }
-        // What expires with the end of the interval under way is exchanged when that is over.
+        // What expires at the end of the current interval is replaced when that interval closes.
         let before_end = self.end.map_or(span.upto, |end| span.upto.min(end - 1));
         self.expire(before_end, &mut out)?;
-        // The first interval may end as the query begins.
+        // The first interval may end at the start of the query.
         Ok(match begins {
             true => self.net.net(&out),
             false => out,
         })
     }
 
-    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+    fn bound_span(&self, span: Span, rows_max: usize) -> i64 {
         let (Some(shown), false) = (&self.shown, self.panes.is_empty()) else {
             return span.upto;
         };

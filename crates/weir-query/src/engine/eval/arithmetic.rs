@@ -1,4 +1,5 @@
-//! `+ - * / %` and negation: checked on 64-bit integers, IEEE 754 on floats; by zero is NULL.
+//! `+ - * / %` and negation: checked on 64-bit integers, IEEE 754 on floats; division by zero is
+//! NULL.
 
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use weir_model::Value;
@@ -136,8 +137,8 @@ fn float(
     float_column(values, nulls)
 }
 
-/// `f` of each pair, and whether any of them overflowed (NULL rows included, whose values mean
-/// nothing).
+/// `f` of each pair, and a mask of the pairs that overflowed (NULL rows included, whose values are
+/// undefined).
 fn overflowing<T: Copy>(
     left: Values<'_, T>,
     right: Values<'_, T>,

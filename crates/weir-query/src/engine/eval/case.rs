@@ -3,7 +3,7 @@
 use weir_model::{Column, Type, Value};
 
 use super::{Datum, Rows, evaluate, evaluate_some, truth_rows};
-use crate::engine::lane::Lane;
+use crate::engine::slots::MutableColumn;
 use crate::expr::Expr;
 use crate::function::EvalError;
 
@@ -14,7 +14,7 @@ pub(super) fn case(
     ty: Type,
     rows: Rows<'_>,
 ) -> Result<Datum, EvalError> {
-    let mut result = Lane::new(ty);
+    let mut result = MutableColumn::new(ty);
     result.resize(rows.len);
     let mut open: Option<Vec<u32>> = None;
     for (condition, value) in branches {
@@ -41,7 +41,12 @@ pub(super) fn case(
     Ok(Datum::Column(result.into_column()))
 }
 
-fn fill(result: &mut Lane, value: &Expr, rows: Rows<'_>, mine: &[u32]) -> Result<(), EvalError> {
+fn fill(
+    result: &mut MutableColumn,
+    value: &Expr,
+    rows: Rows<'_>,
+    mine: &[u32],
+) -> Result<(), EvalError> {
     if mine.is_empty() {
         return Ok(());
     }

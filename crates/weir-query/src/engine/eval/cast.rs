@@ -1,4 +1,4 @@
-//! `CAST(x AS type)`: what cannot be cast is NULL.
+//! `CAST(x AS type)`: a value that cannot be cast is NULL.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ fn cast_value(value: Value, to: Type) -> Result<Value, EvalError> {
     })
 }
 
-/// The float towards zero, where 64 bits can hold it.
+/// The float truncated towards zero, where 64 bits can hold it.
 fn truncated(x: f64) -> Option<i64> {
     // 2^63 is a float, the greatest i64 is not.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
@@ -82,7 +82,7 @@ fn truncated(x: f64) -> Option<i64> {
 fn parse(text: &str, to: Type) -> Value {
     match to {
         Type::Int => text.parse().map_or(Value::Null, Value::Int),
-        // A recording may hold times as numbers, people write them as dates.
+        // Recordings may hold times as numbers, users write them as dates.
         Type::Time => {
             let time = text.parse().ok().or_else(|| timestamp::nanos(text));
             time.map_or(Value::Null, Value::Int)

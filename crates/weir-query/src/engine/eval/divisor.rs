@@ -45,7 +45,7 @@ mod tests {
     use super::Divisor;
 
     #[test]
-    fn a_quotient_is_that_of_the_processor() {
+    fn a_quotient_equals_that_of_the_division_operator() {
         let mut values = vec![
             0,
             1,

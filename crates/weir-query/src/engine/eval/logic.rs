@@ -16,7 +16,7 @@ pub(super) fn is_true(array: &BooleanArray) -> BooleanBuffer {
     }
 }
 
-/// What is known of a truth value: where it is true, where it is false; elsewhere it is NULL.
+/// A truth value: where it is true and where it is false; elsewhere it is NULL.
 struct Truth {
     is_true: BooleanBuffer,
     is_false: BooleanBuffer,
@@ -51,7 +51,7 @@ fn truth(datum: &Datum, len: usize) -> Truth {
     }
 }
 
-/// `left AND right`, `left OR right`. Where the left side decides, a right side that may fail is
+/// `left AND right`, `left OR right`. Where the left side decides, a right side that can fail is
 /// not evaluated.
 pub(super) fn connect(
     op: BinaryOp,
@@ -105,7 +105,7 @@ pub(super) fn connect(
     ))
 }
 
-/// The truth of `len` rows, of which those at `rows` are known.
+/// The truth of `len` rows; rows outside `rows` are NULL.
 fn spread(some: &Truth, rows: &[u32], len: usize) -> Truth {
     let wide = |narrow: &BooleanBuffer| {
         let mut bits = vec![false; len];

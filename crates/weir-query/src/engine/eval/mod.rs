@@ -1,9 +1,8 @@
-//! Expressions evaluated over batches: a column of values for a column of rows, NULLs and overflow
-//! as SQL has them.
+//! Evaluates expressions over batches: a column of values for a column of rows, with SQL's NULLs
+//! and overflow.
 //!
-//! What may fail (overflow, a full text table) is evaluated for those rows only that need it:
-//! behind `AND`, `OR` and in the branches of `CASE`, a guard keeps a failing expression from rows
-//! for which it does not count.
+//! An expression that can fail (overflow, a full text table) is evaluated only for the rows that
+//! need it: behind `AND`, `OR` and in the branches of `CASE`, a guard excludes the other rows.
 
 mod arithmetic;
 mod case;
@@ -27,7 +26,7 @@ use crate::function::EvalError;
 pub(super) struct Rows<'a> {
     /// Their columns.
     pub columns: &'a [Column],
-    /// How many they are.
+    /// The number of rows.
     pub len: usize,
 }
 

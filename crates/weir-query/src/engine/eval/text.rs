@@ -9,10 +9,10 @@ use weir_model::{Column, Symbol, Value};
 use super::{Datum, bool_column, text_of, texts};
 use crate::function::EvalError;
 
-/// The symbol of a text made by a query.
+/// Interns a text that a query computed.
 ///
 /// # Errors
-/// When the process holds more text than it may.
+/// When the symbol table is full.
 pub(super) fn symbol(text: &str) -> Result<Symbol, EvalError> {
     Symbol::try_computed(text).map_err(|full| EvalError::new(full.to_string()))
 }
@@ -87,7 +87,7 @@ enum Part {
     Any,
     /// `_`
     One,
-    /// A character as it is.
+    /// A literal character.
     Char(char),
 }
 
@@ -108,7 +108,7 @@ impl Pattern {
         Pattern { parts, ignore_case }
     }
 
-    /// Greedy matching that goes back to the last `%` only: at most text length times pattern
+    /// Greedy matching that backtracks to the last `%` only: at most text length times pattern
     /// length steps.
     fn matches(&self, text: &str) -> bool {
         let chars: Vec<char> = text.chars().map(|c| fold(c, self.ignore_case)).collect();
@@ -156,7 +156,7 @@ mod tests {
     use super::Pattern;
 
     #[test]
-    fn like_knows_any_one_and_literal() {
+    fn like_supports_percent_underscore_and_escapes() {
         let like = |text: &str, pattern: &str| Pattern::new(pattern, false).matches(text);
         assert!(
             like("vm17", "vm%") && like("vm17", "%1_") && like("", "%") && like("a%b", r"a\%b")

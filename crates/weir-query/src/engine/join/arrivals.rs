@@ -1,5 +1,4 @@
-//! The rows of one side that take part in a step of a join: their keys packed, and stored where
-//! they come.
+//! The rows of one side in a step of a join: their keys packed, the inserted rows stored.
 
 use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, Column};
@@ -13,17 +12,17 @@ use crate::function::EvalError;
 
 /// Rows of one side.
 pub(super) struct Arrivals {
-    /// When they come or go.
+    /// When they are inserted or retracted.
     pub ts: ScalarBuffer<i64>,
-    /// How often they come (> 0) or go (< 0).
+    /// Their weights: positive when inserted, negative when retracted.
     pub weights: ScalarBuffer<i64>,
     /// Their values.
     pub columns: Vec<Column>,
     /// Their keys.
     pub keys: Keys,
-    /// Which have a NULL in their key.
+    /// Which rows have a NULL in their key.
     is_null: Option<Vec<bool>>,
-    /// Where those that come are stored.
+    /// Where the inserted rows are stored.
     pub slots: Vec<u32>,
     /// The rows' keys in the side's index, if it has one.
     pub row_keys: Option<Keys>,
@@ -37,8 +36,12 @@ impl Arrivals {
 }
 
 impl Join {
-    /// Packs the keys of a side's rows, and stores the rows that come.
-    pub(super) fn arrive(&mut self, side: usize, rows: Batch) -> Result<Arrivals, EvalError> {
+    /// Packs the keys of a side's rows, and stores the inserted rows.
+    pub(super) fn store_arrivals(
+        &mut self,
+        side: usize,
+        rows: Batch,
+    ) -> Result<Arrivals, EvalError> {
         let view = Rows {
             columns: &rows.columns,
             len: rows.len(),
@@ -60,8 +63,8 @@ impl Join {
         })
     }
 
-    /// Stores the rows that come. Of those that go, the ones with a NULL in their key get a slot
-    /// too: they are in no chain to be found there, and yet may have to be shown.
+    /// Stores the inserted rows. Retracted rows with a NULL in their key get a slot too: they are
+    /// in no chain, but may have to be emitted.
     fn store(&mut self, side: usize, rows: &Batch, is_null: Option<&[bool]>) -> Vec<u32> {
         let fleeting = self.kind != JoinKind::NotIn;
         let is_stored = |&row: &u32| {

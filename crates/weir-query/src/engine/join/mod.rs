@@ -1,14 +1,14 @@
-//! Joins of two relations, kept up to date as rows come and go on either side.
+//! Joins of two relations, updated as rows are inserted and retracted on either side.
 //!
-//! 1. Rows are taken in order of time, from whichever side. A row that comes or goes meets the rows
-//!    that the other side has at that moment with the same key: candidate pairs. One hash table
-//!    holds the keys of both sides.
+//! 1. Rows are processed in timestamp order, from either side. An inserted or retracted row is
+//!    matched with the rows that the other side has at that moment with the same key: candidate
+//!    pairs. One hash table holds the keys of both sides.
 //! 2. The residual condition is evaluated for all candidate pairs of a step at once.
-//! 3. For an inner join these are the result. For the others [`mod@settle`] goes through them in order
-//!    and sees to rows without partner.
+//! 3. For an inner join these are the result. For the others [`mod@outer`] goes through them in
+//!    order and emits the rows without partner.
 
 mod arrivals;
-mod settle;
+mod outer;
 mod side;
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use arrow_buffer::BooleanBuffer;
 use weir_model::{Batch, Column, Schema, Type, Value};
 
 use self::arrivals::Arrivals;
-use self::settle::{Event, is_left_only, settle};
+use self::outer::{Change, emit_unpaired, is_left_only};
 use self::side::{Chain, NONE, Side};
 use super::describe::result_too_big;
 use super::eval::{self, true_rows};
@@ -29,7 +29,7 @@ use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::EvalError;
 use crate::plan::JoinKind;
 
-/// How many rows are looked ahead.
+/// How many rows are prefetched at once.
 const BLOCK_ROWS: usize = 128;
 
 /// A join with the rows of both sides.
@@ -37,10 +37,10 @@ pub(super) struct Join {
     kind: JoinKind,
     /// The keys' expressions, of the left and of the right.
     on: [Vec<Expr>; 2],
-    /// What a candidate pair must fulfil; over the left columns followed by the right ones.
+    /// What a candidate pair must satisfy; over the left columns followed by the right ones.
     residual: Option<Expr>,
     packer: KeyPacker,
-    /// The keys of both sides, each with its chain of rows on either.
+    /// The keys of both sides, each with its chain of rows on either side.
     table: KeyTable,
     /// For `NOT IN`: the rows with a NULL in their key.
     unknown: [Chain; 2],
@@ -67,13 +67,13 @@ impl Pairs {
     }
 }
 
-/// Candidate pairs, and what came and went.
-type Found = (Pairs, Vec<Event>);
+/// Candidate pairs, and the inserted and retracted rows.
+type Candidates = (Pairs, Vec<Change>);
 
 impl Join {
     /// Joins relations of the schemas `left` and `right`. Where `windows` has a size, that input is
-    /// a stream, and each row stays so long. `needed` are the columns of the result that are read,
-    /// ascending; without it all are.
+    /// a stream whose rows expire after that time. `needed` are the columns of the result that are
+    /// read, ascending; without it all are.
     pub(super) fn new(
         [left, right]: [&Schema; 2],
         windows: [Option<i64>; 2],
@@ -118,54 +118,57 @@ impl Join {
         }
     }
 
-    /// Takes both sides' rows in and finds the candidate pairs.
-    fn meet(&mut self, inputs: [Batch; 2], span: Span) -> Result<Found, EvalError> {
+    /// Adds both sides' rows and finds the candidate pairs.
+    fn match_rows(&mut self, inputs: [Batch; 2], span: Span) -> Result<Candidates, EvalError> {
         let pairs_max = span.bytes_max / 64;
-        let mut found = (
+        let mut candidates = (
             Pairs::with_capacity(inputs[0].len() + inputs[1].len()),
             Vec::new(),
         );
         let [left, right] = inputs;
-        let rows = [self.arrive(0, left)?, self.arrive(1, right)?];
+        let rows = [
+            self.store_arrivals(0, left)?,
+            self.store_arrivals(1, right)?,
+        ];
         let mut done = [0, 0];
         for block in 0.. {
             if block % BLOCK_ROWS == 0 {
-                self.foresee(&rows, done, span.upto);
+                self.prefetch(&rows, done, span.upto);
             }
-            let Some((ts, side, comes)) = self.next(&rows, done, span.upto) else {
+            let Some((ts, side, is_input)) = self.next(&rows, done, span.upto) else {
                 break;
             };
-            if !comes {
-                self.leave(side, ts, &mut found);
+            if !is_input {
+                self.expire(side, ts, &mut candidates);
                 continue;
             }
             let row = done[side];
             done[side] += 1;
             match rows[side].weights[row] {
-                weight @ 1.. => self.come(side, &rows[side], row, ts, weight, &mut found),
-                weight => self.go(side, &rows[side], row, ts, -weight, &mut found),
+                weight @ 1.. => self.insert(side, &rows[side], row, ts, weight, &mut candidates),
+                weight => self.retract(side, &rows[side], row, ts, -weight, &mut candidates),
             }
-            if found.0.ts.len() > pairs_max {
+            if candidates.0.ts.len() > pairs_max {
                 return Err(result_too_big("the join", span.bytes_max));
             }
         }
-        Ok(found)
+        Ok(candidates)
     }
 
-    /// What happens next: when, on which side, and whether it is the next row or that one leaves by
-    /// itself. `done` rows of each side are done.
+    /// The next change: when, on which side, and whether it is the next input row or an expiry.
+    /// `done` rows of each side are processed.
     fn next(
         &self,
         rows: &[Arrivals; 2],
         done: [usize; 2],
         upto: i64,
     ) -> Option<(i64, usize, bool)> {
-        let comes = |side: usize| rows[side].ts.get(done[side]).copied();
-        let leaves = |side: usize| self.sides[side].next_leaves().filter(|&ts| ts <= upto);
-        // In one instant what comes is first.
+        let is_input = |side: usize| rows[side].ts.get(done[side]).copied();
+        let leaves = |side: usize| self.sides[side].next_expiry().filter(|&ts| ts <= upto);
+        // Within an instant, input rows are processed before expiries.
         let all = [
-            (comes(0), 0, true),
-            (comes(1), 1, true),
+            (is_input(0), 0, true),
+            (is_input(1), 1, true),
             (leaves(0), 0, false),
             (leaves(1), 1, false),
         ];
@@ -179,22 +182,20 @@ impl Join {
         first.0.map(|ts| (ts, first.1, first.2))
     }
 
-    /// Reads what the next rows will need, which may long have left the processor's caches. Row by
-    /// row, each would wait for memory several times; so the processor fetches for all of them at
-    /// once.
-    fn foresee(&self, rows: &[Arrivals; 2], done: [usize; 2], upto: i64) {
+    /// Prefetches what the next rows will read, which may not be in the processor's caches. Row by
+    /// row, each would wait for memory several times.
+    fn prefetch(&self, rows: &[Arrivals; 2], done: [usize; 2], upto: i64) {
         for side in [0, 1] {
             let next = done[side]..rows[side].ts.len().min(done[side] + BLOCK_ROWS);
-            self.table.foresee(&rows[side].keys, next);
-            let numbers = self.sides[side].foresee_leaving(BLOCK_ROWS, upto);
+            self.table.prefetch(&rows[side].keys, next);
+            let numbers = self.sides[side].prefetch_expiring(BLOCK_ROWS, upto);
             let chains = numbers.iter().map(|&n| self.chain(n, 1 - side));
-            self.sides[1 - side].foresee_chains(chains);
-            self.table.foresee_removal(numbers.iter().copied());
+            self.sides[1 - side].prefetch_chains(chains);
+            self.table.prefetch_removal(numbers.iter().copied());
         }
     }
 
-    /// Where the rows with a row's key are, as a number of the table; [`NONE`] for a NULL in the
-    /// key.
+    /// The number of a row's key in the table; [`NONE`] for a NULL in the key.
     fn number(&mut self, rows: &Arrivals, at: usize) -> u32 {
         if rows.is_null(at) {
             return NONE;
@@ -206,8 +207,7 @@ impl Join {
         number
     }
 
-    /// Whether rows with a NULL in their key are in a chain: only NOT IN looks at them beside
-    /// others.
+    /// Whether rows with a NULL in their key are in a chain: only NOT IN needs them.
     fn chains_unknown(&self) -> bool {
         self.kind == JoinKind::NotIn
     }
@@ -226,57 +226,57 @@ impl Join {
         }
     }
 
-    /// A row comes.
-    fn come(
+    /// Inserts a row.
+    fn insert(
         &mut self,
         side: usize,
         rows: &Arrivals,
         at: usize,
         ts: i64,
         weight: i64,
-        found: &mut Found,
+        candidates: &mut Candidates,
     ) {
         let number = self.number(rows, at);
         let slot = rows.slots[at];
-        let leaves_itself = self.sides[side].stays(slot, ts);
+        let expires = self.sides[side].schedule_expiry(slot, ts);
         if number != NONE || self.chains_unknown() {
-            self.sides[side].remember(slot, number, weight);
+            self.sides[side].occupy(slot, number, weight);
             let mut chain = self.chain(number, side);
             self.sides[side].append(&mut chain, slot);
             self.set_chain(number, side, chain);
-            self.sides[side].note(rows.row_keys.as_ref(), at, slot);
-            self.pair(side, number, ts, slot, weight, found);
-        } else if leaves_itself {
-            self.sides[side].remember(slot, number, weight);
+            self.sides[side].index_row(rows.row_keys.as_ref(), at, slot);
+            self.pair(side, number, ts, slot, weight, candidates);
+        } else if expires {
+            self.sides[side].occupy(slot, number, weight);
         } else {
-            // It meets nobody, so it is kept only for as long as it takes to show it.
+            // No later row can match it, so its slot is kept only until it is emitted.
             self.sides[side].slots.retire(slot);
         }
-        self.event(side, ts, slot, weight, true, found);
+        self.record_change(side, ts, slot, weight, true, candidates);
     }
 
-    /// The oldest row of a side leaves its window.
-    fn leave(&mut self, side: usize, ts: i64, found: &mut Found) {
-        let (slot, number) = self.sides[side].take_oldest();
-        self.take_away(side, number, slot, 1, ts, found);
+    /// Removes the row of a side that expires next.
+    fn expire(&mut self, side: usize, ts: i64, candidates: &mut Candidates) {
+        let (slot, number) = self.sides[side].dequeue_oldest();
+        self.retract_slot(side, number, slot, 1, ts, candidates);
     }
 
-    /// A row goes that is found by its values.
-    fn go(
+    /// Retracts a row, found by its values.
+    fn retract(
         &mut self,
         side: usize,
         rows: &Arrivals,
         at: usize,
         ts: i64,
         weight: i64,
-        found: &mut Found,
+        candidates: &mut Candidates,
     ) {
         let number = self.number(rows, at);
         if number == NONE && !self.chains_unknown() {
-            // It was not kept; it has a slot again for as long as it takes to show that it goes.
+            // It was not stored; it gets a slot until its retraction is emitted.
             let slot = rows.slots[at];
             self.sides[side].slots.retire(slot);
-            self.event(side, ts, slot, -weight, true, found);
+            self.record_change(side, ts, slot, -weight, true, candidates);
             return;
         }
         let mut left = weight;
@@ -286,23 +286,23 @@ impl Join {
             let gone = left.min(self.sides[side].weight(slot));
             left -= gone;
             if gone == self.sides[side].weight(slot) {
-                self.sides[side].unnote(rows.row_keys.as_ref(), at, slot);
+                self.sides[side].unindex_row(rows.row_keys.as_ref(), at, slot);
             }
-            self.take_away(side, number, slot, gone, ts, found);
+            self.retract_slot(side, number, slot, gone, ts, candidates);
         }
     }
 
-    /// A row goes `times` times.
-    fn take_away(
+    /// Retracts a row `times` times.
+    fn retract_slot(
         &mut self,
         side: usize,
         number: u32,
         slot: u32,
         times: i64,
         ts: i64,
-        found: &mut Found,
+        candidates: &mut Candidates,
     ) {
-        if self.sides[side].lessen(slot, times) && (number != NONE || self.chains_unknown()) {
+        if self.sides[side].decrement(slot, times) && (number != NONE || self.chains_unknown()) {
             let mut chain = self.chain(number, side);
             self.sides[side].unlink(&mut chain, slot);
             self.set_chain(number, side, chain);
@@ -311,16 +311,24 @@ impl Join {
             }
         }
         if number != NONE || self.chains_unknown() {
-            self.pair(side, number, ts, slot, -times, found);
+            self.pair(side, number, ts, slot, -times, candidates);
         }
-        self.event(side, ts, slot, -times, false, found);
+        self.record_change(side, ts, slot, -times, false, candidates);
     }
 
-    /// Notes that a row came or went, where that alone may matter.
-    fn event(&self, side: usize, ts: i64, slot: u32, weight: i64, is_new: bool, found: &mut Found) {
+    /// Records an inserted or retracted row, where the kind of join needs it.
+    fn record_change(
+        &self,
+        side: usize,
+        ts: i64,
+        slot: u32,
+        weight: i64,
+        is_new: bool,
+        candidates: &mut Candidates,
+    ) {
         if self.kind != JoinKind::Inner {
-            let pairs_end = found.0.ts.len();
-            found.1.push(Event {
+            let pairs_end = candidates.0.ts.len();
+            candidates.1.push(Change {
                 ts,
                 side,
                 slot,
@@ -331,20 +339,28 @@ impl Join {
         }
     }
 
-    /// The pairs that a row makes with those that the other side has now.
-    fn pair(&self, side: usize, number: u32, ts: i64, slot: u32, weight: i64, found: &mut Found) {
+    /// Records the pairs of a row with those that the other side has now.
+    fn pair(
+        &self,
+        side: usize,
+        number: u32,
+        ts: i64,
+        slot: u32,
+        weight: i64,
+        candidates: &mut Candidates,
+    ) {
         let other = &self.sides[1 - side];
-        let pairs = &mut found.0;
+        let pairs = &mut candidates.0;
         let mut add = |(partner, times): (u32, i64)| {
             pairs.ts.push(ts);
             pairs.weights.push(weight * times);
             pairs.slots[side].push(slot);
             pairs.slots[1 - side].push(partner);
         };
-        // An unknown key may equal any.
+        // A NULL key may equal any.
         if number == NONE {
             return other
-                .live()
+                .occupied()
                 .map(|slot| (slot, other.weight(slot)))
                 .for_each(&mut add);
         }
@@ -352,7 +368,7 @@ impl Join {
         other.chain(self.unknown[1 - side]).for_each(&mut add);
     }
 
-    /// Which candidate pairs fulfil the residual condition; `None` when all do.
+    /// Which candidate pairs satisfy the residual condition; `None` when all do.
     fn holds(&self, pairs: &Pairs) -> Result<Option<BooleanBuffer>, EvalError> {
         let Some(residual) = &self.residual else {
             return Ok(None);
@@ -375,10 +391,10 @@ impl Join {
     }
 
     fn join(&mut self, inputs: [Batch; 2], span: Span) -> Result<Batch, EvalError> {
-        let (pairs, events) = self.meet(inputs, span)?;
+        let (pairs, events) = self.match_rows(inputs, span)?;
         if self.kind != JoinKind::Inner {
             let holds = self.holds(&pairs)?;
-            let shown = settle(self.kind, &mut self.sides, &pairs, &events, holds.as_ref());
+            let shown = emit_unpaired(self.kind, &mut self.sides, &pairs, &events, holds.as_ref());
             return Ok(shown.into_batch(self.kind, &self.sides));
         }
         let columns = self.columns(&pairs.slots);
@@ -405,7 +421,7 @@ impl Join {
     }
 }
 
-/// For `NOT IN`: that the keys of a pair are not known to differ, and `residual`.
+/// For `NOT IN`: that the keys of a pair are equal or unknown, and `residual`.
 fn not_unequal(on: &[(Expr, Expr)], left_columns: usize, residual: Option<&Expr>) -> Expr {
     let truth = |value| Expr::Literal {
         value: Value::Bool(value),
@@ -460,9 +476,10 @@ impl Operator for Join {
         })
     }
 
-    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+    fn bound_span(&self, span: Span, rows_max: usize) -> i64 {
         let bound = |side: &Side| match (side.leaves(rows_max), side.leaves(0)) {
-            // The instant of row `rows_max` may be that of rows before it: then it is done whole.
+            // The instant of row `rows_max` may be that of rows before it; then that instant is
+            // processed whole.
             (Some(at), Some(first)) => (at - 1).max(first),
             _ => i64::MAX,
         };

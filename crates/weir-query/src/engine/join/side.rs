@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use weir_model::{Batch, Column, Schema, Type};
 
 use crate::engine::keys::{KeyPacker, Keys};
-use crate::engine::lane::Slots;
+use crate::engine::slots::Slots;
 use crate::engine::table::KeyTable;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Steps along a chain after which a row is to be looked up in an index instead.
+/// Steps along a chain after which rows are looked up in an index instead.
 const LONG_SEARCH: usize = 64;
 
 /// The rows of a key on one side, oldest first.
@@ -31,12 +31,12 @@ impl Default for Chain {
 }
 
 impl Chain {
-    /// As one word, to lie beside the key.
+    /// As one 64-bit word, to store beside the key.
     pub(super) fn word(self) -> u64 {
         u64::from(self.first) | u64::from(self.last) << 32
     }
 
-    /// What [`Chain::word`] gave.
+    /// The inverse of [`Chain::word`].
     pub(super) fn from_word(word: u64) -> Chain {
         Chain {
             first: word as u32,
@@ -57,26 +57,26 @@ pub(super) struct Side {
     /// The columns that are kept, and whether each is part of the result.
     kept: Vec<(usize, bool)>,
     links: Vec<Link>,
-    /// How many rows of the other side a row is paired with, by slot, where that matters.
+    /// By slot: how many rows of the other side the row is paired with, where that matters.
     partners: Vec<i64>,
     types: Vec<Type>,
-    /// How long rows stay, where the side is a window that the join keeps itself.
+    /// How long rows stay, where the join keeps the window of this side itself.
     size: Option<i64>,
-    /// The slots of such rows in the order in which they came, and when they leave.
+    /// The slots of such rows in the order of arrival, and when they expire.
     queue: VecDeque<u32>,
     leaves: VecDeque<i64>,
     index: Option<Index>,
     index_wanted: bool,
 }
 
-/// What is kept of a row beside its values.
+/// What is stored of a row beside its values.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     next: u32,
     prev: u32,
     /// The number of its key.
     number: u32,
-    /// How often the row is there; 0 in a free slot.
+    /// The multiplicity of the row; 0 in a free slot.
     weight: i64,
 }
 
@@ -87,21 +87,21 @@ const UNLINKED: Link = Link {
     weight: 0,
 };
 
-/// Rows by all their values, for sides where many rows share a key and do not go in the order in
-/// which they came.
+/// Rows by all their values, for sides where many rows share a key and are not retracted in the
+/// order of insertion.
 struct Index {
     packer: KeyPacker,
     table: KeyTable,
-    /// The latest of the rows that are equal, by the table's number.
+    /// The latest of equal rows, by the number in the table.
     latest: Vec<u32>,
-    /// The one before it, by slot.
+    /// The previous equal row, by slot.
     earlier: Vec<u32>,
 }
 
 impl Side {
-    /// No rows, of this schema. With a `size` they are those of a stream, and each stays so long.
-    /// Of each column `shown` says whether the result needs it; to find a row by its values, which
-    /// is necessary without a size, all columns are kept.
+    /// No rows, of this schema. With a `size` they are those of a stream, and each expires after
+    /// that time. `shown` marks the columns that the result needs; without a size all columns are
+    /// kept, since rows are found by their values.
     pub(super) fn new(schema: &Schema, shown: &[bool], size: Option<i64>) -> Side {
         let kept = shown.iter().copied().enumerate();
         let kept: Vec<(usize, bool)> = kept.filter(|&(_, shown)| shown || size.is_none()).collect();
@@ -131,9 +131,9 @@ impl Side {
     /// The columns of the rows in these slots; those that the result does not need are NULL.
     pub(super) fn gather(&self, slots: &[u32]) -> Vec<Column> {
         let mut columns = vec![Column::Nulls(slots.len()); self.types.len()];
-        for (lane, &(i, shown)) in self.kept.iter().enumerate() {
+        for (column_index, &(i, shown)) in self.kept.iter().enumerate() {
             if shown {
-                columns[i] = self.slots.gather_one(lane, slots);
+                columns[i] = self.slots.gather_column(column_index, slots);
             }
         }
         columns
@@ -144,7 +144,7 @@ impl Side {
         self.types.len()
     }
 
-    /// Makes the index if searches have become long. Gives the keys of a batch in it.
+    /// Creates the index if searches have become long. Returns the keys of a batch in it.
     pub(super) fn row_keys(&mut self, batch: &Batch) -> Option<Keys> {
         if std::mem::take(&mut self.index_wanted) && self.index.is_none() {
             let mut index = Index {
@@ -154,9 +154,11 @@ impl Side {
                 earlier: Vec::new(),
             };
             index.table = KeyTable::new(index.packer.width());
-            let live: Vec<u32> = self.live().collect();
-            let keys = index.packer.pack(&self.slots.gather(&live), live.len());
-            for (row, &slot) in live.iter().enumerate() {
+            let occupied: Vec<u32> = self.occupied().collect();
+            let keys = index
+                .packer
+                .pack(&self.slots.gather(&occupied), occupied.len());
+            for (row, &slot) in occupied.iter().enumerate() {
                 index.add(&keys, row, slot);
             }
             self.index = Some(index);
@@ -165,8 +167,8 @@ impl Side {
         Some(index.packer.pack(&batch.columns, batch.len()))
     }
 
-    /// Notes a row that has come: how often, and the number of its key.
-    pub(super) fn remember(&mut self, slot: u32, number: u32, weight: i64) {
+    /// Records the key's number and the multiplicity of an inserted row.
+    pub(super) fn occupy(&mut self, slot: u32, number: u32, weight: i64) {
         self.links[slot as usize] = Link {
             weight,
             number,
@@ -174,11 +176,11 @@ impl Side {
         };
     }
 
-    /// Notes when a row that came at `ts` will leave, where the side knows; false where it does
-    /// not.
-    pub(super) fn stays(&mut self, slot: u32, ts: i64) -> bool {
+    /// Records when a row that arrived at `ts` expires, where the side has a window; returns false
+    /// where it has none.
+    pub(super) fn schedule_expiry(&mut self, slot: u32, ts: i64) -> bool {
         let Some(size) = self.size else { return false };
-        // A row that would leave after the end of time never does.
+        // A row that would expire after the last instant never does.
         if let Some(leaves) = ts.checked_add(size) {
             self.queue.push_back(slot);
             self.leaves.push_back(leaves);
@@ -186,29 +188,29 @@ impl Side {
         true
     }
 
-    /// When the row that came first of all leaves, where the side knows.
-    pub(super) fn next_leaves(&self) -> Option<i64> {
+    /// When the oldest row expires, where the side has a window.
+    pub(super) fn next_expiry(&self) -> Option<i64> {
         self.leaves.front().copied()
     }
 
-    /// When row `index` of those that leave will do so.
+    /// When row `index` of the queue expires.
     pub(super) fn leaves(&self, index: usize) -> Option<i64> {
         self.leaves.get(index).copied()
     }
 
-    /// Takes that row out of the queue; its slot and the number of its key.
-    pub(super) fn take_oldest(&mut self) -> (u32, u32) {
+    /// Dequeues that row; returns its slot and the number of its key.
+    pub(super) fn dequeue_oldest(&mut self) -> (u32, u32) {
         self.leaves.pop_front();
         let slot = self
             .queue
             .pop_front()
-            .expect("a row that leaves has come before");
+            .expect("an expiring row was inserted before");
         (slot, self.links[slot as usize].number)
     }
 
-    /// Reads what taking out at most `rows` rows that leave by `upto` will read, all at once; gives
-    /// the numbers of their keys.
-    pub(super) fn foresee_leaving(&self, rows: usize, upto: i64) -> Vec<u32> {
+    /// Reads what removing at most `rows` rows that expire by `upto` will read, all at once;
+    /// returns the numbers of their keys.
+    pub(super) fn prefetch_expiring(&self, rows: usize, upto: i64) -> Vec<u32> {
         let leaving = self
             .leaves
             .iter()
@@ -224,13 +226,13 @@ impl Side {
             .collect()
     }
 
-    /// Reads what walking these chains will begin with.
-    pub(super) fn foresee_chains(&self, chains: impl Iterator<Item = Chain>) {
+    /// Reads the start of these chains.
+    pub(super) fn prefetch_chains(&self, chains: impl Iterator<Item = Chain>) {
         let next = |chain: Chain| self.links.get(chain.first as usize).map_or(0, |l| l.next);
         std::hint::black_box(chains.map(next).fold(0, |a, b| a ^ b));
     }
 
-    /// Puts a row at the end of a chain.
+    /// Appends a row to a chain.
     pub(super) fn append(&mut self, chain: &mut Chain, slot: u32) {
         self.links[slot as usize].prev = chain.last;
         match chain.last {
@@ -240,14 +242,14 @@ impl Side {
         chain.last = slot;
     }
 
-    /// Notes a row in the index, if there is one.
-    pub(super) fn note(&mut self, keys: Option<&Keys>, row: usize, slot: u32) {
+    /// Adds a row to the index, if there is one.
+    pub(super) fn index_row(&mut self, keys: Option<&Keys>, row: usize, slot: u32) {
         if let (Some(index), Some(keys)) = (&mut self.index, keys) {
             index.add(keys, row, slot);
         }
     }
 
-    /// The slot of a row in the chain that is equal to row `row` of the columns. It is there.
+    /// The slot of a row in the chain that is equal to row `row` of the columns. It must exist.
     pub(super) fn find(
         &mut self,
         chain: Chain,
@@ -262,7 +264,7 @@ impl Side {
             let number = index
                 .table
                 .find(keys, row)
-                .expect("a row that goes has come before");
+                .expect("a retracted row was inserted before");
             return index.latest[number as usize];
         }
         let mut slot = chain.first;
@@ -275,9 +277,9 @@ impl Side {
         slot
     }
 
-    /// A row is there `times` times less. True when it is gone; its slot is given back, but still
-    /// holds its values.
-    pub(super) fn lessen(&mut self, slot: u32, times: i64) -> bool {
+    /// Decrements the multiplicity of a row by `times`. Returns true when none is left; the slot is
+    /// then free, but still holds its values.
+    pub(super) fn decrement(&mut self, slot: u32, times: i64) -> bool {
         let weight = &mut self.links[slot as usize].weight;
         *weight -= times;
         let gone = *weight == 0;
@@ -287,7 +289,7 @@ impl Side {
         gone
     }
 
-    /// Takes a row out of a chain.
+    /// Removes a row from a chain.
     pub(super) fn unlink(&mut self, chain: &mut Chain, slot: u32) {
         let link = self.links[slot as usize];
         match link.prev {
@@ -300,14 +302,14 @@ impl Side {
         }
     }
 
-    /// Drops a row from the index, if there is one.
-    pub(super) fn unnote(&mut self, keys: Option<&Keys>, row: usize, slot: u32) {
+    /// Removes a row from the index, if there is one.
+    pub(super) fn unindex_row(&mut self, keys: Option<&Keys>, row: usize, slot: u32) {
         if let (Some(index), Some(keys)) = (&mut self.index, keys) {
             index.remove(keys, row, slot);
         }
     }
 
-    /// The slots of a chain with how often each row is there.
+    /// The slots of a chain with the multiplicity of each row.
     pub(super) fn chain(&self, chain: Chain) -> impl Iterator<Item = (u32, i64)> {
         let mut next = chain.first;
         std::iter::from_fn(move || {
@@ -319,12 +321,12 @@ impl Side {
     }
 
     /// All slots that hold a row.
-    pub(super) fn live(&self) -> impl Iterator<Item = u32> {
-        let live = |(slot, link): (usize, &Link)| (link.weight > 0).then_some(slot as u32);
-        self.links.iter().enumerate().filter_map(live)
+    pub(super) fn occupied(&self) -> impl Iterator<Item = u32> {
+        let occupied = |(slot, link): (usize, &Link)| (link.weight > 0).then_some(slot as u32);
+        self.links.iter().enumerate().filter_map(occupied)
     }
 
-    /// How often the row in a slot is there.
+    /// The multiplicity of the row in a slot.
     pub(super) fn weight(&self, slot: u32) -> i64 {
         self.links[slot as usize].weight
     }
@@ -337,7 +339,7 @@ impl Side {
         &mut self.partners[slot as usize]
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.slots.bytes()
             + self.links.capacity() * size_of::<Link>()

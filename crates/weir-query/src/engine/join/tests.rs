@@ -1,4 +1,4 @@
-//! Joins through the engine: every kind, with rows that come and go on both sides.
+//! Joins through the engine: every kind, with rows inserted and retracted on both sides.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn on_key(kind: JoinKind, residual: bool) -> Arc<Plan> {
 }
 
 #[test]
-fn inner_pairs_come_with_the_later_row_and_go_with_the_first_to_leave() {
+fn an_inner_pair_lasts_from_its_later_row_to_its_first_expiry() {
     check(
         &on_key(JoinKind::Inner, false),
         "< 1 L 1, 10
@@ -103,7 +103,7 @@ fn right_and_full_joins_pad_the_other_side_too() {
 }
 
 #[test]
-fn a_residual_condition_decides_who_has_a_partner() {
+fn a_residual_condition_decides_which_rows_have_a_partner() {
     check(
         &on_key(JoinKind::Left, true),
         "< 1 L 1, 10
@@ -119,7 +119,7 @@ fn a_residual_condition_decides_who_has_a_partner() {
 }
 
 #[test]
-fn semi_and_anti_joins_give_left_rows_once() {
+fn semi_and_anti_joins_emit_left_rows_once() {
     let case = "< 1 L 1, 10
                 < 2 R 1, 20
                 < 3 R 1, 21
@@ -212,7 +212,7 @@ fn a_stream_joined_with_itself_shares_its_window() {
     );
 }
 
-/// Many equal and unequal rows of one key go in another order than they came.
+/// Many equal and unequal rows of one key are retracted in another order than they were inserted.
 #[test]
 fn rows_of_a_long_chain_are_found_by_value() {
     let left = source("L", Shape::Relation, "k int, a int");

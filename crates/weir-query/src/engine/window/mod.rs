@@ -14,8 +14,8 @@ use super::operator::Operator;
 use crate::plan::Window;
 use weir_model::Schema;
 
-/// The operator of a window over a stream of this schema. The query that needs it sees no rows up to
-/// instant `after`.
+/// The operator of a window over a stream of this schema. The query that needs it receives no rows
+/// up to instant `after`.
 pub(super) fn window(window: &Window, schema: &Schema, after: i64) -> Box<dyn Operator> {
     match window {
         // Instants are integers: the rows at τ are those in (τ - 1, τ].

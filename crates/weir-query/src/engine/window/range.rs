@@ -23,8 +23,8 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// A window of `size` instants (without: unbounded) that moves at multiples of `slide`
-    /// (without: always).
+    /// A window of `size` instants (`None`: unbounded) that moves at multiples of `slide` (`None`:
+    /// always).
     pub(super) fn new(size: Option<i64>, slide: Option<i64>) -> Range {
         Range {
             size,
@@ -39,13 +39,13 @@ impl Range {
         round_up(ts, self.slide)
     }
 
-    /// When it leaves; a row that would leave after the end of time never does.
+    /// When it leaves; a row that would leave after the last instant never does.
     fn leaves(&self, ts: i64) -> Option<i64> {
         let end = ts.checked_add(self.size?)?;
         Some(round_up(end, self.slide)).filter(|&end| end < i64::MAX)
     }
 
-    /// The rows that will be seen at all: with a slide longer than the window some never are.
+    /// The rows that enter the relation: with a slide longer than the window some never do.
     fn seen(&self, batch: &Batch) -> Batch {
         if !matches!((self.size, self.slide), (Some(size), Some(slide)) if size < slide) {
             return batch.clone();
@@ -58,7 +58,7 @@ impl Range {
         take_batch(batch, &rows)
     }
 
-    /// The rows at other instants, which a slide may have made the same.
+    /// The rows with other timestamps, which a slide may have made equal.
     fn moved(&self, batches: Vec<Batch>, instant: impl Fn(i64) -> i64) -> Vec<Batch> {
         let shift = |b: Batch| {
             let ts: Vec<i64> = b.ts.iter().map(|&t| instant(t)).collect();
@@ -78,7 +78,7 @@ impl Operator for Range {
         // Rows have entered, or left, up to here.
         let cut = round_down(span.upto, self.slide);
         let arrived = whole_instants(inputs[0]);
-        let coming = match self.slide {
+        let entering = match self.slide {
             None => arrived,
             Some(_) => {
                 for batch in &arrived {
@@ -88,27 +88,28 @@ impl Operator for Range {
             }
         };
         let Some(size) = self.size else {
-            return Ok(self.moved(coming, |t| self.enters(t)));
+            return Ok(self.moved(entering, |t| self.enters(t)));
         };
-        for batch in &coming {
+        for batch in &entering {
             self.inside.push(batch.clone());
         }
-        let going = match cut.checked_sub(size) {
+        let leaving = match cut.checked_sub(size) {
             Some(oldest) => self.inside.take_until(oldest),
             None => Vec::new(),
         };
-        let going = self.moved(going, |t| self.leaves(t).unwrap_or(i64::MAX));
-        let coming = match self.slide {
-            None => coming,
-            Some(_) => self.moved(coming, |t| self.enters(t)),
+        let leaving = self.moved(leaving, |t| self.leaves(t).unwrap_or(i64::MAX));
+        let entering = match self.slide {
+            None => entering,
+            Some(_) => self.moved(entering, |t| self.enters(t)),
         };
-        Ok(merge(coming, going))
+        Ok(merge(entering, leaving))
     }
 
-    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+    fn bound_span(&self, span: Span, rows_max: usize) -> i64 {
         let leave = self.inside.ts(rows_max).and_then(|ts| self.leaves(ts));
         let enter = self.pending.ts(rows_max).map(|ts| self.enters(ts));
-        // The instant of row `rows_max` may be that of rows before it: then it is done whole.
+        // The instant of row `rows_max` may be that of rows before it; then that instant is
+        // processed whole.
         let first = [
             self.inside.ts(0).and_then(|ts| self.leaves(ts)),
             self.pending.ts(0).map(|ts| self.enters(ts)),

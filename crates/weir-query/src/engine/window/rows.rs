@@ -1,5 +1,5 @@
-//! `[Rows n]`: the last n rows, ties broken by arrival. A row that comes and goes in one instant is
-//! never seen.
+//! `[Rows n]`: the last n rows, ties broken by arrival. A row that enters and leaves in one instant
+//! is not emitted.
 
 use weir_model::Batch;
 
@@ -33,7 +33,7 @@ impl Rows {
         if leaving == 0 {
             return batch;
         }
-        // The rows of `all` are in order of arrival; those in `first..` are in the relation, behind
+        // The rows of `all` are in order of arrival; those in `first..` are in the relation, after
         // those that stay throughout.
         let all = concat_batches(&[old, vec![batch.clone()]].concat());
         let stay = held - old_len;

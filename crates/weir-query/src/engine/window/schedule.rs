@@ -1,13 +1,13 @@
-//! [`Schedule`]: rows by the instant at which they leave, where that is not the order in which they
-//! came.
+//! [`Schedule`]: rows by the instant at which they leave, where that is not the order of arrival.
 
 use std::collections::BTreeMap;
 
-/// Buckets that the rows of one window are spread over, about.
+/// Approximate number of buckets for the rows of one window.
 const BUCKETS: i64 = 1024;
 
-/// Slots of rows by when they leave. Rows are put into buckets of instants and a bucket is sorted
-/// when its turn comes: they come nearly in order, and most are never compared with each other.
+/// Slots of rows by when they leave. Rows are put into buckets of instants, and a bucket is sorted
+/// when it becomes the first: rows are added nearly in order, and most are never compared with each
+/// other.
 #[derive(Debug)]
 pub(super) struct Schedule {
     /// Instants that share a bucket.
@@ -21,7 +21,7 @@ pub(super) struct Schedule {
 pub(super) type Leaving = (i64, u32);
 
 impl Schedule {
-    /// No rows yet, of which each stays `size` instants at most.
+    /// No rows yet; each row stays at most `size` instants.
     pub(super) fn new(size: i64) -> Schedule {
         Schedule {
             width: (size / BUCKETS).max(1),
@@ -30,7 +30,7 @@ impl Schedule {
         }
     }
 
-    /// Adds rows; after the last one [`Schedule::take_until`] is to be called.
+    /// Adds rows; the caller calls [`Schedule::take_until`] afterwards.
     pub(super) fn add(&mut self, rows: impl Iterator<Item = Leaving>) {
         let mut rows = rows.peekable();
         while let Some((at, _)) = rows.peek() {
@@ -45,7 +45,8 @@ impl Schedule {
         }
     }
 
-    /// Takes out the rows that leave at or before `upto`, the first to leave first.
+    /// Removes and returns the rows that leave at or before `upto`, in the order in which they
+    /// leave.
     pub(super) fn take_until(&mut self, upto: i64) -> Vec<Leaving> {
         let mut out = Vec::new();
         while let Some(mut entry) = self.buckets.first_entry() {
@@ -68,9 +69,9 @@ impl Schedule {
         bucket.last().map(|(at, _)| *at)
     }
 
-    /// The last instant up to which no more than about `rows_max` rows leave; `None` if no more
-    /// are there.
-    pub(super) fn reach(&self, rows_max: usize) -> Option<i64> {
+    /// The last instant up to which no more than about `rows_max` rows leave; `None` if there are
+    /// not that many.
+    pub(super) fn bound_span(&self, rows_max: usize) -> Option<i64> {
         let mut rows = 0;
         for (i, (number, bucket)) in self.buckets.iter().enumerate() {
             if rows + bucket.len() > rows_max {
@@ -84,7 +85,7 @@ impl Schedule {
         None
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.rows * size_of::<Leaving>() + self.buckets.len() * size_of::<(i64, Vec<Leaving>)>()
     }
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_leave_in_order_however_they_came() {
+    fn rows_leave_in_time_order_for_any_insertion_order() {
         let mut schedule = Schedule::new(10_000);
         let ats = [5, 90, 40, -7, 9_000, 41, 40];
         schedule.add(ats.into_iter().zip(0..));
@@ -113,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn a_step_ends_before_too_many_leave() {
+    fn a_step_ends_before_too_many_rows_expire() {
         let mut schedule = Schedule::new(10_240);
         schedule.add([(11, 0), (12, 1), (13, 2), (500, 3), (900, 4)].into_iter());
         assert!(schedule.take_until(0).is_empty());
-        assert_eq!(schedule.reach(1), Some(11));
-        assert_eq!(schedule.reach(3), Some(499));
-        assert_eq!(schedule.reach(5), None);
+        assert_eq!(schedule.bound_span(1), Some(11));
+        assert_eq!(schedule.bound_span(3), Some(499));
+        assert_eq!(schedule.bound_span(5), None);
     }
 }

@@ -1,9 +1,9 @@
-//! Requests by the time of their issue: the window that is left of a join of requests with their
+//! Requests by the time of their issue: the window that remains of a join of requests with their
 //! responses.
 //!
-//! A row with timestamp t and origin o <= t comes in at t and goes at o + N, both rounded up to a
-//! multiple of S where there is a slide; never if that is not later. So rows leave in another order
-//! than they came in.
+//! A row with timestamp t and origin o <= t enters at t and leaves at o + N, both rounded up to a
+//! multiple of S where there is a slide; it never enters if the second is not later. So rows leave
+//! in another order than they entered.
 
 use arrow_array::Array;
 use weir_model::{Batch, Column, Schema};
@@ -14,8 +14,8 @@ use super::{round_down, round_up};
 use crate::engine::eval::{self, eval};
 use crate::engine::fifo::Fifo;
 use crate::engine::gather::{take_batch, whole_instants};
-use crate::engine::lane::Slots;
 use crate::engine::operator::{Operator, Span};
+use crate::engine::slots::Slots;
 use crate::expr::Expr;
 use crate::function::EvalError;
 
@@ -24,7 +24,7 @@ pub(super) struct Since {
     origin: Expr,
     size: Option<i64>,
     slide: Option<i64>,
-    /// Rows whose origin is up to here are too old.
+    /// Rows whose origin is not after this are too old.
     after: i64,
     /// Rows that wait for the next multiple of the slide.
     pending: Fifo,
@@ -53,13 +53,13 @@ impl Since {
         }
     }
 
-    /// When a row of this origin leaves; one that would after the end of time never does.
+    /// When a row of this origin leaves; one that would leave after the last instant never does.
     fn leaves(&self, origin: i64) -> i64 {
         let end = self.size.and_then(|size| origin.checked_add(size));
         end.map_or(i64::MAX, |end| round_up(end, self.slide))
     }
 
-    /// The rows of `batch` that are seen, when they come in, and when each leaves.
+    /// The rows of `batch` that enter the relation, when they enter, and when each leaves.
     fn seen(&self, batch: &Batch) -> Result<(Batch, Vec<i64>), EvalError> {
         let rows = eval::Rows {
             columns: &batch.columns,
@@ -84,7 +84,7 @@ impl Since {
         Ok((self.moved(seen), leave))
     }
 
-    /// The rows at the instants at which they come in.
+    /// The rows at the instants at which they enter.
     fn moved(&self, batch: Batch) -> Batch {
         if self.slide.is_none() {
             return batch;
@@ -96,7 +96,7 @@ impl Since {
         }
     }
 
-    /// Keeps the rows that come in until they leave.
+    /// Stores the entered rows until they leave.
     fn keep(&mut self, batch: &Batch, leave: &[i64]) {
         let slots = self.inside.reserve(batch.len());
         self.inside.write(&slots, &batch.columns);
@@ -105,7 +105,7 @@ impl Since {
     }
 
     /// The rows that leave up to `upto`.
-    fn going(&mut self, upto: i64) -> Vec<Batch> {
+    fn leaving(&mut self, upto: i64) -> Vec<Batch> {
         let leaving = self.schedule.take_until(upto);
         if leaving.is_empty() {
             return Vec::new();
@@ -128,31 +128,35 @@ impl Operator for Since {
                 self.pending.take_until(round_down(span.upto, self.slide))
             }
         };
-        let mut coming = Vec::new();
+        let mut entering = Vec::new();
         for batch in &arrived {
             let (batch, leave) = self.seen(batch)?;
             if self.size.is_some() {
                 self.keep(&batch, &leave);
             }
-            coming.extend((!batch.is_empty()).then_some(batch));
+            entering.extend((!batch.is_empty()).then_some(batch));
         }
-        let going = self.going(span.upto);
-        let coming = match self.slide {
-            None => coming,
-            Some(_) => whole_instants(&coming),
+        let leaving = self.leaving(span.upto);
+        let entering = match self.slide {
+            None => entering,
+            Some(_) => whole_instants(&entering),
         };
-        Ok(merge(coming, going))
+        Ok(merge(entering, leaving))
     }
 
-    fn reach(&self, span: Span, rows_max: usize) -> i64 {
+    fn bound_span(&self, span: Span, rows_max: usize) -> i64 {
         let enters = |row: usize| self.pending.ts(row).map(|ts| round_up(ts, self.slide));
-        // The instant of row `rows_max` may be that of rows before it: then it is done whole.
+        // The instant of row `rows_max` may be that of rows before it; then that instant is
+        // processed whole.
         let bound = |last: Option<i64>, first: Option<i64>| match (last, first) {
             (Some(last), Some(first)) => last.max(first),
             _ => i64::MAX,
         };
         span.upto
-            .min(bound(self.schedule.reach(rows_max), self.schedule.first()))
+            .min(bound(
+                self.schedule.bound_span(rows_max),
+                self.schedule.first(),
+            ))
             .min(bound(enters(rows_max).map(|at| at - 1), enters(0)))
             .max(span.after + 1)
     }

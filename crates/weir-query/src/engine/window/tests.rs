@@ -20,7 +20,7 @@ fn a_row_leaves_a_range_exactly_its_size_later() {
 }
 
 #[test]
-fn a_row_that_leaves_as_an_equal_one_comes_is_not_seen() {
+fn a_row_that_expires_as_an_equal_one_enters_is_not_emitted() {
     let plan = range(&stream("a int"), 2);
     check(
         &plan,
@@ -34,7 +34,7 @@ fn a_row_that_leaves_as_an_equal_one_comes_is_not_seen() {
 }
 
 #[test]
-fn a_heartbeat_makes_rows_leave() {
+fn a_heartbeat_expires_rows() {
     let plan = range(&stream("a int"), 10);
     check(
         &plan,
@@ -88,7 +88,7 @@ fn a_slide_moves_at_its_multiples_only() {
 }
 
 #[test]
-fn a_slide_longer_than_the_window_never_sees_some_rows() {
+fn a_slide_longer_than_the_window_skips_rows() {
     let plan = window(
         &stream("a int"),
         Window::Range {
@@ -111,7 +111,7 @@ fn a_slide_longer_than_the_window_never_sees_some_rows() {
 }
 
 #[test]
-fn an_unbounded_slide_takes_rows_in_at_its_multiples() {
+fn an_unbounded_window_with_a_slide_changes_at_its_multiples() {
     let plan = window(&stream("a int"), Window::Unbounded { slide: Some(10) });
     check(
         &plan,
@@ -194,7 +194,7 @@ fn since(size: Option<i64>, slide: Option<i64>) -> std::sync::Arc<crate::plan::P
 }
 
 #[test]
-fn a_row_comes_with_its_end_and_goes_with_its_beginning() {
+fn a_since_window_inserts_at_completion_and_retracts_by_origin() {
     check(
         &since(Some(10), None),
         "< 5 S 1, 4
@@ -215,7 +215,7 @@ fn a_row_comes_with_its_end_and_goes_with_its_beginning() {
 }
 
 #[test]
-fn a_row_without_origin_or_before_it_never_comes() {
+fn a_row_without_origin_or_before_it_is_never_inserted() {
     check(
         &since(None, None),
         "< 5 S 1, NULL

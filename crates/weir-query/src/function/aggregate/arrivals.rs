@@ -34,7 +34,7 @@ pub fn state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
 }
 
 /// The state of `first` or `last` where rows only come: the one value.
-pub fn state_of_growing(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
+pub fn append_only_state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
     if first {
         end_of::<Earliest>(call)
     } else {

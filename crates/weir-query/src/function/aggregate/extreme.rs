@@ -32,7 +32,7 @@ pub fn state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
 }
 
 /// The state of `min` or `max` where rows only come: the value so far.
-pub fn state_of_growing(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
+pub fn append_only_state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
     if first {
         end_of::<Least>(call)
     } else {

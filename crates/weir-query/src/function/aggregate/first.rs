@@ -41,8 +41,8 @@ impl Aggregate for First {
         arrivals::state(call, true)
     }
 
-    fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        arrivals::state_of_growing(call, true)
+    fn append_only_state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        arrivals::append_only_state(call, true)
     }
 
     fn splits(&self) -> bool {

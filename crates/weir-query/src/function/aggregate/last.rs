@@ -41,8 +41,8 @@ impl Aggregate for Last {
         arrivals::state(call, false)
     }
 
-    fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        arrivals::state_of_growing(call, false)
+    fn append_only_state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        arrivals::append_only_state(call, false)
     }
 
     fn splits(&self) -> bool {

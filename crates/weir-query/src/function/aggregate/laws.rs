@@ -338,10 +338,10 @@ proptest! {
         let comes: Vec<Delta> = deltas.into_iter().filter(|d| d.weight > 0).collect();
         for call in calls() {
             let mut state = fresh(&call);
-            let mut growing = call.function.state_of_growing(&call);
+            let mut growing = call.function.append_only_state(&call);
             growing.resize(GROUPS);
             prop_assert_eq!(feed(&call, &mut *growing, &comes), feed(&call, &mut *state, &comes), "{:?}", call);
-            let mut merged = call.function.state_of_growing(&call);
+            let mut merged = call.function.append_only_state(&call);
             merged.resize(GROUPS);
             for (group, bytes) in partials(&*growing).iter().enumerate() {
                 merged.merge(group as u32, bytes).expect("a partial of the same call");

@@ -47,8 +47,8 @@ impl Aggregate for Max {
         extreme::state(call, false)
     }
 
-    fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        extreme::state_of_growing(call, false)
+    fn append_only_state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        extreme::append_only_state(call, false)
     }
 
     fn keep(&self, call: &AggregateCall) -> Option<Keep> {

@@ -47,8 +47,8 @@ impl Aggregate for Min {
         extreme::state(call, true)
     }
 
-    fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        extreme::state_of_growing(call, true)
+    fn append_only_state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        extreme::append_only_state(call, true)
     }
 
     fn keep(&self, call: &AggregateCall) -> Option<Keep> {

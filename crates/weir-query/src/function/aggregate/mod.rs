@@ -77,7 +77,7 @@ pub trait Aggregate: Sync {
 
     /// The same for an input from which no row ever goes, where less state may do: the greatest
     /// value so far instead of all of them.
-    fn state_of_growing(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+    fn append_only_state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
         self.state(call)
     }
 
@@ -161,7 +161,7 @@ pub trait AggregateState: Send {
     /// When the bytes are not such a state, or the sum cannot be held.
     fn merge(&mut self, group: u32, partial: &[u8]) -> Result<(), EvalError>;
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     fn bytes(&self) -> usize;
 }
 

@@ -417,8 +417,8 @@ impl<'a> Meter<'a> {
     fn changes(&mut self, input: &Plan, kind: ToStream) -> Flow {
         let below = self.flow(input);
         let rows = match kind {
-            ToStream::Istream if input.is_growing() => below.rows,
-            ToStream::Dstream if input.is_growing() => 0.0,
+            ToStream::Istream if input.is_append_only() => below.rows,
+            ToStream::Dstream if input.is_append_only() => 0.0,
             // Half of the changes are rows that come.
             ToStream::Istream | ToStream::Dstream => below.rows / 2.0,
             ToStream::Rstream { every: Some(every) } => below.content / self.seconds(every),

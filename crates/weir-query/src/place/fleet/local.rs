@@ -337,7 +337,7 @@ fn common(left: &Facts, right: &Facts) -> Facts {
 
 fn to_stream(input: &Arc<Plan>, kind: ToStream, facts: &Facts) -> Result<Facts, String> {
     match kind {
-        ToStream::Istream | ToStream::Dstream if input.is_growing() => Ok(facts.clone()),
+        ToStream::Istream | ToStream::Dstream if input.is_append_only() => Ok(facts.clone()),
         ToStream::Istream | ToStream::Dstream => {
             Err("what goes on one host may come on another at the same instant".into())
         }

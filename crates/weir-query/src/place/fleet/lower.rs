@@ -159,7 +159,7 @@ impl Lowering<'_> {
             input,
             keys,
             calls,
-            whole,
+            global,
         } = &aggregate.node
         else {
             unreachable!("only aggregations come here");
@@ -195,7 +195,7 @@ impl Lowering<'_> {
             (size, slide),
             keys.len(),
             calls.clone(),
-            *whole,
+            *global,
             fields,
         ))
     }

@@ -9,7 +9,7 @@ use super::tags::{self, NodeTag, WindowTag, get};
 use super::{BYTES_MAX, COLUMNS_MAX, COLUMNS_TOTAL_MAX, CodecError, HEIGHT_MAX, MAGIC, VERSION};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, Shared};
-use crate::plan::{JoinKind, OrderBy, PANES_MAX, Plan, SetOp, ToStream, Whole, Window};
+use crate::plan::{GlobalGroup, JoinKind, OrderBy, PANES_MAX, Plan, SetOp, ToStream, Window};
 
 /// All of a plan.
 pub(super) fn plan(bytes: &[u8]) -> Result<Plan, CodecError> {
@@ -230,8 +230,8 @@ impl<'b> Read<'b> {
             }
             NodeTag::Window => {
                 let window = self.window(&schema)?;
-                let whole = Window::Unbounded { slide: None };
-                let fits = input.shape == Shape::Stream || window == whole;
+                let all = Window::Unbounded { slide: None };
+                let fits = input.shape == Shape::Stream || window == all;
                 ensure(fits, "a relation is seen through a window")?;
                 whole_values(&schema)?;
                 Ok(Plan::window(input, window))
@@ -250,9 +250,9 @@ impl<'b> Read<'b> {
                 relation(&input)?;
                 let keys = self.list(|r| r.expr(&schema))?;
                 let calls = self.list(|r| r.call(Some(&schema)))?;
-                let whole = self.whole()?;
+                let global = self.global()?;
                 let fields = self.fields_of(columns_of(&keys, &calls))?;
-                Ok(Plan::aggregate(input, keys, calls, whole, fields))
+                Ok(Plan::aggregate(input, keys, calls, global, fields))
             }
             NodeTag::Partial => self.partial(input),
             NodeTag::Merge => self.merge(input),
@@ -301,7 +301,7 @@ impl<'b> Read<'b> {
         ensure(fits, "a window is no multiple of its slide, or of too many")?;
         let keys = self.number()?;
         let calls = self.list(|r| r.call(None))?;
-        let whole = self.whole()?;
+        let global = self.global()?;
         ensure(calls.iter().all(AggregateCall::splits), CANNOT_SPLIT)?;
         let fields = &input.schema.fields;
         let states = Shared::of(&calls).owners.len();
@@ -322,13 +322,13 @@ impl<'b> Read<'b> {
         let types: Vec<Type> = types.chain(calls.iter().map(|c| c.ty)).collect();
         let fields = self.fields_of(types.into_iter())?;
         let window = (size, slide);
-        Ok(Plan::merge(input, window, keys, calls, whole, fields))
+        Ok(Plan::merge(input, window, keys, calls, global, fields))
     }
 
-    fn whole(&mut self) -> Result<Whole, CodecError> {
+    fn global(&mut self) -> Result<GlobalGroup, CodecError> {
         Ok(match self.flag()? {
-            true => Whole::FromStart,
-            false => Whole::FromFirstRow,
+            true => GlobalGroup::FromStart,
+            false => GlobalGroup::FromFirstRow,
         })
     }
 
@@ -394,8 +394,8 @@ fn columns_of<'p>(keys: &'p [Expr], calls: &'p [AggregateCall]) -> impl Iterator
 
 /// Nothing if no column is of partial aggregates, which can only be merged.
 fn whole_values(schema: &Schema) -> Result<(), CodecError> {
-    let whole = schema.fields.iter().all(|f| f.ty != Type::Partial);
-    ensure(whole, "partial aggregates can only be merged")
+    let complete = schema.fields.iter().all(|f| f.ty != Type::Partial);
+    ensure(complete, "partial aggregates can only be merged")
 }
 
 fn relation(input: &Plan) -> Result<(), CodecError> {

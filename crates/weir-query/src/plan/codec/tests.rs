@@ -5,7 +5,7 @@ use weir_model::{Batch, Catalog, Column, Field, Schema, Shape, Type, Value};
 
 use super::{BYTES_MAX, CodecError, decode, decode_over, encode};
 use crate::engine::{Engine, EngineOptions};
-use crate::plan::{Node, Plan, Whole, Window};
+use crate::plan::{GlobalGroup, Node, Plan, Window};
 use crate::{CheckOptions, compile, compile_unoptimized};
 
 /// Queries with every kind of node, window, expression and function call.
@@ -84,7 +84,7 @@ fn cut_in_two(plan: &Plan) -> Vec<Plan> {
             (size, slide),
             keys.len(),
             calls.clone(),
-            Whole::FromStart,
+            GlobalGroup::FromStart,
             fields.clone(),
         )
     };

@@ -9,7 +9,7 @@ use super::tags::{self, ExprTag, NodeTag, ValueTag, WindowTag, put};
 use super::{MAGIC, VERSION};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-use crate::plan::{Node, OrderBy, Plan, ToStream, Whole, Window};
+use crate::plan::{GlobalGroup, Node, OrderBy, Plan, ToStream, Window};
 
 /// All of a plan.
 pub(super) fn plan(plan: &Plan) -> Vec<u8> {
@@ -143,11 +143,14 @@ impl Write<'_> {
                 self.option(residual.as_ref(), Write::expr);
             }
             Node::Aggregate {
-                keys, calls, whole, ..
+                keys,
+                calls,
+                global,
+                ..
             } => {
                 self.list(keys, Write::expr);
                 self.list(calls, Write::call);
-                self.flag(*whole == Whole::FromStart);
+                self.flag(*global == GlobalGroup::FromStart);
                 self.fields(fields);
             }
             Node::Partial {
@@ -163,14 +166,14 @@ impl Write<'_> {
                 slide,
                 keys,
                 calls,
-                whole,
+                global,
                 ..
             } => {
                 self.option(*size, Write::span);
                 self.span(*slide);
                 self.number(*keys);
                 self.list(calls, Write::call);
-                self.flag(*whole == Whole::FromStart);
+                self.flag(*global == GlobalGroup::FromStart);
                 self.fields(fields);
             }
             Node::Distinct { .. } => {}

@@ -239,7 +239,7 @@ fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
         input,
         keys,
         calls,
-        whole,
+        global,
     } = &plan.node
     else {
         let (fragment, below) = cut(plan.inputs()[0]);
@@ -263,7 +263,7 @@ fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
         (size, slide),
         keys.len(),
         calls.clone(),
-        *whole,
+        *global,
         fields,
     );
     // What runs on an agent came over the network.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_query::plan::{Node, Plan, ToStream, Whole, Window};
+use weir_query::plan::{GlobalGroup, Node, Plan, ToStream, Window};
 
 use crate::support::history::History;
 
@@ -74,7 +74,7 @@ fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
         }
         Node::Aggregate {
             keys,
-            whole: Whole::FromStart,
+            global: GlobalGroup::FromStart,
             ..
         } if keys.is_empty() => {
             below.extend(history.begin);

@@ -18,7 +18,7 @@ mod window;
 use std::cell::RefCell;
 
 use weir_model::Shape;
-use weir_query::plan::{Node, Plan, ToStream, Whole};
+use weir_query::plan::{GlobalGroup, Node, Plan, ToStream};
 
 use super::Row;
 use super::changes::Changes;
@@ -121,12 +121,12 @@ impl Oracle<'_> {
                 input,
                 keys,
                 calls,
-                whole,
+                global,
             } => {
                 let rows = self.contents(input);
-                let begin = match whole {
-                    Whole::FromStart => self.history.begin.unwrap_or(i64::MAX),
-                    Whole::FromFirstRow => i64::MAX,
+                let begin = match global {
+                    GlobalGroup::FromStart => self.history.begin.unwrap_or(i64::MAX),
+                    GlobalGroup::FromFirstRow => i64::MAX,
                 };
                 self.each_instant(|i| {
                     let had_rows = rows[..=i].iter().any(|content| !content.is_empty());

@@ -1,5 +1,5 @@
-//! [`Lane`]: a column that can be written anywhere, and [`Slots`]: rows kept in such columns, found
-//! by slot number.
+//! [`MutableColumn`]: a column with random writes, and [`Slots`]: rows stored in such columns,
+//! addressed by slot number.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use weir_model::{Column, Schema, Tally, TallyArray, Type};
 
 use super::gather::pick;
 
-/// The values of a column, each at a place of its own.
+/// The values of a column, addressed by slot.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct MutableColumn {
     values: Values,
-    /// Where NULL is; empty as long as none was written.
+    /// Where NULL is; empty until one is written.
     nulls: Vec<bool>,
 }
 
@@ -28,9 +28,9 @@ enum Values {
     Bytes(Vec<Option<Arc<[u8]>>>),
 }
 
-impl Lane {
-    /// No places yet, for values of type `ty`.
-    pub(super) fn new(ty: Type) -> Lane {
+impl MutableColumn {
+    /// No slots yet, for values of type `ty`.
+    pub(super) fn new(ty: Type) -> MutableColumn {
         let values = match ty {
             Type::Bool => Values::Bool(Vec::new()),
             Type::Int | Type::Time => Values::Int(Vec::new()),
@@ -39,13 +39,13 @@ impl Lane {
             Type::Tally => Values::Tally(Vec::new()),
             Type::Partial => Values::Bytes(Vec::new()),
         };
-        Lane {
+        MutableColumn {
             values,
             nulls: Vec::new(),
         }
     }
 
-    /// Makes it `len` places; what is in a new place means nothing until it is written.
+    /// Resizes to `len` slots; the value of a new slot is undefined until it is written.
     pub(super) fn resize(&mut self, len: usize) {
         match &mut self.values {
             Values::Bool(v) => v.resize(len, false),
@@ -71,7 +71,7 @@ impl Lane {
         }
     }
 
-    /// Writes value `i` of the column to place `places[i]`.
+    /// Writes value `i` of the column to slot `slots[i]`.
     pub(super) fn write(&mut self, places: &[u32], column: &Column) {
         debug_assert_eq!(places.len(), column.len(), "a place for each value");
         let has_nulls = matches!(column, Column::Nulls(_))
@@ -110,7 +110,7 @@ impl Lane {
             }
             (_, Column::Nulls(_)) => {}
             (values, column) => {
-                panic!("a column of the lane's type: {values:?} takes no {column:?}")
+                panic!("a column of type {values:?} cannot hold {column:?}")
             }
         }
         if !self.nulls.is_empty() {
@@ -120,7 +120,7 @@ impl Lane {
         }
     }
 
-    /// The values at `places`, in that order.
+    /// The values at `slots`, in that order.
     pub(super) fn gather(&self, places: &[u32]) -> Column {
         let nulls = || {
             if self.nulls.is_empty() {
@@ -162,8 +162,8 @@ impl Lane {
         }
     }
 
-    /// Puts value `i` of the column in place `places[i]`, one after the other, and returns what was
-    /// there before each; clears `same[i]` where the two differ.
+    /// Writes value `i` of the column to slot `slots[i]`, one after the other, and returns the
+    /// previous value of each; clears `same[i]` where the two differ.
     pub(super) fn exchange(
         &mut self,
         places: &[u32],
@@ -192,9 +192,9 @@ impl Lane {
         self.exchange_each(places, column, same)
     }
 
-    /// [`Lane::exchange`] where NULLs or rarer types are about.
+    /// [`MutableColumn::exchange`] for columns with NULLs or of rarer types.
     fn exchange_each(&mut self, places: &[u32], column: &Column, same: &mut [bool]) -> Column {
-        let mut old = Lane {
+        let mut old = MutableColumn {
             values: self.values.empty(),
             nulls: Vec::new(),
         };
@@ -209,7 +209,7 @@ impl Lane {
         old.into_column()
     }
 
-    /// Whether the value at `place` is value `row` of the column; NULL is the same as NULL.
+    /// Whether the value at `slot` is value `row` of the column; NULL equals NULL.
     pub(super) fn equals(&self, place: u32, column: &Column, row: usize) -> bool {
         let place = place as usize;
         let null = self.nulls.get(place).copied().unwrap_or(false);
@@ -233,7 +233,7 @@ impl Lane {
         }
     }
 
-    /// Forgets what is at `place`, where that frees memory.
+    /// Clears the value at `slot`, where that frees memory.
     pub(super) fn clear(&mut self, place: u32) {
         match &mut self.values {
             Values::Tally(v) => v[place as usize] = None,
@@ -242,7 +242,7 @@ impl Lane {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.nulls.capacity()
             + match &self.values {
@@ -250,8 +250,8 @@ impl Lane {
                 Values::Int(v) => v.capacity() * 8,
                 Values::Float(v) => v.capacity() * 8,
                 Values::Text(v) => v.capacity() * 4,
-                // A tally of a few dozen entries each; counting them all would cost more than it
-                // tells.
+                // A tally has a few dozen entries; counting them all would cost more than the
+                // precision is worth.
                 Values::Tally(v) => v.capacity() * 1024,
                 Values::Bytes(v) => {
                     let held: usize = v.iter().flatten().map(|bytes| bytes.len()).sum();
@@ -296,12 +296,12 @@ fn swap<T: Copy>(
     .collect()
 }
 
-/// Rows kept in lanes, one for each column of a schema. Slots are handed out and taken back; a slot
-/// taken back is not handed out again before [`Slots::recycle`], so that what a batch reads of it
-/// stays there until the batch is done.
+/// Rows stored in one [`MutableColumn`] per column of a schema. Slots are allocated and freed; a
+/// freed slot is not reused before [`Slots::recycle`], so that what a batch reads of it stays valid
+/// until the batch is processed.
 #[derive(Debug)]
 pub(super) struct Slots {
-    lanes: Vec<Lane>,
+    columns: Vec<MutableColumn>,
     len: usize,
     free: Vec<u32>,
     retired: Vec<u32>,
@@ -316,7 +316,7 @@ impl Slots {
     /// No rows, of these types.
     pub(super) fn of_types(types: impl Iterator<Item = Type>) -> Slots {
         Slots {
-            lanes: types.map(Lane::new).collect(),
+            columns: types.map(MutableColumn::new).collect(),
             len: 0,
             free: Vec::new(),
             retired: Vec::new(),
@@ -331,19 +331,19 @@ impl Slots {
         slots.extend((self.len..self.len + new).map(|s| s as u32));
         if new > 0 {
             self.len += new;
-            for lane in &mut self.lanes {
-                lane.resize(self.len);
+            for column in &mut self.columns {
+                column.resize(self.len);
             }
         }
         slots
     }
 
-    /// Makes it at least `len` slots, for an owner that hands out their numbers itself.
+    /// Resizes to at least `len` slots, for an owner that allocates their numbers itself.
     pub(super) fn grow_to(&mut self, len: usize) {
         if len > self.len {
             self.len = len;
-            for lane in &mut self.lanes {
-                lane.resize(len);
+            for column in &mut self.columns {
+                column.resize(len);
             }
         }
     }
@@ -359,47 +359,47 @@ impl Slots {
         slots: &[u32],
         columns: impl IntoIterator<Item = &'a Column>,
     ) {
-        for (lane, column) in self.lanes.iter_mut().zip(columns) {
-            lane.write(slots, column);
+        for (stored, column) in self.columns.iter_mut().zip(columns) {
+            stored.write(slots, column);
         }
     }
 
     /// The rows in these slots.
     pub(super) fn gather(&self, slots: &[u32]) -> Vec<Column> {
-        self.lanes.iter().map(|l| l.gather(slots)).collect()
+        self.columns.iter().map(|l| l.gather(slots)).collect()
     }
 
-    /// Column `lane` of the rows in these slots.
-    pub(super) fn gather_one(&self, lane: usize, slots: &[u32]) -> Column {
-        self.lanes[lane].gather(slots)
+    /// Column `index` of the rows in these slots.
+    pub(super) fn gather_column(&self, index: usize, slots: &[u32]) -> Column {
+        self.columns[index].gather(slots)
     }
 
     /// Whether the row in `slot` is row `row` of the columns, NULLs being equal.
     pub(super) fn equals(&self, slot: u32, columns: &[Column], row: usize) -> bool {
-        self.lanes
+        self.columns
             .iter()
             .zip(columns)
             .all(|(l, c)| l.equals(slot, c, row))
     }
 
-    /// Takes a slot back.
+    /// Frees a slot.
     pub(super) fn retire(&mut self, slot: u32) {
         self.retired.push(slot);
     }
 
-    /// Lets slots taken back be handed out again.
+    /// Makes freed slots available again.
     pub(super) fn recycle(&mut self) {
         for &slot in &self.retired {
-            for lane in &mut self.lanes {
-                lane.clear(slot);
+            for column in &mut self.columns {
+                column.clear(slot);
             }
         }
         self.free.append(&mut self.retired);
     }
 
-    /// About how many bytes they take.
+    /// Approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.lanes.iter().map(Lane::bytes).sum::<usize>()
+        self.columns.iter().map(MutableColumn::bytes).sum::<usize>()
             + (self.free.capacity() + self.retired.capacity()) * 4
     }
 }

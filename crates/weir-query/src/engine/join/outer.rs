@@ -1,5 +1,5 @@
-//! What outer, semi and anti joins make of candidate pairs: rows are shown for want of a partner,
-//! or because they have one.
+//! What outer, semi and anti joins emit for candidate pairs: rows without a partner, or rows with
+//! one.
 
 use arrow_array::{BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
@@ -9,31 +9,31 @@ use super::Pairs;
 use super::side::{NONE, Side};
 use crate::plan::JoinKind;
 
-/// A row that comes or goes.
+/// An inserted or retracted row.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Event {
-    /// When.
+pub(super) struct Change {
+    /// The instant.
     pub ts: i64,
     /// 0 for the left side, 1 for the right.
     pub side: usize,
     /// Its slot.
     pub slot: u32,
-    /// How often it comes (> 0) or goes (< 0).
+    /// Its weight: positive when inserted, negative when retracted.
     pub weight: i64,
-    /// Whether its slot was filled for this event.
+    /// Whether its slot was filled for this change.
     pub is_new: bool,
     /// One past the last of its candidate pairs.
     pub pairs_end: usize,
 }
 
-/// What a join does with a side's rows beside pairing them.
+/// What a join emits of a side's rows beside pairs.
 #[derive(Clone, Copy, PartialEq)]
 enum Alone {
     /// Nothing.
     Dropped,
-    /// Those without partner are shown, with NULLs on the other side.
+    /// Emits rows without partner, with NULLs on the other side.
     WithoutPartner,
-    /// Those with a partner are shown, once.
+    /// Emits rows with a partner, once.
     WithPartner,
 }
 
@@ -79,7 +79,7 @@ impl Shown {
         );
     }
 
-    /// With the values of the rows.
+    /// As a batch with the values of the rows.
     pub(super) fn into_batch(self, kind: JoinKind, sides: &[Side; 2]) -> Batch {
         let mut columns = padded(&sides[0], &self.0.slots[0]);
         if !is_left_only(kind) {
@@ -93,51 +93,56 @@ impl Shown {
     }
 }
 
-/// Goes through the events in order. `holds` says which candidate pairs are pairs; without, all
-/// are.
-pub(super) fn settle(
+/// Goes through the events in order. `holds` marks the candidate pairs that are pairs; without it
+/// all are.
+pub(super) fn emit_unpaired(
     kind: JoinKind,
     sides: &mut [Side; 2],
     pairs: &Pairs,
-    events: &[Event],
+    events: &[Change],
     holds: Option<&BooleanBuffer>,
 ) -> Shown {
     let alone = alone(kind);
     let mut shown = Shown::default();
     let mut at = 0;
-    for event in events {
-        let (own, other) = (event.side, 1 - event.side);
+    for record_change in events {
+        let (own, other) = (record_change.side, 1 - record_change.side);
         let mut partners = 0;
-        for pair in std::mem::replace(&mut at, event.pairs_end)..event.pairs_end {
+        for pair in std::mem::replace(&mut at, record_change.pairs_end)..record_change.pairs_end {
             if holds.is_some_and(|h| !h.value(pair)) {
                 continue;
             }
             let slots = [pairs.slots[0][pair], pairs.slots[1][pair]];
-            let times = pairs.weights[pair] / event.weight;
+            let times = pairs.weights[pair] / record_change.weight;
             partners += times;
             if !is_left_only(kind) {
-                shown.push(event.ts, pairs.weights[pair], slots);
+                shown.push(record_change.ts, pairs.weights[pair], slots);
             }
             if alone[other] != Alone::Dropped {
                 let count = sides[other].partners(slots[other]);
                 let before = *count;
-                *count += event.weight;
+                *count += record_change.weight;
                 let gains = i64::from(*count > 0) - i64::from(before > 0);
                 let weight = if alone[other] == Alone::WithPartner {
                     gains
                 } else {
                     -gains
                 };
-                shown.push_alone(event.ts, weight * times, other, slots[other]);
+                shown.push_alone(record_change.ts, weight * times, other, slots[other]);
             }
         }
         if alone[own] != Alone::Dropped {
-            let count = sides[own].partners(event.slot);
-            if event.is_new {
+            let count = sides[own].partners(record_change.slot);
+            if record_change.is_new {
                 *count = partners;
             }
             if (*count > 0) == (alone[own] == Alone::WithPartner) {
-                shown.push_alone(event.ts, event.weight, own, event.slot);
+                shown.push_alone(
+                    record_change.ts,
+                    record_change.weight,
+                    own,
+                    record_change.slot,
+                );
             }
         }
     }
@@ -170,7 +175,7 @@ fn padded(rows: &Side, slots: &[u32]) -> Vec<Column> {
         .collect()
 }
 
-/// The column with NULL where `there` has none.
+/// The column with NULL where `there` is false.
 fn masked(column: Column, there: &NullBuffer) -> Column {
     let nulls = NullBuffer::union(column.nulls(), Some(there));
     match column {

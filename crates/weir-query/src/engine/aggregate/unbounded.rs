@@ -1,7 +1,7 @@
-//! Partials merged over `[Range Unbounded Slide S]`: groups only grow.
+//! Partials merged over `[Range Unbounded Slide S]`: no row ever leaves the window.
 //!
-//! At each multiple of S the groups of which partials came change their rows; the others stay as
-//! they are and cost nothing.
+//! At each multiple of S the rows of the groups that received partials change; the other groups
+//! cost nothing.
 
 use weir_model::{Batch, Column, Schema};
 
@@ -9,34 +9,34 @@ use super::interval::Interval;
 use super::tumbling::first_columns;
 use crate::engine::consolidate::Consolidate;
 use crate::engine::gather::{concat_batches, whole_instants};
-use crate::engine::lane::Slots;
-use crate::engine::operator::{Beginning, Operator, Span};
+use crate::engine::operator::{Operator, QueryStart, Span};
+use crate::engine::slots::Slots;
 use crate::engine::window::round_up;
 use crate::function::{AggregateCall, EvalError};
-use crate::plan::Whole;
+use crate::plan::GlobalGroup;
 
 /// All groups so far.
-pub(in crate::engine) struct Growing {
+pub(in crate::engine) struct UnboundedMerge {
     slide: i64,
     keys: usize,
     groups: Interval,
     /// The rows in the result, by group.
     shown: Slots,
-    /// How many groups are in the result: the first so many.
+    /// How many groups are in the result; they are the first ones.
     shown_groups: usize,
-    /// Groups of which partials came in the interval under way.
+    /// Groups that received partials in the current interval.
     touched: Vec<u32>,
-    /// When that interval ends.
+    /// The end of the current interval.
     end: Option<i64>,
-    /// Why its result cannot be computed.
+    /// The error of the current interval's result.
     failed: Option<EvalError>,
     net: Consolidate,
-    /// Where the row over no rows is to be shown from the beginning on.
-    beginning: Option<Beginning>,
+    /// Set when the row over no rows is emitted at the start of the query.
+    beginning: Option<QueryStart>,
 }
 
-impl Growing {
-    /// Merges partials, whose first `keys` columns are keys, and shows the result at each multiple
+impl UnboundedMerge {
+    /// Merges partials, whose first `keys` columns are keys, and emits the result at each multiple
     /// of `slide`; `schema` is the result's.
     pub(in crate::engine) fn new(
         input: &Schema,
@@ -44,8 +44,8 @@ impl Growing {
         calls: &[AggregateCall],
         slide: i64,
         schema: &Schema,
-    ) -> Growing {
-        Growing {
+    ) -> UnboundedMerge {
+        UnboundedMerge {
             slide,
             keys,
             groups: Interval::new(&first_columns(input, keys), calls),
@@ -59,18 +59,18 @@ impl Growing {
         }
     }
 
-    /// The same, where the one row of an aggregation without keys exists since `whole`.
-    pub(in crate::engine) fn whole(self, whole: Whole) -> Growing {
-        let from_start = self.groups.is_whole() && whole == Whole::FromStart;
-        Growing {
-            beginning: from_start.then(Beginning::default),
+    /// Sets from when on the one row of an aggregation without keys exists.
+    pub(in crate::engine) fn with_global_group(self, global: GlobalGroup) -> UnboundedMerge {
+        let from_start = self.groups.is_whole() && global == GlobalGroup::FromStart;
+        UnboundedMerge {
+            beginning: from_start.then(QueryStart::default),
             ..self
         }
     }
 
-    /// At the beginning of the query: the row over no rows, unless something is shown by then. An
-    /// interval that ends before brings its row earlier.
-    fn show_nothing(&mut self, rows: &[Batch], span: Span) -> Option<Batch> {
+    /// At the start of the query, emits the row over no rows, unless a row is in the result by
+    /// then. An interval that ends before emits its row earlier.
+    fn emit_empty_row(&mut self, rows: &[Batch], span: Span) -> Option<Batch> {
         let at = self.beginning.as_mut()?.within(span)?;
         if self.shown_groups > 0 {
             return None;
@@ -78,7 +78,7 @@ impl Growing {
         let first = rows.iter().find_map(|batch| batch.ts.first().copied());
         let ends = [self.end, first.map(|ts| round_up(ts, Some(self.slide)))];
         let at = ends.into_iter().flatten().fold(at, i64::min);
-        let row = self.groups.of_nothing();
+        let row = self.groups.empty_row();
         self.groups.make_whole();
         self.shown_groups = 1;
         self.shown.grow_to(1);
@@ -86,15 +86,15 @@ impl Growing {
         Some(Batch::deltas(vec![at], vec![1], row))
     }
 
-    /// Takes in partials of the interval under way.
-    fn take_in(&mut self, batch: &Batch) -> Result<(), EvalError> {
+    /// Adds partials of the current interval.
+    fn add(&mut self, batch: &Batch) -> Result<(), EvalError> {
         let (keys, partials) = batch.columns.split_at(self.keys);
         let groups = self.groups.merge(keys, partials, batch.len())?;
         self.touched.extend(groups);
         Ok(())
     }
 
-    /// The interval under way is over: its groups have other rows now.
+    /// Ends the current interval and emits the changes of its groups.
     fn close(&mut self) -> Result<Vec<Batch>, EvalError> {
         let Some(end) = self.end.take() else {
             return Ok(Vec::new());
@@ -105,7 +105,7 @@ impl Growing {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
-        // Groups are numbered in order of first sight, so the new ones are the last.
+        // Groups are numbered in the order in which they appear, so the new ones are the last.
         let known = touched.partition_point(|&group| (group as usize) < self.shown_groups);
         let old = self.shown.gather(&touched[..known]);
         let new = self.groups.rows(&touched)?;
@@ -120,10 +120,10 @@ impl Growing {
     }
 }
 
-impl Operator for Growing {
+impl Operator for UnboundedMerge {
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
         let rows = whole_instants(inputs[0]);
-        let mut out = Vec::from_iter(self.show_nothing(&rows, span));
+        let mut out = Vec::from_iter(self.emit_empty_row(&rows, span));
         let begins = !out.is_empty();
         for batch in rows {
             let mut from = 0;
@@ -135,7 +135,7 @@ impl Operator for Growing {
                 self.end = Some(end);
                 let to = batch.ts.partition_point(|&ts| ts <= end);
                 if self.failed.is_none() {
-                    self.failed = self.take_in(&batch.slice(from, to - from)).err();
+                    self.failed = self.add(&batch.slice(from, to - from)).err();
                 }
                 from = to;
             }
@@ -143,7 +143,7 @@ impl Operator for Growing {
         if self.end.is_some_and(|end| end <= span.upto) {
             out.extend(self.close()?);
         }
-        // The first interval may end as the query begins.
+        // The first interval may end at the start of the query.
         Ok(match begins {
             true => self.net.net(&out),
             false => out,
