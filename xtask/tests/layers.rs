@@ -14,6 +14,50 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-sink", &["weir-model", "weir-sketch", "weir-workload"]),
     ("weir-wire", &["weir-model"]),
     ("weir-tapdisk", &["weir-model", "weir-tap", "weir-workload"]),
+    (
+        "weir-runtime",
+        &[
+            "weir-model",
+            "weir-query",
+            "weir-sink",
+            "weir-tap",
+            "weir-wire",
+        ],
+    ),
+    (
+        "weir-agent",
+        &[
+            "weir-model",
+            "weir-query",
+            "weir-runtime",
+            "weir-sink",
+            "weir-tap",
+            "weir-wire",
+        ],
+    ),
+    (
+        "weir-monitor",
+        &[
+            "weir-model",
+            "weir-query",
+            "weir-runtime",
+            "weir-sink",
+            "weir-tap",
+            "weir-wire",
+        ],
+    ),
+    (
+        "weir-view",
+        &[
+            "weir-model",
+            "weir-query",
+            "weir-runtime",
+            "weir-sink",
+            "weir-sketch",
+            "weir-tap",
+            "weir-workload",
+        ],
+    ),
     ("weir-guest", &["weir-sketch"]),
 ];
 

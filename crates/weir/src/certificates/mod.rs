@@ -20,7 +20,7 @@ use time::{Duration, OffsetDateTime};
 pub use files::{Overwrite, pair};
 pub use read::{Facts, all};
 
-use crate::random;
+use weir_runtime::random;
 
 /// The name of the authority's files.
 pub const AUTHORITY: &str = "authority";

@@ -13,13 +13,17 @@ use weir_tap::{ebpf, format};
 use weir_wire::outbox::Room;
 use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
-use crate::agent::{Agent, AgentClock, Budget, Drill, Ground, Options, Replay, TallyFile};
 use crate::config::{self, AgentConfig, Loaded, UplinkSecurity};
-use crate::failure::{Ending, Failure};
-use crate::lock::Lock;
-use crate::run_loop::Stop;
-use crate::source::{Source, SourceArgs};
-use crate::{output, private, quantity, random};
+use weir_agent::{Agent, AgentClock, Budget, Drill, Ground, Options, Replay, TallyFile};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::lock::Lock;
+use weir_runtime::output;
+use weir_runtime::private;
+use weir_runtime::quantity;
+use weir_runtime::random;
+use weir_runtime::run_loop::Stop;
+use weir_runtime::source::Source;
+use weir_runtime::source::SourceOptions;
 
 /// How long the last words may take to reach the monitor.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -318,7 +322,7 @@ pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
 }
 
 /// The source of events.
-fn source(config: &AgentConfig) -> Result<SourceArgs, Failure> {
+fn source(config: &AgentConfig) -> Result<SourceOptions, Failure> {
     if let Source::Qemu(vm) = Source::new(&config.from) {
         return Err(Failure::words(format_args!(
             "from {}: an agent watches its whole host; VM {vm} is in column vm of `live`",
@@ -333,7 +337,7 @@ fn source(config: &AgentConfig) -> Result<SourceArgs, Failure> {
             config.from
         )));
     }
-    SourceArgs::of(&config.from, &config.devices, config.stacked, &config.vms)
+    SourceOptions::of(&config.from, &config.devices, config.stacked, &config.vms)
         .map_err(Failure::words)
 }
 

@@ -10,8 +10,8 @@ use time::macros::format_description;
 use crate::certificates::{
     self, Authority, DAYS_MAX, Facts, Overwrite, Purpose, check_address, check_name,
 };
-use crate::failure::{Ending, Failure};
-use crate::output;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
 
 /// Make and renew the certificates of a fleet
 ///

@@ -8,12 +8,14 @@ use clap::Args;
 use weir_sink::report;
 use weir_workload::{Characteriser, Event, Subject};
 
-use super::conclude;
-use crate::failure::{Ending, Failure};
-use crate::run_loop::{Stop, Telling};
-use crate::source::SourceArgs;
-use crate::workload::{Feed, Reader, Selection, json};
-use crate::{names, output, quantity};
+use crate::args::SourceArgs;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::names;
+use weir_runtime::output;
+use weir_runtime::quantity;
+use weir_runtime::run_loop::conclude;
+use weir_runtime::run_loop::{Stop, Telling};
+use weir_view::workload::{Feed, Reader, Selection, json};
 
 /// Say what kind of workload each disk has, and what follows for storage
 ///

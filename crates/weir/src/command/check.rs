@@ -6,9 +6,10 @@ use weir_model::Catalog;
 use weir_query::compile;
 use weir_query::diagnostic::{Diagnostic, Severity};
 
-use crate::failure::{Ending, Failure};
-use crate::output;
-use crate::question::{self, QuestionArgs};
+use crate::args::QuestionArgs;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::question;
 
 /// Say what is wrong with a query, all at once, without running it
 ///

@@ -4,8 +4,8 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::command::Cli;
-use crate::failure::{Ending, Failure};
-use crate::output;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
 
 /// Print completions for a shell: `weir completions bash > /etc/bash_completion.d/weir`
 #[derive(Args, Debug)]

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use weir_tap::format::{self, FORMATS, Format, convert};
 
-use crate::failure::{Ending, Failure};
-use crate::run_loop::{self, Progress, State, Stop, Telling};
-use crate::traces::Traces;
-use crate::{output, quantity};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::quantity;
+use weir_runtime::run_loop::{self, Progress, State, Stop, Telling};
+use weir_runtime::traces::Traces;
 
 /// Convert a trace to another format
 ///

@@ -10,12 +10,15 @@ use weir_sink::SinkError;
 use weir_sink::diskstats_tree::DiskstatsTree;
 use weir_tap::ebpf::Files;
 
-use crate::command::query::LimitArgs;
-use crate::disk_totals::{self, Devices, Questions, Reader, Totals, Wanted};
-use crate::failure::{Ending, Failure};
-use crate::run_loop::Stop;
-use crate::source::SourceArgs;
-use crate::{names, output, quantity};
+use crate::args::LimitArgs;
+use crate::args::SourceArgs;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::names;
+use weir_runtime::output;
+use weir_runtime::quantity;
+use weir_runtime::run_loop::Stop;
+use weir_runtime::run_loop::conclude;
+use weir_view::disk_totals::{self, Devices, Questions, Reader, Totals, Wanted};
 
 /// Where the tree is unless another place is named.
 const DIRECTORY: &str = "/run/weir/diskstats";
@@ -90,7 +93,7 @@ pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     let opened = disk_totals::open(
         &args.source,
-        &args.limits,
+        args.limits.engine(),
         &wanted,
         Arc::new(Mutex::new(Totals::new(DISKS_MAX))),
         Box::new(writer),
@@ -100,7 +103,7 @@ pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
     // The tree's files are replaced by name.
     opened.drop_privileges(&args.source, Files::Named)?;
     let report = opened.run(&stop)?;
-    super::conclude(report, verbose)
+    conclude(report, verbose)
 }
 
 impl Writer {

@@ -10,8 +10,9 @@ use weir_wire::Client;
 
 use crate::command::agent;
 use crate::config;
-use crate::failure::{Ending, Failure};
-use crate::{output, source};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::source;
 
 /// What it costs an agent not to reach its monitor.
 const COSTS_NO_MONITOR: &str = "what an agent here has to say waits, within its bounds";

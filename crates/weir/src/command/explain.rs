@@ -10,13 +10,17 @@ use weir_query::diagnostic::codes;
 use weir_query::{Plan, place};
 use weir_wire::Submit;
 
-use crate::failure::{Ending, Failure};
-use crate::fleet::{self, FleetArgs};
-use crate::measured::{self, Answers};
-use crate::question::QuestionArgs;
-use crate::run_loop::Stop;
-use crate::source::SourceArgs;
-use crate::{device_names, output, plans, source};
+use crate::args::QuestionArgs;
+use crate::args::SourceArgs;
+use crate::args::{self, FleetArgs};
+use weir_monitor::client;
+use weir_monitor::client::Answers;
+use weir_runtime::device_names;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::plans;
+use weir_runtime::run_loop::Stop;
+use weir_runtime::source;
 
 /// Show a query's plan and where each part runs, or what a diagnostic code means
 #[derive(Args, Debug)]
@@ -48,7 +52,7 @@ pub struct ExplainArgs {
         value_parser = clap::value_parser!(u32).range(1..))]
     hosts: u32,
     /// Where it is to run in a fleet, instead of where it costs least
-    #[arg(long, help_heading = "Fleet", value_name = "PLACE", value_parser = fleet::places())]
+    #[arg(long, help_heading = "Fleet", value_name = "PLACE", value_parser = args::places())]
     place: Option<String>,
 }
 
@@ -71,7 +75,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
             place: args.place.clone(),
             ..Submit::default()
         };
-        let span = args.source.span.unwrap_or(fleet::SPAN);
+        let span = args.source.span.unwrap_or(client::SPAN);
         let analyze = args.analyze.then_some(span);
         return super::fleet::explain(&args.fleet, &submit, analyze, args.json);
     }
@@ -83,7 +87,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         let paired = plans::paired(&checked.plan, &args.source);
         let place = args.place.as_deref();
         let explained =
-            fleet::explain(&paired.plan, args.hosts, place, &args.source, args.analyze)?;
+            client::explain(&paired.plan, args.hosts, place, &args.source, args.analyze)?;
         output::print(&match args.json {
             true => format!("{}\n", explained.to_json()?),
             false => explained.text(),
@@ -110,7 +114,7 @@ fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure>
             let source = inputs.iter().flat_map(|i| i.tap.describe()).collect();
             let (plans, from) = ([&*paired.plan], &args.source);
             let (measured, ending) =
-                measured::measure(&plans, &placement, from, inputs, Answers::Dropped, &stop)?;
+                client::measure(&plans, &placement, from, inputs, Answers::Dropped, &stop)?;
             (source, Some(measured), Some(ending))
         }
     };

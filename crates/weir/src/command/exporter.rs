@@ -9,13 +9,16 @@ use weir_sink::metrics::Buckets;
 use weir_sink::metrics::serve::Bound;
 use weir_tap::ebpf::Files;
 
-use crate::command::query::LimitArgs;
-use crate::disk_totals::{self, Devices, Questions, Totals, Wanted};
-use crate::exporter::{Exporter, Keeper};
-use crate::failure::{Ending, Failure};
-use crate::run_loop::Stop;
-use crate::source::SourceArgs;
-use crate::{names, output, quantity};
+use crate::args::LimitArgs;
+use crate::args::SourceArgs;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::names;
+use weir_runtime::output;
+use weir_runtime::quantity;
+use weir_runtime::run_loop::Stop;
+use weir_runtime::run_loop::conclude;
+use weir_view::disk_totals::{self, Devices, Questions, Totals, Wanted};
+use weir_view::exporter::{Exporter, Keeper};
 
 /// How often a server that has nothing more to count looks whether it is to end.
 const NAP: Duration = Duration::from_millis(100);
@@ -86,7 +89,7 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     let forget_ns = quantity::nanos(args.forget);
     let opened = disk_totals::open(
         &args.source,
-        &args.limits,
+        args.limits.engine(),
         &wanted,
         totals,
         Box::new(Keeper::new(exporter.clone(), forget_ns)),
@@ -106,5 +109,5 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     }
     drop(server);
     let signal = stop.signal();
-    super::conclude(crate::run_loop::Report { signal, ..report }, verbose)
+    conclude(weir_runtime::run_loop::Report { signal, ..report }, verbose)
 }

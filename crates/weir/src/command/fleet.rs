@@ -7,13 +7,14 @@ use serde_json::Value;
 use weir_sink::{text, time};
 use weir_wire::Submit;
 
-use crate::failure::{Ending, Failure};
-use crate::fleet::show::{self, Wanted};
-use crate::fleet::{FleetArgs, places};
-use crate::output::{self, OutputArgs};
-use crate::quantity;
-use crate::question::QuestionArgs;
-use crate::run_loop::Stop;
+use crate::args::OutputArgs;
+use crate::args::QuestionArgs;
+use crate::args::{FleetArgs, places};
+use weir_monitor::client::show::{self, Wanted};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::quantity;
+use weir_runtime::run_loop::Stop;
 
 /// Look after the queries and hosts of a fleet
 #[derive(Args, Debug)]

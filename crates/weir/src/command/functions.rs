@@ -8,8 +8,8 @@ use weir_query::function::aggregate::AGGREGATES;
 use weir_query::function::scalar::SCALARS;
 use weir_query::function::{Example, FunctionDoc};
 
-use crate::failure::{Ending, Failure};
-use crate::output;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
 
 /// List the functions that queries can call
 #[derive(Args, Debug)]

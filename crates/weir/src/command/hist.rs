@@ -5,21 +5,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use weir_sink::plot::Ink;
 use weir_sink::vscsistats;
 use weir_workload::Metric;
 
-use crate::failure::{Ending, Failure};
-use crate::hist::background::{self, Verb};
-use crate::hist::counted::By;
-use crate::hist::foreground;
-use crate::hist::gather::Pace;
-use crate::hist::maps;
-use crate::hist::pairs::Two;
-use crate::hist::show::{Form, Picture, Printer};
-use crate::quantity;
-use crate::source::SourceArgs;
+use crate::args::SourceArgs;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::quantity;
+use weir_runtime::source::SourceOptions;
+use weir_view::hist::background::{self, Verb};
+use weir_view::hist::counted::By;
+use weir_view::hist::foreground;
+use weir_view::hist::gather::Pace;
+use weir_view::hist::maps;
+use weir_view::hist::pairs::Two;
+use weir_view::hist::show::{Form, Picture, Printer};
 
 /// Shorter intervals would measure weir more than the disks.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -88,7 +89,7 @@ pub struct HistArgs {
     #[arg(short = 'j', long)]
     json: bool,
     /// What has histograms of its own
-    #[arg(long, value_name = "WHAT", default_value = "disk")]
+    #[arg(long, value_name = "WHAT", default_value = "disk", value_parser = subjects())]
     by: By,
     /// Look at each request instead of letting the kernel count: dearer, but a VM's disks on one device are
     /// told apart
@@ -121,6 +122,13 @@ fn which() -> PossibleValuesParser {
     let of = |metric: Metric| PossibleValue::new(metric.name());
     let all = PossibleValue::new("all");
     PossibleValuesParser::new([all].into_iter().chain(Metric::ALL.map(of)))
+}
+
+fn subjects() -> impl TypedValueParser<Value = By> {
+    let value = |(by, doc): (By, &'static str)| PossibleValue::new(by.as_str()).help(doc);
+    let parse = |name: String| By::ALL.into_iter().find(|(by, _)| by.as_str() == name);
+    PossibleValuesParser::new(By::ALL.map(value))
+        .try_map(move |name| parse(name).map(|(by, _)| by).ok_or("no such value"))
 }
 
 fn two() -> PossibleValuesParser {
@@ -183,7 +191,7 @@ pub fn run(args: &HistArgs, verbose: bool) -> Result<Ending, Failure> {
         _ => None,
     };
     let wanted = foreground::Wanted {
-        source: args.source.clone(),
+        source: SourceOptions::clone(&args.source),
         vm: args.only_vm.clone(),
         disk: args.only_disk.clone(),
         by: args.by,
@@ -196,7 +204,7 @@ pub fn run(args: &HistArgs, verbose: bool) -> Result<Ending, Failure> {
         },
     };
     match (verb, &args.against) {
-        (Some(verb), _) if args.source.from != [crate::source::LIVE] => Err(Failure::words(
+        (Some(verb), _) if args.source.from != [weir_runtime::source::LIVE] => Err(Failure::words(
             format_args!("{verb} is about what happens now; leave out --from"),
         )),
         (Some(verb), _) => background::run(verb, &wanted, args.json),

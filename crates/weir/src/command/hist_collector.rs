@@ -2,11 +2,8 @@
 
 use std::io::Write;
 
-use crate::failure::{Ending, Failure};
-use crate::hist::background;
-
-/// Its name on the command line.
-pub const NAME: &str = "hist-collector";
+use weir_runtime::failure::{Ending, Failure};
+use weir_view::hist::background;
 
 pub fn run() -> Result<Ending, Failure> {
     let Err(failure) = background::collect() else {

@@ -9,19 +9,21 @@ use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_sink::iostat::{CpuTimes, Style, Unit};
 use weir_tap::ebpf::Files;
 
-use crate::command::query::LimitArgs;
-use crate::disk_totals::{self, Devices, Questions, SLIDE_MS, Totals, Wanted};
-use crate::failure::{Ending, Failure};
-use crate::iostat::names::Names;
-use crate::iostat::output::{Output, host};
-use crate::iostat::reports::{self, Reports};
-use crate::iostat::selection::Selection;
-use crate::iostat::trees::{self, Tree};
-use crate::left_out::LeftOut;
-use crate::names::{self, HostNames};
-use crate::output;
-use crate::run_loop::{Stop, wall_clock};
-use crate::source::{Source, SourceArgs};
+use crate::args::LimitArgs;
+use crate::args::SourceArgs;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::left_out::LeftOut;
+use weir_runtime::names::{self, HostNames};
+use weir_runtime::output;
+use weir_runtime::run_loop::conclude;
+use weir_runtime::run_loop::{Stop, wall_clock};
+use weir_runtime::source::Source;
+use weir_view::disk_totals::{self, Devices, Questions, SLIDE_MS, Totals, Wanted};
+use weir_view::iostat::names::Names;
+use weir_view::iostat::output::{Output, host};
+use weir_view::iostat::reports::{self, Reports};
+use weir_view::iostat::selection::Selection;
+use weir_view::iostat::trees::{self, Tree};
 
 /// More disks than this share a row.
 const DISKS_MAX: usize = 10_000;
@@ -151,7 +153,7 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     );
     let opened = disk_totals::open(
         &source,
-        &args.limits,
+        args.limits.engine(),
         &wanted,
         Arc::new(Mutex::new(Totals::new(DISKS_MAX))),
         Box::new(reports),
@@ -161,7 +163,7 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     opened.drop_privileges(&source, Files::Open)?;
     let report = opened.run(&stop)?;
     left_out.report();
-    super::conclude(report, verbose)
+    conclude(report, verbose)
 }
 
 /// The source, with the stacked devices that are named; in `selection`, devices get the kernel's

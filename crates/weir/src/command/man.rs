@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory};
 
 use crate::command::Cli;
-use crate::failure::{Ending, Failure};
+use weir_runtime::failure::{Ending, Failure};
 
 /// Write manual pages, one for each command: `weir man /usr/local/share/man/man1`
 #[derive(Args, Debug)]

@@ -35,14 +35,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use weir_tap::elevation;
 
-use crate::failure::{Ending, Failure};
-use crate::output;
-use crate::run_loop::{self, Report};
-
-/// What counts as `weir` in the background.
-pub use hist_collector::NAME as COLLECTOR;
-/// What runs as `weir` when weir is gone.
-pub use qemu_guard::NAME as GUARD;
+use weir_runtime::failure::{Ending, Failure};
 
 /// The command line.
 #[derive(Parser, Debug)]
@@ -96,9 +89,9 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
-    #[command(hide = true, name = hist_collector::NAME)]
+    #[command(hide = true, name = weir_view::hist::COLLECTOR)]
     HistCollector,
-    #[command(hide = true, name = qemu_guard::NAME)]
+    #[command(hide = true, name = weir_runtime::source::QEMU_GUARD)]
     QemuGuard,
 }
 
@@ -167,24 +160,4 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::HistCollector => hist_collector::run(),
         Command::QemuGuard => qemu_guard::run(),
     }
-}
-
-/// Says on standard error what the sources counted and which queries failed.
-pub fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
-    let losses = run_loop::summary(&report.counts, verbose);
-    for line in losses.iter().chain(&report.remarks) {
-        output::say(format_args!("weir: {line}"));
-    }
-    for (_, error) in &report.failed {
-        let help = error
-            .help
-            .as_ref()
-            .map_or(String::new(), |h| format!("; {h}"));
-        output::say(format_args!("weir: the query failed: {error}{help}"));
-    }
-    Ok(match report.signal {
-        _ if !report.failed.is_empty() => Ending::Failed,
-        Some(number) => Ending::Signal(number),
-        None => Ending::Done,
-    })
 }

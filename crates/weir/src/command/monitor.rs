@@ -9,13 +9,14 @@ use signal_hook::consts::SIGHUP;
 use weir_query::engine::EngineOptions;
 use weir_wire::{Limits, Listen, Server, ServerOptions, socket_to_serve};
 
-use crate::config::{self, Loaded, MonitorConfig};
-use crate::failure::{Ending, Failure};
-use crate::monitor::registry::Registry;
-use crate::monitor::{self, Monitor, Options};
-use crate::output;
-use crate::quantity::nanos;
-use crate::run_loop::{Stop, wall_clock};
+use crate::config::{self, Loaded};
+use weir_monitor::config::MonitorConfig;
+use weir_monitor::registry::Registry;
+use weir_monitor::{self, Monitor, Options};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::quantity::nanos;
+use weir_runtime::run_loop::{Stop, wall_clock};
 
 /// Run the central monitor of a fleet: agents connect to it, queries are sent to it
 ///
@@ -49,7 +50,7 @@ pub struct MonitorArgs {
 pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
     let loaded = load(args)?;
     let config = &loaded.config;
-    monitor::check_queries(&config.queries)?;
+    weir_monitor::check_queries(&config.queries)?;
     let options = server_options(config)?;
     Server::check(&options)?;
     if args.check {
@@ -60,7 +61,7 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
     let again = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, again.clone())?;
 
-    let _lock = monitor::hold(&config.state)?;
+    let _lock = weir_monitor::hold(&config.state)?;
     let now = wall_clock();
     let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;
@@ -74,7 +75,7 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
         loaded,
         server,
     };
-    let signal = monitor::run(
+    let signal = weir_monitor::run(
         &mut monitor,
         &mut events,
         &stop,
@@ -120,7 +121,7 @@ impl Reload<'_> {
         monitor: &mut Monitor,
     ) -> Result<config::Changes, Failure> {
         let loaded = load(self.args)?;
-        monitor::check_queries(&loaded.config.queries)?;
+        weir_monitor::check_queries(&loaded.config.queries)?;
         self.server.reload()?;
         let config = &loaded.config;
         monitor.set_pace(nanos(config.heartbeat), nanos(config.idle));
@@ -181,7 +182,7 @@ fn server_options(config: &MonitorConfig) -> Result<ServerOptions, Failure> {
     })
 }
 
-fn state(error: monitor::StateError) -> Failure {
+fn state(error: weir_monitor::StateError) -> Failure {
     Failure::world(format_args!(
         "{error}; --state names another directory for what must survive a restart"
     ))

@@ -6,10 +6,7 @@ use std::sync::Arc;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use weir_tap::vdisk::guard;
 
-use crate::failure::{Ending, Failure};
-
-/// Its name on the command line.
-pub const NAME: &str = "qemu-guard";
+use weir_runtime::failure::{Ending, Failure};
 
 pub fn run() -> Result<Ending, Failure> {
     // What ends weir comes to us as well when a whole service is stopped. The pipe tells us when.

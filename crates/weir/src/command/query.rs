@@ -5,20 +5,24 @@ use std::time::Duration;
 
 use clap::Args;
 use weir_model::Catalog;
-use weir_query::engine::{Engine, EngineOptions};
 use weir_sink::Clock;
 use weir_tap::ebpf::Files;
 use weir_wire::Submit;
 
-use crate::failure::{Ending, Failure};
-use crate::fleet::show::{self, Wanted};
-use crate::fleet::{self, FleetArgs};
-use crate::left_out::LeftOut;
-use crate::output::OutputArgs;
-use crate::question::{Question, QuestionArgs};
-use crate::run_loop::{self, Options, Show, Stop, wall_clock};
-use crate::source::SourceArgs;
-use crate::{device_names, output, plans, quantity, source};
+use crate::args::OutputArgs;
+use crate::args::QuestionArgs;
+use crate::args::SourceArgs;
+use crate::args::{self, FleetArgs, LimitArgs};
+use weir_monitor::client::show::{self, Wanted};
+use weir_runtime::device_names;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::left_out::LeftOut;
+use weir_runtime::output;
+use weir_runtime::plans;
+use weir_runtime::question::Question;
+use weir_runtime::run_loop::conclude;
+use weir_runtime::run_loop::{self, Options, Show, Stop, wall_clock};
+use weir_runtime::source;
 
 /// Ask a query of live I/O or of a recording
 #[derive(Args, Debug)]
@@ -56,26 +60,8 @@ pub struct PlacingArgs {
     #[arg(long, requires = "monitor")]
     pub standing: bool,
     /// Where it is to run, instead of where it costs least
-    #[arg(long, value_name = "PLACE", requires = "monitor", value_parser = fleet::places())]
+    #[arg(long, value_name = "PLACE", requires = "monitor", value_parser = args::places())]
     pub place: Option<String>,
-}
-
-/// Bounds of what queries may take.
-#[derive(Args, Debug, Clone)]
-pub struct LimitArgs {
-    /// End a query that needs more memory than this
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = quantity::size)]
-    pub limit_memory: usize,
-}
-
-impl LimitArgs {
-    /// An engine with these bounds.
-    pub fn engine(&self) -> Engine {
-        Engine::new(EngineOptions {
-            query_bytes_max: self.limit_memory,
-            ..EngineOptions::default()
-        })
-    }
 }
 
 pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
@@ -115,12 +101,12 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     if of_io {
         left_out.report();
     }
-    super::conclude(report, verbose)
+    conclude(report, verbose)
 }
 
 /// Asks the fleet of a monitor. What is wrong with the query is said before the network is asked.
 fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
-    fleet::agents_choose(&args.source)?;
+    args::agents_choose(&args.source)?;
     let checked = question.compile(&Catalog::builtin(), true)?;
     let stop = Stop::on_signals()?;
     let mut client = args.fleet.connect()?;

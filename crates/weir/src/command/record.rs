@@ -14,11 +14,15 @@ use weir_tap::ebpf::Files;
 use weir_tap::format::{Header, Writer, recording};
 use weir_tap::{Count, RECORDING, TapError};
 
-use crate::failure::{Ending, Failure};
-use crate::question::Question;
-use crate::run_loop::{self, Options, Show, Stop, Telling, wall_clock};
-use crate::source::SourceArgs;
-use crate::{device_names, output, plans, source};
+use crate::args::SourceArgs;
+use weir_runtime::device_names;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::plans;
+use weir_runtime::question::Question;
+use weir_runtime::run_loop::conclude;
+use weir_runtime::run_loop::{self, Options, Show, Stop, Telling, wall_clock};
+use weir_runtime::source;
 
 /// Record events as a Parquet file
 ///
@@ -91,7 +95,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     if verbose {
         output::say(format_args!("weir: {}", path.display()));
     }
-    super::conclude(report, verbose)
+    conclude(report, verbose)
 }
 
 fn question(predicate: Option<&str>) -> Question {

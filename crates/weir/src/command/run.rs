@@ -13,14 +13,20 @@ use weir_sink::{Answer, Clock, Sink, stream};
 use weir_tap::ebpf::Files;
 use weir_wire::{Client, OfScript, Placed, Submit};
 
-use crate::command::query::{LimitArgs, PlacingArgs};
-use crate::failure::{Ending, Failure};
-use crate::fleet::show::{self, Wanted};
-use crate::fleet::{self, FleetArgs};
-use crate::question::Question;
-use crate::run_loop::{self, Options, Show, Stop, Telling};
-use crate::source::SourceArgs;
-use crate::{output, plans, script_sources, source};
+use crate::args::LimitArgs;
+use crate::args::SourceArgs;
+use crate::args::{self, FleetArgs};
+use crate::command::query::PlacingArgs;
+use weir_monitor::client;
+use weir_monitor::client::show::{self, Wanted};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::plans;
+use weir_runtime::question::Question;
+use weir_runtime::run_loop::conclude;
+use weir_runtime::run_loop::{self, Options, Show, Stop, Telling};
+use weir_runtime::script_sources;
+use weir_runtime::source;
 
 /// Run a script in the format of the Stanford STREAM prototype
 ///
@@ -104,14 +110,14 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     source::drop_privileges(&args.source, &inputs, Files::Open)?;
     let report = run_loop::run(engine, inputs, shows, options, &stop)?;
-    super::conclude(report, verbose)
+    conclude(report, verbose)
 }
 
 /// Runs the queries of a script at a monitor. What is wrong with them is said before the network is
 /// asked.
 fn at_monitor(args: &RunArgs, question: &Question) -> Result<Ending, Failure> {
-    fleet::agents_choose(&args.source)?;
-    let script = fleet::script::compile(question, TICK_NS)?;
+    args::agents_choose(&args.source)?;
+    let script = client::script::compile(question, TICK_NS)?;
     question.warn(&script.warnings);
     each_dest_once(&script)?;
     let stop = Stop::on_signals()?;

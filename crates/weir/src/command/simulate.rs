@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::failure::{Ending, Failure};
-use crate::fleet::FleetArgs;
-use crate::output;
-use crate::quantity;
-use crate::run_loop::{Stop, process_usage};
+use crate::args::FleetArgs;
 use crate::simulate::agents::{Agents, Orders};
 use crate::simulate::figures::Measured;
 use crate::simulate::process::MonitorProcess;
 use crate::simulate::watch::Watchers;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::quantity;
+use weir_runtime::run_loop::{Stop, process_usage};
 
 /// The query unless another is given: groups of each VM and operation, once a second.
 const QUERY: &str = "select vm, op, count(*), avg(latency) from IO [range 1 s slide 1 s] \

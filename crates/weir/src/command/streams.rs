@@ -4,8 +4,8 @@ use clap::Args;
 use serde_json::json;
 use weir_model::{Catalog, Declaration, Field, Shape};
 
-use crate::failure::{Ending, Failure};
-use crate::output;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
 
 /// List the streams and relations that queries can read
 #[derive(Args, Debug)]

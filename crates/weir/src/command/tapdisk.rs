@@ -14,10 +14,10 @@ use super::tapdisk_insert::{self, InsertArgs};
 use super::tapdisk_remove::{self, RemoveArgs};
 use super::tapdisk_status::{self, StatusArgs};
 use crate::config;
-use crate::failure::{Ending, Failure};
 use crate::insertion;
-use crate::run_loop::Stop;
 use crate::tapdisk::{self, Companion, DiskEntry, NbdEntry, Owner, Setup};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::run_loop::Stop;
 
 /// Serve virtual disks to VMs, and tell every request as the guest made it
 ///

@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 use weir_tap::qmp::Address;
 use weir_tapdisk::insertion::RECONNECT_DELAY_S;
 
-use crate::failure::{Ending, Failure};
 use crate::insertion::{self, How, Inserted, Which};
-use crate::output;
-use crate::run_loop::Stop;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::run_loop::Stop;
 
 /// Put a tap under the disk of a VM that runs
 ///

@@ -3,10 +3,10 @@
 use clap::Args;
 
 use super::tapdisk_insert::WhichArgs;
-use crate::failure::{Ending, Failure};
 use crate::insertion::{self, Removed};
-use crate::output;
-use crate::run_loop::Stop;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::run_loop::Stop;
 
 /// Take a tap out from under the disk of a VM that runs
 ///

@@ -6,10 +6,10 @@ use clap::Args;
 use weir_tap::tapdisk::words::{Answer, Ask};
 use weir_tap::tapdisk::{Client, ClientError};
 
-use crate::failure::{Ending, Failure};
-use crate::output;
-use crate::run_loop::wall_clock;
 use crate::tapdisk::status::page;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::run_loop::wall_clock;
 
 /// Say what a running tapdisk serves, has done, and tells to whom
 #[derive(Args, Debug)]

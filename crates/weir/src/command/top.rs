@@ -17,22 +17,27 @@ use weir_query::place::Placement;
 use weir_tap::Count;
 use weir_tap::ebpf::Files;
 
-use super::conclude;
-use crate::failure::{Ending, Failure};
-use crate::left_out::LeftOut;
-use crate::output;
-use crate::run_loop::{self, Change, Input, Options, Show, Stop, Telling, missed, wall_clock};
-use crate::source::SourceArgs;
-use crate::top::batch;
-use crate::top::bounds::Bounds;
-use crate::top::columns::COLUMNS;
-use crate::top::gather::{Gather, Part, PartSink, Take};
-use crate::top::inbox::Inbox;
-use crate::top::queries::{self, Level, SINGLE, Scope};
-use crate::top::replay::Replay;
-use crate::top::screen::{self, Ink, Screen};
-use crate::top::state::{NAMES, State, View, Wish};
-use crate::{names, plans, quantity, source};
+use crate::args::SourceArgs;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::left_out::LeftOut;
+use weir_runtime::names;
+use weir_runtime::output;
+use weir_runtime::plans;
+use weir_runtime::quantity;
+use weir_runtime::run_loop::conclude;
+use weir_runtime::run_loop::{
+    self, Change, Input, Options, Show, Stop, Telling, missed, wall_clock,
+};
+use weir_runtime::source;
+use weir_view::top::batch;
+use weir_view::top::bounds::Bounds;
+use weir_view::top::columns::COLUMNS;
+use weir_view::top::gather::{Gather, Part, PartSink, Take};
+use weir_view::top::inbox::Inbox;
+use weir_view::top::queries::{self, Level, SINGLE, Scope};
+use weir_view::top::replay::Replay;
+use weir_view::top::screen::{self, Ink, Screen};
+use weir_view::top::state::{NAMES, State, View, Wish};
 
 /// Shorter intervals would measure weir more than the disks.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);

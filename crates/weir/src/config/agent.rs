@@ -6,8 +6,8 @@ use std::time::Duration;
 use weir_wire::Address;
 
 use super::table::{Document, Table};
-use crate::quantity;
-use crate::source::LIVE;
+use weir_runtime::quantity;
+use weir_runtime::source::LIVE;
 
 /// How an agent is set up.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,13 +16,11 @@ use std::path::{Path, PathBuf};
 
 pub use agent::{AgentConfig, TAKEN_AT_ONCE as AGENT_TAKEN_AT_ONCE, UplinkSecurity, host};
 pub use changes::{Changes, Settings};
-pub use monitor::{
-    Limits, MonitorConfig, SinkEntry, StandingEntry, TAKEN_AT_ONCE as MONITOR_TAKEN_AT_ONCE, listen,
-};
+pub use monitor::{TAKEN_AT_ONCE as MONITOR_TAKEN_AT_ONCE, listen};
 use table::Document;
 pub use tapdisk::TapdiskConfig;
 
-use crate::failure::Failure;
+use weir_runtime::failure::Failure;
 
 /// Where the monitor looks for its file.
 pub const MONITOR_FILE: &str = "/etc/weir/monitor.toml";
@@ -49,8 +47,10 @@ pub struct Loaded<T> {
 ///
 /// # Errors
 /// When the file cannot be read; or everything that is wrong in it.
-pub fn monitor(named: Option<&Path>) -> Result<Loaded<MonitorConfig>, Failure> {
-    load(named, MONITOR_FILE, MonitorConfig::of)
+pub fn monitor(
+    named: Option<&Path>,
+) -> Result<Loaded<weir_monitor::config::MonitorConfig>, Failure> {
+    load(named, MONITOR_FILE, monitor::of)
 }
 
 /// The agent's configuration: of the file that was named, else of [`AGENT_FILE`] where that exists,

@@ -1,86 +1,16 @@
 //! [`MonitorConfig`]: what `/etc/weir/monitor.toml` may say.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
+use weir_monitor::config::{Limits, MonitorConfig, SinkEntry, StandingEntry};
 use weir_query::place::fleet::Way;
 use weir_sink::SINKS;
 use weir_wire::message::{HEARTBEAT_NS, QUIET_NS};
 use weir_wire::{Listen, ServerTls};
 
 use super::table::{Document, Table};
-use crate::quantity;
-
-/// How the monitor is set up.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MonitorConfig {
-    /// Where it listens (`listen`); without, at the default socket of this host.
-    pub listen: Option<Listen>,
-    /// Where standing queries and what they hold are kept (`state`).
-    pub state: PathBuf,
-    /// How often agents say how far they have come (`heartbeat`).
-    pub heartbeat: Duration,
-    /// An agent that is silent for so long holds nobody up (`idle`).
-    pub idle: Duration,
-    /// A query that nobody watches for so long ends, unless it is standing (`unwatched`).
-    pub unwatched: Duration,
-    /// Certificates (`[tls] certificate`, `key`, `client_ca`); without them only this host is served.
-    pub tls: Option<ServerTls>,
-    /// The file that says whose token may do what (`tokens`, see `weir_wire::access`).
-    pub tokens: Option<PathBuf>,
-    /// Bounds (`[limits]`).
-    pub limits: Limits,
-    /// Queries that always run (`[[query]]`).
-    pub queries: Vec<StandingEntry>,
-}
-
-/// Bounds of what the fleet and its users may take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Agents (`agents`).
-    pub agents: usize,
-    /// Connections, agents' and clients' (`connections`).
-    pub connections: usize,
-    /// Queries (`queries`).
-    pub queries: usize,
-    /// Queries of one client, standing ones included (`queries_per_client`).
-    pub queries_per_client: usize,
-    /// Memory of one query at the monitor, bytes (`query_memory`).
-    pub query_memory: usize,
-    /// Those who watch one query (`watchers`).
-    pub watchers: usize,
-    /// What waits for one of them, bytes (`watcher_queue`).
-    pub watcher_queue: usize,
-    /// What is kept of one query's relation for those who come later, bytes (`snapshot`).
-    pub snapshot: usize,
-    /// Rows that one query may show in a second (`rows_per_second`).
-    pub rows_per_second: usize,
-    /// Memory that all agents' words may take at the monitor, bytes (`intake`).
-    pub intake: usize,
-}
-
-/// A query that runs as long as the file says so.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StandingEntry {
-    /// What it is called (`name`).
-    pub name: String,
-    /// The query (`text`).
-    pub text: String,
-    /// Where it is to run (`place`).
-    pub place: Option<String>,
-    /// Where its answer goes, besides to whoever watches (`[[query.sink]]`).
-    pub sinks: Vec<SinkEntry>,
-}
-
-/// A file that an answer goes to.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct SinkEntry {
-    /// One of `weir query --format`'s (`format`).
-    pub format: String,
-    /// The file (`file`). A relative path is below the state directory.
-    pub file: PathBuf,
-}
+use weir_runtime::quantity;
 
 /// What a reload takes over while the monitor runs.
 pub const TAKEN_AT_ONCE: &[&str] = &[
@@ -95,68 +25,33 @@ pub const TAKEN_AT_ONCE: &[&str] = &[
     "query ",
 ];
 
-impl Default for MonitorConfig {
-    fn default() -> MonitorConfig {
-        MonitorConfig {
-            listen: None,
-            state: PathBuf::from("/var/lib/weir"),
-            heartbeat: Duration::from_millis(50),
-            idle: Duration::from_secs(2),
-            unwatched: Duration::from_secs(5),
-            tls: None,
-            tokens: None,
-            limits: Limits::default(),
-            queries: Vec::new(),
+/// The configuration in a document, with defaults for missing keys.
+pub(super) fn of(document: &mut Document) -> MonitorConfig {
+    let usual = MonitorConfig::default();
+    document.read(|top| {
+        let config = MonitorConfig {
+            listen: top.text("listen", listen),
+            state: top.path("state").unwrap_or(usual.state),
+            heartbeat: top.text("heartbeat", pace).unwrap_or(usual.heartbeat),
+            idle: top.text("idle", quantity::span).unwrap_or(usual.idle),
+            unwatched: top
+                .text("unwatched", quantity::span)
+                .unwrap_or(usual.unwatched),
+            tls: top.table("tls", server_tls).flatten(),
+            tokens: top.path("tokens"),
+            limits: top.table("limits", limits).unwrap_or(usual.limits),
+            queries: top.tables("query", query),
+        };
+        each_once(top, "query", config.queries.iter().map(|q| &*q.name));
+        let slowest = config.heartbeat.max(Duration::from_nanos(QUIET_NS as u64));
+        if config.idle < 2 * slowest {
+            top.fault(
+                "`idle` is less than two of `heartbeat`, or than a second: agents that have \
+                 nothing to tell would be overtaken; make it longer",
+            );
         }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            agents: 2_000,
-            connections: 4_096,
-            queries: 1_000,
-            queries_per_client: 200,
-            query_memory: 256 << 20,
-            watchers: 100,
-            watcher_queue: 8 << 20,
-            snapshot: 64 << 20,
-            rows_per_second: 1_000_000,
-            intake: 512 << 20,
-        }
-    }
-}
-
-impl MonitorConfig {
-    /// What a document says, defaults where it says nothing.
-    pub(super) fn of(document: &mut Document) -> MonitorConfig {
-        let usual = MonitorConfig::default();
-        document.read(|top| {
-            let config = MonitorConfig {
-                listen: top.text("listen", listen),
-                state: top.path("state").unwrap_or(usual.state),
-                heartbeat: top.text("heartbeat", pace).unwrap_or(usual.heartbeat),
-                idle: top.text("idle", quantity::span).unwrap_or(usual.idle),
-                unwatched: top
-                    .text("unwatched", quantity::span)
-                    .unwrap_or(usual.unwatched),
-                tls: top.table("tls", server_tls).flatten(),
-                tokens: top.path("tokens"),
-                limits: top.table("limits", limits).unwrap_or(usual.limits),
-                queries: top.tables("query", query),
-            };
-            each_once(top, "query", config.queries.iter().map(|q| &*q.name));
-            let slowest = config.heartbeat.max(Duration::from_nanos(QUIET_NS as u64));
-            if config.idle < 2 * slowest {
-                top.fault(
-                    "`idle` is less than two of `heartbeat`, or than a second: agents that have \
-                     nothing to tell would be overtaken; make it longer",
-                );
-            }
-            config
-        })
-    }
+        config
+    })
 }
 
 /// `ADDRESS:PORT` or `unix:PATH`.

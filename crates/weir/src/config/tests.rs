@@ -1,10 +1,12 @@
 //! Configuration files say all their mistakes at once, and what a reload changes.
 
+use weir_monitor::config::MonitorConfig;
+
 use super::*;
 
 fn monitor_of(text: &str) -> (MonitorConfig, Vec<String>) {
     let mut document = Document::parse("m.toml", text);
-    let config = MonitorConfig::of(&mut document);
+    let config = super::monitor::of(&mut document);
     (config, document.faults())
 }
 

@@ -7,7 +7,7 @@ use weir_query::diagnostic::suggest;
 use weir_tap::inventory::{Watch, WatchOptions};
 use weir_tap::qmp::{self, Address, Drive, Monitor, QmpError, Subject};
 
-use crate::failure::Failure;
+use weir_runtime::failure::Failure;
 
 /// How long QEMU may take for an answer: it lets requests under way finish before it exchanges what is
 /// below them.

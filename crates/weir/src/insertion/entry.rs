@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use weir_tap::vdisk::guard::started;
 use weir_tapdisk::insertion::Plan;
 
-use crate::failure::Failure;
+use weir_runtime::failure::Failure;
 
 /// Below `/run`, or the session's own folder.
 const FOLDER: &str = "weir-tapdisk";

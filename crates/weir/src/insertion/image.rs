@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 use weir_tapdisk::disk::Identity;
 
-use crate::failure::Failure;
+use weir_runtime::failure::Failure;
 
 /// Most open files of a QEMU that are looked at.
 const OPEN_FILES_MAX: usize = 1 << 14;

@@ -22,8 +22,8 @@ use chosen::{Chosen, PATIENCE};
 use entry::{Entry, Process, Record, sweep};
 pub use entry::{leave, run_folder};
 
-use crate::failure::Failure;
-use crate::run_loop::Stop;
+use weir_runtime::failure::Failure;
+use weir_runtime::run_loop::Stop;
 
 /// Times that undoing is tried: QEMU may be busy with what failed.
 const UNDO_TRIES: usize = 3;

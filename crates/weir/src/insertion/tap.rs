@@ -15,8 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use weir_tapdisk::disk::Identity;
 
 use super::entry::{Entry, Process, Record};
-use crate::failure::Failure;
-use crate::run_loop::Stop;
+use weir_runtime::failure::Failure;
+use weir_runtime::run_loop::Stop;
 
 /// How long a tap may take to listen.
 const START: Duration = Duration::from_secs(20);

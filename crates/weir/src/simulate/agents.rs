@@ -20,8 +20,8 @@ use weir_wire::exchange::{self, Ear, Voice};
 use weir_wire::{AgentWord, ChannelId, Dial, Hello, MonitorWord, Status, WireError};
 
 use super::load::{Load, STREAMS};
-use crate::agent::{AgentCore, Outlet};
-use crate::run_loop::wall_clock;
+use weir_agent::{AgentCore, Outlet};
+use weir_runtime::run_loop::wall_clock;
 
 /// The pause between the first connections of two agents. A monitor takes 100 requests a second of
 /// one that shows neither token nor certificate.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use weir_model::Nanos;
 
-use crate::fleet::Note;
+use weir_monitor::client::Note;
 
 /// What a simulation found.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,7 @@ use weir_model::{
     Batch, Event, EventBatch, EventKind, IoBatch, IoEvent, Nanos, Op, Schema, Symbol,
 };
 
-use crate::agent::Outlet;
+use weir_agent::Outlet;
 
 /// Events in the pool; an agent's come round after so many.
 const POOL: usize = 4_096;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use weir_model::Nanos;
 
-use crate::run_loop::process_usage;
+use weir_runtime::run_loop::process_usage;
 
 /// How long a monitor may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

@@ -11,9 +11,9 @@ use weir_model::Nanos;
 use weir_wire::event::{Shown, Submit};
 use weir_wire::{Client, Seen};
 
-use crate::failure::Failure;
-use crate::fleet::Note;
-use crate::run_loop::wall_clock;
+use weir_monitor::client::Note;
+use weir_runtime::failure::Failure;
+use weir_runtime::run_loop::wall_clock;
 
 /// Delays that are kept of one query; the results beyond are counted only.
 const DELAYS_MAX: usize = 1 << 20;

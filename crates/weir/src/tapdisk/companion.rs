@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::failure::Failure;
+use weir_runtime::failure::Failure;
 
 /// A process that is waited for; none is waited for in vain.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use weir_tapdisk::disk::{DiskOptions, Identity, ImageFormat, SERIAL_BYTES};
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::inject::Injections;
 
-use crate::quantity;
+use weir_runtime::quantity;
 
 /// A disk to be served; what is `None` is left to whoever serves it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -18,10 +18,10 @@ use weir_tapdisk::socket::SocketType;
 use weir_tapdisk::{Disk, ServerSocket, Stop as Halt, vhost};
 
 use super::{Companion, DiskEntry, Setup};
-use crate::failure::{Ending, Failure};
 use crate::insertion::run_folder;
-use crate::output;
-use crate::run_loop::Stop;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::run_loop::Stop;
 
 /// How often signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

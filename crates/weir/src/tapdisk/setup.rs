@@ -8,7 +8,7 @@ use weir_tapdisk::Access;
 use weir_tapdisk::nbd::Address;
 
 use super::DiskEntry;
-use crate::failure::Failure;
+use weir_runtime::failure::Failure;
 
 /// What a tapdisk serves.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use weir_sink::number::scaled;
 use weir_sink::text::shown;
 use weir_tap::tapdisk::words::{ConsumerStatus, DiskStatus, StatusWord};
 
-use crate::output;
+use weir_runtime::output;
 
 /// The page of a tapdisk; `now_ns` is the time at which it was asked, since the epoch.
 pub fn page(status: &StatusWord, now_ns: i64) -> String {

@@ -1,0 +1,523 @@
+//! [`Agent`]: the loop of a live agent: orders come down, taps open and close, rows go through the
+//! core, and what comes of them goes up.
+//!
+//! One thread owns everything here; each tap has one of its own ([`taps`]), and so has the uplink.
+
+mod taps;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_model::{Catalog, Declaration, Nanos};
+use weir_query::engine::EngineOptions;
+use weir_query::plan::{Plan, codec};
+use weir_wire::{AgentWord, ChannelId, MonitorWord, Order, Uplink};
+
+use super::clock::AgentClock;
+use super::core::AgentCore;
+use super::demands::{Wanted, refusal, wanted};
+use super::folds::{self, Folds};
+use super::own::Own;
+use super::service::Service;
+use super::shedding::{Budget, Shedding};
+use super::tally_file::TallyFile;
+use super::tap::Ground;
+use weir_runtime::device_names;
+use weir_runtime::output;
+use weir_runtime::plans;
+use weir_runtime::run_loop::Stop;
+
+/// How long the loop sleeps when nobody has anything to say.
+const NAP: Duration = Duration::from_millis(10);
+
+/// How often counters, the status and the budget are looked after.
+const CHORES_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the agent says how far it has come, until the monitor wishes it otherwise.
+const HEARTBEAT: Duration = Duration::from_millis(50);
+
+/// So many rows are not left waiting for the next heartbeat.
+const WAITING_ROWS_MAX: usize = 1 << 16;
+
+/// How long an agent that ends waits for what the taps have yet to tell.
+const HEAR_OUT: Duration = Duration::from_secs(2);
+
+/// How an agent is set up.
+pub struct Options {
+    /// Where events come from.
+    pub ground: Ground,
+    /// Memory of one fragment, bytes.
+    pub query_bytes: usize,
+    /// What the agent may take.
+    pub budget: Budget,
+    /// Where produced rows are written down.
+    pub tallies: TallyFile,
+    /// The processes whose tallies the monitor hears of in the first words.
+    pub earlier: Vec<u64>,
+    /// Why this host cannot be watched, as far as that is known.
+    pub probe_failed: Option<String>,
+    /// Ends when a recording has ended.
+    pub once: bool,
+    /// Tells on standard error which fragments come and go.
+    pub verbose: bool,
+}
+
+/// A running agent.
+pub struct Agent {
+    options: Options,
+    clock: AgentClock,
+    uplink: Uplink,
+    core: AgentCore,
+    /// What is to run, whether it runs already or not.
+    plans: BTreeMap<ChannelId, Arc<Plan>>,
+    /// Those of them that wait for their taps.
+    pending: Vec<ChannelId>,
+    /// What all of them need of the host's taps.
+    wanted: Wanted,
+    /// The groups among that.
+    folds: Folds,
+    /// When the last order came that changed that.
+    ordered: Instant,
+    /// What they need has not been found out since.
+    is_stale: bool,
+    services: BTreeMap<String, Service>,
+    shedding: Shedding,
+    own: Own,
+    heartbeat: Duration,
+    stepped: Instant,
+    /// Rows that came since.
+    rows_waiting: usize,
+    /// What each tap had lost when that was reported last, by cause.
+    missed: HashMap<(String, &'static str), i64>,
+    chores_done: Instant,
+    /// A recording has come to its end.
+    replayed: bool,
+    /// The monitor that welcomed us last.
+    monitor: Option<u64>,
+    /// What was said last of why there is no connection.
+    gone: Option<String>,
+    /// The tallies cannot be written down any more.
+    tallies_failed: bool,
+}
+
+impl Agent {
+    /// An agent that runs nothing yet.
+    pub fn new(options: Options, uplink: Uplink) -> Agent {
+        Agent {
+            core: core(options.query_bytes),
+            shedding: Shedding::new(options.budget),
+            own: Own::new(),
+            clock: options.ground.clock,
+            options,
+            uplink,
+            plans: BTreeMap::new(),
+            pending: Vec::new(),
+            wanted: Wanted::new(),
+            folds: Folds::default(),
+            ordered: Instant::now(),
+            is_stale: false,
+            services: BTreeMap::new(),
+            heartbeat: HEARTBEAT,
+            stepped: Instant::now(),
+            rows_waiting: 0,
+            missed: HashMap::new(),
+            chores_done: Instant::now(),
+            replayed: false,
+            monitor: None,
+            gone: None,
+            tallies_failed: false,
+        }
+    }
+
+    /// Runs until `stop` says so, or what was to be replayed has ended. `reload` is asked now and
+    /// then for another budget. True if the monitor has taken all that was said.
+    pub fn run(mut self, stop: &Stop, mut reload: impl FnMut() -> Option<Budget>) -> bool {
+        while stop.signal().is_none() && !(self.options.once && self.replayed) {
+            if let Some(budget) = reload() {
+                self.shedding.set_budget(budget);
+            }
+            self.turn();
+        }
+        self.say_farewell()
+    }
+
+    /// One turn: hears orders and taps, and says what is due.
+    fn turn(&mut self) {
+        let mut heard = false;
+        while let Some(order) = self.uplink.order(Duration::ZERO) {
+            heard = true;
+            self.obey(order);
+        }
+        if self.listen() {
+            heard = true;
+            // A kill may come at any time.
+            self.write_tallies();
+        }
+        self.serve();
+        if self.stepped.elapsed() >= self.heartbeat || self.rows_waiting > WAITING_ROWS_MAX {
+            self.step();
+        }
+        if self.chores_done.elapsed() >= CHORES_EVERY {
+            self.do_chores();
+        }
+        if !heard {
+            let due = self.heartbeat.saturating_sub(self.stepped.elapsed());
+            thread::park_timeout(due.min(NAP));
+        }
+    }
+
+    // ---- Orders ---------------------------------------------------------------------------
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Welcome {
+                channels,
+                heartbeat,
+            } => {
+                self.set_heartbeat(heartbeat);
+                self.greet();
+                let over: Vec<ChannelId> = self.plans.keys().copied().collect();
+                let over = over.into_iter().filter(|c| !channels.contains(c));
+                over.for_each(|channel| self.stop(channel));
+            }
+            Order::Word(MonitorWord::Start { channel, fragment }) => {
+                self.start(channel, &fragment);
+            }
+            Order::Word(MonitorWord::Stop { channel }) => {
+                self.remark(format_args!("channel {} is stopped", channel.0));
+                self.stop(channel);
+            }
+            Order::Word(MonitorWord::Heartbeat(every)) => self.set_heartbeat(every),
+            // The uplink sees to that.
+            Order::Word(MonitorWord::Taken { .. }) => {}
+            Order::Gone(why) => self.lament(why),
+        }
+    }
+
+    fn greet(&mut self) {
+        let monitor = self.uplink.state().monitor;
+        let before = std::mem::replace(&mut self.monitor, monitor);
+        if before.is_some() && before != monitor {
+            // Another monitor has another time, and its channels are others.
+            self.plans.clear();
+            self.pending.clear();
+            self.services.clear();
+            self.core = core(self.options.query_bytes);
+            self.folds.retain(|_| false);
+            self.changed();
+        }
+        self.gone = None;
+        let at = self.clock.now();
+        let clock = self.uplink.clock();
+        output::say(format_args!(
+            "weir agent: welcomed by the monitor; its clock is {:+.6} s from ours, known to {:.6} s",
+            clock.offset_ns(at) as f64 / 1e9,
+            clock.error_ns(at) as f64 / 1e9,
+        ));
+        let earlier = std::mem::take(&mut self.options.earlier);
+        self.options.tallies.forget(&earlier);
+        if before.is_none() {
+            self.note("agent", "up", None);
+            if let Some(why) = self.options.probe_failed.take() {
+                self.note("tap", "probe_failed", Some(&why));
+            }
+        }
+    }
+
+    /// Says why there is no connection, unless that was said already.
+    fn lament(&mut self, why: String) {
+        if self.gone.as_ref() != Some(&why) {
+            output::say(format_args!("weir agent: {why}; trying again"));
+            self.gone = Some(why);
+        }
+    }
+
+    fn set_heartbeat(&mut self, every: Nanos) {
+        // The protocol has bounds for it.
+        self.heartbeat = Duration::from_nanos(every as u64);
+    }
+
+    fn start(&mut self, channel: ChannelId, fragment: &[u8]) {
+        if self.plans.contains_key(&channel) {
+            return;
+        }
+        let plan = match codec::decode_over(fragment, &Catalog::builtin()) {
+            Ok(plan) => plan,
+            Err(error) => return self.refuse(channel, error.to_string()),
+        };
+        if let Some(why) = refusal(&plan) {
+            return self.refuse(channel, why);
+        }
+        self.remark(format_args!("channel {} is started", channel.0));
+        // What the host's tap has paired need not be joined.
+        let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.ground.args);
+        let paired = plans::paired(&plan, &self.options.ground.args);
+        let plan = self.folds.admit(&paired.plan, &self.options.ground.args);
+        self.uplink.set_counts(channel, plan.requests_column());
+        self.plans.insert(channel, plan);
+        self.pending.push(channel);
+        self.changed();
+    }
+
+    fn stop(&mut self, channel: ChannelId) {
+        self.strike(channel);
+        self.core.stop(channel);
+    }
+
+    /// Strikes a fragment out of what is to run; false if it was not there.
+    fn strike(&mut self, channel: ChannelId) -> bool {
+        if self.plans.remove(&channel).is_none() {
+            return false;
+        }
+        self.pending.retain(|c| *c != channel);
+        let plans = &self.plans;
+        let reads = |plan: &Plan, source: &str| plan.sources().iter().any(|d| d.name == source);
+        self.folds
+            .retain(|source| plans.values().any(|plan| reads(plan, source)));
+        self.changed();
+        true
+    }
+
+    /// A fragment that cannot run, or not any more.
+    fn refuse(&mut self, channel: ChannelId, why: String) {
+        output::say(format_args!("weir agent: channel {}: {why}", channel.0));
+        self.note("agent", "fragment_failed", Some(&why));
+        self.stop(channel);
+        self.core.refuse(channel, why);
+    }
+
+    /// Other fragments are to run than before.
+    fn changed(&mut self) {
+        self.ordered = Instant::now();
+        self.is_stale = true;
+    }
+
+    /// Finds out what all fragments need, once for all orders that came together.
+    fn find_wanted(&mut self) {
+        if !std::mem::take(&mut self.is_stale) {
+            return;
+        }
+        let mut seen = HashSet::new();
+        let plans = self.plans.values().map(|plan| &**plan);
+        let recorded = !self.options.ground.is_live();
+        let plans = plans.filter(|plan| seen.insert(*plan));
+        self.wanted = wanted(plans, recorded, &self.folds);
+        self.services.values_mut().for_each(Service::touch);
+    }
+
+    // ---- Time -----------------------------------------------------------------------------
+
+    /// A steady instant as the monitor's: by what our own clock shows then.
+    fn to_monitor(&self, at: Nanos) -> Nanos {
+        self.uplink.clock().to_monitor(self.clock.shown(at))
+    }
+
+    /// What time it is at the monitor.
+    fn now(&self) -> Nanos {
+        self.to_monitor(self.clock.steady())
+    }
+
+    fn is_synchronised(&self) -> bool {
+        self.uplink.clock().is_synchronised()
+    }
+
+    /// Tells the core up to when the taps have told everything.
+    fn reach(&mut self) {
+        if !self.is_synchronised() {
+            return;
+        }
+        let now = self.clock.steady();
+        let (uplink, clock) = (self.uplink.clock(), self.clock);
+        let to_monitor = |at| uplink.to_monitor(clock.shown(at));
+        let mut at = to_monitor(now);
+        let shift_ns = &self.options.ground.args.interval_shift_ns;
+        shift_ns.store(at - now, Ordering::Relaxed);
+        for service in self.services.values_mut() {
+            let reached = service.reached(now);
+            for outlet in service.outlets() {
+                outlet.reached(reached, to_monitor);
+            }
+            let reached = to_monitor(reached);
+            at = at.min(match service.interval() {
+                Some(interval) => folds::over(interval, reached),
+                None => reached,
+            });
+        }
+        self.core.reached(at);
+    }
+
+    /// Goes on to where the taps have come, and says what comes of it.
+    fn step(&mut self) {
+        self.stepped = Instant::now();
+        self.rows_waiting = 0;
+        for (channel, requests) in self.uplink.dropped() {
+            self.core.lost(channel, requests);
+        }
+        self.report_missed();
+        self.reach();
+        let mut words = Vec::new();
+        self.core.step(&mut |word| words.push(word));
+        self.say(words);
+    }
+
+    /// Books what the taps have lost since the last time: it is missing in whatever reads them.
+    fn report_missed(&mut self) {
+        for (name, service) in &self.services {
+            for (cause, total) in service.missed() {
+                let before = self.missed.entry((name.clone(), cause)).or_default();
+                let requests = u64::try_from(total - *before).unwrap_or(0);
+                *before = total;
+                if requests > 0 {
+                    for source in service.sources() {
+                        self.core.missed(source, requests, cause);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets how many requests each tap has added up of which no group has arrived. A group that has
+    /// arrived is among what waits in the core; it must not be counted here as well.
+    fn count_folding(&mut self) {
+        for service in self.services.values() {
+            if service.interval().is_some()
+                && let Some(source) = service.sources().next()
+            {
+                self.core.set_folding(source, service.folding());
+            }
+        }
+    }
+
+    /// Says what came of a step, once it is written down.
+    fn say(&mut self, words: Vec<AgentWord>) {
+        self.write_tallies();
+        for word in &words {
+            if let AgentWord::Failed { channel, why } = word
+                && self.strike(*channel)
+            {
+                self.note("engine", "fragment_failed", Some(why));
+            }
+        }
+        if !words.is_empty() {
+            self.uplink.say_all(words);
+        }
+    }
+
+    /// What is about to be said is written down before, so that it is never said and unknown.
+    fn write_tallies(&mut self) {
+        if self.tallies_failed {
+            return;
+        }
+        if let Err(error) = self.options.tallies.write(self.core.tallies()) {
+            output::say(format_args!(
+                "weir agent: the tallies are not written down any more: {error}; rows lost by a \
+                 crash from here on are not counted"
+            ));
+            self.tallies_failed = true;
+            self.note("agent", "tallies_failed", Some(&error.to_string()));
+        }
+    }
+
+    // ---- Itself ---------------------------------------------------------------------------
+
+    /// Says that something happened.
+    fn note(&mut self, place: &'static str, counter: &'static str, cause: Option<&str>) {
+        let note = self.own.event(self.now(), place, counter, cause);
+        self.uplink.say(AgentWord::Note(note));
+    }
+
+    /// Says something to whoever wants to know more.
+    fn remark(&self, line: std::fmt::Arguments<'_>) {
+        if self.options.verbose {
+            output::say(format_args!("weir agent: {line}"));
+        }
+    }
+
+    fn do_chores(&mut self) {
+        self.chores_done = Instant::now();
+        let load = self.own.load();
+        if !self.is_synchronised() {
+            return;
+        }
+        let at = self.now();
+        if let Some(cause) = self.shedding.observe(load) {
+            let keep = i64::from(self.shedding.keep_one_in());
+            let note = self.own.state(at, "agent", "shedding", Some(cause), keep);
+            self.uplink.say(AgentWord::Note(note));
+            output::say(format_args!(
+                "weir agent: one request in {keep} is kept ({cause})"
+            ));
+        }
+        let notes = self.own.notes(at, self.services.values_mut(), &self.core);
+        let (own_time, clock) = (self.clock.now(), self.uplink.clock());
+        let mut status = self.own.status(self.uplink.state().waiting);
+        status.offset_ns = clock.offset_ns(own_time);
+        status.offset_error_ns = clock.error_ns(own_time);
+        status.kept_share = self.shedding.kept_share();
+        let uplink = &self.uplink;
+        status.channels = self.core.costs(|channel| uplink.bytes_out(channel));
+        status.tallies = self.core.tallies().collect();
+        let notes = notes.into_iter().map(AgentWord::Note);
+        self.uplink
+            .say_all(notes.chain([AgentWord::Status(status)]));
+    }
+
+    /// The last words: what the taps told up to now, and of open slides what they hold. True if the
+    /// monitor has taken everything.
+    fn say_farewell(mut self) -> bool {
+        if self.is_synchronised() {
+            self.hear_out();
+            self.step();
+            let (now, mut words) = (self.now(), Vec::new());
+            self.core.end(now, &mut |word| words.push(word));
+            self.say(words);
+        }
+        self.do_chores();
+        self.services.clear();
+        // Nothing more comes, so that nobody need wait for it.
+        self.uplink.say(AgentWord::Reached(Nanos::MAX));
+        self.uplink.end()
+    }
+
+    /// Hears what the taps have yet to tell of the time up to now. What the kernel has added up it
+    /// tells at the end of the slide.
+    fn hear_out(&mut self) {
+        let now = self.now();
+        let (mut until, mut unheard) = (now, 0);
+        for plan in self.plans.values() {
+            let folded = |d: &Declaration| self.folds.demand(&d.name).is_some();
+            let end = match plan.sources().into_iter().any(folded) {
+                true => plan.shown_by(now),
+                false => now,
+            };
+            match end - now <= HEAR_OUT.as_nanos() as Nanos {
+                true => until = until.max(end),
+                false => unheard += 1,
+            }
+        }
+        if unheard > 0 {
+            output::say(format_args!(
+                "weir agent: what the kernel has added up for {unheard} fragments since their last \
+                 slide is lost"
+            ));
+            self.note("agent", "slide_lost", Some("agent_ended"));
+        }
+        let began = Instant::now();
+        self.turn();
+        while self.core.time() < until && began.elapsed() < HEAR_OUT {
+            self.turn();
+        }
+        self.listen();
+    }
+}
+
+/// A core without fragments.
+fn core(query_bytes: usize) -> AgentCore {
+    AgentCore::new(EngineOptions {
+        query_bytes_max: query_bytes,
+        ..EngineOptions::default()
+    })
+}

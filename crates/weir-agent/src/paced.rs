@@ -1,0 +1,300 @@
+//! [`Paced`]: a recording as if it happened now.
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_model::{Batch, Catalog, Column, Demand, Nanos, Type};
+use weir_tap::{Count, Said, Tap, TapError};
+
+use super::clock::AgentClock;
+
+/// Rows of so much time are told at once.
+const STEP: Duration = Duration::from_millis(10);
+
+/// When recorded events happen again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Replay {
+    /// The first one when it is read, the others so many times as fast as they did.
+    Pace(f64),
+    /// All of them so much later. Agents that replay parts of one recording agree in time then.
+    Shift(Nanos),
+}
+
+/// A tap whose events are moved to the present, and told when their time has come.
+pub struct Paced {
+    tap: Box<dyn Tap>,
+    replay: Replay,
+    clock: AgentClock,
+    /// Of each demand, the columns that hold instants.
+    instants: Vec<Vec<usize>>,
+    /// The first heartbeat has been said.
+    begun: bool,
+    /// When the last one was said.
+    beat: Nanos,
+    /// The first instant of the recording, and when it happened anew.
+    origin: Option<(Nanos, Nanos)>,
+    /// What the recording tells up to its next heartbeat, of each demand in order of time.
+    rows: VecDeque<(usize, Batch)>,
+    /// And what follows then.
+    then: Option<Said>,
+}
+
+impl Paced {
+    /// The events of `tap`, which was opened for `demands`, again, by the steady time of `clock`.
+    pub fn new(tap: Box<dyn Tap>, demands: &[Demand], replay: Replay, clock: AgentClock) -> Paced {
+        Paced {
+            tap,
+            replay,
+            clock,
+            instants: demands.iter().map(instants).collect(),
+            begun: false,
+            beat: Nanos::MIN,
+            origin: None,
+            rows: VecDeque::new(),
+            then: None,
+        }
+    }
+
+    /// When a recorded instant happens anew.
+    fn moved(&self, at: Nanos) -> Nanos {
+        let Some((first, began)) = self.origin else {
+            return at;
+        };
+        let since = at.saturating_sub(first);
+        let since = match self.replay {
+            Replay::Shift(_) | Replay::Pace(1.0) => since,
+            Replay::Pace(pace) => (since as f64 / pace) as Nanos,
+        };
+        began.saturating_add(since)
+    }
+
+    /// Up to when all has been told once that is so of the recorded instant `at`. The next recorded
+    /// one may happen anew in the same instant.
+    fn told_up_to(&self, at: Nanos) -> Nanos {
+        match at {
+            Nanos::MAX => Nanos::MAX,
+            at => self.moved(at + 1).saturating_sub(1),
+        }
+    }
+
+    /// Reads on to the next heartbeat.
+    fn read(&mut self, patience: Duration) -> Result<(), TapError> {
+        while self.then.is_none() {
+            match self.tap.next(patience)? {
+                Said::Rows { demand, batch } => self.rows.push_back((demand, batch)),
+                said => self.then = Some(said),
+            }
+        }
+        if self.origin.is_none() {
+            let firsts = self.rows.iter().filter_map(|(_, batch)| batch.ts.first());
+            self.origin = firsts.min().map(|first| match self.replay {
+                Replay::Pace(_) => (*first, self.clock.steady()),
+                Replay::Shift(by) => (*first, first.saturating_add(by)),
+            });
+        }
+        Ok(())
+    }
+
+    /// What is to be told by `now`.
+    fn due(&mut self, now: Nanos) -> Option<Said> {
+        for at in 0..self.rows.len() {
+            let (demand, batch) = &self.rows[at];
+            let (demand, due) = (
+                *demand,
+                batch.ts.partition_point(|ts| self.moved(*ts) <= now),
+            );
+            if due == 0 {
+                continue;
+            }
+            let told = self.shifted(demand, &batch.slice(0, due));
+            let rest = batch.slice(due, batch.len() - due);
+            match rest.is_empty() {
+                true => drop(self.rows.remove(at)),
+                false => self.rows[at].1 = rest,
+            }
+            let batch = told;
+            return Some(Said::Rows { demand, batch });
+        }
+        match self.then {
+            _ if !self.rows.is_empty() => None,
+            Some(Said::Heartbeat(at)) if self.told_up_to(at) > now => None,
+            Some(Said::Heartbeat(at)) => {
+                self.then = None;
+                Some(Said::Heartbeat(self.told_up_to(at)))
+            }
+            _ => self.then.take(),
+        }
+    }
+
+    /// Rows at their new times, and all instants in them: `ts`, and when a request was issued.
+    fn shifted(&self, demand: usize, batch: &Batch) -> Batch {
+        let mut columns = batch.columns.clone();
+        for &at in &self.instants[demand] {
+            if let Column::Int(values) = &columns[at] {
+                columns[at] = Column::Int(values.unary(|at| self.moved(at)));
+            }
+        }
+        Batch {
+            columns,
+            weights: batch.weights.clone(),
+            ts: batch.ts.iter().map(|ts| self.moved(*ts)).collect(),
+        }
+    }
+}
+
+/// The columns of a demand's stream that hold instants.
+fn instants(demand: &Demand) -> Vec<usize> {
+    let catalog = Catalog::builtin();
+    let declaration = catalog.find(&demand.stream);
+    let schema = &declaration
+        .expect("fragments name streams of the catalog")
+        .schema;
+    let wanted = demand.columns.iter().copied();
+    wanted.filter(|at| schema[*at].ty == Type::Time).collect()
+}
+
+impl Tap for Paced {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        let until = Instant::now() + patience;
+        loop {
+            self.read(patience)?;
+            let now = self.clock.steady();
+            // Whoever waits for the recording begins now, before its first event.
+            if !std::mem::replace(&mut self.begun, true)
+                && let Some((_, began)) = self.origin
+            {
+                return Ok(Said::Heartbeat(now.min(began.saturating_sub(1))));
+            }
+            if let Some(said) = self.due(now) {
+                return Ok(said);
+            }
+            // What is left is later than now.
+            let rested = now.saturating_sub(self.beat) >= STEP.as_nanos() as Nanos;
+            if rested || Instant::now() >= until {
+                self.beat = now;
+                return Ok(Said::Heartbeat(now));
+            }
+            thread::sleep(STEP);
+        }
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        self.tap.counts()
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.tap.progress()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        self.tap.describe()
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.tap.messages()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Predicate, Value};
+
+    use super::*;
+    use crate::clock::Drill;
+
+    /// Two streams of the same events, told one after the other.
+    struct Told(VecDeque<Said>);
+
+    impl Tap for Told {
+        fn next(&mut self, _: Duration) -> Result<Said, TapError> {
+            Ok(self.0.pop_front().unwrap_or(Said::End))
+        }
+
+        fn counts(&mut self) -> Vec<Count> {
+            Vec::new()
+        }
+
+        fn describe(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_recording_happens_again_in_order_and_whole() {
+        let io = weir_model::event::io_schema();
+        let demand = Demand {
+            stream: "IO".into(),
+            columns: vec![io.index("ts"), io.index("issue_ts")],
+            predicate: Predicate::all(),
+            fold: None,
+        };
+        let rows = |demand, ts: &[i64]| {
+            let ts: Vec<i64> = ts.iter().map(|ms| 5_000_000 + ms * 1_000_000).collect();
+            // Issued 2 ms before; one is not known.
+            let issued = ts.iter().enumerate();
+            let issued = issued.map(|(i, ts)| match i {
+                1 => Value::Null,
+                _ => Value::Int(ts - 2_000_000),
+            });
+            let issued = Column::from_values(Type::Time, issued);
+            let mut columns = vec![Column::Nulls(ts.len()); io.len()];
+            columns[io.index("ts")] = Column::ints(ts.clone());
+            columns[io.index("issue_ts")] = issued;
+            let batch = Batch::stream(ts, columns);
+            Said::Rows { demand, batch }
+        };
+        let said = [
+            rows(0, &[0, 10, 40]),
+            rows(1, &[5, 40]),
+            Said::Heartbeat(5_000_000 + 39_999_999),
+            rows(0, &[40, 90]),
+            rows(1, &[91]),
+            Said::Heartbeat(5_000_000 + 90_999_999),
+        ];
+        let clock = AgentClock::start(Drill::default());
+        let began = clock.steady();
+        let mut tap = Paced::new(
+            Box::new(Told(said.into())),
+            &[demand.clone(), demand],
+            Replay::Pace(2.0),
+            clock,
+        );
+        let (mut over, mut told) = (i64::MIN, [Vec::new(), Vec::new()]);
+        let mut issued = Vec::new();
+        loop {
+            match tap.next(Duration::from_millis(15)).unwrap() {
+                Said::Rows { demand, batch } => {
+                    let now = clock.steady();
+                    assert!(batch.ts.iter().all(|ts| *ts > over && *ts <= now));
+                    assert!(over >= began - 1, "a heartbeat comes first");
+                    for (row, ts) in batch.ts.iter().enumerate() {
+                        assert_eq!(batch.columns[io.index("ts")].value(row), Value::Int(*ts));
+                        issued.push(match batch.columns[io.index("issue_ts")].value(row) {
+                            Value::Int(at) => Some(ts - at),
+                            _ => None,
+                        });
+                    }
+                    told[demand].extend(batch.ts.iter().copied());
+                }
+                Said::Heartbeat(at) => over = over.max(at),
+                Said::End => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(issued.iter().filter(|before| before.is_none()).count(), 3);
+        assert!(
+            issued.iter().flatten().all(|before| *before == 1_000_000),
+            "{issued:?}"
+        );
+        let origin = told[0][0];
+        assert!(origin >= began);
+        let since = |told: &[i64]| {
+            told.iter()
+                .map(|ts| (ts - origin) / 100_000)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(since(&told[0]), [0, 50, 200, 200, 450]);
+        assert_eq!(since(&told[1]), [25, 200, 455]);
+    }
+}

@@ -1,0 +1,301 @@
+//! [`TallyFile`]: how many rows each channel has given, on disk before they are said, so that an
+//! agent that is killed loses none of them unseen.
+//!
+//! A file a process, `tally-INSTANCE`. A line a channel, of fixed length, so that a change is one
+//! write in place:
+//!
+//! ```text
+//! CHANNEL PRODUCED LOST CHECK\n      each 16 digits in base 16
+//! ```
+//!
+//! A write of one line that is cut short by a crash of the whole machine does not pass its check; a
+//! killed process's writes are whole (write(2) of less than a page).
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use weir_wire::message::{EARLIER_MAX, TALLIES_MAX};
+use weir_wire::{ChannelId, Tally};
+
+use weir_runtime::private;
+
+/// What files of this kind are called, before the process's number.
+const NAME: &str = "tally-";
+
+/// Bytes of a line.
+const LINE_BYTES: usize = 4 * 17;
+
+/// The tallies of this process.
+#[derive(Debug)]
+pub struct TallyFile {
+    file: File,
+    /// Where each channel's line is, and what it says.
+    lines: HashMap<ChannelId, (usize, Tally)>,
+    folder: PathBuf,
+    instance: u64,
+}
+
+/// What earlier processes wrote down.
+#[derive(Debug, Default, PartialEq)]
+pub struct Earlier {
+    /// Tallies by process, as a hello says them; those of channels that gave nothing are not in it.
+    pub told: Vec<(u64, Vec<Tally>)>,
+    /// The processes whose files are done with once that is told.
+    pub processes: Vec<u64>,
+    /// How many tallies there was no room for.
+    pub left_out: usize,
+}
+
+impl TallyFile {
+    /// Begins a file for this process in `folder`, which is made if need be.
+    ///
+    /// # Errors
+    /// When the folder or the file cannot be made.
+    pub fn begin(folder: &Path, instance: u64) -> io::Result<TallyFile> {
+        private::directory(folder)?;
+        let mut options = File::options();
+        let options = options.write(true).create_new(true);
+        let file = private::open(options, &folder.join(format!("{NAME}{instance:016x}")))?;
+        Ok(TallyFile {
+            file,
+            lines: HashMap::new(),
+            folder: folder.to_owned(),
+            instance,
+        })
+    }
+
+    /// What earlier processes wrote down, as much of it as a hello may say: the newest processes
+    /// first, and the channels that began last.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn earlier(&self) -> io::Result<Earlier> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let modified = entry.metadata()?.modified()?;
+            let instance = instance_of(&entry.file_name().to_string_lossy());
+            let other = instance.filter(|instance| *instance != self.instance);
+            files.extend(other.map(|instance| (modified, instance, entry.path())));
+        }
+        files.sort_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
+        let mut earlier = Earlier::default();
+        for (_, instance, path) in files {
+            earlier.add(instance, read(&fs::read(path)?));
+        }
+        Ok(earlier)
+    }
+
+    /// Removes what these processes wrote down, once the monitor has it.
+    pub fn forget(&self, instances: &[u64]) {
+        for instance in instances {
+            // What cannot be removed is told again, and the monitor knows it.
+            let _ = fs::remove_file(self.folder.join(format!("{NAME}{instance:016x}")));
+        }
+    }
+
+    /// Writes down what has changed. A channel that is not among `tallies` any more gives up its
+    /// line when there are many.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub fn write(&mut self, tallies: impl Iterator<Item = Tally> + Clone) -> io::Result<()> {
+        for tally in tallies.clone() {
+            let known = self.lines.get(&tally.channel);
+            if known.is_some_and(|(_, written)| *written == tally) {
+                continue;
+            }
+            let line = match known {
+                Some((line, _)) => *line,
+                None if self.lines.len() < TALLIES_MAX => self.lines.len(),
+                None => match self.free_line(tallies.clone()) {
+                    Some(line) => line,
+                    None => continue,
+                },
+            };
+            let at = (line * LINE_BYTES) as u64;
+            self.file.write_all_at(line_of(&tally).as_bytes(), at)?;
+            self.lines.insert(tally.channel, (line, tally));
+        }
+        Ok(())
+    }
+
+    /// The line of the oldest channel that is not among `tallies`.
+    fn free_line(&mut self, tallies: impl Iterator<Item = Tally>) -> Option<usize> {
+        let told: HashSet<ChannelId> = tallies.map(|tally| tally.channel).collect();
+        let over = self.lines.keys().filter(|channel| !told.contains(channel));
+        let oldest = *over.min()?;
+        self.lines.remove(&oldest).map(|(line, _)| line)
+    }
+}
+
+impl Earlier {
+    /// Adds a process, which is older than those before it, as far as there is room.
+    fn add(&mut self, instance: u64, mut tallies: Vec<Tally>) {
+        tallies.retain(|tally| tally.produced > 0 || tally.lost > 0);
+        let told: usize = self.told.iter().map(|(_, told)| told.len()).sum();
+        let room = match self.told.len() < EARLIER_MAX {
+            true => TALLIES_MAX - told,
+            false => 0,
+        };
+        self.left_out += tallies.len().saturating_sub(room);
+        if room == 0 && !tallies.is_empty() {
+            // It stays on disk, and is told by the process after this one.
+            return;
+        }
+        self.processes.push(instance);
+        if !tallies.is_empty() {
+            tallies.sort_unstable_by_key(|tally| std::cmp::Reverse(tally.channel));
+            tallies.truncate(room);
+            self.told.push((instance, tallies));
+        }
+    }
+}
+
+fn instance_of(name: &str) -> Option<u64> {
+    u64::from_str_radix(name.strip_prefix(NAME)?, 16).ok()
+}
+
+fn line_of(tally: &Tally) -> String {
+    let Tally {
+        channel,
+        produced,
+        lost,
+    } = tally;
+    let check = check(channel.0, *produced, *lost);
+    format!(
+        "{:016x} {produced:016x} {lost:016x} {check:016x}\n",
+        channel.0
+    )
+}
+
+fn check(channel: u64, produced: u64, lost: u64) -> u64 {
+    let mix = |hash: u64, n: u64| {
+        (hash ^ n)
+            .wrapping_mul(0x0000_0100_0000_01b3)
+            .rotate_left(23)
+    };
+    [channel, produced, lost]
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+/// The tallies of whole lines that are sound.
+fn read(bytes: &[u8]) -> Vec<Tally> {
+    let tally = |line: &[u8]| {
+        let text = std::str::from_utf8(line).ok()?;
+        let numbers = text.split_whitespace().map(|n| u64::from_str_radix(n, 16));
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
+        let [channel, produced, lost, found] = numbers[..] else {
+            return None;
+        };
+        let sound = check(channel, produced, lost) == found;
+        sound.then_some(Tally {
+            channel: ChannelId(channel),
+            produced,
+            lost,
+        })
+    };
+    bytes.chunks_exact(LINE_BYTES).filter_map(tally).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(channel: u64, produced: u64, lost: u64) -> Tally {
+        Tally {
+            channel: ChannelId(channel),
+            produced,
+            lost,
+        }
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("weir-tally-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn what_was_written_last_is_read_by_the_next_process() {
+        let folder = folder("next");
+        let mut first = TallyFile::begin(&folder, 1).unwrap();
+        first
+            .write([tally(5, 10, 0), tally(6, 1, 0)].into_iter())
+            .unwrap();
+        first
+            .write([tally(5, 30, 2), tally(6, 1, 0)].into_iter())
+            .unwrap();
+        // The process is killed: nothing is closed in order.
+        std::mem::forget(first);
+        let second = TallyFile::begin(&folder, 2).unwrap();
+        let earlier = second.earlier().unwrap();
+        assert_eq!(earlier.told, [(1, vec![tally(6, 1, 0), tally(5, 30, 2)])]);
+        second.forget(&earlier.processes);
+        assert_eq!(second.earlier().unwrap(), Earlier::default());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn an_agent_that_ran_more_channels_than_a_hello_may_say_starts_again() {
+        let folder = folder("many");
+        let many = TALLIES_MAX as u64 + 100;
+        let mut first = TallyFile::begin(&folder, 1).unwrap();
+        // The first hundred have ended and are told no more when the last hundred come.
+        first
+            .write((1..=many - 100).map(|c| tally(c, c, 0)))
+            .unwrap();
+        first.write((101..=many).map(|c| tally(c, c, 0))).unwrap();
+        let mut second = TallyFile::begin(&folder, 2).unwrap();
+        // One that gave nothing, and ten more than there is room for beside those of the first.
+        second
+            .write((0..=10).map(|rows| tally(rows + 1, rows, 0)))
+            .unwrap();
+        let earlier = TallyFile::begin(&folder, 3).unwrap().earlier().unwrap();
+        let told: usize = earlier.told.iter().map(|(_, tallies)| tallies.len()).sum();
+        assert_eq!((told, earlier.left_out), (TALLIES_MAX, 10));
+        let of = |process| earlier.told.iter().find(|(p, _)| *p == process);
+        let channels = |process| of(process).map(|(_, t)| (t[0].channel.0, t.len()));
+        let (first, second) = (channels(1), channels(2));
+        // Which file is the newer is the file system's clock to say.
+        match second {
+            Some(second) => {
+                assert_eq!(second, (11, 10));
+                assert_eq!(first, Some((many, TALLIES_MAX - 10)));
+            }
+            None => assert_eq!(first, Some((many, TALLIES_MAX))),
+        }
+        let hello = weir_wire::Hello {
+            host: "h".to_owned(),
+            instance: 3,
+            version: String::new(),
+            earlier: earlier.told,
+            ..weir_wire::Hello::default()
+        };
+        weir_wire::message::Up::hello(&hello).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_gave_nothing_is_not_told_and_done_with() {
+        let mut earlier = Earlier::default();
+        earlier.add(1, vec![tally(1, 0, 0)]);
+        earlier.add(2, Vec::new());
+        assert_eq!((earlier.told.len(), earlier.processes), (0, vec![1, 2]));
+    }
+
+    #[test]
+    fn a_line_that_is_not_whole_is_not_believed() {
+        let mut bytes = line_of(&tally(1, 2, 3)).into_bytes();
+        bytes.extend(line_of(&tally(4, 5, 6)).bytes());
+        assert_eq!(read(&bytes).len(), 2);
+        bytes[LINE_BYTES + 20] ^= 1;
+        assert_eq!(read(&bytes), [tally(1, 2, 3)]);
+        assert_eq!(read(&bytes[..LINE_BYTES + 9]), [tally(1, 2, 3)]);
+        assert!(read(b"anything at all").is_empty());
+    }
+}

@@ -1,0 +1,74 @@
+//! What the monitor costs, as rows of stream `weir`: what it took in, what it holds by agent and by
+//! query, and what the network counts.
+
+use weir_model::{NANOS_PER_SECOND, Nanos};
+
+use super::Monitor;
+use super::agents::{Agent, Run, count};
+use super::checkpoint::Unsafe;
+use weir_runtime::run_loop::{Reading, process_readings};
+
+/// How often.
+const READ_EVERY: Nanos = NANOS_PER_SECOND;
+
+impl Monitor {
+    /// Notes what has changed of all that is counted, if it is time to; `network` is what the server
+    /// counts.
+    pub fn read_counters(&mut self, network: impl FnOnce() -> Vec<weir_wire::Counter>, now: Nanos) {
+        if now.saturating_sub(self.counters_read_at) < READ_EVERY {
+            return;
+        }
+        self.counters_read_at = now;
+        let mut readings = process_readings();
+        readings.extend(network().into_iter().map(|counter| {
+            let reading = Reading::new("network", counter.counter, count(counter.total));
+            match counter.cause {
+                Some(cause) => reading.because(cause),
+                None => reading,
+            }
+        }));
+        readings.extend(self.readings());
+        for changed in self.counters.changed(readings) {
+            self.own.count(now, &changed);
+        }
+    }
+
+    /// What the monitor itself counts.
+    fn readings(&self) -> Vec<Reading> {
+        let of_monitor = |name, total: u64| Reading::new("monitor", name, count(total));
+        let agents: usize = self.agents.values().map(Agent::bytes).sum();
+        let mut readings = vec![
+            of_monitor("events_in", self.work.rows),
+            of_monitor("words_in", self.work.words),
+            of_monitor("steps", self.work.steps),
+            of_monitor("agents", self.agents.len() as u64),
+            of_monitor("agents_bytes", agents as u64),
+            of_monitor("waiting_bytes", self.waiting_bytes as u64),
+        ];
+        let mut others = 0;
+        for counts in self.engine.counts().queries {
+            let Some(running) = self.queries.get(&counts.query) else {
+                continue;
+            };
+            // Of names of queries that come and go there is no end, and each would be kept.
+            if !running.standing {
+                others += counts.bytes;
+                continue;
+            }
+            let place = format!("query {}", running.name);
+            readings.push(Reading::new(&place, "events_out", count(counts.rows_out)));
+            readings.push(Reading::new(&place, "bytes", count(counts.bytes)));
+        }
+        readings.push(Reading::new("other queries", "bytes", count(others)));
+        readings
+    }
+}
+
+impl Agent {
+    /// About how many bytes the monitor has for it, its rows that wait included.
+    fn bytes(&self) -> usize {
+        let runs = self.runs.len() * size_of::<Run>();
+        let held = self.unsafe_words.len() * size_of::<Unsafe>();
+        size_of::<Agent>() + runs + held + self.waiting_bytes
+    }
+}

@@ -1,0 +1,534 @@
+//! [`Registry`]: the queries of the fleet by their names: who placed them, how they are, and what
+//! ends them.
+//!
+//! A query *stands* if it runs until it is cancelled, also over restarts: the configuration's
+//! queries do, and those that were placed so. Others end when nobody watches them any more.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use weir_model::Nanos;
+use weir_query::engine::QueryId;
+use weir_query::place::fleet::Way;
+use weir_wire::{Refusal, Submit};
+
+use super::book::{Book, Kept};
+use super::files::{FileSink, path_of};
+use super::publish::Bounds;
+use super::question::Prepared;
+use super::state::Position;
+use super::{Monitor, Publisher, StateError};
+use crate::config::{Limits, MonitorConfig, SinkEntry, StandingEntry};
+use weir_runtime::output;
+use weir_runtime::quantity::nanos;
+
+/// How often it is looked whether queries are watched, and how their files are.
+const LOOK_EVERY: Nanos = weir_model::NANOS_PER_SECOND / 4;
+
+/// The queries of the fleet.
+pub struct Registry {
+    limits: Limits,
+    unwatched: Nanos,
+    directory: PathBuf,
+    book: Book,
+    entries: BTreeMap<String, Entry>,
+    /// How many names were given.
+    named: u64,
+    looked_at: Nanos,
+}
+
+/// A query.
+pub struct Entry {
+    /// As it was placed.
+    pub submit: Submit,
+    /// Who placed it; `None` for the configuration.
+    pub owner: Option<String>,
+    /// Since when.
+    pub since: Nanos,
+    /// How it is.
+    pub state: State,
+    sinks: Vec<SinkEntry>,
+    /// When somebody last watched it, or it began.
+    watched_at: Nanos,
+    /// Files of which it was said that they failed.
+    failed_files: usize,
+}
+
+/// How a query is.
+pub enum State {
+    /// It runs.
+    Runs {
+        /// As the monitor knows it.
+        query: QueryId,
+        /// How it is cut.
+        way: Way,
+    },
+    /// It stands, but does not run.
+    Failed(String),
+}
+
+/// A query that is to run.
+struct Wanted {
+    name: String,
+    submit: Submit,
+    owner: Option<String>,
+    sinks: Vec<SinkEntry>,
+    /// The way that was taken before a restart.
+    way: Option<String>,
+}
+
+impl Registry {
+    /// The queries that stand: those that were placed and those of the configuration. To be called
+    /// before time moves on.
+    ///
+    /// # Errors
+    /// When the state directory cannot be used.
+    pub fn open(
+        config: &MonitorConfig,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<Registry, StateError> {
+        let mut registry = Registry {
+            limits: config.limits.clone(),
+            unwatched: nanos(config.unwatched),
+            directory: config.state.clone(),
+            book: Book::open(&config.state)?,
+            entries: BTreeMap::new(),
+            named: 0,
+            looked_at: now,
+        };
+        for kept in registry.book.kept().to_vec() {
+            if kept.owner.is_some() {
+                registry.resume(kept, monitor, now);
+            }
+        }
+        registry.configure(&config.queries, monitor, now)?;
+        Ok(registry)
+    }
+
+    /// Takes over what the configuration says now. What cannot run is told, and what ran before
+    /// runs on.
+    ///
+    /// # Errors
+    /// When the state directory cannot be used.
+    pub fn reload(
+        &mut self,
+        config: &MonitorConfig,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<(), StateError> {
+        self.limits = config.limits.clone();
+        self.unwatched = nanos(config.unwatched);
+        let bounds = self.bounds();
+        for (query, _) in self.running() {
+            if let Some(running) = monitor.query_mut(query) {
+                running.publisher.set_bounds(bounds);
+            }
+        }
+        self.configure(&config.queries, monitor, now)
+    }
+
+    /// Places a query for `owner`; gives its name.
+    ///
+    /// # Errors
+    /// When its words are off, its name is taken, a bound is reached, or it cannot be written down.
+    pub fn place(
+        &mut self,
+        submit: Submit,
+        owner: &str,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<String, Refusal> {
+        let name = match &submit.name {
+            Some(name) => name.clone(),
+            None => self.free_name(),
+        };
+        if let Some(there) = self.entries.get(&name) {
+            return Err(Refusal::Taken(format!(
+                "there is a query `{name}` already, placed by {}; choose another name, or \
+                 `weir fleet cancel {name}`",
+                there.owner()
+            )));
+        }
+        let most = self.limits.queries;
+        if self.entries.len() >= most {
+            return Err(Refusal::Full(format!(
+                "{most} queries are there, and more are not taken (limits.queries); cancel one"
+            )));
+        }
+        let own = |entry: &&Entry| entry.owner.as_deref() == Some(owner);
+        let most = self.limits.queries_per_client;
+        if self.entries.values().filter(own).count() >= most {
+            return Err(Refusal::Full(format!(
+                "`{owner}` has placed {most} queries and may not place more \
+                 (limits.queries_per_client); cancel one"
+            )));
+        }
+        let wanted = Wanted {
+            name: name.clone(),
+            submit,
+            owner: Some(owner.to_owned()),
+            sinks: Vec::new(),
+            way: None,
+        };
+        self.begin(wanted, monitor, now)?;
+        Ok(name)
+    }
+
+    /// Ends a query that a client placed.
+    ///
+    /// # Errors
+    /// When there is none, it is the configuration's, or that cannot be written down.
+    pub fn cancel(&mut self, name: &str, monitor: &mut Monitor) -> Result<(), Refusal> {
+        let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
+        if entry.owner.is_none() {
+            return Err(Refusal::Failed(format!(
+                "`{name}` stands in the monitor's configuration; take it out there and reload"
+            )));
+        }
+        let struck = self.book.strike(name);
+        struck.map_err(|error| Refusal::Failed(format!("{error}; `{name}` still stands")))?;
+        self.remove(name, "cancelled", monitor);
+        Ok(())
+    }
+
+    /// Looks after the queries: those that failed, that nobody watches, that show too much.
+    pub fn look(&mut self, monitor: &mut Monitor, now: Nanos) {
+        for failed in monitor.take_failed() {
+            self.has_failed(&failed.name, &failed.error.to_string());
+        }
+        if now.saturating_sub(self.looked_at) < LOOK_EVERY && now >= self.looked_at {
+            return;
+        }
+        self.looked_at = now;
+        let mut over = Vec::new();
+        for (name, entry) in &mut self.entries {
+            let State::Runs { query, .. } = entry.state else {
+                continue;
+            };
+            let Some(running) = monitor.query_mut(query) else {
+                continue;
+            };
+            let publisher = &running.publisher;
+            if publisher.watchers() > 0 || entry.submit.standing {
+                entry.watched_at = now;
+            }
+            if publisher.is_too_fast() {
+                over.push((name.clone(), too_fast(self.limits.rows_per_second)));
+            } else if now.saturating_sub(entry.watched_at) > self.unwatched {
+                over.push((name.clone(), "nobody watches it".to_owned()));
+            }
+            let failed: Vec<String> = publisher
+                .files()
+                .iter()
+                .filter_map(|file| file.failed().map(str::to_owned))
+                .collect();
+            for why in failed.iter().skip(entry.failed_files) {
+                output::say(format_args!("weir: query `{name}`: {why}"));
+                monitor.note(now, "sink_failed", &format!("{name}: {why}"));
+            }
+            entry.failed_files = failed.len();
+        }
+        for (name, why) in over {
+            self.end(&name, &why, monitor);
+        }
+    }
+
+    /// The queries by name.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.entries
+            .iter()
+            .map(|(name, entry)| (name.as_str(), entry))
+    }
+
+    /// The query that runs under a name.
+    ///
+    /// # Errors
+    /// When there is none, or it does not run.
+    pub fn find(&self, name: &str) -> Result<QueryId, Refusal> {
+        let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
+        match &entry.state {
+            State::Runs { query, .. } => Ok(*query),
+            State::Failed(why) => Err(Refusal::Failed(format!("`{name}` does not run: {why}"))),
+        }
+    }
+
+    /// Most of those who may watch one query.
+    pub fn watchers_max(&self) -> usize {
+        self.limits.watchers
+    }
+
+    /// Ends what was shown, because the monitor ends.
+    pub fn close(&mut self, monitor: &mut Monitor) {
+        for (query, _) in self.running() {
+            if let Some(running) = monitor.query_mut(query) {
+                running.publisher.end("the monitor is ending");
+            }
+        }
+    }
+
+    fn running(&self) -> Vec<(QueryId, Way)> {
+        let runs = |entry: &Entry| match entry.state {
+            State::Runs { query, way } => Some((query, way)),
+            State::Failed(_) => None,
+        };
+        self.entries.values().filter_map(runs).collect()
+    }
+
+    /// Makes the configuration's queries run as it says them.
+    fn configure(
+        &mut self,
+        queries: &[StandingEntry],
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<(), StateError> {
+        let is_same = |entry: &Entry, said: &StandingEntry| {
+            entry.submit.query == said.text
+                && entry.submit.place == said.place
+                && entry.sinks == said.sinks
+        };
+        let ours = self.entries.iter().filter(|(_, e)| e.owner.is_none());
+        let gone = ours.filter(|(name, entry)| {
+            !queries
+                .iter()
+                .any(|q| q.name == **name && is_same(entry, q))
+        });
+        let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.book.strike(&name)?;
+            self.remove(&name, "the configuration has changed", monitor);
+        }
+        for said in queries {
+            if self.entries.contains_key(&said.name) {
+                let theirs = self.entries[&said.name].owner.is_some();
+                if theirs {
+                    output::say(format_args!(
+                        "weir: a client has placed a query `{}`; the configuration's does not run",
+                        said.name
+                    ));
+                }
+                continue;
+            }
+            self.configured(said, monitor, now);
+        }
+        let said =
+            |kept: &Kept| kept.owner.is_some() || queries.iter().any(|q| q.name == kept.name);
+        let stale: Vec<Kept> = self
+            .book
+            .kept()
+            .iter()
+            .filter(|k| !said(k))
+            .cloned()
+            .collect();
+        stale
+            .iter()
+            .try_for_each(|kept| self.book.strike(&kept.name))
+    }
+
+    /// Runs a query of the configuration.
+    fn configured(&mut self, said: &StandingEntry, monitor: &mut Monitor, now: Nanos) {
+        let submit = Submit {
+            query: said.text.clone(),
+            name: Some(said.name.clone()),
+            standing: true,
+            place: said.place.clone(),
+            script: None,
+        };
+        let before = self.book.kept().iter().find(|k| k.name == said.name);
+        let same = before.filter(|before| before.is_of(&said.name, &submit));
+        let way = same.map(|before| before.way.clone());
+        if same.is_none() {
+            monitor.forget_saved(&said.name);
+        }
+        let wanted = Wanted {
+            name: said.name.clone(),
+            submit,
+            owner: None,
+            sinks: said.sinks.clone(),
+            way,
+        };
+        self.begin_or_say(wanted, monitor, now);
+    }
+
+    /// Runs a query again that a client had placed before a restart.
+    fn resume(&mut self, kept: Kept, monitor: &mut Monitor, now: Nanos) {
+        let wanted = Wanted {
+            submit: Submit {
+                query: kept.query,
+                name: Some(kept.name.clone()),
+                standing: true,
+                place: kept.place,
+                script: kept.script,
+            },
+            name: kept.name,
+            owner: kept.owner,
+            sinks: Vec::new(),
+            way: Some(kept.way),
+        };
+        self.begin_or_say(wanted, monitor, now);
+    }
+
+    /// Runs a standing query; if it cannot, that is said, and the query stands there as failed.
+    fn begin_or_say(&mut self, wanted: Wanted, monitor: &mut Monitor, now: Nanos) {
+        let (name, submit) = (wanted.name.clone(), wanted.submit.clone());
+        let (owner, sinks) = (wanted.owner.clone(), wanted.sinks.clone());
+        if let Err(refusal) = self.begin(wanted, monitor, now) {
+            output::say(format_args!("weir: query `{name}` does not run: {refusal}"));
+            let entry = Entry {
+                submit,
+                owner,
+                since: now,
+                state: State::Failed(refusal.to_string()),
+                sinks,
+                watched_at: now,
+                failed_files: 0,
+            };
+            self.entries.insert(name, entry);
+        }
+    }
+
+    fn begin(&mut self, wanted: Wanted, monitor: &mut Monitor, now: Nanos) -> Result<(), Refusal> {
+        let world = |error: StateError| Refusal::Failed(error.to_string());
+        let prepared = Prepared::of(&wanted.submit, wanted.way.as_deref(), monitor)?;
+        let standing = wanted.submit.standing;
+        let way = prepared.cut.way;
+        let is_it = |kept: &&Kept| standing && kept.is_of(&wanted.name, &wanted.submit);
+        let before = self.book.kept().iter().find(is_it).cloned();
+        let positions = match monitor.saved(&wanted.name).filter(|_| standing) {
+            Some(saved) => &saved.positions[..],
+            None => before.as_ref().map_or(&[][..], |kept| &kept.files),
+        };
+        let mut files = self.files(&wanted, &prepared, positions)?;
+        let kept = match before {
+            Some(before) => before,
+            None => Kept {
+                name: wanted.name.clone(),
+                query: wanted.submit.query.clone(),
+                script: wanted.submit.script.clone(),
+                place: wanted.submit.place.clone(),
+                way: way.to_string(),
+                owner: wanted.owner.clone(),
+                since: now,
+                files: files.iter_mut().filter_map(FileSink::position).collect(),
+            },
+        };
+        let since = kept.since;
+        let is_new = standing && !self.book.kept().contains(&kept);
+        if is_new {
+            self.book.keep(kept).map_err(world)?;
+        }
+        let publisher = Publisher::new(prepared.answer, self.bounds(), files);
+        let started = monitor.start(&wanted.name, &prepared.cut, standing, publisher, now);
+        if started.is_err() && is_new {
+            // What is refused must not run after a restart.
+            self.book.strike(&wanted.name).map_err(world)?;
+        }
+        let query = started.map_err(world)?;
+        let entry = Entry {
+            submit: wanted.submit,
+            owner: wanted.owner,
+            since,
+            state: State::Runs { query, way },
+            sinks: wanted.sinks,
+            watched_at: now,
+            failed_files: 0,
+        };
+        self.entries.insert(wanted.name, entry);
+        Ok(())
+    }
+
+    /// Opens the files of a query.
+    fn files(
+        &self,
+        wanted: &Wanted,
+        prepared: &Prepared,
+        positions: &[Position],
+    ) -> Result<Vec<FileSink>, Refusal> {
+        let mut files: Vec<FileSink> = Vec::new();
+        for entry in &wanted.sinks {
+            let path = path_of(entry, &self.directory);
+            let others = self.entries.values().flat_map(|e| &e.sinks);
+            let mut others = others.map(|e| path_of(e, &self.directory));
+            if others.any(|other| other == path) || files.iter().any(|f| f.path() == path) {
+                return Err(Refusal::Failed(format!(
+                    "{}: another answer goes there; name another file",
+                    path.display()
+                )));
+            }
+            let position = positions.iter().find(|position| position.path == path);
+            let answer = prepared.answer.clone();
+            let file = FileSink::open(entry, &self.directory, answer, position);
+            files.push(file.map_err(Refusal::Failed)?);
+        }
+        Ok(files)
+    }
+
+    /// Ends a query for a reason that is not its owner's; if it stands, it is there as failed.
+    fn end(&mut self, name: &str, why: &str, monitor: &mut Monitor) {
+        let stands = self.entries.get(name).is_some_and(|e| e.submit.standing);
+        match stands {
+            true => {
+                self.stop(name, why, monitor);
+                self.has_failed(name, why);
+            }
+            false => self.remove(name, why, monitor),
+        }
+    }
+
+    fn has_failed(&mut self, name: &str, why: &str) {
+        output::say(format_args!("weir: query `{name}` has ended: {why}"));
+        match self.entries.get_mut(name) {
+            Some(entry) if entry.submit.standing => entry.state = State::Failed(why.to_owned()),
+            _ => {
+                self.entries.remove(name);
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &str, why: &str, monitor: &mut Monitor) {
+        self.stop(name, why, monitor);
+        self.entries.remove(name);
+    }
+
+    fn stop(&self, name: &str, why: &str, monitor: &mut Monitor) {
+        if let Some(State::Runs { query, .. }) = self.entries.get(name).map(|e| &e.state) {
+            monitor.stop(*query, why);
+        }
+    }
+
+    fn free_name(&mut self) -> String {
+        loop {
+            self.named += 1;
+            let name = format!("q{}", self.named);
+            if !self.entries.contains_key(&name) {
+                return name;
+            }
+        }
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            watchers_max: self.limits.watchers,
+            waiting_bytes_max: self.limits.watcher_queue,
+            held_bytes_max: self.limits.snapshot,
+            rows_per_second_max: self.limits.rows_per_second,
+        }
+    }
+}
+
+impl Entry {
+    /// Who placed it.
+    pub fn owner(&self) -> &str {
+        self.owner.as_deref().unwrap_or("the configuration")
+    }
+}
+
+fn unknown(name: &str) -> Refusal {
+    Refusal::Unknown(format!(
+        "there is no query `{name}`; `weir fleet queries` lists them"
+    ))
+}
+
+fn too_fast(most: usize) -> String {
+    format!("it shows more than {most} rows a second (limits.rows_per_second); group or filter")
+}

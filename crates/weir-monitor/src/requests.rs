@@ -1,0 +1,158 @@
+//! What clients ask, and what they are answered.
+
+use serde_json::{Value as Json, json};
+use weir_model::inventory::Row;
+use weir_model::{Host, Nanos, Value};
+use weir_wire::{Answer, Event, Peer, Refusal, Request, Submit};
+
+use super::Monitor;
+use super::question::Prepared;
+use super::registry::{Entry, Registry, State};
+use weir_runtime::output;
+
+/// One line on standard error for a peer that was refused.
+fn log_refusal(peer: &Peer, why: &str, suppressed: u64) {
+    let more = match suppressed {
+        0 => String::new(),
+        count => format!(" ({count} more refusals before this one were not logged)"),
+    };
+    output::say(format_args!("weir: refused {peer}: {why}{more}"));
+}
+
+impl Registry {
+    /// Answers a client's request, and logs peers that were refused.
+    pub fn answer(&mut self, event: Event, monitor: &mut Monitor, now: Nanos) {
+        let (who, request, reply) = match event {
+            Event::Asked {
+                who,
+                request,
+                reply,
+            } => (who, request, reply),
+            Event::Refused {
+                peer,
+                why,
+                suppressed,
+            } => return log_refusal(&peer, &why, suppressed),
+            _ => return,
+        };
+        let answer = match request {
+            Request::Submit(submit) => self.submit(submit, &who.name, monitor, now),
+            Request::Watch { query } => self.watch(&query, monitor),
+            Request::Queries => Ok(Answer::Json(self.listed(monitor))),
+            Request::Hosts => Ok(Answer::Json(host_rows(&monitor.hosts(now)))),
+            Request::Explain(submit) => explain(&submit, monitor),
+            Request::Cancel { query } => self
+                .cancel(&query, monitor)
+                .map(|()| Answer::Json(json!({ "cancelled": query }))),
+        };
+        // Whoever asked may have gone.
+        let _ = reply.0.send(answer);
+    }
+
+    fn submit(
+        &mut self,
+        submit: Submit,
+        owner: &str,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<Answer, Refusal> {
+        let name = self.place(submit, owner, monitor, now)?;
+        let query = self.find(&name)?;
+        let running = monitor.query_mut(query).expect("it was just placed");
+        Ok(Answer::Query {
+            name,
+            schema: running.publisher.schema().clone(),
+            results: None,
+        })
+    }
+
+    fn watch(&self, name: &str, monitor: &mut Monitor) -> Result<Answer, Refusal> {
+        let query = self.find(name)?;
+        let running = monitor.query_mut(query);
+        let running = running.ok_or_else(|| {
+            // It failed, and the next turn of the loop will see to it.
+            Refusal::Failed(format!("`{name}` has just ended"))
+        })?;
+        let Some(results) = running.publisher.watch() else {
+            return Err(Refusal::Full(format!(
+                "{} watch `{name}`, and more are not taken (limits.watchers)",
+                self.watchers_max()
+            )));
+        };
+        Ok(Answer::Query {
+            name: name.to_owned(),
+            schema: running.publisher.schema().clone(),
+            results: Some(results),
+        })
+    }
+
+    fn listed(&self, monitor: &mut Monitor) -> Json {
+        self.entries()
+            .map(|(name, entry)| listed(name, entry, monitor))
+            .collect()
+    }
+}
+
+fn explain(submit: &Submit, monitor: &Monitor) -> Result<Answer, Refusal> {
+    let prepared = Prepared::of(submit, None, monitor)?;
+    Ok(Answer::Json(prepared.explained()))
+}
+
+/// A query as lists show it.
+fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
+    let mut shown = json!({
+        "name": name,
+        "owner": entry.owner(),
+        "since": entry.since,
+        "standing": entry.submit.standing,
+        "query": entry.submit.query,
+    });
+    if let Some(script) = &entry.submit.script {
+        shown["script"] = json!({ "query": script.query, "tick_ns": script.tick_ns });
+    }
+    let (query, way) = match &entry.state {
+        State::Runs { query, way } => (*query, *way),
+        State::Failed(why) => {
+            shown["failed"] = json!(why);
+            return shown;
+        }
+    };
+    shown["way"] = json!(way.name());
+    let Some(running) = monitor.query_mut(query) else {
+        return shown;
+    };
+    let publisher = &running.publisher;
+    shown["watchers"] = json!(publisher.watchers());
+    shown["rows_out"] = json!(publisher.rows_given());
+    let file = |file: &super::FileSink| json!({ "file": file.path(), "failed": file.failed() });
+    shown["sinks"] = publisher.files().iter().map(file).collect();
+    if let Some(all) = publisher.completeness() {
+        let Json::Object(complete) = all.json() else {
+            unreachable!("it is an object");
+        };
+        shown["heard"] = json!(format!("{}/{}", all.hosts_heard, all.hosts));
+        let shown = shown.as_object_mut().expect("it is one");
+        shown.extend(complete);
+    }
+    shown
+}
+
+/// Hosts as lists show them: rows of relation `hosts`.
+fn host_rows(hosts: &[Host]) -> Json {
+    let columns = Host::columns();
+    let cell = |value: Value| match value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => json!(value),
+        Value::Int(value) => json!(value),
+        Value::Float(value) => json!(value),
+        Value::Text(text) => json!(text.as_str()),
+        Value::Tally(_) | Value::Bytes(_) => unreachable!("a host has no such column"),
+    };
+    let row = |host: &Host| {
+        let own = columns.iter();
+        let own = own.map(|(field, value)| (field.name.clone(), cell(value(host))));
+        let name = ("host".to_owned(), json!(host.host.as_str()));
+        own.chain([name]).collect::<Json>()
+    };
+    hosts.iter().map(row).collect()
+}

@@ -1,0 +1,420 @@
+//! The state directory: what survives the monitor's process.
+//!
+//! `identity.json` says by which number agents know the monitor, and which numbers of channels were
+//! given. `checkpoint.json` says how far the standing queries are ([`Saved`]). Each is written whole
+//! under another name, brought to the disk and renamed, so that it is always the old one or the new
+//! one.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use weir_model::{Nanos, Symbol, Type, Value};
+
+use super::account::Account;
+use super::forgotten::Forgotten;
+use weir_runtime::private;
+use weir_runtime::random;
+
+const IDENTITY: &str = "identity.json";
+const CHECKPOINT: &str = "checkpoint.json";
+
+/// Numbers of channels that are taken at once, so that the file is seldom written.
+const CHANNELS_AHEAD: u64 = 1_000;
+
+/// The state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {error}")]
+pub struct StateError {
+    /// The file.
+    pub path: String,
+    /// What the system says, or what is wrong with the file.
+    pub error: String,
+}
+
+/// Who the monitor is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Identity {
+    monitor: u64,
+    /// Numbers of channels below this may have been given.
+    channels: u64,
+}
+
+/// How far the standing queries are, and what agents need not send again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// All results up to this instant are in the sinks.
+    pub instant: Nanos,
+    /// What is at or before this instant has no bearing on results after `instant`.
+    pub resume_from: Nanos,
+    /// What the agents run for standing queries.
+    pub channels: Vec<SavedChannel>,
+    /// The agents.
+    pub agents: Vec<SavedAgent>,
+    /// Agents that were forgotten, oldest first; none in files of earlier releases.
+    #[serde(default)]
+    pub forgotten: Vec<Forgotten>,
+    /// The standing queries.
+    pub queries: Vec<SavedQuery>,
+}
+
+/// What all agents run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedChannel {
+    /// Its number.
+    pub id: u64,
+    /// The fragment as it goes over the wire, in hexadecimal digits.
+    pub fragment: String,
+    /// What became of its rows in words that are safe.
+    pub account: Account,
+    /// As [`super::channels::Channel::complete_from`].
+    pub complete_from: Nanos,
+    /// As [`super::channels::Channel::given_up`].
+    pub given_up: Nanos,
+}
+
+/// An agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedAgent {
+    /// Its host.
+    pub host: String,
+    /// From where it dialled.
+    pub address: weir_wire::Peer,
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub instance: u64,
+    /// It was connected.
+    pub connected: bool,
+    /// The number up to which its words are safe.
+    pub safe: u64,
+    /// The number up to which words were taken in, and so are in the results up to the instant.
+    pub seen: u64,
+    /// Others did not wait for it.
+    pub overtaken: bool,
+    /// It said that it ends.
+    pub ended: bool,
+    /// What became of its rows in words that are safe.
+    pub account: Account,
+    /// What it runs.
+    pub runs: Vec<SavedRun>,
+    /// Words between `safe` and `seen` with rows that were late: those up to an instant.
+    pub late: Vec<(u64, Nanos)>,
+    /// Earlier processes, and what became of their rows.
+    pub past: Vec<(u64, Vec<(u64, Account)>)>,
+}
+
+/// A channel at an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedRun {
+    /// Its number.
+    pub channel: u64,
+    /// Since when; `None` if it was not started yet.
+    pub started: Option<Nanos>,
+    /// It failed there.
+    pub failed: bool,
+    /// What became of its rows in words that are safe.
+    pub account: Account,
+    /// Requests that the agent had reported; none in files of earlier releases.
+    #[serde(default)]
+    pub reported: u64,
+    /// Of a relation, the rows that those words leave there, and how often.
+    pub content: Vec<(Vec<Cell>, i64)>,
+}
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cell {
+    /// NULL.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// An integer or time.
+    Int(i64),
+    /// A float by its bits, since JSON has not all of them.
+    Float(u64),
+    /// A text.
+    Text(String),
+}
+
+impl Cell {
+    /// Of a value; `None` of those that only streams have or that are too large.
+    pub fn of(value: &Value) -> Option<Cell> {
+        match value {
+            Value::Null => Some(Cell::Null),
+            Value::Bool(value) => Some(Cell::Bool(*value)),
+            Value::Int(value) => Some(Cell::Int(*value)),
+            Value::Float(value) => Some(Cell::Float(value.to_bits())),
+            Value::Text(text) => Some(Cell::Text(text.as_str().to_owned())),
+            Value::Tally(_) | Value::Bytes(_) => None,
+        }
+    }
+
+    /// True if all values of a type can be kept.
+    pub fn keeps(ty: Type) -> bool {
+        !matches!(ty, Type::Tally | Type::Partial)
+    }
+
+    /// The value; `None` if there is no room for its text.
+    pub fn value(&self) -> Option<Value> {
+        match self {
+            Cell::Null => Some(Value::Null),
+            Cell::Bool(value) => Some(Value::Bool(*value)),
+            Cell::Int(value) => Some(Value::Int(*value)),
+            Cell::Float(bits) => Some(Value::Float(f64::from_bits(*bits))),
+            Cell::Text(text) => Symbol::try_new(text).ok().map(Value::Text),
+        }
+    }
+}
+
+/// A standing query.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedQuery {
+    /// Its name.
+    pub name: String,
+    /// Since when.
+    pub since: Nanos,
+    /// What had become of its channels' rows when it began.
+    pub before: Vec<(u64, Account)>,
+    /// How much of its files holds results up to the instant.
+    pub positions: Vec<Position>,
+}
+
+/// How much of a file is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The file.
+    pub path: PathBuf,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// The state directory, and a thread that writes there, since a disk may be slow.
+pub struct State {
+    dir: PathBuf,
+    identity: Identity,
+    jobs: Option<SyncSender<Job>>,
+    done: Receiver<Result<(), StateError>>,
+    thread: Option<JoinHandle<()>>,
+    busy: bool,
+}
+
+/// What is to be written, once those files are on the disk.
+struct Job {
+    checkpoint: Vec<u8>,
+    first: Vec<PathBuf>,
+}
+
+impl State {
+    /// Opens the directory, which is made if need be, and what was saved there.
+    ///
+    /// # Errors
+    /// When it cannot be read or written, or holds something else.
+    pub fn open(dir: &Path) -> Result<(State, Option<Saved>), StateError> {
+        private::directory(dir).map_err(|e| failed(dir, e))?;
+        let identity = match read::<Identity>(&dir.join(IDENTITY))? {
+            Some(identity) => identity,
+            None => Identity {
+                monitor: u64::from_le_bytes(random::bytes().map_err(|e| failed(dir, e))?),
+                channels: 1,
+            },
+        };
+        let saved = read::<Saved>(&dir.join(CHECKPOINT))?;
+        let (jobs, waiting) = sync_channel::<Job>(1);
+        let (tell, done) = channel();
+        let at = dir.to_owned();
+        let thread = std::thread::spawn(move || {
+            for job in waiting {
+                if tell.send(save(&at, &job)).is_err() {
+                    return;
+                }
+            }
+        });
+        let state = State {
+            dir: dir.to_owned(),
+            identity,
+            jobs: Some(jobs),
+            done,
+            thread: Some(thread),
+            busy: false,
+        };
+        Ok((state, saved))
+    }
+
+    /// The number by which agents know the monitor.
+    pub fn monitor(&self) -> u64 {
+        self.identity.monitor
+    }
+
+    /// The first number of a channel that was never given.
+    pub fn channels(&self) -> u64 {
+        self.identity.channels
+    }
+
+    /// Makes sure that numbers of channels below `next` are never given again.
+    ///
+    /// # Errors
+    /// When that cannot be written down.
+    pub fn reserve(&mut self, next: u64) -> Result<(), StateError> {
+        if next <= self.identity.channels && self.dir.join(IDENTITY).exists() {
+            return Ok(());
+        }
+        self.identity.channels = next.saturating_add(CHANNELS_AHEAD);
+        let bytes = serde_json::to_vec(&self.identity).expect("numbers are JSON");
+        write(&self.dir, IDENTITY, &bytes)
+    }
+
+    /// Begins to save, once `first` are on the disk; only after [`State::saved`] said how the last
+    /// time went.
+    pub fn save(&mut self, saved: &Saved, first: Vec<PathBuf>) {
+        assert!(!self.busy, "one checkpoint after the other");
+        let checkpoint = serde_json::to_vec(saved).expect("numbers and texts are JSON");
+        let jobs = self.jobs.as_ref().expect("it is open");
+        self.busy = jobs.send(Job { checkpoint, first }).is_ok();
+    }
+
+    /// True while something is being saved.
+    pub fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// What came of saving, once, when it is done; waits for that if `patient`.
+    pub fn saved(&mut self, patient: bool) -> Option<Result<(), StateError>> {
+        if !self.busy {
+            return None;
+        }
+        let done = match patient {
+            true => self.done.recv().map_err(|_| TryRecvError::Disconnected),
+            false => self.done.try_recv(),
+        };
+        match done {
+            Ok(done) => {
+                self.busy = false;
+                Some(done)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                self.busy = false;
+                Some(Err(failed(&self.dir, "the thread that writes has ended")))
+            }
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed there.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn save(dir: &Path, job: &Job) -> Result<(), StateError> {
+    for path in &job.first {
+        let file = File::open(path).map_err(|e| failed(path, e))?;
+        file.sync_data().map_err(|e| failed(path, e))?;
+    }
+    write(dir, CHECKPOINT, &job.checkpoint)
+}
+
+/// Writes a file so that it is there whole or not at all.
+pub(super) fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+    let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
+    let attempt = || {
+        let mut options = File::options();
+        let options = options.create(true).truncate(true).write(true);
+        let mut file = private::open(options, &new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        File::open(dir)?.sync_all()
+    };
+    attempt().map_err(|e: std::io::Error| failed(&path, e))
+}
+
+/// What a file holds; `None` without the file.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateError> {
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+            let error = format!("{e}; move the file away to begin anew");
+            failed(path, error)
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(path, error)),
+    }
+}
+
+fn failed(path: &Path, error: impl ToString) -> StateError {
+    StateError {
+        path: path.display().to_string(),
+        error: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn directory(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("weir-state-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn what_was_saved_is_there_again() {
+        let dir = directory("saved");
+        let (mut state, none) = State::open(&dir).unwrap();
+        assert!(none.is_none());
+        state.reserve(5).unwrap();
+        let monitor = state.monitor();
+        let forgotten = Forgotten {
+            host: "a".into(),
+            instance: u64::MAX,
+            seen: 3,
+            safe: 2,
+            account: Account::default(),
+            requests_stray: 1,
+            started: vec![(4, 5)],
+            past: vec![(u64::MAX, vec![(4, Account::default())])],
+        };
+        let saved = Saved {
+            instant: 7,
+            forgotten: vec![forgotten],
+            ..Saved::default()
+        };
+        state.save(&saved, Vec::new());
+        assert!(state.saved(true).unwrap().is_ok());
+        drop(state);
+        for path in [dir.clone(), dir.join(IDENTITY), dir.join(CHECKPOINT)] {
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{}", path.display());
+        }
+        let (state, again) = State::open(&dir).unwrap();
+        assert_eq!(again, Some(saved));
+        assert_eq!(state.monitor(), monitor);
+        assert!(state.channels() >= 5);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_torn_file_is_told_with_its_name() {
+        let dir = directory("torn");
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(CHECKPOINT), b"{\"instant\":").unwrap();
+        let error = State::open(&dir).err().unwrap().to_string();
+        assert!(
+            error.contains("checkpoint.json") && error.contains("begin anew"),
+            "{error}"
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,315 @@
+//! A monitor, and agents that say what a test tells them to.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{mpsc, oneshot};
+use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shape, Type, Value};
+use weir_query::engine::{EngineOptions, QueryId};
+use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
+use weir_query::{CheckOptions, compile};
+use weir_sink::{Clock, Sink, SinkError};
+use weir_wire::{
+    AgentWord, ChannelId, Event, Hello, Joined, MonitorWord, Peer, Refusal, SessionId, Tally,
+    Welcome,
+};
+
+use super::super::publish::Bounds;
+use super::super::{Agent, FileSink, Monitor, Options, Publisher, Running, Work};
+use weir_runtime::plans;
+
+/// When the tests' time begins.
+pub const START: Nanos = 1_000;
+
+/// More than any test needs.
+const BOUNDS: Bounds = Bounds {
+    watchers_max: 100,
+    waiting_bytes_max: 1 << 20,
+    held_bytes_max: 1 << 20,
+    rows_per_second_max: 1 << 30,
+};
+
+/// Options in which a heartbeat is 10 and an agent is overtaken after 100.
+pub fn options() -> Options {
+    Options {
+        heartbeat: 10,
+        overtake_after: 100,
+        ahead_max: 1_000,
+        agents_max: 2_000,
+        forget_after: 10_000,
+        patience: 50,
+        waiting_bytes_max: 1 << 30,
+        engine: EngineOptions::default(),
+        checkpoint_every: 20,
+        hold_max: 1_000,
+        hold_bytes_max: 1 << 20,
+        recovery: 10_000,
+    }
+}
+
+/// A row or delta: when, what, how often.
+pub type Delta = (i64, Vec<Value>, i64);
+
+/// The results of a query, as they came.
+#[derive(Clone, Default)]
+pub struct Results(Arc<Mutex<Vec<Delta>>>);
+
+impl Results {
+    /// What came, as the net of each instant, sorted.
+    pub fn net(&self) -> Vec<Delta> {
+        let mut net: BTreeMap<(i64, Vec<Value>), i64> = BTreeMap::new();
+        for (ts, row, weight) in self.0.lock().unwrap().iter() {
+            *net.entry((*ts, row.clone())).or_default() += weight;
+        }
+        let rows = net.into_iter().filter(|(_, weight)| *weight != 0);
+        rows.map(|((ts, row), weight)| (ts, row, weight)).collect()
+    }
+
+    /// Publishes the results of a query here.
+    pub fn publisher(&self, cut: &Cut) -> Publisher {
+        publisher(cut, Box::new(self.clone()), PathBuf::new())
+    }
+}
+
+impl Sink for Results {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        let mut rows = self.0.lock().unwrap();
+        rows.extend((0..batch.len()).map(|r| (batch.ts[r], batch.row(r), batch.weight(r))));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// Publishes the results of a query in a sink that is known as `path`.
+pub fn publisher(cut: &Cut, sink: Box<dyn Sink>, path: PathBuf) -> Publisher {
+    let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
+    Publisher::new(answer, BOUNDS, vec![FileSink::new(path, sink)])
+}
+
+/// What only tests look at.
+impl Monitor {
+    /// The queries that run.
+    pub fn queries(&self) -> impl Iterator<Item = (QueryId, &Running)> {
+        self.queries.iter().map(|(id, running)| (*id, running))
+    }
+
+    /// The agents.
+    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values()
+    }
+
+    /// The instant up to which all is over.
+    pub fn frontier(&self) -> Nanos {
+        self.frontier
+    }
+
+    /// How much was done.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+}
+
+/// A directory of its own, which goes when this is dropped.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Directory {
+        let dir = std::env::temp_dir().join(format!("weir-monitor-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Directory(dir)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A monitor and the connections to it.
+pub struct Fleet {
+    pub monitor: Monitor,
+    pub now: Nanos,
+    sessions: u64,
+}
+
+/// An agent on a connection.
+pub struct Link {
+    pub session: SessionId,
+    pub welcome: Result<Welcome, Refusal>,
+    pub orders: mpsc::Receiver<MonitorWord>,
+    pub number: u64,
+}
+
+impl Fleet {
+    pub fn new(options: Options) -> Fleet {
+        Fleet {
+            monitor: Monitor::new(7, options, START),
+            now: START,
+            sessions: 0,
+        }
+    }
+
+    /// A monitor that goes on from what is in a directory.
+    pub fn open(dir: &Path, options: Options, now: Nanos) -> Fleet {
+        Fleet {
+            monitor: Monitor::open(dir, options, now).expect("a state directory"),
+            now,
+            sessions: 0,
+        }
+    }
+
+    /// Runs a query over stream `S (host text, a int)`, cut the given way.
+    pub fn query(&mut self, text: &str, way: Way) -> (QueryId, Results) {
+        let results = Results::default();
+        let cut = cut_of(text, way);
+        let publisher = results.publisher(&cut);
+        let query = self
+            .monitor
+            .start("q", &cut, false, publisher, self.now)
+            .expect("nothing is written down");
+        (query, results)
+    }
+
+    /// An agent's process dials.
+    pub fn join(&mut self, host: &str, instance: u64) -> Link {
+        self.join_after(host, instance, Vec::new())
+    }
+
+    /// The same after earlier processes.
+    pub fn join_after(
+        &mut self,
+        host: &str,
+        instance: u64,
+        earlier: Vec<(u64, Vec<Tally>)>,
+    ) -> Link {
+        self.greet(Hello {
+            host: host.into(),
+            instance,
+            version: "test".into(),
+            earlier,
+            ..Hello::default()
+        })
+    }
+
+    /// An agent's process dials and says this of itself.
+    pub fn greet(&mut self, hello: Hello) -> Link {
+        self.sessions += 1;
+        let session = SessionId(self.sessions);
+        let (welcome, mut answer) = oneshot::channel();
+        let (orders, told) = mpsc::channel(1_000);
+        self.take(Event::Joined(Joined {
+            session,
+            peer: Peer::Tcp((Ipv4Addr::LOCALHOST, 1).into()),
+            hello,
+            welcome,
+            orders,
+        }));
+        Link {
+            session,
+            welcome: answer.try_recv().expect("an answer"),
+            orders: told,
+            number: 0,
+        }
+    }
+
+    /// An agent says something.
+    pub fn say(&mut self, link: &mut Link, word: AgentWord) {
+        link.number += 1;
+        self.say_as(link.session, link.number, word);
+    }
+
+    /// An agent reports that so many requests are lost.
+    pub fn lose(&mut self, link: &mut Link, channel: ChannelId, requests: u64) {
+        let lost = AgentWord::Lost {
+            channel,
+            requests,
+            cause: "spool_full".into(),
+        };
+        self.say(link, lost);
+    }
+
+    /// An agent says something with a number of its choice.
+    pub fn say_as(&mut self, session: SessionId, number: u64, word: AgentWord) {
+        self.take(Event::Said {
+            session,
+            number: Some(number),
+            word,
+        });
+    }
+
+    /// A connection breaks.
+    pub fn leave(&mut self, link: &Link) {
+        self.take(Event::Left {
+            session: link.session,
+            why: "cut".into(),
+        });
+    }
+
+    fn take(&mut self, event: Event) {
+        assert!(self.monitor.take(event, self.now).is_none());
+    }
+
+    /// The clock goes to `now`, and time with it.
+    pub fn tick(&mut self, now: Nanos) {
+        self.now = now;
+        self.monitor.tick(now);
+    }
+}
+
+impl Link {
+    /// What it was told since this was asked last.
+    pub fn told(&mut self) -> Vec<MonitorWord> {
+        std::iter::from_fn(|| self.orders.try_recv().ok()).collect()
+    }
+
+    /// The channels that it was told to start.
+    pub fn starts(&mut self) -> Vec<ChannelId> {
+        let started = |word: MonitorWord| match word {
+            MonitorWord::Start { channel, .. } => Some(channel),
+            _ => None,
+        };
+        self.told().into_iter().filter_map(started).collect()
+    }
+}
+
+/// The catalog of the tests: stream `S (host text, a int)`, relation `R (host text, a int)`, and
+/// what is always there.
+pub fn catalog() -> Catalog {
+    let mut catalog = Catalog::builtin();
+    for (name, shape) in [("S", Shape::Stream), ("R", Shape::Relation)] {
+        let fields = [("host", Type::Text), ("a", Type::Int)];
+        let fields = fields.map(|(name, ty)| Field::new(name, ty).nullable());
+        catalog
+            .declarations
+            .push(Declaration::new(name, shape, Schema::new(fields.to_vec())));
+    }
+    catalog
+}
+
+/// A query over [`catalog`], cut.
+pub fn cut_of(text: &str, way: Way) -> Cut {
+    let checked = compile(text, &catalog(), &CheckOptions::live()).expect("a sound query");
+    let options = CutOptions {
+        hint: Some(way),
+        ..CutOptions::default()
+    };
+    cut(&checked.plan, &options).expect("a query that can be cut so")
+}
+
+/// Rows of stream `S` at a host: instants and values.
+pub fn rows(host: &str, rows: &[(i64, i64)]) -> Batch {
+    let (ts, values): (Vec<i64>, Vec<i64>) = rows.iter().copied().unzip();
+    let hosts = Column::texts(rows.iter().map(|_| host));
+    Batch::stream(ts, vec![hosts, Column::ints(values)])
+}

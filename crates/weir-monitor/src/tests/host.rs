@@ -1,0 +1,116 @@
+//! An agent for tests: the agent's own core, and what an uplink does, without a network.
+
+use weir_model::{Batch, Nanos};
+use weir_query::engine::EngineOptions;
+use weir_query::plan::codec;
+use weir_wire::{AgentWord, MonitorWord, Tally};
+
+use super::fleet::{Fleet, Link};
+use weir_agent::AgentCore;
+
+/// A host with an agent that reads stream `S`.
+pub struct Host {
+    pub name: String,
+    pub instance: u64,
+    pub link: Option<Link>,
+    /// What earlier processes produced.
+    pub earlier: Vec<(u64, Vec<Tally>)>,
+    core: AgentCore,
+    /// What it has said; the first word is number 1.
+    said: Vec<AgentWord>,
+    delivered: usize,
+    safe: u64,
+}
+
+impl Host {
+    pub fn new(name: &str, instance: u64) -> Host {
+        Host {
+            name: name.into(),
+            instance,
+            link: None,
+            earlier: Vec::new(),
+            core: AgentCore::new(EngineOptions::default()),
+            said: Vec::new(),
+            delivered: 0,
+            safe: 0,
+        }
+    }
+
+    /// Dials.
+    pub fn join(&mut self, fleet: &mut Fleet) {
+        let link = fleet.join_after(&self.name, self.instance, self.earlier.clone());
+        let Ok(welcome) = &link.welcome else {
+            return;
+        };
+        assert!(
+            welcome.taken >= self.safe,
+            "what is safe is not wanted again"
+        );
+        assert!(welcome.taken <= self.said.len() as u64);
+        self.delivered = welcome.taken as usize;
+        let channels: Vec<_> = self.core.tallies().map(|t| t.channel).collect();
+        for channel in channels {
+            if !welcome.channels.contains(&channel) {
+                self.core.stop(channel);
+            }
+        }
+        self.link = Some(link);
+    }
+
+    /// The connection breaks.
+    pub fn leave(&mut self, fleet: &mut Fleet) {
+        if let Some(link) = self.link.take() {
+            fleet.leave(&link);
+        }
+    }
+
+    /// Rows of another source come, after whatever it was told before.
+    pub fn push(&mut self, source: &str, batch: Batch) {
+        self.core.push(source, batch);
+    }
+
+    /// Does as it is told, and says what its fragments make of `batch`, up to `at`.
+    pub fn live(&mut self, batch: Option<Batch>, at: Nanos) {
+        for word in self.link.as_mut().map(Link::told).unwrap_or_default() {
+            match word {
+                MonitorWord::Start { channel, fragment } => {
+                    let plan = codec::decode(&fragment).expect("a sound fragment");
+                    self.core.start(channel, &plan);
+                }
+                MonitorWord::Stop { channel } => self.core.stop(channel),
+                MonitorWord::Taken { number } => self.safe = number,
+                MonitorWord::Heartbeat(_) => {}
+            }
+        }
+        if let Some(batch) = batch {
+            self.core.push("S", batch);
+        }
+        self.core.reached(at);
+        let said = &mut self.said;
+        self.core.step(&mut |word| said.push(word));
+    }
+
+    /// Ends at `at`: says what it still holds.
+    pub fn end(&mut self, at: Nanos) {
+        let said = &mut self.said;
+        self.core.end(at, &mut |word| said.push(word));
+        said.push(AgentWord::Reached(Nanos::MAX));
+    }
+
+    /// So many of the words that wait arrive.
+    pub fn deliver(&mut self, words: usize, fleet: &mut Fleet) {
+        let Some(link) = &self.link else {
+            return;
+        };
+        let upto = (self.delivered + words).min(self.said.len());
+        for at in self.delivered..upto {
+            fleet.say_as(link.session, at as u64 + 1, self.said[at].clone());
+        }
+        self.delivered = upto;
+    }
+
+    /// What became of its rows, as a file tells the next process.
+    pub fn tallies(&self) -> Vec<Tally> {
+        self.core.tallies().collect()
+    }
+}

@@ -1,0 +1,62 @@
+//! [`LeftOut`]: the stacked devices that are not watched unless asked for, and whether they had I/O
+//! meanwhile.
+
+use weir_tap::ebpf::{self, DeviceChoice};
+
+use crate::output;
+use crate::source::{Source, SourceOptions};
+
+/// Most devices that the sentence names.
+const NAMED_MAX: usize = 4;
+
+/// The stacked devices (dm, md, loop) that are left out, with their requests at the beginning.
+#[derive(Clone, Debug)]
+pub struct LeftOut(Vec<(String, u64)>);
+
+impl LeftOut {
+    /// Those that a live source leaves out.
+    pub fn of(source: &SourceOptions) -> LeftOut {
+        let live = source.sources().contains(&Source::Live);
+        let devices = match source.devices() {
+            DeviceChoice::Leaves if live => ebpf::stacked_devices(),
+            DeviceChoice::LeavesAnd(named) if live => {
+                let mut devices = ebpf::stacked_devices();
+                devices.retain(|(path, _)| !named.contains(path));
+                devices
+            }
+            _ => Vec::new(),
+        };
+        LeftOut(devices)
+    }
+
+    /// A sentence about those that had I/O since the beginning; `None` without any.
+    pub fn sentence(&self) -> Option<String> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let now = ebpf::stacked_devices();
+        let busy = self.0.iter().filter(|(path, before)| {
+            let mut after = now.iter().filter(|(other, _)| other == path);
+            after.any(|(_, after)| after > before)
+        });
+        let busy: Vec<&str> = busy.map(|(path, _)| path.as_str()).collect();
+        let named = busy[..busy.len().min(NAMED_MAX)].join(", ");
+        let more = match busy.len().checked_sub(NAMED_MAX) {
+            None | Some(0) => String::new(),
+            Some(more) => format!(" and {more} more"),
+        };
+        (!busy.is_empty()).then(|| {
+            format!(
+                "not shown by itself: I/O of {named}{more}, which the devices below carry out; \
+                 --stacked or --device shows it"
+            )
+        })
+    }
+
+    /// Prints the sentence on standard error.
+    pub fn report(&self) {
+        if let Some(sentence) = self.sentence() {
+            output::say(format_args!("weir: {sentence}"));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What every way to run queries shares: sources opened once, the loop that moves rows from sources
+//! through the engine to sinks, and how commands end.
+
+pub mod device_names;
+pub mod failure;
+pub mod left_out;
+pub mod lock;
+pub mod names;
+pub mod output;
+pub mod plans;
+pub mod private;
+pub mod quantity;
+pub mod question;
+pub mod random;
+pub mod run_loop;
+pub mod script_sources;
+pub mod source;
+pub mod traces;

@@ -1,0 +1,196 @@
+//! Where answers go: `--format`, `-o`, and what goes with them.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use weir_model::Shape;
+use weir_sink::last::Last;
+use weir_sink::{Answer, Screen, Sink, Target, text};
+
+use crate::failure::Failure;
+use crate::run_loop::Telling;
+
+/// Options of every command that shows answers.
+#[derive(Debug, Clone, Default)]
+pub struct OutputOptions {
+    /// How answers are shown: on a terminal as table, otherwise as delta, unless the file's name
+    /// ends in a format
+    pub format: Option<String>,
+    /// Write to this file
+    pub output: Option<PathBuf>,
+    /// Show what the relation holds at the end only, without instants of coming and going
+    pub last: bool,
+    /// Show plain numbers in tables, not 1.2 ms or 4.0 KiB
+    pub raw: bool,
+}
+
+impl OutputOptions {
+    /// Opens the sink for an answer. `live`: it changes while it is looked at.
+    ///
+    /// # Errors
+    /// When the file cannot be made, or the format does not suit it.
+    pub fn open(&self, answer: Answer, live: bool) -> Result<Box<dyn Sink>, Failure> {
+        let format = weir_sink::format(self.format_name()).ok_or_else(|| {
+            Failure::words(format_args!("unknown format `{}`", self.format_name()))
+        })?;
+        let target = match &self.output {
+            Some(path) => file(path)?,
+            None => standard_output(live)?,
+        };
+        Ok(match self.last && format.name != "table" {
+            true => Box::new(Last::open(format, answer, target)?),
+            false => (format.open)(answer, target)?,
+        })
+    }
+
+    /// What may be told on standard error: nothing where rows come on the same terminal.
+    pub fn telling(&self, shape: Shape) -> Telling {
+        let to_terminal = self.output.is_none() && std::io::stdout().is_terminal();
+        let once = shape == Shape::Relation && (self.last || self.format_name() == "table");
+        match to_terminal && !once {
+            true => Telling::Nothing,
+            false => Telling::Files,
+        }
+    }
+
+    fn format_name(&self) -> &str {
+        let extension = self.output.as_deref().and_then(Path::extension);
+        let extension = extension.and_then(|e| e.to_str()).unwrap_or_default();
+        match &self.format {
+            Some(name) => name,
+            None if weir_sink::format(extension).is_some() => extension,
+            None if self.output.is_none() && std::io::stdout().is_terminal() => "table",
+            None if self.last => "table",
+            None => "delta",
+        }
+    }
+}
+
+/// A file as a target.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn file(path: &Path) -> Result<Target, Failure> {
+    let name = path.display().to_string();
+    match File::create(path) {
+        Ok(file) => Ok(Target::new(name, Box::new(file), None)),
+        Err(error) => Err(Failure::world(format!("{name}: {error}"))),
+    }
+}
+
+/// Refuses a file that is there already, unless `force`.
+///
+/// # Errors
+/// When it is.
+pub fn never_overwrite(path: &Path, force: bool) -> Result<(), Failure> {
+    let regular = std::fs::metadata(path).is_ok_and(|m| m.is_file());
+    match regular && !force {
+        true => Err(Failure::world(format!(
+            "{}: is there already; --force overwrites it",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses to write over a file that is read.
+///
+/// # Errors
+/// When `output` is one of the `inputs`.
+pub fn never_over<'p>(
+    output: &Path,
+    inputs: impl IntoIterator<Item = &'p Path>,
+) -> Result<(), Failure> {
+    // A file that is not there yet is none of those that are read.
+    let Ok(written) = output.canonicalize() else {
+        return Ok(());
+    };
+    let mut inputs = inputs.into_iter();
+    match inputs.any(|input| input.canonicalize().is_ok_and(|read| read == written)) {
+        true => Err(Failure::words(format!(
+            "{}: is read and cannot be written at the same time; name another file",
+            output.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses to begin where standard output is closed: the answer would be lost.
+///
+/// # Errors
+/// When it is.
+pub fn never_nowhere() -> Result<(), Failure> {
+    match weir_tap::streams::standard_output_was_closed() {
+        true => Err(Failure::world(
+            "standard output is closed; redirect it to a file or to /dev/null, or use -o FILE",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Standard output as a target.
+///
+/// # Errors
+/// When it is closed.
+pub fn standard_output(live: bool) -> Result<Target, Failure> {
+    never_nowhere()?;
+    let size = || {
+        let size = terminal_size::terminal_size();
+        size.map_or((0, 0), |(w, h)| (w.0.into(), h.0.into()))
+    };
+    let screen = std::io::stdout()
+        .is_terminal()
+        .then_some(Screen { size, live });
+    let stdout = Box::new(std::io::stdout());
+    Ok(Target::new("standard output", stdout, screen))
+}
+
+/// Prints one line on standard error, control characters escaped: parts of it may come from other
+/// processes, hosts or files. Work goes on where it cannot be printed.
+pub fn say(line: impl Display) {
+    print_error(&text::shown(&line.to_string()));
+}
+
+/// Prints a text of several lines on standard error; as [`say`], but its lines are kept apart.
+pub fn say_lines(lines: impl Display) {
+    print_error(&text::shown_lines(&lines.to_string()));
+}
+
+fn print_error(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes `text` to standard output; a reader that went away is no failure.
+///
+/// # Errors
+/// When it cannot be written for another reason.
+pub fn print(text: &str) -> Result<(), Failure> {
+    never_nowhere()?;
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::world(format!("standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows of cells as aligned columns, two spaces between them, all the way to the right what is left
+/// of the line.
+pub fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().map(|row| text::width(&row[c])).max();
+    let widths: Vec<usize> = (0..columns).map(|c| width(c).unwrap_or(0)).collect();
+    let mut lines = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let padding = width - text::width(cell);
+            line += &format!("{cell}{:padding$}  ", "");
+        }
+        lines += line.trim_end();
+        lines.push('\n');
+    }
+    lines
+}

@@ -1,0 +1,91 @@
+//! What the sinks and taps must know of plans.
+
+use std::sync::Arc;
+
+use weir_model::{Demand, Shape};
+use weir_query::Plan;
+use weir_query::place::pairing::{self, Paired, Pairing};
+use weir_query::place::{self, Placement};
+use weir_query::plan::OrderBy;
+use weir_sink::{Answer, Clock, SortKey};
+
+use crate::run_loop::OWN_STREAM;
+use crate::source::SourceOptions;
+
+/// What a sink is told of a plan's answer. A relation from which no row ever goes is shown as the
+/// stream of its rows, unless its rows have an order or only the `last` state is wanted.
+pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
+    let key = |(column, by): (usize, &OrderBy)| SortKey {
+        column,
+        descending: by.descending,
+        nulls_first: by.nulls_first,
+    };
+    let order: Vec<SortKey> = plan.shown_order().into_iter().map(key).collect();
+    let rows_only_come = plan.is_append_only() && order.is_empty() && !last;
+    Answer {
+        schema: plan.schema.clone(),
+        shape: match rows_only_come {
+            true => Shape::Stream,
+            false => plan.shape,
+        },
+        clock,
+        order,
+        raw,
+    }
+}
+
+/// What the plans need of taps, row by row.
+pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
+    of_rows(plans).demands
+}
+
+/// A plan whose joins of requests with responses are answered from what the sources have paired.
+pub fn paired(plan: &Arc<Plan>, args: &SourceOptions) -> Paired {
+    pairing::pair(plan, &[Pairing::of_io(1, args.pairs())])
+}
+
+/// The plans as the engine runs them on those sources, and what the taps must deliver.
+pub fn placed(plans: &[&Plan], args: &SourceOptions) -> Placement {
+    without_own_stream(place::place(plans, &|demand| args.folds(demand)))
+}
+
+/// The same where `rows` are beside the point: plans that only single rows can answer, which do not keep
+/// the others from taking groups. With [`SourceOptions::optional_rows`] their rows may be left out. The plans
+/// are in the order of both.
+pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], args: &SourceOptions) -> Placement {
+    let mut placement = placed(plans, args);
+    let beside = of_rows(rows);
+    let come_anyway = |demand: &Demand| {
+        let same = |rows: &Demand| rows.stream.eq_ignore_ascii_case(&demand.stream);
+        demand.fold.is_none() && beside.demands.iter().any(same)
+    };
+    if placement.demands.iter().any(come_anyway) {
+        return placed(&[plans, rows].concat(), args);
+    }
+    placement.plans.extend(beside.plans);
+    placement.demands.extend(beside.demands);
+    placement.sources.extend(beside.sources);
+    placement
+}
+
+/// The same where every row is wanted.
+pub fn of_rows(plans: &[&Plan]) -> Placement {
+    without_own_stream(Placement::of_rows(plans))
+}
+
+fn without_own_stream(mut placement: Placement) -> Placement {
+    let mut sources = std::mem::take(&mut placement.sources).into_iter();
+    placement.demands.retain(|demand| {
+        let source = sources.next().expect("one for each demand");
+        let kept = !demand.stream.eq_ignore_ascii_case(OWN_STREAM);
+        placement.sources.extend(kept.then_some(source));
+        kept
+    });
+    placement
+}
+
+/// True when a plan reads stream `weir`.
+pub fn read_own_stream(plans: &[&Plan]) -> bool {
+    let mut sources = plans.iter().flat_map(|p| p.sources());
+    sources.any(|d| d.name.eq_ignore_ascii_case(OWN_STREAM))
+}

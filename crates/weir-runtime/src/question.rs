@@ -1,0 +1,119 @@
+//! The text of a query or script: from the command line, a file or standard input; and what is said
+//! about it.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir_model::{Catalog, NANOS_PER_SECOND};
+use weir_query::diagnostic::{Diagnostic, render};
+use weir_query::{CheckOptions, Checked, Dialect, compile};
+use weir_tap::format::source::is_standard_input;
+
+use crate::failure::Failure;
+use crate::output;
+
+/// More than the parser takes, so that it is the parser that says so.
+const TEXT_BYTES_MAX: u64 = 2 << 20;
+
+/// Whether a query or a script was read from standard input.
+static ON_STANDARD_INPUT: AtomicBool = AtomicBool::new(false);
+
+/// True if standard input holds a query or a script, so that it can hold no trace.
+pub fn is_on_standard_input() -> bool {
+    ON_STANDARD_INPUT.load(Ordering::Relaxed)
+}
+
+/// The text of a query or script and where it came from.
+pub struct Question {
+    /// The text.
+    pub text: String,
+    /// The file, to be named in diagnostics.
+    pub file: Option<String>,
+}
+
+impl Question {
+    /// The text in a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not UTF-8.
+    pub fn read(path: &Path) -> Result<Question, Failure> {
+        if is_standard_input(path) {
+            ON_STANDARD_INPUT.store(true, Ordering::Relaxed);
+        }
+        let (name, bytes) = if path == Path::new("-") {
+            (
+                "standard input".to_owned(),
+                bounded(std::io::stdin().lock()),
+            )
+        } else {
+            let file = std::fs::File::open(path);
+            (path.display().to_string(), file.and_then(bounded))
+        };
+        let bytes = bytes.map_err(|e| Failure::world(format!("{name}: {e}")))?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let at = e.utf8_error().valid_up_to();
+            Failure::words(format!("{name}: not UTF-8 at byte {at}"))
+        })?;
+        Ok(Question {
+            text,
+            file: Some(name),
+        })
+    }
+
+    /// The checked query; warnings are said on standard error.
+    ///
+    /// # Errors
+    /// The pictures of all that is wrong.
+    pub fn compile(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
+        let checked = self.check(catalog, live)?;
+        self.warn(&checked.warnings);
+        Ok(checked)
+    }
+
+    /// The checked query; of warnings nothing is said.
+    ///
+    /// # Errors
+    /// As [`Question::compile`].
+    pub fn check(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
+        compile(&self.text, catalog, &options(live)).map_err(|d| self.failure(&d))
+    }
+
+    /// Says on standard error what may not be as meant.
+    pub fn warn(&self, warnings: &[Diagnostic]) {
+        if !warnings.is_empty() {
+            output::say_lines(self.pictures(warnings).trim_end());
+        }
+    }
+
+    /// All diagnostics as one failure.
+    pub fn failure(&self, diagnostics: &[Diagnostic]) -> Failure {
+        Failure::Words(self.pictures(diagnostics))
+    }
+
+    /// All diagnostics as pictures.
+    fn pictures(&self, diagnostics: &[Diagnostic]) -> String {
+        let picture = |d: &Diagnostic| render(d, &self.text, self.file.as_deref());
+        diagnostics.iter().map(picture).collect()
+    }
+}
+
+/// How a query on the command line is checked.
+pub fn options(live: bool) -> CheckOptions {
+    CheckOptions {
+        second: NANOS_PER_SECOND,
+        dialect: Dialect::Cql,
+        live,
+    }
+}
+
+/// A text as CQL writes it.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn bounded(input: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.take(TEXT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

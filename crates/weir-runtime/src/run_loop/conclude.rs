@@ -1,0 +1,25 @@
+//! [`conclude`]: the end of a run, reported.
+
+use super::{Report, summary};
+use crate::failure::{Ending, Failure};
+use crate::output;
+
+/// Says on standard error what the sources counted and which queries failed.
+pub fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
+    let losses = summary(&report.counts, verbose);
+    for line in losses.iter().chain(&report.remarks) {
+        output::say(format_args!("weir: {line}"));
+    }
+    for (_, error) in &report.failed {
+        let help = error
+            .help
+            .as_ref()
+            .map_or(String::new(), |h| format!("; {h}"));
+        output::say(format_args!("weir: the query failed: {error}{help}"));
+    }
+    Ok(match report.signal {
+        _ if !report.failed.is_empty() => Ending::Failed,
+        Some(number) => Ending::Signal(number),
+        None => Ending::Done,
+    })
+}

@@ -1,0 +1,237 @@
+//! The thread of one tap: hands on what the tap says until it ends or is no longer wanted.
+
+use std::sync::mpsc::SyncSender;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use weir_model::{Batch, Folded, Nanos};
+use weir_tap::{Count, Said, Tap, TapError};
+
+use super::stop::{Stop, wall_clock};
+
+/// How long a tap may wait for something to say before it looks up.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How often a tap's counts are read, as a rule.
+pub const COUNTS_EVERY: Duration = Duration::from_millis(500);
+
+/// How often they are read while events are lost.
+const COUNTS_EVERY_LOSSY: Duration = Duration::from_millis(20);
+
+/// How long after its end a live tap may still tell what happened before.
+const GRACE_NS: Nanos = 1_000_000_000;
+
+/// A message from a tap's thread to the loop.
+pub enum Message {
+    /// Rows of a demand.
+    Rows {
+        /// The demand's number.
+        demand: usize,
+        /// The rows, in time order.
+        batch: Batch,
+    },
+    /// Groups of a demand that the source aggregated.
+    Folded {
+        /// The demand's number.
+        demand: usize,
+        /// The groups of one interval.
+        folded: Folded,
+    },
+    /// No more rows at or before this instant.
+    Reached(Nanos),
+    /// What the tap counted.
+    Counted(Account),
+    /// The tap failed; it says no more.
+    Failed(TapError),
+    /// The tap ended.
+    End,
+}
+
+/// What a tap counted so far.
+#[derive(Default)]
+pub struct Account {
+    /// All counts.
+    pub counts: Vec<Count>,
+    /// Its first bad records, in words.
+    pub messages: Vec<String>,
+    /// How far through a file.
+    pub done: Option<f64>,
+    /// See [`Tap::in_flight_since`].
+    pub in_flight_since: Option<Nanos>,
+}
+
+/// One tap as its thread sees it.
+pub struct Feed {
+    /// The tap that is polled.
+    pub tap: Box<dyn Tap>,
+    /// Its events happen now.
+    pub live: bool,
+    /// Of a recording, how much is wanted, from its first event on.
+    pub span_ns: Option<Nanos>,
+    /// When to end.
+    pub stop: Stop,
+    /// How often its counts are read.
+    pub counts_every: Duration,
+    /// Whether groups of intervals that are under way at the end are delivered.
+    pub whole: bool,
+    /// The loop's channel.
+    pub messages: SyncSender<Message>,
+    /// The loop's thread, unparked after each message.
+    pub listener: Thread,
+}
+
+impl Feed {
+    /// Runs until the tap ends, the wanted part is over, or nobody listens.
+    pub fn run(mut self) {
+        let mut first: Option<Nanos> = None;
+        let mut counted = Instant::now();
+        let mut lost = 0;
+        let end = loop {
+            let cut_short = !self.live && self.stop.signal().is_some();
+            if cut_short || self.stop.is_abandoned() {
+                break Message::End;
+            }
+            let last = self.last(first);
+            let said = match self.tap.next(PATIENCE) {
+                Ok(said) => said,
+                Err(TapError::Cancelled { .. }) => break Message::End,
+                Err(error) => break Message::Failed(error),
+            };
+            // A loss is known before the time has passed in which it happened.
+            let lost_now = self.tap.lost();
+            if lost_now != lost && counted.elapsed() >= COUNTS_EVERY_LOSSY {
+                (lost, counted) = (lost_now, Instant::now());
+                self.tell_counts();
+            }
+            let over = match said {
+                Said::Rows { demand, batch } => {
+                    first = first.or(batch.ts.first().copied());
+                    let batch = up_to(batch, self.last(first));
+                    !batch.is_empty() && !self.send(Message::Rows { demand, batch })
+                }
+                // Without open slides, an interval that ends later has no output. With them, the
+                // interval that `last` lies in has, even if the tap completed it in the meantime;
+                // the engine ignores those that end after the open slide.
+                Said::Folded { folded, .. } if !self.whole && folded.end > last => false,
+                Said::Folded { demand, folded } => !self.send(Message::Folded { demand, folded }),
+                Said::Heartbeat(at) => !self.send(Message::Reached(at.min(last))) || at >= last,
+                Said::Quiet => self.live && wall_clock() > last.saturating_add(GRACE_NS),
+                Said::End => true,
+            };
+            if over {
+                break Message::End;
+            }
+            if counted.elapsed() >= self.counts_every {
+                counted = Instant::now();
+                self.tell_counts();
+            }
+        };
+        if self.whole && self.live && !self.stop.is_abandoned() {
+            for (demand, folded) in self.tap.close() {
+                self.send(Message::Folded { demand, folded });
+            }
+        }
+        self.tell_counts();
+        self.send(end);
+    }
+
+    /// The last instant wanted.
+    fn last(&self, first: Option<Nanos>) -> Nanos {
+        match (self.live, first, self.span_ns) {
+            (true, _, _) => self.stop.live_end(),
+            (false, Some(first), Some(span)) => first.saturating_add(span - 1),
+            _ => Nanos::MAX,
+        }
+    }
+
+    fn tell_counts(&mut self) {
+        let account = Account {
+            counts: self.tap.counts(),
+            messages: self.tap.messages(),
+            done: self.tap.progress(),
+            in_flight_since: self.tap.in_flight_since(),
+        };
+        self.send(Message::Counted(account));
+    }
+
+    /// False when nobody listens any more.
+    fn send(&self, message: Message) -> bool {
+        let received = self.messages.send(message).is_ok();
+        self.listener.unpark();
+        received
+    }
+}
+
+/// The rows of `batch` at or before `last`.
+fn up_to(batch: Batch, last: Nanos) -> Batch {
+    match batch.ts.partition_point(|&ts| ts <= last) {
+        all if all == batch.len() => batch,
+        some => batch.slice(0, some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    /// The end of the live query.
+    const LAST: Nanos = 1_000;
+
+    /// A live tap that returns these one after the other, and has no open interval at its end.
+    struct Script(VecDeque<Said>);
+
+    impl Tap for Script {
+        fn next(&mut self, _: Duration) -> Result<Said, TapError> {
+            Ok(self.0.pop_front().unwrap_or(Said::End))
+        }
+
+        fn counts(&mut self) -> Vec<Count> {
+            Vec::new()
+        }
+
+        fn describe(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    /// The ends of the intervals that are delivered when the tap completes one right after `LAST`.
+    fn ends_delivered(whole: bool) -> Vec<Nanos> {
+        let folded = Folded {
+            end: LAST + 1,
+            keys: Vec::new(),
+            kept: Vec::new(),
+        };
+        let script = [
+            Said::Folded { demand: 0, folded },
+            Said::Heartbeat(LAST + 2),
+        ];
+        let stop = Stop::new();
+        stop.live_until(LAST);
+        let (messages, arrivals) = sync_channel(16);
+        let feed = Feed {
+            tap: Box::new(Script(script.into())),
+            live: true,
+            span_ns: None,
+            stop,
+            counts_every: COUNTS_EVERY,
+            whole,
+            messages,
+            listener: std::thread::current(),
+        };
+        feed.run();
+        let ends = arrivals.iter().filter_map(|word| match word {
+            Message::Folded { folded, .. } => Some(folded.end),
+            _ => None,
+        });
+        ends.collect()
+    }
+
+    #[test]
+    fn an_interval_completed_right_after_the_end_is_part_of_the_open_slide() {
+        assert_eq!(ends_delivered(true), [LAST + 1]);
+        assert!(ends_delivered(false).is_empty());
+    }
+}

@@ -1,0 +1,591 @@
+//! [`Pump`]: moves rows from the taps through the engine to the sinks, and time with them.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use arrow_buffer::ScalarBuffer;
+use weir_model::{Batch, Folded, Nanos};
+use weir_query::Plan;
+use weir_query::engine::{Engine, Output, QueryId};
+use weir_query::function::EvalError;
+use weir_sink::{Incomplete, Sink, SinkError};
+use weir_tap::{Count, TapError};
+
+use super::counters::{Counters, Reading};
+use super::feed::{Account, Message};
+use super::merge::Merge;
+use super::progress::{Progress, State};
+use super::shows::Shows;
+use super::stop::{Stop, wall_clock};
+use super::summary::MISSED;
+use super::{Change, OWN_STREAM, Options, Outlet, Report, Show};
+use crate::failure::Failure;
+
+/// How long the loop sleeps when nobody has anything to say.
+const NAP: Duration = Duration::from_millis(20);
+
+/// How often stream `weir` tells what changed.
+const OWN_EVERY: Duration = Duration::from_secs(1);
+
+/// Batches of a tap that is ahead of the others wait in lines of so many; then it is not listened
+/// to.
+const WAITING_MAX: usize = 16;
+
+/// Words heard from one tap before the next one has its turn.
+const TURN: usize = 16;
+
+/// The state of the loop.
+pub struct Pump<'a> {
+    engine: Engine,
+    queries: Vec<Query>,
+    shows: Shows,
+    options: Options,
+    stop: &'a Stop,
+    ears: Vec<Ear>,
+    sources: Vec<Source>,
+    counters: Counters,
+    own_told: Instant,
+    /// The latest instant that any input has told of, in the engine's unit.
+    latest: i64,
+    /// The latest instant that any input has told to be over.
+    latest_over: i64,
+    progress: Progress,
+    rows_in: u64,
+    failed: Vec<(QueryId, EvalError)>,
+    tap_error: Option<TapError>,
+    /// The sinks take no more.
+    closed: bool,
+    /// The first instant that any input has reported.
+    begin: Option<i64>,
+    /// What readers of the output should know, beside what inputs and sinks remark.
+    remarks: Vec<String>,
+}
+
+/// A query of the engine, in the order of the sinks.
+pub struct Query {
+    /// `None` once it has ended; its place is free for another.
+    id: Option<QueryId>,
+    /// What a [`Change`] calls it.
+    name: Option<u64>,
+    last_instant_open: bool,
+}
+
+/// What the loop knows of one tap.
+struct Ear {
+    arrivals: Receiver<Message>,
+    live: bool,
+    lanes: Vec<Lane>,
+    account: Account,
+    heard: Instant,
+    ended: bool,
+}
+
+/// One demand of a tap on its way into a source.
+struct Lane {
+    outlet: Outlet,
+    source: usize,
+    number: usize,
+}
+
+/// One source of the engine.
+struct Source {
+    name: String,
+    taps: usize,
+    merge: Merge,
+}
+
+impl Query {
+    /// What the loop must know of a show.
+    pub fn of(show: &Show) -> Query {
+        Query {
+            id: Some(show.id),
+            name: show.name,
+            last_instant_open: show.last_instant_open,
+        }
+    }
+}
+
+impl<'a> Pump<'a> {
+    pub fn new(
+        engine: Engine,
+        queries: Vec<Query>,
+        shows: Shows,
+        options: Options,
+        stop: &'a Stop,
+    ) -> Pump<'a> {
+        Pump {
+            engine,
+            queries,
+            shows,
+            progress: Progress::new(options.telling.clone()),
+            options,
+            stop,
+            ears: Vec::new(),
+            sources: Vec::new(),
+            counters: Counters::default(),
+            own_told: Instant::now(),
+            latest: i64::MIN,
+            latest_over: i64::MIN,
+            rows_in: 0,
+            failed: Vec::new(),
+            tap_error: None,
+            closed: false,
+            begin: None,
+            remarks: Vec::new(),
+        }
+    }
+
+    /// Adds a tap, before [`Pump::run`].
+    pub fn listen_to(&mut self, arrivals: Receiver<Message>, live: bool, outlets: Vec<Outlet>) {
+        let lanes = outlets
+            .into_iter()
+            .map(|outlet| self.lane(outlet))
+            .collect();
+        self.ears.push(Ear {
+            arrivals,
+            live,
+            lanes,
+            account: Account::default(),
+            heard: Instant::now(),
+            ended: false,
+        });
+    }
+
+    fn lane(&mut self, outlet: Outlet) -> Lane {
+        let known = self.sources.iter().position(|s| s.name == outlet.source);
+        let source = known.unwrap_or_else(|| {
+            self.sources.push(Source {
+                name: outlet.source.clone(),
+                taps: 0,
+                merge: Merge::new(0),
+            });
+            self.sources.len() - 1
+        });
+        let entry = &mut self.sources[source];
+        entry.taps += 1;
+        entry.merge = Merge::new(entry.taps);
+        Lane {
+            number: entry.taps - 1,
+            source,
+            outlet,
+        }
+    }
+
+    /// Runs until the taps have ended or the sinks take no more, and then to the end of what was
+    /// told.
+    pub fn run(&mut self) {
+        // Stream `weir` alone begins now; with inputs, their first report sets the beginning.
+        if self.options.whole.is_some() && self.ears.is_empty() {
+            self.begins(wall_clock().div_euclid(self.options.instant_ns));
+        }
+        loop {
+            if self.stop.signal().is_some() {
+                self.stop.live_until(wall_clock());
+            }
+            self.make_changes();
+            let heard = self.listen();
+            self.overtake_idle();
+            self.move_on();
+            self.tell_own(false);
+            self.step(Engine::step);
+            self.show_progress();
+            self.closed |= self.shows.ended();
+            if self.closed || self.is_over() {
+                break;
+            }
+            if !heard {
+                std::thread::park_timeout(NAP);
+            }
+        }
+        if !self.closed {
+            self.tell_own(true);
+            match self.options.whole.take() {
+                Some(plan) => self.finish_whole(&plan),
+                None => self.step(Engine::finish),
+            }
+        }
+        self.progress.clear();
+    }
+
+    /// Ends the inputs and shows the slide that is open then.
+    fn finish_whole(&mut self, plan: &Plan) {
+        let live = self.ears.iter().any(|e| e.live) || self.ears.is_empty();
+        let ended = match live {
+            true => self.stop.live_end().min(wall_clock()),
+            false => self.latest,
+        };
+        // An input may have ended before it reported anything.
+        self.begins(ended.max(0));
+        self.step(Engine::finish);
+        let at = ended.max(self.engine.now());
+        let Some(open) = plan.open_slide(at) else {
+            return;
+        };
+        let begin = self.begin.unwrap_or(at);
+        let slide = Incomplete {
+            covers: at - open.after.max(begin).min(at),
+            slide: open.end - open.after,
+        };
+        self.closed |= !self.shows.incomplete(slide);
+        self.step(|engine, emit| engine.finish_at(open.end, emit));
+        let span = |ns: i64| Duration::from_nanos(ns.max(0) as u64);
+        self.remarks.push(format!(
+            "the last slide is incomplete: it covers {:.3?} of {:?}",
+            span(slide.covers),
+            span(slide.slide)
+        ));
+    }
+
+    /// Notes the first instant of all.
+    fn begins(&mut self, at: i64) {
+        if self.begin.is_none() && at < i64::MAX {
+            self.begin = Some(at);
+            self.engine.begin(at);
+        }
+    }
+
+    /// True when no tap has more to say; without taps there is stream `weir` until it is no longer
+    /// wanted.
+    fn is_over(&self) -> bool {
+        match self.ears.is_empty() && self.options.own_stream {
+            true => wall_clock() > self.stop.live_end(),
+            false => self.ears.iter().all(|e| e.ended),
+        }
+    }
+
+    /// Completes all output and says what happened.
+    pub fn report(self) -> Result<Report, Failure> {
+        let mut remarks = match self.shows.finish() {
+            Ok(remarks) => remarks,
+            Err(SinkError::Closed { .. }) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(error) = self.tap_error {
+            return Err(error.into());
+        }
+        remarks.extend(self.remarks);
+        remarks.extend(self.ears.into_iter().flat_map(|e| e.account.messages));
+        let shared = self.options.counts.lock().expect("no panic while held");
+        let mut counts = shared.clone();
+        counts.extend(self.engine.counts().sources.iter().map(|source| Count {
+            counter: "events_lost",
+            cause: Some("late"),
+            device: None,
+            total: source.rows_late as i64,
+        }));
+        Ok(Report {
+            counts,
+            engine: self.engine.counts(),
+            failed: self.failed,
+            remarks,
+            signal: self.stop.signal(),
+        })
+    }
+
+    /// Takes what the taps have said; false when that was nothing.
+    fn listen(&mut self) -> bool {
+        let mut heard = false;
+        let slowest = self
+            .ears
+            .iter()
+            .filter(|e| !e.ended)
+            .map(|e| self.reached(e))
+            .min();
+        for i in 0..self.ears.len() {
+            for _ in 0..TURN {
+                let ear = &self.ears[i];
+                let ahead = Some(self.reached(ear)) > slowest && self.waiting(ear) >= WAITING_MAX;
+                if ear.ended || ahead {
+                    break;
+                }
+                match ear.arrivals.try_recv() {
+                    Ok(word) => self.take(i, word),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => self.end(i),
+                }
+                heard = true;
+            }
+        }
+        heard
+    }
+
+    fn reached(&self, ear: &Ear) -> i64 {
+        let lanes = ear.lanes.iter();
+        let reached = lanes.map(|l| self.sources[l.source].merge.lane_reached(l.number));
+        reached.min().unwrap_or(i64::MAX)
+    }
+
+    fn waiting(&self, ear: &Ear) -> usize {
+        let lanes = ear.lanes.iter();
+        let waiting = lanes.map(|l| self.sources[l.source].merge.waiting(l.number));
+        waiting.max().unwrap_or(0)
+    }
+
+    fn take(&mut self, ear: usize, message: Message) {
+        self.ears[ear].heard = Instant::now();
+        if self.options.whole.is_some() {
+            match &message {
+                Message::Rows { batch, .. } => {
+                    let first = batch.ts.first().copied();
+                    self.begins(first.unwrap_or(i64::MAX));
+                }
+                Message::Reached(at) => self.begins(*at),
+                _ => {}
+            }
+        }
+        match message {
+            Message::Rows { demand, batch } => self.take_rows(ear, demand, &batch),
+            Message::Folded { demand, folded } => self.take_folded(ear, demand, &folded),
+            Message::Reached(at_ns) => {
+                for lane in &self.ears[ear].lanes {
+                    let at = last_instant(at_ns, lane.outlet.instant_ns);
+                    self.sources[lane.source].merge.reach(lane.number, at);
+                    if at < i64::MAX {
+                        self.latest = self.latest.max(at);
+                        self.latest_over = self.latest_over.max(at);
+                    }
+                }
+            }
+            Message::Counted(account) => {
+                self.ears[ear].account = account;
+                let counts = self
+                    .ears
+                    .iter()
+                    .flat_map(|e| e.account.counts.iter().copied());
+                let mut shared = self.options.counts.lock().expect("no panic while held");
+                *shared = counts.collect();
+            }
+            Message::Failed(error) => {
+                self.tap_error = self.tap_error.take().or(Some(error));
+                self.stop.abandon();
+                self.end(ear);
+            }
+            Message::End => self.end(ear),
+        }
+    }
+
+    fn take_rows(&mut self, ear: usize, demand: usize, batch: &Batch) {
+        self.rows_in += batch.len() as u64;
+        if self.ears[ear].lanes.is_empty() {
+            // Its rows are counted and go nowhere; time goes on with them.
+            let last = batch.ts.last().copied().unwrap_or(i64::MIN);
+            self.latest = self.latest.max(last.div_euclid(self.options.instant_ns));
+        }
+        for lane in &self.ears[ear].lanes {
+            let outlet = &lane.outlet;
+            if outlet.demand != demand {
+                continue;
+            }
+            let mut rows = match &outlet.adoption {
+                Some(adoption) => adoption.apply(batch),
+                None => batch.clone(),
+            };
+            if outlet.instant_ns != 1 {
+                let instants = rows.ts.iter().map(|ts| ts.div_euclid(outlet.instant_ns));
+                rows.ts = ScalarBuffer::from(instants.collect::<Vec<i64>>());
+            }
+            self.latest = self.latest.max(rows.ts.last().copied().unwrap_or(i64::MIN));
+            self.sources[lane.source].merge.push(lane.number, rows);
+        }
+    }
+
+    /// Groups wait in the engine itself until their interval is over: this tap said them before
+    /// it said so, and the source has not come farther than any of its taps.
+    fn take_folded(&mut self, ear: usize, demand: usize, folded: &Folded) {
+        for lane in &self.ears[ear].lanes {
+            let outlet = &lane.outlet;
+            if outlet.demand == demand {
+                assert_eq!(outlet.instant_ns, 1, "folds are asked for in nanoseconds");
+                let source = &self.sources[lane.source].name;
+                self.engine.push_folded(source, folded.clone());
+            }
+        }
+    }
+
+    fn end(&mut self, ear: usize) {
+        self.ears[ear].ended = true;
+        for lane in &self.ears[ear].lanes {
+            self.sources[lane.source].merge.reach(lane.number, i64::MAX);
+        }
+    }
+
+    /// Live sources that have been silent for too long hold nobody back; what they say later about
+    /// this time is late, and counted.
+    fn overtake_idle(&mut self) {
+        let idle = |e: &Ear| e.live && !e.ended && e.heard.elapsed() >= self.options.idle;
+        if self.ears.len() < 2 || !self.ears.iter().any(idle) {
+            return;
+        }
+        let reached = |e: &Ear| self.reached(e);
+        let awake = self.ears.iter().filter(|e| !idle(e) && !e.ended);
+        // Where all are silent, the others follow the one that has come farthest.
+        let farthest = self.ears.iter().filter(|e| !e.ended).map(reached).max();
+        let Some(reached) = awake.map(reached).min().or(farthest) else {
+            return;
+        };
+        let idle: Vec<usize> = (0..self.ears.len())
+            .filter(|&i| idle(&self.ears[i]))
+            .collect();
+        for lane in idle.into_iter().flat_map(|i| &self.ears[i].lanes) {
+            self.sources[lane.source].merge.reach(lane.number, reached);
+        }
+    }
+
+    /// Hands rows and time to the engine.
+    fn move_on(&mut self) {
+        for source in &mut self.sources {
+            let (name, engine) = (&source.name, &mut self.engine);
+            source.merge.drain(|batch| engine.push(name, batch));
+            match source.merge.reached() {
+                i64::MAX => engine.close(name),
+                i64::MIN => {}
+                at => engine.heartbeat(name, at),
+            }
+        }
+    }
+
+    fn step(&mut self, go: impl FnOnce(&mut Engine, &mut dyn FnMut(Output))) {
+        let open_from = self.open_from();
+        let (queries, shows, failed) = (&self.queries, &mut self.shows, &mut self.failed);
+        let mut open = true;
+        go(&mut self.engine, &mut |output| match output {
+            Output::Rows { query, batch } => {
+                let at = queries.iter().position(|q| q.id == Some(query));
+                let sink = at.expect("the loop knows the engine's queries");
+                let batch = match queries[sink].last_instant_open {
+                    true => batch.slice(0, batch.ts.partition_point(|&ts| ts < open_from)),
+                    false => batch,
+                };
+                open &= batch.is_empty() || shows.rows(sink, batch);
+            }
+            Output::Failed { query, error } => failed.push((query, error)),
+        });
+        open &= shows.whole();
+        let failed = |id: QueryId| self.failed.iter().any(|(query, _)| *query == id);
+        let mut running = self.queries.iter().filter_map(|q| q.id);
+        self.closed |= !open || running.all(failed);
+    }
+
+    /// Asks and ends queries as was wished since the last time.
+    fn make_changes(&mut self) {
+        let Some(changes) = self.options.changes.take() else {
+            return;
+        };
+        for change in changes.try_iter() {
+            match change {
+                Change::Ask { name, plan, sink } => self.ask(name, &plan, sink),
+                Change::End { name } => self.end_query(name),
+            }
+        }
+        self.options.changes = Some(changes);
+    }
+
+    fn ask(&mut self, name: u64, plan: &Plan, sink: Box<dyn Sink>) {
+        let query = Query {
+            id: Some(self.engine.add(plan)),
+            name: Some(name),
+            last_instant_open: false,
+        };
+        let free = self.queries.iter().position(|q| q.id.is_none());
+        let place = free.unwrap_or(self.queries.len());
+        match free {
+            Some(place) => self.queries[place] = query,
+            None => self.queries.push(query),
+        }
+        self.closed |= !self.shows.exchange(place, Some(sink));
+    }
+
+    fn end_query(&mut self, name: u64) {
+        let named = |q: &Query| q.id.is_some() && q.name == Some(name);
+        let Some(place) = self.queries.iter().position(named) else {
+            return;
+        };
+        let id = self.queries[place].id.take();
+        self.engine.remove(id.expect("it was found by its id"));
+        self.closed |= !self.shows.exchange(place, None);
+    }
+
+    /// The last instant of all sources, once they have ended without saying that it is over;
+    /// before, the end of time.
+    fn open_from(&self) -> i64 {
+        match self.is_over() && self.latest_over < self.latest {
+            true => self.latest,
+            false => i64::MAX,
+        }
+    }
+
+    /// Rows of stream `weir`, once a second and at the end.
+    fn tell_own(&mut self, end: bool) {
+        if !self.options.own_stream {
+            return;
+        }
+        let now = self.own_instant();
+        if end || self.own_told.elapsed() >= OWN_EVERY {
+            self.own_told = Instant::now();
+            let readings = self.readings();
+            let rows = self.counters.changes(now, readings);
+            self.engine.push(OWN_STREAM, rows);
+        } else if now > i64::MIN {
+            // The next rows may come at this very instant.
+            self.engine.heartbeat(OWN_STREAM, now - 1);
+        }
+    }
+
+    /// The present instant of stream `weir`: the wall clock beside a live tap, otherwise how far
+    /// the recordings have come.
+    fn own_instant(&self) -> Nanos {
+        let wall = wall_clock().div_euclid(self.options.instant_ns);
+        match self.ears.iter().all(|e| e.live) {
+            true => wall.max(self.latest),
+            // A recording without rows has no time of its own.
+            false if self.latest == i64::MIN && self.is_over() => wall,
+            false => self.latest,
+        }
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let taps = self.ears.iter().flat_map(|e| &e.account.counts);
+        let mut readings = Reading::of_taps(taps);
+        readings.extend(super::counters::engine_counts(&self.engine.counts()));
+        readings.extend(super::counters::process_readings());
+        let shown = self.shows.rows_taken();
+        readings.push(Reading::new("sink", "events_out", shown));
+        readings
+    }
+
+    fn show_progress(&mut self) {
+        let (ears, rows) = (&self.ears, self.rows_in);
+        self.progress.show(|| {
+            let done: Vec<f64> = ears.iter().filter_map(|e| e.account.done).collect();
+            let counts = ears.iter().flat_map(|e| &e.account.counts);
+            let missed = counts.filter(|c| MISSED.contains(&c.counter));
+            State {
+                done: (!done.is_empty()).then(|| done.iter().sum::<f64>() / done.len() as f64),
+                rows,
+                missed: missed.map(|c| c.total).sum(),
+            }
+        });
+    }
+}
+
+/// The last of the engine's instants that is over when the tap has told everything up to `at_ns`.
+fn last_instant(at_ns: Nanos, instant_ns: i64) -> i64 {
+    match at_ns.checked_add(1) {
+        Some(next) => next.div_euclid(instant_ns) - 1,
+        None => i64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_over_when_its_last_nanosecond_is() {
+        assert_eq!(last_instant(1_998, 1_000), 0);
+        assert_eq!(last_instant(1_999, 1_000), 1);
+        assert_eq!(last_instant(-1, 1_000), -1);
+        assert_eq!(last_instant(7, 1), 7);
+        assert_eq!(last_instant(Nanos::MAX, 1_000), i64::MAX);
+    }
+}

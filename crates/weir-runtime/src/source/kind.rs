@@ -1,0 +1,97 @@
+//! [`Source`]: one source, by its name.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use weir_tap::elevation;
+use weir_tap::format;
+use weir_tap::format::source::{STANDARD_INPUT, is_standard_input};
+
+use super::SourceOptions;
+
+/// The hidden command that runs as a QEMU guard: `vdisk::guard` of weir-tap.
+pub const QEMU_GUARD: &str = "qemu-guard";
+
+/// The name of the live source.
+pub const LIVE: &str = "live";
+
+/// What the name of a traced VM begins with.
+const QEMU: &str = "qemu:";
+
+/// What the path of a tap in the disk path begins with.
+const TAPDISK: &str = "tapdisk:";
+
+/// One source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// This host, now.
+    Live,
+    /// A VM of this host, traced in QEMU.
+    Qemu(String),
+    /// The disks that a tap in the disk path serves, by its socket or a disk's.
+    Tapdisk(PathBuf),
+    /// A file.
+    File(PathBuf),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Live => f.write_str(LIVE),
+            Source::Qemu(vm) => write!(f, "{QEMU}{vm}"),
+            Source::Tapdisk(path) => write!(f, "{TAPDISK}{}", path.display()),
+            Source::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Source {
+    /// The source that `text` names.
+    pub fn new(text: &str) -> Source {
+        if text == LIVE {
+            return Source::Live;
+        }
+        match (text.strip_prefix(QEMU), text.strip_prefix(TAPDISK)) {
+            (Some(vm), _) => Source::Qemu(vm.into()),
+            (_, Some(path)) => Source::Tapdisk(PathBuf::from(path)),
+            _ if is_standard_input(Path::new(text)) => Source::File(STANDARD_INPUT.into()),
+            _ => Source::File(PathBuf::from(text)),
+        }
+    }
+
+    /// The source itself, whichever of its names was given: of the files of a blktrace, one for each
+    /// CPU, the first.
+    pub(super) fn identity(&self) -> Source {
+        match self {
+            Source::File(path) => {
+                let first = format::first_file(path);
+                Source::File(fs::canonicalize(&first).unwrap_or(first))
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Whether it promises that `IO` tells of each response in `IOstream` when its request was.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn pairs(&self, args: &SourceOptions) -> Result<(), String> {
+        match self {
+            _ if args.no_pairing => Err("--no-pairing was given".into()),
+            Source::Live | Source::Qemu(_) | Source::Tapdisk(_) => Ok(()),
+            Source::File(path) => {
+                if !args.is_live() {
+                    elevation::give_up().map_err(|error| error.to_string())?;
+                }
+                let capabilities = args.traces.capabilities(path, &args.format_options())?;
+                capabilities.paired
+            }
+        }
+    }
+
+    /// True if its events happen now.
+    pub fn is_live(&self) -> bool {
+        !matches!(self, Source::File(_))
+    }
+}

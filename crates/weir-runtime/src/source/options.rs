@@ -1,0 +1,265 @@
+//! [`SourceOptions`]: the options of every command that reads events.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use weir_model::{Demand, Nanos, Symbol};
+use weir_tap::ebpf::{self, DeviceChoice};
+use weir_tap::format::source::{STANDARD_INPUT, is_standard_input};
+use weir_tap::inventory::{Declared, Watch, WatchOptions};
+use weir_tap::live::LiveTap;
+use weir_tap::{TapError, format};
+
+use super::kind::{LIVE, Source};
+use crate::quantity;
+use crate::traces::Traces;
+
+/// Options of every command that reads events.
+#[derive(Debug, Clone)]
+pub struct SourceOptions {
+    /// Where events come from: `live`, `tapdisk:PATH` for the requests of the disks that a `weir
+    /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU meanwhile),
+    /// or a file or pipe in any trace format that weir knows, `-` for standard input; several are
+    /// merged by time. The files of a blktrace, one for each CPU, are one source: name any of them
+    pub from: Vec<String>,
+    /// The format of the files, where their first bytes do not show it
+    pub from_format: Option<String>,
+    /// How much of a recording that comes through a pipe may be copied to a temporary file (in
+    /// TMPDIR): Parquet is read from its end
+    pub spool_limit: usize,
+    /// Watch this device only, as /dev/sda; may be repeated (live)
+    pub device: Vec<String>,
+    /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O
+    /// twice (live)
+    pub stacked: bool,
+    /// Treat processes as a VM: NAME=pid:N, NAME=comm:TEXT, NAME=cgroup:PATH, or @FILE with one of
+    /// these a line; may be repeated (live)
+    pub vm: Vec<Declarations>,
+    /// Keep all privileges after the probes are attached; otherwise they are dropped (live)
+    pub keep_privileges: bool,
+    /// Let the kernel tell every request, also where it could add them up itself (live)
+    pub no_fold: bool,
+    /// Join requests with their responses, also where the source has paired them already
+    pub no_pairing: bool,
+    /// End at the first bad record instead of skipping and counting it (files)
+    pub strict: bool,
+    /// How long a silent live source may hold the others back
+    pub idle: Duration,
+    /// How long to watch; of a file, how much of it from its first event on
+    pub span: Option<Duration>,
+    /// See [`LiveOptions::optional_rows`].
+    pub optional_rows: bool,
+    /// How long rows may be on their way, where no single row is shown.
+    pub rhythm: Option<Duration>,
+    /// Stacked devices that are watched although `--stacked` is not given, since they are named.
+    pub also: Vec<String>,
+    /// See [`LiveOptions::epoch_offset_ns`].
+    pub epoch_offset_ns: Option<Nanos>,
+    /// See [`LiveOptions::interval_shift_ns`].
+    pub interval_shift_ns: Arc<AtomicI64>,
+    /// See [`LiveOptions::host`]; otherwise the system's name.
+    pub host: Option<Symbol>,
+    /// Whoever asks tells for himself what a source without responses means to him.
+    pub without_responses: bool,
+    /// The files and pipes that were opened.
+    pub traces: Traces,
+    /// The host's inventory, once something asks for it.
+    watch: Arc<OnceLock<Arc<Watch>>>,
+}
+
+/// The kernel's path of a block device: `/dev/sda`, or `sda`, or another name of it.
+///
+/// # Errors
+/// A text for the user when there is no such device.
+pub fn device(text: &str) -> Result<String, String> {
+    let path = Path::new("/dev").join(text);
+    let found = ebpf::kernel_name(&path);
+    found.map_err(|error| format!("{}: {error}; `lsblk` lists the devices", path.display()))
+}
+
+/// VMs that one `--vm` declares.
+#[derive(Clone, Debug)]
+pub struct Declarations(Vec<Declared>);
+
+/// What one `--vm` declares: `NAME=WHICH`, or `@FILE` with one a line.
+///
+/// # Errors
+/// A text for the user when it cannot be understood or the file cannot be read.
+pub fn declarations(text: &str) -> Result<Declarations, String> {
+    let Some(path) = text.strip_prefix('@') else {
+        return Ok(Declarations(vec![text.parse()?]));
+    };
+    let lines = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let lines = lines.lines().map(str::trim).enumerate();
+    let declared = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let parse = |(number, line): (usize, &str)| {
+        let wrong = |error| format!("{path}, line {}: {error}", number + 1);
+        line.parse().map_err(wrong)
+    };
+    Ok(Declarations(declared.map(parse).collect::<Result<_, _>>()?))
+}
+
+impl Default for SourceOptions {
+    fn default() -> SourceOptions {
+        SourceOptions {
+            from: vec![LIVE.to_owned()],
+            from_format: None,
+            spool_limit: format::SPOOL_BYTES_MAX as usize,
+            device: Vec::new(),
+            stacked: false,
+            vm: Vec::new(),
+            keep_privileges: false,
+            no_fold: false,
+            no_pairing: false,
+            strict: false,
+            idle: Duration::from_millis(100),
+            span: None,
+            optional_rows: false,
+            rhythm: None,
+            also: Vec::new(),
+            epoch_offset_ns: None,
+            interval_shift_ns: Arc::default(),
+            host: None,
+            without_responses: false,
+            traces: Traces::default(),
+            watch: Arc::default(),
+        }
+    }
+}
+
+impl SourceOptions {
+    /// One source, with devices and VMs as the command line takes them.
+    ///
+    /// # Errors
+    /// A text for the user when a device or a VM is not what it should be.
+    pub fn of(
+        from: &str,
+        devices: &[String],
+        stacked: bool,
+        vms: &[String],
+    ) -> Result<SourceOptions, String> {
+        let device = devices.iter().map(|text| device(text));
+        let vm = vms.iter().map(|text| declarations(text));
+        Ok(SourceOptions {
+            from: vec![from.to_owned()],
+            device: device.collect::<Result<_, _>>()?,
+            stacked,
+            vm: vm.collect::<Result<_, _>>()?,
+            keep_privileges: true,
+            idle: Duration::ZERO,
+            ..SourceOptions::default()
+        })
+    }
+
+    /// The sources, in the order given, each once.
+    pub fn sources(&self) -> Vec<Source> {
+        let mut known = Vec::new();
+        let mut sources: Vec<Source> = self.from.iter().map(|text| Source::new(text)).collect();
+        sources.retain(|source| {
+            let identity = source.identity();
+            let is_new = !known.contains(&identity);
+            known.push(identity);
+            is_new
+        });
+        sources
+    }
+
+    /// The files among them.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.from.iter().filter_map(|text| match Source::new(text) {
+            Source::File(_) if is_standard_input(Path::new(text)) => Some(STANDARD_INPUT.as_ref()),
+            Source::File(_) => Some(Path::new(text)),
+            Source::Live | Source::Qemu(_) | Source::Tapdisk(_) => None,
+        })
+    }
+
+    /// How traces are read.
+    pub fn format_options(&self) -> format::Options {
+        format::Options {
+            strict: self.strict,
+            format: self.from_format.clone(),
+            spool_bytes_max: self.spool_limit as u64,
+        }
+    }
+
+    /// How much is wanted.
+    pub fn span_ns(&self) -> Option<Nanos> {
+        self.span.map(quantity::nanos)
+    }
+
+    /// The devices to watch.
+    pub fn devices(&self) -> DeviceChoice {
+        match (self.device.is_empty(), self.stacked) {
+            (false, _) => DeviceChoice::Named(self.device.clone()),
+            (true, true) => DeviceChoice::All,
+            (true, false) if self.also.is_empty() => DeviceChoice::Leaves,
+            (true, false) => DeviceChoice::LeavesAnd(self.also.clone()),
+        }
+    }
+
+    /// What `--vm` declares.
+    pub fn declared(&self) -> Vec<Declared> {
+        self.vm.iter().flat_map(|d| d.0.clone()).collect()
+    }
+
+    /// The host's inventory, watched by one thread for the whole process.
+    ///
+    /// # Errors
+    /// When the host cannot be looked at.
+    pub fn inventory(&self) -> Result<Arc<Watch>, TapError> {
+        if let Some(watch) = self.watch.get() {
+            return Ok(watch.clone());
+        }
+        let watch = Watch::start(&WatchOptions {
+            declared: self.declared(),
+            ..WatchOptions::default()
+        })?;
+        Ok(self.watch.get_or_init(|| watch).clone())
+    }
+
+    /// Whether the sources fold what a demand asks for.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn folds(&self, demand: &Demand) -> Result<(), String> {
+        if self.no_fold {
+            return Err("--no-fold was given".into());
+        }
+        self.sources().iter().try_for_each(|source| match source {
+            Source::Live => match LiveTap::of(&demand.stream) {
+                Some(tap) => (tap.folds)(demand),
+                None => Err(format!("`{}` is not to be had live", demand.stream)),
+            },
+            Source::Qemu(_) | Source::Tapdisk(_) => {
+                Err("a VM's own requests are told one by one".into())
+            }
+            Source::File(_) => Err("a file is read row by row".into()),
+        })
+    }
+
+    /// Whether the sources promise that `IO` tells of each response in `IOstream` when its request
+    /// was.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn pairs(&self) -> Result<(), String> {
+        match self.sources().as_slice() {
+            [source] => source.pairs(self),
+            _ => Err("several sources number their requests each for itself".into()),
+        }
+    }
+
+    /// True when nothing was said of where events come from.
+    pub fn is_usual(&self) -> bool {
+        let chosen = !self.device.is_empty() || self.stacked || !self.vm.is_empty();
+        self.from == [LIVE] && self.from_format.is_none() && !chosen
+    }
+
+    /// True when any source is live.
+    pub fn is_live(&self) -> bool {
+        self.sources().iter().any(Source::is_live)
+    }
+}

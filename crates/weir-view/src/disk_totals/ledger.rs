@@ -1,0 +1,272 @@
+//! [`Ledger`]: takes the rows of both queries and keeps the totals, instant by instant.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weir_model::{Batch, Nanos, Value};
+use weir_sink::{Sink, SinkError};
+
+use super::questions::{Column, Devices, EVERYTHING, SLIDE_MS, SPAN_TIME_NS, Wanted};
+use super::totals::{DiskKey, OP_NAMES, OpTotals, Totals};
+use super::whole::Whole;
+use weir_runtime::run_loop::wall_clock;
+
+/// Before the first request has come no query gives a row; the clock then says how far time is,
+/// with room for rows on their way.
+const ROOM: Duration = Duration::from_secs(1);
+
+/// Where the kernel tells of partitions.
+pub const SYSFS: &str = "/sys/class/block";
+
+const SLIDE_NS: Nanos = SLIDE_MS as Nanos * 1_000_000;
+
+/// Who looks at the totals.
+pub trait Reader: Send {
+    /// The totals hold everything up to instant `at`, and nothing later. Instants ascend.
+    ///
+    /// # Errors
+    /// [`SinkError::Closed`] when it wants no more, others when it fails.
+    fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError>;
+
+    /// Nothing more comes; the last row was of instant `at`.
+    ///
+    /// # Errors
+    /// As [`Reader::whole`].
+    fn finish(&mut self, totals: &mut Totals, at: Option<Nanos>) -> Result<(), SinkError>;
+}
+
+/// Rows that have come, totals of what is over, and who looks at them.
+pub struct Ledger {
+    live: bool,
+    /// The upper limits of the buckets, ns.
+    limits_ns: Vec<i64>,
+    rows: VecDeque<Row>,
+    spans: VecDeque<Span>,
+    devices: Devices,
+    whole: Whole,
+    totals: Arc<Mutex<Totals>>,
+    reader: Box<dyn Reader>,
+    /// The latest instant of a row of counters.
+    last: Option<Nanos>,
+    /// When it began to look: of the time before, nobody knows anything.
+    began: Nanos,
+}
+
+struct Row {
+    at: Nanos,
+    /// `None` is the row of everything.
+    disk: Option<(DiskKey, usize)>,
+    more: OpTotals,
+}
+
+struct Span {
+    at: Nanos,
+    disk: DiskKey,
+    time_ns: i64,
+}
+
+/// Where the rows of one of the queries go in.
+enum Inlet {
+    Counters(Arc<Mutex<Ledger>>),
+    Spans(Arc<Mutex<Ledger>>),
+}
+
+impl Ledger {
+    /// The sinks of a ledger whose `totals` somebody else may look at as well: for the times of
+    /// requests, and for the counters. They are shown in this order, so that the times are there
+    /// when the counters are brought to the eye.
+    pub fn sinks(
+        wanted: &Wanted,
+        totals: Arc<Mutex<Totals>>,
+        reader: Box<dyn Reader>,
+    ) -> [Box<dyn Sink>; 2] {
+        let ledger = Arc::new(Mutex::new(Ledger {
+            live: wanted.live,
+            limits_ns: wanted.limits_ns.clone(),
+            rows: VecDeque::new(),
+            spans: VecDeque::new(),
+            devices: wanted.devices,
+            whole: Whole::new(Path::new(SYSFS)),
+            totals,
+            reader,
+            last: None,
+            began: wall_clock(),
+        }));
+        [
+            Box::new(Inlet::Spans(ledger.clone())),
+            Box::new(Inlet::Counters(ledger)),
+        ]
+    }
+
+    fn take_counters(&mut self, batch: &Batch) {
+        let column = |c: Column| batch.columns.get(c as usize);
+        let int = |c: Column, row: usize| match column(c).map(|c| c.value(row)) {
+            Some(Value::Int(n)) => n,
+            _ => 0,
+        };
+        for row in 0..batch.len() {
+            let op = match batch.columns[Column::Op as usize].value(row) {
+                Value::Text(op) => op.as_str(),
+                other => unreachable!("an op is a text, not {other:?}"),
+            };
+            let number = OP_NAMES.iter().position(|(letter, _)| *letter == op);
+            assert!(number.is_some() || op == EVERYTHING, "`{op}` is an op");
+            let buckets = match column(Column::Buckets).map(|c| c.value(row)) {
+                Some(Value::Tally(tally)) => self.buckets(&tally.0),
+                _ => Vec::new(),
+            };
+            self.rows.push_back(Row {
+                at: batch.ts[row],
+                disk: number.map(|op| (disk(batch, row), op)),
+                more: OpTotals {
+                    ios: int(Column::Ios, row),
+                    sectors: int(Column::Sectors, row),
+                    merges: int(Column::Merges, row),
+                    time_ns: int(Column::TimeNs, row),
+                    wait_ns: int(Column::WaitNs, row),
+                    service_ns: int(Column::ServiceNs, row),
+                    errors: int(Column::Errors, row),
+                    buckets,
+                },
+            });
+        }
+    }
+
+    /// A histogram's counts by limit, NULL for what is above the last, as a row of buckets.
+    fn buckets(&self, tally: &[(Value, i64)]) -> Vec<u64> {
+        let mut buckets = vec![0; self.limits_ns.len() + 1];
+        for (limit, count) in tally {
+            let bucket = match limit {
+                Value::Int(limit) => self.limits_ns.partition_point(|l| l < limit),
+                _ => self.limits_ns.len(),
+            };
+            buckets[bucket] += u64::try_from(*count).unwrap_or(0);
+        }
+        buckets
+    }
+
+    fn take_spans(&mut self, batch: &Batch) {
+        for row in 0..batch.len() {
+            let time = batch.columns[SPAN_TIME_NS].value(row);
+            if let Value::Int(time_ns) = time {
+                self.spans.push_back(Span {
+                    at: batch.ts[row],
+                    disk: disk(batch, row),
+                    time_ns,
+                });
+            }
+        }
+    }
+
+    /// Adds up what has come. No instant is torn.
+    fn settle(&mut self) -> Result<(), SinkError> {
+        let totals = self.totals.clone();
+        let mut totals = totals.lock().expect("no panic while held");
+        while let Some(at) = self.rows.front().map(|row| row.at) {
+            if !self.live {
+                self.settle_spans(&mut totals, at - 1);
+                self.reader.whole(&mut totals, at - 1)?;
+            }
+            let over = self.rows.partition_point(|row| row.at == at);
+            for row in self.rows.drain(..over) {
+                let Some((disk, op)) = row.disk else { continue };
+                let (disk, partition) = places(&mut self.whole, self.devices, disk);
+                if let Some(partition) = partition {
+                    totals.add(partition, op, row.more.clone(), at);
+                }
+                totals.add(disk, op, row.more, at);
+            }
+            self.last = Some(at);
+            if self.live {
+                self.settle_spans(&mut totals, at);
+                self.reader.whole(&mut totals, at)?;
+            }
+        }
+        if self.live && self.last.is_none() {
+            let at = wall_clock() - ROOM.as_nanos() as Nanos;
+            // On the same marks as the slices that will come.
+            let at = at - at.rem_euclid(SLIDE_NS);
+            if at >= self.began {
+                self.reader.whole(&mut totals, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_spans(&mut self, totals: &mut Totals, until: Nanos) {
+        let over = self.spans.partition_point(|span| span.at <= until);
+        for span in self.spans.drain(..over) {
+            let (disk, partition) = places(&mut self.whole, self.devices, span.disk);
+            for disk in [Some(disk), partition].into_iter().flatten() {
+                let disk = totals.at(disk, span.at);
+                disk.busy.add(span.at - span.time_ns, span.at);
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.settle()?;
+        let totals = self.totals.clone();
+        let mut totals = totals.lock().expect("no panic while held");
+        if let (Some(last), false) = (self.last, self.live) {
+            self.settle_spans(&mut totals, last);
+        }
+        self.reader.finish(&mut totals, self.last)
+    }
+}
+
+/// Where a row counts: at the device, and at the partition where these are wanted too.
+fn places(whole: &mut Whole, devices: Devices, disk: DiskKey) -> (DiskKey, Option<DiskKey>) {
+    let (Some(device), true) = (disk.device, devices != Devices::AsTold) else {
+        return (disk, None);
+    };
+    let whole = DiskKey {
+        device: Some(whole.of(device)),
+        ..disk
+    };
+    let apart = whole != disk && devices == Devices::WholeAndPartitions;
+    (whole, apart.then_some(disk))
+}
+
+/// Whose row it is; both queries begin with the same columns.
+fn disk(batch: &Batch, row: usize) -> DiskKey {
+    let text = |c: Column| match batch.columns[c as usize].value(row) {
+        Value::Text(symbol) => Some(symbol),
+        _ => None,
+    };
+    DiskKey {
+        vm: text(Column::Vm),
+        vdisk: text(Column::Vdisk),
+        device: text(Column::Device),
+    }
+}
+
+impl Sink for Inlet {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        match self {
+            Inlet::Counters(ledger) => open(ledger).take_counters(batch),
+            Inlet::Spans(ledger) => open(ledger).take_spans(batch),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        match self {
+            Inlet::Counters(ledger) => open(ledger).settle(),
+            Inlet::Spans(_) => Ok(()),
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        match self {
+            Inlet::Counters(ledger) => open(ledger).finish(),
+            Inlet::Spans(_) => Ok(()),
+        }
+    }
+}
+
+fn open(ledger: &Mutex<Ledger>) -> std::sync::MutexGuard<'_, Ledger> {
+    ledger.lock().expect("no panic while held")
+}

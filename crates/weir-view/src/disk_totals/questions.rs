@@ -1,0 +1,163 @@
+//! [`Questions`]: the CQL behind `weir iostat`, `weir diskstats` and `weir exporter`.
+
+use std::fmt::Write;
+
+use weir_runtime::question::quoted;
+
+/// How often a live tap's counters are brought up to date.
+pub const SLIDE_MS: u64 = 100;
+
+/// In the counters' query the row of everything has this in place of an op.
+pub const EVERYTHING: &str = "all";
+
+/// What the counters of disks are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The events happen now; then the counters come in slices of [`SLIDE_MS`], idle times
+    /// included. Those of a recording come at each instant that has a row.
+    pub live: bool,
+    /// Only this VM.
+    pub vm: Option<String>,
+    /// When each disk had requests as well.
+    pub busy: bool,
+    /// The upper limits of the buckets in which latencies are counted as well, ns, ascending; with
+    /// any, failures and the times by stage too.
+    pub limits_ns: Vec<i64>,
+    /// What becomes of the partitions of this host's devices.
+    pub devices: Devices,
+}
+
+/// The rows of I/O that no virtual disk is known for, which taps tell by partition where there is
+/// one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Devices {
+    /// As the taps tell them. So also those of a recording, whose host's partitions nobody knows.
+    #[default]
+    AsTold,
+    /// By whole device.
+    Whole,
+    /// By whole device, and by partition once more.
+    WholeAndPartitions,
+}
+
+/// The queries.
+pub struct Questions {
+    /// Counters by disk and op, in the order of [`Column`].
+    pub counters: String,
+    /// From when to when each request was there: whose it is, and [`SPAN_TIME_NS`].
+    pub spans: Option<String>,
+}
+
+/// The columns of the counters' query.
+#[derive(Clone, Copy)]
+pub enum Column {
+    Vm,
+    Vdisk,
+    Device,
+    Op,
+    Ios,
+    Sectors,
+    Merges,
+    TimeNs,
+    WaitNs,
+    ServiceNs,
+    Errors,
+    Buckets,
+}
+
+/// The column of the query for busy times behind those that say whose it is.
+pub const SPAN_TIME_NS: usize = Column::Device as usize + 1;
+
+/// The device counts only where the virtual disk is not known: else it is one row, wherever the
+/// disk's blocks lie.
+const DISK: &str = "vm, vdisk, case when vdisk is null then pdisk end";
+
+impl Questions {
+    /// The queries for what is wanted.
+    pub fn new(wanted: &Wanted) -> Questions {
+        let vm = wanted.vm.as_deref().map(quoted);
+        let only = vm.map_or(String::new(), |vm| format!("\n  where vm = {vm}"));
+        let window = match wanted.live {
+            true => format!("[range {SLIDE_MS} ms slide {SLIDE_MS} ms]"),
+            false => "[now]".to_owned(),
+        };
+        // Live, the insert of every request is known, and a tap that need not tell `service` is
+        // cheaper; of some trace files only the issue is.
+        let time = match wanted.live {
+            true => "latency",
+            false => "coalesce(latency, service)",
+        };
+        let aggregates = aggregates(time, &wanted.limits_ns);
+        let mut counters = format!(
+            "Rstream(\n  select vm, vdisk, case when vdisk is null then pdisk end as device, op, {aggregates}\n  \
+             from IO {window}{only}\n  group by {DISK}, op"
+        );
+        if wanted.live {
+            write!(
+                counters,
+                "\n  union all\n  select null, null, null, '{EVERYTHING}', {aggregates}\n  from IO {window}{only}"
+            )
+            .expect("a String takes all");
+        }
+        counters += "\n)";
+        let spans = format!("select {DISK}, {time}\n  from IO{only}");
+        Questions {
+            counters,
+            spans: wanted.busy.then_some(spans),
+        }
+    }
+
+    /// The queries as `--show-query` prints them.
+    pub fn text(&self) -> String {
+        let spans = self.spans.as_ref();
+        let spans = spans.map_or(String::new(), |spans| format!("{spans};\n"));
+        format!("{};\n{spans}", self.counters)
+    }
+}
+
+fn aggregates(time: &str, limits_ns: &[i64]) -> String {
+    let mut text = format!(
+        "count(*) as ios, sum(sectors) as sectors,\n    sum(merges) as merges, sum({time}) as time"
+    );
+    if !limits_ns.is_empty() {
+        let limits: Vec<String> = limits_ns.iter().map(|ns| format!("{ns} ns")).collect();
+        let limits = limits.join(", ");
+        write!(
+            text,
+            ", sum(wait) as wait, sum(service) as service,\n    count(error) as errors, histogram({time}, {limits}) as latencies"
+        )
+        .expect("a String takes all");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::Catalog;
+    use weir_query::compile;
+
+    #[test]
+    fn every_variant_is_a_correct_query() {
+        for live in [false, true] {
+            for (vm, limits_ns) in [
+                (None, vec![]),
+                (Some("it's".to_owned()), vec![1_000, 2_000]),
+            ] {
+                let wanted = Wanted {
+                    live,
+                    vm,
+                    busy: true,
+                    limits_ns,
+                    devices: Devices::AsTold,
+                };
+                let questions = Questions::new(&wanted);
+                for text in [&questions.counters, &questions.spans.unwrap()] {
+                    let options = weir_runtime::question::options(live);
+                    let checked = compile(text, &Catalog::builtin(), &options);
+                    assert!(checked.is_ok(), "{text}: {:?}", checked.err());
+                }
+            }
+        }
+    }
+}

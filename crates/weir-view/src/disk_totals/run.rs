@@ -1,0 +1,102 @@
+//! [`open`]: the queries of a source, whose answers go to a reader.
+
+use std::sync::{Arc, Mutex};
+
+use weir_model::Catalog;
+use weir_query::Plan;
+use weir_query::engine::Engine;
+use weir_tap::Count;
+use weir_tap::ebpf::Files;
+
+use super::ledger::{Ledger, Reader};
+use super::losses::Losses;
+use super::questions::{Questions, Wanted};
+use super::totals::Totals;
+use weir_runtime::failure::Failure;
+use weir_runtime::plans;
+use weir_runtime::question::Question;
+use weir_runtime::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
+use weir_runtime::source;
+use weir_runtime::source::SourceOptions;
+
+/// Queries of a source that is open.
+pub struct Opened {
+    engine: Engine,
+    inputs: Vec<Input>,
+    shows: Vec<Show>,
+    options: Options,
+}
+
+/// Opens the source. The taps' own counts are kept in `counts`.
+///
+/// # Errors
+/// When the source cannot be opened.
+pub fn open(
+    args: &SourceOptions,
+    mut engine: Engine,
+    wanted: &Wanted,
+    totals: Arc<Mutex<Totals>>,
+    reader: Box<dyn Reader>,
+    counts: Arc<Mutex<Vec<Count>>>,
+    stop: &Stop,
+) -> Result<Opened, Failure> {
+    let questions = Questions::new(wanted);
+    let compile = |text: String| {
+        let question = Question { text, file: None };
+        question.compile(&Catalog::builtin(), wanted.live)
+    };
+    let counters = compile(questions.counters)?;
+    let spans = questions.spans.map(compile).transpose()?;
+    let reader = Box::new(Losses::new(reader, counts.clone()));
+    let [span_sink, counter_sink] = Ledger::sinks(wanted, totals, reader);
+    // Only busy times need single requests. The counters are complete without them.
+    let mut args = args.clone();
+    args.optional_rows = wanted.live;
+    let args = &args;
+    let rows: Vec<&Plan> = spans.iter().map(|spans| &*spans.plan).collect();
+    let placement = plans::placed_beside(&[&*counters.plan], &rows, args);
+    let [counters, rest @ ..] = &placement.plans[..] else {
+        unreachable!("a plan stays a plan");
+    };
+    let mut shows = Vec::new();
+    // Times first, so that they are there when the counters are read.
+    shows.extend(
+        rest.first()
+            .map(|spans| Show::new(engine.add(spans), span_sink)),
+    );
+    shows.push(Show::new(engine.add(counters), counter_sink));
+    let inputs = source::open(args, &placement, stop)?;
+    let options = Options {
+        idle: args.idle,
+        own_stream: false,
+        instant_ns: 1,
+        telling: Telling::Nothing,
+        whole: None,
+        changes: None,
+        counts,
+    };
+    Ok(Opened {
+        engine,
+        inputs,
+        shows,
+        options,
+    })
+}
+
+impl Opened {
+    /// Drops all privileges, before other threads start.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn drop_privileges(&self, args: &SourceOptions, files: Files) -> Result<(), Failure> {
+        source::drop_privileges(args, &self.inputs, files)
+    }
+
+    /// Runs the queries until the source ends, the reader wants no more, or `stop`.
+    ///
+    /// # Errors
+    /// When the source cannot be read, or the reader fails.
+    pub fn run(self, stop: &Stop) -> Result<Report, Failure> {
+        run_loop::run(self.engine, self.inputs, self.shows, self.options, stop)
+    }
+}

@@ -1,0 +1,368 @@
+//! [`Exporter`]: the totals of all disks as metrics, by Prometheus' conventions (base units, names
+//! after prometheus.io/docs/practices/naming).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use weir_model::{Nanos, SECTOR_BYTES, Symbol};
+use weir_sink::SinkError;
+use weir_sink::metrics::exposition::EXPOSITIONS;
+use weir_sink::metrics::{Buckets, Exposition, Family, Kind, Sample, Series};
+use weir_tap::Count;
+
+use crate::disk_totals::{DiskKey, DiskTotals, OP_NAMES, OpTotals, Reader, Totals};
+use weir_runtime::run_loop::process_usage;
+
+/// What a scrape is made of.
+pub struct Exporter {
+    totals: Arc<Mutex<Totals>>,
+    counts: Arc<Mutex<Vec<Count>>>,
+    buckets: Buckets,
+    disks_max: usize,
+    host: String,
+    /// Up to when the totals are whole, ns since the epoch; 0 before the first time.
+    whole_at: AtomicI64,
+    scrapes: [AtomicU64; EXPOSITIONS.len()],
+    /// The highest that each of the taps' counts has been: what no probe saw can be found to be
+    /// less, but a counter never falls.
+    highest: Mutex<HashMap<TapCount, i64>>,
+    began: Nanos,
+}
+
+/// A tap's count: its name, the cause and the device.
+type TapCount = (&'static str, &'static str, &'static str);
+
+/// Keeps the totals fresh.
+pub struct Keeper {
+    exporter: Arc<Exporter>,
+    forget_ns: Nanos,
+}
+
+/// A counter of each disk and op: its name, unit, what it counts, and how.
+struct OpCounter {
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    value: fn(&OpTotals) -> f64,
+}
+
+static OP_COUNTERS: &[OpCounter] = &[
+    OpCounter {
+        name: "weir_io_operations",
+        unit: "",
+        help: "Finished requests.",
+        value: |op| op.ios as f64,
+    },
+    OpCounter {
+        name: "weir_io_bytes",
+        unit: "bytes",
+        help: "Bytes that finished requests read, wrote, discarded or zeroed.",
+        value: |op| (op.sectors * SECTOR_BYTES) as f64,
+    },
+    OpCounter {
+        name: "weir_io_merges",
+        unit: "",
+        help: "Bios that were merged into requests that were there already.",
+        value: |op| op.merges as f64,
+    },
+    OpCounter {
+        name: "weir_io_errors",
+        unit: "",
+        help: "Finished requests that failed.",
+        value: |op| op.errors as f64,
+    },
+    OpCounter {
+        name: "weir_io_wait_seconds",
+        unit: "seconds",
+        help: "Time from insert to issue, of all finished requests together.",
+        value: |op| seconds(op.wait_ns),
+    },
+    OpCounter {
+        name: "weir_io_service_seconds",
+        unit: "seconds",
+        help: "Time from issue to complete, of all finished requests together.",
+        value: |op| seconds(op.service_ns),
+    },
+];
+
+impl Exporter {
+    /// Metrics of `totals`, which somebody else keeps up to date.
+    pub fn new(totals: Arc<Mutex<Totals>>, buckets: Buckets, disks_max: usize) -> Exporter {
+        Exporter {
+            totals,
+            counts: Arc::default(),
+            buckets,
+            disks_max,
+            host: crate::iostat::output::host(0).nodename,
+            whole_at: AtomicI64::new(0),
+            scrapes: Default::default(),
+            highest: Mutex::default(),
+            began: weir_runtime::run_loop::wall_clock(),
+        }
+    }
+
+    /// Where the taps' own counts are to be kept.
+    pub fn counts(&self) -> Arc<Mutex<Vec<Count>>> {
+        self.counts.clone()
+    }
+
+    /// All metrics, for a scrape in `format`.
+    pub fn families(&self, format: Exposition) -> Vec<Family> {
+        let at = EXPOSITIONS.iter().position(|e| *e == format);
+        self.scrapes[at.expect("a format of the list")].fetch_add(1, Ordering::Relaxed);
+        let mut families = {
+            let totals = self.totals.lock().expect("no panic while held");
+            let mut families = self.disks(&totals.disks());
+            families.extend(self.own(&totals));
+            families
+        };
+        let counts = self.counts.lock().expect("no panic while held");
+        families.extend(self.taps(&counts));
+        drop(counts);
+        families.extend(process());
+        families.retain(|family| !family.series.is_empty());
+        families
+    }
+
+    fn disks(&self, disks: &[(DiskKey, &DiskTotals)]) -> Vec<Family> {
+        let of_ops = |sample: &dyn Fn(&OpTotals) -> Sample| -> Vec<Series> {
+            let mut series = Vec::new();
+            for (key, disk) in disks {
+                for ((_, op), totals) in OP_NAMES.iter().zip(&disk.ops) {
+                    if totals.ios > 0 {
+                        let mut labels = self.labels(key);
+                        labels.push(("op", (*op).to_owned()));
+                        series.push(Series {
+                            labels,
+                            sample: sample(totals),
+                            created_ns: Some(disk.since),
+                        });
+                    }
+                }
+            }
+            series
+        };
+        let counter = |c: &OpCounter| Family {
+            name: c.name.to_owned(),
+            help: c.help,
+            unit: c.unit,
+            kind: Kind::Counter,
+            series: of_ops(&|totals| Sample::Number((c.value)(totals))),
+        };
+        let mut families: Vec<Family> = OP_COUNTERS.iter().map(counter).collect();
+        families.push(Family {
+            name: "weir_io_latency_seconds".into(),
+            help: "Time from insert to complete, by request; from issue where the insert is not known.",
+            unit: "seconds",
+            kind: Kind::Histogram,
+            series: of_ops(&|totals| {
+                Sample::Histogram(self.buckets.histogram(&totals.buckets, totals.time_ns))
+            }),
+        });
+        let busy = |(key, disk): &(DiskKey, &DiskTotals)| Series {
+            labels: self.labels(key),
+            sample: Sample::Number(seconds(disk.busy.total_ns())),
+            created_ns: Some(disk.since),
+        };
+        families.push(Family {
+            name: "weir_io_busy_seconds".into(),
+            help: "Time in which the disk had at least one of the finished requests.",
+            unit: "seconds",
+            kind: Kind::Counter,
+            series: disks.iter().map(busy).collect(),
+        });
+        families
+    }
+
+    /// What the exporter says of itself.
+    fn own(&self, totals: &Totals) -> Vec<Family> {
+        let whole_at = self.whole_at.load(Ordering::Relaxed);
+        let mut families = vec![
+            gauge(
+                "weir_exporter_disks",
+                "",
+                "Disks that have series.",
+                totals.disks().len() as f64,
+            ),
+            gauge(
+                "weir_exporter_disks_limit",
+                "",
+                "Disks that can have series of their own; others are counted under vm=\"(other)\".",
+                self.disks_max as f64,
+            ),
+            Family {
+                kind: Kind::Counter,
+                ..gauge(
+                    "weir_exporter_folded_operations",
+                    "",
+                    "Finished requests counted under vm=\"(other)\", for lack of series.",
+                    totals.folded() as f64,
+                )
+            },
+            gauge(
+                "weir_exporter_counted_until_timestamp_seconds",
+                "seconds",
+                "The counters hold everything up to then.",
+                seconds(whole_at),
+            ),
+        ];
+        let scrapes = EXPOSITIONS.iter().zip(&self.scrapes);
+        let scrapes = scrapes.map(|(format, scrapes)| Series {
+            labels: vec![("format", format.name().to_owned())],
+            sample: Sample::Number(scrapes.load(Ordering::Relaxed) as f64),
+            created_ns: Some(self.began),
+        });
+        families.push(Family {
+            name: "weir_exporter_scrapes".into(),
+            help: "Scrapes so far, this one included.",
+            unit: "",
+            kind: Kind::Counter,
+            series: scrapes.collect(),
+        });
+        let mut build = gauge("weir_build_info", "", "Which weir this is.", 1.0);
+        build.series[0].labels = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        families.push(build);
+        families
+    }
+
+    /// What the taps counted, losses included: a family for each counter.
+    fn taps(&self, counts: &[Count]) -> Vec<Family> {
+        let mut sums: BTreeMap<TapCount, i64> = BTreeMap::new();
+        for count in counts {
+            let device = count.device.map_or("", Symbol::as_str);
+            let key = (count.counter, count.cause.unwrap_or(""), device);
+            *sums.entry(key).or_default() += count.total;
+        }
+        // A loss that has not happened is a zero, so that an alert has something to look at.
+        if !sums.keys().any(|(counter, ..)| *counter == "events_lost") {
+            sums.insert(("events_lost", "", ""), 0);
+        }
+        let mut highest = self.highest.lock().expect("no panic while held");
+        let mut families: BTreeMap<&str, BTreeMap<[&str; 2], i64>> = BTreeMap::new();
+        for (key, total) in sums {
+            let total = total.max(highest.get(&key).copied().unwrap_or(0));
+            highest.insert(key, total);
+            let (counter, cause, device) = key;
+            families
+                .entry(counter)
+                .or_default()
+                .insert([cause, device], total);
+        }
+        let family = |(counter, series): (&str, BTreeMap<[&str; 2], i64>)| Family {
+            name: format!("weir_tap_{counter}"),
+            help: help(counter),
+            unit: "",
+            kind: Kind::Counter,
+            series: series
+                .into_iter()
+                .map(|([cause, device], total)| Series {
+                    labels: vec![("cause", cause.to_owned()), ("pdisk", device.to_owned())],
+                    sample: Sample::Number(total as f64),
+                    created_ns: Some(self.began),
+                })
+                .collect(),
+        };
+        families.into_iter().map(family).collect()
+    }
+
+    fn labels(&self, key: &DiskKey) -> Vec<(&'static str, String)> {
+        let text = |symbol: Option<Symbol>| symbol.map_or(String::new(), |s| s.to_string());
+        vec![
+            ("host", self.host.clone()),
+            ("vm", text(key.vm)),
+            ("vdisk", text(key.vdisk)),
+            ("pdisk", text(key.device)),
+        ]
+    }
+}
+
+/// The process, under the names that all exporters use.
+fn process() -> Vec<Family> {
+    let (memory_bytes, cpu_ns) = process_usage("self");
+    let memory = memory_bytes.map(|bytes| {
+        let help = "Memory that weir takes.";
+        gauge("process_resident_memory_bytes", "bytes", help, bytes as f64)
+    });
+    let time = cpu_ns.map(|ns| Family {
+        kind: Kind::Counter,
+        ..gauge(
+            "process_cpu_seconds",
+            "seconds",
+            "Processor time that weir took.",
+            seconds(ns),
+        )
+    });
+    memory.into_iter().chain(time).collect()
+}
+
+/// What a tap's counter counts.
+fn help(counter: &str) -> &'static str {
+    match counter {
+        "events_in" => "Events that the taps received.",
+        "events_lost" => "Events that were lost, by cause; they are missing from weir_io_*.",
+        "events_late" => {
+            "Events that were received after their time had passed; they count at the next instant."
+        }
+        "seen" => "Finished requests whose completion event was received.",
+        "unseen" => {
+            "Finished requests whose completion event was not received, by cause; they are missing from weir_io_*."
+        }
+        "requests_untracked" => {
+            "Requests whose beginning or completion was not received, by cause; their times are unknown."
+        }
+        "requests_expired" => {
+            "Requests that were dropped from the table of those in flight after 5 minutes."
+        }
+        "requeues" => "Requests that a driver gave back to the queue.",
+        "flush_commands" => {
+            "Flushes that the kernel issued on its own behalf; no request of weir_io_*."
+        }
+        "other_commands" => "Passthrough and zone commands; no request of weir_io_*.",
+        "bad_records" => "Records of a file that could not be read.",
+        _ => "Counted by the taps.",
+    }
+}
+
+fn gauge(name: &str, unit: &'static str, help: &'static str, value: f64) -> Family {
+    Family {
+        name: name.to_owned(),
+        help,
+        unit,
+        kind: Kind::Gauge,
+        series: vec![Series {
+            labels: Vec::new(),
+            sample: Sample::Number(value),
+            created_ns: None,
+        }],
+    }
+}
+
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / 1e9
+}
+
+impl Keeper {
+    /// Forgets disks that did nothing for `forget_ns`.
+    pub fn new(exporter: Arc<Exporter>, forget_ns: Nanos) -> Keeper {
+        Keeper {
+            exporter,
+            forget_ns,
+        }
+    }
+}
+
+impl Reader for Keeper {
+    fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError> {
+        totals.forget(at.saturating_sub(self.forget_ns));
+        self.exporter.whole_at.store(at, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut Totals, at: Option<Nanos>) -> Result<(), SinkError> {
+        if let Some(at) = at {
+            self.exporter.whole_at.store(at, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

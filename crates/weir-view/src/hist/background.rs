@@ -1,0 +1,250 @@
+//! What works on what is collected in the background: `weir hist -l`, `-s`, `-x` and `-r`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use weir_model::{Symbol, Unit};
+use weir_sink::number::scaled;
+use weir_sink::text::shown;
+use weir_sink::time::timestamp_to;
+use weir_tap::ebpf::{self, DeviceChoice};
+use weir_tap::inventory::{Declared, Watch, WatchOptions};
+
+use super::COLLECTOR;
+use super::choice::Choice;
+use super::collector::client::Client;
+use super::collector::place::Place;
+use super::collector::protocol::{Collecting, Order};
+use super::collector::server;
+use super::counted::By;
+use super::disks::{Listed, list};
+use super::foreground::Wanted;
+use super::kernel::{self, Kernel};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::quantity::CENTURY;
+use weir_runtime::source;
+
+/// How long it collects unless told otherwise: as vscsiStats.
+const SPAN: Duration = Duration::from_secs(30 * 60);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `-l`
+    List,
+    /// `-s`
+    Start,
+    /// `-x`
+    Stop,
+    /// `-r`
+    Reset,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verb::List => "-l",
+            Verb::Start => "-s",
+            Verb::Stop => "-x",
+            Verb::Reset => "-r",
+        })
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// When the host cannot be looked at, or the collector does not do it.
+pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure> {
+    let listed = list(&wanted.source.inventory()?.snapshot());
+    let choice = wanted.choice(&listed)?;
+    let client = Client::new(Place::of_user()?);
+    match verb {
+        Verb::List => {
+            let running = client.status()?;
+            output::print(&match as_json {
+                true => json_list(&listed, &choice, &running),
+                false => table(&listed, &choice, &running),
+            })?;
+        }
+        Verb::Start => {
+            let started = client.start(&order(wanted, choice, &listed), COLLECTOR)?;
+            output::say(started_words(&started));
+            if let Some(vm) = started.choice.vm.as_deref()
+                && !listed.iter().any(|l| l.is_of(vm))
+            {
+                output::say(format_args!(
+                    "weir: VM {vm} is not there now; it is collected when it comes"
+                ));
+            }
+            if chosen(&listed, &started.choice).next().is_none()
+                && let Some(disk) = started.choice.disk.as_deref()
+            {
+                output::say(format_args!(
+                    "weir: disk {} is not there now; it is collected when it comes (`weir hist -l` lists the disks)",
+                    shown(disk)
+                ));
+            }
+        }
+        Verb::Stop => {
+            let stopped = client.stop(&choice)?;
+            for one in &stopped {
+                let words = one.choice.words();
+                output::say(format_args!(
+                    "weir: {words}: stopped; `weir hist -p all` still shows what was counted"
+                ));
+            }
+            none_of(&stopped, &choice);
+        }
+        Verb::Reset => {
+            let reset = client.reset(&choice)?;
+            for one in &reset {
+                output::say(format_args!("weir: {}: counted anew", one.choice.words()));
+            }
+            none_of(&reset, &choice);
+        }
+    }
+    Ok(Ending::Done)
+}
+
+/// Is the collector, until nothing is collected any more.
+///
+/// # Errors
+/// When it cannot be.
+pub fn collect() -> Result<(), Failure> {
+    // Before any thread starts: collections that are begun later open further taps.
+    ebpf::keep_what_collecting_takes()?;
+    server::run(&Place::of_user()?, open)
+}
+
+/// Opens a gauge in the kernel, with an inventory of its own, as VMs may be declared differently.
+fn open(order: &Order) -> Result<Kernel, Failure> {
+    let declared = order.declared.iter().map(|text| text.parse());
+    let declared: Result<Vec<Declared>, String> = declared.collect();
+    let inventory = Watch::start(&WatchOptions {
+        declared: declared.map_err(Failure::words)?,
+        ..WatchOptions::default()
+    })?;
+    let devices = match (order.devices.is_empty(), order.stacked) {
+        (false, _) => DeviceChoice::Named(order.devices.clone()),
+        (true, true) => DeviceChoice::All,
+        (true, false) => DeviceChoice::Leaves,
+    };
+    let inventory: Arc<Watch> = inventory;
+    let kernel = Kernel::open(order.choice.clone(), order.by, devices, inventory);
+    Ok(kernel.map_err(source::unwatched)?)
+}
+
+fn order(wanted: &Wanted, choice: Choice, listed: &[Listed]) -> Order {
+    let devices = kernel::devices(wanted.source.devices(), &choice, listed);
+    let span = wanted.source.span.unwrap_or(SPAN);
+    Order {
+        by: wanted.by,
+        span: (span < CENTURY).then_some(span),
+        stacked: matches!(devices, DeviceChoice::All),
+        devices: match devices {
+            DeviceChoice::Named(names) => names,
+            _ => Vec::new(),
+        },
+        declared: wanted
+            .source
+            .declared()
+            .iter()
+            .map(Declared::to_string)
+            .collect(),
+        choice,
+    }
+}
+
+fn started_words(started: &Collecting) -> String {
+    let until = match started.until {
+        Some(until) => format!("until {}", timestamp_to(until, 0)),
+        None => "until it is stopped".to_owned(),
+    };
+    format!(
+        "weir: {}: collected since {}, {until}; `weir hist -p all` shows it, `weir hist -x` stops it",
+        started.choice.words(),
+        timestamp_to(started.since, 0)
+    )
+}
+
+fn none_of(done: &[Collecting], choice: &Choice) {
+    if done.is_empty() {
+        output::say(format_args!(
+            "weir: {}: nothing is collected",
+            choice.words()
+        ));
+    }
+}
+
+/// What collects a disk, if anything does.
+fn collecting<'c>(disk: &Listed, running: &'c [Collecting]) -> Option<&'c Collecting> {
+    let has = |c: &&Collecting| c.choice.has(&disk.subject());
+    // By process or cgroup there are no disks to mark.
+    let by_disk = |c: &&Collecting| matches!(c.by, By::Disk | By::Device);
+    running.iter().filter(by_disk).find(has)
+}
+
+fn chosen<'l>(listed: &'l [Listed], choice: &'l Choice) -> impl Iterator<Item = &'l Listed> {
+    listed.iter().filter(|l| choice.has(&l.subject()))
+}
+
+fn table(listed: &[Listed], choice: &Choice, running: &[Collecting]) -> String {
+    let head = ["VM", "ID", "N", "DISK", "ON", "SIZE", "COLLECTED"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let text =
+        |symbol: Option<Symbol>| symbol.map_or("-".into(), |s| shown(s.as_str()).into_owned());
+    for disk in chosen(listed, choice) {
+        let size = disk.bytes.and_then(|b| scaled(b as f64, Unit::Bytes));
+        let below = disk.pdisk.filter(|_| disk.vm.is_some()).or(disk.image);
+        rows.push(vec![
+            text(disk.vm),
+            disk.world_group.to_string(),
+            disk.handle.to_string(),
+            text(Some(disk.disk())),
+            text(below),
+            size.unwrap_or("-".into()),
+            collecting(disk, running).map_or("-".into(), when),
+        ]);
+    }
+    let mut text = output::aligned(&rows);
+    let shown_by_disk =
+        |c: &&Collecting| !listed.iter().any(|l| collecting(l, running) == Some(*c));
+    for other in running.iter().filter(shown_by_disk) {
+        text += &format!(
+            "{} by {}: {}\n",
+            shown(&other.choice.words()),
+            other.by,
+            when(other)
+        );
+    }
+    text
+}
+
+fn when(collecting: &Collecting) -> String {
+    let until = collecting.until.map(|at| timestamp_to(at, 0));
+    let until = until.map_or("until stopped".into(), |until| format!("until {until}"));
+    format!("since {}, {until}", timestamp_to(collecting.since, 0))
+}
+
+fn json_list(listed: &[Listed], choice: &Choice, running: &[Collecting]) -> String {
+    let text = |symbol: Option<Symbol>| symbol.map(Symbol::as_str);
+    let line = |disk: &Listed| {
+        let collected = collecting(disk, running);
+        let line = json!({
+            "vm": text(disk.vm),
+            "vm_id": disk.world_group,
+            "disk_id": disk.handle,
+            "vdisk": text(disk.vdisk),
+            "pdisk": text(disk.pdisk),
+            "image": text(disk.image),
+            "bytes": disk.bytes,
+            "collected": collected.map(|c| json!({"since_ns": c.since, "until_ns": c.until})),
+        });
+        format!("{line}\n")
+    };
+    chosen(listed, choice).map(line).collect()
+}

@@ -1,0 +1,422 @@
+//! [`Collections`]: what a collector collects: selections, each with its own gauge and its own end.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use weir_model::Nanos;
+use weir_workload::Metric;
+
+use super::place::Place;
+use super::protocol::{Collecting, Order, Question};
+use crate::hist::choice::Choice;
+use crate::hist::counted::{By, Counted};
+use crate::hist::gauge::Gauge;
+use crate::hist::saved;
+use weir_runtime::failure::Failure;
+use weir_runtime::output;
+use weir_runtime::quantity::nanos;
+use weir_runtime::run_loop::wall_clock;
+
+/// More selections at a time would only be dear: each has programs of its own in the kernel.
+const COLLECTIONS_MAX: usize = 8;
+
+/// Opens a gauge for an order.
+pub type Open<G> = Box<dyn FnMut(&Order) -> Result<G, Failure>>;
+
+/// Everything that is collected.
+pub struct Collections<G> {
+    open: Open<G>,
+    place: Place,
+    running: Vec<Collection<G>>,
+    /// What was stopped and is in the files.
+    stopped: Vec<Stopped>,
+}
+
+/// One selection.
+struct Collection<G> {
+    order: Order,
+    gauge: G,
+    since: Nanos,
+    /// When it stops by itself, on the clock that nobody sets.
+    until: Option<Instant>,
+}
+
+struct Stopped {
+    choice: Choice,
+    by: By,
+    lines: Vec<String>,
+}
+
+impl<G: Gauge> Collections<G> {
+    /// None yet.
+    pub fn new(place: Place, open: Open<G>) -> Collections<G> {
+        Collections {
+            open,
+            place,
+            running: Vec::new(),
+            stopped: Vec::new(),
+        }
+    }
+
+    /// True if nothing is collected.
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// The lines that answer a question.
+    ///
+    /// # Errors
+    /// When it cannot be done.
+    pub fn answer(&mut self, question: Question) -> Result<Vec<String>, Failure> {
+        match question {
+            Question::Start(order) => self.start(order),
+            Question::Stop(choice) => self.stop(&choice),
+            Question::Reset(choice) => self.reset(&choice),
+            Question::Snapshot(choice, by) => self.snapshot(&choice, by),
+            Question::Status => Ok(self.running.iter().map(Collection::line).collect()),
+        }
+    }
+
+    /// How long until something stops by itself; `None` if nothing does.
+    pub fn next_stop(&self) -> Option<Duration> {
+        let until = self.running.iter().filter_map(|c| c.until).min()?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Stops what has come to its end.
+    pub fn stop_what_is_over(&mut self) {
+        let now = Instant::now();
+        self.end(|c| c.until.is_some_and(|until| until <= now));
+    }
+
+    /// Stops everything.
+    pub fn stop_all(&mut self) {
+        self.end(|_| true);
+    }
+
+    fn start(&mut self, order: Order) -> Result<Vec<String>, Failure> {
+        let same =
+            |c: &&mut Collection<G>| c.order.choice == order.choice && c.order.by == order.by;
+        if let Some(known) = self.running.iter_mut().find(same) {
+            known.until = end_of(order.span);
+            return Ok(vec![known.line()]);
+        }
+        let shared =
+            |c: &&Collection<G>| c.order.by == order.by && c.order.choice.overlaps(&order.choice);
+        if let Some(known) = self.running.iter().find(shared) {
+            let [known, wanted] = [&known.order.choice, &order.choice].map(Choice::words);
+            return Err(Failure::words(format_args!(
+                "{known}: collected already, so {wanted} would be counted twice; stop it first with `weir hist -x`"
+            )));
+        }
+        if self.running.len() >= COLLECTIONS_MAX {
+            return Err(Failure::words(format_args!(
+                "{COLLECTIONS_MAX} selections are collected already; stop one, or collect all disks in one"
+            )));
+        }
+        let gauge = (self.open)(&order)?;
+        let (choice, by) = (order.choice.clone(), order.by);
+        self.stopped.retain(|s| (&s.choice, s.by) != (&choice, by));
+        self.running.push(Collection {
+            gauge,
+            since: wall_clock(),
+            until: end_of(order.span),
+            order,
+        });
+        Ok(self
+            .running
+            .last()
+            .map(Collection::line)
+            .into_iter()
+            .collect())
+    }
+
+    /// Ends what has no disk that is not chosen.
+    fn stop(&mut self, choice: &Choice) -> Result<Vec<String>, Failure> {
+        let chosen = |c: &Collection<G>| c.order.choice.overlaps(choice);
+        // To stop one disk of a selection would leave the selection with a hole that nobody sees.
+        if let Some(wider) = self
+            .running
+            .iter()
+            .find(|c| chosen(c) && !c.order.choice.is_within(choice))
+        {
+            return Err(Failure::words(format_args!(
+                "{} is collected as one: stop it with the -w and -i that it was started with, or everything with `weir hist -x`",
+                wider.order.choice.words()
+            )));
+        }
+        let lines = self.running.iter().filter(|c| chosen(c));
+        let lines = lines.map(Collection::line).collect();
+        self.end(chosen);
+        Ok(lines)
+    }
+
+    fn reset(&mut self, choice: &Choice) -> Result<Vec<String>, Failure> {
+        let mut lines = Vec::new();
+        for collection in &mut self.running {
+            if !collection.order.choice.overlaps(choice) {
+                continue;
+            }
+            if !collection.order.choice.is_within(choice) {
+                return Err(Failure::words(format_args!(
+                    "{} is collected as one: reset it with the -w and -i that it was started with, or everything with `weir hist -r`",
+                    collection.order.choice.words()
+                )));
+            }
+            collection.gauge.reset()?;
+            collection.since = wall_clock();
+            lines.push(collection.line());
+        }
+        Ok(lines)
+    }
+
+    fn snapshot(&mut self, choice: &Choice, by: By) -> Result<Vec<String>, Failure> {
+        let mut lines = Vec::new();
+        let mut told = HashSet::new();
+        let asked = |c: &&mut Collection<G>| c.order.by == by && c.order.choice.overlaps(choice);
+        for collection in self.running.iter_mut().filter(asked) {
+            let mut counted = collection.counted()?;
+            counted.keep(choice);
+            // A disk that is chosen here by its VM's name for it and there by the host's, counts once.
+            counted
+                .subjects
+                .retain(|(subject, _)| told.insert(*subject));
+            lines.extend(saved::lines(&counted, &Metric::ALL));
+        }
+        Ok(lines)
+    }
+
+    /// Ends some: what they counted goes to the files, their programs out of the kernel.
+    fn end(&mut self, ended: impl Fn(&Collection<G>) -> bool) {
+        let (over, running): (Vec<_>, Vec<_>) = self.running.drain(..).partition(ended);
+        self.running = running;
+        for mut collection in over {
+            // Of what cannot be read any more, nothing can be kept; it ends all the same.
+            let counted = collection.counted();
+            let lines = counted.map_or(Vec::new(), |c| saved::lines(&c, &Metric::ALL));
+            let Order { choice, by, .. } = collection.order;
+            self.stopped.retain(|s| (&s.choice, s.by) != (&choice, by));
+            if self.stopped.len() >= COLLECTIONS_MAX {
+                self.stopped.remove(0);
+            }
+            self.stopped.push(Stopped { choice, by, lines });
+            self.keep(by);
+        }
+    }
+
+    fn keep(&self, by: By) {
+        let of = self.stopped.iter().filter(|s| s.by == by);
+        let lines: Vec<String> = of.flat_map(|s| s.lines.clone()).collect();
+        if let Err(error) = self.place.keep(by, &lines) {
+            let file = self.place.stopped(by);
+            output::say(format_args!("weir: {}: {error}", file.display()));
+        }
+    }
+}
+
+impl<G: Gauge> Collection<G> {
+    fn counted(&mut self) -> Result<Counted, Failure> {
+        let mut counted = self.gauge.snapshot()?;
+        counted.keep(&self.order.choice);
+        Ok(counted)
+    }
+
+    fn line(&self) -> String {
+        let left = |until: Instant| nanos(until.saturating_duration_since(Instant::now()));
+        let collecting = Collecting {
+            choice: self.order.choice.clone(),
+            by: self.order.by,
+            since: self.since,
+            until: self
+                .until
+                .map(|until| wall_clock().saturating_add(left(until))),
+        };
+        collecting.to_line()
+    }
+}
+
+/// When a span that begins now is over; never for one that no clock can measure.
+fn end_of(span: Option<Duration>) -> Option<Instant> {
+    Instant::now().checked_add(span?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use weir_model::Symbol;
+    use weir_workload::{Class, Histograms, Subject};
+
+    use super::*;
+
+    /// Counts one request for each look, of one disk.
+    struct Looks {
+        seen: i64,
+        open: Rc<RefCell<usize>>,
+    }
+
+    impl Gauge for Looks {
+        fn snapshot(&mut self) -> Result<Counted, Failure> {
+            self.seen += 1;
+            let mut histograms = Histograms::default();
+            let lengths = histograms.of_mut(Metric::Length, Class::All);
+            (0..self.seen).for_each(|_| lengths.add(4096));
+            let subject = Subject {
+                vm: Some(Symbol::new("web")),
+                vdisk: Some(Symbol::new("/dev/vda")),
+                ..Subject::default()
+            };
+            Ok(Counted {
+                since: 0,
+                at: self.seen,
+                closest_of: 16,
+                subjects: vec![(subject, histograms)],
+                lost: Vec::new(),
+                unreliable: Vec::new(),
+            })
+        }
+
+        fn reset(&mut self) -> Result<(), Failure> {
+            self.seen = 0;
+            Ok(())
+        }
+    }
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            *self.open.borrow_mut() -= 1;
+        }
+    }
+
+    struct Bench {
+        collections: Collections<Looks>,
+        place: Place,
+        open: Rc<RefCell<usize>>,
+        folder: std::path::PathBuf,
+    }
+
+    impl Bench {
+        fn new(name: &str) -> Bench {
+            let folder = format!("weir-collections-{}-{name}", std::process::id());
+            let folder = std::env::temp_dir().join(folder);
+            let place = Place::at(&folder);
+            place.make().unwrap();
+            let open = Rc::new(RefCell::new(0));
+            let opened = open.clone();
+            let opening: Open<Looks> = Box::new(move |_| {
+                *opened.borrow_mut() += 1;
+                Ok(Looks {
+                    seen: 0,
+                    open: opened.clone(),
+                })
+            });
+            Bench {
+                collections: Collections::new(place.clone(), opening),
+                place,
+                open,
+                folder,
+            }
+        }
+
+        fn start(&mut self, disk: &str, span: Option<Duration>) -> Result<Vec<String>, Failure> {
+            let choice = Choice::of_text(disk);
+            let order = Order {
+                choice,
+                span,
+                ..Order::default()
+            };
+            self.collections.answer(Question::Start(order))
+        }
+
+        fn requests(&mut self, disk: &str) -> u64 {
+            let question = Question::Snapshot(Choice::of_text(disk), By::Disk);
+            let lines = self.collections.answer(question).unwrap();
+            let counted = saved::counted(lines.into_iter().map(Ok));
+            counted.map_or(0, |c| c.together().requests())
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.folder).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_second_start_of_the_same_gives_more_time_and_keeps_the_counts() {
+        let mut bench = Bench::new("again");
+        bench
+            .start("web:vda", Some(Duration::from_secs(60)))
+            .unwrap();
+        assert_eq!(bench.requests("web:vda"), 1);
+        let lines = bench.start("web:vda", None).unwrap();
+        assert_eq!(Collecting::of_line(&lines[0]).unwrap().until, None);
+        assert_eq!(bench.requests("web:vda"), 2);
+        assert_eq!(*bench.open.borrow(), 1);
+        assert!(bench.collections.next_stop().is_none());
+    }
+
+    #[test]
+    fn what_would_count_twice_is_refused_and_what_is_apart_is_not() {
+        let mut bench = Bench::new("twice");
+        bench.start("web:vda", None).unwrap();
+        assert!(bench.start("web:", None).is_err());
+        assert!(bench.start("", None).is_err());
+        for vm in 1..COLLECTIONS_MAX {
+            bench.start(&format!("vm{vm}:vda"), None).unwrap();
+        }
+        let Err(Failure::Words(text)) = bench.start("more:vda", None) else {
+            panic!("there is a bound");
+        };
+        assert!(text.contains("8 selections"), "{text}");
+        assert_eq!(*bench.open.borrow(), COLLECTIONS_MAX);
+    }
+
+    #[test]
+    fn what_is_stopped_is_detached_and_kept() {
+        let mut bench = Bench::new("kept");
+        bench.start("web:vda", None).unwrap();
+        assert_eq!(bench.requests(""), 1);
+        let part = Question::Stop(Choice::of_text("other:vda"));
+        assert!(bench.collections.answer(part).unwrap().is_empty());
+        bench.start("web:vdb", None).unwrap();
+        bench.collections.stop_all();
+        assert!(bench.collections.is_empty());
+        assert_eq!(*bench.open.borrow(), 0, "nothing stays in the kernel");
+        let kept = std::fs::read_to_string(bench.place.stopped(By::Disk)).unwrap();
+        let kept = saved::counted(kept.lines().map(|l| Ok(l.to_owned()))).unwrap();
+        // The other disk's gauge has counted as well, but of a disk that was not chosen there.
+        assert_eq!(kept.together().requests(), 2);
+    }
+
+    #[test]
+    fn a_part_of_a_selection_is_neither_stopped_nor_reset() {
+        let mut bench = Bench::new("part");
+        bench.start("web:", None).unwrap();
+        for question in [Question::Stop, Question::Reset] {
+            let question = question(Choice::of_text("web:vda"));
+            assert!(bench.collections.answer(question).is_err());
+        }
+        assert_eq!(bench.requests("web:vda"), 1);
+        let reset = Question::Reset(Choice::default());
+        assert_eq!(bench.collections.answer(reset).unwrap().len(), 1);
+        assert_eq!(bench.requests("web:vda"), 1, "it begins anew");
+    }
+
+    #[test]
+    fn what_is_over_stops_by_itself() {
+        let mut bench = Bench::new("over");
+        bench
+            .start("web:vda", Some(Duration::from_nanos(1)))
+            .unwrap();
+        bench
+            .start("web:vdb", Some(Duration::from_secs(600)))
+            .unwrap();
+        assert!(bench.collections.next_stop().is_some());
+        std::thread::sleep(Duration::from_millis(1));
+        bench.collections.stop_what_is_over();
+        assert_eq!(*bench.open.borrow(), 1);
+        assert!(bench.collections.next_stop().unwrap() > Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,226 @@
+//! A collector and those who ask it, in one process and without a kernel's programs.
+
+use std::io::{BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weir_workload::{Class, Histograms, Metric, Subject};
+
+use super::client::Client;
+use super::place::Place;
+use super::protocol::{Order, QUESTION_BYTES_MAX, read_line};
+use super::server;
+use crate::hist::choice::Choice;
+use crate::hist::counted::{By, Counted};
+use crate::hist::gauge::Gauge;
+use weir_runtime::failure::Failure;
+
+/// Has counted one request of whatever it was asked for.
+struct One {
+    subject: Subject,
+    attached: Arc<AtomicUsize>,
+}
+
+impl Gauge for One {
+    fn snapshot(&mut self) -> Result<Counted, Failure> {
+        let mut histograms = Histograms::default();
+        histograms.of_mut(Metric::Length, Class::All).add(512);
+        Ok(Counted {
+            since: 1,
+            at: 2,
+            closest_of: 16,
+            subjects: vec![(self.subject, histograms)],
+            lost: Vec::new(),
+            unreliable: Vec::new(),
+        })
+    }
+
+    fn reset(&mut self) -> Result<(), Failure> {
+        Err(Failure::world("it cannot forget"))
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.attached.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Collector {
+    folder: PathBuf,
+    client: Client,
+    attached: Arc<AtomicUsize>,
+    words: Receiver<String>,
+    thread: Option<JoinHandle<()>>,
+    /// Written to in place of a signal.
+    signal: UnixStream,
+}
+
+impl Collector {
+    fn at(folder: &std::path::Path) -> Collector {
+        let place = Place::at(folder);
+        let attached = Arc::new(AtomicUsize::new(0));
+        let (signals, signal) = UnixStream::pair().unwrap();
+        let (tell, words) = channel();
+        let (counted, own) = (attached.clone(), place.clone());
+        let serve = move || {
+            let open = move |order: &Order| {
+                if order.stacked {
+                    return Err(Failure::world("the kernel is too old"));
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+                let symbol = |text: &Option<String>| text.as_deref().map(Into::into);
+                let subject = Subject {
+                    vm: symbol(&order.choice.vm),
+                    vdisk: symbol(&order.choice.disk),
+                    ..Subject::default()
+                };
+                let attached = counted.clone();
+                Ok(One { subject, attached })
+            };
+            let said = |word: &str| tell.send(word.to_owned()).unwrap();
+            server::serve(&own, signals, Box::new(open), said).unwrap();
+        };
+        Collector {
+            folder: folder.to_owned(),
+            client: Client::new(place),
+            attached,
+            words,
+            thread: Some(std::thread::spawn(serve)),
+            signal,
+        }
+    }
+
+    fn new(name: &str) -> Collector {
+        let folder = format!("weir-collector-{}-{name}", std::process::id());
+        let collector = Collector::at(&std::env::temp_dir().join(folder));
+        assert_eq!(collector.words.recv().unwrap(), server::READY);
+        collector
+    }
+
+    fn start(&self, disk: &str, stacked: bool) -> Result<(), Failure> {
+        let order = Order {
+            choice: Choice::of_text(disk),
+            stacked,
+            span: Some(Duration::from_secs(600)),
+            ..Order::default()
+        };
+        self.client.start(&order, "unused").map(|_| ())
+    }
+
+    fn attached(&self) -> usize {
+        self.attached.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it has ended, and looks for what is left.
+    fn ended(mut self) {
+        self.thread.take().unwrap().join().unwrap();
+        assert_eq!(self.attached(), 0);
+        assert!(!self.folder.join("socket").exists());
+        std::fs::remove_dir_all(&self.folder).unwrap();
+    }
+}
+
+#[test]
+fn it_counts_until_the_last_is_stopped() {
+    let collector = Collector::new("life");
+    let mode = std::fs::metadata(&collector.folder).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o700, "nobody else may ask");
+    collector.start("web:vda", false).unwrap();
+    collector.start("db:vda", false).unwrap();
+    let running = collector.client.status().unwrap();
+    assert_eq!(running.len(), 2);
+    assert!(running[0].until.unwrap() > running[0].since);
+    let all = Choice::default();
+    let counted = collector.client.snapshot(&all, By::Disk).unwrap().unwrap();
+    assert_eq!(counted.subjects.len(), 2);
+    let none = collector.client.snapshot(&all, By::Process).unwrap();
+    assert_eq!(none, None, "nobody counts by process");
+    let web = Choice::of_text("web:vda");
+    assert_eq!(collector.client.stop(&web).unwrap()[0].choice, web);
+    assert_eq!(collector.attached(), 1);
+    assert_eq!(collector.client.stop(&all).unwrap().len(), 1);
+    assert_eq!(collector.attached(), 0, "when -x says so, it is so");
+    assert!(collector.client.status().unwrap().is_empty());
+    let kept = std::fs::read_to_string(Place::at(&collector.folder).stopped(By::Disk));
+    assert_eq!(kept.unwrap().lines().count(), 4);
+    collector.ended();
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_the_rest_goes_on() {
+    let collector = Collector::new("refused");
+    collector.start("web:vda", false).unwrap();
+    let Err(Failure::World(why)) = collector.start("db:vda", true) else {
+        panic!("the gauge cannot be opened");
+    };
+    assert!(why.to_string().contains("too old"), "{why}");
+    let twice = collector.start("web:", false);
+    assert!(matches!(twice, Err(Failure::Words(_))));
+    let reset = collector.client.reset(&Choice::default());
+    assert!(matches!(reset, Err(Failure::World(_))));
+    assert_eq!(collector.client.status().unwrap().len(), 1);
+    (&collector.signal).write_all(b"x").unwrap();
+    collector.ended();
+}
+
+#[test]
+fn nonsense_gets_an_answer_or_none_and_harms_nobody() {
+    let collector = Collector::new("nonsense");
+    let socket = Place::at(&collector.folder).socket();
+    collector.start("web:vda", false).unwrap();
+    let ask = |bytes: &[u8]| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        // It may have heard enough before the end.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    assert!(ask(b"{\"do\":\"dance\"}\n").contains("another version"));
+    assert_eq!(ask(b""), "");
+    assert_eq!(ask(b"{\"do\":\"stop\""), "", "half a question");
+    assert_eq!(ask(&[b'x'; QUESTION_BYTES_MAX + 100]), "");
+    assert_eq!(ask(b"\xff\xfe\n"), "");
+    assert_eq!(collector.client.status().unwrap().len(), 1);
+    (&collector.signal).write_all(b"x").unwrap();
+    collector.ended();
+}
+
+#[test]
+fn there_is_one_at_a_time_and_a_dead_one_is_none() {
+    let first = Collector::new("one");
+    first.start("web:vda", false).unwrap();
+    let mut second = Collector::at(&first.folder);
+    assert_eq!(second.words.recv().unwrap(), server::RUNNING);
+    second.thread.take().unwrap().join().unwrap();
+    assert_eq!(first.client.status().unwrap().len(), 1);
+    (&first.signal).write_all(b"x").unwrap();
+    let folder = first.folder.clone();
+    first.ended();
+    // What a killed one leaves: a socket at which nobody listens.
+    let place = Place::at(&folder);
+    place.make().unwrap();
+    let dead = || drop(std::os::unix::net::UnixListener::bind(folder.join("socket")).unwrap());
+    dead();
+    assert_eq!(Client::new(place).status().unwrap().len(), 0);
+    dead();
+    let third = Collector::at(&folder);
+    assert_eq!(third.words.recv().unwrap(), server::READY);
+    third.start("web:vda", false).unwrap();
+    third.client.stop(&Choice::default()).unwrap();
+    third.ended();
+}
+
+#[test]
+fn an_answer_that_is_cut_off_is_none() {
+    let line = read_line(&mut BufReader::new(&b"{\"hist\":1"[..]), 100);
+    assert!(line.is_err());
+}

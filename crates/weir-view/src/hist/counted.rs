@@ -1,0 +1,264 @@
+//! [`Counted`]: the histograms of everything that was watched, over a span of time.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use weir_model::{Nanos, Symbol};
+use weir_workload::{Histograms, Subject};
+
+use super::choice::Choice;
+
+/// How many previous requests the closest seek distance is taken from, as in vscsiStats.
+pub const CLOSEST_OF: usize = 16;
+
+/// Of the causes in [`Counted::lost`], how that begins which ends in a device: requests whose completion
+/// event was not received, so that their times are missing.
+pub const NO_COMPLETION: &str = "no_completion_event:";
+
+/// What has histograms of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Each virtual disk; I/O that belongs to none, by device.
+    #[default]
+    Disk,
+    /// Each of the host's devices.
+    Device,
+    /// Each process that submits I/O.
+    Process,
+    /// Each cgroup.
+    Cgroup,
+}
+
+/// Histograms by subject, and what is known of how complete they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counted {
+    /// Requests were counted from here on.
+    pub since: Nanos,
+    /// And up to here.
+    pub at: Nanos,
+    /// How many previous requests the closest seek distance is taken from.
+    pub closest_of: usize,
+    /// What has histograms.
+    pub subjects: Vec<(Subject, Histograms)>,
+    /// What could not be counted, by cause.
+    pub lost: Vec<(String, u64)>,
+    /// Subjects of which `outstandingIOs` is left out, as the number in flight is not reliable, with the
+    /// ratio of Little's law.
+    pub unreliable: Vec<(Subject, f64)>,
+}
+
+impl By {
+    /// All of them, with descriptions for the command line.
+    pub const ALL: [(By, &str); 4] = [
+        (
+            By::Disk,
+            "Each virtual disk; I/O that belongs to none, by device",
+        ),
+        (By::Device, "Each of the host's devices"),
+        (By::Process, "Each process that submits I/O"),
+        (By::Cgroup, "Each cgroup"),
+    ];
+
+    /// Its name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            By::Disk => "disk",
+            By::Device => "device",
+            By::Process => "process",
+            By::Cgroup => "cgroup",
+        }
+    }
+
+    /// What of a subject this way of counting keeps apart.
+    pub fn of(self, subject: Subject) -> Subject {
+        let none = Subject::default();
+        match self {
+            // A virtual disk is one, wherever its pieces lie on the host.
+            By::Disk => Subject {
+                pid: None,
+                cgroup: None,
+                pdisk: subject.pdisk.filter(|_| subject.vdisk.is_none()),
+                ..subject
+            },
+            By::Device => Subject {
+                pdisk: subject.pdisk,
+                ..none
+            },
+            By::Process => Subject {
+                pid: subject.pid,
+                pdisk: subject.pdisk,
+                ..none
+            },
+            By::Cgroup => Subject {
+                cgroup: subject.cgroup,
+                pdisk: subject.pdisk,
+                ..none
+            },
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Counted {
+    /// What came since `earlier`, an earlier state of the same. Subjects to which nothing came are left
+    /// out. What somebody has reset since then counts from there.
+    pub fn since(&self, earlier: &Counted) -> Counted {
+        let before: HashMap<&Subject, &Histograms> =
+            earlier.subjects.iter().map(|(s, h)| (s, h)).collect();
+        let rest = |(subject, now): &(Subject, Histograms)| {
+            let rest = match before.get(subject) {
+                Some(before) if now.continues(before) => now.since(before),
+                _ => now.clone(),
+            };
+            (!is_empty(&rest)).then_some((*subject, rest))
+        };
+        let lost_before = |cause: &str| {
+            let known = earlier.lost.iter().find(|(known, _)| known == cause);
+            known.map_or(0, |(_, n)| *n)
+        };
+        let lost = self.lost.iter();
+        let lost = lost.map(|(cause, n)| (cause.clone(), n.saturating_sub(lost_before(cause))));
+        Counted {
+            since: earlier.at,
+            at: self.at,
+            closest_of: self.closest_of,
+            subjects: self.subjects.iter().filter_map(rest).collect(),
+            lost: lost.filter(|(_, n)| *n > 0).collect(),
+            unreliable: self.unreliable.clone(),
+        }
+    }
+
+    /// True if there is something that is chosen.
+    pub fn has_any(&self, choice: &Choice) -> bool {
+        self.subjects.iter().any(|(subject, _)| choice.has(subject))
+    }
+
+    /// Leaves out what is not chosen.
+    pub fn keep(&mut self, choice: &Choice) {
+        self.subjects.retain(|(subject, _)| choice.has(subject));
+        self.unreliable.retain(|(subject, _)| choice.has(subject));
+    }
+
+    /// Takes in what `other` counted: the same subjects become one, the span holds both.
+    pub fn merge(&mut self, other: Counted) {
+        self.since = self.since.min(other.since);
+        self.at = self.at.max(other.at);
+        for (subject, histograms) in other.subjects {
+            self.add(subject, histograms);
+        }
+        self.unreliable.extend(other.unreliable);
+        for (cause, n) in other.lost {
+            match self.lost.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, known)) => *known += n,
+                None => self.lost.push((cause, n)),
+            }
+        }
+    }
+
+    /// Takes in the histograms of a subject, which may be known already.
+    pub fn add(&mut self, subject: Subject, histograms: Histograms) {
+        match self.subjects.iter_mut().find(|(s, _)| *s == subject) {
+            Some((_, known)) => known.merge(&histograms),
+            None => self.subjects.push((subject, histograms)),
+        }
+    }
+
+    /// The histograms of all subjects together.
+    pub fn together(&self) -> Histograms {
+        let mut all = Histograms::default();
+        for (_, histograms) in &self.subjects {
+            all.merge(histograms);
+        }
+        all
+    }
+
+    /// Puts the subjects into the order in which they are shown: VMs by name, then their disks, then what
+    /// belongs to no VM.
+    pub fn sort(&mut self) {
+        let text = |symbol: Option<Symbol>| symbol.map_or("", Symbol::as_str);
+        self.subjects.sort_by_key(|(s, _)| {
+            (
+                s.vm.is_none(),
+                text(s.vm),
+                s.vdisk.is_none(),
+                text(s.vdisk),
+                text(s.pdisk),
+                s.pid,
+                text(s.cgroup),
+            )
+        });
+    }
+}
+
+/// True where nothing at all was counted.
+pub fn is_empty(histograms: &Histograms) -> bool {
+    use weir_workload::{Class, Metric};
+    Metric::ALL
+        .iter()
+        .all(|metric| histograms.of(*metric, Class::All).count == 0)
+}
+
+/// A subject's name for readers: `web:/dev/vda`, `/dev/sda`, `pid 4711 on /dev/sda`.
+pub fn name(subject: &Subject) -> String {
+    let who = subject.pid.map(|pid| format!("pid {pid}"));
+    let who = who.or_else(|| subject.cgroup.map(|path| format!("cgroup {path}")));
+    let disk = subject.vdisk.or(subject.pdisk).map(Symbol::as_str);
+    match (who, subject.vm, disk) {
+        (Some(who), _, Some(disk)) => format!("{who} on {disk}"),
+        (Some(who), _, None) => who,
+        (None, Some(vm), Some(disk)) => match subject.vdisk {
+            Some(_) => format!("{vm}:{disk}"),
+            // Which of its disks that is, is not known.
+            None => format!("{vm} on {disk}"),
+        },
+        (None, Some(vm), None) => vm.as_str().to_owned(),
+        (None, None, Some(disk)) => disk.to_owned(),
+        (None, None, None) => "not known".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_workload::{Class, Metric};
+
+    use super::*;
+
+    fn counted(lengths: &[i64]) -> Counted {
+        let mut histograms = Histograms::default();
+        for bytes in lengths {
+            histograms.of_mut(Metric::Length, Class::All).add(*bytes);
+        }
+        Counted {
+            since: 0,
+            at: 1,
+            closest_of: CLOSEST_OF,
+            subjects: vec![(Subject::default(), histograms)],
+            lost: Vec::new(),
+            unreliable: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_reset_in_between_counts_from_there() {
+        let lengths = |now: &[i64], then: &[i64]| {
+            let came = counted(now).since(&counted(then));
+            came.together().requests()
+        };
+        assert_eq!(lengths(&[512, 4096, 4096], &[512, 4096]), 1);
+        assert_eq!(lengths(&[4096], &[512, 4096]), 1);
+        assert_eq!(lengths(&[4096, 4096, 4096], &[512]), 3);
+        assert_eq!(lengths(&[512], &[512]), 0);
+    }
+
+    #[test]
+    fn what_has_one_name_is_one() {
+        let mut all = counted(&[512]);
+        all.add(Subject::default(), counted(&[512, 4096]).together());
+        assert_eq!((all.subjects.len(), all.together().requests()), (1, 3));
+    }
+}

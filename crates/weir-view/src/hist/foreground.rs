@@ -1,0 +1,410 @@
+//! Counting and showing now: what `weir hist` does unless it is told to work in the background.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use weir_model::Symbol;
+use weir_tap::ebpf::{self, DeviceChoice, Files};
+use weir_workload::{Histograms, Subject};
+
+use super::choice::{Choice, is_named};
+use super::collector::client::{Client, Remote};
+use super::collector::place::Place;
+use super::count::Each;
+use super::counted::{By, Counted};
+use super::disks::{self, Listed, list};
+use super::gather::{self, Pace};
+use super::gauge::Gauge;
+use super::kernel::{self, Kernel};
+use super::served::Served;
+use super::show::{Compared, Printer};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::left_out::LeftOut;
+use weir_runtime::names::{self, HostNames};
+use weir_runtime::output;
+use weir_runtime::run_loop::Stop;
+use weir_runtime::run_loop::conclude;
+use weir_runtime::source;
+use weir_runtime::source::{Source, SourceOptions};
+
+/// What is to be counted.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Where events come from.
+    pub source: SourceOptions,
+    /// `-w`
+    pub vm: Option<String>,
+    /// `-i`
+    pub disk: Option<String>,
+    /// What has histograms of its own.
+    pub by: By,
+    /// Look at each request.
+    pub each: bool,
+    /// What is collected in the background will do.
+    pub collected: bool,
+    /// For how long, and how often it is shown.
+    pub pace: Pace,
+}
+
+impl Wanted {
+    /// What `-w` and `-i` mean here.
+    ///
+    /// # Errors
+    /// When they mean nothing.
+    pub fn choice(&self, listed: &[Listed]) -> Result<Choice, Failure> {
+        if self.vm.is_some() && self.by != By::Disk {
+            let by = self.by;
+            return Err(Failure::words(format_args!(
+                "-w: by {by} it is not known which VM it is; leave out -w, or --by"
+            )));
+        }
+        let mut choice = Choice::new(self.vm.as_deref(), self.disk.as_deref(), listed)?;
+        // Histograms have the kernel's names of devices, `/dev/dm-0` for `/dev/mapper/root`.
+        if self.source.sources() == [Source::Live]
+            && !listed.iter().any(|l| choice.has(&l.subject()))
+            && let Some(disk) = &choice.disk
+            && let Some(device) = names::device(disk)
+            && !is_named(&device, disk)
+        {
+            choice.disk = Some(device);
+        }
+        if !self.each
+            && let Some(disk) = disks::with_others_on_its_device(listed, &choice)
+        {
+            output::say(format_args!(
+                "weir: VM {} has several disks on {}, which the kernel does not tell apart; --each does",
+                disk.vm.map_or("?", Symbol::as_str),
+                disk.pdisk.map_or("?", Symbol::as_str)
+            ));
+        }
+        Ok(choice)
+    }
+
+    /// What they mean where there is no list: names.
+    fn names(&self) -> Choice {
+        Choice {
+            vm: self.vm.clone(),
+            disk: self.disk.clone(),
+        }
+    }
+
+    /// The host's disks, if it is about this host, and what is chosen of them.
+    ///
+    /// # Errors
+    /// When the host cannot be looked at, or what is chosen means nothing.
+    pub fn meant(&self) -> Result<(Vec<Listed>, Choice), Failure> {
+        if !self.source.sources().contains(&Source::Live) {
+            return Ok((Vec::new(), self.names()));
+        }
+        let listed = list(&self.source.inventory()?.snapshot());
+        let choice = self.choice(&listed)?;
+        if let Some(names) = HostNames::of(&self.source)? {
+            if let Some(vm) = &choice.vm {
+                names.vm("-w", vm)?;
+            }
+            if let Some(disk) = &choice.disk {
+                names.disk("-i", choice.vm.as_deref(), disk)?;
+            }
+        }
+        Ok((listed, choice))
+    }
+
+    /// The source, looking at the chosen device of the host if one is chosen.
+    pub fn source_for(&self, choice: &Choice, listed: &[Listed]) -> SourceOptions {
+        let mut source = self.source.clone();
+        if let DeviceChoice::Named(names) = kernel::devices(source.devices(), choice, listed) {
+            source.device = names;
+        }
+        source
+    }
+
+    /// True if the kernel can count it.
+    fn in_kernel(&self) -> bool {
+        !self.each && self.source.sources() == [Source::Live]
+    }
+
+    /// The tap in the disk path that can count it.
+    fn in_tap(&self) -> Option<PathBuf> {
+        match &self.source.sources()[..] {
+            [Source::Tapdisk(path)] if !self.each => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// The same of a file.
+    fn of_file(&self, path: &Path) -> Wanted {
+        let mut wanted = self.clone();
+        wanted.source.from = vec![path.display().to_string()];
+        wanted
+    }
+}
+
+/// Counts and prints.
+///
+/// # Errors
+/// When it cannot be counted or printed.
+pub fn run(wanted: &Wanted, mut printer: Printer, verbose: bool) -> Result<Ending, Failure> {
+    if let Some(counted) = of_histograms(wanted)? {
+        printer.print(&counted)?;
+        return Ok(Ending::Done);
+    }
+    let (listed, choice) = wanted.meant()?;
+    if wanted.in_kernel() {
+        printer.idle = idle(&listed, &choice, wanted.by);
+        printer.listed = listed.clone();
+        if let Some(ending) = collected(wanted, &choice, &printer)? {
+            return Ok(ending);
+        }
+    }
+    let each = Box::new(move |counted: Counted| {
+        printer.print(&counted)?;
+        Ok(true)
+    });
+    count(wanted, &choice, &listed, each, verbose)
+}
+
+/// Counts, and hands on what came: in the kernel or in the tap where that can be, else event by event.
+fn count(
+    wanted: &Wanted,
+    choice: &Choice,
+    listed: &[Listed],
+    each: Each,
+    verbose: bool,
+) -> Result<Ending, Failure> {
+    let stop = Stop::on_signals()?;
+    let pace = &wanted.pace;
+    if let Some(path) = wanted.in_tap() {
+        let mut served = Served::open(&path, choice.clone(), wanted.by)?;
+        return watch(&mut served, choice, pace, &stop, each);
+    }
+    if !wanted.in_kernel() {
+        let source = wanted.source_for(choice, listed);
+        let report = gather::of_events(&source, choice, wanted.by, pace, &stop, each)?;
+        return conclude(report, verbose);
+    }
+    let mut kernel = open(wanted, choice, listed)?;
+    if !wanted.source.keep_privileges {
+        ebpf::drop_privileges(Files::Open)?;
+    }
+    let left_out = LeftOut::of(&wanted.source_for(choice, listed));
+    let ending = watch(&mut kernel, choice, pace, &stop, each)?;
+    left_out.report();
+    Ok(ending)
+}
+
+/// Looks at who counts until it is over.
+fn watch(
+    gauge: &mut dyn Gauge,
+    choice: &Choice,
+    pace: &Pace,
+    stop: &Stop,
+    each: Each,
+) -> Result<Ending, Failure> {
+    if pace.span.is_none() && pace.interval.is_none() {
+        let words = choice.words();
+        output::say(format_args!("weir: counting {words}; Ctrl-C shows it"));
+    }
+    gather::watch(gauge, pace, stop, pace.counted(each))?;
+    Ok(stop.signal().map_or(Ending::Done, Ending::Signal))
+}
+
+/// Counts in intervals, for who draws them.
+///
+/// # Errors
+/// When it cannot be counted, or `each` fails.
+pub fn in_intervals(wanted: &Wanted, each: Each, verbose: bool) -> Result<Ending, Failure> {
+    // A file of histograms has no intervals, and says so.
+    of_histograms(wanted)?;
+    let (listed, choice) = wanted.meant()?;
+    count(wanted, &choice, &listed, each, verbose)
+}
+
+/// Shows two side by side: what is wanted, and a file or another disk of the same source.
+///
+/// # Errors
+/// When one of them cannot be had.
+pub fn against(
+    wanted: &Wanted,
+    other: &str,
+    printer: &Printer,
+    verbose: bool,
+) -> Result<Ending, Failure> {
+    let mut ending = Ending::Done;
+    let mut count = |wanted: &Wanted, choice: &Choice, listed: &[Listed]| {
+        let (counted, ended) = total(wanted, choice, listed, verbose)?;
+        printer.report_incomplete(&counted);
+        if ended != Ending::Done {
+            ending = ended;
+        }
+        Ok::<Counted, Failure>(counted)
+    };
+    let (listed, own) = wanted.meant()?;
+    let path = Path::new(other);
+    let source = wanted.source.from.join(", ");
+    let (both, names) = match path.is_file() {
+        true => {
+            // The file first: live counting drops the right to open it.
+            let theirs = count(&wanted.of_file(path), &wanted.names(), &[])?;
+            let counted = count(wanted, &own, &listed)?;
+            let both = [part(&counted, &own, &source)?, part(&theirs, &own, other)?];
+            (both, [source, other.to_owned()])
+        }
+        false => {
+            let number = other.parse::<u64>().is_ok() && !listed.is_empty();
+            let theirs = match number {
+                true => Choice::new(None, Some(other), &listed)?,
+                false => Choice::of_text(other),
+            };
+            let counted = count(wanted, &Choice::default(), &listed)?;
+            let both = [
+                part(&counted, &own, &source)?,
+                part(&counted, &theirs, &source)?,
+            ];
+            (both, [own.words(), theirs.words()])
+        }
+    };
+    let names = [names[0].as_str(), names[1].as_str()];
+    printer.print_compared(&Compared {
+        names,
+        both: [&both[0], &both[1]],
+    })?;
+    Ok(ending)
+}
+
+/// The histograms of what is chosen, all disks together.
+fn part(counted: &Counted, choice: &Choice, source: &str) -> Result<Histograms, Failure> {
+    let mut some = counted.clone();
+    some.keep(choice);
+    if some.subjects.is_empty() {
+        return Err(Failure::world(format_args!(
+            "{source}: nothing was counted of {}",
+            choice.words()
+        )));
+    }
+    Ok(some.together())
+}
+
+/// Everything that is counted until the end.
+fn total(
+    wanted: &Wanted,
+    choice: &Choice,
+    listed: &[Listed],
+    verbose: bool,
+) -> Result<(Counted, Ending), Failure> {
+    if let Some(counted) = of_histograms(wanted)? {
+        return Ok((counted, Ending::Done));
+    }
+    let taken = Arc::new(Mutex::new(None));
+    let take = taken.clone();
+    let each = Box::new(move |counted: Counted| {
+        *take.lock().expect("nobody panics while held") = Some(counted);
+        Ok(true)
+    });
+    let ending = count(wanted, choice, listed, each, verbose)?;
+    let counted = taken.lock().expect("nobody panics while held").take();
+    let counted = counted.ok_or_else(|| Failure::world("nothing was counted"))?;
+    Ok((counted, ending))
+}
+
+/// The histograms that a file holds already, of what is chosen.
+fn of_histograms(wanted: &Wanted) -> Result<Option<Counted>, Failure> {
+    let [Source::File(path)] = &wanted.source.sources()[..] else {
+        return Ok(None);
+    };
+    if path.is_dir() || wanted.source.from_format.is_some() {
+        return Ok(None);
+    }
+    let Some(mut counted) = gather::of_file(path, &wanted.source.traces)? else {
+        return Ok(None);
+    };
+    if wanted.pace.interval.is_some() {
+        return Err(Failure::words(format_args!(
+            "{}: holds histograms, not the requests, and cannot be cut into intervals",
+            path.display()
+        )));
+    }
+    counted.keep(&wanted.names());
+    counted.sort();
+    Ok(Some(counted))
+}
+
+fn open(wanted: &Wanted, choice: &Choice, listed: &[Listed]) -> Result<Kernel, Failure> {
+    let devices = kernel::devices(wanted.source.devices(), choice, listed);
+    let inventory = wanted.source.inventory()?;
+    let kernel = Kernel::open(choice.clone(), wanted.by, devices, inventory);
+    Ok(kernel.map_err(source::unwatched)?)
+}
+
+/// Shows what is collected in the background, or was until it was stopped; `None` where nothing is.
+fn collected(
+    wanted: &Wanted,
+    choice: &Choice,
+    printer: &Printer,
+) -> Result<Option<Ending>, Failure> {
+    if !wanted.collected || wanted.pace.span.is_some() {
+        return Ok(None);
+    }
+    let Ok(place) = Place::of_user() else {
+        return Ok(None);
+    };
+    let client = Client::new(place.clone());
+    if let Some(counted) = client.snapshot(choice, wanted.by)? {
+        if wanted.pace.interval.is_none() {
+            printer.print(&counted)?;
+            return Ok(Some(Ending::Done));
+        }
+        let mut remote = Remote {
+            client,
+            choice: choice.clone(),
+            by: wanted.by,
+        };
+        let (printer, stop) = (printer.clone(), Stop::on_signals()?);
+        let each = Box::new(move |counted: Counted| {
+            printer.print(&counted)?;
+            Ok(true)
+        });
+        let gauge: &mut dyn Gauge = &mut remote;
+        gather::watch(gauge, &wanted.pace, &stop, wanted.pace.counted(each))?;
+        return Ok(Some(stop.signal().map_or(Ending::Done, Ending::Signal)));
+    }
+    if wanted.pace.interval.is_some() {
+        return Ok(None);
+    }
+    let stopped = place.stopped(wanted.by);
+    let kept = if stopped.exists() {
+        gather::of_file(&stopped, &wanted.source.traces)?
+    } else {
+        None
+    };
+    let Some(mut counted) = kept.filter(|counted| counted.has_any(choice)) else {
+        return nothing_collected(choice);
+    };
+    counted.keep(choice);
+    output::say(
+        "weir: nothing is collected; this was counted until it was stopped (--for 10s counts now)",
+    );
+    counted.sort();
+    printer.print(&counted)?;
+    Ok(Some(Ending::Done))
+}
+
+/// Who looks on can end the counting that begins now; a script would wait for ever.
+fn nothing_collected(choice: &Choice) -> Result<Option<Ending>, Failure> {
+    if std::io::stdout().is_terminal() {
+        return Ok(None);
+    }
+    Err(Failure::world(format_args!(
+        "{}: nothing is collected; `weir hist -s` starts it, `--for 10s` counts now",
+        choice.words()
+    )))
+}
+
+/// Disks that vscsiStats' CSV shows even if they had nothing to do: VMs', and the chosen ones.
+fn idle(listed: &[Listed], choice: &Choice, by: By) -> Vec<Subject> {
+    let wanted = listed.iter().filter(|l| {
+        let named = choice.disk.is_some() || l.vm.is_some();
+        by == By::Disk && named && choice.has(&l.subject())
+    });
+    wanted.map(Listed::subject).collect()
+}

@@ -1,0 +1,114 @@
+//! [`Kernel`]: histograms that the kernel keeps for us.
+
+use std::sync::Arc;
+
+use weir_tap::TapError;
+use weir_tap::ebpf::{Completeness, DeviceChoice};
+use weir_tap::hist::{self, HistOptions, HistTap, NotEntered};
+use weir_tap::inventory::Watch;
+
+use super::choice::Choice;
+use super::counted::{By, CLOSEST_OF, Counted, NO_COMPLETION};
+use super::disks::Listed;
+use super::gauge::Gauge;
+use weir_runtime::failure::Failure;
+
+/// Counts in the kernel until it is dropped.
+pub struct Kernel {
+    tap: HistTap,
+    choice: Choice,
+}
+
+impl Kernel {
+    /// Puts the programs into the kernel.
+    ///
+    /// # Errors
+    /// When the kernel or the user's rights do not suffice.
+    pub fn open(
+        choice: Choice,
+        by: By,
+        devices: DeviceChoice,
+        inventory: Arc<Watch>,
+    ) -> Result<Kernel, TapError> {
+        let tap = HistTap::open(&HistOptions {
+            devices,
+            by: match by {
+                By::Disk => hist::By::Disk,
+                By::Device => hist::By::Device,
+                By::Process => hist::By::Process,
+                By::Cgroup => hist::By::Cgroup,
+            },
+            closest_of: CLOSEST_OF,
+            waits: true,
+            inventory: Some(inventory),
+            ..HistOptions::default()
+        })?;
+        Ok(Kernel { tap, choice })
+    }
+}
+
+impl Gauge for Kernel {
+    fn snapshot(&mut self) -> Result<Counted, Failure> {
+        let seen = self.tap.snapshot();
+        let mut counted = Counted {
+            since: seen.since,
+            at: seen.at,
+            closest_of: CLOSEST_OF,
+            subjects: Vec::new(),
+            lost: lost(&seen.not_entered, &seen.disks),
+            unreliable: Vec::new(),
+        };
+        // What was made anew under its old name, as a service's cgroup is, has numbers of its own there.
+        for (subject, histograms) in seen.subjects {
+            counted.add(subject, histograms);
+        }
+        counted.keep(&self.choice);
+        counted.sort();
+        Ok(counted)
+    }
+
+    fn reset(&mut self) -> Result<(), Failure> {
+        self.tap.reset();
+        Ok(())
+    }
+}
+
+/// The devices to watch: those given, else the chosen one if the host has it, else all that matter.
+pub fn devices(given: DeviceChoice, choice: &Choice, listed: &[Listed]) -> DeviceChoice {
+    let (DeviceChoice::Leaves, Some(disk)) = (&given, &choice.disk) else {
+        return given;
+    };
+    let own = |l: &&Listed| l.vm.is_none() && super::choice::is_named(l.disk().as_str(), disk);
+    match listed.iter().find(own) {
+        Some(device) if choice.vm.is_none() => {
+            DeviceChoice::Named(vec![device.disk().as_str().to_owned()])
+        }
+        _ => given,
+    }
+}
+
+fn lost(not_entered: &NotEntered, disks: &[Completeness]) -> Vec<(String, u64)> {
+    let NotEntered {
+        subjects_full,
+        blocks_full,
+        contended,
+        table_full,
+        ends_blocks_full,
+        missed,
+    } = *not_entered;
+    let all = [
+        ("too_many_disks", subjects_full),
+        ("memory_full", blocks_full),
+        ("contended", contended),
+        ("table_full", table_full),
+        ("memory_full_at_the_end", ends_blocks_full),
+        ("missed", missed),
+    ];
+    let all = all.map(|(cause, n)| (cause.to_owned(), n));
+    let unseen = disks.iter().map(|disk| {
+        let cause = format!("{NO_COMPLETION}{}", disk.path);
+        (cause, u64::try_from(disk.unseen()).unwrap_or(0))
+    });
+    let causes = all.into_iter().chain(unseen);
+    causes.filter(|(_, n)| *n > 0).collect()
+}

@@ -1,0 +1,130 @@
+//! Histograms of two dimensions: one metric over time, and two measures of each request.
+
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weir_workload::Metric;
+
+use super::counted::Counted;
+use super::foreground::{self, Wanted};
+use super::gather::Pace;
+use super::over_time::{COLUMNS_MAX, OverTime};
+use super::pairs::{Pairs, Two};
+use super::show::{Cells, Dimension, Form, Printer, report_unreliable};
+use crate::workload::{Feed, Selection};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::quantity;
+use weir_runtime::run_loop::conclude;
+use weir_runtime::run_loop::{Stop, Telling};
+
+/// Columns of live I/O, unless an interval is given.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Those of a recording are this wide at first, and wider until there are no more than so many.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+const COLUMNS: usize = 240;
+
+/// Shows one metric over time: at the end, and on a terminal whenever a live interval is over.
+///
+/// # Errors
+/// When it cannot be counted or printed.
+pub fn over_time(
+    wanted: &Wanted,
+    metric: Metric,
+    printer: Printer,
+    verbose: bool,
+) -> Result<Ending, Failure> {
+    let live = wanted.source.is_live();
+    let (interval, columns_max) = match (wanted.pace.interval, live) {
+        (Some(interval), _) => (interval, COLUMNS_MAX),
+        (None, true) => (INTERVAL, COLUMNS_MAX),
+        (None, false) => (INTERVAL_MIN, COLUMNS),
+    };
+    let interval_ns = quantity::nanos(interval);
+    let map = Arc::new(Mutex::new(OverTime::new(metric, interval_ns, columns_max)));
+    let redrawn = live && matches!(printer.form, Form::Bars) && std::io::stdout().is_terminal();
+    let (taking, drawing) = (map.clone(), printer.clone());
+    let mut unreliable = Vec::new();
+    let take = Box::new(move |counted: Counted| {
+        let mut map = taking.lock().expect("nobody panics while held");
+        map.take(&counted);
+        if metric == Metric::Outstanding && unreliable.is_empty() {
+            unreliable.clone_from(&counted.unreliable);
+            report_unreliable(&unreliable);
+        }
+        if redrawn {
+            // To the upper left corner, and nothing below.
+            output::print("\x1b[H\x1b[2J")?;
+            drawing.print_cells(&cells(&map))?;
+        }
+        Ok(true)
+    });
+    let wanted = Wanted {
+        pace: Pace {
+            interval: Some(interval),
+            ..wanted.pace
+        },
+        ..wanted.clone()
+    };
+    let ending = foreground::in_intervals(&wanted, take, verbose)?;
+    let map = map.lock().expect("nobody panics while held");
+    if !redrawn {
+        printer.print_cells(&cells(&map))?;
+    }
+    beyond(map.beyond());
+    Ok(ending)
+}
+
+fn cells(map: &OverTime) -> Cells {
+    Cells {
+        dimensions: [Dimension::Time, Dimension::Of(map.metric())],
+        begun: map.begun(),
+        grids: map.grids(),
+    }
+}
+
+/// Shows how two measures fall together.
+///
+/// # Errors
+/// When the requests cannot be read, or nothing printed.
+pub fn pairs(
+    wanted: &Wanted,
+    two: Two,
+    printer: &Printer,
+    verbose: bool,
+) -> Result<Ending, Failure> {
+    let stop = Stop::on_signals()?;
+    let (listed, choice) = wanted.meant()?;
+    let source = wanted.source_for(&choice, &listed);
+    let selection = Selection {
+        vm: choice.vm.clone(),
+        disk: None,
+    };
+    let feed = Feed::open(&source, &selection, &stop)?;
+    let pairs = Arc::new(Mutex::new(Pairs::new(two, choice, wanted.by)));
+    let report = feed.run(&pairs, Telling::Files, &stop)?;
+    let pairs = pairs.lock().expect("nobody panics while counting");
+    printer.print_cells(&Cells {
+        dimensions: match two {
+            Two::AgainstLatency(pair) => {
+                [Dimension::Of(pair.metric()), Dimension::Of(Metric::Latency)]
+            }
+            Two::TimeAddress => [Dimension::Time, Dimension::Address],
+        },
+        begun: pairs.begun(),
+        grids: pairs.grids(),
+    })?;
+    report_unreliable(&pairs.unreliable());
+    beyond(pairs.beyond());
+    conclude(report, verbose)
+}
+
+fn beyond(events: u64) {
+    if events > 0 {
+        output::say(format_args!(
+            "weir: {events} events of further disks are left out; -w and -i choose among them"
+        ));
+    }
+}

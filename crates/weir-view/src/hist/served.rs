@@ -1,0 +1,102 @@
+//! [`Served`]: histograms that a tap in the disk path keeps for us.
+
+use std::path::{Path, PathBuf};
+
+use weir_model::Symbol;
+use weir_tap::tapdisk::words::{Answer, Ask, DiskWord, HistogramsWord};
+use weir_tap::tapdisk::{Client, ClientError};
+use weir_workload::{Subject, json};
+
+use super::choice::Choice;
+use super::counted::{By, Counted};
+use super::gauge::Gauge;
+use weir_runtime::failure::Failure;
+
+/// Counts in the tap until it is dropped.
+pub struct Served {
+    path: PathBuf,
+    client: Client,
+    choice: Choice,
+    by: By,
+}
+
+impl Served {
+    /// Has the tap at `path` begin to count.
+    ///
+    /// # Errors
+    /// When it does not, or cannot count by that.
+    pub fn open(path: &Path, choice: Choice, by: By) -> Result<Served, Failure> {
+        if matches!(by, By::Process | By::Cgroup) {
+            return Err(Failure::words(format_args!(
+                "--by {by} is not known where a disk is served; leave it out, or watch the host: --from live"
+            )));
+        }
+        let client = Client::connect(path).map_err(|error| error.at(path))?;
+        let mut served = Served {
+            path: path.to_owned(),
+            client,
+            choice,
+            by,
+        };
+        served.ask(Ask::Histograms)?;
+        Ok(served)
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<HistogramsWord, Failure> {
+        let answer = self.client.ask(ask);
+        match answer.map_err(|error| error.at(&self.path))? {
+            Answer::Histograms(word) => Ok(word),
+            _ => Err(self.odd()),
+        }
+    }
+
+    fn odd(&self) -> Failure {
+        let odd = ClientError::Garbled("it holds no histograms".into());
+        odd.at(&self.path).into()
+    }
+
+    /// Whose histograms they are.
+    fn subject(&self, disk: &DiskWord) -> Subject {
+        let symbol = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
+        let subject = Subject {
+            vm: symbol(&disk.vm),
+            vdisk: symbol(&disk.vdisk),
+            pdisk: symbol(&disk.pdisk),
+            ..Subject::default()
+        };
+        match self.by {
+            By::Disk => subject,
+            by => by.of(subject),
+        }
+    }
+}
+
+impl Gauge for Served {
+    fn snapshot(&mut self) -> Result<Counted, Failure> {
+        let word = self.ask(Ask::Histograms)?;
+        let mut counted = Counted {
+            since: word.since_ns,
+            at: word.until_ns,
+            closest_of: word.closest_of,
+            subjects: Vec::new(),
+            lost: Vec::new(),
+            unreliable: Vec::new(),
+        };
+        for (disk, told) in &word.disks {
+            let histograms = json::to_histograms(told).ok_or_else(|| self.odd())?;
+            let subject = self.subject(disk);
+            if self.choice.has(&subject) {
+                counted.add(subject, histograms);
+            }
+        }
+        if word.lost > 0 {
+            counted.lost.push(("ring_full".into(), word.lost));
+        }
+        counted.sort();
+        Ok(counted)
+    }
+
+    fn reset(&mut self) -> Result<(), Failure> {
+        self.ask(Ask::Reset).map(drop)
+    }
+}

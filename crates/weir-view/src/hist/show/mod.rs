@@ -1,0 +1,211 @@
+//! How histograms are shown: as bars and heat maps, as pictures, as vscsiStats' CSV, as JSON.
+
+mod bars;
+mod cells;
+mod csv;
+
+pub use bars::Compared;
+pub use cells::{Cells, Dimension};
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_sink::plot::Ink;
+use weir_sink::text;
+use weir_sink::time::timestamp_to;
+use weir_workload::{Histograms, Metric, Subject, little};
+
+use super::counted::{Counted, NO_COMPLETION, name};
+use super::disks::Listed;
+use super::saved;
+use weir_runtime::failure::Failure;
+use weir_runtime::output;
+
+/// The forms.
+#[derive(Clone, Debug)]
+pub enum Form {
+    /// For the eye.
+    Bars,
+    /// CSV, vscsiStats' where that has one.
+    Csv,
+    /// JSON, a line a disk.
+    Json,
+    /// A picture in a file.
+    Svg(Picture),
+}
+
+/// A file that is made before rights are given up, and written when there is something to draw.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    path: PathBuf,
+    file: Arc<File>,
+}
+
+impl Picture {
+    /// Makes the file.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn create(path: &Path) -> Result<Picture, Failure> {
+        let file = File::create(path)
+            .map_err(|error| Failure::world(format_args!("{}: {error}", path.display())))?;
+        Ok(Picture {
+            path: path.to_owned(),
+            file: Arc::new(file),
+        })
+    }
+
+    /// Writes the picture in place of the one before.
+    fn draw(&self, svg: &str) -> Result<(), Failure> {
+        let mut file = &*self.file;
+        // A device or a pipe takes one picture after the other.
+        let _ = file.set_len(0).and_then(|()| file.rewind());
+        file.write_all(svg.as_bytes())
+            .map_err(|error| Failure::world(format_args!("{}: {error}", self.path.display())))
+    }
+}
+
+/// Reports on standard error of which disks the number of requests in flight is left out.
+pub fn report_unreliable(unreliable: &[(Subject, f64)]) {
+    for (subject, ratio) in unreliable {
+        output::say(format_args!(
+            "weir: {}: outstandingIOs is unreliable and left out: {}",
+            text::shown(&name(subject)),
+            little::unreliable(*ratio)
+        ));
+    }
+}
+
+/// Makes text of what was counted, and prints it.
+#[derive(Clone, Debug)]
+pub struct Printer {
+    /// These histograms.
+    pub metrics: Vec<Metric>,
+    /// In this form.
+    pub form: Form,
+    /// With these characters.
+    pub ink: Ink,
+    /// In lines of so many characters.
+    pub columns: usize,
+    /// Each with its time.
+    pub times: bool,
+    /// The numbers of disks.
+    pub listed: Vec<Listed>,
+    /// Disks that the CSV shows in any case.
+    pub idle: Vec<Subject>,
+}
+
+impl Printer {
+    /// Prints what was counted; reports what was not.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn print(&self, counted: &Counted) -> Result<(), Failure> {
+        self.report_incomplete(counted);
+        let for_the_eye = !matches!(self.form, Form::Csv | Form::Json);
+        if counted.subjects.is_empty() && for_the_eye && !self.times {
+            output::say("weir: no request was seen");
+        }
+        self.put(
+            || self.bars(counted),
+            || bars::picture(counted, &self.metrics),
+            || match self.form {
+                Form::Csv => csv::csv(&self.with_idle(counted), &self.metrics, &self.listed),
+                _ => saved::lines(counted, &self.metrics).join("\n") + "\n",
+            },
+        )
+    }
+
+    /// Reports on standard error what is missing in the histograms, and why.
+    pub fn report_incomplete(&self, counted: &Counted) {
+        let device = |cause: &str| Some(cause.strip_prefix(NO_COMPLETION)?.to_owned());
+        let (unseen, lost): (Vec<_>, Vec<_>) = counted
+            .lost
+            .iter()
+            .partition(|(cause, _)| device(cause).is_some());
+        for (cause, n) in unseen {
+            output::say(format_args!(
+                "weir: {n} requests on {}: no completion event was received; their times are not in the results",
+                text::shown(&device(cause).expect("it was partitioned by that"))
+            ));
+        }
+        let total: u64 = lost.iter().map(|(_, n)| n).sum();
+        if total > 0 {
+            let causes = lost.iter().map(|(cause, n)| format!("{cause} {n}"));
+            output::say(format_args!(
+                "weir: {total} requests are not in the histograms: {}",
+                causes.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        if self.metrics.contains(&Metric::Outstanding) {
+            report_unreliable(&counted.unreliable);
+        }
+    }
+
+    /// Prints two side by side.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn print_compared(&self, two: &Compared) -> Result<(), Failure> {
+        let text = || two.text(&self.metrics, self.ink, self.columns);
+        self.put(text, || two.picture(&self.metrics), text)
+    }
+
+    /// Prints grids.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn print_cells(&self, cells: &Cells) -> Result<(), Failure> {
+        let data = || match self.form {
+            Form::Csv => cells.csv(),
+            _ => cells.json(),
+        };
+        if cells.grids.is_empty() {
+            output::say("weir: no request was seen of which both are known");
+        }
+        self.put(
+            || cells.text(self.ink, self.columns),
+            || cells.picture(),
+            data,
+        )
+    }
+
+    /// Writes it in its form: for the eye, as a picture, as data.
+    fn put(
+        &self,
+        eye: impl Fn() -> String,
+        picture: impl Fn() -> String,
+        data: impl Fn() -> String,
+    ) -> Result<(), Failure> {
+        match &self.form {
+            Form::Bars => output::print(&eye()),
+            Form::Csv | Form::Json => output::print(&data()),
+            Form::Svg(file) => file.draw(&picture()),
+        }
+    }
+
+    fn bars(&self, counted: &Counted) -> String {
+        let time = match self.times {
+            true => {
+                let [since, at] = [counted.since, counted.at].map(|at| timestamp_to(at, 3));
+                format!("{since} to {at}\n\n")
+            }
+            false => String::new(),
+        };
+        time + &bars::text(counted, &self.metrics, self.ink, self.columns)
+    }
+
+    fn with_idle(&self, counted: &Counted) -> Counted {
+        let mut all = counted.clone();
+        for idle in &self.idle {
+            let disk = |s: &Subject| (s.vm, s.vdisk.or(s.pdisk));
+            if !all.subjects.iter().any(|(s, _)| disk(s) == disk(idle)) {
+                all.subjects.push((*idle, Histograms::default()));
+            }
+        }
+        all.sort();
+        all
+    }
+}

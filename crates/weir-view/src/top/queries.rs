@@ -1,0 +1,456 @@
+//! The questions that `weir top` asks, in CQL: every number on its screen is a column of one of
+//! these.
+
+use std::time::Duration;
+
+use weir_model::{Catalog, Symbol};
+use weir_query::{Checked, compile};
+
+use super::columns::{COLUMNS, Column};
+use super::figures::Figure;
+use weir_runtime::device_names;
+use weir_runtime::failure::Failure;
+use weir_runtime::question::{self, Question, quoted};
+
+/// What is watched, and how often.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// The interval that each table is about.
+    pub interval: Duration,
+    /// This VM only.
+    pub vm: Option<String>,
+    /// This disk only, as the VM or as the host names it.
+    pub disk: Option<String>,
+    /// Events happen while they are asked about.
+    pub live: bool,
+    /// Nothing is asked that only single requests can tell, so that the kernel can add up.
+    pub frugal: bool,
+}
+
+/// Where in the stack is looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The host's block layer: every request, from the tap.
+    Block,
+    /// The VM's own requests, as QEMU counts them: sums only, polled once a second.
+    Vdisk,
+}
+
+/// QEMU's counters are polled this often.
+const POLL: Duration = Duration::from_secs(1);
+
+/// A disk of a VM, or of none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Disk {
+    /// The VM; `None` for what is not known to be a VM's.
+    pub vm: Option<Symbol>,
+    /// The disk as the VM sees it.
+    pub vdisk: Option<Symbol>,
+    /// The device on the host.
+    pub pdisk: Option<Symbol>,
+}
+
+/// Stands for the disk that is opened later, where only the columns of its histograms matter.
+pub const ANY_DISK: Disk = Disk {
+    vm: None,
+    vdisk: None,
+    pdisk: None,
+};
+
+/// What makes a line, at either level.
+const KEYS: [(Level, &str); 2] = [
+    (Level::Block, "vm, vdisk, pdisk, op"),
+    (Level::Vdisk, "vm, vdisk, op"),
+];
+
+/// The columns of [`Scope::totals`].
+pub const TOTALS: [&str; 7] = [
+    "iops",
+    "throughput",
+    "load",
+    "mean",
+    "p99",
+    "rest_iops",
+    "rest_load",
+];
+
+/// The columns of [`Scope::losses`].
+pub const LOSSES: [&str; 3] = ["seen", "missed", "late"];
+
+/// A histogram of a disk's requests.
+#[derive(Debug)]
+pub struct Histogram {
+    /// Over which column.
+    pub column: &'static str,
+    /// What it is called.
+    pub title: &'static str,
+    /// What its values are.
+    pub figure: Figure,
+    /// The unit in which the limits are counted, in the column's own and as CQL writes it.
+    pub unit: (i64, &'static str),
+    /// The upper limits of the buckets; what is above the last has a bucket of its own.
+    pub limits: &'static [i64],
+}
+
+/// The histograms of a disk.
+pub static HISTOGRAMS: [Histogram; 3] = [
+    Histogram {
+        column: "latency",
+        title: "latency",
+        figure: Figure::Span,
+        unit: (1_000, " us"),
+        limits: &[
+            10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
+            500_000, 2_000_000,
+        ],
+    },
+    Histogram {
+        column: "bytes",
+        title: "size",
+        figure: Figure::Bytes,
+        unit: (512, " sectors"),
+        limits: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048],
+    },
+    Histogram {
+        column: "seek",
+        title: "seek, sectors",
+        figure: Figure::Count,
+        unit: (1, ""),
+        limits: &[
+            -1_000_000, -100_000, -10_000, -1_000, -100, 0, 1, 100, 1_000, 10_000, 100_000,
+            1_000_000,
+        ],
+    },
+];
+
+/// The columns that need single requests: where each lies among the others of its disk.
+pub const SINGLE: [&str; 2] = ["depth", "sequential"];
+
+/// How many of [`HISTOGRAMS`] are asked for where the kernel adds up: it keeps so many things of a
+/// group, and the table's columns take the others.
+const HISTOGRAMS_FRUGAL: usize = 1;
+
+/// How many intervals a histogram is about.
+pub const HISTOGRAM_INTERVALS: u32 = 10;
+
+impl Scope {
+    /// The main question: what each VM's requests to each of its disks were like.
+    pub fn lines(&self, level: Level) -> String {
+        let [(_, block), (_, vdisk)] = KEYS;
+        match level {
+            Level::Block => self.table(block, &self.narrowed(level)),
+            Level::Vdisk => {
+                let columns = COLUMNS.iter().filter_map(|c| Some((c.cql_vdisk?, c.name)));
+                let columns: Vec<String> =
+                    columns.map(|(cql, n)| format!("{cql} as {n}")).collect();
+                self.every(&format!(
+                    "select {vdisk},\n         {}\n  from blockstats {}{}\n  group by {vdisk}",
+                    columns.join(",\n         "),
+                    self.polls(),
+                    condition(&self.narrowed(level)),
+                ))
+            }
+        }
+    }
+
+    /// Whether [`SINGLE`] is a query of its own, so that the kernel adds up all else. Where its rows come
+    /// faster than they are read, it is only these columns that are missing.
+    pub fn splits(&self, level: Level) -> bool {
+        self.live && !self.frugal && level == Level::Block
+    }
+
+    /// What [`Scope::lines`] leaves out for it: [`SINGLE`], and of how many requests.
+    pub fn single(&self) -> String {
+        let [(_, keys), _] = KEYS;
+        let is_asked = |c: &Column| c.name == "iops" || SINGLE.contains(&c.name);
+        self.columns(keys, &self.narrowed(Level::Block), &is_asked)
+    }
+
+    /// All requests together, and those that are not known to be a VM's.
+    pub fn totals(&self, level: Level) -> String {
+        let (seconds, interval) = (self.seconds(), self.span(1));
+        let (select, from) = match level {
+            Level::Block => (
+                format!(
+                    "count(*) / {seconds} as iops, sum(bytes) / {seconds} as throughput,\n         \
+                     1.0 * sum(latency) / {interval} as load,\n         \
+                     avg(latency) as mean, quantile(latency, 0.99) as p99,\n         \
+                     sum(case when vm is null then 1 else 0 end) / {seconds} as rest_iops,\n         \
+                     1.0 * sum(case when vm is null then latency else 0 ns end) / {interval} as rest_load"
+                ),
+                format!("IO {}", self.window(1)),
+            ),
+            Level::Vdisk => (
+                "sum(1.0 * operations * 1 s / interval) / count(distinct ts) as iops,\n         \
+                 sum(1.0 * bytes * 1 s / interval) / count(distinct ts) as throughput,\n         \
+                 sum(1.0 * time / interval) / count(distinct ts) as load,\n         \
+                 1.0 * sum(time) / sum(operations) as mean"
+                    .to_owned(),
+                format!("blockstats {}", self.polls()),
+            ),
+        };
+        self.every(&format!(
+            "select {select}\n  from {from}{}",
+            condition(&self.narrowed(level))
+        ))
+    }
+
+    /// Who does what is not known to be a VM's: a command's requests to each device.
+    pub fn submitters(&self) -> String {
+        let rest = [self.narrowed(Level::Block), vec!["vm is null".into()]].concat();
+        self.table("vm, comm, pdisk, op", &rest)
+    }
+
+    /// A disk's histograms over the last intervals, by kind of request.
+    pub fn histograms(&self, disk: &Disk) -> String {
+        let histogram = |h: &Histogram| {
+            let limits = h.limits.iter().map(|limit| format!("{limit}{}", h.unit.1));
+            let limits: Vec<String> = limits.collect();
+            format!("histogram({0}, {1}) as {0}", h.column, limits.join(", "))
+        };
+        let asked = match self.frugal {
+            true => &HISTOGRAMS[..HISTOGRAMS_FRUGAL],
+            false => &HISTOGRAMS[..],
+        };
+        let histograms: Vec<String> = asked.iter().map(histogram).collect();
+        self.every(&format!(
+            "select op, count(*) as requests,\n         {}\n  from IO {}{}\n  group by op",
+            histograms.join(",\n         "),
+            self.window(HISTOGRAM_INTERVALS),
+            condition(&of_disk(disk))
+        ))
+    }
+
+    /// What was seen, and what was not, since the start.
+    pub fn losses(&self) -> String {
+        let count = |test: &str| format!("sum(case when {test} then value else 0 end)");
+        // A tap that selects counts what it saw; a file what it read.
+        let seen = count("place = 'tap' and counter = 'seen'");
+        let read = count("place = 'tap' and counter = 'events_in'");
+        let missed = count("place = 'tap' and counter in ('events_lost', 'unseen')");
+        let late = count("place <> 'tap' and counter = 'events_lost'");
+        self.every(&format!(
+            "select greatest({seen}, {read}) as seen,\n         {missed} as missed,\n         \
+             {late} as late\n  from weir"
+        ))
+    }
+
+    /// Every question with what it is for, as `--show-query` prints them.
+    pub fn all(&self) -> Vec<(&'static str, String)> {
+        let text = |name: &Option<String>| name.as_deref().map(Symbol::new);
+        let disk = Disk {
+            vm: text(&self.vm).or(Some(Symbol::new("VM"))),
+            vdisk: text(&self.disk).or(Some(Symbol::new("/dev/vda"))),
+            pdisk: Some(Symbol::new("/dev/sda")),
+        };
+        let single = self.splits(Level::Block).then(|| {
+            let what = "its columns that need single requests";
+            (what, self.single())
+        });
+        let mut all = vec![
+            ("the table", self.lines(Level::Block)),
+            ("the totals above it", self.totals(Level::Block)),
+            ("what was seen and missed", self.losses()),
+            ("what is not a VM's, opened", self.submitters()),
+            ("the histograms of a disk, opened", self.histograms(&disk)),
+            ("the table at level vdisk", self.lines(Level::Vdisk)),
+            ("the totals at level vdisk", self.totals(Level::Vdisk)),
+        ];
+        all.splice(1..1, single);
+        all
+    }
+
+    /// The columns of the requests for which the tests hold, by `keys`; without [`SINGLE`] where that is
+    /// left out or a query of its own.
+    fn table(&self, keys: &str, tests: &[String]) -> String {
+        let without = self.frugal || self.splits(Level::Block);
+        let is_asked = |c: &Column| !(without && SINGLE.contains(&c.name));
+        self.columns(keys, tests, &is_asked)
+    }
+
+    fn columns(&self, keys: &str, tests: &[String], is_asked: &dyn Fn(&Column) -> bool) -> String {
+        let columns = COLUMNS.iter().filter(|c| is_asked(c)).map(|c| {
+            let cql = c.cql.replace("INTERVAL", &self.span(1));
+            format!("{} as {}", cql.replace("SECONDS", &self.seconds()), c.name)
+        });
+        let columns: Vec<String> = columns.collect();
+        self.every(&format!(
+            "select {keys},\n         {}\n  from IO {}{}\n  group by {keys}",
+            columns.join(",\n         "),
+            self.window(1),
+            condition(tests),
+        ))
+    }
+
+    fn every(&self, query: &str) -> String {
+        format!("Rstream(\n  {query}\n) every {}", self.span(1))
+    }
+
+    fn window(&self, intervals: u32) -> String {
+        format!("[range {} slide {}]", self.span(intervals), self.span(1))
+    }
+
+    /// The window over what is polled: wide enough that a poll is always in it.
+    fn polls(&self) -> String {
+        let range = span(2 * self.interval.max(POLL));
+        format!("[range {range} slide {}]", self.span(1))
+    }
+
+    /// So many intervals as CQL writes them.
+    fn span(&self, intervals: u32) -> String {
+        span(self.interval * intervals)
+    }
+
+    fn seconds(&self) -> String {
+        format!("{:?}", self.interval.as_secs_f64())
+    }
+
+    /// The tests that keep to what is watched.
+    fn narrowed(&self, level: Level) -> Vec<String> {
+        let vm = self.vm.iter().map(|vm| format!("vm = {}", quoted(vm)));
+        let disk = self.disk.iter().map(|disk| {
+            let device = match self.live {
+                true => quoted(&device_names::on_host(disk)),
+                false => quoted(disk),
+            };
+            let disk = quoted(disk);
+            match level {
+                Level::Block => format!("(vdisk = {disk} or pdisk = {device})"),
+                Level::Vdisk => format!("vdisk = {disk}"),
+            }
+        });
+        // QEMU tells of idle disks too, and nothing of the time before the first poll.
+        let told = (level == Level::Vdisk).then(|| "operations > 0 and interval > 0 ns".to_owned());
+        vm.chain(disk).chain(told).collect()
+    }
+}
+
+/// A span as CQL writes it.
+fn span(span: Duration) -> String {
+    let nanos = span.as_nanos();
+    match (nanos % 1_000_000_000, nanos % 1_000_000) {
+        (0, _) => format!("{} s", nanos / 1_000_000_000),
+        (_, 0) => format!("{} ms", nanos / 1_000_000),
+        _ => format!("{nanos} ns"),
+    }
+}
+
+/// The tests that keep to one disk. What the VM calls it is enough where that is known.
+fn of_disk(disk: &Disk) -> Vec<String> {
+    let test = |name, value: Option<Symbol>| match value {
+        Some(value) => format!("{name} = {}", quoted(value.as_str())),
+        None => format!("{name} is null"),
+    };
+    let mut tests = vec![test("vm", disk.vm), test("vdisk", disk.vdisk)];
+    if disk.vdisk.is_none() || disk.pdisk.is_some() {
+        tests.push(test("pdisk", disk.pdisk));
+    }
+    tests
+}
+
+fn condition(tests: &[String]) -> String {
+    match tests.is_empty() {
+        true => String::new(),
+        false => format!("\n  where {}", tests.join(" and ")),
+    }
+}
+
+/// The checked query.
+///
+/// # Errors
+/// When a name in it cannot be said in CQL, as one with a line feed.
+pub fn checked(text: &str, live: bool) -> Result<Checked, Failure> {
+    let question = Question {
+        text: text.to_owned(),
+        file: None,
+    };
+    compile(text, &Catalog::builtin(), &question::options(live)).map_err(|d| question.failure(&d))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(vm: Option<&str>, disk: Option<&str>, millis: u64) -> Scope {
+        Scope {
+            interval: Duration::from_millis(millis),
+            vm: vm.map(str::to_owned),
+            disk: disk.map(str::to_owned),
+            live: true,
+            frugal: false,
+        }
+    }
+
+    /// That the kernel adds all of it up is shown where there is a kernel: tests/cli/folds.rs.
+    #[test]
+    fn what_is_asked_frugally_needs_no_single_request() {
+        let scope = Scope {
+            frugal: true,
+            ..scope(Some("web"), None, 1_000)
+        };
+        let block = [
+            scope.lines(Level::Block),
+            scope.totals(Level::Block),
+            scope.submitters(),
+            scope.histograms(&ANY_DISK),
+        ];
+        let plans = block.map(|text| checked(&text, true).ok().unwrap().plan);
+        let plans: Vec<&weir_query::Plan> = plans.iter().map(|plan| &**plan).collect();
+        let placement = weir_query::place::place(&plans, &|_| Ok(()));
+        assert!(placement.demands.iter().all(|d| d.fold.is_some()));
+        assert_eq!(placement.demands.len(), 2, "what has the same keys is one");
+    }
+
+    #[test]
+    fn every_question_is_sound_whatever_the_names() {
+        for scope in [
+            scope(None, None, 1_000),
+            scope(Some("it's"), None, 250),
+            scope(Some("web"), Some("/dev/vda"), 5_000),
+        ] {
+            for (what, text) in scope.all() {
+                assert!(checked(&text, true).is_ok(), "{what}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_answers_have_the_columns_that_the_screen_looks_for() {
+        let scope = scope(None, None, 1_000);
+        let names = |text: &str| -> Vec<String> {
+            let schema = checked(text, true).ok().unwrap().plan.schema.clone();
+            schema.fields.iter().map(|f| f.name.clone()).collect()
+        };
+        let behind = |keys: &'static str| -> Vec<&str> {
+            let columns = COLUMNS.iter().map(|c| c.name);
+            let columns = columns.filter(|name| !SINGLE.contains(name));
+            keys.split(", ").chain(columns).collect()
+        };
+        let keys = "vm, vdisk, pdisk, op";
+        assert_eq!(names(&scope.lines(Level::Block)), behind(keys));
+        let single: Vec<&str> = keys.split(", ").chain(["iops"]).chain(SINGLE).collect();
+        assert_eq!(names(&scope.single()), single);
+        let read = Scope {
+            live: false,
+            ..scope.clone()
+        };
+        let all = keys.split(", ").chain(COLUMNS.iter().map(|c| c.name));
+        let all: Vec<&str> = all.collect();
+        assert_eq!(
+            names(&read.lines(Level::Block)),
+            all,
+            "a recording has all rows"
+        );
+        assert_eq!(names(&scope.submitters()), behind("vm, comm, pdisk, op"));
+        assert_eq!(names(&scope.totals(Level::Block)), TOTALS);
+        assert_eq!(names(&scope.losses()), LOSSES);
+        let polled = names(&scope.lines(Level::Vdisk));
+        assert_eq!(polled[..5], ["vm", "vdisk", "op", "iops", "throughput"]);
+        assert!(
+            polled
+                .iter()
+                .all(|n| behind("vm, vdisk, op").contains(&n.as_str()))
+        );
+        assert_eq!(names(&scope.totals(Level::Vdisk)), TOTALS[..4]);
+    }
+}

@@ -1,0 +1,252 @@
+//! [`Feed`]: opens a source and gives its events to a [`Reader`].
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weir_model::{Batch, Catalog};
+use weir_query::engine::{Engine, EngineOptions, QueryId};
+use weir_sink::{Sink, SinkError};
+use weir_tap::ebpf::Files;
+use weir_workload::{Event, Subject, Unseen};
+
+use super::rows::{Row, Rows};
+use super::selection::Selection;
+use weir_runtime::device_names;
+use weir_runtime::failure::Failure;
+use weir_runtime::plans;
+use weir_runtime::question::Question;
+use weir_runtime::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
+use weir_runtime::source;
+use weir_runtime::source::SourceOptions;
+
+/// How long rows may be on their way.
+const RHYTHM: Duration = Duration::from_millis(100);
+
+/// A consumer of events.
+pub trait Reader: Send {
+    /// Receives what happened to a request of `subject`, in timestamp order; false when it wants no more.
+    /// Where a source does not know when requests finished, their ends come at once and without times: how
+    /// long they took and which were in flight together is not known.
+    fn take(&mut self, subject: Subject, event: Event) -> bool;
+}
+
+/// A source, opened.
+pub struct Feed {
+    args: SourceOptions,
+    engine: Engine,
+    query: QueryId,
+    inputs: Vec<Input>,
+    selection: Selection,
+}
+
+impl Feed {
+    /// Opens the sources for what is wanted of them.
+    ///
+    /// # Errors
+    /// When a file cannot be read or its format is unknown, the host does not let us watch it, or a name
+    /// cannot be said in CQL.
+    pub fn open(args: &SourceOptions, selection: &Selection, stop: &Stop) -> Result<Feed, Failure> {
+        let question = Question {
+            text: selection.question(args.is_live()),
+            file: None,
+        };
+        let catalog = Catalog {
+            declarations: vec![source::everything()],
+        };
+        let plan = question.compile(&catalog, args.is_live())?.plan;
+        let (plan, _) = device_names::resolve(&plan, args);
+        let mut engine = Engine::new(EngineOptions::default());
+        let mut args = args.clone();
+        args.without_responses = true;
+        // Nobody sees single requests here: rows may come in larger lots, which is cheaper.
+        args.rhythm = Some(RHYTHM);
+        args.idle = args.idle.max(5 * RHYTHM);
+        Ok(Feed {
+            query: engine.add(&plan),
+            inputs: source::open(&args, &plans::of_rows(&[&plan]), stop)?,
+            engine,
+            args,
+            selection: selection.clone(),
+        })
+    }
+
+    /// Gives every event to `reader`, until the sources end, it wants no more, or `stop`.
+    ///
+    /// # Errors
+    /// When a source fails; what came before was taken.
+    pub fn run<R: Reader + 'static>(
+        self,
+        reader: &Arc<Mutex<R>>,
+        telling: Telling,
+        stop: &Stop,
+    ) -> Result<Report, Failure> {
+        let sink = Pour {
+            reader: reader.clone(),
+            selection: self.selection,
+            unseen: Unseen::default(),
+        };
+        let options = Options {
+            idle: self.args.idle,
+            own_stream: false,
+            instant_ns: 1,
+            telling,
+            whole: None,
+            changes: None,
+            counts: Arc::default(),
+        };
+        source::drop_privileges(&self.args, &self.inputs, Files::Open)?;
+        let shows = vec![Show::new(self.query, Box::new(sink))];
+        run_loop::run(self.engine, self.inputs, shows, options, stop)
+    }
+}
+
+/// Gives rows to a reader.
+struct Pour<R> {
+    reader: Arc<Mutex<R>>,
+    selection: Selection,
+    unseen: Unseen,
+}
+
+impl<R: Reader> Pour<R> {
+    /// Gives a row to the reader, after the requests that it shows to have ended; false when the reader
+    /// wants no more.
+    fn pour(&mut self, row: &Row) -> bool {
+        let Row { subject, event, .. } = *row;
+        let (counted, ts) = (row.counted, event.ts());
+        let lost = match event {
+            Event::Issued(request) => {
+                let request = (subject, request.id);
+                self.unseen.issued(counted, request, ts, row.in_flight)
+            }
+            Event::Finished(response) => {
+                let lost = self.unseen.finished(counted, response.id);
+                lost.into_iter().collect()
+            }
+            Event::Lost { .. } => Vec::new(),
+        };
+        let mut reader = self.reader.lock().expect("no panic while held");
+        let lost = lost.into_iter();
+        let lost = lost.map(|(subject, id)| (subject, Event::Lost { ts, id }));
+        let mut events = lost
+            .chain([(subject, event)])
+            .filter(|(subject, _)| self.selection.has(subject));
+        events.all(|(subject, event)| reader.take(subject, event))
+    }
+}
+
+impl<R: Reader> Sink for Pour<R> {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        let rows = Rows::new(batch);
+        for row in (0..batch.len()).filter_map(|row| rows.row(row)) {
+            if !self.pour(&row) {
+                return Err(SinkError::Closed {
+                    name: "the reader".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use weir_model::Op;
+    use weir_workload::Request;
+
+    use super::*;
+
+    /// Everything that comes, up to a number.
+    struct All {
+        taken: Vec<(Subject, Event)>,
+        wanted: usize,
+    }
+
+    impl Reader for All {
+        fn take(&mut self, subject: Subject, event: Event) -> bool {
+            self.taken.push((subject, event));
+            self.taken.len() < self.wanted
+        }
+    }
+
+    fn read(path: &Path, selection: &Selection, wanted: usize) -> Vec<(Subject, Event)> {
+        let source = SourceOptions::of(path.to_str().unwrap(), &[], false, &[]).unwrap();
+        let stop = Stop::new();
+        let feed = Feed::open(&source, selection, &stop).unwrap();
+        let all = Arc::new(Mutex::new(All {
+            taken: Vec::new(),
+            wanted,
+        }));
+        feed.run(&all, Telling::Nothing, &stop).unwrap();
+        std::mem::take(&mut all.lock().unwrap().taken)
+    }
+
+    fn trace(name: &str, text: &str) -> std::path::PathBuf {
+        let name = format!("weir-feed-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Two requests of 0.5 ms, 1 ms apart, then one of another host.
+    const MSR: &str = "128166372030000000,vm1,0,Read,4096,4096,5000\n\
+        128166372030010000,vm1,0,Write,0,512,5000\n\
+        128166372030020000,vm2,0,Write,0,512,5000\n";
+
+    #[test]
+    fn requests_and_responses_come_in_order_of_time() {
+        let path = trace("msr.csv", MSR);
+        let taken = read(&path, &Selection::default(), usize::MAX);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(taken.len(), 6, "{taken:?}");
+        assert!(taken.is_sorted_by_key(|(_, event)| event.ts()));
+        let Event::Issued(Request { op, sector, .. }) = taken[0].1 else {
+            panic!("{taken:?}");
+        };
+        assert_eq!((op, sector), (Op::Read, Some(8)));
+        let Event::Finished(response) = taken[1].1 else {
+            panic!("{taken:?}");
+        };
+        assert_eq!(response.service_ns.or(response.latency_ns), Some(500_000));
+        assert!(!response.failed);
+    }
+
+    #[test]
+    fn a_selection_keeps_to_its_disk_and_a_reader_may_have_enough() {
+        let path = trace("some.csv", MSR);
+        let all = read(&path, &Selection::default(), 1);
+        assert_eq!(all.len(), 1);
+        let disk = all[0].0.vdisk.or(all[0].0.pdisk).unwrap();
+        let selection = Selection {
+            disk: Some(disk.as_str().to_owned()),
+            vm: all[0].0.vm.map(|vm| vm.as_str().to_owned()),
+        };
+        let some = read(&path, &selection, usize::MAX);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(some.len(), 4, "{some:?}");
+        assert!(some.iter().all(|(subject, _)| *subject == all[0].0));
+    }
+
+    #[test]
+    fn of_a_trace_without_responses_the_ends_have_no_times() {
+        // MQSim: time ns, device, sector, sectors, 0 for a write.
+        let path = trace("requests.trace", "0 0 8 8 1\n1000 0 16 8 0\n");
+        let taken = read(&path, &Selection::default(), usize::MAX);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(taken.len(), 4, "{taken:?}");
+        for (_, event) in taken {
+            if let Event::Finished(response) = event {
+                assert!(!response.is_timed(), "{response:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The report of `weir characterise` as JSON: its fields by their names, and the distributions as
+//! `weir hist --json` writes them.
+
+use serde_json::Value;
+use weir_workload::{Metric, Report, json};
+
+use weir_runtime::failure::Failure;
+
+/// The whole report.
+///
+/// # Errors
+/// When it cannot be said in JSON.
+pub fn report(report: &Report) -> Result<Value, Failure> {
+    let mut value = serde_json::to_value(report).map_err(std::io::Error::from)?;
+    let profiles = value["profiles"].as_array_mut().into_iter().flatten();
+    for (value, profile) in profiles.zip(&report.profiles) {
+        value["histograms"] = json::of_histograms(&profile.histograms, &Metric::ALL);
+    }
+    Ok(value)
+}

@@ -1,0 +1,59 @@
+//! [`Selection`]: which VM and which disk are selected, and the query for their requests.
+
+use weir_tap::RECORDING;
+use weir_workload::Subject;
+
+use weir_runtime::question::quoted;
+
+/// What of a source is selected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// This VM only.
+    pub vm: Option<String>,
+    /// This disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it.
+    pub disk: Option<String>,
+}
+
+/// The columns of [`Selection::question`], in this order.
+pub const COLUMNS: [&str; 17] = [
+    "ts",
+    "type",
+    "op",
+    "req_id",
+    "sector",
+    "vsector",
+    "sectors",
+    "vm",
+    "vdisk",
+    "pdisk",
+    "host",
+    "level",
+    "in_flight",
+    "wait",
+    "service",
+    "latency",
+    "error",
+];
+
+impl Selection {
+    /// The CQL that gives requests and responses in timestamp order: all of a recording, and of a live
+    /// source those of the selected disk, to which the kernel can keep. The others are needed too, as
+    /// `in_flight` counts every request of a device; [`Selection::has`] tests the subject.
+    pub fn question(&self, live: bool) -> String {
+        let disk = self.disk.iter().filter(|_| live).map(|disk| {
+            let disk = quoted(disk);
+            format!(" where vdisk = {disk} or pdisk = {disk}")
+        });
+        let condition: String = disk.collect();
+        format!("select {} from {RECORDING}{condition}", COLUMNS.join(", "))
+    }
+
+    /// Whether a subject is selected.
+    pub fn has(&self, subject: &Subject) -> bool {
+        let vm = self.vm.as_deref();
+        let disk = self.disk.as_deref();
+        let mut names = [subject.vdisk, subject.pdisk].into_iter().flatten();
+        vm.is_none_or(|vm| subject.vm.is_some_and(|of| of.as_str() == vm))
+            && disk.is_none_or(|disk| names.any(|name| name.as_str() == disk))
+    }
+}
