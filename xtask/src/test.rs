@@ -1,9 +1,10 @@
-//! `cargo xtask test`: installs what the tests need and runs them all; says at the end what was
-//! skipped.
+//! `cargo xtask test`: installs what the tests need, runs them all, and reports at the end what was
+//! skipped and what was retried.
 //!
 //! Tests that need root, BPF, a tool or the sample data skip with a line that begins with
-//! `skipped:` where they cannot have it. The lines are collected and printed once more at the end,
-//! so that nobody takes a skip for a pass.
+//! `skipped:` where they cannot have it. A test whose precondition did not hold, since other
+//! processes had the processors, retries it with a line that begins with `tried again:`. Both are
+//! collected and printed once more at the end, so that nobody takes a skip for a pass.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -24,13 +25,15 @@ pub fn run(args: &[String]) -> Result<()> {
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot start cargo test")?;
-    let mut skipped = Vec::new();
+    let (mut skipped, mut retried) = (Vec::new(), Vec::new());
     let stderr = BufReader::new(tests.stderr.take().expect("stderr is piped"));
     for line in stderr.lines() {
         let line = line?;
         eprintln!("{line}");
         if line.starts_with("skipped:") {
             skipped.push(line);
+        } else if line.starts_with("tried again:") {
+            retried.push(line);
         }
     }
     let status = tests.wait()?;
@@ -42,6 +45,10 @@ pub fn run(args: &[String]) -> Result<()> {
             "{n} tests or parts of tests were skipped:\n{}",
             skipped.join("\n")
         ),
+    }
+    match retried.len() {
+        0 => println!("nothing was retried"),
+        n => println!("{n} retries:\n{}", retried.join("\n")),
     }
     if !status.success() {
         bail!("some tests failed");

@@ -1,10 +1,7 @@
 //! [`spool`]: bytes that are delivered once, copied to a file where they can be read by position.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::source::{Input, WINDOW_BYTES};
 use crate::TapError;
@@ -23,7 +20,7 @@ pub fn spool(mut input: Input, bytes_max: u64) -> Result<(File, u64), TapError> 
         path: folder.clone(),
         error,
     };
-    let mut file = unnamed(&folder).map_err(failed)?;
+    let mut file = tempfile::tempfile_in(&folder).map_err(failed)?;
     let mut bytes = 0;
     loop {
         let part = input.peek(WINDOW_BYTES)?;
@@ -46,16 +43,4 @@ pub fn spool(mut input: Input, bytes_max: u64) -> Result<(File, u64), TapError> 
         file.write_all(part).map_err(failed)?;
         input.consume(length);
     }
-}
-
-/// A new file in `folder` that is gone when it is closed.
-fn unnamed(folder: &Path) -> std::io::Result<File> {
-    static SPOOLS: AtomicU32 = AtomicU32::new(0);
-    let number = SPOOLS.fetch_add(1, Ordering::Relaxed);
-    let name: PathBuf = folder.join(format!("weir-spool-{}-{number}", std::process::id()));
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(&name)?;
-    std::fs::remove_file(&name)?;
-    Ok(file)
 }
