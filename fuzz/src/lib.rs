@@ -27,7 +27,7 @@ use weir_tapdisk::{Disk, DiskOptions, Stop};
 use weir_wire::frame::texts::TextBudget;
 use weir_wire::message::{Down, FlightData, Up};
 use weir_wire::outbox::spool;
-use weir_wire::{AgentWord, Heard, Intake, Welcome};
+use weir_wire::{AgentMessage, Incoming, Intake, Welcome};
 use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subject};
 
 mod virtqueue;
@@ -272,17 +272,17 @@ pub fn workload(data: &[u8]) {
 pub fn wire(data: &[u8]) {
     let welcome = Welcome {
         monitor: 1,
-        taken: 0,
+        acked: 0,
         channels: Vec::new(),
-        heartbeat: 1_000_000,
+        heartbeat_interval: 1_000_000,
     };
     let budget = Arc::new(TextBudget::new(100, 10_000));
     let mut intake = Intake::new(&welcome, budget);
     let mut rest = data;
     while let Some(message) = message(&mut rest) {
         let read = (Up::read_hello(&message), Down::read(&message));
-        match intake.hear(&message, 1) {
-            Ok(Heard::Word(_, AgentWord::Rows { batch, .. })) => {
+        match intake.receive(&message, 1) {
+            Ok(Incoming::Message(_, AgentMessage::Rows { batch, .. })) => {
                 assert!(batch.ts.is_sorted());
                 assert!(batch.columns.iter().all(|c| c.len() == batch.len()));
             }

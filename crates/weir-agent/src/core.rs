@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use weir_model::{Batch, Declaration, Folded, Nanos};
 use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId, in_time_order};
 use weir_query::plan::Plan;
-use weir_wire::message::{CHANNELS_MAX, ENDED_MAX, QUIET_NS};
-use weir_wire::{AgentWord, ChannelCost, ChannelId, Tally};
+use weir_wire::message::{CHANNELS_MAX, ENDED_MAX, IDLE_WATERMARK_NS};
+use weir_wire::{AgentMessage, ChannelCost, ChannelId, ChannelTally};
 
 /// An agent without its surroundings. All times are the monitor's.
 pub struct AgentCore {
@@ -18,9 +18,9 @@ pub struct AgentCore {
     /// Requests of which a source has yet to give groups.
     folding: BTreeMap<String, u64>,
     /// What became of the requests of channels that run no more, in the order in which they ended.
-    ended: VecDeque<Tally>,
+    ended: VecDeque<ChannelTally>,
     /// To be said before anything that the next step gives.
-    pending: Vec<AgentWord>,
+    pending: Vec<AgentMessage>,
     /// Up to here all sources have told everything.
     reached: Nanos,
     /// The same, as it was said last.
@@ -45,9 +45,9 @@ impl Gathered {
         self.batches.push(batch);
     }
 
-    fn word(self, channel: ChannelId) -> AgentWord {
+    fn word(self, channel: ChannelId) -> AgentMessage {
         let batch = in_time_order(&self.batches);
-        AgentWord::Rows { channel, batch }
+        AgentMessage::Rows { channel, batch }
     }
 }
 
@@ -62,7 +62,7 @@ struct Fragment {
     counts: Option<usize>,
     /// Rows that it gave.
     rows_out: u64,
-    tally: Tally,
+    tally: ChannelTally,
 }
 
 impl AgentCore {
@@ -108,7 +108,7 @@ impl AgentCore {
             rows_before,
             counts: plan.requests_column(),
             rows_out: 0,
-            tally: Tally {
+            tally: ChannelTally {
                 channel,
                 produced: 0,
                 lost: 0,
@@ -117,7 +117,7 @@ impl AgentCore {
         self.channels.insert(query, channel);
         self.running.insert(channel, fragment);
         self.shows = None;
-        self.pending.push(AgentWord::Started { channel, at });
+        self.pending.push(AgentMessage::Started { channel, at });
     }
 
     /// A source will be read: what a relation holds is kept from its first row on.
@@ -132,7 +132,7 @@ impl AgentCore {
 
     /// Says that a channel cannot run.
     pub fn refuse(&mut self, channel: ChannelId, why: String) {
-        self.pending.push(AgentWord::Failed { channel, why });
+        self.pending.push(AgentMessage::Failed { channel, why });
     }
 
     /// Ends a fragment; what it gave in earlier steps has been said. An unknown channel is no error.
@@ -192,7 +192,7 @@ impl AgentCore {
             if fragment.sources.iter().any(|s| s == source) {
                 fragment.tally.produced += requests;
                 fragment.tally.lost += requests;
-                self.pending.push(AgentWord::Lost {
+                self.pending.push(AgentMessage::Lost {
                     channel: *channel,
                     requests,
                     cause: cause.to_owned(),
@@ -203,7 +203,7 @@ impl AgentCore {
 
     /// Goes on to where the sources have come, and says what comes of it: rows, and at last how far
     /// that is.
-    pub fn step(&mut self, say: &mut impl FnMut(AgentWord)) {
+    pub fn step(&mut self, say: &mut impl FnMut(AgentMessage)) {
         self.pending.drain(..).for_each(&mut *say);
         let (running, channels) = (&mut self.running, &self.channels);
         let mut failed = Vec::new();
@@ -227,7 +227,7 @@ impl AgentCore {
                 }
                 let help = error.help.as_ref().map(|help| format!("; {help}"));
                 let why = format!("{error}{}", help.unwrap_or_default());
-                say(AgentWord::Failed { channel, why });
+                say(AgentMessage::Failed { channel, why });
                 failed.push(channel);
             }
         });
@@ -239,10 +239,12 @@ impl AgentCore {
             true => self.reached,
             false => self.reached.min(self.engine.now()),
         };
-        if at > self.said && (at.saturating_sub(self.said) >= QUIET_NS || self.may_have_shown(at)) {
+        if at > self.said
+            && (at.saturating_sub(self.said) >= IDLE_WATERMARK_NS || self.may_have_shown(at))
+        {
             self.said = at;
             self.shows = None;
-            say(AgentWord::Reached(at));
+            say(AgentMessage::Watermark(at));
         }
     }
 
@@ -267,7 +269,7 @@ impl AgentCore {
     /// Ends: nothing more happens than what was taken in up to `at`. Each fragment shows what it
     /// still holds of that, at the end of its open slide, which may lie ahead, and nothing later.
     /// Only tallies may be asked then.
-    pub fn end(&mut self, at: Nanos, say: &mut impl FnMut(AgentWord)) {
+    pub fn end(&mut self, at: Nanos, say: &mut impl FnMut(AgentMessage)) {
         self.reached(at);
         self.step(say);
         let running = self.running.values();
@@ -279,7 +281,7 @@ impl AgentCore {
             self.step(&mut |word| match word {
                 // Those that end later take nothing more in, but who hears of their time would
                 // take it for that of all.
-                AgentWord::Reached(_) => {}
+                AgentMessage::Watermark(_) => {}
                 word => say(word),
             });
             for (_, query) in same {
@@ -299,8 +301,8 @@ impl AgentCore {
 
     /// What became of each channel's requests, ended ones included. What runs has also taken in
     /// those that no row was given of yet.
-    pub fn tallies(&self) -> impl Iterator<Item = Tally> + Clone {
-        let running = self.running.values().map(|f| Tally {
+    pub fn tallies(&self) -> impl Iterator<Item = ChannelTally> + Clone {
+        let running = self.running.values().map(|f| ChannelTally {
             produced: f.tally.produced + self.open(f),
             ..f.tally
         });

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use weir_model::{Catalog, Declaration, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, codec};
-use weir_wire::{AgentWord, ChannelId, MonitorWord, Order, Uplink};
+use weir_wire::{AgentMessage, ChannelId, MonitorMessage, Uplink, UplinkEvent};
 
 use super::clock::AgentClock;
 use super::core::AgentCore;
@@ -147,7 +147,7 @@ impl Agent {
     /// One turn: hears orders and taps, and says what is due.
     fn turn(&mut self) {
         let mut heard = false;
-        while let Some(order) = self.uplink.order(Duration::ZERO) {
+        while let Some(order) = self.uplink.receive(Duration::ZERO) {
             heard = true;
             self.obey(order);
         }
@@ -171,9 +171,9 @@ impl Agent {
 
     // ---- Orders ---------------------------------------------------------------------------
 
-    fn obey(&mut self, order: Order) {
+    fn obey(&mut self, order: UplinkEvent) {
         match order {
-            Order::Welcome {
+            UplinkEvent::Welcome {
                 channels,
                 heartbeat,
             } => {
@@ -183,17 +183,19 @@ impl Agent {
                 let over = over.into_iter().filter(|c| !channels.contains(c));
                 over.for_each(|channel| self.stop(channel));
             }
-            Order::Word(MonitorWord::Start { channel, fragment }) => {
+            UplinkEvent::Message(MonitorMessage::Start { channel, fragment }) => {
                 self.start(channel, &fragment);
             }
-            Order::Word(MonitorWord::Stop { channel }) => {
+            UplinkEvent::Message(MonitorMessage::Stop { channel }) => {
                 self.remark(format_args!("channel {} is stopped", channel.0));
                 self.stop(channel);
             }
-            Order::Word(MonitorWord::Heartbeat(every)) => self.set_heartbeat(every),
+            UplinkEvent::Message(MonitorMessage::HeartbeatInterval(every)) => {
+                self.set_heartbeat(every)
+            }
             // The uplink sees to that.
-            Order::Word(MonitorWord::Taken { .. }) => {}
-            Order::Gone(why) => self.lament(why),
+            UplinkEvent::Message(MonitorMessage::Ack { .. }) => {}
+            UplinkEvent::Disconnected(why) => self.lament(why),
         }
     }
 
@@ -392,17 +394,17 @@ impl Agent {
     }
 
     /// Says what came of a step, once it is written down.
-    fn say(&mut self, words: Vec<AgentWord>) {
+    fn say(&mut self, words: Vec<AgentMessage>) {
         self.write_tallies();
         for word in &words {
-            if let AgentWord::Failed { channel, why } = word
+            if let AgentMessage::Failed { channel, why } = word
                 && self.strike(*channel)
             {
                 self.note("engine", "fragment_failed", Some(why));
             }
         }
         if !words.is_empty() {
-            self.uplink.say_all(words);
+            self.uplink.send_all(words);
         }
     }
 
@@ -426,7 +428,7 @@ impl Agent {
     /// Says that something happened.
     fn note(&mut self, place: &'static str, counter: &'static str, cause: Option<&str>) {
         let note = self.own.event(self.now(), place, counter, cause);
-        self.uplink.say(AgentWord::Note(note));
+        self.uplink.send(AgentMessage::Note(note));
     }
 
     /// Says something to whoever wants to know more.
@@ -446,7 +448,7 @@ impl Agent {
         if let Some(cause) = self.shedding.observe(load) {
             let keep = i64::from(self.shedding.keep_one_in());
             let note = self.own.state(at, "agent", "shedding", Some(cause), keep);
-            self.uplink.say(AgentWord::Note(note));
+            self.uplink.send(AgentMessage::Note(note));
             output::say(format_args!(
                 "weir agent: one request in {keep} is kept ({cause})"
             ));
@@ -460,9 +462,9 @@ impl Agent {
         let uplink = &self.uplink;
         status.channels = self.core.costs(|channel| uplink.bytes_out(channel));
         status.tallies = self.core.tallies().collect();
-        let notes = notes.into_iter().map(AgentWord::Note);
+        let notes = notes.into_iter().map(AgentMessage::Note);
         self.uplink
-            .say_all(notes.chain([AgentWord::Status(status)]));
+            .send_all(notes.chain([AgentMessage::Status(status)]));
     }
 
     /// The last words: what the taps told up to now, and of open slides what they hold. True if the
@@ -478,8 +480,8 @@ impl Agent {
         self.do_chores();
         self.services.clear();
         // Nothing more comes, so that nobody need wait for it.
-        self.uplink.say(AgentWord::Reached(Nanos::MAX));
-        self.uplink.end()
+        self.uplink.send(AgentMessage::Watermark(Nanos::MAX));
+        self.uplink.close()
     }
 
     /// Hears what the taps have yet to tell of the time up to now. What the kernel has added up it

@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_sink::text;
-use weir_wire::outbox::Waiting;
+use weir_wire::outbox::Backlog;
 use weir_wire::{Note, Status};
 
 use super::core::AgentCore;
@@ -140,7 +140,7 @@ impl Own {
     }
 
     /// How the process is.
-    pub fn status(&mut self, waiting: Waiting) -> Status {
+    pub fn status(&mut self, waiting: Backlog) -> Status {
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         Status {
             cpu_ns: self.cpu_ns,

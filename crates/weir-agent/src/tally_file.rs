@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use weir_wire::message::{EARLIER_MAX, TALLIES_MAX};
-use weir_wire::{ChannelId, Tally};
+use weir_wire::{ChannelId, ChannelTally};
 
 use weir_runtime::private;
 
@@ -33,7 +33,7 @@ const LINE_BYTES: usize = 4 * 17;
 pub struct TallyFile {
     file: File,
     /// Where each channel's line is, and what it says.
-    lines: HashMap<ChannelId, (usize, Tally)>,
+    lines: HashMap<ChannelId, (usize, ChannelTally)>,
     folder: PathBuf,
     instance: u64,
 }
@@ -42,7 +42,7 @@ pub struct TallyFile {
 #[derive(Debug, Default, PartialEq)]
 pub struct Earlier {
     /// Tallies by process, as a hello says them; those of channels that gave nothing are not in it.
-    pub told: Vec<(u64, Vec<Tally>)>,
+    pub told: Vec<(u64, Vec<ChannelTally>)>,
     /// The processes whose files are done with once that is told.
     pub processes: Vec<u64>,
     /// How many tallies there was no room for.
@@ -102,7 +102,7 @@ impl TallyFile {
     ///
     /// # Errors
     /// When the disk does not take it.
-    pub fn write(&mut self, tallies: impl Iterator<Item = Tally> + Clone) -> io::Result<()> {
+    pub fn write(&mut self, tallies: impl Iterator<Item = ChannelTally> + Clone) -> io::Result<()> {
         for tally in tallies.clone() {
             let known = self.lines.get(&tally.channel);
             if known.is_some_and(|(_, written)| *written == tally) {
@@ -124,7 +124,7 @@ impl TallyFile {
     }
 
     /// The line of the oldest channel that is not among `tallies`.
-    fn free_line(&mut self, tallies: impl Iterator<Item = Tally>) -> Option<usize> {
+    fn free_line(&mut self, tallies: impl Iterator<Item = ChannelTally>) -> Option<usize> {
         let told: HashSet<ChannelId> = tallies.map(|tally| tally.channel).collect();
         let over = self.lines.keys().filter(|channel| !told.contains(channel));
         let oldest = *over.min()?;
@@ -134,7 +134,7 @@ impl TallyFile {
 
 impl Earlier {
     /// Adds a process, which is older than those before it, as far as there is room.
-    fn add(&mut self, instance: u64, mut tallies: Vec<Tally>) {
+    fn add(&mut self, instance: u64, mut tallies: Vec<ChannelTally>) {
         tallies.retain(|tally| tally.produced > 0 || tally.lost > 0);
         let told: usize = self.told.iter().map(|(_, told)| told.len()).sum();
         let room = match self.told.len() < EARLIER_MAX {
@@ -159,8 +159,8 @@ fn instance_of(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix(NAME)?, 16).ok()
 }
 
-fn line_of(tally: &Tally) -> String {
-    let Tally {
+fn line_of(tally: &ChannelTally) -> String {
+    let ChannelTally {
         channel,
         produced,
         lost,
@@ -184,7 +184,7 @@ fn check(channel: u64, produced: u64, lost: u64) -> u64 {
 }
 
 /// The tallies of whole lines that are sound.
-fn read(bytes: &[u8]) -> Vec<Tally> {
+fn read(bytes: &[u8]) -> Vec<ChannelTally> {
     let tally = |line: &[u8]| {
         let text = std::str::from_utf8(line).ok()?;
         let numbers = text.split_whitespace().map(|n| u64::from_str_radix(n, 16));
@@ -193,7 +193,7 @@ fn read(bytes: &[u8]) -> Vec<Tally> {
             return None;
         };
         let sound = check(channel, produced, lost) == found;
-        sound.then_some(Tally {
+        sound.then_some(ChannelTally {
             channel: ChannelId(channel),
             produced,
             lost,
@@ -206,8 +206,8 @@ fn read(bytes: &[u8]) -> Vec<Tally> {
 mod tests {
     use super::*;
 
-    fn tally(channel: u64, produced: u64, lost: u64) -> Tally {
-        Tally {
+    fn tally(channel: u64, produced: u64, lost: u64) -> ChannelTally {
+        ChannelTally {
             channel: ChannelId(channel),
             produced,
             lost,

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_model::{Host, HostState, Nanos, Symbol};
 use weir_wire::message::EARLIER_MAX;
-use weir_wire::{ChannelId, MonitorWord, Peer, SessionId, Status, Tally};
+use weir_wire::{ChannelId, ChannelTally, MonitorMessage, Peer, SessionId, Status};
 
 use super::account::{Account, Instants};
 use super::channels::{Channel, Channels};
@@ -108,8 +108,8 @@ pub enum Counted {
 pub struct Session {
     /// Its number.
     pub id: SessionId,
-    orders: mpsc::Sender<MonitorWord>,
-    unsent: VecDeque<MonitorWord>,
+    orders: mpsc::Sender<MonitorMessage>,
+    unsent: VecDeque<MonitorMessage>,
     /// The number up to which it was told that words are safe, and when.
     told: (u64, Nanos),
     /// Since when it takes nothing.
@@ -315,7 +315,7 @@ impl Agent {
 
     /// What an earlier process produced of each channel and nobody accounted for: it is lost. Of
     /// each process this is told once.
-    pub fn lost_by(&mut self, instance: u64, tallies: &[Tally]) -> Vec<(ChannelId, u64)> {
+    pub fn lost_by(&mut self, instance: u64, tallies: &[ChannelTally]) -> Vec<(ChannelId, u64)> {
         let Some((_, taken)) = self.past.iter_mut().find(|(past, _)| *past == instance) else {
             return Vec::new();
         };
@@ -377,7 +377,7 @@ impl Agent {
     }
 
     /// Tells it what to do; while it is not connected, it will be told when it comes.
-    pub fn order(&mut self, word: MonitorWord) {
+    pub fn order(&mut self, word: MonitorMessage) {
         if let Some(session) = &mut self.session {
             session.unsent.push_back(word);
         }
@@ -431,7 +431,7 @@ impl Run {
 
 impl Session {
     /// A connection on which the agent can be told what to do.
-    pub fn new(id: SessionId, orders: mpsc::Sender<MonitorWord>, told: (u64, Nanos)) -> Session {
+    pub fn new(id: SessionId, orders: mpsc::Sender<MonitorMessage>, told: (u64, Nanos)) -> Session {
         Session {
             id,
             orders,
@@ -449,7 +449,7 @@ impl Session {
         let due = safe > told && (many || now.saturating_sub(told_at) >= pause);
         if due && self.stuck_since.is_none() {
             self.told = (safe, now);
-            self.unsent.push_back(MonitorWord::Taken { number: safe });
+            self.unsent.push_back(MonitorMessage::Ack { number: safe });
         }
         loop {
             let next = match self.unsent.pop_front() {

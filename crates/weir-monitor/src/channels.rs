@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use weir_model::{Batch, Column, Nanos, Shape};
 use weir_query::place::fleet::Fragment;
 use weir_query::plan::codec;
-use weir_wire::{ChannelId, MonitorWord, frame};
+use weir_wire::{ChannelId, MonitorMessage, frame};
 
 use super::account::Account;
 use super::agents::Counted;
@@ -158,8 +158,8 @@ impl Channels {
 
 impl Channel {
     /// What an agent is told to run.
-    pub fn start(&self) -> MonitorWord {
-        MonitorWord::Start {
+    pub fn start(&self) -> MonitorMessage {
+        MonitorMessage::Start {
             channel: self.id,
             fragment: self.encoded.clone(),
         }

@@ -1,7 +1,7 @@
 //! Agents come and go.
 
 use weir_model::{Nanos, Symbol};
-use weir_wire::{ChannelId, Joined, MonitorWord, Refusal, SessionId, Welcome};
+use weir_wire::{ChannelId, Joined, MonitorMessage, Refusal, SessionId, Welcome};
 
 use super::Monitor;
 use super::account::Account;
@@ -24,9 +24,9 @@ impl Monitor {
         let host = agent.host;
         let welcome = Welcome {
             monitor: self.identity,
-            taken: agent.safe,
+            acked: agent.safe,
             channels: self.channels.iter().map(|c| c.id).collect(),
-            heartbeat: self.options.heartbeat,
+            heartbeat_interval: self.options.heartbeat,
         };
         if joined.welcome.send(Ok(welcome)).is_err() {
             return;
@@ -58,11 +58,13 @@ impl Monitor {
             Some(id) => self.admit_again(id, joined, now)?,
             None if self.agents.len() >= self.options.agents_max => {
                 let most = self.options.agents_max;
-                return Err(Refusal::Full(format!("there are {most} agents already")));
+                return Err(Refusal::LimitReached(format!(
+                    "there are {most} agents already"
+                )));
             }
             None => {
                 let host = Symbol::try_new(&hello.host);
-                let host = host.map_err(|error| Refusal::Full(error.to_string()))?;
+                let host = host.map_err(|error| Refusal::LimitReached(error.to_string()))?;
                 let id = AgentId(self.agents_ever);
                 self.agents_ever += 1;
                 let mut agent = Agent::new(host, joined.peer, hello.instance, now);
@@ -121,7 +123,7 @@ impl Monitor {
         let silent = now.saturating_sub(agent.heard_at) > self.options.overtake_after;
         if agent.session.is_some() && !silent {
             let host = agent.host;
-            return Err(Refusal::Taken(format!(
+            return Err(Refusal::AlreadyExists(format!(
                 "an agent of host `{host}` is connected already; give this one another name"
             )));
         }
@@ -284,7 +286,7 @@ impl Monitor {
     }
 
     /// Tells all agents to do something.
-    pub(super) fn order_all(&mut self, word: &MonitorWord) {
+    pub(super) fn order_all(&mut self, word: &MonitorMessage) {
         for agent in self.agents.values_mut() {
             agent.order(word.clone());
         }

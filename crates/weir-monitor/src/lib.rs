@@ -1,6 +1,6 @@
 //! The monitor: one engine over a fleet of agents.
 //!
-//! One thread owns everything; it takes [`Event`]s of the network one after the other and moves
+//! One thread owns everything; it takes [`ServerEvent`]s of the network one after the other and moves
 //! time on. No locks, and no order of events but the one in which they came.
 //!
 //! 1. Agents come and go ([`join`]). Each runs the fragments of the monitor's queries; queries whose
@@ -53,7 +53,7 @@ use weir_model::{Catalog, Declaration, Host, NANOS_PER_SECOND, Nanos, Shape, Sym
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_query::function::EvalError;
 use weir_query::place::fleet::Cut;
-use weir_wire::{ChannelId, Event, MonitorWord, SessionId};
+use weir_wire::{ChannelId, MonitorMessage, ServerEvent, SessionId};
 
 pub use account::Account;
 pub use agents::{Agent, AgentId};
@@ -289,17 +289,19 @@ impl Monitor {
 
     /// Takes in what happened on the network, at `now` by the monitor's clock. What a client asks is
     /// given back: it is answered elsewhere.
-    pub fn take(&mut self, event: Event, now: Nanos) -> Option<Event> {
+    pub fn take(&mut self, event: ServerEvent, now: Nanos) -> Option<ServerEvent> {
         self.end_restore();
         match event {
-            Event::Joined(joined) => self.join(joined, now),
-            Event::Said {
+            ServerEvent::Joined(joined) => self.join(joined, now),
+            ServerEvent::Message {
                 session,
                 number,
-                word,
-            } => self.hear(session, number, word, now),
-            Event::Left { session, why } => self.leave(session, &why, now),
-            other @ (Event::Asked { .. } | Event::Refused { .. }) => return Some(other),
+                message,
+            } => self.hear(session, number, message, now),
+            ServerEvent::Left { session, why } => self.leave(session, &why, now),
+            other @ (ServerEvent::Request { .. } | ServerEvent::Refused { .. }) => {
+                return Some(other);
+            }
         }
         None
     }
@@ -444,7 +446,7 @@ impl Monitor {
             for agent in self.agents.values_mut() {
                 agent.runs.remove(&id);
                 agent.expects_not(id);
-                agent.order(MonitorWord::Stop { channel: id });
+                agent.order(MonitorMessage::Stop { channel: id });
             }
         }
         if running.standing {
@@ -467,7 +469,7 @@ impl Monitor {
     /// wait for one that does not.
     pub fn set_pace(&mut self, heartbeat: Nanos, overtake_after: Nanos) {
         if heartbeat != self.options.heartbeat {
-            self.order_all(&MonitorWord::Heartbeat(heartbeat));
+            self.order_all(&MonitorMessage::HeartbeatInterval(heartbeat));
         }
         self.options.heartbeat = heartbeat;
         self.options.overtake_after = overtake_after;

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use weir_model::{Batch, NANOS_PER_SECOND, Nanos, Shape, Type};
 use weir_query::engine::in_time_order;
 use weir_sink::{Answer, Relation, arrow, relation};
-use weir_wire::Shown;
+use weir_wire::ResultUpdate;
 
 use super::completeness::Completeness;
 use super::files::FileSink;
@@ -127,7 +127,7 @@ impl Publisher {
     }
 
     /// Somebody watches from now on, unless too many do.
-    pub fn watch(&mut self) -> Option<mpsc::Receiver<Shown>> {
+    pub fn watch(&mut self) -> Option<mpsc::Receiver<ResultUpdate>> {
         self.watchers.retain(|watcher| !watcher.is_gone());
         if self.watchers.len() >= self.bounds.watchers_max {
             return None;
@@ -183,7 +183,7 @@ impl Publisher {
         }
         let batch = self.record(&fresh);
         let bytes = batch.get_array_memory_size();
-        let shown = Shown {
+        let shown = ResultUpdate {
             batch,
             note: self.noted(completeness, self.rows - rows),
         };
@@ -202,14 +202,14 @@ impl Publisher {
         note["ended"] = json!(why);
         for watcher in self.watchers.drain(..) {
             note["skipped"] = json!(watcher.skipped());
-            watcher.end(Shown {
+            watcher.end(ResultUpdate {
                 batch: RecordBatch::new_empty(self.schema.clone()),
                 note: note.clone(),
             });
         }
     }
 
-    fn show(&self, watcher: &mut Watcher, shown: &Shown, bytes: usize, rows: u64) {
+    fn show(&self, watcher: &mut Watcher, shown: &ResultUpdate, bytes: usize, rows: u64) {
         if rows == 0 && !watcher.is_behind() {
             // How complete it is comes with the next rows as well.
             watcher.try_show(shown.clone(), bytes);
@@ -228,7 +228,7 @@ impl Publisher {
     }
 
     /// Where things stand, for somebody who comes or comes back.
-    fn standing(&self, watcher: &Watcher) -> (Shown, usize) {
+    fn standing(&self, watcher: &Watcher) -> (ResultUpdate, usize) {
         let mut note = match &self.said {
             Some(said) => self.noted(said, self.rows),
             None => json!({ "whole": true, "rows_before": self.rows }),
@@ -250,7 +250,7 @@ impl Publisher {
             }
         };
         let bytes = batch.get_array_memory_size();
-        (Shown { batch, note }, bytes)
+        (ResultUpdate { batch, note }, bytes)
     }
 
     /// What goes with rows after which no instant is torn. How many rows the query had given before

@@ -31,7 +31,7 @@ impl Prepared {
     /// # Errors
     /// The diagnostics, or why it cannot be cut as it is asked for.
     pub fn of(submit: &Submit, way: Option<&str>, monitor: &Monitor) -> Result<Prepared, Refusal> {
-        let words = |failure: Failure| Refusal::Words(failure.text());
+        let words = |failure: Failure| Refusal::Invalid(failure.text());
         let question = Question {
             text: submit.query.clone(),
             file: None,
@@ -44,7 +44,7 @@ impl Prepared {
         };
         let plan = &plan.map_err(words)?;
         let hint = submit.place.as_deref().or(way).map(Way::from_str);
-        let off = |error: CutError| Refusal::Words(error.to_string());
+        let off = |error: CutError| Refusal::Invalid(error.to_string());
         let mut options = CutOptions {
             hint: hint.transpose().map_err(off)?,
             rates: monitor.rates(),

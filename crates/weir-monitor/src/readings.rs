@@ -39,7 +39,7 @@ impl Monitor {
         let agents: usize = self.agents.values().map(Agent::bytes).sum();
         let mut readings = vec![
             of_monitor("events_in", self.work.rows),
-            of_monitor("words_in", self.work.words),
+            of_monitor("messages_in", self.work.words),
             of_monitor("steps", self.work.steps),
             of_monitor("agents", self.agents.len() as u64),
             of_monitor("agents_bytes", agents as u64),

@@ -144,7 +144,7 @@ impl Registry {
             None => self.free_name(),
         };
         if let Some(there) = self.entries.get(&name) {
-            return Err(Refusal::Taken(format!(
+            return Err(Refusal::AlreadyExists(format!(
                 "there is a query `{name}` already, placed by {}; choose another name, or \
                  `weir fleet cancel {name}`",
                 there.owner()
@@ -152,14 +152,14 @@ impl Registry {
         }
         let most = self.limits.queries;
         if self.entries.len() >= most {
-            return Err(Refusal::Full(format!(
+            return Err(Refusal::LimitReached(format!(
                 "{most} queries are there, and more are not taken (limits.queries); cancel one"
             )));
         }
         let own = |entry: &&Entry| entry.owner.as_deref() == Some(owner);
         let most = self.limits.queries_per_client;
         if self.entries.values().filter(own).count() >= most {
-            return Err(Refusal::Full(format!(
+            return Err(Refusal::LimitReached(format!(
                 "`{owner}` has placed {most} queries and may not place more \
                  (limits.queries_per_client); cancel one"
             )));
@@ -524,7 +524,7 @@ impl Entry {
 }
 
 fn unknown(name: &str) -> Refusal {
-    Refusal::Unknown(format!(
+    Refusal::NotFound(format!(
         "there is no query `{name}`; `weir fleet queries` lists them"
     ))
 }

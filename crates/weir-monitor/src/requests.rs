@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use weir_model::inventory::Row;
 use weir_model::{Host, Nanos, Value};
-use weir_wire::{Answer, Event, Peer, Refusal, Request, Submit};
+use weir_wire::{Peer, Refusal, Reply, Request, ServerEvent, Submit};
 
 use super::Monitor;
 use super::question::Prepared;
@@ -21,14 +21,14 @@ fn log_refusal(peer: &Peer, why: &str, suppressed: u64) {
 
 impl Registry {
     /// Answers a client's request, and logs peers that were refused.
-    pub fn answer(&mut self, event: Event, monitor: &mut Monitor, now: Nanos) {
+    pub fn answer(&mut self, event: ServerEvent, monitor: &mut Monitor, now: Nanos) {
         let (who, request, reply) = match event {
-            Event::Asked {
+            ServerEvent::Request {
                 who,
                 request,
                 reply,
             } => (who, request, reply),
-            Event::Refused {
+            ServerEvent::Refused {
                 peer,
                 why,
                 suppressed,
@@ -38,12 +38,12 @@ impl Registry {
         let answer = match request {
             Request::Submit(submit) => self.submit(submit, &who.name, monitor, now),
             Request::Watch { query } => self.watch(&query, monitor),
-            Request::Queries => Ok(Answer::Json(self.listed(monitor))),
-            Request::Hosts => Ok(Answer::Json(host_rows(&monitor.hosts(now)))),
+            Request::Queries => Ok(Reply::Json(self.listed(monitor))),
+            Request::Hosts => Ok(Reply::Json(host_rows(&monitor.hosts(now)))),
             Request::Explain(submit) => explain(&submit, monitor),
             Request::Cancel { query } => self
                 .cancel(&query, monitor)
-                .map(|()| Answer::Json(json!({ "cancelled": query }))),
+                .map(|()| Reply::Json(json!({ "cancelled": query }))),
         };
         // Whoever asked may have gone.
         let _ = reply.0.send(answer);
@@ -55,18 +55,18 @@ impl Registry {
         owner: &str,
         monitor: &mut Monitor,
         now: Nanos,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Reply, Refusal> {
         let name = self.place(submit, owner, monitor, now)?;
         let query = self.find(&name)?;
         let running = monitor.query_mut(query).expect("it was just placed");
-        Ok(Answer::Query {
+        Ok(Reply::Query {
             name,
             schema: running.publisher.schema().clone(),
             results: None,
         })
     }
 
-    fn watch(&self, name: &str, monitor: &mut Monitor) -> Result<Answer, Refusal> {
+    fn watch(&self, name: &str, monitor: &mut Monitor) -> Result<Reply, Refusal> {
         let query = self.find(name)?;
         let running = monitor.query_mut(query);
         let running = running.ok_or_else(|| {
@@ -74,12 +74,12 @@ impl Registry {
             Refusal::Failed(format!("`{name}` has just ended"))
         })?;
         let Some(results) = running.publisher.watch() else {
-            return Err(Refusal::Full(format!(
+            return Err(Refusal::LimitReached(format!(
                 "{} watch `{name}`, and more are not taken (limits.watchers)",
                 self.watchers_max()
             )));
         };
-        Ok(Answer::Query {
+        Ok(Reply::Query {
             name: name.to_owned(),
             schema: running.publisher.schema().clone(),
             results: Some(results),
@@ -93,9 +93,9 @@ impl Registry {
     }
 }
 
-fn explain(submit: &Submit, monitor: &Monitor) -> Result<Answer, Refusal> {
+fn explain(submit: &Submit, monitor: &Monitor) -> Result<Reply, Refusal> {
     let prepared = Prepared::of(submit, None, monitor)?;
-    Ok(Answer::Json(prepared.explained()))
+    Ok(Reply::Json(prepared.explained()))
 }
 
 /// A query as lists show it.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use weir_model::Nanos;
-use weir_wire::{Event, Events, Next};
+use weir_wire::{EventQueue, NextEvent, ServerEvent};
 
 use super::Monitor;
 use weir_runtime::run_loop::{Stop, wall_clock};
@@ -16,7 +16,7 @@ const NAP: Duration = Duration::from_millis(10);
 /// not make a thousand steps.
 const TICK_NS: Nanos = 5_000_000;
 
-/// Events taken before time has its turn.
+/// EventQueue taken before time has its turn.
 const TURN: usize = 10_000;
 
 /// Runs until a signal comes or the network has ended; then results are out, written down and
@@ -26,23 +26,23 @@ const TURN: usize = 10_000;
 /// Gives the signal, if that was it.
 pub fn run(
     monitor: &mut Monitor,
-    events: &mut Events,
+    events: &mut EventQueue,
     stop: &Stop,
-    answer: &mut dyn FnMut(&mut Monitor, Option<Event>, Nanos),
+    answer: &mut dyn FnMut(&mut Monitor, Option<ServerEvent>, Nanos),
 ) -> Option<i32> {
     let mut ticked = Nanos::MIN;
     loop {
         let mut patience = NAP;
         for _ in 0..TURN {
             match events.next(patience) {
-                Next::Event(event) => {
+                NextEvent::Event(event) => {
                     let now = wall_clock();
                     if let Some(asked) = monitor.take(event, now) {
                         answer(monitor, Some(asked), now);
                     }
                 }
-                Next::Nothing => break,
-                Next::Ended => return end(monitor, stop),
+                NextEvent::Timeout => break,
+                NextEvent::Ended => return end(monitor, stop),
             }
             patience = Duration::ZERO;
             // Agents whose words never end do not keep time from moving.

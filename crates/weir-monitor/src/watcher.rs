@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 
 use tokio::sync::mpsc;
-use weir_wire::Shown;
+use weir_wire::ResultUpdate;
 
 /// Messages that wait for a watcher, at most. There is one more place, for the last one.
 const WAITING_MAX: usize = 1024;
 
 /// Somebody who watches.
 pub struct Watcher {
-    out: mpsc::Sender<Shown>,
+    out: mpsc::Sender<ResultUpdate>,
     /// The bytes of each message that waits, and of all of them.
     waiting: VecDeque<usize>,
     bytes: usize,
@@ -24,7 +24,7 @@ pub struct Watcher {
 
 impl Watcher {
     /// A watcher for whom at most so many bytes wait, and where it finds them.
-    pub fn new(bytes_max: usize) -> (Watcher, mpsc::Receiver<Shown>) {
+    pub fn new(bytes_max: usize) -> (Watcher, mpsc::Receiver<ResultUpdate>) {
         let (out, results) = mpsc::channel(WAITING_MAX + 1);
         let watcher = Watcher {
             out,
@@ -59,7 +59,7 @@ impl Watcher {
     }
 
     /// Shows it something, if there is room; otherwise it is behind.
-    pub fn show(&mut self, shown: Shown, bytes: usize, rows: u64) {
+    pub fn show(&mut self, shown: ResultUpdate, bytes: usize, rows: u64) {
         match self.try_show(shown, bytes) {
             true => self.behind = false,
             false => self.skip(rows),
@@ -73,7 +73,7 @@ impl Watcher {
     }
 
     /// Shows it something that it need not see, if there is room.
-    pub fn try_show(&mut self, shown: Shown, bytes: usize) -> bool {
+    pub fn try_show(&mut self, shown: ResultUpdate, bytes: usize) -> bool {
         self.look();
         let room = self.waiting.len() < WAITING_MAX && self.bytes + bytes <= self.bytes_max;
         // Whatever is larger than the bound goes alone.
@@ -87,7 +87,7 @@ impl Watcher {
     }
 
     /// Shows it the last message.
-    pub fn end(self, last: Shown) {
+    pub fn end(self, last: ResultUpdate) {
         // There is a place for it; who is gone does not need it.
         let _ = self.out.try_send(last);
     }

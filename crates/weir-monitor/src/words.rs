@@ -2,7 +2,7 @@
 
 use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, Nanos};
-use weir_wire::{AgentWord, ChannelId, Note, SessionId};
+use weir_wire::{AgentMessage, ChannelId, Note, SessionId};
 
 use super::Monitor;
 use super::account::{Account, Instants};
@@ -15,7 +15,7 @@ impl Monitor {
         &mut self,
         session: SessionId,
         number: Option<u64>,
-        word: AgentWord,
+        word: AgentMessage,
         now: Nanos,
     ) {
         // Words of a connection that was let go are still on their way.
@@ -33,21 +33,21 @@ impl Monitor {
         self.work.words += 1;
         self.effect = Effect::default();
         match word {
-            AgentWord::Rows { channel, batch } => {
+            AgentMessage::Rows { channel, batch } => {
                 self.hear_rows(id, channel, batch, number, now);
             }
-            AgentWord::Reached(at) => self.hear_reached(id, at, now),
-            AgentWord::Started { channel, at } => {
+            AgentMessage::Watermark(at) => self.hear_reached(id, at, now),
+            AgentMessage::Started { channel, at } => {
                 self.hear_started(id, channel, at, number, now);
             }
-            AgentWord::Failed { channel, why } => self.hear_failed(id, channel, &why, now),
-            AgentWord::Lost {
+            AgentMessage::Failed { channel, why } => self.hear_failed(id, channel, &why, now),
+            AgentMessage::Lost {
                 channel,
                 requests,
                 cause,
             } => self.hear_lost(id, channel, requests, &cause, now),
-            AgentWord::Note(note) => self.hear_note(id, note, number, now),
-            AgentWord::Status(status) => {
+            AgentMessage::Note(note) => self.hear_note(id, note, number, now),
+            AgentMessage::Status(status) => {
                 let agent = self.agents.get_mut(&id).expect("it just spoke");
                 let runs = |channel| agent.runs.contains_key(&channel);
                 agent.readings.take(&status, runs, now);

@@ -125,8 +125,8 @@ impl From<WireError> for Failure {
     fn from(error: WireError) -> Failure {
         match error {
             // Diagnostics are complete pictures.
-            WireError::Refused(Refusal::Words(text)) => Failure::Words(text),
-            WireError::Refused(Refusal::Unknown(_) | Refusal::Taken(_))
+            WireError::Refused(Refusal::Invalid(text)) => Failure::Words(text),
+            WireError::Refused(Refusal::NotFound(_) | Refusal::AlreadyExists(_))
             | WireError::Address { .. }
             | WireError::Unprotected(_)
             | WireError::Option { .. } => Failure::words(error),

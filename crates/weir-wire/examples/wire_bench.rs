@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p weir-wire --example wire_bench`, or `cargo xtask bench wire`. Rows are those
 //! of 200,000 requests a second on 10 disks. Times are those of the thread on its processor, the least
-//! of some rounds; a round writes or reads about a million rows, or as many as `ROWS` says.
+//! of some rounds; a round writes or reads about a million rows, or as many as `ROWS` body.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rustix::time::{ClockId, clock_gettime};
 use weir_model::{Batch, Column};
 use weir_wire::ChannelId;
-use weir_wire::frame::texts::{KnownTexts, TextBudget, TextTable};
+use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
 use weir_wire::frame::{self, Compression, Decoded};
-use weir_wire::message::{AgentSays, said};
+use weir_wire::message::{UpBody, encode_body};
 
 /// Rows that a round writes or reads.
 const ROWS: usize = 1_000_000;
@@ -55,16 +55,16 @@ struct Cost {
 fn measure(batch: &Batch, compression: Compression, all: usize) -> Cost {
     let mut texts = TextTable::default();
     let frame = frame::encode(ChannelId(1), batch, &mut texts, compression).expect("it fits");
-    let mut known = KnownTexts::new(Arc::new(TextBudget::new(10_000, 1 << 20)));
+    let mut known = ReceivedTexts::new(Arc::new(TextBudget::new(10_000, 1 << 20)));
     while known.len() < texts.len() {
         let more = texts.from(known.len());
-        known.learn(&more).expect("they are in order");
+        known.add(&more).expect("they are in order");
     }
-    let bytes = said(AgentSays::Rows(frame.head.clone())).len();
+    let bytes = encode_body(UpBody::Rows(frame.head.clone())).len();
     let bytes = bytes + frame.header.len() + frame.body.len();
     let write_ns = least(batch.len(), all, || {
         let frame = frame::encode(ChannelId(1), batch, &mut texts, compression);
-        black_box(said(AgentSays::Rows(frame.expect("as before").head)));
+        black_box(encode_body(UpBody::Rows(frame.expect("as before").head)));
     });
     let read_ns = least(batch.len(), all, || {
         let read = frame::decode(&frame.head, &frame.header, &frame.body, &known);

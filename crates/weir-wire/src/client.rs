@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::dial::causes;
-use crate::event::{Shown, Submit};
+use crate::event::{ResultUpdate, Submit};
 use crate::{Dial, Refusal, WireError};
 
 /// The longest message with results that is taken, in bytes.
@@ -38,7 +38,7 @@ pub struct Client {
 
 /// A query that was placed, or that runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placed {
+pub struct SubmittedQuery {
     /// Its name: what watches and cancels it.
     pub name: String,
     /// Its columns, with the answer's description as metadata.
@@ -72,7 +72,7 @@ impl Client {
     /// # Errors
     /// As the monitor refuses it ([`WireError::Refused`] has its diagnostics), or the network
     /// fails.
-    pub fn submit(&mut self, submit: &Submit) -> Result<Placed, WireError> {
+    pub fn submit(&mut self, submit: &Submit) -> Result<SubmittedQuery, WireError> {
         let words = serde_json::to_vec(submit).expect("a query is always JSON");
         self.flight_info(FlightDescriptor::new_cmd(words))
     }
@@ -81,11 +81,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::submit`].
-    pub fn describe(&mut self, query: &str) -> Result<Placed, WireError> {
+    pub fn describe(&mut self, query: &str) -> Result<SubmittedQuery, WireError> {
         self.flight_info(FlightDescriptor::new_path(vec![query.to_owned()]))
     }
 
-    fn flight_info(&mut self, descriptor: FlightDescriptor) -> Result<Placed, WireError> {
+    fn flight_info(&mut self, descriptor: FlightDescriptor) -> Result<SubmittedQuery, WireError> {
         let call = self.dial.call(descriptor)?;
         let answer = self.answer(|mut f| async move { f.get_flight_info(call).await })?;
         let flight = answer.into_inner();
@@ -94,7 +94,7 @@ impl Client {
         let name = name.ok_or_else(|| self.odd("it names no query"))?;
         let schema = flight.try_decode_schema();
         let schema = schema.map_err(|e| self.odd(&format!("its columns are not readable: {e}")))?;
-        Ok(Placed {
+        Ok(SubmittedQuery {
             name,
             schema: Arc::new(schema),
         })
@@ -194,10 +194,10 @@ pub(crate) fn refused(dial: &Dial, status: &Status) -> WireError {
     let address = dial.address.to_string();
     let why = status.message().to_owned();
     match status.code() {
-        Code::InvalidArgument => WireError::Refused(Refusal::Words(why)),
-        Code::NotFound => WireError::Refused(Refusal::Unknown(why)),
-        Code::ResourceExhausted => WireError::Refused(Refusal::Full(why)),
-        Code::AlreadyExists => WireError::Refused(Refusal::Taken(why)),
+        Code::InvalidArgument => WireError::Refused(Refusal::Invalid(why)),
+        Code::NotFound => WireError::Refused(Refusal::NotFound(why)),
+        Code::ResourceExhausted => WireError::Refused(Refusal::LimitReached(why)),
+        Code::AlreadyExists => WireError::Refused(Refusal::AlreadyExists(why)),
         Code::FailedPrecondition => WireError::Refused(Refusal::Failed(why)),
         Code::Unauthenticated | Code::PermissionDenied | Code::Unimplemented => {
             WireError::Denied { address, why }
@@ -223,30 +223,30 @@ pub struct Watch {
 
 /// What came of waiting for results.
 #[derive(Debug)]
-pub enum Seen {
+pub enum WatchEvent {
     /// Rows and how complete they are.
-    Shown(Shown),
+    Update(ResultUpdate),
     /// Nothing, for as long as was waited.
-    Nothing,
+    Timeout,
     /// The query has ended; its last note said why.
     Ended,
 }
 
 impl Watch {
-    /// What comes next; waits for at most `patience`.
+    /// What comes next; waits for at most `wait_max`.
     ///
     /// # Errors
     /// When the connection breaks, or what comes is not readable.
-    pub fn next(&mut self, patience: Duration) -> Result<Seen, WireError> {
+    pub fn next(&mut self, wait_max: Duration) -> Result<WatchEvent, WireError> {
         let odd = |why: String| WireError::Malformed(crate::Malformed(why));
         let messages = &mut self.messages;
         loop {
             let next = self
                 .runtime
-                .block_on(async { tokio::time::timeout(patience, messages.next()).await });
+                .block_on(async { tokio::time::timeout(wait_max, messages.next()).await });
             let message = match next {
-                Err(_) => return Ok(Seen::Nothing),
-                Ok(None) => return Ok(Seen::Ended),
+                Err(_) => return Ok(WatchEvent::Timeout),
+                Ok(None) => return Ok(WatchEvent::Ended),
                 Ok(Some(Err(FlightError::Tonic(status)))) => {
                     return Err(refused(&self.dial, &status));
                 }
@@ -260,7 +260,7 @@ impl Watch {
                     let note = message.inner.app_metadata;
                     let note = serde_json::from_slice(&note)
                         .map_err(|e| odd(format!("the note beside the rows is no JSON: {e}")))?;
-                    return Ok(Seen::Shown(Shown { batch, note }));
+                    return Ok(WatchEvent::Update(ResultUpdate { batch, note }));
                 }
             }
         }

@@ -60,11 +60,11 @@ pub struct Exchange {
 
 /// What became of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum ExchangeOutcome {
     /// It was used.
     Used,
     /// Its timestamps are impossible or too far apart.
-    Useless,
+    Rejected,
     /// A clock was set: the error of so many nanoseconds was beyond [`STEP_NS`] and is stepped over.
     /// Negative: our time is ahead and nearly stands still until the monitor's has come up.
     Stepped(i64),
@@ -204,15 +204,15 @@ impl Discipline {
     }
 
     /// Learns from an exchange.
-    pub fn take(&mut self, exchange: Exchange) -> Taken {
+    pub fn update(&mut self, exchange: Exchange) -> ExchangeOutcome {
         let Some(new) = Interval::of(exchange) else {
-            return Taken::Useless;
+            return ExchangeOutcome::Rejected;
         };
         if let Some(known) = self.offset.filter(|known| new.at < known.at) {
             return match known.at - new.at < SET_BACK_NS {
                 // An answer that was overtaken by a later one.
-                true => Taken::Useless,
-                false => self.begin_anew(new),
+                true => ExchangeOutcome::Rejected,
+                false => self.restart(new),
             };
         }
         let known = self.offset.map(|known| known.aged(new.at, self.rate()));
@@ -224,7 +224,7 @@ impl Discipline {
         let agree = both.low <= both.high;
         if agree {
             self.offset = Some(both);
-            self.learn_rate(both);
+            self.update_rate(both);
         } else {
             // They contradict each other: a clock was set, or changed its rate. Only the new one counts.
             self.offset = Some(new);
@@ -232,15 +232,15 @@ impl Discipline {
         }
         let error = self.steer();
         if agree || error.abs() <= STEP_NS {
-            return Taken::Used;
+            return ExchangeOutcome::Used;
         }
         self.steps += 1;
-        Taken::Stepped(error)
+        ExchangeOutcome::Stepped(error)
     }
 
     /// The agent's clock was set back: what was known of it is void. Its own times go back, so
     /// nothing can keep converted ones from jumping.
-    fn begin_anew(&mut self, new: Interval) -> Taken {
+    fn restart(&mut self, new: Interval) -> ExchangeOutcome {
         let before = self.line_at(new.at).at(new.at);
         *self = Discipline {
             offset: Some(new),
@@ -249,14 +249,14 @@ impl Discipline {
             ..Discipline::new()
         };
         self.steer();
-        Taken::Stepped(self.line_at(new.at).at(new.at) - before)
+        ExchangeOutcome::Stepped(self.line_at(new.at).at(new.at) - before)
     }
 
     fn rate(&self) -> Rate {
         self.rate.unwrap_or(Rate::UNKNOWN)
     }
 
-    fn learn_rate(&mut self, now: Interval) {
+    fn update_rate(&mut self, now: Interval) {
         let Some(reference) = self.reference else {
             self.reference = Some(now);
             return;
@@ -344,13 +344,13 @@ impl Discipline {
 
     /// What is to be added to the agent's time at `agent` to have the monitor's, as well as is known.
     pub fn offset_ns(&self, agent: Nanos) -> i64 {
-        self.known_at(agent).map_or(0, Interval::middle)
+        self.interval_at(agent).map_or(0, Interval::middle)
     }
 
     /// How far [`Discipline::to_monitor`] may be off at `agent`, for a time near the present: the
     /// true time is not further away. Without an exchange, as far as can be said.
     pub fn error_ns(&self, agent: Nanos) -> i64 {
-        let Some(known) = self.known_at(agent) else {
+        let Some(known) = self.interval_at(agent) else {
             return i64::MAX;
         };
         let told = self.line_at(agent).at(agent) - agent;
@@ -362,7 +362,7 @@ impl Discipline {
         self.rate.map(Rate::middle)
     }
 
-    fn known_at(&self, agent: Nanos) -> Option<Interval> {
+    fn interval_at(&self, agent: Nanos) -> Option<Interval> {
         self.offset.map(|known| known.aged(agent, self.rate()))
     }
 }
@@ -377,9 +377,9 @@ impl Clock {
         Clock::default()
     }
 
-    /// See [`Discipline::take`].
-    pub fn take(&self, exchange: Exchange) -> Taken {
-        self.lock().take(exchange)
+    /// See [`Discipline::update`].
+    pub fn update(&self, exchange: Exchange) -> ExchangeOutcome {
+        self.lock().update(exchange)
     }
 
     /// See [`Discipline::to_monitor`].
@@ -408,7 +408,7 @@ impl Clock {
     }
 
     /// Another monitor is another time: nothing is known of it. Converted times may jump.
-    pub fn forget(&self) {
+    pub fn reset(&self) {
         *self.lock() = Discipline::new();
     }
 

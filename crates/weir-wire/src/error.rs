@@ -1,4 +1,4 @@
-//! What can go wrong on the wire: with what a peer says, with the settings, or with the world.
+//! What can go wrong on the wire: with what a peer body, with the settings, or with the world.
 
 use std::io;
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ pub enum WireError {
     Spool {
         /// The directory or a file in it.
         path: PathBuf,
-        /// What the system says.
+        /// What the system body.
         source: io::Error,
     },
     /// The network's thread cannot be started.

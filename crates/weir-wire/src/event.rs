@@ -10,7 +10,7 @@ use arrow_schema::SchemaRef;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Peer;
-use crate::word::{AgentWord, Hello, MonitorWord, Welcome};
+use crate::protocol::{AgentMessage, Hello, MonitorMessage, Welcome};
 
 /// Names one connection of an agent; never used twice while the monitor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,18 +18,18 @@ pub struct SessionId(pub u64);
 
 /// Something that happened on the network.
 #[derive(Debug)]
-pub enum Event {
+pub enum ServerEvent {
     /// An agent has come. Until it is welcomed nothing of it is read.
     Joined(Joined),
     /// It said something. Words with numbers come in order; each comes once in a session, and those
     /// up to [`Welcome::taken`] do not come again.
-    Said {
+    Message {
         /// On which connection.
         session: SessionId,
         /// The number of the word; `None` for those that are not numbered.
         number: Option<u64>,
         /// What.
-        word: AgentWord,
+        message: AgentMessage,
     },
     /// Its connection is gone.
     Left {
@@ -48,13 +48,13 @@ pub enum Event {
         suppressed: u64,
     },
     /// A client asks.
-    Asked {
+    Request {
         /// Who.
         who: Principal,
         /// What.
         request: Request,
         /// Where the answer goes.
-        reply: Reply,
+        reply: ReplySender,
     },
 }
 
@@ -70,7 +70,7 @@ pub struct Joined {
     /// To be welcomed, or refused with a reason.
     pub welcome: oneshot::Sender<Result<Welcome, Refusal>>,
     /// What it is to do. Bounded: an agent that does not read is let go by whoever finds it full.
-    pub orders: mpsc::Sender<MonitorWord>,
+    pub orders: mpsc::Sender<MonitorMessage>,
 }
 
 /// What somebody may do.
@@ -148,13 +148,13 @@ pub struct OfScript {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The words are off: the diagnostics, as they are shown.
-    Words(String),
+    Invalid(String),
     /// There is no such thing.
-    Unknown(String),
+    NotFound(String),
     /// A bound is reached; it may go another time.
-    Full(String),
+    LimitReached(String),
     /// Something with that name is there already.
-    Taken(String),
+    AlreadyExists(String),
     /// It cannot be done.
     Failed(String),
 }
@@ -162,10 +162,10 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Words(text)
-            | Refusal::Unknown(text)
-            | Refusal::Full(text)
-            | Refusal::Taken(text)
+            Refusal::Invalid(text)
+            | Refusal::NotFound(text)
+            | Refusal::LimitReached(text)
+            | Refusal::AlreadyExists(text)
             | Refusal::Failed(text) => f.write_str(text),
         }
     }
@@ -173,11 +173,11 @@ impl fmt::Display for Refusal {
 
 /// Where the answer to a [`Request`] goes.
 #[derive(Debug)]
-pub struct Reply(pub oneshot::Sender<Result<Answer, Refusal>>);
+pub struct ReplySender(pub oneshot::Sender<Result<Reply, Refusal>>);
 
 /// The answer to a [`Request`].
 #[derive(Debug)]
-pub enum Answer {
+pub enum Reply {
     /// To all but [`Request::Watch`]: JSON for whoever asked.
     Json(serde_json::Value),
     /// To [`Request::Submit`] and [`Request::Watch`]: the name and columns of a query, and for
@@ -188,13 +188,13 @@ pub enum Answer {
         /// Its columns as Arrow's, with the answer's description as metadata.
         schema: SchemaRef,
         /// What comes.
-        results: Option<mpsc::Receiver<Shown>>,
+        results: Option<mpsc::Receiver<ResultUpdate>>,
     },
 }
 
 /// What somebody who watches a query is shown.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct ResultUpdate {
     /// Rows or deltas; without rows, it is said how complete they are.
     pub batch: RecordBatch,
     /// Besides: `at` (ns), `reset` (forget what was shown before), `hosts`, `hosts_heard`,

@@ -1,5 +1,5 @@
-//! One exchange with a monitor, as an agent holds it: [`begin`] dials and is welcomed; [`Voice`] says
-//! words and [`Ear`] hears what comes down.
+//! One exchange with a monitor, as an agent holds it: [`begin`] dials and is welcomed; [`MessageSender`] says
+//! words and [`MessageReceiver`] hears what comes down.
 //!
 //! An agent that must lose nothing has an [`crate::Uplink`], with a thread, an outbox and a spool.
 //! This is for whoever drives many agents on one runtime: words that were said on an exchange that
@@ -17,33 +17,33 @@ use crate::client::refused;
 use crate::dial::Dial;
 use crate::error::WireError;
 use crate::frame::texts::TextTable;
-use crate::frame::{self, Compression, Refused};
-use crate::message::{AgentSays, DOWN_BYTES_MAX, Down, MonitorSays, Up};
-use crate::outbox::Packed;
-use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Welcome};
+use crate::frame::{self, Compression, FrameError};
+use crate::message::{DOWN_BYTES_MAX, Down, DownBody, Up, UpBody};
+use crate::outbox::EncodedMessage;
+use crate::protocol::{AgentMessage, ChannelId, Hello, MonitorMessage, Welcome};
 
-/// The longest message that is taken: a word of the monitor and room for Flight's own fields.
+/// The longest message that is acked: a word of the monitor and room for Flight's own fields.
 const MESSAGE_BYTES_MAX: usize = DOWN_BYTES_MAX + (64 << 10);
 /// Messages between us and the network: those that are there together travel together.
 const SENDING_MAX: usize = 16;
 
 /// Both ways, and what the monitor said first.
-pub(crate) type Ways = (mpsc::Sender<FlightData>, Streaming<FlightData>, Welcome);
+pub(crate) type Streams = (mpsc::Sender<FlightData>, Streaming<FlightData>, Welcome);
 
 /// Connects, says hello and hears the welcome.
-pub(crate) async fn begin(dial: &Dial, hello: &Hello) -> Result<Ways, WireError> {
+pub(crate) async fn open(dial: &Dial, hello: &Hello) -> Result<Streams, WireError> {
     let hello = Up::hello(hello)?;
     let channel = dial.connect().await?;
     let mut flight = FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let (up, words) = mpsc::channel(SENDING_MAX);
+    let (up, messages) = mpsc::channel(SENDING_MAX);
     up.try_send(hello).expect("the channel is empty");
-    let call = dial.call(ReceiverStream::new(words))?;
-    let denied = |status: Status| ended(dial, &status);
+    let call = dial.call(ReceiverStream::new(messages))?;
+    let denied = |status: Status| status_error(dial, &status);
     let mut down = flight.do_exchange(call).await.map_err(denied)?.into_inner();
     let first = down.message().await.map_err(denied)?;
     let first = first.ok_or_else(|| broken(dial, "it ended before the welcome"))?;
-    match Down::read(&first)?.says {
-        Some(MonitorSays::Welcome(body)) => Ok((up, down, Welcome::try_from(body)?)),
+    match Down::read(&first)?.body {
+        Some(DownBody::Welcome(body)) => Ok((up, down, Welcome::try_from(body)?)),
         _ => Err(broken(
             dial,
             "its first word is no welcome; is it a monitor of weir?",
@@ -52,7 +52,7 @@ pub(crate) async fn begin(dial: &Dial, hello: &Hello) -> Result<Ways, WireError>
 }
 
 /// What a status of the monitor's means to an agent.
-pub(crate) fn ended(dial: &Dial, status: &Status) -> WireError {
+pub(crate) fn status_error(dial: &Dial, status: &Status) -> WireError {
     match refused(dial, status) {
         WireError::Refused(refusal) => WireError::Denied {
             address: dial.address.to_string(),
@@ -69,30 +69,33 @@ fn broken(dial: &Dial, why: &str) -> WireError {
     }
 }
 
-/// Dials as the agent that `hello` says, and is welcomed. Word 1 comes next.
+/// Dials as the agent that `hello` body, and is welcomed. Word 1 comes next.
 ///
 /// # Errors
 /// When nobody answers, we are not let in, or the monitor speaks another version.
-pub async fn join(dial: &Dial, hello: &Hello) -> Result<(Welcome, Voice, Ear), WireError> {
-    let (up, down, welcome) = begin(dial, hello).await?;
+pub async fn join(
+    dial: &Dial,
+    hello: &Hello,
+) -> Result<(Welcome, MessageSender, MessageReceiver), WireError> {
+    let (up, down, welcome) = open(dial, hello).await?;
     let dial = Arc::new(dial.clone());
-    let mut voice = Voice {
+    let mut sender = MessageSender {
         dial: dial.clone(),
         up,
-        number: welcome.taken,
+        number: welcome.acked,
         texts: TextTable::default(),
         texts_sent: 0,
         bytes: 0,
     };
-    voice
-        .send(Up::data(AgentSays::Resume(welcome.taken + 1)))
+    sender
+        .send_data(Up::data(UpBody::Resume(welcome.acked + 1)))
         .await?;
-    Ok((welcome, voice, Ear { dial, down }))
+    Ok((welcome, sender, MessageReceiver { dial, down }))
 }
 
 /// The way up.
 #[derive(Debug)]
-pub struct Voice {
+pub struct MessageSender {
     dial: Arc<Dial>,
     up: mpsc::Sender<FlightData>,
     number: u64,
@@ -101,35 +104,35 @@ pub struct Voice {
     bytes: u64,
 }
 
-impl Voice {
+impl MessageSender {
     /// Says a word; waits while the monitor does not read. Rows that no frame can carry are told as
     /// lost.
     ///
     /// # Errors
-    /// When the exchange is over; [`Ear::hear`] has the reason.
-    pub async fn say(&mut self, word: AgentWord) -> Result<(), WireError> {
-        let packed = match word {
-            AgentWord::Rows { channel, batch } => {
+    /// When the exchange is over; [`MessageReceiver::receive`] has the reason.
+    pub async fn send(&mut self, message: AgentMessage) -> Result<(), WireError> {
+        let encoded = match message {
+            AgentMessage::Rows { channel, batch } => {
                 match frame::encode(channel, &batch, &mut self.texts, Compression::None) {
-                    Ok(frame) => Packed::rows(frame, self.texts.len()),
+                    Ok(frame) => EncodedMessage::rows(frame, self.texts.len()),
                     Err(refused) => lost(channel, batch.len(), &refused),
                 }
             }
-            word => match AgentSays::try_from(word)? {
-                says @ AgentSays::Status(_) => return self.send(Up::data(says)).await,
-                says => Packed::word(says),
+            message => match UpBody::try_from(message)? {
+                body @ UpBody::Status(_) => return self.send_data(Up::data(body)).await,
+                body => EncodedMessage::message(body),
             },
         };
-        while self.texts_sent < packed.texts {
+        while self.texts_sent < encoded.texts {
             let body = self.texts.from(self.texts_sent);
             self.texts_sent += body.texts.len() as u32;
-            self.send(Up::data(AgentSays::Texts(body))).await?;
+            self.send_data(Up::data(UpBody::Texts(body))).await?;
         }
         self.number += 1;
-        self.send(packed.data(self.number)).await
+        self.send_data(encoded.data(self.number)).await
     }
 
-    async fn send(&mut self, data: FlightData) -> Result<(), WireError> {
+    async fn send_data(&mut self, data: FlightData) -> Result<(), WireError> {
         let parts = [&data.app_metadata, &data.data_header, &data.data_body];
         self.bytes += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         let sent = self.up.send(data).await;
@@ -147,37 +150,37 @@ impl Voice {
     }
 }
 
-fn lost(channel: ChannelId, rows: usize, refused: &Refused) -> Packed {
-    let lost = AgentWord::Lost {
+fn lost(channel: ChannelId, rows: usize, refused: &FrameError) -> EncodedMessage {
+    let lost = AgentMessage::Lost {
         channel,
         requests: rows as u64,
         cause: refused.cause().to_owned(),
     };
-    Packed::word(AgentSays::try_from(lost).expect("it is within the bounds"))
+    EncodedMessage::message(UpBody::try_from(lost).expect("it is within the bounds"))
 }
 
 /// The way down.
 #[derive(Debug)]
-pub struct Ear {
+pub struct MessageReceiver {
     dial: Arc<Dial>,
     down: Streaming<FlightData>,
 }
 
-impl Ear {
+impl MessageReceiver {
     /// What the monitor says next. Nothing is lost when this is dropped before it is done.
     ///
     /// # Errors
     /// When the exchange is over, with the reason.
-    pub async fn hear(&mut self) -> Result<MonitorWord, WireError> {
+    pub async fn receive(&mut self) -> Result<MonitorMessage, WireError> {
         loop {
             let data = self.down.message().await;
-            let data = data.map_err(|status| ended(&self.dial, &status))?;
+            let data = data.map_err(|status| status_error(&self.dial, &status))?;
             let data = data.ok_or_else(|| broken(&self.dial, "it ended the exchange"))?;
-            return match Down::read(&data)?.says {
+            return match Down::read(&data)?.body {
                 // We asked for no time; a word of a later release is not for us.
-                Some(MonitorSays::Pong(_)) | None => continue,
-                Some(says) => {
-                    MonitorWord::try_from(says).map_err(|e| broken(&self.dial, &e.to_string()))
+                Some(DownBody::Pong(_)) | None => continue,
+                Some(body) => {
+                    MonitorMessage::try_from(body).map_err(|e| broken(&self.dial, &e.to_string()))
                 }
             };
         }

@@ -9,36 +9,36 @@ use arrow_flight::FlightData;
 use weir_model::Nanos;
 
 use crate::error::Malformed;
-use crate::frame::texts::{KnownTexts, TextBudget};
+use crate::frame::texts::{ReceivedTexts, TextBudget};
 use crate::frame::{self, Decoded};
-use crate::message::{AgentSays, Down, Pong, Up};
-use crate::word::{AgentWord, ChannelId, Welcome};
+use crate::message::{Down, Pong, Up, UpBody};
+use crate::protocol::{AgentMessage, ChannelId, Welcome};
 
 /// What a message was.
 #[derive(Debug)]
-pub enum Heard {
-    /// A word: for [`crate::Event::Said`], with its number if it has one.
-    Word(Option<u64>, AgentWord),
+pub enum Incoming {
+    /// A word: for [`crate::ServerEvent::Message`], with its number if it has one.
+    Message(Option<u64>, AgentMessage),
     /// A question about the time; the answer goes back at once, before anything that waits.
-    Answer(Box<FlightData>),
-    /// The agent no longer has so many words that were not taken, from `first` on: the monitor has
+    Pong(Box<FlightData>),
+    /// The agent no longer has so many messages that were not taken, from `first` on: the monitor has
     /// forgotten what it had taken.
     Missing {
         /// The number of the first that is missing.
         first: u64,
         /// How many.
-        words: u64,
+        messages: u64,
     },
     /// Nothing that concerns anybody else.
-    Nothing,
+    Ignored,
 }
 
 /// One connection of an agent, from its welcome on.
 #[derive(Debug)]
 pub struct Intake {
     /// The number of the last word that was taken.
-    taken: u64,
-    texts: KnownTexts,
+    acked: u64,
+    texts: ReceivedTexts,
     resumed: bool,
 }
 
@@ -47,8 +47,8 @@ impl Intake {
     /// `budget`, its host's.
     pub fn new(welcome: &Welcome, budget: Arc<TextBudget>) -> Intake {
         Intake {
-            taken: welcome.taken,
-            texts: KnownTexts::new(budget),
+            acked: welcome.acked,
+            texts: ReceivedTexts::new(budget),
             resumed: false,
         }
     }
@@ -57,84 +57,84 @@ impl Intake {
     ///
     /// # Errors
     /// When the agent breaks the protocol; its connection must end then. What it said before stands.
-    pub fn hear(&mut self, data: &FlightData, now: Nanos) -> Result<Heard, Malformed> {
+    pub fn receive(&mut self, data: &FlightData, now: Nanos) -> Result<Incoming, Malformed> {
         let up = Up::read(data)?;
-        match (up.says, up.number) {
-            (Some(AgentSays::Ping(ping)), 0) => {
+        match (up.body, up.number) {
+            (Some(UpBody::Ping(ping)), 0) => {
                 let pong = Pong {
-                    left_ns: ping.left_ns,
-                    came_ns: now,
-                    answered_ns: now,
+                    origin_ns: ping.origin_ns,
+                    receive_ns: now,
+                    transmit_ns: now,
                 };
-                Ok(Heard::Answer(Box::new(Down::from(pong).data())))
+                Ok(Incoming::Pong(Box::new(Down::from(pong).data())))
             }
-            (Some(AgentSays::Texts(body)), 0) => {
-                self.texts.learn(&body)?;
-                Ok(Heard::Nothing)
+            (Some(UpBody::Texts(body)), 0) => {
+                self.texts.add(&body)?;
+                Ok(Incoming::Ignored)
             }
-            (Some(AgentSays::Resume(next)), 0) => self.resume(next),
-            (Some(AgentSays::Status(body)), 0) => {
-                let status = AgentSays::Status(body);
-                Ok(Heard::Word(None, AgentWord::try_from(status)?))
+            (Some(UpBody::Resume(next)), 0) => self.resume(next),
+            (Some(UpBody::Status(body)), 0) => {
+                let status = UpBody::Status(body);
+                Ok(Incoming::Message(None, AgentMessage::try_from(status)?))
             }
             (Some(_), 0) => Err(Malformed("a word without its number".into())),
-            (None, 0) => Ok(Heard::Nothing),
-            (says, number) => self.numbered(number, says, data),
+            (None, 0) => Ok(Incoming::Ignored),
+            (body, number) => self.numbered(number, body, data),
         }
     }
 
-    fn resume(&mut self, next: u64) -> Result<Heard, Malformed> {
+    fn resume(&mut self, next: u64) -> Result<Incoming, Malformed> {
         if self.resumed || next == 0 {
             return Err(Malformed("resume: a second time, or with number 0".into()));
         }
         self.resumed = true;
-        let first = self.taken + 1;
+        let first = self.acked + 1;
         if next <= first {
-            return Ok(Heard::Nothing);
+            return Ok(Incoming::Ignored);
         }
-        self.taken = next - 1;
-        Ok(Heard::Missing {
+        self.acked = next - 1;
+        Ok(Incoming::Missing {
             first,
-            words: next - first,
+            messages: next - first,
         })
     }
 
     fn numbered(
         &mut self,
         number: u64,
-        says: Option<AgentSays>,
+        body: Option<UpBody>,
         data: &FlightData,
-    ) -> Result<Heard, Malformed> {
-        if number <= self.taken {
-            return Ok(Heard::Nothing);
+    ) -> Result<Incoming, Malformed> {
+        if number <= self.acked {
+            return Ok(Incoming::Ignored);
         }
-        if number != self.taken + 1 {
+        if number != self.acked + 1 {
             return Err(Malformed(format!(
                 "word {number} came where {} comes next",
-                self.taken + 1
+                self.acked + 1
             )));
         }
-        let word = match says {
-            Some(AgentSays::Rows(head)) => {
+        let message = match body {
+            Some(UpBody::Rows(head)) => {
                 let channel = ChannelId(head.channel);
                 match frame::decode(&head, &data.data_header, &data.data_body, &self.texts)? {
-                    Decoded::Rows(batch) => AgentWord::Rows { channel, batch },
-                    Decoded::TextBudget(requests) => AgentWord::Lost {
+                    Decoded::Rows(batch) => AgentMessage::Rows { channel, batch },
+                    Decoded::TextBudget(requests) => AgentMessage::Lost {
                         channel,
                         requests,
                         cause: frame::CAUSE_TEXTS.into(),
                     },
                 }
             }
-            Some(AgentSays::Status(_)) => return Err(Malformed("status has no number".into())),
-            Some(says) => AgentWord::try_from(says)?,
+            Some(UpBody::Status(_)) => return Err(Malformed("status has no number".into())),
+            Some(body) => AgentMessage::try_from(body)?,
             // A word of a later release. It is taken, or it would come again and again.
             None => {
-                self.taken = number;
-                return Ok(Heard::Nothing);
+                self.acked = number;
+                return Ok(Incoming::Ignored);
             }
         };
-        self.taken = number;
-        Ok(Heard::Word(Some(number), word))
+        self.acked = number;
+        Ok(Incoming::Message(Some(number), message))
     }
 }

@@ -106,7 +106,7 @@ pub(crate) struct LoadedTls {
 
 impl LoadedTls {
     /// True if these certificates, the peer's own first, would be taken now.
-    pub(crate) fn takes(&self, chain: &[CertificateDer<'_>]) -> bool {
+    pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
         let (Some(clients), Some((own, between))) = (&self.clients, chain.split_first()) else {
             return false;
         };

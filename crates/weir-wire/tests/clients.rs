@@ -7,9 +7,9 @@ use std::time::Duration;
 use arrow_array::StringArray;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampNanosecondType};
-use support::{Monitor, PATIENCE};
-use weir_wire::event::{Shown, Submit};
-use weir_wire::{Client, Dial, Refusal, Seen, WireError};
+use support::{Monitor, WAIT_MAX};
+use weir_wire::event::{ResultUpdate, Submit};
+use weir_wire::{Client, Dial, Refusal, WatchEvent, WireError};
 
 fn client(monitor: &Monitor) -> Client {
     Client::connect(dial(monitor)).unwrap()
@@ -26,9 +26,9 @@ fn cql(query: &str) -> Submit {
     }
 }
 
-fn shown(seen: Seen) -> Shown {
+fn shown(seen: WatchEvent) -> ResultUpdate {
     match seen {
-        Seen::Shown(shown) => shown,
+        WatchEvent::Update(shown) => shown,
         other => panic!("{other:?}"),
     }
 }
@@ -45,7 +45,7 @@ fn what_a_query_gives_comes_as_rows_with_their_notes() {
     let mut watch = client.watch("q").unwrap();
     let mut rows = Vec::new();
     loop {
-        let shown = shown(watch.next(PATIENCE).unwrap());
+        let shown = shown(watch.next(WAIT_MAX).unwrap());
         let columns = shown.batch.columns();
         let vms = columns[2].as_dictionary::<Int32Type>();
         let vms = vms.downcast_dict::<StringArray>().unwrap();
@@ -69,7 +69,7 @@ fn what_a_query_gives_comes_as_rows_with_their_notes() {
         row(2_000, 2, "new1", 1),
     ];
     assert_eq!(rows, expected);
-    assert!(matches!(watch.next(PATIENCE).unwrap(), Seen::Ended));
+    assert!(matches!(watch.next(WAIT_MAX).unwrap(), WatchEvent::Ended));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn the_monitors_refusal_comes_whole() {
     let refused = client.submit(&cql("oops")).unwrap_err();
     let words = "error[W0001]: `oops`\n 1 | oops".to_owned();
     match refused {
-        WireError::Refused(refusal) => assert_eq!(refusal, Refusal::Words(words)),
+        WireError::Refused(refusal) => assert_eq!(refusal, Refusal::Invalid(words)),
         other => panic!("{other}"),
     }
     let unknown = client.watch("nothing").unwrap_err().to_string();
@@ -115,7 +115,7 @@ fn one_principal_watches_so_many_queries_and_ending_one_makes_room() {
     let monitor = Monitor::local(|o| o.limits.watches_per_principal_max = 1);
     let mut client = client(&monitor);
     let mut first = client.watch("endless").unwrap();
-    shown(first.next(PATIENCE).unwrap());
+    shown(first.next(WAIT_MAX).unwrap());
     let error = client.watch("endless").unwrap_err().to_string();
     assert!(error.contains("may watch 1"), "{error}");
     assert_eq!(monitor.counted("requests_refused", Some("watches_max")), 1);
@@ -143,10 +143,10 @@ fn a_dropped_server_ends_its_watchers_and_frees_its_port() {
     let address = monitor.server.address().to_string();
     let mut client = client(&monitor);
     let mut watch = client.watch("endless").unwrap();
-    shown(watch.next(PATIENCE).unwrap());
+    shown(watch.next(WAIT_MAX).unwrap());
     support::within(move || drop(monitor));
     // What was sent before still comes; then the end, or word that the connection is gone.
-    while let Ok(Seen::Shown(_)) = watch.next(PATIENCE) {}
+    while let Ok(WatchEvent::Update(_)) = watch.next(WAIT_MAX) {}
     assert!(client.queries().is_err());
     drop(std::net::TcpListener::bind(address).unwrap());
 }
@@ -157,10 +157,10 @@ fn waiting_in_vain_says_so() {
     let mut client = client(&monitor);
     let mut watch = client.watch("endless").unwrap();
     for _ in 0..3 {
-        shown(watch.next(PATIENCE).unwrap());
+        shown(watch.next(WAIT_MAX).unwrap());
     }
     assert!(matches!(
         watch.next(Duration::from_millis(1)).unwrap(),
-        Seen::Nothing
+        WatchEvent::Timeout
     ));
 }

@@ -2,7 +2,7 @@
 //! what is told gets better.
 
 use proptest::prelude::*;
-use weir_wire::clock::{Discipline, Exchange, STEP_NS, Taken};
+use weir_wire::clock::{Discipline, Exchange, ExchangeOutcome, STEP_NS};
 
 const SECOND: i64 = 1_000_000_000;
 const MICRO: i64 = 1_000;
@@ -58,7 +58,7 @@ proptest! {
         let mut monitor = START;
         let mut told = Vec::new();
         for ((there, back), pause_ms) in pings {
-            discipline.take(world.exchange(monitor, there, back));
+            discipline.update(world.exchange(monitor, there, back));
             monitor += there + back;
             let pause = pause_ms * 1_000_000;
             for look in &looks {
@@ -95,7 +95,7 @@ proptest! {
             let mut exchange = world.exchange(monitor, 100 * MICRO, 100 * MICRO);
             exchange.came += shift;
             exchange.answered += shift;
-            if let Taken::Stepped(error) = discipline.take(exchange) {
+            if let ExchangeOutcome::Stepped(error) = discipline.update(exchange) {
                 prop_assert!((error - set).abs() < STEP_NS, "{error} for {set}");
                 steps += 1;
             }
@@ -127,7 +127,7 @@ fn on_a_lan_the_bound_shrinks_below_a_millisecond_and_stays_there() {
     let mut worst = 0;
     for i in 0..100i64 {
         // Jitter that is worse on the way back.
-        discipline.take(world.exchange(monitor, 80 * MICRO, (80 + i * 37 % 200) * MICRO));
+        discipline.update(world.exchange(monitor, 80 * MICRO, (80 + i * 37 % 200) * MICRO));
         let pause = if i < 8 { SECOND / 10 } else { 4 * SECOND };
         let agent = world.agent(monitor + pause);
         if i > 20 {
@@ -157,7 +157,7 @@ fn impossible_timestamps_are_not_believed() {
         exchange(i64::MIN, i64::MAX, i64::MAX, i64::MAX),
         exchange(i64::MAX, i64::MIN, i64::MAX, i64::MIN),
     ] {
-        assert_eq!(discipline.take(impossible), Taken::Useless);
+        assert_eq!(discipline.update(impossible), ExchangeOutcome::Rejected);
     }
     assert!(!discipline.is_synchronised());
     assert_eq!(discipline.to_monitor(17), 17);
@@ -172,16 +172,16 @@ fn an_agents_clock_that_is_set_back_is_believed_at_once() {
     };
     let ping = |world: &World, at| world.exchange(at, 100 * MICRO, 100 * MICRO);
     for i in 0..20 {
-        discipline.take(ping(&world, START + i * SECOND));
+        discipline.update(ping(&world, START + i * SECOND));
         discipline.to_monitor(world.agent(START + i * SECOND));
     }
     let set = World {
         offset: -3_600 * SECOND,
         ..world
     };
-    let taken = discipline.take(ping(&set, START + 20 * SECOND));
+    let taken = discipline.update(ping(&set, START + 20 * SECOND));
     assert!(
-        matches!(taken, Taken::Stepped(error) if (error - 3_605 * SECOND).abs() < 1_000 * MICRO)
+        matches!(taken, ExchangeOutcome::Stepped(error) if (error - 3_605 * SECOND).abs() < 1_000 * MICRO)
     );
     let then = START + 21 * SECOND;
     let off = discipline.to_monitor(set.agent(then)) - then;

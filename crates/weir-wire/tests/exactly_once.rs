@@ -5,11 +5,11 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use support::ledger::Book;
+use support::recording_monitor::MonitorState;
+use support::simulation::{CHANNELS, INSTANCE, Simulation, TINY};
 use support::until;
-use support::world::{CHANNELS, INSTANCE, TINY, World};
-use weir_wire::outbox::Room;
-use weir_wire::{ChannelId, Order};
+use weir_wire::outbox::OutboxCapacity;
+use weir_wire::{ChannelId, UplinkEvent};
 
 fn seeds() -> std::ops::Range<u64> {
     let rounds = std::env::var("WEIR_ROUNDS").ok();
@@ -20,10 +20,10 @@ fn seeds() -> std::ops::Range<u64> {
 fn with_memory_and_a_spool_that_are_too_small() {
     let mut lost = 0;
     for seed in seeds() {
-        let mut world = World::new(seed, TINY, |_| {});
-        (0..120).for_each(|_| world.step());
-        world.check();
-        lost += world.dropped.values().sum::<u64>();
+        let mut simulation = Simulation::new(seed, TINY, |_| {});
+        (0..120).for_each(|_| simulation.step());
+        simulation.check();
+        lost += simulation.dropped.values().sum::<u64>();
     }
     eprintln!("{lost} rows were lost and told");
 }
@@ -31,61 +31,61 @@ fn with_memory_and_a_spool_that_are_too_small() {
 #[test]
 fn with_memory_alone() {
     for seed in seeds() {
-        let room = Room {
+        let room = OutboxCapacity {
             disk_bytes: 0,
             ..TINY
         };
-        let mut world = World::new(100 + seed, room, |_| {});
-        (0..120).for_each(|_| world.step());
-        world.check();
+        let mut simulation = Simulation::new(100 + seed, room, |_| {});
+        (0..120).for_each(|_| simulation.step());
+        simulation.check();
     }
 }
 
 #[test]
 fn with_room_for_everything_nothing_is_lost() {
     for seed in seeds() {
-        let room = Room {
+        let room = OutboxCapacity {
             memory_bytes: 256 << 10,
             disk_bytes: 256 << 20,
         };
-        let mut world = World::new(200 + seed, room, |_| {});
-        world.is_paced = true;
-        (0..120).for_each(|_| world.step());
+        let mut simulation = Simulation::new(200 + seed, room, |_| {});
+        simulation.is_paced = true;
+        (0..120).for_each(|_| simulation.step());
         // Long enough a silence that all but what was sent goes through the disk.
-        world.relay.aim(None);
-        world.relay.break_off();
-        (0..2000).for_each(|_| world.say());
+        simulation.relay.aim(None);
+        simulation.relay.break_off();
+        (0..2000).for_each(|_| simulation.send_rows());
         until("it spools", || {
-            world.uplink.state().waiting.spooled_bytes > 0
+            simulation.uplink.state().waiting.spooled_bytes > 0
         });
-        let address = world.ledger().address();
-        world.relay.aim(Some(address));
-        world.check();
-        assert_eq!(world.dropped, BTreeMap::new(), "seed {seed}");
+        let address = simulation.ledger().address();
+        simulation.relay.aim(Some(address));
+        simulation.check();
+        assert_eq!(simulation.dropped, BTreeMap::new(), "seed {seed}");
     }
 }
 
 #[test]
 fn a_full_spool_loses_the_oldest_and_tells_how_many() {
-    let mut world = World::new(1, TINY, |_| {});
-    world.relay.aim(None);
-    world.relay.break_off();
-    (0..4000).for_each(|_| world.say());
+    let mut simulation = Simulation::new(1, TINY, |_| {});
+    simulation.relay.aim(None);
+    simulation.relay.break_off();
+    (0..4000).for_each(|_| simulation.send_rows());
     until("something is lost", || {
-        world.account_drops();
-        !world.dropped.is_empty()
+        simulation.account_drops();
+        !simulation.dropped.is_empty()
     });
-    let waiting = world.uplink.state().waiting;
+    let waiting = simulation.uplink.state().waiting;
     assert!(waiting.spooled_bytes <= TINY.disk_bytes, "{waiting:?}");
     let memory_bytes = waiting.bytes - waiting.spooled_bytes;
     assert!(memory_bytes <= TINY.memory_bytes as u64, "{waiting:?}");
-    let address = world.ledger().address();
-    world.relay.aim(Some(address));
-    world.check();
-    let account = world.ledger().account(INSTANCE);
+    let address = simulation.ledger().address();
+    simulation.relay.aim(Some(address));
+    simulation.check();
+    let account = simulation.ledger().account(INSTANCE);
     assert_eq!(Vec::from_iter(account.causes.keys()), ["spool_full"]);
     let newest = account.rows.values().filter_map(|rows| rows.last()).max();
-    assert_eq!(newest, Some(&world.last), "the newest rows are there");
+    assert_eq!(newest, Some(&simulation.last), "the newest rows are there");
 }
 
 /// A monitor that has forgotten everything is another one: what was for the one before is void, and
@@ -93,33 +93,35 @@ fn a_full_spool_loses_the_oldest_and_tells_how_many() {
 #[test]
 fn a_monitor_without_memory() {
     for seed in seeds() {
-        let mut world = World::new(300 + seed, TINY, |_| {});
-        (0..60).for_each(|_| world.step());
-        let first = world.kill();
+        let mut simulation = Simulation::new(300 + seed, TINY, |_| {});
+        (0..60).for_each(|_| simulation.step());
+        let first = simulation.kill();
         let channels = first.channels.clone();
-        let begun = world.last;
-        (0..5).for_each(|_| world.say());
-        world.restart(Book {
+        let begun = simulation.last;
+        (0..5).for_each(|_| simulation.send_rows());
+        simulation.restart(MonitorState {
             monitor: 2,
             channels: channels.clone(),
-            ..Book::default()
+            ..MonitorState::default()
         });
-        world.relay.stall(false);
+        simulation.relay.stall(false);
         // The channels of the other monitor are over, and begin anew.
         let welcome = loop {
-            match world.uplink.order(support::PATIENCE) {
-                Some(Order::Welcome { channels, .. }) if channels.is_empty() => break channels,
+            match simulation.uplink.receive(support::WAIT_MAX) {
+                Some(UplinkEvent::Welcome { channels, .. }) if channels.is_empty() => {
+                    break channels;
+                }
                 Some(_) => {}
                 None => panic!("no welcome of the other monitor"),
             }
         };
         assert!(welcome.is_empty());
-        let void_before = world.last;
-        (0..40).for_each(|_| world.step());
-        world.settle();
+        let void_before = simulation.last;
+        (0..40).for_each(|_| simulation.step());
+        simulation.settle();
 
         let old = first.accounts.get(&INSTANCE).cloned().unwrap_or_default();
-        let new = world.ledger().account(INSTANCE);
+        let new = simulation.ledger().account(INSTANCE);
         old.check_order();
         new.check_order();
         let of = |rows: &BTreeMap<ChannelId, Vec<i64>>| rows.values().flatten().copied().max();
@@ -132,9 +134,9 @@ fn a_monitor_without_memory() {
         // What the old one had and told was forgotten; all else is delivered, lost or void.
         let sum = |map: &BTreeMap<ChannelId, u64>| map.values().sum::<u64>();
         let delivered: u64 = CHANNELS.iter().map(|c| new.delivered(*c)).sum();
-        let void = world.uplink.state().rows_void;
-        let known = delivered + void + sum(&world.dropped);
-        let forgotten = sum(&world.produced)
+        let void = simulation.uplink.state().rows_void;
+        let known = delivered + void + sum(&simulation.dropped);
+        let forgotten = sum(&simulation.produced)
             .checked_sub(known)
             .expect("no row is counted twice");
         let had: u64 = CHANNELS.iter().map(|c| old.delivered(*c)).sum();

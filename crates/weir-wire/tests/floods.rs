@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use support::agent::{Agent, hello};
+use support::attacked_server::AttackedServer;
 use support::authority::Directory;
-use support::besieged::Besieged;
-use support::{Monitor, PATIENCE, until};
-use weir_wire::message::AgentSays;
-use weir_wire::{Client, Dial, Refusal, Seen, WireError};
+use support::{Monitor, WAIT_MAX, until};
+use weir_wire::message::UpBody;
+use weir_wire::{Client, Dial, Refusal, WatchEvent, WireError};
 
 const FLOODER: &str = "f100df100df100df100df100";
 const GOOD: &str = "900d900d900d900d900d900d";
@@ -36,7 +36,7 @@ fn one_client_with_thousands_of_requests() {
         o.limits.requests_per_second = 50;
     });
     let plain = monitor.dial();
-    let mut besieged = Besieged::with(monitor, with(&plain, GOOD));
+    let mut attacked = AttackedServer::with(monitor, with(&plain, GOOD));
     // Four threads, as fast as they can, over connections of their own.
     let flood = |dial: Dial| {
         move || {
@@ -45,7 +45,7 @@ fn one_client_with_thousands_of_requests() {
             for _ in 0..1_500 {
                 match client.queries() {
                     Ok(_) => answered += 1,
-                    Err(WireError::Refused(Refusal::Full(why))) => {
+                    Err(WireError::Refused(Refusal::LimitReached(why))) => {
                         assert!(why.contains("`flooder` asks more than 50 times"), "{why}");
                         refused += 1;
                     }
@@ -58,7 +58,7 @@ fn one_client_with_thousands_of_requests() {
     let threads: Vec<_> = (0..4)
         .map(|_| std::thread::spawn(flood(with(&plain, FLOODER))))
         .collect();
-    besieged.serves();
+    attacked.serves();
     let (mut answered, mut refused) = (0, 0);
     for thread in threads {
         let (a, r) = thread.join().unwrap();
@@ -66,47 +66,47 @@ fn one_client_with_thousands_of_requests() {
     }
     assert_eq!(answered + refused, 6_000);
     assert!(answered >= 50 && refused > 0, "{answered} {refused}");
-    let counted = besieged
+    let counted = attacked
         .monitor
         .counted("requests_refused", Some("requests_per_second"));
     assert_eq!(counted, refused);
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn more_connections_than_one_address_may_have() {
-    let besieged = Besieged::new(|o| o.limits.connections_per_address_max = 20);
+    let attacked = AttackedServer::new(|o| o.limits.connections_per_address_max = 20);
     // Each has asked for something, so none of them makes room for another.
     let mut clients = Vec::new();
     while clients.len() < 19 {
-        let mut client = Client::connect(besieged.dial.clone()).unwrap();
+        let mut client = Client::connect(attacked.dial.clone()).unwrap();
         client.queries().unwrap();
         clients.push(client);
     }
     for _ in 0..5 {
-        let one_more = Client::connect(besieged.dial.clone()).and_then(|mut c| c.queries());
+        let one_more = Client::connect(attacked.dial.clone()).and_then(|mut c| c.queries());
         assert!(one_more.is_err());
     }
     for client in &mut clients {
         client.queries().unwrap();
     }
-    let refused = besieged
+    let refused = attacked
         .monitor
         .counted("connections_refused", Some("address_max"));
     assert!(refused >= 5, "{refused}");
     clients.clear();
-    let server = &besieged.monitor.server;
+    let server = &attacked.monitor.server;
     until("there is room again", || server.connections() <= 1);
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn watchers_that_come_and_go() {
-    let besieged = Besieged::new(|o| {
+    let attacked = AttackedServer::new(|o| {
         o.limits.watches_per_principal_max = 8;
         o.limits.requests_per_second = 100_000;
     });
-    let mut client = Client::connect(besieged.dial.clone()).unwrap();
+    let mut client = Client::connect(attacked.dial.clone()).unwrap();
     for round in 0..500 {
         // The place of one that has gone is free a little later.
         let mut watch = None;
@@ -115,77 +115,79 @@ fn watchers_that_come_and_go() {
             watch.is_some()
         });
         if round % 2 == 0 {
-            let seen = watch.unwrap().next(PATIENCE).unwrap();
-            assert!(matches!(seen, Seen::Shown(_)));
+            let seen = watch.unwrap().next(WAIT_MAX).unwrap();
+            assert!(matches!(seen, WatchEvent::Update(_)));
         }
     }
     drop(client);
-    let monitor = &besieged.monitor;
+    let monitor = &attacked.monitor;
     until("each was told that nobody watches", || {
         let watchers = monitor.watchers.lock().unwrap();
         watchers.len() == 500 && watchers.iter().all(|w| w.is_closed())
     });
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn a_monitor_that_is_busy_lets_everybody_wait_and_loses_nothing() {
-    let besieged = Besieged::new(|o| {
+    let attacked = AttackedServer::new(|o| {
         o.limits.events_waiting_max = 16;
         o.limits.request_ms = 1_000;
     });
-    let monitor = &besieged.monitor;
-    let mut fast = Agent::join(&besieged.dial, "fast").unwrap();
+    let monitor = &attacked.monitor;
+    let mut fast = Agent::join(&attacked.dial, "fast").unwrap();
     monitor.busy.store(true, Ordering::Relaxed);
     // Its thread may be inside one more wait for an event.
     std::thread::sleep(Duration::from_millis(100));
     let sending = std::thread::spawn(move || {
         for at in 1..=2_000 {
-            fast.says_numbered(AgentSays::Reached(at));
+            fast.send_numbered(UpBody::Watermark(at));
         }
         fast
     });
-    let mut client = Client::connect(besieged.dial.clone()).unwrap();
+    let mut client = Client::connect(attacked.dial.clone()).unwrap();
     let error = client.queries().unwrap_err();
     assert!(error.to_string().contains("in time"), "{error}");
     let waited = monitor.counted("requests_refused", Some("unanswered"));
     assert_eq!(waited, 1);
     monitor.busy.store(false, Ordering::Relaxed);
-    until("all of it is heard", || monitor.has_heard("Reached(2000)"));
-    let heard = monitor.heard.lock().unwrap();
-    let numbers = heard.iter().filter(|h| h.contains("said Some(")).count();
-    drop(heard);
+    until("all of it is received", || {
+        monitor.has_received("Watermark(2000)")
+    });
+    let received = monitor.received.lock().unwrap();
+    let numbers = received.iter().filter(|h| h.contains("sent Some(")).count();
+    drop(received);
     assert_eq!(numbers, 2_000);
     drop((sending.join().unwrap(), client));
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn hosts_that_come_and_go_by_the_hundred() {
-    let mut besieged = Besieged::new(|o| {
+    let mut attacked = AttackedServer::new(|o| {
         o.limits.requests_per_second = 100_000;
         o.limits.first_request_ms = 1_000;
     });
     for number in 0..200 {
         match number % 4 {
             // Goes before it is welcomed, after, in the middle of a word, without a hello.
-            0 => drop(Agent::dial(&besieged.dial, hello(&format!("host{number}")))),
-            1 => drop(Agent::join(&besieged.dial, &format!("host{number}"))),
+            0 => drop(Agent::dial(&attacked.dial, hello(&format!("host{number}")))),
+            1 => drop(Agent::join(&attacked.dial, &format!("host{number}"))),
             2 => {
-                let mut agent = Agent::join(&besieged.dial, &format!("host{number}")).unwrap();
-                agent.says_numbered(AgentSays::Reached(number));
+                let mut agent = Agent::join(&attacked.dial, &format!("host{number}")).unwrap();
+                agent.send_numbered(UpBody::Watermark(number));
             }
-            _ => drop(Agent::dial(&besieged.dial, Default::default())),
+            _ => drop(Agent::dial(&attacked.dial, Default::default())),
         }
         if number % 50 == 0 {
-            besieged.serves();
+            attacked.serves();
         }
     }
-    let monitor = &besieged.monitor;
+    let monitor = &attacked.monitor;
     until("each that was let in is told to have left", || {
-        let heard = monitor.heard.lock().unwrap();
-        let count = |what: &str| heard.iter().filter(|h| h.starts_with(what)).count();
+        let received = monitor.received.lock().unwrap();
+        let count = |what: &str| received.iter().filter(|h| h.starts_with(what)).count();
         count("left") >= 100
     });
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }

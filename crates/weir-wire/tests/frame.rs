@@ -5,8 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use weir_model::{Batch, Column, Symbol, Tally, Type, Value};
 use weir_wire::ChannelId;
-use weir_wire::frame::texts::{KnownTexts, TextBudget, TextTable};
-use weir_wire::frame::{self, Compression, Decoded, Refused};
+use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
+use weir_wire::frame::{self, Compression, Decoded, FrameError};
 
 /// Encodes and decodes `batch` on a connection of its own.
 fn over_the_wire(batch: &Batch, compression: Compression) -> Batch {
@@ -16,11 +16,9 @@ fn over_the_wire(batch: &Batch, compression: Compression) -> Batch {
         (frame.head.channel, frame.head.rows as usize),
         (7, batch.len())
     );
-    let mut known = KnownTexts::new(Arc::new(TextBudget::new(1000, 1 << 20)));
+    let mut known = ReceivedTexts::new(Arc::new(TextBudget::new(1000, 1 << 20)));
     while known.len() < texts.len() {
-        known
-            .learn(&texts.from(known.len()))
-            .expect("texts in order");
+        known.add(&texts.from(known.len())).expect("texts in order");
     }
     match frame::decode(&frame.head, &frame.header, &frame.body, &known) {
         Ok(Decoded::Rows(batch)) => batch,
@@ -122,8 +120,8 @@ proptest! {
         let compression = if zstd { Compression::Zstd } else { Compression::None };
         let mut texts = TextTable::default();
         let frame = frame::encode(ChannelId(7), &batch, &mut texts, compression).expect("a frame");
-        let mut known = KnownTexts::new(Arc::new(TextBudget::new(1000, 1 << 20)));
-        known.learn(&texts.from(0)).expect("few texts");
+        let mut known = ReceivedTexts::new(Arc::new(TextBudget::new(1000, 1 << 20)));
+        known.add(&texts.from(0)).expect("few texts");
         let (mut header, mut body) = (frame.header.to_vec(), frame.body.to_vec());
         for (at, byte) in damage {
             let length = (header.len() + body.len()).max(1);
@@ -204,7 +202,7 @@ fn what_a_reader_refuses_is_not_written() {
             let mut texts = TextTable::default();
             match frame::encode(ChannelId(1), batch, &mut texts, compression) {
                 Ok(_) => assert_same(batch, &over_the_wire(batch, compression)),
-                Err(Refused::TextBudget) => panic!("there are no texts in batch {i}"),
+                Err(FrameError::TextBudget) => panic!("there are no texts in batch {i}"),
                 Err(_) => refused += 1,
             }
         }
@@ -242,7 +240,7 @@ fn texts_beyond_the_budget_are_told_and_known_ones_cost_nothing() {
     (0..3).for_each(|n| {
         fresh(n);
     });
-    let mut known = KnownTexts::new(budget.clone());
+    let mut known = ReceivedTexts::new(budget.clone());
     let body = |first, texts: &[&str]| weir_wire::message::TextsBody {
         first,
         texts: texts.iter().map(|t| t.to_string()).collect(),
@@ -253,13 +251,13 @@ fn texts_beyond_the_budget_are_told_and_known_ones_cost_nothing() {
         "new to all 2",
         "known before 2",
     ];
-    known.learn(&body(0, &texts)).unwrap();
-    // A connection made anew shares what is left, which is nothing; what was learned is known.
-    let mut again = KnownTexts::new(budget);
+    known.add(&body(0, &texts)).unwrap();
+    // A connection made anew shares what is left, which is nothing; what was received is known.
+    let mut again = ReceivedTexts::new(budget);
     again
-        .learn(&body(0, &["new to all 3", "new to all 1"]))
+        .add(&body(0, &["new to all 3", "new to all 1"]))
         .unwrap();
-    let lost = |known: &KnownTexts, number: i64| {
+    let lost = |known: &ReceivedTexts, number: i64| {
         let head = weir_wire::message::RowsHead {
             channel: 1,
             rows: 2,
@@ -316,6 +314,6 @@ fn a_table_that_is_full_refuses_new_texts_only() {
     let mut put =
         |text: &str| frame::encode(ChannelId(1), &batch(text), &mut texts, Compression::None);
     assert!(put("short").is_ok());
-    assert_eq!(put(&long).unwrap_err(), Refused::TextBudget);
+    assert_eq!(put(&long).unwrap_err(), FrameError::TextBudget);
     assert!(put("short").is_ok());
 }

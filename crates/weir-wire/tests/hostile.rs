@@ -10,12 +10,12 @@ use std::time::Duration;
 use arrow_flight::FlightData;
 use prost::Message;
 use support::agent::{Agent, hello, numbered};
+use support::attacked_server::AttackedServer;
 use support::authority::{Authority, Directory};
-use support::besieged::Besieged;
-use support::numbers::Numbers;
+use support::random::Random;
 use support::{Monitor, until};
-use weir_wire::event::{Shown, Submit};
-use weir_wire::message::{AgentSays, Form, PROTOCOL_VERSION, RowsHead, TextsBody, Up};
+use weir_wire::event::{ResultUpdate, Submit};
+use weir_wire::message::{Form, PROTOCOL_VERSION, RowsHead, TextsBody, Up, UpBody};
 use weir_wire::{Client, Dial};
 
 /// HTTP/2's connection preface (RFC 9113, 3.4).
@@ -38,10 +38,10 @@ fn ends(mut tcp: TcpStream) {
 
 #[test]
 fn random_bytes() {
-    let mut besieged = Besieged::new(|o| o.limits.first_request_ms = 2_000);
-    let mut numbers = Numbers::new(1);
+    let mut attacked = AttackedServer::new(|o| o.limits.first_request_ms = 2_000);
+    let mut numbers = Random::new(1);
     for round in 0..200 {
-        let mut tcp = besieged.tcp();
+        let mut tcp = attacked.tcp();
         let noise = numbers.bytes(1 + round * 7);
         // Some begin as HTTP/2, so that the noise gets further.
         let begin: &[u8] = if round % 2 == 0 { PREFACE } else { b"" };
@@ -49,25 +49,25 @@ fn random_bytes() {
         // The server may have ended it meanwhile.
         let _ = tcp.write_all(&[begin, settings, &noise].concat());
         if round % 50 == 0 {
-            besieged.serves();
+            attacked.serves();
             ends(tcp);
         }
     }
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn the_wrong_protocol() {
-    let besieged = Besieged::new(|o| o.limits.first_request_ms = 2_000);
+    let attacked = AttackedServer::new(|o| o.limits.first_request_ms = 2_000);
     // A TLS 1.2 client hello, cut off.
     let client_hello = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
     let http1 = b"GET / HTTP/1.1\r\nHost: monitor\r\n\r\n";
     for words in [&client_hello[..], http1, b"\n", b"EHLO x\r\n"] {
-        let mut tcp = besieged.tcp();
+        let mut tcp = attacked.tcp();
         tcp.write_all(words).unwrap();
         ends(tcp);
     }
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
@@ -84,90 +84,90 @@ fn plain_text_and_silence_where_tls_is_spoken() {
         server_name: Some("localhost".to_owned()),
         ..monitor.dial()
     };
-    let besieged = Besieged::with(monitor, dial);
+    let attacked = AttackedServer::with(monitor, dial);
     for words in [PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"", &[22, 3, 1]] {
-        let mut tcp = besieged.tcp();
+        let mut tcp = attacked.tcp();
         tcp.write_all(words).unwrap();
         ends(tcp);
     }
-    let counted = |cause| besieged.monitor.counted("connections_let_go", Some(cause));
+    let counted = |cause| attacked.monitor.counted("connections_closed", Some(cause));
     // A connection has ended a little before that is counted.
     until("all four are counted", || {
         counted("tls_failed") + counted("tls_slow") == 4
     });
     assert!(counted("tls_slow") >= 2);
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn half_open_connections_by_the_thousand() {
-    let mut besieged = Besieged::new(|o| {
+    let mut attacked = AttackedServer::new(|o| {
         o.limits.connections_max = 500;
         o.limits.first_request_ms = 5_000;
     });
     let mut half_open = Vec::new();
     for number in 0..3_000 {
-        let mut tcp = besieged.tcp();
+        let mut tcp = attacked.tcp();
         // A third says nothing, a third only how HTTP/2 begins, a third a piece of that.
         let begin = [b"", PREFACE, &PREFACE[..5]][number % 3];
         // It may have had to make room already.
         let _ = tcp.write_all(begin);
         half_open.push(tcp);
         if number % 1_000 == 999 {
-            besieged.serves();
-            assert!(besieged.monitor.server.connections() <= 500);
+            attacked.serves();
+            assert!(attacked.monitor.server.connections() <= 500);
         }
     }
     assert!(
-        besieged
+        attacked
             .monitor
-            .counted("connections_let_go", Some("made_room"))
+            .counted("connections_closed", Some("made_room"))
             >= 2_400
     );
     until("those without a request are let go", || {
-        besieged.monitor.server.connections() <= 2
+        attacked.monitor.server.connections() <= 2
     });
     assert!(
-        besieged
+        attacked
             .monitor
-            .counted("connections_let_go", Some("no_request"))
+            .counted("connections_closed", Some("no_request"))
             >= 1
     );
-    besieged.nothing_remains();
+    attacked.nothing_remains();
     drop(half_open);
 }
 
 #[test]
 fn bytes_that_drip() {
-    let mut besieged = Besieged::new(|o| o.limits.first_request_ms = 1_000);
-    let mut tcp = besieged.tcp();
+    let mut attacked = AttackedServer::new(|o| o.limits.first_request_ms = 1_000);
+    let mut tcp = attacked.tcp();
     // A SETTINGS frame after the other keeps the connection alive and asks for nothing.
     tcp.write_all(PREFACE).unwrap();
     until("the drip is cut off", || {
         std::thread::sleep(Duration::from_millis(20));
         tcp.write_all(SETTINGS).is_err()
     });
-    besieged.serves();
+    attacked.serves();
     assert_eq!(
-        besieged
+        attacked
             .monitor
-            .counted("connections_let_go", Some("no_request")),
+            .counted("connections_closed", Some("no_request")),
         1
     );
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn giant_frames_and_messages() {
-    let mut besieged = Besieged::new(|_| {});
+    let mut attacked = AttackedServer::new(|_| {});
     // An HTTP/2 frame of 16 MiB less one byte.
-    let mut tcp = besieged.tcp();
+    let mut tcp = attacked.tcp();
     let frame = [0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1];
     tcp.write_all(&[PREFACE, SETTINGS, &frame].concat())
         .unwrap();
     ends(tcp);
     // A query of a megabyte.
-    let mut client = Client::connect(besieged.dial.clone()).unwrap();
+    let mut client = Client::connect(attacked.dial.clone()).unwrap();
     let submit = |bytes: usize| Submit {
         query: "x".repeat(bytes),
         ..Submit::default()
@@ -178,8 +178,8 @@ fn giant_frames_and_messages() {
     assert!(error.contains("at most 65536 are taken"), "{error}");
     client.queries().unwrap();
     // A word of an agent of 8 MiB.
-    let mut giant = Agent::join(&besieged.dial, "giant").unwrap();
-    giant.send(FlightData {
+    let mut giant = Agent::join(&attacked.dial, "giant").unwrap();
+    giant.send_data(FlightData {
         data_body: vec![0; 8 << 20].into(),
         ..FlightData::default()
     });
@@ -188,19 +188,19 @@ fn giant_frames_and_messages() {
         status.message().contains("message length too large"),
         "{status}"
     );
-    besieged.serves();
+    attacked.serves();
     drop((client, giant));
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn a_message_that_claims_four_gigabytes_and_requests_that_are_reset_at_once() {
-    let mut besieged = Besieged::new(|_| {});
+    let mut attacked = AttackedServer::new(|_| {});
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let address = besieged.address();
+    let address = attacked.address();
     runtime.block_on(async {
         let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
         let (mut sender, connection) = h2::client::handshake(tcp).await.unwrap();
@@ -228,9 +228,9 @@ fn a_message_that_claims_four_gigabytes_and_requests_that_are_reset_at_once() {
         drop((sender, body));
         let _ = connection.await;
     });
-    besieged.serves();
+    attacked.serves();
     drop(runtime);
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 fn request(address: SocketAddr) -> http::Request<()> {
@@ -244,7 +244,7 @@ fn request(address: SocketAddr) -> http::Request<()> {
 
 #[test]
 fn an_agent_that_does_not_keep_to_the_protocol() {
-    let mut besieged = Besieged::new(|_| {});
+    let mut attacked = AttackedServer::new(|_| {});
     let raw = |bytes: &[u8]| FlightData {
         app_metadata: bytes.to_vec().into(),
         ..FlightData::default()
@@ -252,8 +252,8 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
     // Before the welcome: nothing, noise, another word, another version.
     let changed = |version, host: &str| {
         let mut up = Up::read(&hello("v")).unwrap();
-        match &mut up.says {
-            Some(AgentSays::Hello(body)) => {
+        match &mut up.body {
+            Some(UpBody::Hello(body)) => {
                 (body.version, body.host) = (version, host.to_owned());
             }
             other => panic!("{other:?}"),
@@ -263,12 +263,12 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
     let firsts = [
         (FlightData::default(), "begins with hello"),
         (raw(b"\xff\xff\xff"), "a word of the agent"),
-        (numbered(1, AgentSays::Reached(1)), "begins with hello"),
+        (numbered(1, UpBody::Watermark(1)), "begins with hello"),
         (changed(99, "v"), "version"),
         (changed(PROTOCOL_VERSION, ""), "no name of a host"),
     ];
     for (first, part) in firsts {
-        let status = Agent::dial(&besieged.dial, first).unwrap().ended();
+        let status = Agent::dial(&attacked.dial, first).unwrap().ended();
         assert!(status.message().contains(part), "{part}: {status}");
     }
     // After it.
@@ -279,7 +279,7 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
         base: 0,
     };
     let rows = |columns| {
-        AgentSays::Rows(RowsHead {
+        UpBody::Rows(RowsHead {
             channel: 999,
             rows: 3,
             ts: Some(form),
@@ -288,19 +288,19 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
             requests: 0,
         })
     };
-    let texts = AgentSays::Texts(TextsBody {
+    let texts = UpBody::Texts(TextsBody {
         first: 5,
         texts: vec!["gap".into()],
     });
     let second_hello = support::agent::hello("again");
     let words = [
-        raw(&Numbers::new(3).bytes(200)),
-        numbered(2, AgentSays::Reached(1)),
-        numbered(1, AgentSays::Reached(-1)),
+        raw(&Random::new(3).bytes(200)),
+        numbered(2, UpBody::Watermark(1)),
+        numbered(1, UpBody::Watermark(-1)),
         numbered(1, rows(vec![form; 2])),
         FlightData {
-            data_header: Numbers::new(5).bytes(300).into(),
-            data_body: Numbers::new(7).bytes(300).into(),
+            data_header: Random::new(5).bytes(300).into(),
+            data_body: Random::new(7).bytes(300).into(),
             ..numbered(1, rows(vec![form]))
         },
         numbered(0, texts),
@@ -308,47 +308,47 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
     ];
     let count = words.len() as u64;
     for (number, word) in words.into_iter().enumerate() {
-        let mut agent = Agent::join(&besieged.dial, &format!("liar{number}")).unwrap();
-        agent.send(word);
+        let mut agent = Agent::join(&attacked.dial, &format!("liar{number}")).unwrap();
+        agent.send_data(word);
         let status = agent.ended();
         assert_eq!(
             status.code(),
             tonic::Code::InvalidArgument,
             "{number}: {status}"
         );
-        besieged.serves();
+        attacked.serves();
     }
-    let malformed = besieged
+    let malformed = attacked
         .monitor
         .counted("sessions_ended", Some("malformed"));
     assert!(malformed >= count + 4, "{malformed}");
-    assert!(!besieged.monitor.has_heard("ChannelId(999)"));
-    let refused = Agent::dial(&besieged.dial, hello("refused"))
+    assert!(!attacked.monitor.has_received("ChannelId(999)"));
+    let refused = Agent::dial(&attacked.dial, hello("refused"))
         .unwrap()
         .ended();
     assert_eq!(refused.message(), "there is a host of that name");
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }
 
 #[test]
 fn an_agent_that_says_nothing_or_too_much() {
-    let mut besieged = Besieged::new(|o| {
+    let mut attacked = AttackedServer::new(|o| {
         o.limits.first_request_ms = 500;
         o.limits.agent_silence_ms = 2_000;
-        o.limits.agent_words_per_second = 50;
+        o.limits.agent_messages_per_second = 50;
     });
-    let mut chatty = Agent::join(&besieged.dial, "chatty").unwrap();
+    let mut chatty = Agent::join(&attacked.dial, "chatty").unwrap();
     for at in 1..=120 {
-        chatty.says_numbered(AgentSays::Reached(at));
+        chatty.send_numbered(UpBody::Watermark(at));
     }
-    besieged.serves();
-    until("all of it is heard, more slowly", || {
-        besieged.monitor.has_heard("Reached(120)")
+    attacked.serves();
+    until("all of it is received, more slowly", || {
+        attacked.monitor.has_received("Watermark(120)")
     });
     assert!(
-        besieged
+        attacked
             .monitor
-            .counted("agents_slowed", Some("words_per_second"))
+            .counted("agents_slowed", Some("messages_per_second"))
             > 0
     );
     let status = chatty.ended();
@@ -357,20 +357,20 @@ fn an_agent_that_says_nothing_or_too_much() {
         "{status}"
     );
     until("it is told", || {
-        besieged.monitor.has_heard("left the agent said nothing")
+        attacked.monitor.has_received("left the agent said nothing")
     });
 }
 
 #[test]
 fn a_reader_that_never_reads() {
-    let mut besieged = Besieged::new(|_| {});
-    let mut lazy = Client::connect(besieged.dial.clone()).unwrap();
+    let mut attacked = AttackedServer::new(|_| {});
+    let mut lazy = Client::connect(attacked.dial.clone()).unwrap();
     let lazy_watch = lazy.watch("endless").unwrap();
     until("it watches", || {
-        !besieged.monitor.watchers.lock().unwrap().is_empty()
+        !attacked.monitor.watchers.lock().unwrap().is_empty()
     });
-    let sender = besieged.monitor.watchers.lock().unwrap()[0].clone();
-    let shown = Shown {
+    let sender = attacked.monitor.watchers.lock().unwrap()[0].clone();
+    let shown = ResultUpdate {
         note: serde_json::Value::String("x".repeat(100_000)),
         ..support::shown_batches().remove(0)
     };
@@ -389,8 +389,8 @@ fn a_reader_that_never_reads() {
             "100 MB are on their way to somebody who does not read"
         );
     }
-    besieged.serves();
+    attacked.serves();
     drop((lazy_watch, lazy));
     until("the watcher is gone", || sender.is_closed());
-    besieged.nothing_remains();
+    attacked.nothing_remains();
 }

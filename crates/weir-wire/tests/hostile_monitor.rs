@@ -11,17 +11,19 @@ use std::time::Duration;
 
 use arrow_flight::FlightData;
 use prost::Message;
-use support::evil::{Evil, Script};
-use support::ledger::{Ledger, Manner};
-use support::numbers::Numbers;
-use support::said::{options, rows};
+use support::agent_rows::{options, rows};
+use support::random::Random;
+use support::recording_monitor::{Behavior, RecordingMonitor};
+use support::scripted_monitor::{Script, ScriptedMonitor};
 use support::until;
 use weir_guest::Relay;
-use weir_wire::message::{Down, MonitorSays, PROTOCOL_VERSION, Pong, WelcomeBody};
-use weir_wire::outbox::Room;
-use weir_wire::{AgentWord, ChannelId, Dial, MonitorWord, Order, Uplink, UplinkOptions, Welcome};
+use weir_wire::message::{Down, DownBody, PROTOCOL_VERSION, Pong, WelcomeBody};
+use weir_wire::outbox::OutboxCapacity;
+use weir_wire::{
+    AgentMessage, ChannelId, Dial, MonitorMessage, Uplink, UplinkEvent, UplinkOptions, Welcome,
+};
 
-const ROOM: Room = Room {
+const ROOM: OutboxCapacity = OutboxCapacity {
     memory_bytes: 1 << 20,
     disk_bytes: 0,
 };
@@ -56,7 +58,7 @@ impl Trial {
     }
 
     fn say(&mut self, count: i64) {
-        self.uplink.say(AgentWord::Rows {
+        self.uplink.send(AgentMessage::Rows {
             channel: CHANNEL,
             batch: rows(self.last + 1, count),
         });
@@ -79,53 +81,53 @@ impl Trial {
 
     /// A good monitor comes, and has all that was not lost for want of room.
     fn goes_on(mut self) {
-        let good = Ledger::new(1, Manner::default());
+        let good = RecordingMonitor::new(1, Behavior::default());
         self.relay.aim(Some(good.address()));
         self.relay.break_off();
         self.say(10);
         until("the good monitor has everything", || {
-            while self.uplink.order(Duration::ZERO).is_some() {}
+            while self.uplink.receive(Duration::ZERO).is_some() {}
             let state = self.uplink.state();
-            state.waiting.words == 0 && good.account(7).taken > 0
+            state.waiting.messages == 0 && good.account(7).acked > 0
         });
         let account = good.account(7);
         account.check_order();
         let void = self.uplink.state().rows_void;
         assert_eq!(account.accounted(CHANNEL) + void, self.last as u64);
         assert_eq!(account.rows[&CHANNEL].last(), Some(&self.last));
-        assert!(self.uplink.end());
+        assert!(self.uplink.close());
     }
 }
 
-fn says(says: MonitorSays) -> FlightData {
-    Down { says: Some(says) }.data()
+fn body(body: DownBody) -> FlightData {
+    Down { body: Some(body) }.data()
 }
 
 fn welcome() -> WelcomeBody {
     WelcomeBody {
         version: PROTOCOL_VERSION,
         monitor: 1,
-        taken: 0,
+        acked: 0,
         channels: vec![1],
-        heartbeat_ns: 50_000_000,
+        heartbeat_interval_ns: 50_000_000,
     }
 }
 
 fn check_script(script: Script, why: &str) {
-    let evil = Evil::new(script);
+    let monitor = ScriptedMonitor::new(script);
     let silence_max = if why.ends_with("for 6 s") {
         SHORT
     } else {
         LONG
     };
-    let mut trial = Trial::new(evil.address, silence_max);
+    let mut trial = Trial::new(monitor.address, silence_max);
     trial.fails(why);
     trial.goes_on();
 }
 
 fn check_word(word: FlightData, why: &str) {
-    let first = says(MonitorSays::Welcome(welcome()));
-    check_script(Script::says(vec![first, word]), why);
+    let first = body(DownBody::Welcome(welcome()));
+    check_script(Script::sends(vec![first, word]), why);
 }
 
 /// A server that does `answer` to each connection.
@@ -172,7 +174,7 @@ fn one_that_never_answers() {
 
 #[test]
 fn one_that_talks_noise() {
-    let numbers = Mutex::new(Numbers::new(1));
+    let numbers = Mutex::new(Random::new(1));
     let raw = Raw::new(move |tcp| {
         let noise = numbers.lock().unwrap().bytes(100_000);
         let _ = tcp.write_all(&noise);
@@ -196,24 +198,24 @@ fn one_that_is_a_web_server() {
 
 #[test]
 fn one_that_welcomes_nobody() {
-    check_script(Script::says(vec![]), "did not answer for 6 s");
+    check_script(Script::sends(vec![]), "did not answer for 6 s");
     let end = Script {
         holds: false,
-        ..Script::says(vec![])
+        ..Script::sends(vec![])
     };
     check_script(end, "it ended before the welcome");
-    let first = says(MonitorSays::Taken(0));
-    check_script(Script::says(vec![first]), "its first word is no welcome");
+    let first = body(DownBody::Ack(0));
+    check_script(Script::sends(vec![first]), "its first word is no welcome");
 }
 
 #[test]
 fn one_of_another_version() {
-    let first = MonitorSays::Welcome(WelcomeBody {
+    let first = DownBody::Welcome(WelcomeBody {
         version: 9,
         ..welcome()
     });
     check_script(
-        Script::says(vec![says(first)]),
+        Script::sends(vec![body(first)]),
         &format!(
             "the monitor speaks version 9 of the protocol, this agent version {PROTOCOL_VERSION}; \
              run the same release"
@@ -224,25 +226,28 @@ fn one_of_another_version() {
 #[test]
 fn one_that_breaks_the_protocol() {
     check_word(
-        says(MonitorSays::Taken(1_000_000)),
+        body(DownBody::Ack(1_000_000)),
         "it takes word 1000000, which was never said",
     );
-    check_word(says(MonitorSays::Welcome(welcome())), "a second time");
-    check_word(says(MonitorSays::Heartbeat(0)), "heartbeat: 0 ns");
-    let first = MonitorSays::Welcome(WelcomeBody {
-        taken: 5,
+    check_word(body(DownBody::Welcome(welcome())), "a second time");
+    check_word(
+        body(DownBody::HeartbeatInterval(0)),
+        "heartbeat interval: 0 ns",
+    );
+    let first = DownBody::Welcome(WelcomeBody {
+        acked: 5,
         ..welcome()
     });
     check_script(
-        Script::says(vec![says(first)]),
+        Script::sends(vec![body(first)]),
         "it has taken word 5, which was never said",
     );
     let noise = FlightData {
-        app_metadata: Numbers::new(3).bytes(500).into(),
+        app_metadata: Random::new(3).bytes(500).into(),
         ..FlightData::default()
     };
     check_word(noise, "a word of the monitor: ");
-    let long = Down::from(&MonitorWord::Start {
+    let long = Down::from(&MonitorMessage::Start {
         channel: CHANNEL,
         fragment: vec![0; (1 << 20) + 1],
     });
@@ -261,17 +266,17 @@ fn one_whose_frames_are_giant() {
 /// Its words and answers are in order but for the times, which are any.
 #[test]
 fn one_whose_clock_is_mad() {
-    let mut words = vec![says(MonitorSays::Welcome(welcome()))];
-    let mut numbers = Numbers::new(4);
+    let mut words = vec![body(DownBody::Welcome(welcome()))];
+    let mut numbers = Random::new(4);
     for _ in 0..100 {
-        words.push(says(MonitorSays::Pong(Pong {
-            left_ns: numbers.next() as i64,
-            came_ns: numbers.next() as i64,
-            answered_ns: numbers.next() as i64,
+        words.push(body(DownBody::Pong(Pong {
+            origin_ns: numbers.next() as i64,
+            receive_ns: numbers.next() as i64,
+            transmit_ns: numbers.next() as i64,
         })));
     }
     // Nobody asked for these answers; then nothing more comes.
-    check_script(Script::says(words), "said nothing for 6 s");
+    check_script(Script::sends(words), "said nothing for 6 s");
 }
 
 /// It reads everything and never says that anything is safe: then half of the room is for what it
@@ -280,12 +285,12 @@ fn one_whose_clock_is_mad() {
 fn one_that_takes_nothing() {
     let first = Down::from(&Welcome {
         monitor: 1,
-        taken: 0,
+        acked: 0,
         channels: vec![CHANNEL],
-        heartbeat: 50_000_000,
+        heartbeat_interval: 50_000_000,
     });
-    let evil = Evil::new(Script::says(vec![first.data()]));
-    let mut trial = Trial::new(evil.address, LONG);
+    let monitor = ScriptedMonitor::new(Script::sends(vec![first.data()]));
+    let mut trial = Trial::new(monitor.address, LONG);
     until("it is welcomed", || trial.uplink.state().connected);
     for _ in 0..2_000 {
         trial.say(400);
@@ -299,17 +304,17 @@ fn one_that_takes_nothing() {
 /// It does not read either.
 #[test]
 fn one_that_reads_nothing() {
-    let first = says(MonitorSays::Welcome(welcome()));
-    let evil = Evil::new(Script {
+    let first = body(DownBody::Welcome(welcome()));
+    let monitor = ScriptedMonitor::new(Script {
         reads: false,
-        ..Script::says(vec![first])
+        ..Script::sends(vec![first])
     });
-    let mut trial = Trial::new(evil.address, SHORT);
+    let mut trial = Trial::new(monitor.address, SHORT);
     for _ in 0..2_000 {
         trial.say(400);
     }
     trial.fails("said nothing for 6 s");
-    assert_eq!(evil.read.load(Ordering::Relaxed), 0);
+    assert_eq!(monitor.read.load(Ordering::Relaxed), 0);
     trial.goes_on();
 }
 
@@ -317,25 +322,25 @@ fn one_that_reads_nothing() {
 #[test]
 fn one_that_orders_without_end() {
     for bytes in [0, 1 << 20] {
-        let pong = |left_ns| Pong {
-            left_ns,
-            came_ns: left_ns,
-            answered_ns: left_ns,
+        let pong = |origin_ns| Pong {
+            origin_ns,
+            receive_ns: origin_ns,
+            transmit_ns: origin_ns,
         };
-        let start = Down::from(&MonitorWord::Start {
+        let start = Down::from(&MonitorMessage::Start {
             channel: CHANNEL,
             fragment: vec![0; bytes],
         });
         let words = vec![
-            says(MonitorSays::Welcome(welcome())),
-            says(MonitorSays::Pong(pong(1))),
+            body(DownBody::Welcome(welcome())),
+            body(DownBody::Pong(pong(1))),
             start.data(),
         ];
-        let evil = Evil::new(Script {
+        let monitor = ScriptedMonitor::new(Script {
             is_endless: true,
-            ..Script::says(words)
+            ..Script::sends(words)
         });
-        let mut trial = Trial::new(evil.address, LONG);
+        let mut trial = Trial::new(monitor.address, LONG);
         trial.fails("orders of the monitor were not read");
         trial.goes_on();
     }
@@ -344,27 +349,29 @@ fn one_that_orders_without_end() {
 /// Orders come in the order in which the monitor gave them, and none before the clock is known.
 #[test]
 fn orders_wait_for_the_clock() {
-    let good = Ledger::new(1, Manner::default());
+    let good = RecordingMonitor::new(1, Behavior::default());
     good.run_channels(&[1, 2, 3]);
     let uplink = Uplink::dial(options(good.dial(), 7)).unwrap();
     let clock = uplink.clock();
-    let first = uplink.order(support::PATIENCE);
+    let first = uplink.receive(support::WAIT_MAX);
     assert!(clock.is_synchronised());
     let channels = [1, 2, 3].map(ChannelId).to_vec();
     let heartbeat = 50_000_000;
     assert_eq!(
         first,
-        Some(Order::Welcome {
+        Some(UplinkEvent::Welcome {
             channels: channels.clone(),
             heartbeat
         })
     );
     for expected in channels {
-        match uplink.order(support::PATIENCE) {
-            Some(Order::Word(MonitorWord::Start { channel, .. })) => assert_eq!(channel, expected),
+        match uplink.receive(support::WAIT_MAX) {
+            Some(UplinkEvent::Message(MonitorMessage::Start { channel, .. })) => {
+                assert_eq!(channel, expected)
+            }
             other => panic!("{other:?}"),
         }
     }
     // Messages of a later release have fields that this one does not know.
-    assert!(Down::decode(&[0x7a, 1, 0][..]).unwrap().says.is_none());
+    assert!(Down::decode(&[0x7a, 1, 0][..]).unwrap().body.is_none());
 }

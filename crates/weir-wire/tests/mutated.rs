@@ -13,16 +13,16 @@ use arrow_flight::FlightData;
 use prost::Message;
 use prost::bytes::Bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::numbers::Numbers;
+use support::random::Random;
 use weir_model::{Batch, Column, Symbol, Tally, Type, Value};
-use weir_wire::frame::texts::{KnownTexts, TextBudget, TextTable};
+use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
 use weir_wire::frame::{self, COLUMNS_MAX, Compression, Decoded, ROWS_MAX, VALUES_MAX};
 use weir_wire::message::{
-    AgentSays, Down, FRAME_BYTES_MAX, Form, LostBody, Ping, Pong, RowsHead, Up, said,
+    Down, FRAME_BYTES_MAX, Form, LostBody, Ping, Pong, RowsHead, Up, UpBody, encode_body,
 };
 use weir_wire::outbox::spool;
 use weir_wire::{
-    AgentWord, ChannelCost, ChannelId, Hello, Intake, MonitorWord, Note, Status, Welcome,
+    AgentMessage, ChannelCost, ChannelId, Hello, Intake, MonitorMessage, Note, Status, Welcome,
 };
 
 /// What the largest word may need: its values, its bytes before and after decompression, and what
@@ -65,13 +65,13 @@ fn batch() -> Batch {
     )
 }
 
-fn numbered(says: AgentSays) -> FlightData {
+fn numbered(body: UpBody) -> FlightData {
     let number = Up {
         number: 1,
-        says: None,
+        body: None,
     };
     FlightData {
-        app_metadata: [said(says), number.encode_to_vec()].concat().into(),
+        app_metadata: [encode_body(body), number.encode_to_vec()].concat().into(),
         ..FlightData::default()
     }
 }
@@ -84,7 +84,7 @@ fn from_agents() -> Vec<FlightData> {
         FlightData {
             data_header: frame.header,
             data_body: frame.body,
-            ..numbered(AgentSays::Rows(frame.head))
+            ..numbered(UpBody::Rows(frame.head))
         }
     });
     let hello = Hello {
@@ -116,30 +116,30 @@ fn from_agents() -> Vec<FlightData> {
         ..Status::default()
     };
     let words = [
-        AgentWord::Reached(5),
-        AgentWord::Started { channel, at: 5 },
-        AgentWord::Failed {
+        AgentMessage::Watermark(5),
+        AgentMessage::Started { channel, at: 5 },
+        AgentMessage::Failed {
             channel,
             why: "overflow".into(),
         },
-        AgentWord::Note(note),
+        AgentMessage::Note(note),
     ];
     let lost = LostBody {
         channel: 1,
         requests: 3,
         cause: "spool_full".into(),
     };
-    let status = AgentSays::try_from(AgentWord::Status(status)).unwrap();
+    let status = UpBody::try_from(AgentMessage::Status(status)).unwrap();
     let mut all = vec![
-        Up::data(AgentSays::Texts(texts.from(0))),
+        Up::data(UpBody::Texts(texts.from(0))),
         Up::hello(&hello).unwrap(),
-        Up::data(AgentSays::Resume(1)),
-        Up::data(AgentSays::Ping(Ping { left_ns: 5 })),
+        Up::data(UpBody::Resume(1)),
+        Up::data(UpBody::Ping(Ping { origin_ns: 5 })),
         Up::data(status),
-        numbered(AgentSays::Lost(lost)),
+        numbered(UpBody::Lost(lost)),
     ];
     all.extend(frames);
-    all.extend(words.map(|word| numbered(AgentSays::try_from(word).unwrap())));
+    all.extend(words.map(|word| numbered(UpBody::try_from(word).unwrap())));
     all
 }
 
@@ -148,21 +148,21 @@ fn from_monitors() -> Vec<FlightData> {
     let channel = ChannelId(1);
     let welcome = Welcome {
         monitor: 1,
-        taken: 4,
+        acked: 4,
         channels: vec![channel, ChannelId(300)],
-        heartbeat: 50_000_000,
+        heartbeat_interval: 50_000_000,
     };
     let pong = Pong {
-        left_ns: 1,
-        came_ns: 2,
-        answered_ns: 3,
+        origin_ns: 1,
+        receive_ns: 2,
+        transmit_ns: 3,
     };
     let fragment = vec![7; 40];
     let words = [
-        MonitorWord::Start { channel, fragment },
-        MonitorWord::Stop { channel },
-        MonitorWord::Taken { number: 9 },
-        MonitorWord::Heartbeat(5_000_000),
+        MonitorMessage::Start { channel, fragment },
+        MonitorMessage::Stop { channel },
+        MonitorMessage::Ack { number: 9 },
+        MonitorMessage::HeartbeatInterval(5_000_000),
     ];
     let mut all = vec![Down::from(&welcome).data(), Down::from(pong).data()];
     all.extend(words.iter().map(|word| Down::from(word).data()));
@@ -170,14 +170,14 @@ fn from_monitors() -> Vec<FlightData> {
 }
 
 /// Changes bytes: some are replaced, left out, put in, doubled or cut off.
-fn mutate(bytes: &Bytes, numbers: &mut Numbers) -> Bytes {
+fn mutate(bytes: &Bytes, numbers: &mut Random) -> Bytes {
     let mut bytes = bytes.to_vec();
     for _ in 0..1 + numbers.below(4) {
         let place = numbers.below(bytes.len() as u64 + 1) as usize;
         match numbers.below(6) {
             0 if place < bytes.len() => bytes[place] ^= 1 << numbers.below(8),
             1 if place < bytes.len() => {
-                // Numbers at which arithmetic ends.
+                // Random at which arithmetic ends.
                 bytes[place] = [0, 1, 0x7f, 0x80, 0xff][numbers.below(5) as usize];
             }
             2 if place < bytes.len() => drop(bytes.remove(place)),
@@ -194,7 +194,7 @@ fn mutate(bytes: &Bytes, numbers: &mut Numbers) -> Bytes {
     bytes.into()
 }
 
-fn mutate_data(data: &FlightData, numbers: &mut Numbers) -> FlightData {
+fn mutate_data(data: &FlightData, numbers: &mut Random) -> FlightData {
     let mut data = data.clone();
     match numbers.below(4) {
         0 => data.data_header = mutate(&data.data_header, numbers),
@@ -205,9 +205,9 @@ fn mutate_data(data: &FlightData, numbers: &mut Numbers) -> FlightData {
 }
 
 /// Says another thing of the same columns.
-fn mutate_head(head: &RowsHead, numbers: &mut Numbers) -> RowsHead {
+fn mutate_head(head: &RowsHead, numbers: &mut Random) -> RowsHead {
     let mut head = head.clone();
-    let form = |numbers: &mut Numbers| Form {
+    let form = |numbers: &mut Random| Form {
         kind: numbers.below(9) as u32,
         width: [0, 1, 2, 4, 8, 3][numbers.below(6) as usize],
         shift: numbers.below(70) as u32,
@@ -238,19 +238,19 @@ fn mutate_head(head: &RowsHead, numbers: &mut Numbers) -> RowsHead {
 }
 
 /// The monitor reads it, on a connection that knows the texts.
-fn hear(texts: &FlightData, data: &FlightData, budget: &Arc<TextBudget>) -> bool {
+fn receive(texts: &FlightData, data: &FlightData, budget: &Arc<TextBudget>) -> bool {
     // The reason or the name of the host, if it is one.
     let _ = Up::read_hello(data).map_err(|e| e.to_string());
     let welcome = Welcome {
         monitor: 1,
-        taken: 0,
+        acked: 0,
         channels: Vec::new(),
-        heartbeat: 5_000_000,
+        heartbeat_interval: 5_000_000,
     };
     let mut intake = Intake::new(&welcome, budget.clone());
-    intake.hear(texts, 1).expect("the texts are in order");
-    match intake.hear(data, 2) {
-        Ok(weir_wire::Heard::Word(_, AgentWord::Rows { batch, .. })) => {
+    intake.receive(texts, 1).expect("the texts are in order");
+    match intake.receive(data, 2) {
+        Ok(weir_wire::Incoming::Message(_, AgentMessage::Rows { batch, .. })) => {
             check(&batch);
             true
         }
@@ -299,16 +299,16 @@ fn limit_memory() {
 fn no_bytes_break_whoever_reads_them() {
     bless();
     limit_memory();
-    let mut numbers = Numbers::new(1);
+    let mut numbers = Random::new(1);
     let budget = Arc::new(TextBudget::new(10_000, 1 << 20));
     let agents = from_agents();
     let texts = &agents[0];
     let mut understood = 0;
     for data in &agents[1..] {
         let is_hello = Up::read_hello(data).is_ok();
-        assert!(is_hello || hear(texts, data, &budget), "{data:?}");
-        let head = match Up::read(data).unwrap().says {
-            Some(AgentSays::Rows(head)) => Some(head),
+        assert!(is_hello || receive(texts, data, &budget), "{data:?}");
+        let head = match Up::read(data).unwrap().body {
+            Some(UpBody::Rows(head)) => Some(head),
             _ => None,
         };
         for _ in 0..3_000 {
@@ -317,13 +317,13 @@ fn no_bytes_break_whoever_reads_them() {
                 && numbers.below(2) == 0
             {
                 let head = mutate_head(head, &mut numbers);
-                changed.app_metadata = numbered(AgentSays::Rows(head)).app_metadata;
+                changed.app_metadata = numbered(UpBody::Rows(head)).app_metadata;
             }
-            understood += u64::from(hear(texts, &changed, &budget));
+            understood += u64::from(receive(texts, &changed, &budget));
         }
     }
     for data in &from_monitors() {
-        assert!(Down::read(data).unwrap().says.is_some());
+        assert!(Down::read(data).unwrap().body.is_some());
         for _ in 0..3_000 {
             let changed = mutate_data(data, &mut numbers);
             understood += u64::from(Down::read(&changed).is_ok());
@@ -337,7 +337,7 @@ fn no_bytes_break_whoever_reads_them() {
             data_body: numbers.bytes(length).into(),
             ..FlightData::default()
         };
-        hear(texts, &data, &budget);
+        receive(texts, &data, &budget);
         let _ = Down::read(&data);
         let _ = spool::split(data.app_metadata.clone());
     }
@@ -360,7 +360,7 @@ fn a_small_message_is_a_small_word() {
         columns: vec![column; columns],
         requests: 0,
     };
-    let texts = KnownTexts::new(Arc::new(TextBudget::new(0, 0)));
+    let texts = ReceivedTexts::new(Arc::new(TextBudget::new(0, 0)));
     let none = Bytes::new();
     let read = |head: &RowsHead| frame::decode(head, &none, &none, &texts);
     let most = VALUES_MAX / ROWS_MAX;

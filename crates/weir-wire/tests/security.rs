@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use support::agent::{Agent, hello};
 use support::authority::{Authority, Directory};
-use support::{Monitor, PATIENCE, until};
+use support::{Monitor, WAIT_MAX, until};
 use weir_wire::event::Submit;
 use weir_wire::{Client, Dial, Listen, Server, ServerOptions, WireError};
 
@@ -67,7 +67,7 @@ fn the_loopback_interface_needs_tokens_and_a_unix_socket_needs_nothing() {
     );
     // Who was refused, and why, is reported.
     until("both are reported", || {
-        monitor.has_heard("refused") && monitor.has_heard("`grafana` may not place")
+        monitor.has_received("refused") && monitor.has_received("`grafana` may not place")
     });
     drop((monitor, grafana));
     until("the socket is removed", || !socket.exists());
@@ -131,7 +131,7 @@ fn an_agent_speaks_for_its_own_host_alone() {
         "{status}"
     );
     Agent::join(&dial, "web1").unwrap();
-    assert!(!monitor.has_heard("joined db1"));
+    assert!(!monitor.has_received("joined db1"));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn who_guesses_tokens_loses_the_connection_and_others_do_not() {
     let mut guesser = Client::connect(dial(&monitor, Some("0000000000000000"))).unwrap();
     let ends = (0..50).any(|_| !matches!(guesser.queries(), Err(WireError::Denied { .. })));
     assert!(ends, "the connection ends");
-    assert!(monitor.counted("connections_let_go", Some("refusals_max")) >= 1);
+    assert!(monitor.counted("connections_closed", Some("refusals_max")) >= 1);
     place(&mut good).unwrap();
 }
 
@@ -179,7 +179,7 @@ fn a_certificate_lets_in_for_the_roles_in_it() {
         Err(WireError::Unreachable { .. })
     ));
     until("they are counted", || {
-        monitor.counted("connections_let_go", Some("tls_failed")) >= 2
+        monitor.counted("connections_closed", Some("tls_failed")) >= 2
     });
 }
 
@@ -273,21 +273,21 @@ fn a_reload_lets_go_whose_certificate_is_of_an_authority_that_is_gone() {
     let mut web1 = Agent::join(&with(&before, "web1", "weir:agent:web1"), "web1").unwrap();
     let mut alice = Client::connect(with(&before, "alice", "weir:place")).unwrap();
     let mut watch = alice.watch("endless").unwrap();
-    let let_go = || monitor.counted("connections_let_go", Some("certificate"));
+    let disconnect = || monitor.counted("connections_closed", Some("certificate"));
 
-    // Both are taken: the old ones are there, the new one comes.
+    // Both are acked: the old ones are there, the new one comes.
     directory.secret("clients.pem", &(pem(&before) + &pem(&after)));
     monitor.server.reload().unwrap();
     let mut bob = Client::connect(with(&after, "bob", "weir:place")).unwrap();
     place(&mut bob).unwrap();
     place(&mut alice).unwrap();
-    assert_eq!(let_go(), 0);
+    assert_eq!(disconnect(), 0);
 
     directory.secret("clients.pem", &pem(&after));
     monitor.server.reload().unwrap();
     web1.ended();
-    until("what is watched ends", || watch.next(PATIENCE).is_err());
-    until("both are counted", || let_go() == 2);
+    until("what is watched ends", || watch.next(WAIT_MAX).is_err());
+    until("both are counted", || disconnect() == 2);
     place(&mut bob).unwrap();
     let again = alice.queries();
     assert!(

@@ -8,47 +8,47 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use support::simulation::{INSTANCE, Simulation, TINY};
 use support::until;
-use support::world::{INSTANCE, TINY, World};
 use weir_guest::{LoopDisk, MemoryFolder, run};
-use weir_wire::outbox::Room;
+use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Uplink, UplinkOptions};
 
-/// More on disk than any test says.
-const AMPLE: Room = Room {
+/// More on disk than any test body.
+const AMPLE: OutboxCapacity = OutboxCapacity {
     memory_bytes: TINY.memory_bytes,
     disk_bytes: 256 << 20,
 };
 
-fn world(spool: &Path) -> World {
+fn simulation(spool: &Path) -> Simulation {
     let spool = spool.to_owned();
-    World::new(1, AMPLE, |options| options.spool = Some(spool))
+    Simulation::new(1, AMPLE, |options| options.spool = Some(spool))
 }
 
 /// Nobody hears the agent.
-fn cut_off(world: &World) {
-    world.relay.aim(None);
-    world.relay.break_off();
+fn cut_off(simulation: &Simulation) {
+    simulation.relay.aim(None);
+    simulation.relay.break_off();
 }
 
-fn join(world: &World) {
-    world.relay.aim(Some(world.ledger().address()));
+fn join(simulation: &Simulation) {
+    simulation.relay.aim(Some(simulation.ledger().address()));
 }
 
 /// Says until the spool has something, never faster than it takes it.
-fn spool_some(world: &mut World) {
-    world.is_paced = true;
-    (0..600).for_each(|_| world.say());
-    until("it spools", || spooled_bytes(world) > 0);
-    world.is_paced = false;
+fn spool_some(simulation: &mut Simulation) {
+    simulation.is_paced = true;
+    (0..600).for_each(|_| simulation.send_rows());
+    until("it spools", || spooled_bytes(simulation) > 0);
+    simulation.is_paced = false;
 }
 
-fn spooled_bytes(world: &World) -> u64 {
-    world.uplink.state().waiting.spooled_bytes
+fn spooled_bytes(simulation: &Simulation) -> u64 {
+    simulation.uplink.state().waiting.spooled_bytes
 }
 
-fn memory_is_kept(world: &World) {
-    let waiting = world.uplink.state().waiting;
+fn memory_is_kept(simulation: &Simulation) {
+    let waiting = simulation.uplink.state().waiting;
     let memory_bytes = waiting.bytes - waiting.spooled_bytes;
     assert!(memory_bytes <= AMPLE.memory_bytes as u64, "{waiting:?}");
 }
@@ -76,26 +76,26 @@ fn a_full_disk() {
     // Somebody else has most of it.
     let other = folder.path().join("other");
     fs::write(&other, vec![1; 600 << 10]).unwrap();
-    let mut world = world(&folder.path().join("spool"));
-    cut_off(&world);
+    let mut simulation = simulation(&folder.path().join("spool"));
+    cut_off(&simulation);
     for _ in 0..4_000 {
-        world.say();
+        simulation.send_rows();
     }
     until("the disk is full", || {
         // The disk is asked again when more is said.
-        world.say();
-        world.uplink.state().waiting.disk_failures > 0
+        simulation.send_rows();
+        simulation.uplink.state().waiting.disk_failures > 0
     });
-    memory_is_kept(&world);
+    memory_is_kept(&simulation);
     // Then there is room again.
-    let failures = world.uplink.state().waiting.disk_failures;
+    let failures = simulation.uplink.state().waiting.disk_failures;
     fs::remove_file(&other).unwrap();
-    spool_some(&mut world);
-    assert!(spooled_bytes(&world) > 500 << 10);
+    spool_some(&mut simulation);
+    assert!(spooled_bytes(&simulation) > 500 << 10);
     eprintln!("{failures} writes failed while the disk was full");
-    join(&world);
-    world.check();
-    let causes = world.ledger().account(INSTANCE).causes;
+    join(&simulation);
+    simulation.check();
+    let causes = simulation.ledger().account(INSTANCE).causes;
     assert_eq!(Vec::from_iter(causes.keys()), ["spool_full"]);
     until("nothing is left on disk", || {
         segments(&folder.path().join("spool")).is_empty()
@@ -112,28 +112,33 @@ fn a_disk_that_hangs() {
         Err(why) => return skipped("a_disk_that_hangs", &why),
     };
     let folder_name = folder.to_string_lossy().into_owned();
-    let mut world = world(&folder.join("spool"));
-    cut_off(&world);
+    let mut simulation = simulation(&folder.join("spool"));
+    cut_off(&simulation);
     let frozen = Frozen::new(&folder_name);
     for _ in 0..4_000 {
-        world.say();
+        simulation.send_rows();
     }
-    memory_is_kept(&world);
-    assert_eq!(spooled_bytes(&world), 0);
-    world.account_drops();
-    assert!(!world.dropped.is_empty());
+    memory_is_kept(&simulation);
+    assert_eq!(spooled_bytes(&simulation), 0);
+    simulation.account_drops();
+    assert!(!simulation.dropped.is_empty());
     // The connection needs no disk.
-    join(&world);
-    until("it is welcomed again", || world.uplink.state().connected);
+    join(&simulation);
+    until("it is welcomed again", || {
+        simulation.uplink.state().connected
+    });
     drop(frozen);
-    world.check();
+    simulation.check();
 
     let _frozen = Frozen::new(&folder_name);
-    cut_off(&world);
+    cut_off(&simulation);
     for _ in 0..1_000 {
-        world.say();
+        simulation.send_rows();
     }
-    assert!(!support::within(|| world.uplink.end()), "something is left");
+    assert!(
+        !support::within(|| simulation.uplink.close()),
+        "something is left"
+    );
 }
 
 /// A file system that is thawed when this is dropped.
@@ -156,9 +161,9 @@ impl Drop for Frozen {
 fn segments_that_are_lost_or_changed() {
     let directory = support::authority::Directory::new();
     let spool = directory.path().join("spool");
-    let mut world = world(&spool);
-    cut_off(&world);
-    spool_some(&mut world);
+    let mut simulation = simulation(&spool);
+    cut_off(&simulation);
+    spool_some(&mut simulation);
     let segments = segments(&spool);
     assert!(segments.len() > 3);
     fs::remove_file(&segments[0]).unwrap();
@@ -166,31 +171,31 @@ fn segments_that_are_lost_or_changed() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&segments[2], bytes).unwrap();
-    join(&world);
-    world.check();
-    let account = world.ledger().account(INSTANCE);
+    join(&simulation);
+    simulation.check();
+    let account = simulation.ledger().account(INSTANCE);
     assert_eq!(Vec::from_iter(account.causes.keys()), ["spool_unreadable"]);
-    assert_eq!(world.uplink.state().waiting.disk_failures, 2);
+    assert_eq!(simulation.uplink.state().waiting.disk_failures, 2);
 }
 
 #[test]
 fn a_directory_that_goes_away() {
     let directory = support::authority::Directory::new();
     let spool = directory.path().join("spool");
-    let mut world = world(&spool);
-    cut_off(&world);
+    let mut simulation = simulation(&spool);
+    cut_off(&simulation);
     fs::remove_dir_all(&spool).unwrap();
     for _ in 0..2_000 {
-        world.say();
+        simulation.send_rows();
     }
     until("writing fails", || {
-        world.say();
-        world.uplink.state().waiting.disk_failures > 0
+        simulation.send_rows();
+        simulation.uplink.state().waiting.disk_failures > 0
     });
-    memory_is_kept(&world);
-    join(&world);
-    world.check();
-    assert!(!world.dropped.is_empty());
+    memory_is_kept(&simulation);
+    join(&simulation);
+    simulation.check();
+    assert!(!simulation.dropped.is_empty());
 }
 
 #[test]
@@ -201,17 +206,17 @@ fn what_an_earlier_process_left_is_removed_and_two_do_not_share() {
     let left = spool.join("00000000000000000003.weirspool");
     fs::write(&left, b"weirspl1").unwrap();
     fs::write(spool.join("mine.txt"), b"not of a spool").unwrap();
-    let world = world(&spool);
+    let simulation = simulation(&spool);
     assert!(!left.exists());
     assert!(spool.join("mine.txt").exists());
     let options = UplinkOptions {
         spool: Some(spool.clone()),
-        ..support::said::options(world.ledger().dial(), 8)
+        ..support::agent_rows::options(simulation.ledger().dial(), 8)
     };
     let error = Uplink::dial(options.clone()).err().unwrap().to_string();
     let expected = format!("spool: another agent uses {}", spool.display());
     assert!(error.contains(&expected), "{error}");
-    drop(world);
+    drop(simulation);
     let uplink = Uplink::dial(options).unwrap();
-    assert!(uplink.order(Duration::ZERO).is_none());
+    assert!(uplink.receive(Duration::ZERO).is_none());
 }

@@ -5,32 +5,32 @@ mod support;
 
 use std::net::Ipv4Addr;
 
+use support::agent_rows::{BEHIND, now, options, rows};
 use support::authority::{Authority, Directory};
-use support::ledger::{Ledger, Manner};
-use support::said::{BEHIND, now, options, rows};
-use support::{Monitor, PATIENCE, until};
+use support::recording_monitor::{Behavior, RecordingMonitor};
+use support::{Monitor, WAIT_MAX, until};
 use weir_guest::Relay;
-use weir_wire::{AgentWord, ChannelId, Dial, MonitorWord, Note, Order, Status, Uplink};
+use weir_wire::{AgentMessage, ChannelId, Dial, MonitorMessage, Note, Status, Uplink, UplinkEvent};
 
 fn welcome(uplink: &Uplink) -> Vec<ChannelId> {
-    match uplink.order(PATIENCE) {
-        Some(Order::Welcome { channels, .. }) => channels,
+    match uplink.receive(WAIT_MAX) {
+        Some(UplinkEvent::Welcome { channels, .. }) => channels,
         other => panic!("{other:?} in place of a welcome"),
     }
 }
 
 #[test]
 fn what_is_said_arrives_and_is_forgotten() {
-    let ledger = Ledger::new(1, Manner::default());
+    let ledger = RecordingMonitor::new(1, Behavior::default());
     ledger.run_channels(&[3]);
     let uplink = Uplink::dial(options(ledger.dial(), 7)).unwrap();
     assert_eq!(welcome(&uplink), [ChannelId(3)]);
     let channel = ChannelId(3);
-    let start = MonitorWord::Start {
+    let start = MonitorMessage::Start {
         channel,
         fragment: vec![7; 3],
     };
-    assert_eq!(uplink.order(PATIENCE), Some(Order::Word(start)));
+    assert_eq!(uplink.receive(WAIT_MAX), Some(UplinkEvent::Message(start)));
 
     // Times can be converted from the welcome on, although the host's clock is off.
     let clock = uplink.clock();
@@ -41,15 +41,15 @@ fn what_is_said_arrives_and_is_forgotten() {
     assert!(off.abs() <= error + 1_000_000, "{off} ns off, {error} told");
     assert!((clock.offset_ns(agent) - BEHIND).abs() <= error);
 
-    uplink.say(AgentWord::Started { channel, at: 0 });
+    uplink.send(AgentMessage::Started { channel, at: 0 });
     for first in (1..=10_000).step_by(100) {
-        uplink.say(AgentWord::Rows {
+        uplink.send(AgentMessage::Rows {
             channel,
             batch: rows(first, 100),
         });
-        uplink.say(AgentWord::Reached(first + 99));
+        uplink.send(AgentMessage::Watermark(first + 99));
     }
-    uplink.say(AgentWord::Note(Note {
+    uplink.send(AgentMessage::Note(Note {
         at: 10_000,
         place: "tap".to_owned(),
         counter: "events_in".to_owned(),
@@ -58,11 +58,13 @@ fn what_is_said_arrives_and_is_forgotten() {
         value: 10_000,
         total: 10_000,
     }));
-    uplink.say(AgentWord::Status(Status {
+    uplink.send(AgentMessage::Status(Status {
         kept_share: 1.0,
         ..Status::default()
     }));
-    until("everything is taken", || uplink.state().waiting.words == 0);
+    until("everything is taken", || {
+        uplink.state().waiting.messages == 0
+    });
     let account = ledger.account(7);
     account.check_order();
     let values: Vec<i64> = (1..=10_000).collect();
@@ -75,35 +77,38 @@ fn what_is_said_arrives_and_is_forgotten() {
     assert_eq!((state.welcomes, state.failures), (1, 0));
     assert_eq!((state.waiting.bytes, state.rows_void), (0, 0));
     assert!(uplink.bytes_out(channel) > 0);
-    assert!(uplink.end());
+    assert!(uplink.close());
 }
 
 #[test]
 fn a_monitor_that_comes_late_has_everything() {
-    let early = Ledger::new(1, Manner::default());
+    let early = RecordingMonitor::new(1, Behavior::default());
     let relay = Relay::new(Ipv4Addr::LOCALHOST, early.address()).unwrap();
     relay.aim(None);
     let dial = Dial::new(relay.address().to_string().parse().unwrap());
     let uplink = Uplink::dial(options(dial, 7)).unwrap();
     let channel = ChannelId(1);
-    uplink.say(AgentWord::Rows {
+    uplink.send(AgentMessage::Rows {
         channel,
         batch: rows(1, 1000),
     });
     until("nobody answers", || uplink.state().failures > 2);
     let state = uplink.state();
-    assert!(!state.connected && state.waiting.words == 1);
+    assert!(!state.connected && state.waiting.messages == 1);
     let why = state.last_failure.unwrap();
     assert!(
         why.contains(&format!("the monitor at {}", relay.address())),
         "{why}"
     );
-    assert!(matches!(uplink.order(PATIENCE), Some(Order::Gone(_))));
+    assert!(matches!(
+        uplink.receive(WAIT_MAX),
+        Some(UplinkEvent::Disconnected(_))
+    ));
     relay.aim(Some(early.address()));
     until("the rows came", || {
         early.account(7).delivered(channel) == 1000
     });
-    assert!(uplink.end());
+    assert!(uplink.close());
 }
 
 const TOKEN: &str = "web1web1web1web1web1web1";
@@ -126,8 +131,8 @@ fn an_agent_shows_who_it_is() {
         ..monitor.dial()
     };
     let uplink = Uplink::dial(options(good.clone(), 7)).unwrap();
-    uplink.say(AgentWord::Reached(5));
-    until("it is heard", || monitor.has_heard("Reached(5)"));
+    uplink.send(AgentMessage::Watermark(5));
+    until("it is received", || monitor.has_received("Watermark(5)"));
     drop(uplink);
 
     let stranger = Authority::new(&directory, "stranger");

@@ -4,9 +4,9 @@ use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shap
 use weir_query::engine::{Engine, EngineOptions, Output};
 use weir_query::plan::Plan;
 use weir_query::{CheckOptions, compile};
-use weir_wire::{AgentWord, ChannelId, Tally};
+use weir_wire::{AgentMessage, ChannelId, ChannelTally};
 
-use super::{AgentCore, QUIET_NS};
+use super::{AgentCore, IDLE_WATERMARK_NS};
 
 fn plan(text: &str) -> Plan {
     let fields = vec![Field::new("ts", Type::Time), Field::new("x", Type::Int)];
@@ -39,17 +39,17 @@ struct Heard {
 impl Heard {
     fn step(&mut self, core: &mut AgentCore) {
         core.step(&mut |word| match word {
-            AgentWord::Rows { channel, batch } => {
+            AgentMessage::Rows { channel, batch } => {
                 let over = self.reached.last().copied().unwrap_or(Nanos::MIN);
                 assert!(batch.ts.iter().all(|ts| *ts > over), "not after {over}");
                 self.take(channel, &batch);
             }
-            AgentWord::Reached(at) => {
+            AgentMessage::Watermark(at) => {
                 assert!(self.reached.last().is_none_or(|before| at > *before));
                 self.reached.push(at);
             }
-            AgentWord::Started { channel, at } => self.started.push((channel.0, at)),
-            AgentWord::Failed { channel, .. } => self.failed.push(channel.0),
+            AgentMessage::Started { channel, at } => self.started.push((channel.0, at)),
+            AgentMessage::Failed { channel, .. } => self.failed.push(channel.0),
             other => panic!("a core does not say {other:?}"),
         });
     }
@@ -120,7 +120,7 @@ fn fragments_give_what_one_engine_gives_and_each_row_is_counted() {
         let lost = 0;
         assert_eq!(
             tally,
-            Some(Tally {
+            Some(ChannelTally {
                 channel: ChannelId(channel),
                 produced,
                 lost
@@ -158,7 +158,7 @@ fn a_fragment_sees_what_comes_after_it_says_it_started() {
 fn between_the_ends_of_slides_time_is_said_seldom() {
     let mut core = core();
     let mut heard = Heard::default();
-    let slide = 4 * QUIET_NS;
+    let slide = 4 * IDLE_WATERMARK_NS;
     core.reached(0);
     heard.step(&mut core);
     let text = format!("select count(*) from s [range {slide} ns slide {slide} ns]");
@@ -186,10 +186,10 @@ fn time_goes_on_without_rows_and_without_fragments() {
     core.reached(9);
     heard.step(&mut core);
     // Nothing runs, so it can wait.
-    core.reached(8 + QUIET_NS);
+    core.reached(8 + IDLE_WATERMARK_NS);
     heard.step(&mut core);
     heard.step(&mut core);
-    assert_eq!(heard.reached, [3, 8, 8 + QUIET_NS]);
+    assert_eq!(heard.reached, [3, 8, 8 + IDLE_WATERMARK_NS]);
     assert_eq!(heard.started, [(1, 3)]);
 }
 
@@ -268,8 +268,8 @@ fn an_agent_that_ends_says_what_open_slides_hold_and_nothing_of_later_ones() {
     core.end(33, &mut |word| last.push(word));
     for word in last {
         match word {
-            AgentWord::Rows { channel, batch } => heard.take(channel, &batch),
-            AgentWord::Reached(at) => heard.reached.push(at),
+            AgentMessage::Rows { channel, batch } => heard.take(channel, &batch),
+            AgentMessage::Watermark(at) => heard.reached.push(at),
             other => panic!("{other:?}"),
         }
     }
@@ -294,8 +294,8 @@ fn rows_of_a_step_leave_in_one_word_up_to_a_bound() {
     let mut step = |core: &mut AgentCore, upto| {
         core.reached(upto);
         core.step(&mut |word| match word {
-            AgentWord::Rows { channel, batch } => said.push((channel.0, batch.len())),
-            AgentWord::Started { .. } | AgentWord::Reached(_) => {}
+            AgentMessage::Rows { channel, batch } => said.push((channel.0, batch.len())),
+            AgentMessage::Started { .. } | AgentMessage::Watermark(_) => {}
             other => panic!("a core does not say {other:?}"),
         });
     };
@@ -345,7 +345,7 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
     let mut said = Vec::new();
     core.step(&mut |word| said.push(word));
     let groups = said.iter().filter_map(|word| match word {
-        AgentWord::Rows { batch, .. } => Some(batch.requests(partial.requests_column())),
+        AgentMessage::Rows { batch, .. } => Some(batch.requests(partial.requests_column())),
         _ => None,
     });
     assert_eq!(groups.sum::<u64>(), 5);
@@ -357,7 +357,7 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
     assert_eq!(tally(&core), Some((40, 4)));
     let mut lost = Vec::new();
     core.step(&mut |word| {
-        if let AgentWord::Lost {
+        if let AgentMessage::Lost {
             channel,
             requests,
             cause,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use weir_model::Shape;
 use weir_sink::{Answer, Sink, SinkError, arrow};
-use weir_wire::{Client, Placed, Seen, Shown, Watch, WireError};
+use weir_wire::{Client, ResultUpdate, SubmittedQuery, Watch, WatchEvent, WireError};
 
 use super::held::Held;
 use super::{Missed, Note};
@@ -24,7 +24,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// What is watched, and how long.
 pub struct Wanted<'a> {
     /// The query.
-    pub placed: &'a Placed,
+    pub placed: &'a SubmittedQuery,
     /// It runs on when nobody watches.
     pub standing: bool,
     /// For how long it is watched.
@@ -37,7 +37,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// When it describes none.
-pub fn answer(placed: &Placed, raw: bool) -> Result<Answer, Failure> {
+pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<Answer, Failure> {
     let answer = arrow::answer_of(&placed.schema).map_err(|why| {
         Failure::world(format_args!(
             "query `{}` is not told as weir tells one: {why}",
@@ -48,7 +48,7 @@ pub fn answer(placed: &Placed, raw: bool) -> Result<Answer, Failure> {
 }
 
 /// Says that a query stands, and how it ends.
-pub fn say_that_stands(placed: &Placed) {
+pub fn say_that_stands(placed: &SubmittedQuery) {
     let name = &placed.name;
     output::say(format_args!(
         "weir: `{name}` stands; `weir fleet cancel {name}` ends it"
@@ -192,9 +192,9 @@ impl Showing<'_> {
                 return Ok(End::Enough);
             }
             match watch.next(PATIENCE).map_err(Broken::Wire)? {
-                Seen::Shown(shown) => self.take(&shown)?,
-                Seen::Nothing => {}
-                Seen::Ended => return Ok(End::Ended),
+                WatchEvent::Update(shown) => self.take(&shown)?,
+                WatchEvent::Timeout => {}
+                WatchEvent::Ended => return Ok(End::Ended),
             }
             if !self.torn && self.flushed.elapsed() >= FLUSH_EVERY {
                 self.sink.flush().map_err(Broken::Sink)?;
@@ -204,7 +204,7 @@ impl Showing<'_> {
     }
 
     /// Shows rows and keeps what goes with them.
-    fn take(&mut self, shown: &Shown) -> Result<(), Broken> {
+    fn take(&mut self, shown: &ResultUpdate) -> Result<(), Broken> {
         let note = Note::of(&shown.note);
         let at = note.at.or(self.note.at).unwrap_or(0);
         if let (Some(held), Some(rows)) = (&mut self.held, note.reset) {

@@ -1,7 +1,7 @@
 //! How complete results are: hosts that are heard, rows that were lost or late.
 
 use weir_query::place::fleet::Way;
-use weir_wire::{AgentWord, ChannelId};
+use weir_wire::{AgentMessage, ChannelId};
 
 use super::super::completeness::Completeness;
 use super::fleet::{Fleet, Link, options, rows};
@@ -24,7 +24,7 @@ fn started(fleet: &mut Fleet, host: &str, instance: u64) -> (Link, ChannelId) {
     let mut link = fleet.join(host, instance);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentWord::Started { channel, at });
+    fleet.say(&mut link, AgentMessage::Started { channel, at });
     (link, channel)
 }
 
@@ -36,8 +36,8 @@ fn hosts_and_rows_that_are_missing_are_counted() {
     let (mut b, _) = started(&mut fleet, "b", 2);
     let gone = fleet.join("c", 3);
     fleet.leave(&gone);
-    fleet.say(&mut a, AgentWord::Reached(1_010));
-    fleet.say(&mut b, AgentWord::Reached(1_010));
+    fleet.say(&mut a, AgentMessage::Watermark(1_010));
+    fleet.say(&mut b, AgentMessage::Watermark(1_010));
     fleet.tick(1_011);
     let now = completeness(&fleet);
     assert_eq!((now.at, now.hosts, now.hosts_heard), (1_010, 3, 2));
@@ -47,18 +47,18 @@ fn hosts_and_rows_that_are_missing_are_counted() {
     );
 
     // One is silent beyond the bound, and overtaken.
-    fleet.say(&mut a, AgentWord::Reached(1_150));
+    fleet.say(&mut a, AgentMessage::Watermark(1_150));
     fleet.tick(1_150);
-    fleet.say(&mut a, AgentWord::Reached(1_200));
+    fleet.say(&mut a, AgentMessage::Watermark(1_200));
     fleet.tick(1_200);
     assert_eq!(completeness(&fleet).hosts_heard, 1);
 
     // It comes back, and what it could not say in time is counted by host.
     let batch = rows("b", &[(1_050, 1), (1_060, 2), (1_205, 3)]);
-    fleet.say(&mut b, AgentWord::Rows { channel, batch });
+    fleet.say(&mut b, AgentMessage::Rows { channel, batch });
     fleet.lose(&mut b, channel, 7);
-    fleet.say(&mut b, AgentWord::Reached(1_210));
-    fleet.say(&mut a, AgentWord::Reached(1_210));
+    fleet.say(&mut b, AgentMessage::Watermark(1_210));
+    fleet.say(&mut a, AgentMessage::Watermark(1_210));
     fleet.tick(1_211);
     let now = completeness(&fleet);
     assert_eq!((now.hosts_heard, now.rows_late, now.rows_lost), (2, 2, 7));
@@ -72,8 +72,8 @@ fn hosts_and_rows_that_are_missing_are_counted() {
 
     // A part that failed is no part that is heard.
     let why = "no tap".to_owned();
-    fleet.say(&mut b, AgentWord::Failed { channel, why });
-    fleet.say(&mut a, AgentWord::Reached(1_220));
+    fleet.say(&mut b, AgentMessage::Failed { channel, why });
+    fleet.say(&mut a, AgentMessage::Watermark(1_220));
     fleet.tick(1_221);
     let now = completeness(&fleet);
     assert_eq!((now.hosts_heard, now.hosts_failed), (1, 1));
@@ -100,11 +100,11 @@ fn hosts_that_ended_are_counted_where_they_were_heard() {
     };
     assert_eq!(seen(&fleet), (3, 2));
     for link in [&mut a, &mut unstarted] {
-        fleet.say(link, AgentWord::Reached(i64::MAX));
+        fleet.say(link, AgentMessage::Watermark(i64::MAX));
         fleet.leave(link);
     }
     assert_eq!(seen(&fleet), (2, 2), "one never ran it");
-    fleet.say(&mut b, AgentWord::Reached(i64::MAX));
+    fleet.say(&mut b, AgentMessage::Watermark(i64::MAX));
     assert_eq!(seen(&fleet), (2, 2));
 
     // One that comes again counts once.

@@ -2,7 +2,7 @@
 
 use weir_model::Nanos;
 use weir_query::place::fleet::Way;
-use weir_wire::{AgentWord, Tally};
+use weir_wire::{AgentMessage, ChannelTally};
 
 use super::fleet::{Fleet, options, rows};
 
@@ -15,12 +15,12 @@ fn an_agent_that_ended_and_stays_is_heard() {
     let mut link = fleet.join("a", 1);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentWord::Started { channel, at });
-    fleet.say(&mut link, AgentWord::Reached(Nanos::MAX));
+    fleet.say(&mut link, AgentMessage::Started { channel, at });
+    fleet.say(&mut link, AgentMessage::Watermark(Nanos::MAX));
     // Longer than agents that are away are remembered.
     fleet.tick(1_100);
     fleet.tick(20_000);
-    fleet.say(&mut link, AgentWord::Reached(20_001));
+    fleet.say(&mut link, AgentMessage::Watermark(20_001));
     assert_eq!(fleet.monitor.agents().count(), 1);
     fleet.leave(&link);
     fleet.tick(20_100);
@@ -34,12 +34,12 @@ fn rows_of_a_query_that_ended_are_not_lost_when_their_agent_restarts() {
     let mut link = fleet.join("a", 1);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentWord::Started { channel, at });
+    fleet.say(&mut link, AgentMessage::Started { channel, at });
     let batch = rows("a", &[(1_005, 1), (1_006, 2)]);
-    fleet.say(&mut link, AgentWord::Rows { channel, batch });
+    fleet.say(&mut link, AgentMessage::Rows { channel, batch });
     fleet.monitor.stop(query, "cancelled");
     fleet.leave(&link);
-    let tally = Tally {
+    let tally = ChannelTally {
         channel,
         produced: 2,
         lost: 0,

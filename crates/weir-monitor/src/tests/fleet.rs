@@ -12,8 +12,8 @@ use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Clock, Sink, SinkError};
 use weir_wire::{
-    AgentWord, ChannelId, Event, Hello, Joined, MonitorWord, Peer, Refusal, SessionId, Tally,
-    Welcome,
+    AgentMessage, ChannelId, ChannelTally, Hello, Joined, MonitorMessage, Peer, Refusal,
+    ServerEvent, SessionId, Welcome,
 };
 
 use super::super::publish::Bounds;
@@ -147,7 +147,7 @@ pub struct Fleet {
 pub struct Link {
     pub session: SessionId,
     pub welcome: Result<Welcome, Refusal>,
-    pub orders: mpsc::Receiver<MonitorWord>,
+    pub orders: mpsc::Receiver<MonitorMessage>,
     pub number: u64,
 }
 
@@ -191,7 +191,7 @@ impl Fleet {
         &mut self,
         host: &str,
         instance: u64,
-        earlier: Vec<(u64, Vec<Tally>)>,
+        earlier: Vec<(u64, Vec<ChannelTally>)>,
     ) -> Link {
         self.greet(Hello {
             host: host.into(),
@@ -208,7 +208,7 @@ impl Fleet {
         let session = SessionId(self.sessions);
         let (welcome, mut answer) = oneshot::channel();
         let (orders, told) = mpsc::channel(1_000);
-        self.take(Event::Joined(Joined {
+        self.take(ServerEvent::Joined(Joined {
             session,
             peer: Peer::Tcp((Ipv4Addr::LOCALHOST, 1).into()),
             hello,
@@ -224,14 +224,14 @@ impl Fleet {
     }
 
     /// An agent says something.
-    pub fn say(&mut self, link: &mut Link, word: AgentWord) {
+    pub fn say(&mut self, link: &mut Link, word: AgentMessage) {
         link.number += 1;
         self.say_as(link.session, link.number, word);
     }
 
     /// An agent reports that so many requests are lost.
     pub fn lose(&mut self, link: &mut Link, channel: ChannelId, requests: u64) {
-        let lost = AgentWord::Lost {
+        let lost = AgentMessage::Lost {
             channel,
             requests,
             cause: "spool_full".into(),
@@ -240,23 +240,23 @@ impl Fleet {
     }
 
     /// An agent says something with a number of its choice.
-    pub fn say_as(&mut self, session: SessionId, number: u64, word: AgentWord) {
-        self.take(Event::Said {
+    pub fn say_as(&mut self, session: SessionId, number: u64, message: AgentMessage) {
+        self.take(ServerEvent::Message {
             session,
             number: Some(number),
-            word,
+            message,
         });
     }
 
     /// A connection breaks.
     pub fn leave(&mut self, link: &Link) {
-        self.take(Event::Left {
+        self.take(ServerEvent::Left {
             session: link.session,
             why: "cut".into(),
         });
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: ServerEvent) {
         assert!(self.monitor.take(event, self.now).is_none());
     }
 
@@ -269,14 +269,14 @@ impl Fleet {
 
 impl Link {
     /// What it was told since this was asked last.
-    pub fn told(&mut self) -> Vec<MonitorWord> {
+    pub fn told(&mut self) -> Vec<MonitorMessage> {
         std::iter::from_fn(|| self.orders.try_recv().ok()).collect()
     }
 
     /// The channels that it was told to start.
     pub fn starts(&mut self) -> Vec<ChannelId> {
-        let started = |word: MonitorWord| match word {
-            MonitorWord::Start { channel, .. } => Some(channel),
+        let started = |word: MonitorMessage| match word {
+            MonitorMessage::Start { channel, .. } => Some(channel),
             _ => None,
         };
         self.told().into_iter().filter_map(started).collect()

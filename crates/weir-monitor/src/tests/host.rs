@@ -3,7 +3,7 @@
 use weir_model::{Batch, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::codec;
-use weir_wire::{AgentWord, MonitorWord, Tally};
+use weir_wire::{AgentMessage, ChannelTally, MonitorMessage};
 
 use super::fleet::{Fleet, Link};
 use weir_agent::AgentCore;
@@ -14,10 +14,10 @@ pub struct Host {
     pub instance: u64,
     pub link: Option<Link>,
     /// What earlier processes produced.
-    pub earlier: Vec<(u64, Vec<Tally>)>,
+    pub earlier: Vec<(u64, Vec<ChannelTally>)>,
     core: AgentCore,
     /// What it has said; the first word is number 1.
-    said: Vec<AgentWord>,
+    said: Vec<AgentMessage>,
     delivered: usize,
     safe: u64,
 }
@@ -43,11 +43,11 @@ impl Host {
             return;
         };
         assert!(
-            welcome.taken >= self.safe,
+            welcome.acked >= self.safe,
             "what is safe is not wanted again"
         );
-        assert!(welcome.taken <= self.said.len() as u64);
-        self.delivered = welcome.taken as usize;
+        assert!(welcome.acked <= self.said.len() as u64);
+        self.delivered = welcome.acked as usize;
         let channels: Vec<_> = self.core.tallies().map(|t| t.channel).collect();
         for channel in channels {
             if !welcome.channels.contains(&channel) {
@@ -73,13 +73,13 @@ impl Host {
     pub fn live(&mut self, batch: Option<Batch>, at: Nanos) {
         for word in self.link.as_mut().map(Link::told).unwrap_or_default() {
             match word {
-                MonitorWord::Start { channel, fragment } => {
+                MonitorMessage::Start { channel, fragment } => {
                     let plan = codec::decode(&fragment).expect("a sound fragment");
                     self.core.start(channel, &plan);
                 }
-                MonitorWord::Stop { channel } => self.core.stop(channel),
-                MonitorWord::Taken { number } => self.safe = number,
-                MonitorWord::Heartbeat(_) => {}
+                MonitorMessage::Stop { channel } => self.core.stop(channel),
+                MonitorMessage::Ack { number } => self.safe = number,
+                MonitorMessage::HeartbeatInterval(_) => {}
             }
         }
         if let Some(batch) = batch {
@@ -94,7 +94,7 @@ impl Host {
     pub fn end(&mut self, at: Nanos) {
         let said = &mut self.said;
         self.core.end(at, &mut |word| said.push(word));
-        said.push(AgentWord::Reached(Nanos::MAX));
+        said.push(AgentMessage::Watermark(Nanos::MAX));
     }
 
     /// So many of the words that wait arrive.
@@ -110,7 +110,7 @@ impl Host {
     }
 
     /// What became of its rows, as a file tells the next process.
-    pub fn tallies(&self) -> Vec<Tally> {
+    pub fn tallies(&self) -> Vec<ChannelTally> {
         self.core.tallies().collect()
     }
 }

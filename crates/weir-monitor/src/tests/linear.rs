@@ -2,7 +2,7 @@
 
 use weir_model::{Batch, Column};
 use weir_query::place::fleet::Way;
-use weir_wire::AgentWord;
+use weir_wire::AgentMessage;
 
 use super::super::Work;
 use super::fleet::{Fleet, Link, START, options};
@@ -48,7 +48,7 @@ fn work(agents: usize, queries: usize, same: bool, rows_each: usize) -> Work {
         .collect();
     for link in &mut links {
         for channel in link.starts() {
-            fleet.say(link, AgentWord::Started { channel, at: START });
+            fleet.say(link, AgentMessage::Started { channel, at: START });
         }
     }
     let channel = fleet.monitor.queries().next().expect("one runs").1.channels[0].0;
@@ -60,9 +60,9 @@ fn work(agents: usize, queries: usize, same: bool, rows_each: usize) -> Work {
             if rows_each > 0 {
                 let values = Column::ints((0..rows_each as i64).collect::<Vec<i64>>());
                 let batch = Batch::stream(vec![now; rows_each], vec![values]);
-                fleet.say(link, AgentWord::Rows { channel, batch });
+                fleet.say(link, AgentMessage::Rows { channel, batch });
             }
-            fleet.say(link, AgentWord::Reached(now));
+            fleet.say(link, AgentMessage::Watermark(now));
         }
         fleet.tick(now);
     }

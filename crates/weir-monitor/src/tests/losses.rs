@@ -1,7 +1,7 @@
 //! What an agent had taken in when it was killed is counted, in requests.
 
 use weir_query::place::fleet::Way;
-use weir_wire::{AgentWord, Event, Status};
+use weir_wire::{AgentMessage, ServerEvent, Status};
 
 use super::fleet::{Fleet, options, rows};
 use super::host::Host;
@@ -50,10 +50,10 @@ fn report(fleet: &mut Fleet, host: &Host) {
         tallies: host.tallies(),
         ..Status::default()
     };
-    let said = Event::Said {
+    let said = ServerEvent::Message {
         session: host.link.as_ref().expect("it is connected").session,
         number: None,
-        word: AgentWord::Status(status),
+        message: AgentMessage::Status(status),
     };
     assert!(fleet.monitor.take(said, fleet.now).is_none());
 }

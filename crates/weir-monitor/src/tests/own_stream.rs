@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use weir_model::{NANOS_PER_SECOND, Value};
 use weir_query::place::fleet::Way;
-use weir_wire::{AgentWord, Note};
+use weir_wire::{AgentMessage, Note};
 
 use super::super::Options;
 use super::fleet::{Fleet, Results, options, rows};
 
-fn note(at: i64, counter: &str, cause: &str) -> AgentWord {
-    AgentWord::Note(Note {
+fn note(at: i64, counter: &str, cause: &str) -> AgentMessage {
+    AgentMessage::Note(Note {
         at,
         place: "agent".into(),
         counter: counter.into(),
@@ -41,21 +41,21 @@ fn what_happens_to_agents_are_rows() {
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     for link in [&mut a, &mut b] {
-        fleet.say(link, AgentWord::Started { channel, at: 1_000 });
+        fleet.say(link, AgentMessage::Started { channel, at: 1_000 });
     }
     fleet.say(&mut b, note(1_005, "shedding", "cpu"));
     fleet.say(&mut b, note(1_006, "probe_failed", "no kernel symbol"));
     for now in [1_070, 1_101, 1_110, 1_150] {
-        fleet.say(&mut a, AgentWord::Reached(now));
+        fleet.say(&mut a, AgentMessage::Watermark(now));
         fleet.tick(now);
     }
     let batch = rows("b", &[(1_020, 1)]);
-    fleet.say(&mut b, AgentWord::Rows { channel, batch });
+    fleet.say(&mut b, AgentMessage::Rows { channel, batch });
     fleet.lose(&mut b, channel, 7);
     let why = "division".to_owned();
-    fleet.say(&mut b, AgentWord::Failed { channel, why });
+    fleet.say(&mut b, AgentMessage::Failed { channel, why });
     fleet.leave(&b);
-    fleet.say(&mut a, AgentWord::Reached(1_200));
+    fleet.say(&mut a, AgentMessage::Watermark(1_200));
     fleet.tick(1_200);
     let wanted = [
         ("a", "agent_up"),
@@ -85,14 +85,14 @@ fn its_rows_join_with_the_fleets_rows_and_hosts() {
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     for (link, host) in [(&mut a, "a"), (&mut b, "b")] {
-        fleet.say(link, AgentWord::Started { channel, at: 1_000 });
+        fleet.say(link, AgentMessage::Started { channel, at: 1_000 });
         let batch = rows(host, &[(1_010, 5)]);
-        fleet.say(link, AgentWord::Rows { channel, batch });
+        fleet.say(link, AgentMessage::Rows { channel, batch });
     }
     fleet.tick(1_016);
     fleet.say(&mut b, note(1_015, "shedding", "cpu"));
     for link in [&mut a, &mut b] {
-        fleet.say(link, AgentWord::Reached(1_020));
+        fleet.say(link, AgentMessage::Watermark(1_020));
     }
     fleet.tick(1_020);
     let row = vec![Value::text("b"), Value::text("shedding"), Value::Int(5)];
@@ -114,9 +114,9 @@ fn what_the_monitor_costs_is_told_by_agent_and_by_query() {
     fleet.query("SELECT host, a FROM S [Range 1 hour]", Way::Rows);
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentWord::Started { channel, at: 1_000 });
+    fleet.say(&mut a, AgentMessage::Started { channel, at: 1_000 });
     let batch = rows("a", &[(1_010, 5), (1_011, 6)]);
-    fleet.say(&mut a, AgentWord::Rows { channel, batch });
+    fleet.say(&mut a, AgentMessage::Rows { channel, batch });
     fleet.tick(NANOS_PER_SECOND / 2);
     let now = 3 * NANOS_PER_SECOND;
     fleet.tick(now);
@@ -137,7 +137,7 @@ fn what_the_monitor_costs_is_told_by_agent_and_by_query() {
     };
     assert_eq!(total("network", "bytes_in"), 77);
     assert_eq!(total("monitor", "events_in"), 2);
-    assert_eq!(total("monitor", "words_in"), 2);
+    assert_eq!(total("monitor", "messages_in"), 2);
     assert_eq!(total("monitor", "agents"), 1);
     assert!(total("monitor", "agents_bytes") > 0);
     assert!(total("other queries", "bytes") > 0);

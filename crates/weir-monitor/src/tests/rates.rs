@@ -3,7 +3,7 @@
 use weir_model::{Catalog, NANOS_PER_SECOND, Nanos};
 use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
 use weir_query::{CheckOptions, compile};
-use weir_wire::{AgentWord, ChannelCost, ChannelId, Status};
+use weir_wire::{AgentMessage, ChannelCost, ChannelId, Status};
 
 use super::fleet::{Fleet, Link, Results, START, options};
 use crate::Options;
@@ -48,7 +48,7 @@ fn running_as(text: &str, way: Way, costs: &[(u64, u64)], status: &Status) -> (F
         let [channel] = channels[..] else {
             panic!("one fragment runs, not {channels:?}");
         };
-        fleet.say(&mut link, AgentWord::Started { channel, at: START });
+        fleet.say(&mut link, AgentMessage::Started { channel, at: START });
         links.push(link);
     }
     for second in 0..5 {
@@ -64,7 +64,7 @@ fn running_as(text: &str, way: Way, costs: &[(u64, u64)], status: &Status) -> (F
                 }],
                 ..status.clone()
             };
-            fleet.say(link, AgentWord::Status(status));
+            fleet.say(link, AgentMessage::Status(status));
         }
     }
     (fleet, links)

@@ -11,7 +11,7 @@ use weir_query::engine::{Engine, EngineOptions, Output};
 use weir_query::place::fleet::Way;
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Sink, SinkError};
-use weir_wire::Tally;
+use weir_wire::ChannelTally;
 
 use super::super::{Monitor, Options, Running};
 use super::fleet::{Directory, Fleet, START, catalog, cut_of, options, publisher, rows};
@@ -338,7 +338,7 @@ fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> u
 struct Fates {
     hosts: u64,
     produced: Vec<u64>,
-    earlier: Vec<Vec<(u64, Vec<Tally>)>>,
+    earlier: Vec<Vec<(u64, Vec<ChannelTally>)>>,
 }
 
 impl Fates {

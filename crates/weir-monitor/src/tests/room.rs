@@ -1,7 +1,7 @@
 //! What agents hold for a monitor that may be restarted is no more than they have room for.
 
 use weir_query::place::fleet::Way;
-use weir_wire::{AgentWord, Hello, MonitorWord};
+use weir_wire::{AgentMessage, Hello, MonitorMessage};
 
 use super::fleet::{Directory, Fleet, Link, Results, START, cut_of, options, rows};
 
@@ -10,8 +10,8 @@ const WORDS: i64 = 60;
 
 /// The number up to which words are safe, as an agent was told.
 fn taken(link: &mut Link) -> u64 {
-    let number = |word: MonitorWord| match word {
-        MonitorWord::Taken { number } => Some(number),
+    let number = |word: MonitorMessage| match word {
+        MonitorMessage::Ack { number } => Some(number),
         _ => None,
     };
     let numbers = link.told().into_iter().filter_map(number);
@@ -38,12 +38,12 @@ fn one_with_little_room_is_not_made_to_hold_more() {
     });
     for link in &mut links {
         let channel = link.starts()[0];
-        fleet.say(link, AgentWord::Started { channel, at: START });
+        fleet.say(link, AgentMessage::Started { channel, at: START });
         for word in 1..=WORDS {
             let batch = rows("x", &[(START + word, word); 10]);
-            fleet.say(link, AgentWord::Rows { channel, batch });
+            fleet.say(link, AgentMessage::Rows { channel, batch });
         }
-        fleet.say(link, AgentWord::Reached(START + WORDS));
+        fleet.say(link, AgentMessage::Watermark(START + WORDS));
     }
     for step in 1..=10 {
         let now = START + WORDS + 4 * step;

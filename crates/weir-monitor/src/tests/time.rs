@@ -2,7 +2,7 @@
 
 use weir_model::Value;
 use weir_query::place::fleet::Way;
-use weir_wire::{AgentWord, MonitorWord};
+use weir_wire::{AgentMessage, MonitorMessage};
 
 use super::fleet::{Fleet, Link, START, options, rows};
 use super::host::Host;
@@ -15,23 +15,23 @@ fn results_wait_for_the_slowest_agent() {
     let channel = a.starts()[0];
     assert_eq!(b.starts(), [channel]);
     for link in [&mut a, &mut b] {
-        fleet.say(link, AgentWord::Started { channel, at: 1_000 });
+        fleet.say(link, AgentMessage::Started { channel, at: 1_000 });
     }
     let batch = rows("a", &[(1_010, 1), (1_030, 2)]);
-    fleet.say(&mut a, AgentWord::Rows { channel, batch });
-    fleet.say(&mut a, AgentWord::Reached(1_040));
+    fleet.say(&mut a, AgentMessage::Rows { channel, batch });
+    fleet.say(&mut a, AgentMessage::Watermark(1_040));
     fleet.tick(1_050);
     assert!(results.net().is_empty(), "b may still say something");
 
     let batch = rows("b", &[(1_020, 3)]);
-    fleet.say(&mut b, AgentWord::Rows { channel, batch });
-    fleet.say(&mut b, AgentWord::Reached(1_025));
+    fleet.say(&mut b, AgentMessage::Rows { channel, batch });
+    fleet.say(&mut b, AgentMessage::Watermark(1_025));
     fleet.tick(1_051);
     let row = |ts, host: &str, a: i64| (ts, vec![Value::text(host), Value::Int(a)], 1);
     assert_eq!(results.net(), [row(1_010, "a", 1), row(1_020, "b", 3)]);
 
     // b says nothing more; after the bound the others go on without it.
-    fleet.say(&mut a, AgentWord::Reached(1_120));
+    fleet.say(&mut a, AgentMessage::Watermark(1_120));
     fleet.tick(1_129);
     assert_eq!(results.net().len(), 2);
     fleet.tick(1_140);
@@ -48,9 +48,9 @@ fn results_wait_for_the_slowest_agent() {
 
     // What it says then of the time before is late, and counted.
     let batch = rows("b", &[(1_030, 4), (1_040, 5), (1_130, 6)]);
-    fleet.say(&mut b, AgentWord::Rows { channel, batch });
-    fleet.say(&mut b, AgentWord::Reached(1_150));
-    fleet.say(&mut a, AgentWord::Reached(1_150));
+    fleet.say(&mut b, AgentMessage::Rows { channel, batch });
+    fleet.say(&mut b, AgentMessage::Watermark(1_150));
+    fleet.say(&mut a, AgentMessage::Watermark(1_150));
     fleet.tick(1_151);
     assert_eq!(results.net()[3..], [row(1_130, "b", 6)]);
     let hosts = fleet.monitor.hosts(fleet.now);
@@ -64,7 +64,7 @@ fn an_agent_that_is_steadily_behind_is_waited_for_again() {
     let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentWord::Started { channel, at: START });
+    fleet.say(&mut a, AgentMessage::Started { channel, at: START });
     // It is gone for longer than the bound, and alone, so that time goes on by the clock.
     fleet.tick(START + 199);
     fleet.tick(START + 200);
@@ -75,8 +75,8 @@ fn an_agent_that_is_steadily_behind_is_waited_for_again() {
     for now in (START + 210..START + 400).step_by(10) {
         fleet.now = now;
         let batch = rows("a", &[(now - 40, now)]);
-        fleet.say(&mut a, AgentWord::Rows { channel, batch });
-        fleet.say(&mut a, AgentWord::Reached(now - 40));
+        fleet.say(&mut a, AgentMessage::Rows { channel, batch });
+        fleet.say(&mut a, AgentMessage::Watermark(now - 40));
         fleet.tick(now);
         lates.push(fleet.monitor.hosts(now)[0].rows_late);
         assert!(fleet.monitor.frontier() >= START + 180, "time went back");
@@ -93,10 +93,10 @@ fn an_agent_is_told_now_and_then_what_it_may_forget() {
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
     let at = START;
-    fleet.say(&mut a, AgentWord::Started { channel, at });
+    fleet.say(&mut a, AgentMessage::Started { channel, at });
     let taken = |link: &mut Link| -> Vec<u64> {
         let number = |word| match word {
-            MonitorWord::Taken { number } => Some(number),
+            MonitorMessage::Ack { number } => Some(number),
             _ => None,
         };
         link.told().into_iter().filter_map(number).collect()
@@ -111,7 +111,7 @@ fn an_agent_is_told_now_and_then_what_it_may_forget() {
     fleet.tick(START + 40);
     assert_eq!(taken(&mut a), [1]);
     for _ in 0..16 {
-        fleet.say(&mut a, AgentWord::Reached(START + 40));
+        fleet.say(&mut a, AgentMessage::Watermark(START + 40));
     }
     fleet.tick(START + 41);
     assert_eq!(taken(&mut a), [17], "many are told at once");
@@ -125,22 +125,22 @@ fn an_agent_that_comes_is_waited_for_until_it_has_begun() {
     let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentWord::Started { channel, at: 1_000 });
-    fleet.say(&mut a, AgentWord::Reached(1_050));
+    fleet.say(&mut a, AgentMessage::Started { channel, at: 1_000 });
+    fleet.say(&mut a, AgentMessage::Watermark(1_050));
     fleet.tick(1_050);
     assert_eq!(fleet.monitor.frontier(), 1_050);
 
     // b is welcomed at 1,060 and begins at 1,065, which is heard when a is far ahead.
     fleet.tick(1_060);
     let mut b = fleet.join("b", 2);
-    fleet.say(&mut a, AgentWord::Reached(1_100));
+    fleet.say(&mut a, AgentMessage::Watermark(1_100));
     fleet.tick(1_100);
     assert_eq!(fleet.monitor.frontier(), 1_050);
-    fleet.say(&mut b, AgentWord::Started { channel, at: 1_065 });
+    fleet.say(&mut b, AgentMessage::Started { channel, at: 1_065 });
     let batch = rows("b", &[(1_066, 1), (1_110, 2)]);
-    fleet.say(&mut b, AgentWord::Rows { channel, batch });
-    fleet.say(&mut b, AgentWord::Reached(1_110));
-    fleet.say(&mut a, AgentWord::Reached(1_110));
+    fleet.say(&mut b, AgentMessage::Rows { channel, batch });
+    fleet.say(&mut b, AgentMessage::Watermark(1_110));
+    fleet.say(&mut a, AgentMessage::Watermark(1_110));
     fleet.tick(1_111);
     assert_eq!(results.net().len(), 2);
     assert_eq!(fleet.monitor.hosts(fleet.now)[1].rows_late, 0);
@@ -150,7 +150,7 @@ fn an_agent_that_comes_is_waited_for_until_it_has_begun() {
     let c = fleet.join("c", 3);
     for (now, frontier) in [(1_200, 1_110), (1_211, 1_111), (1_230, 1_210)] {
         for link in [&mut a, &mut b] {
-            fleet.say(link, AgentWord::Reached(now - 20));
+            fleet.say(link, AgentMessage::Watermark(now - 20));
         }
         fleet.tick(now);
         assert_eq!(fleet.monitor.frontier(), frontier);
@@ -166,16 +166,16 @@ fn a_query_begins_when_the_agents_that_were_idle_have_begun() {
     let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
     fleet.tick(1_100);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentWord::Started { channel, at: 1_105 });
-    fleet.say(&mut a, AgentWord::Reached(1_150));
+    fleet.say(&mut a, AgentMessage::Started { channel, at: 1_105 });
+    fleet.say(&mut a, AgentMessage::Watermark(1_150));
     fleet.tick(1_150);
     assert_eq!(fleet.monitor.frontier(), 1_080);
     // One that cannot is not waited for.
     let why = "no tap".to_owned();
-    fleet.say(&mut b, AgentWord::Failed { channel, why });
+    fleet.say(&mut b, AgentMessage::Failed { channel, why });
     let batch = rows("a", &[(1_160, 1)]);
-    fleet.say(&mut a, AgentWord::Rows { channel, batch });
-    fleet.say(&mut a, AgentWord::Reached(1_160));
+    fleet.say(&mut a, AgentMessage::Rows { channel, batch });
+    fleet.say(&mut a, AgentMessage::Watermark(1_160));
     fleet.tick(1_161);
     assert_eq!(fleet.monitor.frontier(), 1_160);
     assert_eq!(results.net().len(), 1);

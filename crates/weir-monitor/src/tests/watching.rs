@@ -5,7 +5,7 @@ use tokio::sync::mpsc::Receiver;
 use weir_model::{Batch, Column, Nanos};
 use weir_query::place::fleet::Way;
 use weir_sink::Clock;
-use weir_wire::Shown;
+use weir_wire::ResultUpdate;
 
 use super::super::Publisher;
 use super::super::completeness::Completeness;
@@ -38,8 +38,8 @@ fn give(publisher: &mut Publisher, at: Nanos, row: &Batch) {
 
 /// What has come: of each message how many rows, how many of a snapshot, and how many were skipped
 /// so far.
-fn seen(results: &mut Receiver<Shown>) -> Vec<(usize, Option<u64>, Option<u64>)> {
-    let message = |shown: Shown| {
+fn seen(results: &mut Receiver<ResultUpdate>) -> Vec<(usize, Option<u64>, Option<u64>)> {
+    let message = |shown: ResultUpdate| {
         let note = |key: &str| shown.note[key].as_u64();
         (shown.batch.num_rows(), note("reset"), note("skipped"))
     };
@@ -88,7 +88,7 @@ fn who_was_too_slow_for_a_stream_is_told_what_it_missed() {
     give(&mut publisher, 7, &event(7));
     give(&mut publisher, 8, &event(8));
     publisher.end("cancelled");
-    let last = |results: &mut Receiver<Shown>| {
+    let last = |results: &mut Receiver<ResultUpdate>| {
         let shown = std::iter::from_fn(|| results.try_recv().ok());
         shown.last().expect("there is room for the end").note
     };
@@ -107,7 +107,7 @@ fn who_comes_back_finds_out_how_many_rows_were_given_meanwhile() {
     ] {
         let mut publisher = publisher(text);
         let mut missed = Missed::default();
-        let mut take = |results: &mut Receiver<Shown>| {
+        let mut take = |results: &mut Receiver<ResultUpdate>| {
             while let Ok(shown) = results.try_recv() {
                 missed.take(&Note::of(&shown.note), shown.batch.num_rows() as u64);
             }

@@ -1,6 +1,6 @@
 //! Arrays as one Arrow IPC record batch message, and back from bytes that nobody vouches for.
 //!
-//! Arrow's own reader slices buffers where the message says and allocates what it says, and panics
+//! Arrow's own reader slices buffers where the message says and allocates what it body, and panics
 //! where that is nonsense. So the message is held against the columns that are expected before that
 //! reader sees it. Format: Arrow's columnar format, "Encapsulated message format", `Message.fbs`.
 

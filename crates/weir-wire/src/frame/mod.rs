@@ -24,8 +24,8 @@ use weir_model::{Batch, Column, Schema, TallyArray, Type};
 
 use crate::error::Malformed;
 use crate::message::{FRAME_BYTES_MAX, Form, RowsHead, instant};
-use crate::word::ChannelId;
-use texts::{KnownTexts, TextTable};
+use crate::protocol::ChannelId;
+use texts::{ReceivedTexts, TextTable};
 
 /// Most rows of one word.
 pub const ROWS_MAX: usize = 1 << 16;
@@ -41,7 +41,7 @@ pub const WEIGHT_MAX: i64 = 1 << 40;
 pub const KIND_NULLS: u32 = 0;
 /// [`Form::kind`]: booleans, Arrow's `Bool`.
 pub const KIND_BOOL: u32 = 1;
-/// [`Form::kind`]: integers and times, as [`Form`] says.
+/// [`Form::kind`]: integers and times, as [`Form`] body.
 pub const KIND_INT: u32 = 2;
 /// [`Form::kind`]: floats, Arrow's `Float64`.
 pub const KIND_FLOAT: u32 = 3;
@@ -85,7 +85,7 @@ impl Frame {
 
 /// Why rows do not become a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum FrameError {
     /// They need more texts than an agent may have.
     TextBudget,
     /// There are more than [`ROWS_MAX`] rows or [`VALUES_MAX`] values, or their columns take more
@@ -98,13 +98,13 @@ pub enum Refused {
 /// Rows were dropped because they refer to more texts than an agent may have.
 pub const CAUSE_TEXTS: &str = "text_budget";
 
-impl Refused {
-    /// What [`crate::AgentWord::Lost`] says of rows that are dropped for it.
+impl FrameError {
+    /// What [`crate::AgentMessage::Lost`] says of rows that are dropped for it.
     pub fn cause(&self) -> &'static str {
         match self {
-            Refused::TextBudget => CAUSE_TEXTS,
-            Refused::TooLong => "row_too_long",
-            Refused::Malformed(_) => "malformed",
+            FrameError::TextBudget => CAUSE_TEXTS,
+            FrameError::TooLong => "row_too_long",
+            FrameError::Malformed(_) => "malformed",
         }
     }
 }
@@ -121,23 +121,23 @@ pub enum Decoded {
 /// Writes rows of `channel`. Texts that the table does not have yet are added to it.
 ///
 /// # Errors
-/// See [`Refused`]; the table may have grown all the same.
+/// See [`FrameError`]; the table may have grown all the same.
 pub fn encode(
     channel: ChannelId,
     batch: &Batch,
     texts: &mut TextTable,
     compression: Compression,
-) -> Result<Frame, Refused> {
+) -> Result<Frame, FrameError> {
     if batch.len() > ROWS_MAX || batch.len() * batch.columns.len() > VALUES_MAX {
-        return Err(Refused::TooLong);
+        return Err(FrameError::TooLong);
     }
     if batch.columns.len() > COLUMNS_MAX {
         let most = Malformed::too_many("rows: columns", batch.columns.len(), COLUMNS_MAX);
-        return Err(Refused::Malformed(most));
+        return Err(FrameError::Malformed(most));
     }
     // What the monitor would not take is not sent: it would come again and again.
-    check_times(&batch.ts).map_err(Refused::Malformed)?;
-    check_weights(batch.weights.as_deref().unwrap_or(&[])).map_err(Refused::Malformed)?;
+    check_times(&batch.ts).map_err(FrameError::Malformed)?;
+    check_weights(batch.weights.as_deref().unwrap_or(&[])).map_err(FrameError::Malformed)?;
     let mut arrays = Vec::with_capacity(batch.columns.len() + 2);
     let mut put = |(form, array): (Form, Option<ArrayRef>)| {
         arrays.extend(array);
@@ -163,10 +163,10 @@ pub fn encode(
         .map(|array| array.to_data().get_slice_memory_size())
         .sum::<Result<usize, _>>();
     if bytes.is_ok_and(|bytes| bytes > FRAME_BYTES_MAX / 2) {
-        return Err(Refused::TooLong);
+        return Err(FrameError::TooLong);
     }
     let (header, body) =
-        ipc::write(&arrays, batch.len(), compression).map_err(Refused::Malformed)?;
+        ipc::write(&arrays, batch.len(), compression).map_err(FrameError::Malformed)?;
     Ok(Frame {
         head,
         header: header.into(),
@@ -179,7 +179,7 @@ fn write_column(
     column: &Column,
     ts: &[i64],
     texts: &mut TextTable,
-) -> Result<(Form, Option<ArrayRef>), Refused> {
+) -> Result<(Form, Option<ArrayRef>), FrameError> {
     let form = |kind| Form {
         kind,
         ..Form::default()
@@ -194,7 +194,7 @@ fn write_column(
         Column::Int(a) => integers::narrow(KIND_INT, a.values(), a.nulls()),
         Column::Float(a) => (form(KIND_FLOAT), Some(Arc::new(a.clone()))),
         Column::Text(a) => {
-            let numbers = texts.numbers(a).ok_or(Refused::TextBudget)?;
+            let numbers = texts.numbers(a).ok_or(FrameError::TextBudget)?;
             integers::narrow(KIND_TEXT, &numbers, a.nulls())
         }
         Column::Bytes(a) => (form(KIND_BYTES), Some(Arc::new(a.clone()))),
@@ -202,7 +202,7 @@ fn write_column(
     })
 }
 
-fn write_tallies(column: &TallyArray, texts: &mut TextTable) -> Result<BinaryArray, Refused> {
+fn write_tallies(column: &TallyArray, texts: &mut TextTable) -> Result<BinaryArray, FrameError> {
     let written = column
         .values()
         .iter()
@@ -221,7 +221,7 @@ pub fn decode(
     head: &RowsHead,
     header: &Bytes,
     body: &Bytes,
-    texts: &KnownTexts,
+    texts: &ReceivedTexts,
 ) -> Result<Decoded, Malformed> {
     let rows = head.rows as usize;
     let bounds = [
@@ -270,7 +270,7 @@ pub fn decode(
     }))
 }
 
-/// Whether rows have the columns that `schema` says. A column of NULLs goes for any type.
+/// Whether rows have the columns that `schema` body. A column of NULLs goes for any type.
 ///
 /// # Errors
 /// Names the first column that is another.
@@ -354,7 +354,7 @@ fn read_column(
     form: &Form,
     arrays: &mut impl Iterator<Item = ArrayRef>,
     ts: &ScalarBuffer<i64>,
-    texts: &KnownTexts,
+    texts: &ReceivedTexts,
 ) -> Result<Option<Column>, Malformed> {
     let rows = ts.len();
     let mut next = || {
@@ -387,13 +387,13 @@ fn read_column(
 fn read_texts(
     numbers: &[i64],
     nulls: Option<NullBuffer>,
-    texts: &KnownTexts,
+    texts: &ReceivedTexts,
 ) -> Result<Option<Column>, Malformed> {
     let ids = texts.ids(numbers, nulls.as_ref())?;
     Ok(ids.map(|ids| Column::Text(UInt32Array::new(ids.into(), nulls))))
 }
 
-fn read_tallies(bytes: &BinaryArray, texts: &KnownTexts) -> Result<Option<Column>, Malformed> {
+fn read_tallies(bytes: &BinaryArray, texts: &ReceivedTexts) -> Result<Option<Column>, Malformed> {
     let mut tallies = Vec::with_capacity(bytes.len());
     for bytes in bytes.iter() {
         let Some(bytes) = bytes else {

@@ -10,8 +10,8 @@ use prost::bytes::Buf;
 use prost::encoding::{decode_varint, encode_varint};
 use weir_model::{Symbol, Tally, Value};
 
-use super::Refused;
-use super::texts::{KnownTexts, TextTable};
+use super::FrameError;
+use super::texts::{ReceivedTexts, TextTable};
 use crate::error::Malformed;
 
 /// How deep tallies may lie in tallies.
@@ -24,7 +24,7 @@ const ENTRY_BYTES_MIN: usize = 2;
 ///
 /// # Errors
 /// When the table has no room for a text of it, or tallies lie too deep in it.
-pub fn write(tally: &Tally, texts: &mut TextTable) -> Result<Vec<u8>, Refused> {
+pub fn write(tally: &Tally, texts: &mut TextTable) -> Result<Vec<u8>, FrameError> {
     let mut out = Vec::with_capacity(1 + tally.0.len() * 4);
     put(tally, texts, &mut out, DEPTH_MAX)?;
     Ok(out)
@@ -35,9 +35,9 @@ fn put(
     texts: &mut TextTable,
     out: &mut Vec<u8>,
     depth: usize,
-) -> Result<(), Refused> {
+) -> Result<(), FrameError> {
     if depth == 0 {
-        return Err(Refused::Malformed(off(TOO_DEEP)));
+        return Err(FrameError::Malformed(off(TOO_DEEP)));
     }
     encode_varint(tally.0.len() as u64, out);
     for (value, count) in &tally.0 {
@@ -53,7 +53,7 @@ fn put(
                 out.extend_from_slice(&value.to_bits().to_le_bytes());
             }
             Value::Text(symbol) => {
-                let number = texts.number(*symbol).ok_or(Refused::TextBudget)?;
+                let number = texts.number(*symbol).ok_or(FrameError::TextBudget)?;
                 out.push(5);
                 encode_varint(u64::from(number), out);
             }
@@ -73,7 +73,7 @@ fn put(
 }
 
 /// The tally of these bytes; `None` when it refers to a text beyond the budget.
-pub fn read(mut bytes: &[u8], texts: &KnownTexts) -> Result<Option<Tally>, Malformed> {
+pub fn read(mut bytes: &[u8], texts: &ReceivedTexts) -> Result<Option<Tally>, Malformed> {
     let tally = take(&mut bytes, texts, DEPTH_MAX)?;
     match bytes.is_empty() {
         true => Ok(tally),
@@ -81,7 +81,11 @@ pub fn read(mut bytes: &[u8], texts: &KnownTexts) -> Result<Option<Tally>, Malfo
     }
 }
 
-fn take(bytes: &mut &[u8], texts: &KnownTexts, depth: usize) -> Result<Option<Tally>, Malformed> {
+fn take(
+    bytes: &mut &[u8],
+    texts: &ReceivedTexts,
+    depth: usize,
+) -> Result<Option<Tally>, Malformed> {
     let entries = varint(bytes)? as usize;
     if depth == 0 || entries > bytes.len() / ENTRY_BYTES_MIN {
         return Err(off(TOO_DEEP));

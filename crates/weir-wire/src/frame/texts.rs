@@ -188,17 +188,17 @@ impl TextBudgets {
 
 /// The monitor's side of one connection: the symbol behind each number.
 #[derive(Debug)]
-pub struct KnownTexts {
+pub struct ReceivedTexts {
     /// By number; [`NONE`] for a text beyond the budget.
     ids: Vec<u32>,
     bytes: usize,
     budget: Arc<TextBudget>,
 }
 
-impl KnownTexts {
+impl ReceivedTexts {
     /// Nothing known yet; what is new to the process is charged to `budget`.
-    pub fn new(budget: Arc<TextBudget>) -> KnownTexts {
-        KnownTexts {
+    pub fn new(budget: Arc<TextBudget>) -> ReceivedTexts {
+        ReceivedTexts {
             ids: Vec::new(),
             bytes: 0,
             budget,
@@ -219,7 +219,7 @@ impl KnownTexts {
     ///
     /// # Errors
     /// When they do not follow those before, or are more than an agent may have.
-    pub fn learn(&mut self, body: &TextsBody) -> Result<(), Malformed> {
+    pub fn add(&mut self, body: &TextsBody) -> Result<(), Malformed> {
         if body.first as usize != self.ids.len() {
             return Err(Malformed(format!(
                 "texts: from number {} on, where {} comes next",

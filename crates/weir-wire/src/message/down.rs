@@ -4,37 +4,38 @@ use arrow_flight::FlightData;
 use prost::Message;
 
 use super::{
-    CHANNELS_MAX, DOWN_BYTES_MAX, FRAGMENT_BYTES_MAX, HEARTBEAT_NS, PROTOCOL_VERSION, at_most, read,
+    CHANNELS_MAX, DOWN_BYTES_MAX, FRAGMENT_BYTES_MAX, HEARTBEAT_INTERVAL_NS, PROTOCOL_VERSION,
+    at_most, read,
 };
 use crate::error::Malformed;
-use crate::word::{ChannelId, MonitorWord, Welcome};
+use crate::protocol::{ChannelId, MonitorMessage, Welcome};
 
 /// A message from the monitor.
 #[derive(Clone, PartialEq, Message)]
 pub struct Down {
-    /// What it says; unknown to this version if absent.
-    #[prost(oneof = "MonitorSays", tags = "1, 2, 3, 4, 5, 6")]
-    pub says: Option<MonitorSays>,
+    /// What it body; unknown to this version if absent.
+    #[prost(oneof = "DownBody", tags = "1, 2, 3, 4, 5, 6")]
+    pub body: Option<DownBody>,
 }
 
-/// What a message from the monitor says.
+/// What a message from the monitor body.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum MonitorSays {
+pub enum DownBody {
     /// The answer to the agent's first message.
     #[prost(message, tag = "1")]
     Welcome(WelcomeBody),
-    /// [`MonitorWord::Start`].
+    /// [`MonitorMessage::Start`].
     #[prost(message, tag = "2")]
     Start(StartBody),
-    /// [`MonitorWord::Stop`], of this channel.
+    /// [`MonitorMessage::Stop`], of this channel.
     #[prost(uint64, tag = "3")]
     Stop(u64),
-    /// [`MonitorWord::Taken`], up to this number.
+    /// [`MonitorMessage::Ack`], up to this number.
     #[prost(uint64, tag = "4")]
-    Taken(u64),
-    /// [`MonitorWord::Heartbeat`], in nanoseconds.
+    Ack(u64),
+    /// [`MonitorMessage::HeartbeatInterval`], in nanoseconds.
     #[prost(int64, tag = "5")]
-    Heartbeat(i64),
+    HeartbeatInterval(i64),
     /// The answer to a ping.
     #[prost(message, tag = "6")]
     Pong(Pong),
@@ -51,16 +52,16 @@ pub struct WelcomeBody {
     pub monitor: u64,
     /// [`Welcome::taken`].
     #[prost(uint64, tag = "3")]
-    pub taken: u64,
+    pub acked: u64,
     /// [`Welcome::channels`].
     #[prost(uint64, repeated, tag = "4")]
     pub channels: Vec<u64>,
     /// [`Welcome::heartbeat`], in nanoseconds.
     #[prost(int64, tag = "5")]
-    pub heartbeat_ns: i64,
+    pub heartbeat_interval_ns: i64,
 }
 
-/// [`MonitorWord::Start`].
+/// [`MonitorMessage::Start`].
 #[derive(Clone, PartialEq, Message)]
 pub struct StartBody {
     /// The channel.
@@ -76,29 +77,29 @@ pub struct StartBody {
 pub struct Pong {
     /// When the ping left the agent, by the agent's clock.
     #[prost(int64, tag = "1")]
-    pub left_ns: i64,
+    pub origin_ns: i64,
     /// When it came to the monitor, by the monitor's.
     #[prost(int64, tag = "2")]
-    pub came_ns: i64,
+    pub receive_ns: i64,
     /// When the answer left, by the monitor's.
     #[prost(int64, tag = "3")]
-    pub answered_ns: i64,
+    pub transmit_ns: i64,
 }
 
 impl Down {
     /// Reads a message and holds it against every bound.
     pub fn read(data: &FlightData) -> Result<Down, Malformed> {
         let down: Down = read(&data.app_metadata, DOWN_BYTES_MAX, "a word of the monitor")?;
-        match &down.says {
-            Some(MonitorSays::Welcome(welcome)) => {
+        match &down.body {
+            Some(DownBody::Welcome(welcome)) => {
                 at_most("welcome: channels", welcome.channels.len(), CHANNELS_MAX)?;
-                heartbeat(welcome.heartbeat_ns)?;
+                heartbeat(welcome.heartbeat_interval_ns)?;
             }
-            Some(MonitorSays::Start(start)) => {
+            Some(DownBody::Start(start)) => {
                 let bytes = start.fragment.len();
                 at_most("start: bytes of a fragment", bytes, FRAGMENT_BYTES_MAX)?;
             }
-            Some(MonitorSays::Heartbeat(ns)) => heartbeat(*ns)?,
+            Some(DownBody::HeartbeatInterval(ns)) => heartbeat(*ns)?,
             _ => {}
         }
         Ok(down)
@@ -112,30 +113,30 @@ impl Down {
         }
     }
 
-    fn says(says: MonitorSays) -> Down {
-        Down { says: Some(says) }
+    fn new(body: DownBody) -> Down {
+        Down { body: Some(body) }
     }
 }
 
 fn heartbeat(ns: i64) -> Result<(), Malformed> {
-    match HEARTBEAT_NS.contains(&ns) {
+    match HEARTBEAT_INTERVAL_NS.contains(&ns) {
         true => Ok(()),
         false => Err(Malformed(format!(
-            "heartbeat: {ns} ns, it must be between {} and {} ns",
-            HEARTBEAT_NS.start(),
-            HEARTBEAT_NS.end()
+            "heartbeat interval: {ns} ns, it must be between {} and {} ns",
+            HEARTBEAT_INTERVAL_NS.start(),
+            HEARTBEAT_INTERVAL_NS.end()
         ))),
     }
 }
 
 impl From<&Welcome> for Down {
     fn from(welcome: &Welcome) -> Down {
-        Down::says(MonitorSays::Welcome(WelcomeBody {
+        Down::new(DownBody::Welcome(WelcomeBody {
             version: PROTOCOL_VERSION,
             monitor: welcome.monitor,
-            taken: welcome.taken,
+            acked: welcome.acked,
             channels: welcome.channels.iter().map(|c| c.0).collect(),
-            heartbeat_ns: welcome.heartbeat,
+            heartbeat_interval_ns: welcome.heartbeat_interval,
         }))
     }
 }
@@ -152,51 +153,51 @@ impl TryFrom<WelcomeBody> for Welcome {
         }
         Ok(Welcome {
             monitor: body.monitor,
-            taken: body.taken,
+            acked: body.acked,
             channels: body.channels.into_iter().map(ChannelId).collect(),
-            heartbeat: body.heartbeat_ns,
+            heartbeat_interval: body.heartbeat_interval_ns,
         })
     }
 }
 
 /// A word other than the welcome and answers to pings.
-impl TryFrom<MonitorSays> for MonitorWord {
+impl TryFrom<DownBody> for MonitorMessage {
     type Error = Malformed;
-    fn try_from(says: MonitorSays) -> Result<MonitorWord, Malformed> {
-        Ok(match says {
-            MonitorSays::Start(start) => MonitorWord::Start {
+    fn try_from(body: DownBody) -> Result<MonitorMessage, Malformed> {
+        Ok(match body {
+            DownBody::Start(start) => MonitorMessage::Start {
                 channel: ChannelId(start.channel),
                 fragment: start.fragment,
             },
-            MonitorSays::Stop(channel) => MonitorWord::Stop {
+            DownBody::Stop(channel) => MonitorMessage::Stop {
                 channel: ChannelId(channel),
             },
-            MonitorSays::Taken(number) => MonitorWord::Taken { number },
-            MonitorSays::Heartbeat(ns) => MonitorWord::Heartbeat(ns),
-            MonitorSays::Welcome(_) => {
+            DownBody::Ack(number) => MonitorMessage::Ack { number },
+            DownBody::HeartbeatInterval(ns) => MonitorMessage::HeartbeatInterval(ns),
+            DownBody::Welcome(_) => {
                 return Err(Malformed("it welcomes us a second time".into()));
             }
-            MonitorSays::Pong(_) => return Err(Malformed("it answers what was not asked".into())),
+            DownBody::Pong(_) => return Err(Malformed("it answers what was not asked".into())),
         })
     }
 }
 
-impl From<&MonitorWord> for Down {
-    fn from(word: &MonitorWord) -> Down {
-        Down::says(match word {
-            MonitorWord::Start { channel, fragment } => MonitorSays::Start(StartBody {
+impl From<&MonitorMessage> for Down {
+    fn from(message: &MonitorMessage) -> Down {
+        Down::new(match message {
+            MonitorMessage::Start { channel, fragment } => DownBody::Start(StartBody {
                 channel: channel.0,
                 fragment: fragment.clone(),
             }),
-            MonitorWord::Stop { channel } => MonitorSays::Stop(channel.0),
-            MonitorWord::Taken { number } => MonitorSays::Taken(*number),
-            MonitorWord::Heartbeat(ns) => MonitorSays::Heartbeat(*ns),
+            MonitorMessage::Stop { channel } => DownBody::Stop(channel.0),
+            MonitorMessage::Ack { number } => DownBody::Ack(*number),
+            MonitorMessage::HeartbeatInterval(ns) => DownBody::HeartbeatInterval(*ns),
         })
     }
 }
 
 impl From<Pong> for Down {
     fn from(pong: Pong) -> Down {
-        Down::says(MonitorSays::Pong(pong))
+        Down::new(DownBody::Pong(pong))
     }
 }

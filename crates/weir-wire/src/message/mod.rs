@@ -16,9 +16,9 @@ use crate::error::Malformed;
 
 /// What carries a message and the rows that go with it.
 pub use arrow_flight::FlightData;
-pub use down::{Down, MonitorSays, Pong, WelcomeBody};
+pub use down::{Down, DownBody, Pong, WelcomeBody};
 pub use up::{
-    AGENT_PATH, AgentSays, Form, LostBody, NoteBody, Ping, RowsHead, TextsBody, Up, said,
+    AGENT_PATH, Form, LostBody, NoteBody, Ping, RowsHead, TextsBody, Up, UpBody, encode_body,
 };
 
 /// The version of everything on the link. A peer of another version is refused with a word that
@@ -40,7 +40,7 @@ pub const NAME_BYTES_MAX: usize = 4096;
 /// RFC 1035, section 2.3.4).
 pub const HOST_BYTES_MAX: usize = 255;
 /// Most bytes of a reason in words.
-pub const WHY_BYTES_MAX: usize = 16 << 10;
+pub const REASON_BYTES_MAX: usize = 16 << 10;
 /// Most channels that run at an agent at once.
 pub const CHANNELS_MAX: usize = 4096;
 /// Most channels that have ended of which an agent still tells what became of their rows.
@@ -50,10 +50,10 @@ pub const TALLIES_MAX: usize = CHANNELS_MAX + ENDED_MAX;
 /// Most earlier processes that an agent accounts for.
 pub const EARLIER_MAX: usize = 64;
 /// How often an agent says how far it has come where its fragments show nothing: 500 ms.
-pub const QUIET_NS: Nanos = 500_000_000;
+pub const IDLE_WATERMARK_NS: Nanos = 500_000_000;
 /// The heartbeats that a monitor may ask for: not so fast that agents do nothing else, not so slow
 /// that nobody is thought alive.
-pub const HEARTBEAT_NS: RangeInclusive<Nanos> = 5_000_000..=10 * NANOS_PER_SECOND;
+pub const HEARTBEAT_INTERVAL_NS: RangeInclusive<Nanos> = 5_000_000..=10 * NANOS_PER_SECOND;
 
 /// Reads a message of at most `bytes_max` bytes; `what` names it in errors.
 fn read<M: Message + Default>(bytes: &[u8], bytes_max: usize, what: &str) -> Result<M, Malformed> {

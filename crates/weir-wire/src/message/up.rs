@@ -5,11 +5,11 @@ use prost::Message;
 use weir_model::Nanos;
 
 use super::{
-    CHANNELS_MAX, EARLIER_MAX, HOST_BYTES_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION, TALLIES_MAX,
-    UP_BYTES_MAX, WHY_BYTES_MAX, at_most, instant, read,
+    CHANNELS_MAX, EARLIER_MAX, HOST_BYTES_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION, REASON_BYTES_MAX,
+    TALLIES_MAX, UP_BYTES_MAX, at_most, instant, read,
 };
 use crate::error::Malformed;
-use crate::word::{AgentWord, ChannelCost, ChannelId, Hello, Note, Status, Tally};
+use crate::protocol::{AgentMessage, ChannelCost, ChannelId, ChannelTally, Hello, Note, Status};
 
 /// The path in the Flight descriptor of an agent's first message.
 pub const AGENT_PATH: &str = "agent";
@@ -20,14 +20,14 @@ pub struct Up {
     /// The number of the word; 0 if it has none.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// What it says; unknown to this version if absent.
-    #[prost(oneof = "AgentSays", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
-    pub says: Option<AgentSays>,
+    /// What it body; unknown to this version if absent.
+    #[prost(oneof = "UpBody", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    pub body: Option<UpBody>,
 }
 
-/// What a message from an agent says.
+/// What a message from an agent body.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum AgentSays {
+pub enum UpBody {
     /// The first message of a connection.
     #[prost(message, tag = "2")]
     Hello(HelloBody),
@@ -41,25 +41,25 @@ pub enum AgentSays {
     /// What time is it?
     #[prost(message, tag = "5")]
     Ping(Ping),
-    /// [`AgentWord::Rows`]; the columns are in the header and body of the Flight message.
+    /// [`AgentMessage::Rows`]; the columns are in the header and body of the Flight message.
     #[prost(message, tag = "6")]
     Rows(RowsHead),
-    /// [`AgentWord::Reached`], in nanoseconds.
+    /// [`AgentMessage::Watermark`], in nanoseconds.
     #[prost(sint64, tag = "7")]
-    Reached(i64),
-    /// [`AgentWord::Started`].
+    Watermark(i64),
+    /// [`AgentMessage::Started`].
     #[prost(message, tag = "8")]
     Started(StartedBody),
-    /// [`AgentWord::Failed`].
+    /// [`AgentMessage::Failed`].
     #[prost(message, tag = "9")]
     Failed(FailedBody),
-    /// [`AgentWord::Lost`].
+    /// [`AgentMessage::Lost`].
     #[prost(message, tag = "10")]
     Lost(LostBody),
-    /// [`AgentWord::Note`].
+    /// [`AgentMessage::Note`].
     #[prost(message, tag = "11")]
     Note(NoteBody),
-    /// [`AgentWord::Status`].
+    /// [`AgentMessage::Status`].
     #[prost(message, tag = "12")]
     Status(StatusBody),
 }
@@ -98,16 +98,16 @@ pub struct EarlierBody {
     pub tallies: Vec<TallyBody>,
 }
 
-/// [`Tally`].
+/// [`ChannelTally`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct TallyBody {
-    /// [`Tally::channel`].
+    /// [`ChannelTally::channel`].
     #[prost(uint64, tag = "1")]
     pub channel: u64,
-    /// [`Tally::produced`].
+    /// [`ChannelTally::produced`].
     #[prost(uint64, tag = "2")]
     pub produced: u64,
-    /// [`Tally::lost`].
+    /// [`ChannelTally::lost`].
     #[prost(uint64, tag = "3")]
     pub lost: u64,
 }
@@ -128,10 +128,10 @@ pub struct TextsBody {
 pub struct Ping {
     /// When it left, by the agent's clock, in nanoseconds.
     #[prost(int64, tag = "1")]
-    pub left_ns: i64,
+    pub origin_ns: i64,
 }
 
-/// [`AgentWord::Rows`] without what is in the columns' buffers.
+/// [`AgentMessage::Rows`] without what is in the columns' buffers.
 #[derive(Clone, PartialEq, Message)]
 pub struct RowsHead {
     /// The channel.
@@ -182,7 +182,7 @@ pub struct Form {
     pub base: i64,
 }
 
-/// [`AgentWord::Started`].
+/// [`AgentMessage::Started`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct StartedBody {
     /// The channel.
@@ -193,7 +193,7 @@ pub struct StartedBody {
     pub at_ns: i64,
 }
 
-/// [`AgentWord::Failed`].
+/// [`AgentMessage::Failed`].
 #[derive(Clone, PartialEq, Message)]
 pub struct FailedBody {
     /// The channel.
@@ -204,7 +204,7 @@ pub struct FailedBody {
     pub why: String,
 }
 
-/// [`AgentWord::Lost`].
+/// [`AgentMessage::Lost`].
 #[derive(Clone, PartialEq, Message)]
 pub struct LostBody {
     /// The channel.
@@ -303,9 +303,9 @@ impl Up {
     }
 
     /// A message without a number, as it travels.
-    pub fn data(says: AgentSays) -> FlightData {
+    pub fn data(body: UpBody) -> FlightData {
         FlightData {
-            app_metadata: said(says).into(),
+            app_metadata: encode_body(body).into(),
             ..FlightData::default()
         }
     }
@@ -325,7 +325,7 @@ impl Up {
         };
         let checked = Hello::try_from(body.clone())?;
         debug_assert_eq!(&checked, hello);
-        let data = Up::data(AgentSays::Hello(body));
+        let data = Up::data(UpBody::Hello(body));
         at_most("hello: bytes", data.app_metadata.len(), UP_BYTES_MAX)?;
         Ok(FlightData {
             flight_descriptor: Some(FlightDescriptor::new_path(vec![AGENT_PATH.to_owned()])),
@@ -335,8 +335,8 @@ impl Up {
 
     /// The agent's first message.
     pub fn read_hello(data: &FlightData) -> Result<Hello, Malformed> {
-        match Up::read(data)?.says {
-            Some(AgentSays::Hello(body)) => Hello::try_from(body),
+        match Up::read(data)?.body {
+            Some(UpBody::Hello(body)) => Hello::try_from(body),
             _ => Err(Malformed("an agent begins with hello".into())),
         }
     }
@@ -344,10 +344,10 @@ impl Up {
 
 /// The bytes of a message without its number. Protocol buffers are joined by joining their bytes, so
 /// the number can be put behind it when the word is sent.
-pub fn said(says: AgentSays) -> Vec<u8> {
+pub fn encode_body(body: UpBody) -> Vec<u8> {
     Up {
         number: 0,
-        says: Some(says),
+        body: Some(body),
     }
     .encode_to_vec()
 }
@@ -356,34 +356,38 @@ pub fn said(says: AgentSays) -> Vec<u8> {
 ///
 /// # Errors
 /// When a text, a number or a count is beyond its bound, or the word is rows.
-impl TryFrom<AgentSays> for AgentWord {
+impl TryFrom<UpBody> for AgentMessage {
     type Error = Malformed;
-    fn try_from(says: AgentSays) -> Result<AgentWord, Malformed> {
-        Ok(match says {
-            AgentSays::Reached(Nanos::MAX) => AgentWord::Reached(Nanos::MAX),
-            AgentSays::Reached(ns) => AgentWord::Reached(instant("reached", ns)?),
-            AgentSays::Started(body) => AgentWord::Started {
+    fn try_from(body: UpBody) -> Result<AgentMessage, Malformed> {
+        Ok(match body {
+            UpBody::Watermark(Nanos::MAX) => AgentMessage::Watermark(Nanos::MAX),
+            UpBody::Watermark(ns) => AgentMessage::Watermark(instant("reached", ns)?),
+            UpBody::Started(body) => AgentMessage::Started {
                 channel: ChannelId(body.channel),
                 at: instant("started", body.at_ns)?,
             },
-            AgentSays::Failed(body) => {
-                at_most("failed: bytes of the reason", body.why.len(), WHY_BYTES_MAX)?;
-                AgentWord::Failed {
+            UpBody::Failed(body) => {
+                at_most(
+                    "failed: bytes of the reason",
+                    body.why.len(),
+                    REASON_BYTES_MAX,
+                )?;
+                AgentMessage::Failed {
                     channel: ChannelId(body.channel),
                     why: body.why,
                 }
             }
-            AgentSays::Lost(body) => {
+            UpBody::Lost(body) => {
                 at_most("lost: bytes of the cause", body.cause.len(), NAME_BYTES_MAX)?;
-                AgentWord::Lost {
+                AgentMessage::Lost {
                     channel: ChannelId(body.channel),
                     requests: body.requests,
                     cause: body.cause,
                 }
             }
-            AgentSays::Note(body) => AgentWord::Note(Note::try_from(body)?),
-            AgentSays::Status(body) => AgentWord::Status(Status::try_from(body)?),
-            AgentSays::Hello(_) => return Err(Malformed("hello came a second time".into())),
+            UpBody::Note(body) => AgentMessage::Note(Note::try_from(body)?),
+            UpBody::Status(body) => AgentMessage::Status(Status::try_from(body)?),
+            UpBody::Hello(_) => return Err(Malformed("hello came a second time".into())),
             _ => return Err(Malformed("this word has no meaning here".into())),
         })
     }
@@ -393,34 +397,36 @@ impl TryFrom<AgentSays> for AgentWord {
 ///
 /// # Errors
 /// As the other way round; rows go through [`crate::frame`].
-impl TryFrom<AgentWord> for AgentSays {
+impl TryFrom<AgentMessage> for UpBody {
     type Error = Malformed;
-    fn try_from(word: AgentWord) -> Result<AgentSays, Malformed> {
-        let says = match word {
-            AgentWord::Rows { .. } => return Err(Malformed("rows are not only a message".into())),
-            AgentWord::Reached(ns) => AgentSays::Reached(ns),
-            AgentWord::Started { channel, at } => AgentSays::Started(StartedBody {
+    fn try_from(message: AgentMessage) -> Result<UpBody, Malformed> {
+        let body = match message {
+            AgentMessage::Rows { .. } => {
+                return Err(Malformed("rows are not only a message".into()));
+            }
+            AgentMessage::Watermark(ns) => UpBody::Watermark(ns),
+            AgentMessage::Started { channel, at } => UpBody::Started(StartedBody {
                 channel: channel.0,
                 at_ns: at,
             }),
-            AgentWord::Failed { channel, why } => AgentSays::Failed(FailedBody {
+            AgentMessage::Failed { channel, why } => UpBody::Failed(FailedBody {
                 channel: channel.0,
                 why,
             }),
-            AgentWord::Lost {
+            AgentMessage::Lost {
                 channel,
                 requests,
                 cause,
-            } => AgentSays::Lost(LostBody {
+            } => UpBody::Lost(LostBody {
                 channel: channel.0,
                 requests,
                 cause,
             }),
-            AgentWord::Note(note) => AgentSays::Note(NoteBody::from(note)),
-            AgentWord::Status(status) => AgentSays::Status(StatusBody::from(status)),
+            AgentMessage::Note(note) => UpBody::Note(NoteBody::from(note)),
+            AgentMessage::Status(status) => UpBody::Status(StatusBody::from(status)),
         };
-        AgentWord::try_from(says.clone())?;
-        Ok(says)
+        AgentMessage::try_from(body.clone())?;
+        Ok(body)
     }
 }
 
@@ -452,15 +458,20 @@ impl TryFrom<HelloBody> for Hello {
             instance: body.instance,
             version: body.program,
             earlier: earlier
-                .map(|e| (e.instance, e.tallies.iter().map(Tally::from).collect()))
+                .map(|e| {
+                    (
+                        e.instance,
+                        e.tallies.iter().map(ChannelTally::from).collect(),
+                    )
+                })
                 .collect(),
             held_bytes_max: body.held_bytes_max,
         })
     }
 }
 
-impl From<&(u64, Vec<Tally>)> for EarlierBody {
-    fn from((instance, tallies): &(u64, Vec<Tally>)) -> EarlierBody {
+impl From<&(u64, Vec<ChannelTally>)> for EarlierBody {
+    fn from((instance, tallies): &(u64, Vec<ChannelTally>)) -> EarlierBody {
         EarlierBody {
             instance: *instance,
             tallies: tallies.iter().map(TallyBody::from).collect(),
@@ -468,8 +479,8 @@ impl From<&(u64, Vec<Tally>)> for EarlierBody {
     }
 }
 
-impl From<&Tally> for TallyBody {
-    fn from(tally: &Tally) -> TallyBody {
+impl From<&ChannelTally> for TallyBody {
+    fn from(tally: &ChannelTally) -> TallyBody {
         TallyBody {
             channel: tally.channel.0,
             produced: tally.produced,
@@ -478,9 +489,9 @@ impl From<&Tally> for TallyBody {
     }
 }
 
-impl From<&TallyBody> for Tally {
-    fn from(body: &TallyBody) -> Tally {
-        Tally {
+impl From<&TallyBody> for ChannelTally {
+    fn from(body: &TallyBody) -> ChannelTally {
+        ChannelTally {
             channel: ChannelId(body.channel),
             produced: body.produced,
             lost: body.lost,
@@ -562,7 +573,7 @@ impl TryFrom<StatusBody> for Status {
             requests_per_second: body.requests_per_second,
             kept_share: body.kept_share,
             channels: body.channels.iter().map(cost).collect(),
-            tallies: body.tallies.iter().map(Tally::from).collect(),
+            tallies: body.tallies.iter().map(ChannelTally::from).collect(),
         })
     }
 }
@@ -603,7 +614,7 @@ mod tests {
             rows_out: most,
             bytes_out: most,
         };
-        let tally = |channel| Tally {
+        let tally = |channel| ChannelTally {
             channel: ChannelId(most - channel),
             produced: most,
             lost: most,
@@ -613,14 +624,14 @@ mod tests {
             tallies: (0..TALLIES_MAX as u64).map(tally).collect(),
             ..Status::default()
         };
-        let says = AgentSays::try_from(AgentWord::Status(status.clone())).unwrap();
-        let read = Up::read(&Up::data(says)).unwrap().says.unwrap();
-        match AgentWord::try_from(read).unwrap() {
-            AgentWord::Status(read) => assert_eq!(read, status),
+        let body = UpBody::try_from(AgentMessage::Status(status.clone())).unwrap();
+        let read = Up::read(&Up::data(body)).unwrap().body.unwrap();
+        match AgentMessage::try_from(read).unwrap() {
+            AgentMessage::Status(read) => assert_eq!(read, status),
             other => panic!("{other:?}"),
         }
         status.tallies.push(tally(0));
-        let error = AgentSays::try_from(AgentWord::Status(status)).unwrap_err();
+        let error = UpBody::try_from(AgentMessage::Status(status)).unwrap_err();
         assert!(error.0.starts_with("status: tallies"), "{error}");
     }
 }

@@ -19,26 +19,26 @@ use prost::bytes::{Buf, BufMut, Bytes};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::{Kind, Packed};
+use super::{EncodedMessage, MessageKind};
 use crate::error::WireError;
 use crate::message::{FRAME_BYTES_MAX, Up};
-use crate::word::ChannelId;
+use crate::protocol::ChannelId;
 
 const MAGIC: &[u8; 8] = b"weirspl1";
 const SUM_BYTES: usize = 4;
 const LOCK: &str = "lock";
 const EXTENSION: &str = "weirspool";
-const WORD_HEAD_BYTES: usize = 1 + 4 * 4 + 2 * 8;
+const RECORD_HEAD_BYTES: usize = 1 + 4 * 4 + 2 * 8;
 
 /// What a disk is to do.
 #[derive(Debug)]
-pub enum Errand {
+pub enum DiskTask {
     /// Write words as a new segment.
     Write {
         /// The segment's number, never used before.
         number: u64,
         /// The words.
-        words: Vec<Packed>,
+        messages: Vec<EncodedMessage>,
     },
     /// Read a segment.
     Read {
@@ -47,7 +47,7 @@ pub enum Errand {
         /// Its length.
         bytes: u64,
         /// How many words it holds.
-        words: u64,
+        messages: u64,
     },
     /// Remove the files of these segments.
     Remove(Vec<u64>),
@@ -55,11 +55,11 @@ pub enum Errand {
 
 /// What came of it.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum DiskResult {
     /// The segment of this number has so many bytes, or nothing of it is left.
     Written(u64, io::Result<u64>),
     /// The words of the segment of this number.
-    Read(u64, io::Result<VecDeque<Packed>>),
+    Read(u64, io::Result<VecDeque<EncodedMessage>>),
     /// What could be removed was.
     Removed,
 }
@@ -73,8 +73,8 @@ pub struct Spool {
 }
 
 /// The length of a segment of these words.
-pub fn segment_bytes<'a>(words: impl Iterator<Item = &'a Packed>) -> u64 {
-    let bytes: usize = words.map(|w| WORD_HEAD_BYTES + w.bytes()).sum();
+pub fn segment_bytes<'a>(messages: impl Iterator<Item = &'a EncodedMessage>) -> u64 {
+    let bytes: usize = messages.map(|w| RECORD_HEAD_BYTES + w.bytes()).sum();
     (MAGIC.len() + bytes + SUM_BYTES) as u64
 }
 
@@ -132,21 +132,23 @@ impl Spool {
         Ok(())
     }
 
-    /// Does an errand; waits for the disk.
-    pub fn run(&self, errand: Errand) -> Outcome {
-        match errand {
-            Errand::Write { number, words } => Outcome::Written(number, self.write(number, &words)),
-            Errand::Read {
+    /// Does an disk_task; waits for the disk.
+    pub fn run(&self, disk_task: DiskTask) -> DiskResult {
+        match disk_task {
+            DiskTask::Write { number, messages } => {
+                DiskResult::Written(number, self.write(number, &messages))
+            }
+            DiskTask::Read {
                 number,
                 bytes,
-                words,
-            } => Outcome::Read(number, self.read(number, bytes, words)),
-            Errand::Remove(numbers) => {
+                messages,
+            } => DiskResult::Read(number, self.read(number, bytes, messages)),
+            DiskTask::Remove(numbers) => {
                 for number in numbers {
                     // If it stays, it is removed at the next start.
                     let _ = fs::remove_file(self.path(number));
                 }
-                Outcome::Removed
+                DiskResult::Removed
             }
         }
     }
@@ -155,10 +157,10 @@ impl Spool {
         self.directory.join(format!("{number:020}.{EXTENSION}"))
     }
 
-    fn write(&self, number: u64, words: &[Packed]) -> io::Result<u64> {
-        let mut bytes = Vec::with_capacity(segment_bytes(words.iter()) as usize);
+    fn write(&self, number: u64, messages: &[EncodedMessage]) -> io::Result<u64> {
+        let mut bytes = Vec::with_capacity(segment_bytes(messages.iter()) as usize);
         bytes.extend_from_slice(MAGIC);
-        words.iter().for_each(|word| put(word, &mut bytes));
+        messages.iter().for_each(|message| put(message, &mut bytes));
         let sum = crc32fast::hash(&bytes);
         bytes.put_u32_le(sum);
         let path = self.path(number);
@@ -173,14 +175,14 @@ impl Spool {
         }
     }
 
-    fn read(&self, number: u64, bytes: u64, words: u64) -> io::Result<VecDeque<Packed>> {
+    fn read(&self, number: u64, bytes: u64, messages: u64) -> io::Result<VecDeque<EncodedMessage>> {
         let path = self.path(number);
         let changed = || io::Error::new(io::ErrorKind::InvalidData, "it is not what was written");
         if fs::metadata(&path)?.len() != bytes {
             return Err(changed());
         }
         let read = split(fs::read(&path)?.into()).ok_or_else(changed)?;
-        match read.len() as u64 == words {
+        match read.len() as u64 == messages {
             true => Ok(read),
             false => Err(changed()),
         }
@@ -198,25 +200,25 @@ fn private(path: &Path, again: bool) -> io::Result<File> {
     options.open(path)
 }
 
-fn put(word: &Packed, out: &mut Vec<u8>) {
-    let (kind, what, rows) = match &word.kind {
-        Kind::Rows(channel, rows) => (0, channel.0, *rows),
-        Kind::Reached(at) => (1, *at as u64, 0),
-        Kind::Word(_) => (2, 0, 0),
+fn put(message: &EncodedMessage, out: &mut Vec<u8>) {
+    let (kind, what, rows) = match &message.kind {
+        MessageKind::Rows(channel, rows) => (0, channel.0, *rows),
+        MessageKind::Watermark(at) => (1, *at as u64, 0),
+        MessageKind::Other(_) => (2, 0, 0),
     };
-    let parts = [&word.message, &word.header, &word.body];
+    let parts = [&message.envelope, &message.header, &message.body];
     out.put_u8(kind);
     parts
         .iter()
         .for_each(|part| out.put_u32_le(part.len() as u32));
-    out.put_u32_le(word.texts);
+    out.put_u32_le(message.texts);
     out.put_u64_le(rows);
     out.put_u64_le(what);
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
 /// The words of a segment's bytes; `None` if they are no segment.
-pub fn split(bytes: Bytes) -> Option<VecDeque<Packed>> {
+pub fn split(bytes: Bytes) -> Option<VecDeque<EncodedMessage>> {
     let end = bytes.len().checked_sub(SUM_BYTES)?;
     let sum = bytes.slice(end..).get_u32_le();
     let mut rest = bytes.slice(..end);
@@ -224,15 +226,15 @@ pub fn split(bytes: Bytes) -> Option<VecDeque<Packed>> {
         return None;
     }
     rest.advance(MAGIC.len());
-    let mut words = VecDeque::new();
+    let mut messages = VecDeque::new();
     while !rest.is_empty() {
-        words.push_back(take(&mut rest)?);
+        messages.push_back(take(&mut rest)?);
     }
-    Some(words)
+    Some(messages)
 }
 
-fn take(rest: &mut Bytes) -> Option<Packed> {
-    if rest.len() < WORD_HEAD_BYTES {
+fn take(rest: &mut Bytes) -> Option<EncodedMessage> {
+    if rest.len() < RECORD_HEAD_BYTES {
         return None;
     }
     let kind = rest.get_u8();
@@ -243,16 +245,16 @@ fn take(rest: &mut Bytes) -> Option<Packed> {
     if all > FRAME_BYTES_MAX || all > rest.len() {
         return None;
     }
-    let [message, header, body] = lengths.map(|length| rest.split_to(length));
+    let [envelope, header, body] = lengths.map(|length| rest.split_to(length));
     let kind = match kind {
-        0 => Kind::Rows(ChannelId(what), rows),
-        1 => Kind::Reached(what as i64),
-        2 => Kind::Word(Box::new(Up::decode(message.clone()).ok()?.says?)),
+        0 => MessageKind::Rows(ChannelId(what), rows),
+        1 => MessageKind::Watermark(what as i64),
+        2 => MessageKind::Other(Box::new(Up::decode(envelope.clone()).ok()?.body?)),
         _ => return None,
     };
-    Some(Packed {
+    Some(EncodedMessage {
         kind,
-        message,
+        envelope,
         header,
         body,
         texts,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::counters::{Count, Counters};
-use super::limits::{Allowance, Limits, REFUSALS_PER_CONNECTION_MAX};
+use super::limits::{Limits, REFUSALS_PER_CONNECTION_MAX, RateLimit};
 use crate::Peer;
 use crate::access::Certified;
 use crate::tls::LoadedTls;
@@ -22,27 +22,27 @@ pub(crate) struct Connection {
     /// Its certificate; set once, when the handshake is done.
     pub(crate) certificate: OnceLock<Certified>,
     /// It has asked for something that was granted.
-    proven: AtomicBool,
+    has_request: AtomicBool,
     /// Requests that are being served.
     busy: AtomicU32,
     /// When the last of them ended, in milliseconds since `came`.
     idle_since_ms: AtomicU64,
     refusals: AtomicU32,
-    pub(crate) bytes: Mutex<Allowance>,
-    let_go: Mutex<Option<oneshot::Sender<()>>>,
+    pub(crate) bytes: Mutex<RateLimit>,
+    disconnect: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl Connection {
     /// Ends it: whoever reads from it or writes to it gets an error. False if that was done before.
-    pub(crate) fn let_go(&self) -> bool {
-        let let_go = self.let_go.lock().expect("nobody panics here").take();
+    pub(crate) fn disconnect(&self) -> bool {
+        let disconnect = self.disconnect.lock().expect("nobody panics here").take();
         // Without a receiver it has ended already.
-        let_go.map(|let_go| let_go.send(())).is_some()
+        disconnect.map(|disconnect| disconnect.send(())).is_some()
     }
 
     /// It has asked for something that is granted; until it has, it may be let go for others.
-    pub(crate) fn prove(&self) {
-        self.proven.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_granted(&self) {
+        self.has_request.store(true, Ordering::Relaxed);
     }
 
     /// Something was refused. True if that was once too often.
@@ -51,9 +51,9 @@ impl Connection {
     }
 
     /// True unless it showed a certificate that would not be taken now.
-    pub(crate) fn is_taken_by(&self, tls: &LoadedTls) -> bool {
+    pub(crate) fn is_accepted_by(&self, tls: &LoadedTls) -> bool {
         let shown = self.certificate.get();
-        shown.is_none_or(|certified| tls.takes(&certified.chain))
+        shown.is_none_or(|certified| tls.accepts(&certified.chain))
     }
 
     fn age_ms(&self) -> u64 {
@@ -62,7 +62,7 @@ impl Connection {
 
     /// Why it should be let go now, if it should.
     fn overdue(&self, limits: &Limits) -> Option<Count> {
-        if !self.proven.load(Ordering::Relaxed) {
+        if !self.has_request.load(Ordering::Relaxed) {
             return (self.age_ms() >= limits.first_request_ms).then_some(Count::NoRequest);
         }
         let idle_ms = self
@@ -75,16 +75,16 @@ impl Connection {
 
 /// A request that is being served; the connection is not idle as long as it is there.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Connection>);
+pub(crate) struct ActiveRequest(Arc<Connection>);
 
-impl Busy {
-    pub(crate) fn new(connection: &Arc<Connection>) -> Busy {
+impl ActiveRequest {
+    pub(crate) fn new(connection: &Arc<Connection>) -> ActiveRequest {
         connection.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(connection.clone())
+        ActiveRequest(connection.clone())
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let now_ms = self.0.age_ms();
         self.0.idle_since_ms.store(now_ms, Ordering::Relaxed);
@@ -105,12 +105,12 @@ struct Table {
     next: u64,
     /// By the order in which they came.
     open: BTreeMap<u64, Arc<Connection>>,
-    by_site: HashMap<Site, usize>,
+    by_site: HashMap<PeerKey, usize>,
 }
 
 /// A connection's place; it is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     number: u64,
     connections: Arc<Connections>,
     pub(crate) connection: Arc<Connection>,
@@ -133,14 +133,14 @@ impl Connections {
     pub(crate) fn admit(
         self: &Arc<Self>,
         peer: Peer,
-    ) -> Result<(Place, oneshot::Receiver<()>), &'static str> {
+    ) -> Result<(ConnectionSlot, oneshot::Receiver<()>), &'static str> {
         let mut table = self.table.lock().expect("nobody panics here");
-        let site = site(peer);
-        let there = table.by_site.get(&site).copied().unwrap_or(0);
+        let peer_key = peer_key(peer);
+        let there = table.by_site.get(&peer_key).copied().unwrap_or(0);
         let no_room = if there >= self.limits.connections_per_address_max {
             Some((
                 Count::AddressFull,
-                Some(site),
+                Some(peer_key),
                 "too many connections of this address",
             ))
         } else if table.open.len() >= self.limits.connections_max {
@@ -148,34 +148,34 @@ impl Connections {
         } else {
             None
         };
-        if let Some((count, site, why)) = no_room {
-            let Some(number) = table.oldest_unproven(site) else {
+        if let Some((count, peer_key, why)) = no_room {
+            let Some(number) = table.oldest_without_request(peer_key) else {
                 self.counters.add(count, 1);
                 return Err(why);
             };
             self.counters.add(Count::MadeRoom, 1);
             if let Some(connection) = table.remove(number) {
-                connection.let_go();
+                connection.disconnect();
             }
         }
-        let (let_go, told) = oneshot::channel();
+        let (disconnect, told) = oneshot::channel();
         let connection = Arc::new(Connection {
             peer,
             came: Instant::now(),
             certificate: OnceLock::new(),
-            proven: AtomicBool::new(false),
+            has_request: AtomicBool::new(false),
             busy: AtomicU32::new(0),
             idle_since_ms: AtomicU64::new(0),
             refusals: AtomicU32::new(0),
-            bytes: Mutex::new(Allowance::new(self.limits.client_bytes_per_second)),
-            let_go: Mutex::new(Some(let_go)),
+            bytes: Mutex::new(RateLimit::new(self.limits.client_bytes_per_second)),
+            disconnect: Mutex::new(Some(disconnect)),
         });
         self.counters.add(Count::Accepted, 1);
         let number = table.next;
         table.next += 1;
         table.open.insert(number, connection.clone());
-        *table.by_site.entry(site).or_default() += 1;
-        let place = Place {
+        *table.by_site.entry(peer_key).or_default() += 1;
+        let place = ConnectionSlot {
             number,
             connections: self.clone(),
             connection,
@@ -190,7 +190,7 @@ impl Connections {
             let table = self.table.lock().expect("nobody panics here");
             for connection in table.open.values() {
                 if let Some(count) = connection.overdue(&self.limits)
-                    && connection.let_go()
+                    && connection.disconnect()
                 {
                     self.counters.add(count, 1);
                 }
@@ -199,23 +199,23 @@ impl Connections {
     }
 
     /// Lets those go that showed a certificate which would not be taken now.
-    pub(crate) fn hold_against(&self, tls: &LoadedTls) {
+    pub(crate) fn recheck_certificates(&self, tls: &LoadedTls) {
         let table = self.table.lock().expect("nobody panics here");
         let open: Vec<Arc<Connection>> = table.open.values().cloned().collect();
         // Signatures take their time, and others are to come and go meanwhile.
         drop(table);
         for connection in open {
-            if !connection.is_taken_by(tls) && connection.let_go() {
+            if !connection.is_accepted_by(tls) && connection.disconnect() {
                 self.counters.add(Count::Revoked, 1);
             }
         }
     }
 
     /// Lets all go.
-    pub(crate) fn let_all_go(&self) {
+    pub(crate) fn disconnect_all(&self) {
         let table = self.table.lock().expect("nobody panics here");
         for connection in table.open.values() {
-            connection.let_go();
+            connection.disconnect();
         }
     }
 
@@ -226,27 +226,28 @@ impl Connections {
 }
 
 impl Table {
-    fn oldest_unproven(&self, from: Option<Site>) -> Option<u64> {
+    fn oldest_without_request(&self, from: Option<PeerKey>) -> Option<u64> {
         let mut waiting = self.open.iter().filter(|(_, c)| {
-            !c.proven.load(Ordering::Relaxed) && from.is_none_or(|from| site(c.peer) == from)
+            !c.has_request.load(Ordering::Relaxed)
+                && from.is_none_or(|from| peer_key(c.peer) == from)
         });
         waiting.next().map(|(number, _)| *number)
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Connection>> {
         let connection = self.open.remove(&number)?;
-        let site = site(connection.peer);
-        if let Some(there) = self.by_site.get_mut(&site) {
+        let peer_key = peer_key(connection.peer);
+        if let Some(there) = self.by_site.get_mut(&peer_key) {
             *there -= 1;
             if *there == 0 {
-                self.by_site.remove(&site);
+                self.by_site.remove(&peer_key);
             }
         }
         Some(connection)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut table = self.connections.table.lock().expect("nobody panics here");
         table.remove(self.number);
@@ -255,19 +256,19 @@ impl Drop for Place {
 
 /// What connections are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Site {
+enum PeerKey {
     /// An address; of IPv6 the first 64 bits, since a host usually has all that begin so.
     Ip(IpAddr),
     /// A user of this host.
     User(u32),
 }
 
-fn site(peer: Peer) -> Site {
+fn peer_key(peer: Peer) -> PeerKey {
     let address = match peer {
         Peer::Tcp(address) => address,
-        Peer::Local { uid, .. } => return Site::User(uid),
+        Peer::Local { uid, .. } => return PeerKey::User(uid),
     };
-    Site::Ip(match address.ip().to_canonical() {
+    PeerKey::Ip(match address.ip().to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),
         IpAddr::V6(ip) => {
             let prefix = u128::from(ip) & !u128::from(u64::MAX);
@@ -298,13 +299,13 @@ mod tests {
         let all = connections(2, 2);
         let (first, mut first_told) = all.admit(from("10.0.0.1")).unwrap();
         let (second, mut second_told) = all.admit(from("10.0.0.2")).unwrap();
-        first.connection.prove();
+        first.connection.mark_granted();
         let (third, mut third_told) = all.admit(from("10.0.0.3")).unwrap();
         assert!(first_told.try_recv().is_err() && third_told.try_recv().is_err());
         assert!(second_told.try_recv().is_ok());
         drop(second);
         assert_eq!(all.len(), 2);
-        third.connection.prove();
+        third.connection.mark_granted();
         assert!(all.admit(from("10.0.0.4")).is_err());
         drop((first, third));
         assert_eq!(all.len(), 0);
@@ -316,7 +317,7 @@ mod tests {
         let all = connections(10, 1);
         let local = |uid, pid| all.admit(Peer::Local { uid, pid });
         let (first, _told) = local(5, 1).unwrap();
-        first.connection.prove();
+        first.connection.mark_granted();
         assert!(local(5, 2).is_err());
         assert!(local(6, 3).is_ok());
     }

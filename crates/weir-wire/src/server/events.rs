@@ -1,62 +1,64 @@
-//! [`Events`]: where the monitor's one thread receives what happens on the network.
+//! [`EventQueue`]: where the monitor's one thread receives what happens on the network.
 
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-use crate::Event;
+use crate::ServerEvent;
 
 /// What happens on the network, one after the other.
 #[derive(Debug)]
-pub struct Events {
-    receiver: mpsc::Receiver<Event>,
+pub struct EventQueue {
+    receiver: mpsc::Receiver<ServerEvent>,
     /// Only to wait with a bound.
     runtime: Runtime,
 }
 
 /// What came of waiting.
 #[derive(Debug)]
-pub enum Next {
+pub enum NextEvent {
     /// This happened.
-    Event(Event),
+    Event(ServerEvent),
     /// Nothing, for as long as was waited.
-    Nothing,
+    Timeout,
     /// Nothing will happen any more: the server has stopped.
     Ended,
 }
 
-impl Events {
+impl EventQueue {
     /// A receiver and its sender, with room for `capacity` events. The server makes its own; this
     /// is for whoever says without a network what happens.
-    pub fn channel(capacity: usize) -> (mpsc::Sender<Event>, Events) {
+    pub fn channel(capacity: usize) -> (mpsc::Sender<ServerEvent>, EventQueue) {
         let (send, receiver) = mpsc::channel(capacity.max(1));
         let runtime = Builder::new_current_thread()
             .enable_time()
             .build()
             .expect("a runtime without the network needs nothing of the system");
-        (send, Events { receiver, runtime })
+        (send, EventQueue { receiver, runtime })
     }
 
-    /// The next event; waits for at most `patience`.
+    /// The next event; waits for at most `wait_max`.
     ///
     /// # Panics
     /// Inside an asynchronous task.
-    pub fn next(&mut self, patience: Duration) -> Next {
+    pub fn next(&mut self, wait_max: Duration) -> NextEvent {
         match self.receiver.try_recv() {
-            Ok(event) => return Next::Event(event),
-            Err(mpsc::error::TryRecvError::Disconnected) => return Next::Ended,
-            Err(mpsc::error::TryRecvError::Empty) if patience.is_zero() => return Next::Nothing,
+            Ok(event) => return NextEvent::Event(event),
+            Err(mpsc::error::TryRecvError::Disconnected) => return NextEvent::Ended,
+            Err(mpsc::error::TryRecvError::Empty) if wait_max.is_zero() => {
+                return NextEvent::Timeout;
+            }
             Err(mpsc::error::TryRecvError::Empty) => {}
         }
         let receiver = &mut self.receiver;
         let waited = self
             .runtime
-            .block_on(async { tokio::time::timeout(patience, receiver.recv()).await });
+            .block_on(async { tokio::time::timeout(wait_max, receiver.recv()).await });
         match waited {
-            Ok(Some(event)) => Next::Event(event),
-            Ok(None) => Next::Ended,
-            Err(_) => Next::Nothing,
+            Ok(Some(event)) => NextEvent::Event(event),
+            Ok(None) => NextEvent::Ended,
+            Err(_) => NextEvent::Timeout,
         }
     }
 }
@@ -68,9 +70,9 @@ mod tests {
 
     #[test]
     fn events_come_in_order_then_nothing_then_the_end() {
-        let (send, mut events) = Events::channel(2);
+        let (send, mut events) = EventQueue::channel(2);
         for number in [1, 2] {
-            let left = Event::Left {
+            let left = ServerEvent::Left {
                 session: SessionId(number),
                 why: String::new(),
             };
@@ -78,15 +80,20 @@ mod tests {
         }
         for number in [1, 2] {
             match events.next(Duration::ZERO) {
-                Next::Event(Event::Left { session, .. }) => assert_eq!(session.0, number),
+                NextEvent::Event(ServerEvent::Left { session, .. }) => {
+                    assert_eq!(session.0, number)
+                }
                 other => panic!("{other:?}"),
             }
         }
         assert!(matches!(
             events.next(Duration::from_millis(1)),
-            Next::Nothing
+            NextEvent::Timeout
         ));
         drop(send);
-        assert!(matches!(events.next(Duration::from_secs(60)), Next::Ended));
+        assert!(matches!(
+            events.next(Duration::from_secs(60)),
+            NextEvent::Ended
+        ));
     }
 }

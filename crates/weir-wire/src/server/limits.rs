@@ -57,7 +57,7 @@ pub struct Limits {
     /// How long a connection on which nothing is asked for is kept.
     pub idle_ms: u64,
     /// Words from one agent in a second; beyond, it is read more slowly.
-    pub agent_words_per_second: u64,
+    pub agent_messages_per_second: u64,
     /// Bytes from one agent in a second; beyond, it is read more slowly.
     pub agent_bytes_per_second: u64,
     /// Bytes from one client's connection in a second; beyond, it is read more slowly.
@@ -66,7 +66,7 @@ pub struct Limits {
     pub requests_per_second: u64,
     /// Queries that one principal watches at once.
     pub watches_per_principal_max: usize,
-    /// Events that wait for the monitor. When all places are taken, agents wait.
+    /// EventQueue that wait for the monitor. When all places are taken, agents wait.
     pub events_waiting_max: usize,
 }
 
@@ -80,7 +80,7 @@ impl Default for Limits {
             request_ms: 30_000,
             agent_silence_ms: 60_000,
             idle_ms: 600_000,
-            agent_words_per_second: 20_000,
+            agent_messages_per_second: 20_000,
             agent_bytes_per_second: 64 << 20,
             client_bytes_per_second: 1 << 20,
             requests_per_second: 100,
@@ -92,15 +92,15 @@ impl Default for Limits {
 
 /// How much of something may still happen: so much a second, and what was left of the last second.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct RateLimit {
     per_second: f64,
     left: f64,
     at: std::time::Instant,
 }
 
-impl Allowance {
-    pub(crate) fn new(per_second: u64) -> Allowance {
-        Allowance {
+impl RateLimit {
+    pub(crate) fn new(per_second: u64) -> RateLimit {
+        RateLimit {
             per_second: per_second.max(1) as f64,
             left: per_second.max(1) as f64,
             at: std::time::Instant::now(),
@@ -138,13 +138,13 @@ mod tests {
     #[test]
     fn who_takes_more_than_a_second_gives_waits_for_it() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(100);
-        allowance.at = start;
-        assert_eq!(allowance.take(100, start), Duration::ZERO);
-        assert_eq!(allowance.take(50, start), Duration::from_millis(500));
+        let mut rate_limit = RateLimit::new(100);
+        rate_limit.at = start;
+        assert_eq!(rate_limit.take(100, start), Duration::ZERO);
+        assert_eq!(rate_limit.take(50, start), Duration::from_millis(500));
         let later = start + Duration::from_millis(500);
-        assert!(!allowance.try_take(1, later));
-        assert!(allowance.try_take(100, later + Duration::from_secs(9)));
-        assert!(!allowance.try_take(1, later + Duration::from_secs(9)));
+        assert!(!rate_limit.try_take(1, later));
+        assert!(rate_limit.try_take(100, later + Duration::from_secs(9)));
+        assert!(!rate_limit.try_take(1, later + Duration::from_secs(9)));
     }
 }

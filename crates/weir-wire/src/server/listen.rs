@@ -11,25 +11,25 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server as HttpServer;
 
-use super::connections::{Connections, Place};
+use super::auth::AuthService;
+use super::connections::{ConnectionSlot, Connections};
 use super::counters::Count;
-use super::front::Front;
 use super::limits::{self, Limits};
 use super::service::Shared;
-use super::socket::{Bound, Listener};
-use super::stream::{Bytes, Guarded};
+use super::socket::{Listener, SocketFile};
+use super::stream::{Bytes, GuardedStream};
 use crate::Peer;
 use crate::access::Certified;
 
 /// How long to wait when the system has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Descriptors that are left for all else the process does.
-const DESCRIPTORS_KEPT: u64 = 256;
+const DESCRIPTORS_RESERVED: u64 = 256;
 
 /// How many connections this process can have, after its limit of descriptors was raised as far as
 /// it may be and need be.
-pub(super) fn room(limits: &Limits) -> usize {
-    let wanted = limits.connections_max as u64 + DESCRIPTORS_KEPT;
+pub(super) fn connections_possible(limits: &Limits) -> usize {
+    let wanted = limits.connections_max as u64 + DESCRIPTORS_RESERVED;
     let now = getrlimit(Resource::Nofile);
     let current = now.current.unwrap_or(u64::MAX);
     let possible = now.maximum.unwrap_or(u64::MAX);
@@ -43,7 +43,7 @@ pub(super) fn room(limits: &Limits) -> usize {
             granted = wanted.min(possible);
         }
     }
-    let kept = DESCRIPTORS_KEPT.min(granted / 2);
+    let kept = DESCRIPTORS_RESERVED.min(granted / 2);
     (granted - kept).min(limits.connections_max as u64) as usize
 }
 
@@ -52,7 +52,7 @@ pub(super) fn room(limits: &Limits) -> usize {
 enum Accepting {
     Tcp(TcpListener),
     /// The socket in the file system lives as long as this.
-    Unix(UnixListener, #[allow(dead_code)] Bound),
+    Unix(UnixListener, #[allow(dead_code)] SocketFile),
 }
 
 /// A connection before its TLS handshake.
@@ -110,7 +110,10 @@ pub(super) async fn serve(listener: Listener, shared: Arc<Shared>, connections: 
         .max_concurrent_streams(limits::STREAMS_PER_CONNECTION_MAX)
         .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
         .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES)
-        .serve_with_incoming(Front::new(shared.clone()), ReceiverStream::new(incoming));
+        .serve_with_incoming(
+            AuthService::new(shared.clone()),
+            ReceiverStream::new(incoming),
+        );
     tokio::select! {
         _ = http => {}
         () = accept(listener, &shared, &connections, ready) => {}
@@ -122,7 +125,7 @@ async fn accept(
     listener: Accepting,
     shared: &Arc<Shared>,
     connections: &Arc<Connections>,
-    ready: mpsc::Sender<Result<Guarded, std::io::Error>>,
+    ready: mpsc::Sender<Result<GuardedStream, std::io::Error>>,
 ) {
     loop {
         let (accepted, peer) = match listener.accept().await {
@@ -133,7 +136,7 @@ async fn accept(
                 continue;
             }
         };
-        let (place, let_go) = match connections.admit(peer) {
+        let (place, disconnect) = match connections.admit(peer) {
             Ok(admitted) => admitted,
             Err(why) => {
                 shared.refusals.report(peer, why);
@@ -142,7 +145,7 @@ async fn accept(
         };
         let (shared, ready) = (shared.clone(), ready.clone());
         tokio::spawn(async move {
-            if let Some(guarded) = guarded(&shared, accepted, place, let_go).await {
+            if let Some(guarded) = guarded(&shared, accepted, place, disconnect).await {
                 // The server stops when nobody takes it.
                 let _ = ready.send(Ok(guarded)).await;
             }
@@ -154,17 +157,27 @@ async fn accept(
 async fn guarded(
     shared: &Shared,
     accepted: Accepted,
-    place: Place,
-    mut let_go: oneshot::Receiver<()>,
-) -> Option<Guarded> {
+    place: ConnectionSlot,
+    mut disconnect: oneshot::Receiver<()>,
+) -> Option<GuardedStream> {
     let counters = shared.counters.clone();
     let rules = shared.rules.borrow().clone();
     let (tcp, tls) = match (accepted, &rules.tls) {
         (Accepted::Unix(unix), _) => {
-            return Some(Guarded::new(Bytes::Local(unix), place, let_go, counters));
+            return Some(GuardedStream::new(
+                Bytes::Local(unix),
+                place,
+                disconnect,
+                counters,
+            ));
         }
         (Accepted::Tcp(tcp), None) => {
-            return Some(Guarded::new(Bytes::Plain(tcp), place, let_go, counters));
+            return Some(GuardedStream::new(
+                Bytes::Plain(tcp),
+                place,
+                disconnect,
+                counters,
+            ));
         }
         (Accepted::Tcp(tcp), Some(tls)) => (tcp, tls),
     };
@@ -178,7 +191,7 @@ async fn guarded(
     let timeout = Duration::from_millis(shared.limits.tls_handshake_ms);
     let bytes = tokio::select! {
         bytes = TlsAcceptor::from(tls.config.clone()).accept(tcp) => bytes,
-        _ = &mut let_go => return None,
+        _ = &mut disconnect => return None,
         () = tokio::time::sleep(timeout) => {
             refuse(Count::TlsSlow, "it was not done in time");
             return None;
@@ -203,12 +216,12 @@ async fn guarded(
             && now
                 .tls
                 .as_ref()
-                .is_some_and(|tls| !connection.is_taken_by(tls))
+                .is_some_and(|tls| !connection.is_accepted_by(tls))
         {
             refuse(Count::TlsFailed, "the certificate is no longer accepted");
             return None;
         }
     }
     let bytes = Bytes::Tls(Box::new(bytes));
-    Some(Guarded::new(bytes, place, let_go, counters))
+    Some(GuardedStream::new(bytes, place, disconnect, counters))
 }

@@ -11,10 +11,10 @@
 //!    waits, an agent's connection is not read, and TCP tells the agent.
 //! 5. `results` gives a watcher its rows as Arrow's own stream.
 
+mod auth;
 mod connections;
 mod counters;
 mod events;
-mod front;
 mod limits;
 mod listen;
 mod refusals;
@@ -44,7 +44,7 @@ use service::Shared;
 use socket::Listener;
 
 pub use counters::Counter;
-pub use events::{Events, Next};
+pub use events::{EventQueue, NextEvent};
 pub use limits::Limits;
 pub use socket::Listen;
 
@@ -107,7 +107,7 @@ impl Server {
     /// # Errors
     /// When an address beyond this host is to be listened to without TLS, or any address without
     /// certificates or tokens; when a file is not what it should be; when the address is in use.
-    pub fn bind(options: ServerOptions) -> Result<(Server, Events), WireError> {
+    pub fn bind(options: ServerOptions) -> Result<(Server, EventQueue), WireError> {
         let rules = Arc::new(load(&options)?);
         let listen = |source| WireError::Listen {
             address: options.listen.to_string(),
@@ -117,11 +117,13 @@ impl Server {
         let address = listener.address().map_err(listen)?;
 
         let mut limits = options.limits.clone();
-        limits.connections_max = limits.connections_max.min(listen::room(&limits));
+        limits.connections_max = limits
+            .connections_max
+            .min(listen::connections_possible(&limits));
         let counters = Arc::new(Counters::default());
         let connections = Arc::new(Connections::new(limits.clone(), counters.clone()));
         let (rules, rules_now) = watch::channel(rules);
-        let (send, events) = Events::channel(limits.events_waiting_max);
+        let (send, events) = EventQueue::channel(limits.events_waiting_max);
         let shared = Shared::new(limits, counters.clone(), rules_now, send);
         let (stop, stopped) = oneshot::channel();
 
@@ -175,7 +177,7 @@ impl Server {
         let connections = self.connections.clone();
         self.runtime.spawn_blocking(move || {
             if let Some(tls) = &rules.tls {
-                connections.hold_against(tls);
+                connections.recheck_certificates(tls);
             }
         });
         Ok(())
@@ -262,7 +264,7 @@ fn run(
             () = listen::serve(listener, shared, connections.clone()) => {}
             _ = stopped => {}
         }
-        connections.let_all_go();
+        connections.disconnect_all();
     });
     runtime.shutdown_timeout(STOP_TIMEOUT);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::{Event, Peer};
+use crate::{Peer, ServerEvent};
 
 /// Most refusals that are reported in a second; a scan of ports must not fill a log.
 const PER_SECOND_MAX: u32 = 10;
@@ -13,7 +13,7 @@ const PER_SECOND_MAX: u32 = 10;
 /// Reports refusals.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<ServerEvent>,
     second: Mutex<Second>,
 }
 
@@ -26,7 +26,7 @@ struct Second {
 }
 
 impl Refusals {
-    pub(super) fn new(events: mpsc::Sender<Event>) -> Refusals {
+    pub(super) fn new(events: mpsc::Sender<ServerEvent>) -> Refusals {
         let second = Second {
             began: Instant::now(),
             reported: 0,
@@ -46,7 +46,7 @@ impl Refusals {
             second.began = Instant::now();
             second.reported = 0;
         }
-        let event = Event::Refused {
+        let event = ServerEvent::Refused {
             peer,
             why: why.into(),
             suppressed: second.suppressed,
@@ -76,7 +76,7 @@ mod tests {
         refusals.second.lock().unwrap().began -= Duration::from_secs(1);
         refusals.report(peer, "no token");
         let (mut reported, mut suppressed_all) = (0, 0);
-        while let Ok(Event::Refused { suppressed, .. }) = events.try_recv() {
+        while let Ok(ServerEvent::Refused { suppressed, .. }) = events.try_recv() {
             reported += 1;
             suppressed_all += suppressed;
         }

@@ -54,20 +54,20 @@ pub(super) fn submit(bytes: &[u8]) -> Result<Submit, Status> {
     Ok(submit)
 }
 
-/// The query that a descriptor names or says.
+/// The query that a descriptor names or body.
 #[derive(Debug, PartialEq)]
-pub(super) enum Described {
+pub(super) enum QueryReference {
     /// By name.
     Named(String),
     /// In words.
     New(Submit),
 }
 
-pub(super) fn described(descriptor: &FlightDescriptor) -> Result<Described, Status> {
+pub(super) fn query_reference(descriptor: &FlightDescriptor) -> Result<QueryReference, Status> {
     match DescriptorType::try_from(descriptor.r#type) {
-        Ok(DescriptorType::Cmd) => submit(&descriptor.cmd).map(Described::New),
+        Ok(DescriptorType::Cmd) => submit(&descriptor.cmd).map(QueryReference::New),
         Ok(DescriptorType::Path) => match descriptor.path.as_slice() {
-            [one] => name(one.as_bytes()).map(Described::Named),
+            [one] => name(one.as_bytes()).map(QueryReference::Named),
             _ => Err(Status::invalid_argument(
                 "a path here is the name of a query",
             )),
@@ -118,10 +118,10 @@ pub(super) fn role(request: &Request) -> Role {
 /// A refusal as gRPC says it.
 pub(super) fn status(refusal: Refusal) -> Status {
     match refusal {
-        Refusal::Words(text) => Status::invalid_argument(shortened(text)),
-        Refusal::Unknown(text) => Status::not_found(shortened(text)),
-        Refusal::Full(text) => Status::resource_exhausted(shortened(text)),
-        Refusal::Taken(text) => Status::already_exists(shortened(text)),
+        Refusal::Invalid(text) => Status::invalid_argument(shortened(text)),
+        Refusal::NotFound(text) => Status::not_found(shortened(text)),
+        Refusal::LimitReached(text) => Status::resource_exhausted(shortened(text)),
+        Refusal::AlreadyExists(text) => Status::already_exists(shortened(text)),
         Refusal::Failed(text) => Status::failed_precondition(shortened(text)),
     }
 }
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn a_query_comes_as_cql_or_as_json() {
-        let cql = described(&FlightDescriptor::new_cmd("select * from IO")).unwrap();
+        let cql = query_reference(&FlightDescriptor::new_cmd("select * from IO")).unwrap();
         let json = br#" {"query": "select * from IO"}"#;
-        assert_eq!(cql, Described::New(submit(json).unwrap()));
+        assert_eq!(cql, QueryReference::New(submit(json).unwrap()));
         let named = submit(br#"{"query": "q", "name": "n", "standing": true}"#).unwrap();
         assert_eq!((named.name.as_deref(), named.standing), (Some("n"), true));
     }

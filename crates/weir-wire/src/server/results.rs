@@ -7,7 +7,7 @@ use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, Ip
 use arrow_schema::{ArrowError, SchemaRef};
 use serde_json::json;
 
-use crate::event::Shown;
+use crate::event::ResultUpdate;
 
 /// About how many bytes a message with rows has at most; clients refuse more than 4 MiB unless
 /// they are told otherwise.
@@ -46,7 +46,7 @@ impl Encoder {
 
     /// The messages for what is shown. Many rows are cut into several; the note goes with the
     /// first, and the others say `part`.
-    pub(super) fn shown(&mut self, shown: &Shown) -> Result<Vec<FlightData>, ArrowError> {
+    pub(super) fn shown(&mut self, shown: &ResultUpdate) -> Result<Vec<FlightData>, ArrowError> {
         let batch = &shown.batch;
         if batch.schema_ref().fields() != self.schema.fields() {
             return Err(ArrowError::SchemaError(

@@ -1,4 +1,4 @@
-//! [`FlightEdge`]: Flight's calls as [`Event`]s, and the monitor's answers as Flight's.
+//! [`FlightApi`]: Flight's calls as [`ServerEvent`]s, and the monitor's answers as Flight's.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -17,17 +17,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request as Call, Response, Status, Streaming};
 
 use super::Rules;
-use super::connections::{Busy, Connection};
+use super::connections::{ActiveRequest, Connection};
 use super::counters::{Count, Counters};
-use super::limits::{Allowance, Limits};
+use super::limits::{Limits, RateLimit};
 use super::refusals::Refusals;
-use super::requests::{self, ACTIONS, Described};
+use super::requests::{self, ACTIONS, QueryReference};
 use super::results::{Encoder, schema_bytes};
 use super::session;
 use crate::access::{Credentials, Grant};
-use crate::event::{Answer, Shown};
+use crate::event::{Reply, ResultUpdate};
 use crate::frame::texts::{TEXTS_BYTES_MAX, TEXTS_MAX, TextBudgets};
-use crate::{Event, Refusal, Reply, Request, Role};
+use crate::{Refusal, ReplySender, Request, Role, ServerEvent};
 
 /// Principals whose rates are kept apart; those that were not seen for a second are forgotten.
 const RATES_MAX: usize = 10_000;
@@ -35,7 +35,7 @@ const RATES_MAX: usize = 10_000;
 const MESSAGES_WAITING_MAX: usize = 1;
 
 type Sent<T> = ReceiverStream<Result<T, Status>>;
-type Told<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+type ListStream<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -44,17 +44,17 @@ pub(super) struct Shared {
     pub(super) counters: Arc<Counters>,
     pub(super) rules: watch::Receiver<Arc<Rules>>,
     pub(super) refusals: Refusals,
-    pub(super) events: mpsc::Sender<Event>,
+    pub(super) events: mpsc::Sender<ServerEvent>,
     pub(super) texts: TextBudgets,
     /// The number of the next session.
     pub(super) sessions: AtomicU64,
-    rates: Mutex<HashMap<String, (Allowance, Instant)>>,
+    rates: Mutex<HashMap<String, (RateLimit, Instant)>>,
     watches: Mutex<HashMap<String, usize>>,
 }
 
 /// Who asks.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
+pub(super) struct Caller {
     pub(super) connection: Arc<Connection>,
     pub(super) credentials: Credentials,
     pub(super) grant: Grant,
@@ -65,7 +65,7 @@ impl Shared {
         limits: Limits,
         counters: Arc<Counters>,
         rules: watch::Receiver<Arc<Rules>>,
-        events: mpsc::Sender<Event>,
+        events: mpsc::Sender<ServerEvent>,
     ) -> Arc<Shared> {
         Arc::new(Shared {
             limits,
@@ -86,7 +86,7 @@ impl Shared {
         self.refusals.report(connection.peer, why);
         if connection.refuse() {
             self.counters.add(Count::Guesses, 1);
-            connection.let_go();
+            connection.disconnect();
         }
     }
 
@@ -98,11 +98,11 @@ impl Shared {
         if rates.len() >= RATES_MAX && !rates.contains_key(principal) {
             rates.retain(|_, (_, last)| now.duration_since(*last) < Duration::from_secs(1));
         }
-        let (allowance, last) = rates
+        let (rate_limit, last) = rates
             .entry(principal.to_owned())
-            .or_insert_with(|| (Allowance::new(per_second), now));
+            .or_insert_with(|| (RateLimit::new(per_second), now));
         *last = now;
-        if allowance.try_take(1, now) {
+        if rate_limit.try_take(1, now) {
             return Ok(());
         }
         self.counters.add(Count::TooOften, 1);
@@ -112,14 +112,14 @@ impl Shared {
     }
 
     /// Until what was shown is no longer good.
-    pub(super) async fn revoked(&self, asker: &Asker, role: Role) -> Status {
+    pub(super) async fn revoked(&self, caller: &Caller, role: Role) -> Status {
         let mut rules = self.rules.clone();
         loop {
             if rules.changed().await.is_err() {
                 return Status::unavailable("the monitor is ending");
             }
-            let grant = rules.borrow().access.grant(&asker.credentials);
-            if !grant.is_ok_and(|g| g.allows(role) && g.host == asker.grant.host) {
+            let grant = rules.borrow().access.grant(&caller.credentials);
+            if !grant.is_ok_and(|g| g.allows(role) && g.host == caller.grant.host) {
                 return Status::unauthenticated("what was shown is no longer taken here");
             }
         }
@@ -166,34 +166,34 @@ impl Drop for Watch {
 
 /// Flight's calls.
 #[derive(Debug)]
-pub(super) struct FlightEdge(pub(super) Arc<Shared>);
+pub(super) struct FlightApi(pub(super) Arc<Shared>);
 
-impl FlightEdge {
+impl FlightApi {
     /// Who made this call, if they have the role.
-    fn asker<T>(&self, call: &Call<T>, role: Role) -> Result<Asker, Status> {
-        let asker: &Asker = call.extensions().get().expect("the front put it there");
-        if !asker.grant.allows(role) {
+    fn caller<T>(&self, call: &Call<T>, role: Role) -> Result<Caller, Status> {
+        let caller: &Caller = call.extensions().get().expect("the front put it there");
+        if !caller.grant.allows(role) {
             let role = match role {
                 Role::Read => "read queries",
                 Role::Place => "place or cancel queries",
                 Role::Agent => "join as an agent",
             };
-            let why = format!("`{}` may not {role}", asker.grant.principal.name);
-            self.0.refused(&asker.connection, Count::Forbidden, &why);
+            let why = format!("`{}` may not {role}", caller.grant.principal.name);
+            self.0.refused(&caller.connection, Count::Forbidden, &why);
             return Err(Status::permission_denied(why));
         }
-        asker.connection.prove();
-        Ok(asker.clone())
+        caller.connection.mark_granted();
+        Ok(caller.clone())
     }
 
     /// Asks the monitor.
-    async fn ask(&self, asker: &Asker, request: Request) -> Result<Answer, Status> {
+    async fn request(&self, caller: &Caller, request: Request) -> Result<Reply, Status> {
         let ending = || Status::unavailable("the monitor is ending");
-        let (reply, answer) = oneshot::channel::<Result<Answer, Refusal>>();
-        let event = Event::Asked {
-            who: asker.grant.principal.clone(),
+        let (reply, answer) = oneshot::channel::<Result<Reply, Refusal>>();
+        let event = ServerEvent::Request {
+            who: caller.grant.principal.clone(),
             request,
-            reply: Reply(reply),
+            reply: ReplySender(reply),
         };
         self.0.events.send(event).await.map_err(|_| ending())?;
         let answer = answer.await.map_err(|_| ending())?;
@@ -207,13 +207,17 @@ impl FlightEdge {
 
     /// A query's name and columns: of one that runs, or of one that is placed now.
     async fn query(&self, call: &Call<FlightDescriptor>) -> Result<(String, SchemaRef), Status> {
-        let (asker, request) = match self.read(requests::described(call.get_ref()))? {
-            Described::New(submit) => (self.asker(call, Role::Place)?, Request::Submit(submit)),
-            Described::Named(query) => (self.asker(call, Role::Read)?, Request::Watch { query }),
+        let (caller, request) = match self.read(requests::query_reference(call.get_ref()))? {
+            QueryReference::New(submit) => {
+                (self.caller(call, Role::Place)?, Request::Submit(submit))
+            }
+            QueryReference::Named(query) => {
+                (self.caller(call, Role::Read)?, Request::Watch { query })
+            }
         };
-        match self.ask(&asker, request).await? {
-            Answer::Query { name, schema, .. } => Ok((name, schema)),
-            Answer::Json(_) => Err(Status::internal("the monitor gave no columns")),
+        match self.request(&caller, request).await? {
+            Reply::Query { name, schema, .. } => Ok((name, schema)),
+            Reply::Json(_) => Err(Status::internal("the monitor gave no columns")),
         }
     }
 }
@@ -233,9 +237,9 @@ fn broken(error: arrow_schema::ArrowError) -> Status {
 /// Sends what is shown until there is no more, nobody reads any more, or the watcher is let go.
 async fn show(
     shared: Arc<Shared>,
-    asker: Asker,
+    caller: Caller,
     schema: SchemaRef,
-    mut results: mpsc::Receiver<Shown>,
+    mut results: mpsc::Receiver<ResultUpdate>,
     out: mpsc::Sender<Result<FlightData, Status>>,
 ) {
     let mut encoder = Encoder::new(schema);
@@ -263,7 +267,7 @@ async fn show(
     tokio::select! {
         () = sending => {}
         () = out.closed() => {}
-        status = shared.revoked(&asker, Role::Read) => {
+        status = shared.revoked(&caller, Role::Read) => {
             // A watcher that does not read is let go without the reason.
             let _ = out.try_send(Err(status));
         }
@@ -271,14 +275,14 @@ async fn show(
 }
 
 #[tonic::async_trait]
-impl FlightService for FlightEdge {
-    type HandshakeStream = Told<HandshakeResponse>;
-    type ListFlightsStream = Told<FlightInfo>;
+impl FlightService for FlightApi {
+    type HandshakeStream = ListStream<HandshakeResponse>;
+    type ListFlightsStream = ListStream<FlightInfo>;
     type DoGetStream = Sent<FlightData>;
-    type DoPutStream = Told<PutResult>;
+    type DoPutStream = ListStream<PutResult>;
     type DoExchangeStream = Sent<FlightData>;
-    type DoActionStream = Told<arrow_flight::Result>;
-    type ListActionsStream = Told<ActionType>;
+    type DoActionStream = ListStream<arrow_flight::Result>;
+    type ListActionsStream = ListStream<ActionType>;
 
     async fn handshake(
         &self,
@@ -294,9 +298,9 @@ impl FlightService for FlightEdge {
         &self,
         call: Call<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        let asker = self.asker(&call, Role::Read)?;
-        let Answer::Json(serde_json::Value::Array(queries)) =
-            self.ask(&asker, Request::Queries).await?
+        let caller = self.caller(&call, Role::Read)?;
+        let Reply::Json(serde_json::Value::Array(queries)) =
+            self.request(&caller, Request::Queries).await?
         else {
             return Err(Status::internal("the monitor gave no list"));
         };
@@ -339,11 +343,11 @@ impl FlightService for FlightEdge {
     }
 
     async fn do_get(&self, call: Call<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        let asker = self.asker(&call, Role::Read)?;
+        let caller = self.caller(&call, Role::Read)?;
         let request = self.read(requests::watched(call.get_ref()))?;
-        let watch = Watch::begin(&self.0, &asker.grant.principal.name)?;
-        let (schema, results) = match self.ask(&asker, request).await? {
-            Answer::Query {
+        let watch = Watch::begin(&self.0, &caller.grant.principal.name)?;
+        let (schema, results) = match self.request(&caller, request).await? {
+            Reply::Query {
                 schema,
                 results: Some(results),
                 ..
@@ -351,9 +355,9 @@ impl FlightService for FlightEdge {
             _ => return Err(Status::internal("the monitor gave nothing to watch")),
         };
         let (out, sent) = mpsc::channel(MESSAGES_WAITING_MAX);
-        let (shared, busy) = (self.0.clone(), Busy::new(&asker.connection));
+        let (shared, busy) = (self.0.clone(), ActiveRequest::new(&caller.connection));
         tokio::spawn(async move {
-            show(shared, asker, schema, results, out).await;
+            show(shared, caller, schema, results, out).await;
             drop((watch, busy));
         });
         Ok(Response::new(ReceiverStream::new(sent)))
@@ -372,18 +376,18 @@ impl FlightService for FlightEdge {
         &self,
         call: Call<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        let asker: Asker = call
+        let caller: Caller = call
             .extensions()
             .get()
             .cloned()
             .expect("the front put it there");
-        if !asker.grant.allows(Role::Agent) {
-            self.asker(&call, Role::Agent)?;
+        if !caller.grant.allows(Role::Agent) {
+            self.caller(&call, Role::Agent)?;
         }
         let (down, sent) = mpsc::channel(super::limits::ORDERS_WAITING_MAX);
-        let (shared, busy) = (self.0.clone(), Busy::new(&asker.connection));
+        let (shared, busy) = (self.0.clone(), ActiveRequest::new(&caller.connection));
         tokio::spawn(async move {
-            session::serve(shared, asker, call.into_inner(), down).await;
+            session::serve(shared, caller, call.into_inner(), down).await;
             drop(busy);
         });
         Ok(Response::new(ReceiverStream::new(sent)))
@@ -394,10 +398,10 @@ impl FlightService for FlightEdge {
         call: Call<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
         let request = self.read(requests::action(call.get_ref()))?;
-        let asker = self.asker(&call, requests::role(&request))?;
-        let body = match self.ask(&asker, request).await? {
-            Answer::Json(value) => value,
-            Answer::Query { name, .. } => json!({ "query": name }),
+        let caller = self.caller(&call, requests::role(&request))?;
+        let body = match self.request(&caller, request).await? {
+            Reply::Json(value) => value,
+            Reply::Query { name, .. } => json!({ "query": name }),
         };
         let result = arrow_flight::Result::new(body.to_string());
         Ok(Response::new(tokio_stream::iter(vec![Ok(result)])))
@@ -407,7 +411,7 @@ impl FlightService for FlightEdge {
         &self,
         call: Call<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
-        self.asker(&call, Role::Read)?;
+        self.caller(&call, Role::Read)?;
         let actions: Vec<_> = ACTIONS
             .iter()
             .map(|(name, description)| {

@@ -1,4 +1,4 @@
-//! An agent's session: hello, welcome, and then words both ways until one side goes.
+//! An agent's session: hello, welcome, and then messages both ways until one side goes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,12 +11,13 @@ use tonic::{Status, Streaming};
 use weir_model::Nanos;
 
 use super::counters::Count;
-use super::limits::{Allowance, ORDERS_WAITING_MAX};
+use super::limits::{ORDERS_WAITING_MAX, RateLimit};
 use super::requests;
-use super::service::{Asker, Shared};
+use super::service::{Caller, Shared};
 use crate::message::{Down, Up};
 use crate::{
-    AgentWord, Event, Heard, Hello, Intake, Joined, MonitorWord, Role, SessionId, Welcome,
+    AgentMessage, Hello, Incoming, Intake, Joined, MonitorMessage, Role, ServerEvent, SessionId,
+    Welcome,
 };
 
 type Out = mpsc::Sender<Result<FlightData, Status>>;
@@ -24,22 +25,22 @@ type Out = mpsc::Sender<Result<FlightData, Status>>;
 /// Serves one agent on one connection.
 pub(super) async fn serve(
     shared: Arc<Shared>,
-    asker: Asker,
-    mut words: Streaming<FlightData>,
+    caller: Caller,
+    mut messages: Streaming<FlightData>,
     out: Out,
 ) {
-    let mut told = None;
+    let mut joined_session = None;
     let ended = tokio::select! {
-        ended = join(&shared, &asker, &mut words, &out, &mut told) => ended,
+        ended = join(&shared, &caller, &mut messages, &out, &mut joined_session) => ended,
         () = out.closed() => Err(Status::cancelled("the connection broke")),
     };
     let (session, welcome, orders) = match ended {
         Ok(joined) => joined,
         Err(status) => {
-            if let Some(session) = told {
+            if let Some(session) = joined_session {
                 // The monitor may have welcomed it already, and would hold its place for ever.
                 let why = status.message().to_owned();
-                let _ = shared.events.send(Event::Left { session, why }).await;
+                let _ = shared.events.send(ServerEvent::Left { session, why }).await;
             }
             // An agent that has gone needs no reason.
             let _ = out.send(Err(status)).await;
@@ -48,45 +49,45 @@ pub(super) async fn serve(
     };
     let intake = Intake::new(&welcome.1, shared.texts.of(&welcome.0));
     let status = tokio::select! {
-        status = hear(&shared, session, intake, &mut words, &out) => status,
-        status = order(&shared, orders, &out) => status,
-        status = shared.revoked(&asker, Role::Agent) => status,
+        status = receive(&shared, session, intake, &mut messages, &out) => status,
+        status = send_orders(&shared, orders, &out) => status,
+        status = shared.revoked(&caller, Role::Agent) => status,
         () = out.closed() => Status::cancelled("the connection broke"),
     };
     let why = status.message().to_owned();
-    // The agent is told first; whether it hears it is its own affair.
+    // The agent is joined_session first; whether it hears it is its own affair.
     let _ = out.try_send(Err(status));
-    drop(words);
-    let left = Event::Left { session, why };
+    drop(messages);
+    let left = ServerEvent::Left { session, why };
     // Without a receiver the server is ending.
     let _ = shared.events.send(left).await;
 }
 
-type Joining = (SessionId, (String, Welcome), mpsc::Receiver<MonitorWord>);
+type Joining = (SessionId, (String, Welcome), mpsc::Receiver<MonitorMessage>);
 
-/// Hears the agent's hello and gets it welcomed; `told` is the session once the monitor knows of it.
+/// Hears the agent's hello and gets it welcomed; `joined_session` is the session once the monitor knows of it.
 async fn join(
     shared: &Shared,
-    asker: &Asker,
-    words: &mut Streaming<FlightData>,
+    caller: &Caller,
+    messages: &mut Streaming<FlightData>,
     out: &Out,
-    told: &mut Option<SessionId>,
+    joined_session: &mut Option<SessionId>,
 ) -> Result<Joining, Status> {
-    let hello = hello(shared, asker, words).await?;
+    let hello = hello(shared, caller, messages).await?;
     let host = hello.host.clone();
     let session = SessionId(shared.sessions.fetch_add(1, Ordering::Relaxed));
     let (welcome, welcomed) = oneshot::channel();
     let (orders, orders_waiting) = mpsc::channel(ORDERS_WAITING_MAX);
-    let joined = Event::Joined(Joined {
+    let joined = ServerEvent::Joined(Joined {
         session,
-        peer: asker.connection.peer,
+        peer: caller.connection.peer,
         hello,
         welcome,
         orders,
     });
     let ending = || Status::unavailable("the monitor is ending");
     shared.events.send(joined).await.map_err(|_| ending())?;
-    *told = Some(session);
+    *joined_session = Some(session);
     let welcome = welcomed
         .await
         .map_err(|_| ending())?
@@ -99,15 +100,15 @@ async fn join(
 
 async fn hello(
     shared: &Shared,
-    asker: &Asker,
-    words: &mut Streaming<FlightData>,
+    caller: &Caller,
+    messages: &mut Streaming<FlightData>,
 ) -> Result<Hello, Status> {
-    let patience = Duration::from_millis(shared.limits.first_request_ms);
+    let wait_max = Duration::from_millis(shared.limits.first_request_ms);
     let malformed = |why: String| {
-        shared.refused(&asker.connection, Count::SessionMalformed, &why);
+        shared.refused(&caller.connection, Count::SessionMalformed, &why);
         Status::invalid_argument(why)
     };
-    let first = match timeout(patience, words.message()).await {
+    let first = match timeout(wait_max, messages.message()).await {
         Ok(Ok(Some(first))) => first,
         Ok(Ok(None)) => return Err(malformed("an agent begins with hello".to_owned())),
         Ok(Err(status)) => return Err(status),
@@ -117,32 +118,32 @@ async fn hello(
         }
     };
     let hello = Up::read_hello(&first).map_err(|e| malformed(e.to_string()))?;
-    if let Some(host) = asker.grant.host.as_ref().filter(|h| **h != hello.host) {
+    if let Some(host) = caller.grant.host.as_ref().filter(|h| **h != hello.host) {
         let why = format!(
             "`{}` may join as host `{host}` only, not as `{}`",
-            asker.grant.principal.name, hello.host
+            caller.grant.principal.name, hello.host
         );
-        shared.refused(&asker.connection, Count::Forbidden, &why);
+        shared.refused(&caller.connection, Count::Forbidden, &why);
         return Err(Status::permission_denied(why));
     }
-    asker.connection.prove();
-    let mut bytes = asker.connection.bytes.lock().expect("nobody panics here");
+    caller.connection.mark_granted();
+    let mut bytes = caller.connection.bytes.lock().expect("nobody panics here");
     bytes.set(shared.limits.agent_bytes_per_second);
     Ok(hello)
 }
 
-/// Takes what the agent says, until it says no more or what it may not.
-async fn hear(
+/// Takes what the agent body, until it says no more or what it may not.
+async fn receive(
     shared: &Shared,
     session: SessionId,
     mut intake: Intake,
-    words: &mut Streaming<FlightData>,
+    messages: &mut Streaming<FlightData>,
     out: &Out,
 ) -> Status {
     let silence = Duration::from_millis(shared.limits.agent_silence_ms);
-    let mut allowance = Allowance::new(shared.limits.agent_words_per_second);
+    let mut rate_limit = RateLimit::new(shared.limits.agent_messages_per_second);
     loop {
-        let message = match timeout(silence, words.message()).await {
+        let message = match timeout(silence, messages.message()).await {
             Ok(Ok(Some(message))) => message,
             Ok(Ok(None)) => return Status::cancelled("the agent ended the connection"),
             Ok(Err(status)) => return status,
@@ -154,53 +155,59 @@ async fn hear(
                 ));
             }
         };
-        shared.counters.add(Count::Words, 1);
-        let wait = allowance.take(1, Instant::now());
+        shared.counters.add(Count::Messages, 1);
+        let wait = rate_limit.take(1, Instant::now());
         if !wait.is_zero() {
-            shared.counters.add(Count::WordsSlowed, 1);
+            shared.counters.add(Count::MessagesSlowed, 1);
             tokio::time::sleep(wait).await;
         }
-        let said = match intake.hear(&message, now()) {
-            Ok(Heard::Word(number, word)) => said(session, number, word),
-            Ok(Heard::Answer(answer)) => {
+        let incoming = match intake.receive(&message, now()) {
+            Ok(Incoming::Message(number, message)) => message_event(session, number, message),
+            Ok(Incoming::Pong(answer)) => {
                 // An agent that does not read its answers asks again.
                 let _ = out.try_send(Ok(*answer));
                 continue;
             }
-            Ok(Heard::Missing { words, .. }) => {
-                shared.counters.add(Count::WordsMissing, words);
+            Ok(Incoming::Missing { messages, .. }) => {
+                shared.counters.add(Count::MessagesMissing, messages);
                 continue;
             }
-            Ok(Heard::Nothing) => continue,
+            Ok(Incoming::Ignored) => continue,
             Err(malformed) => {
                 shared.counters.add(Count::SessionMalformed, 1);
                 return Status::invalid_argument(malformed.to_string());
             }
         };
-        if shared.events.send(said).await.is_err() {
+        if shared.events.send(incoming).await.is_err() {
             return Status::unavailable("the monitor is ending");
         }
     }
 }
 
-fn said(session: SessionId, number: Option<u64>, word: AgentWord) -> Event {
-    Event::Said {
+fn message_event(session: SessionId, number: Option<u64>, message: AgentMessage) -> ServerEvent {
+    ServerEvent::Message {
         session,
         number,
-        word,
+        message,
     }
 }
 
 /// Passes on what the agent is to do, until there is no more or it does not read.
-async fn order(shared: &Shared, mut orders: mpsc::Receiver<MonitorWord>, out: &Out) -> Status {
-    let patience = Duration::from_millis(shared.limits.request_ms);
-    while let Some(word) = orders.recv().await {
-        match timeout(patience, out.send(Ok(Down::from(&word).data()))).await {
+async fn send_orders(
+    shared: &Shared,
+    mut orders: mpsc::Receiver<MonitorMessage>,
+    out: &Out,
+) -> Status {
+    let wait_max = Duration::from_millis(shared.limits.request_ms);
+    while let Some(message) = orders.recv().await {
+        match timeout(wait_max, out.send(Ok(Down::from(&message).data()))).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Status::cancelled("the connection broke"),
             Err(_) => {
                 shared.counters.add(Count::SessionNotRead, 1);
-                return Status::deadline_exceeded("the agent does not read what it is told");
+                return Status::deadline_exceeded(
+                    "the agent does not read what it is joined_session",
+                );
             }
         }
     }

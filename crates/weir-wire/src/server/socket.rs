@@ -67,7 +67,7 @@ impl From<SocketAddr> for Listen {
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, Bound),
+    Unix(UnixListener, SocketFile),
 }
 
 impl Listener {
@@ -102,13 +102,13 @@ impl Listener {
 /// A unix socket in the file system; it is removed when this is dropped, unless another server has
 /// replaced it.
 #[derive(Debug)]
-pub(super) struct Bound {
+pub(super) struct SocketFile {
     path: PathBuf,
     /// Its device and inode.
     identity: Option<(u64, u64)>,
 }
 
-impl Drop for Bound {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = fs::remove_file(&self.path);
@@ -122,7 +122,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Creates the socket with its rights before anyone can connect.
-fn bind_unix(path: &Path) -> io::Result<(UnixListener, Bound)> {
+fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(FOLDER_MODE).create(folder)?;
@@ -131,7 +131,7 @@ fn bind_unix(path: &Path) -> io::Result<(UnixListener, Bound)> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    let bound = Bound {
+    let bound = SocketFile {
         path: path.to_owned(),
         identity: identity(path),
     };

@@ -1,4 +1,4 @@
-//! [`Guarded`]: a connection's bytes, counted, slowed down beyond its allowance, and ended when the
+//! [`GuardedStream`]: a connection's bytes, counted, slowed down beyond its rate_limit, and ended when the
 //! connection is let go.
 
 use std::future::Future;
@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::connections::{Connection, Place};
+use super::connections::{Connection, ConnectionSlot};
 use super::counters::{Count, Counters};
 
 /// The bytes underneath.
@@ -28,38 +28,38 @@ pub(crate) enum Bytes {
 
 /// A connection that is served.
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct GuardedStream {
     bytes: Bytes,
-    place: Place,
+    place: ConnectionSlot,
     counters: Arc<Counters>,
-    let_go: Option<oneshot::Receiver<()>>,
+    disconnect: Option<oneshot::Receiver<()>>,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Guarded {
+impl GuardedStream {
     pub(crate) fn new(
         bytes: Bytes,
-        place: Place,
-        let_go: oneshot::Receiver<()>,
+        place: ConnectionSlot,
+        disconnect: oneshot::Receiver<()>,
         counters: Arc<Counters>,
-    ) -> Guarded {
-        Guarded {
+    ) -> GuardedStream {
+        GuardedStream {
             bytes,
             place,
             counters,
-            let_go: Some(let_go),
+            disconnect: Some(disconnect),
             pause: None,
         }
     }
 
     /// An error once the connection has been let go.
-    fn alive(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let gone = match &mut self.let_go {
-            Some(let_go) => Pin::new(let_go).poll(cx).is_ready(),
+    fn poll_disconnect(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let gone = match &mut self.disconnect {
+            Some(disconnect) => Pin::new(disconnect).poll(cx).is_ready(),
             None => true,
         };
         if gone {
-            self.let_go = None;
+            self.disconnect = None;
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
                 "the monitor let the connection go",
@@ -69,7 +69,7 @@ impl Guarded {
     }
 
     /// Ready when the last bytes' worth of waiting is over.
-    fn rested(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_delay(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(pause) = &mut self.pause {
             std::task::ready!(pause.as_mut().poll(cx));
             self.pause = None;
@@ -80,8 +80,8 @@ impl Guarded {
     fn charge(&mut self, bytes: usize) {
         self.counters.add(Count::BytesIn, bytes as u64);
         let connection = &self.place.connection;
-        let mut allowance = connection.bytes.lock().expect("nobody panics here");
-        let wait = allowance.take(bytes as u64, Instant::now());
+        let mut rate_limit = connection.bytes.lock().expect("nobody panics here");
+        let wait = rate_limit.take(bytes as u64, Instant::now());
         if !wait.is_zero() {
             self.counters.add(Count::BytesSlowed, 1);
             self.pause = Some(Box::pin(tokio::time::sleep(wait)));
@@ -89,7 +89,7 @@ impl Guarded {
     }
 }
 
-impl Connected for Guarded {
+impl Connected for GuardedStream {
     type ConnectInfo = Arc<Connection>;
 
     fn connect_info(&self) -> Arc<Connection> {
@@ -97,14 +97,14 @@ impl Connected for Guarded {
     }
 }
 
-impl AsyncRead for Guarded {
+impl AsyncRead for GuardedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.alive(cx)?;
-        std::task::ready!(self.rested(cx));
+        self.poll_disconnect(cx)?;
+        std::task::ready!(self.poll_delay(cx));
         let before = buffer.filled().len();
         let read = match &mut self.bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
@@ -119,13 +119,13 @@ impl AsyncRead for Guarded {
     }
 }
 
-impl AsyncWrite for Guarded {
+impl AsyncWrite for GuardedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.let_go.is_none() {
+        if self.disconnect.is_none() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let written = match &mut self.bytes {
@@ -140,7 +140,7 @@ impl AsyncWrite for Guarded {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.let_go.is_none() {
+        if self.disconnect.is_none() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         match &mut self.bytes {
@@ -151,7 +151,7 @@ impl AsyncWrite for Guarded {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.let_go.is_none() {
+        if self.disconnect.is_none() {
             return Poll::Ready(Ok(()));
         }
         match &mut self.bytes {

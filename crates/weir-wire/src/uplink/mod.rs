@@ -5,8 +5,8 @@
 //! channel that is read when it suits.
 
 mod connection;
-mod keep;
 mod sending;
+mod thread;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,23 +22,23 @@ use crate::clock::Clock;
 use crate::dial::Dial;
 use crate::error::WireError;
 use crate::frame::texts::TextTable;
-use crate::frame::{self, Compression, Refused};
-use crate::message::{AgentSays, CHANNELS_MAX, LostBody, Up};
+use crate::frame::{self, Compression, FrameError};
+use crate::message::{CHANNELS_MAX, LostBody, Up, UpBody};
 use crate::outbox::spool::Spool;
-use crate::outbox::{Outbox, Packed, Residue, Room, Waiting};
-use crate::word::{AgentWord, ChannelId, Hello, MonitorWord, Note};
+use crate::outbox::{Backlog, EncodedMessage, LossSummary, Outbox, OutboxCapacity};
+use crate::protocol::{AgentMessage, ChannelId, Hello, MonitorMessage, Note};
 
 /// Orders that wait to be read, and their bytes; an agent that reads none loses its connection.
-const ORDERS_MAX: usize = 2 * CHANNELS_MAX;
-const ORDERS_BYTES_MAX: usize = 64 << 20;
+const EVENTS_MAX: usize = 2 * CHANNELS_MAX;
+const EVENTS_BYTES_MAX: usize = 64 << 20;
 /// The least memory for what waits.
 const MEMORY_BYTES_MIN: usize = 256 << 10;
 /// About how many rows go into one word.
-const WORD_ROWS: usize = 4096;
+const MESSAGE_ROWS: usize = 4096;
 /// Channels whose bytes are remembered.
 const CHANNELS_KNOWN_MAX: usize = 2 * CHANNELS_MAX;
 /// How long the disk may take to finish what it was asked before the end.
-const DISK_FAREWELL: Duration = Duration::from_secs(1);
+const DISK_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The agent's clock, in nanoseconds since the Unix epoch: the one its rows are from.
 pub type Now = Arc<dyn Fn() -> Nanos + Send + Sync>;
@@ -55,7 +55,7 @@ pub struct UplinkOptions {
     /// The room for words that wait. Half of the memory is for what the monitor was sent and has not
     /// taken; it is told how much that is, and holds no more than half of it back for standing
     /// queries that look back.
-    pub room: Room,
+    pub room: OutboxCapacity,
     /// The directory for what memory has no room for; without one nothing goes to disk. It belongs
     /// to this agent alone, and what an earlier process left in it is removed.
     pub spool: Option<PathBuf>,
@@ -67,7 +67,7 @@ pub struct UplinkOptions {
     /// good as gone.
     pub silence_max: Duration,
     /// How long the end waits for what was said to be taken.
-    pub farewell: Duration,
+    pub shutdown_timeout: Duration,
 }
 
 impl UplinkOptions {
@@ -77,7 +77,7 @@ impl UplinkOptions {
             dial,
             hello,
             now,
-            room: Room {
+            room: OutboxCapacity {
                 memory_bytes: 32 << 20,
                 disk_bytes: 1 << 30,
             },
@@ -85,14 +85,14 @@ impl UplinkOptions {
             retry_max: Duration::from_secs(10),
             retry_min: Duration::from_millis(100),
             silence_max: Duration::from_secs(20),
-            farewell: Duration::from_secs(2),
+            shutdown_timeout: Duration::from_secs(2),
         }
     }
 }
 
 /// What comes down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum UplinkEvent {
     /// The monitor has welcomed us, for the first time or again, and the clock's offset is known.
     Welcome {
         /// The channels that are to run; others are over. Empty if this is another monitor than
@@ -102,17 +102,17 @@ pub enum Order {
         heartbeat: Nanos,
     },
     /// It says something: start, stop or heartbeat.
-    Word(MonitorWord),
+    Message(MonitorMessage),
     /// The connection is gone or did not come about; why, in words. Another is tried without our
     /// doing.
-    Gone(String),
+    Disconnected(String),
 }
 
-impl Order {
+impl UplinkEvent {
     /// What it takes of the room for orders.
     fn bytes(&self) -> usize {
         match self {
-            Order::Word(MonitorWord::Start { fragment, .. }) => fragment.len(),
+            UplinkEvent::Message(MonitorMessage::Start { fragment, .. }) => fragment.len(),
             _ => 0,
         }
     }
@@ -126,7 +126,7 @@ pub struct UplinkState {
     /// The number of the monitor that welcomed us last.
     pub monitor: Option<u64>,
     /// What waits to be taken.
-    pub waiting: Waiting,
+    pub waiting: Backlog,
     /// How often we were welcomed.
     pub welcomes: u64,
     /// How many connections ended or did not come about.
@@ -141,9 +141,9 @@ pub struct UplinkState {
 struct Shared {
     state: Mutex<State>,
     /// Something is to be sent.
-    stirred: Notify,
+    send_ready: Notify,
     /// The disk has something to do.
-    disk_stirred: Notify,
+    disk_ready: Notify,
     /// The end has come.
     ending: Notify,
     clock: Arc<Clock>,
@@ -153,7 +153,7 @@ struct State {
     outbox: Outbox,
     texts: TextTable,
     /// The newest, if it was not sent.
-    status: Option<AgentSays>,
+    status: Option<UpBody>,
     shown: UplinkState,
     bytes_out: BTreeMap<ChannelId, u64>,
     /// The column of a channel's rows that says how many requests each stands for.
@@ -164,15 +164,15 @@ struct State {
     monitors: u64,
     monitors_known: u64,
     /// Of which of them the caller was told last.
-    monitors_told: u64,
+    monitors_reported: u64,
     /// Bytes of the orders that the caller has not read.
-    orders_bytes: usize,
+    events_bytes: usize,
     is_ending: bool,
 }
 
 /// What goes through the channel of orders.
-struct Told {
-    order: Order,
+struct QueuedEvent {
+    order: UplinkEvent,
     /// Of which monitor it is: [`State::monitors`].
     monitors: u64,
 }
@@ -180,7 +180,7 @@ struct Told {
 /// The agent's side of the link.
 pub struct Uplink {
     shared: Arc<Shared>,
-    orders: Receiver<Told>,
+    orders: Receiver<QueuedEvent>,
     now: Now,
     thread: Option<JoinHandle<()>>,
 }
@@ -208,7 +208,7 @@ impl Uplink {
         options.hello.held_bytes_max = options.room.sent_bytes() as u64;
         Up::hello(&options.hello)?;
         let spool = options.spool.as_deref().map(Spool::open).transpose()?;
-        let room = Room {
+        let room = OutboxCapacity {
             disk_bytes: spool.as_ref().map_or(0, |_| options.room.disk_bytes),
             ..options.room
         };
@@ -223,16 +223,16 @@ impl Uplink {
                 dropped: BTreeMap::new(),
                 monitors: 0,
                 monitors_known: 0,
-                monitors_told: 0,
-                orders_bytes: 0,
+                monitors_reported: 0,
+                events_bytes: 0,
                 is_ending: false,
             }),
-            stirred: Notify::new(),
-            disk_stirred: Notify::new(),
+            send_ready: Notify::new(),
+            disk_ready: Notify::new(),
             ending: Notify::new(),
             clock: Arc::new(Clock::new()),
         });
-        let (heard, orders) = sync_channel(ORDERS_MAX);
+        let (heard, orders) = sync_channel(EVENTS_MAX);
         let now = options.now.clone();
         let thread = start(options, shared.clone(), spool, heard)?;
         Ok(Uplink {
@@ -245,51 +245,51 @@ impl Uplink {
 
     /// Says a word; never waits for anybody. Rows for which there is no room are lost and counted;
     /// the monitor is told. A word that breaks the protocol's bounds becomes a note that says so.
-    pub fn say(&self, word: AgentWord) {
-        self.say_all([word]);
+    pub fn send(&self, message: AgentMessage) {
+        self.send_all([message]);
     }
 
     /// The same of words that are to travel together.
-    pub fn say_all(&self, words: impl IntoIterator<Item = AgentWord>) {
+    pub fn send_all(&self, messages: impl IntoIterator<Item = AgentMessage>) {
         let mut state = self.shared.lock();
-        for word in words {
-            match word {
-                AgentWord::Rows { channel, batch } => {
-                    for start in (0..batch.len()).step_by(WORD_ROWS) {
-                        let rows = WORD_ROWS.min(batch.len() - start);
+        for message in messages {
+            match message {
+                AgentMessage::Rows { channel, batch } => {
+                    for start in (0..batch.len()).step_by(MESSAGE_ROWS) {
+                        let rows = MESSAGE_ROWS.min(batch.len() - start);
                         state.put_rows(channel, &batch.slice(start, rows));
                     }
                 }
-                word => match AgentSays::try_from(word) {
-                    Ok(says @ AgentSays::Status(_)) => state.status = Some(says),
-                    Ok(says) => state.put(Packed::word(says)),
+                message => match UpBody::try_from(message) {
+                    Ok(body @ UpBody::Status(_)) => state.status = Some(body),
+                    Ok(body) => state.put(EncodedMessage::message(body)),
                     Err(malformed) => {
                         let at = self.shared.clock.to_monitor((self.now)());
                         state.put_note(at, "word_malformed", Some(malformed.to_string()), 1);
                     }
                 },
             }
-            if state.outbox.has_errand() {
+            if state.outbox.has_disk_task() {
                 // The disk may make room while we go on.
                 drop(state);
-                self.shared.disk_stirred.notify_one();
+                self.shared.disk_ready.notify_one();
                 state = self.shared.lock();
             }
         }
         drop(state);
-        self.shared.stirred.notify_one();
+        self.shared.send_ready.notify_one();
     }
 
-    /// The next thing that came down, if it comes within `patience`. `None` as well when the
+    /// The next thing that came down, if it comes within `wait_max`. `None` as well when the
     /// uplink's thread is gone.
-    pub fn order(&self, patience: Duration) -> Option<Order> {
-        let told = match patience.is_zero() {
+    pub fn receive(&self, wait_max: Duration) -> Option<UplinkEvent> {
+        let told = match wait_max.is_zero() {
             true => self.orders.try_recv().ok()?,
-            false => self.orders.recv_timeout(patience).ok()?,
+            false => self.orders.recv_timeout(wait_max).ok()?,
         };
         let mut state = self.shared.lock();
-        state.orders_bytes -= told.order.bytes();
-        if let Order::Welcome { .. } = told.order {
+        state.events_bytes -= told.order.bytes();
+        if let UplinkEvent::Welcome { .. } = told.order {
             state.monitors_known = told.monitors;
         }
         drop(state);
@@ -310,7 +310,7 @@ impl Uplink {
         }
     }
 
-    /// How many requests a row of the channel stands for: one, or as many as this column says.
+    /// How many requests a row of the channel stands for: one, or as many as this column body.
     pub fn set_counts(&self, channel: ChannelId, column: Option<usize>) {
         let counts = &mut self.shared.lock().counts;
         match column {
@@ -341,10 +341,10 @@ impl Uplink {
     }
 
     /// Ends the link. What waits is delivered first if the monitor takes it within
-    /// [`UplinkOptions::farewell`]. True if nothing is left.
-    pub fn end(mut self) -> bool {
+    /// [`UplinkOptions::shutdown_timeout`]. True if nothing is left.
+    pub fn close(mut self) -> bool {
         self.finish();
-        self.shared.lock().outbox.waiting().words == 0
+        self.shared.lock().outbox.waiting().messages == 0
     }
 
     fn finish(&mut self) {
@@ -384,11 +384,11 @@ impl State {
                 if counts.is_some() {
                     frame.head.requests = batch.requests(counts);
                 }
-                let word = Packed::rows(frame, self.texts.len());
-                self.count_bytes(channel, word.bytes());
-                return self.put(word);
+                let message = EncodedMessage::rows(frame, self.texts.len());
+                self.count_bytes(channel, message.bytes());
+                return self.put(message);
             }
-            Err(Refused::TooLong | Refused::TextBudget) if rows > 1 => {
+            Err(FrameError::TooLong | FrameError::TextBudget) if rows > 1 => {
                 let half = rows / 2;
                 self.put_rows(channel, &batch.slice(0, half));
                 return self.put_rows(channel, &batch.slice(half, rows - half));
@@ -397,17 +397,22 @@ impl State {
         };
         let requests = batch.requests(counts);
         *self.dropped.entry(channel).or_default() += requests;
-        self.put(Packed::word(AgentSays::Lost(LostBody {
+        self.put(EncodedMessage::message(UpBody::Lost(LostBody {
             channel: channel.0,
             requests,
             cause: refused.cause().to_owned(),
         })));
     }
 
-    fn put(&mut self, word: Packed) {
+    fn put(&mut self, message: EncodedMessage) {
         match self.monitors_known != self.monitors {
-            true => self.shown.rows_void += Residue::of([&word.kind]).rows().values().sum::<u64>(),
-            false => self.outbox.push(word),
+            true => {
+                self.shown.rows_void += LossSummary::of([&message.kind])
+                    .rows()
+                    .values()
+                    .sum::<u64>()
+            }
+            false => self.outbox.push(message),
         }
     }
 
@@ -429,8 +434,8 @@ impl State {
             value,
             total: value,
         };
-        if let Ok(says) = AgentSays::try_from(AgentWord::Note(note)) {
-            self.put(Packed::word(says));
+        if let Ok(body) = UpBody::try_from(AgentMessage::Note(note)) {
+            self.put(EncodedMessage::message(body));
         }
     }
 }
@@ -440,16 +445,16 @@ fn start(
     options: UplinkOptions,
     shared: Arc<Shared>,
     spool: Option<Spool>,
-    orders: SyncSender<Told>,
+    orders: SyncSender<QueuedEvent>,
 ) -> Result<JoinHandle<()>, WireError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(WireError::Thread)?;
     let run = move || {
-        runtime.block_on(keep::keep(&options, &shared, spool, &orders));
+        runtime.block_on(thread::run(&options, &shared, spool, &orders));
         // A disk that hangs does not hold up the end.
-        runtime.shutdown_timeout(DISK_FAREWELL);
+        runtime.shutdown_timeout(DISK_SHUTDOWN_TIMEOUT);
     };
     std::thread::Builder::new()
         .name("weir-uplink".into())

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use weir_model::Nanos;
 
 use super::{Now, State};
-use crate::message::{AgentSays, Ping, Up};
+use crate::message::{Ping, Up, UpBody};
 
 /// Pings at the beginning of a connection, and the pause between them.
 const FIRST_PINGS: u32 = 6;
@@ -26,7 +26,7 @@ pub(super) struct Sending {
     /// How many texts the monitor has, and how many it needs for the word that waits for them.
     texts_sent: u32,
     texts_needed: u32,
-    word: Option<FlightData>,
+    message: Option<FlightData>,
     now: Now,
     ping_at: Instant,
     pings_sent: u32,
@@ -41,7 +41,7 @@ impl Sending {
             resume: Some(resume),
             texts_sent: 0,
             texts_needed: 0,
-            word: None,
+            message: None,
             now,
             ping_at: Instant::now(),
             pings_sent: 0,
@@ -55,7 +55,7 @@ impl Sending {
     }
 
     /// True if this ping was sent and not answered yet.
-    pub fn is_awaited(&mut self, left: Nanos) -> bool {
+    pub fn take_ping(&mut self, left: Nanos) -> bool {
         match self.pings.iter().position(|ping| *ping == left) {
             Some(place) => {
                 self.pings.remove(place);
@@ -70,14 +70,14 @@ impl Sending {
         self.resume.is_some()
             || self.ping_at <= Instant::now()
             || state.status.is_some()
-            || self.word.is_some()
+            || self.message.is_some()
             || state.outbox.has_next()
     }
 
     /// What is to be sent next.
     pub fn next(&mut self, state: &mut State) -> Option<FlightData> {
         if let Some(number) = self.resume.take() {
-            return Some(Up::data(AgentSays::Resume(number)));
+            return Some(Up::data(UpBody::Resume(number)));
         }
         if self.ping_at <= Instant::now() {
             return Some(self.ping());
@@ -85,17 +85,17 @@ impl Sending {
         if let Some(status) = state.status.take() {
             return Some(Up::data(status));
         }
-        if self.word.is_none() {
-            let (number, word) = state.outbox.next_word()?;
-            self.texts_needed = word.texts;
-            self.word = Some(word.data(number));
+        if self.message.is_none() {
+            let (number, message) = state.outbox.next_message()?;
+            self.texts_needed = message.texts;
+            self.message = Some(message.data(number));
         }
         if self.texts_sent < self.texts_needed {
             let body = state.texts.from(self.texts_sent);
             self.texts_sent += body.texts.len() as u32;
-            return Some(Up::data(AgentSays::Texts(body)));
+            return Some(Up::data(UpBody::Texts(body)));
         }
-        self.word.take()
+        self.message.take()
     }
 
     fn ping(&mut self) -> FlightData {
@@ -105,11 +105,11 @@ impl Sending {
             false => PING_PAUSE,
         };
         self.ping_at = Instant::now() + pause;
-        let left_ns = (self.now)();
-        self.pings.push_back(left_ns);
+        let origin_ns = (self.now)();
+        self.pings.push_back(origin_ns);
         if self.pings.len() > PINGS_MAX {
             self.pings.pop_front();
         }
-        Up::data(AgentSays::Ping(Ping { left_ns }))
+        Up::data(UpBody::Ping(Ping { origin_ns }))
     }
 }

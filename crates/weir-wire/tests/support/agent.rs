@@ -1,4 +1,4 @@
-//! An agent in a few lines, which says what a test wants, also what none should.
+//! A minimal agent that sends whatever a test wants, including invalid messages.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use arrow_flight::FlightData;
@@ -7,10 +7,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
-use weir_wire::message::{AgentSays, Up};
+use weir_wire::message::{Up, UpBody};
 use weir_wire::{Dial, Hello};
 
-use super::PATIENCE;
+use super::WAIT_MAX;
 
 /// An exchange with a server.
 pub struct Agent {
@@ -21,22 +21,22 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Dials and begins with `first`; the answer to it is not waited for.
+    /// Connects and sends `first`, without waiting for a reply.
     pub fn dial(dial: &Dial, first: FlightData) -> Result<Agent, Status> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        let (up, words) = mpsc::channel(16);
+        let (up, messages) = mpsc::channel(16);
         up.try_send(first).unwrap();
-        let mut call = Request::new(ReceiverStream::new(words));
+        let mut call = Request::new(ReceiverStream::new(messages));
         if let Some(token) = &dial.token {
             let header = format!("Bearer {token}").parse().unwrap();
             call.metadata_mut().insert("authorization", header);
         }
         let down = runtime.block_on(async {
-            let channel = dial.connect().await.expect("somebody listens");
+            let channel = dial.connect().await.expect("a server listens");
             let mut flight = FlightServiceClient::new(channel);
             flight.do_exchange(call).await
         })?;
@@ -48,51 +48,51 @@ impl Agent {
         })
     }
 
-    /// As host `host`, welcomed.
+    /// Joins as host `host` and reads the welcome.
     pub fn join(dial: &Dial, host: &str) -> Result<Agent, Status> {
         let mut agent = Agent::dial(dial, hello(host))?;
-        agent.hear()?;
-        agent.says(AgentSays::Resume(1));
+        agent.receive()?;
+        agent.send(UpBody::Resume(1));
         Ok(agent)
     }
 
-    /// What the monitor says next; the end of the exchange is an error.
-    pub fn hear(&mut self) -> Result<FlightData, Status> {
+    /// The next message of the monitor; the end of the exchange is an error.
+    pub fn receive(&mut self) -> Result<FlightData, Status> {
         let down = &mut self.down;
-        let heard = self
+        let received = self
             .runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, down.message()).await });
-        let heard = heard.expect("the monitor answers in time")?;
-        heard.ok_or_else(|| Status::cancelled("the monitor ended the exchange"))
+            .block_on(async { tokio::time::timeout(WAIT_MAX, down.message()).await });
+        let received = received.expect("the monitor answers in time")?;
+        received.ok_or_else(|| Status::cancelled("the monitor ended the exchange"))
     }
 
     /// Why the exchange ends.
     pub fn ended(&mut self) -> Status {
         loop {
-            if let Err(status) = self.hear() {
+            if let Err(status) = self.receive() {
                 return status;
             }
         }
     }
 
-    /// Says something without a number.
-    pub fn says(&self, says: AgentSays) {
-        self.send(Up::data(says));
+    /// Sends a message without a number.
+    pub fn send(&self, body: UpBody) {
+        self.send_data(Up::data(body));
     }
 
-    /// Says a numbered word.
-    pub fn says_numbered(&mut self, says: AgentSays) {
+    /// Sends a numbered message.
+    pub fn send_numbered(&mut self, body: UpBody) {
         self.number += 1;
-        self.send(numbered(self.number, says));
+        self.send_data(numbered(self.number, body));
     }
 
-    pub fn send(&self, data: FlightData) {
-        // The monitor may have ended the exchange, which is then what the test looks at.
+    pub fn send_data(&self, data: FlightData) {
+        // The monitor may have ended the exchange; the test checks that.
         let _ = self.up.blocking_send(data);
     }
 }
 
-/// The first word of an agent.
+/// The first message of an agent.
 pub fn hello(host: &str) -> FlightData {
     let hello = Hello {
         host: host.to_owned(),
@@ -103,12 +103,12 @@ pub fn hello(host: &str) -> FlightData {
     Up::hello(&hello).unwrap()
 }
 
-/// A word with its number.
-pub fn numbered(number: u64, says: AgentSays) -> FlightData {
+/// A message with its number.
+pub fn numbered(number: u64, body: UpBody) -> FlightData {
     use prost::Message;
     let up = Up {
         number,
-        says: Some(says),
+        body: Some(body),
     };
     FlightData {
         app_metadata: up.encode_to_vec().into(),

@@ -2,13 +2,13 @@
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 pub mod agent;
+pub mod agent_rows;
+pub mod attacked_server;
 pub mod authority;
-pub mod besieged;
-pub mod evil;
-pub mod ledger;
-pub mod numbers;
-pub mod said;
-pub mod world;
+pub mod random;
+pub mod recording_monitor;
+pub mod scripted_monitor;
+pub mod simulation;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use arrow_array::{Int64Array, RecordBatch, TimestampNanosecondArray};
 use arrow_schema::{Field, Schema, SchemaRef};
 use serde_json::json;
 use weir_model::{Column, Type};
-use weir_wire::event::{Answer, Shown};
+use weir_wire::event::{Reply, ResultUpdate};
 use weir_wire::{
-    Dial, Event, Events, Next, Refusal, Request, Server, ServerOptions, SessionId, Welcome,
-    WireError,
+    Dial, EventQueue, NextEvent, Refusal, Request, Server, ServerEvent, ServerOptions, SessionId,
+    Welcome, WireError,
 };
 
 /// What a test waits for before it gives up. Never a measure of speed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A server with a monitor behind it that knows the query `q` and welcomes every agent.
 pub struct Monitor {
     pub server: Server,
     stop: Arc<AtomicBool>,
     /// What agents said and when they left, in words.
-    pub heard: Arc<Mutex<Vec<String>>>,
+    pub received: Arc<Mutex<Vec<String>>>,
     /// Who watches `endless`, to be shown more.
     pub watchers: Watchers,
     /// It takes no events as long as this is set.
@@ -47,19 +47,19 @@ impl Monitor {
     pub fn start(options: ServerOptions) -> Result<Monitor, WireError> {
         let (server, events) = Server::bind(options)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let heard = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::new(Mutex::new(Vec::new()));
         let watchers = Watchers::default();
-        let (stop_seen, heard_here) = (stop.clone(), heard.clone());
+        let (stop_seen, received_here) = (stop.clone(), received.clone());
         let watching = watchers.clone();
         let busy = Arc::new(AtomicBool::new(false));
         let busy_seen = busy.clone();
         let thread = std::thread::spawn(move || {
-            answer(events, &stop_seen, &busy_seen, &heard_here, &watching);
+            answer(events, &stop_seen, &busy_seen, &received_here, &watching);
         });
         Ok(Monitor {
             server,
             stop,
-            heard,
+            received,
             watchers,
             busy,
             thread: Some(thread),
@@ -89,8 +89,12 @@ impl Monitor {
         Dial::new(self.server.address().to_string().parse().unwrap())
     }
 
-    pub fn has_heard(&self, part: &str) -> bool {
-        self.heard.lock().unwrap().iter().any(|h| h.contains(part))
+    pub fn has_received(&self, part: &str) -> bool {
+        self.received
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|h| h.contains(part))
     }
 }
 
@@ -103,20 +107,20 @@ impl Drop for Monitor {
     }
 }
 
-/// Waits until `done`, for as long as [`PATIENCE`] lasts.
+/// Waits until `done`, for as long as [`WAIT_MAX`] lasts.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(start.elapsed() < WAIT_MAX, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 fn answer(
-    mut events: Events,
+    mut events: EventQueue,
     stop: &AtomicBool,
     busy: &AtomicBool,
-    heard: &Mutex<Vec<String>>,
+    received: &Mutex<Vec<String>>,
     watchers: &Watchers,
 ) {
     let mut orders = Vec::new();
@@ -126,38 +130,43 @@ fn answer(
             continue;
         }
         let event = match events.next(Duration::from_millis(20)) {
-            Next::Event(event) => event,
-            Next::Nothing => continue,
-            Next::Ended => return,
+            NextEvent::Event(event) => event,
+            NextEvent::Timeout => continue,
+            NextEvent::Ended => return,
         };
         match event {
-            Event::Joined(joined) => {
+            ServerEvent::Joined(joined) => {
                 let refused = joined.hello.host == "refused";
                 let answer = match refused {
-                    true => Err(Refusal::Taken("there is a host of that name".into())),
+                    true => Err(Refusal::AlreadyExists(
+                        "there is a host of that name".into(),
+                    )),
                     false => Ok(welcome()),
                 };
-                heard
+                received
                     .lock()
                     .unwrap()
                     .push(format!("joined {}", joined.hello.host));
                 let _ = joined.welcome.send(answer);
                 orders.push(joined.orders);
             }
-            Event::Said {
+            ServerEvent::Message {
                 session,
                 number,
-                word,
+                message,
             } => {
                 let SessionId(session) = session;
-                let said = format!("{session} said {number:?} {word:?}");
-                heard.lock().unwrap().push(said);
+                let said = format!("{session} sent {number:?} {message:?}");
+                received.lock().unwrap().push(said);
             }
-            Event::Refused { peer, why, .. } => {
-                heard.lock().unwrap().push(format!("refused {peer}: {why}"));
+            ServerEvent::Refused { peer, why, .. } => {
+                received
+                    .lock()
+                    .unwrap()
+                    .push(format!("refused {peer}: {why}"));
             }
-            Event::Left { why, .. } => heard.lock().unwrap().push(format!("left {why}")),
-            Event::Asked {
+            ServerEvent::Left { why, .. } => received.lock().unwrap().push(format!("left {why}")),
+            ServerEvent::Request {
                 who,
                 request,
                 reply,
@@ -171,29 +180,29 @@ fn answer(
 fn welcome() -> Welcome {
     Welcome {
         monitor: 1,
-        taken: 0,
+        acked: 0,
         channels: Vec::new(),
-        heartbeat: 50_000_000,
+        heartbeat_interval: 50_000_000,
     }
 }
 
 /// Where to show more to those who watch.
-pub type Watchers = Arc<Mutex<Vec<tokio::sync::mpsc::Sender<Shown>>>>;
+pub type Watchers = Arc<Mutex<Vec<tokio::sync::mpsc::Sender<ResultUpdate>>>>;
 
-fn reply_to(who: &str, request: Request, watchers: &Watchers) -> Result<Answer, Refusal> {
-    let query = |results| Answer::Query {
+fn reply_to(who: &str, request: Request, watchers: &Watchers) -> Result<Reply, Refusal> {
+    let query = |results| Reply::Query {
         name: "q".to_owned(),
         schema: schema(),
         results,
     };
     let known = |name: String| match name == "q" || name == "endless" {
         true => Ok(name),
-        false => Err(Refusal::Unknown(format!("there is no query `{name}`"))),
+        false => Err(Refusal::NotFound(format!("there is no query `{name}`"))),
     };
     match request {
-        Request::Submit(submit) if submit.query.contains("oops") => {
-            Err(Refusal::Words("error[W0001]: `oops`\n 1 | oops".to_owned()))
-        }
+        Request::Submit(submit) if submit.query.contains("oops") => Err(Refusal::Invalid(
+            "error[W0001]: `oops`\n 1 | oops".to_owned(),
+        )),
         Request::Submit(_) => Ok(query(None)),
         Request::Watch { query: name } => {
             let name = known(name)?;
@@ -206,10 +215,10 @@ fn reply_to(who: &str, request: Request, watchers: &Watchers) -> Result<Answer, 
             }
             Ok(query(Some(results)))
         }
-        Request::Queries => Ok(Answer::Json(json!([{ "name": "q", "asked_by": who }]))),
-        Request::Hosts => Ok(Answer::Json(json!([{ "host": "web1" }]))),
-        Request::Explain(submit) => Ok(Answer::Json(json!({ "explained": submit.query }))),
-        Request::Cancel { query } => known(query).map(|n| Answer::Json(json!({ "cancelled": n }))),
+        Request::Queries => Ok(Reply::Json(json!([{ "name": "q", "asked_by": who }]))),
+        Request::Hosts => Ok(Reply::Json(json!([{ "host": "web1" }]))),
+        Request::Explain(submit) => Ok(Reply::Json(json!({ "explained": submit.query }))),
+        Request::Cancel { query } => known(query).map(|n| Reply::Json(json!({ "cancelled": n }))),
     }
 }
 
@@ -225,7 +234,7 @@ pub fn schema() -> SchemaRef {
 }
 
 /// What `q` gives: two batches with different texts, and the end.
-pub fn shown_batches() -> Vec<Shown> {
+pub fn shown_batches() -> Vec<ResultUpdate> {
     let rows = |at: i64, vms: &[&str], weights: Vec<i64>| {
         let rows = vms.len() as i64;
         let instants = TimestampNanosecondArray::from(vec![at; vms.len()]).with_timezone("UTC");
@@ -241,15 +250,15 @@ pub fn shown_batches() -> Vec<Shown> {
         .unwrap()
     };
     vec![
-        Shown {
+        ResultUpdate {
             batch: rows(1_000, &["web1", "db1"], vec![1, 1]),
             note: json!({ "at": 1_000, "reset": true, "hosts": 1 }),
         },
-        Shown {
+        ResultUpdate {
             batch: rows(2_000, &["db1", "new1"], vec![-1, 2]),
             note: json!({ "at": 2_000 }),
         },
-        Shown {
+        ResultUpdate {
             batch: rows(3_000, &[], vec![]),
             note: json!({ "at": 3_000, "ended": "cancelled" }),
         },
@@ -262,5 +271,5 @@ pub fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T
     std::thread::spawn(move || {
         let _ = send.send(work());
     });
-    done.recv_timeout(PATIENCE).expect("it ends in time")
+    done.recv_timeout(WAIT_MAX).expect("it ends in time")
 }

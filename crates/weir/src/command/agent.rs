@@ -10,7 +10,7 @@ use clap::Args;
 use signal_hook::consts::SIGHUP;
 use weir_model::{Demand, Predicate, Symbol};
 use weir_tap::{ebpf, format};
-use weir_wire::outbox::Room;
+use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
 use crate::config::{self, AgentConfig, Loaded, UplinkSecurity};
@@ -26,9 +26,9 @@ use weir_runtime::source::Source;
 use weir_runtime::source::SourceOptions;
 
 /// How long the last words may take to reach the monitor.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same where a recording was replayed and all of it is to arrive.
-const FAREWELL_REPLAY: Duration = Duration::from_secs(120);
+const SHUTDOWN_TIMEOUT_REPLAY: Duration = Duration::from_secs(120);
 
 /// Where the agent is at home in the directory of its state.
 const HOME: &str = "agent";
@@ -193,15 +193,15 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     let address = dial.address.to_string();
     let uplink = UplinkOptions {
-        room: Room {
+        room: OutboxCapacity {
             memory_bytes: config.uplink_bytes,
             disk_bytes: config.spool_bytes as u64,
         },
         spool: (config.spool_bytes > 0).then(|| config.spool_directory(&home.path)),
         retry_max: config.retry,
-        farewell: match args.ground.once {
-            true => FAREWELL_REPLAY,
-            false => FAREWELL,
+        shutdown_timeout: match args.ground.once {
+            true => SHUTDOWN_TIMEOUT_REPLAY,
+            false => SHUTDOWN_TIMEOUT,
         },
         ..UplinkOptions::new(dial, hello, Arc::new(move || clock.now()))
     };

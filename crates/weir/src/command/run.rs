@@ -11,7 +11,7 @@ use weir_query::plan::{Node, ToStream};
 use weir_query::{Plan, Script, compile_script};
 use weir_sink::{Answer, Clock, Sink, stream};
 use weir_tap::ebpf::Files;
-use weir_wire::{Client, OfScript, Placed, Submit};
+use weir_wire::{Client, OfScript, Submit, SubmittedQuery};
 
 use crate::args::LimitArgs;
 use crate::args::SourceArgs;
@@ -169,7 +169,7 @@ fn submits(args: &RunArgs, question: &Question, queries: usize) -> impl Iterator
 fn show_all(
     args: &RunArgs,
     script: &Script,
-    placed: &mut [(Placed, Client)],
+    placed: &mut [(SubmittedQuery, Client)],
     stop: &Stop,
 ) -> Result<Ending, Failure> {
     let mut shown = Vec::new();
@@ -182,7 +182,7 @@ fn show_all(
         shown.push((query, client, answer, sink));
     }
     let endings: Vec<Result<Ending, Failure>> = std::thread::scope(|scope| {
-        let show = |(query, client, answer, sink): (&mut Placed, &mut Client, _, _)| {
+        let show = |(query, client, answer, sink): (&mut SubmittedQuery, &mut Client, _, _)| {
             let wanted = Wanted {
                 placed: query,
                 standing: false,
@@ -208,7 +208,7 @@ fn show_all(
 }
 
 /// Ends queries whose answers nobody here wants any more.
-fn withdraw(placed: Vec<(Placed, Client)>) {
+fn withdraw(placed: Vec<(SubmittedQuery, Client)>) {
     for (query, mut client) in placed {
         // Where that does not go, it ends by itself, or has ended.
         let _ = client.cancel(&query.name);

@@ -6,7 +6,7 @@ use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 use weir_monitor::config::{Limits, MonitorConfig, SinkEntry, StandingEntry};
 use weir_query::place::fleet::Way;
 use weir_sink::SINKS;
-use weir_wire::message::{HEARTBEAT_NS, QUIET_NS};
+use weir_wire::message::{HEARTBEAT_INTERVAL_NS, IDLE_WATERMARK_NS};
 use weir_wire::{Listen, ServerTls};
 
 use super::table::{Document, Table};
@@ -43,7 +43,9 @@ pub(super) fn of(document: &mut Document) -> MonitorConfig {
             queries: top.tables("query", query),
         };
         each_once(top, "query", config.queries.iter().map(|q| &*q.name));
-        let slowest = config.heartbeat.max(Duration::from_nanos(QUIET_NS as u64));
+        let slowest = config
+            .heartbeat
+            .max(Duration::from_nanos(IDLE_WATERMARK_NS as u64));
         if config.idle < 2 * slowest {
             top.fault(
                 "`idle` is less than two of `heartbeat`, or than a second: agents that have \
@@ -62,12 +64,12 @@ pub fn listen(text: &str) -> Result<Listen, String> {
 /// The pace of heartbeats.
 fn pace(text: &str) -> Result<Duration, String> {
     let pace = quantity::span(text)?;
-    match HEARTBEAT_NS.contains(&quantity::nanos(pace)) {
+    match HEARTBEAT_INTERVAL_NS.contains(&quantity::nanos(pace)) {
         true => Ok(pace),
         false => Err(format!(
             "expected from {} ms to {} s",
-            HEARTBEAT_NS.start() / (1_000 * NANOS_PER_MICRO),
-            HEARTBEAT_NS.end() / NANOS_PER_SECOND
+            HEARTBEAT_INTERVAL_NS.start() / (1_000 * NANOS_PER_MICRO),
+            HEARTBEAT_INTERVAL_NS.end() / NANOS_PER_SECOND
         )),
     }
 }

@@ -16,8 +16,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use weir_model::{Nanos, Symbol};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::codec;
-use weir_wire::exchange::{self, Ear, Voice};
-use weir_wire::{AgentWord, ChannelId, Dial, Hello, MonitorWord, Status, WireError};
+use weir_wire::exchange::{self, MessageReceiver, MessageSender};
+use weir_wire::{AgentMessage, ChannelId, Dial, Hello, MonitorMessage, Status, WireError};
 
 use super::load::{Load, STREAMS};
 use weir_agent::{AgentCore, Outlet};
@@ -152,12 +152,14 @@ async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<
             ..Hello::default()
         };
         let error = match exchange::join(&orders.dial, &hello).await {
-            Ok((welcome, voice, ear)) => {
+            Ok((welcome, sender, receiver)) => {
                 add(&figures.connected, 1);
-                let mut agent = Agent::new(&hello.host, &orders, load.clone(), &figures, voice);
+                let mut agent = Agent::new(&hello.host, &orders, load.clone(), &figures, sender);
                 // Agents tick at different times, as those of different hosts do.
                 let part = number as f64 / orders.agents as f64;
-                let error = agent.speak(welcome.heartbeat, part, ear).await;
+                let error = agent
+                    .speak(welcome.heartbeat_interval, part, receiver)
+                    .await;
                 figures.connected.fetch_sub(1, Ordering::Relaxed);
                 let ended = agent.reads.len() as u64;
                 figures.fragments.fetch_sub(ended, Ordering::Relaxed);
@@ -175,7 +177,7 @@ struct Agent<'a> {
     core: AgentCore,
     load: Arc<Load>,
     outlets: Vec<Outlet>,
-    voice: Voice,
+    sender: MessageSender,
     figures: &'a Figures,
     events_per_second: f64,
     /// Which of [`STREAMS`] each fragment reads.
@@ -199,7 +201,7 @@ impl<'a> Agent<'a> {
         orders: &Orders,
         load: Arc<Load>,
         figures: &'a Figures,
-        voice: Voice,
+        sender: MessageSender,
     ) -> Agent<'a> {
         let host = Symbol::try_new(host).expect("a short name becomes a symbol");
         let outlets = (0..STREAMS.len()).map(|stream| load.outlet(stream, host));
@@ -210,7 +212,7 @@ impl<'a> Agent<'a> {
             core,
             outlets: outlets.collect(),
             load,
-            voice,
+            sender,
             figures,
             events_per_second: orders.events_per_second,
             reads: HashMap::new(),
@@ -225,7 +227,12 @@ impl<'a> Agent<'a> {
     }
 
     /// Does what the monitor says until the connection is gone.
-    async fn speak(&mut self, heartbeat: Nanos, part: f64, mut ear: Ear) -> WireError {
+    async fn speak(
+        &mut self,
+        heartbeat: Nanos,
+        part: f64,
+        mut receiver: MessageReceiver,
+    ) -> WireError {
         // The protocol has bounds for it.
         let pace = |ns: Nanos| Duration::from_nanos(ns as u64);
         let mut tick = ticks(pace(heartbeat), part);
@@ -233,10 +240,10 @@ impl<'a> Agent<'a> {
             tokio::select! {
                 _ = tick.tick() => match self.tick().await {
                     Ok(()) => {}
-                    Err(error) => return ear.hear().await.err().unwrap_or(error),
+                    Err(error) => return receiver.receive().await.err().unwrap_or(error),
                 },
-                heard = ear.hear() => match heard {
-                    Ok(MonitorWord::Heartbeat(ns)) => tick = ticks(pace(ns), part),
+                heard = receiver.receive() => match heard {
+                    Ok(MonitorMessage::HeartbeatInterval(ns)) => tick = ticks(pace(ns), part),
                     Ok(word) => self.obey(word),
                     Err(error) => return error,
                 },
@@ -244,9 +251,9 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn obey(&mut self, word: MonitorWord) {
+    fn obey(&mut self, word: MonitorMessage) {
         match word {
-            MonitorWord::Start { channel, fragment } => {
+            MonitorMessage::Start { channel, fragment } => {
                 let plan = codec::decode(&fragment).map_err(|e| e.to_string());
                 let known = |name: &str| STREAMS.iter().any(|s| s.eq_ignore_ascii_case(name));
                 match plan {
@@ -268,20 +275,22 @@ impl<'a> Agent<'a> {
                     Err(why) => self.core.refuse(channel, why),
                 }
             }
-            MonitorWord::Stop { channel } => {
+            MonitorMessage::Stop { channel } => {
                 if self.reads.remove(&channel).is_some() {
                     self.figures.fragments.fetch_sub(1, Ordering::Relaxed);
                 }
                 self.sent.remove(&channel);
                 self.core.stop(channel);
             }
-            MonitorWord::Taken { number } => {
+            MonitorMessage::Ack { number } => {
                 while self.awaited.front().is_some_and(|(n, _)| *n <= number) {
                     let (_, rows) = self.awaited.pop_front().expect("there is a first");
                     add(&self.figures.rows_taken, rows);
                 }
             }
-            MonitorWord::Heartbeat(_) => unreachable!("whoever has the ticks sees to it"),
+            MonitorMessage::HeartbeatInterval(_) => {
+                unreachable!("whoever has the ticks sees to it")
+            }
         }
     }
 
@@ -294,26 +303,26 @@ impl<'a> Agent<'a> {
         self.core.step(&mut |word| words.push(word));
         if self.status_at <= Instant::now() {
             self.status_at += STATUS_PAUSE;
-            words.push(AgentWord::Status(self.status()));
+            words.push(AgentMessage::Status(self.status()));
         }
         for word in words {
             let (channel, rows) = match &word {
-                AgentWord::Rows { channel, batch } => (Some(*channel), batch.len() as u64),
+                AgentMessage::Rows { channel, batch } => (Some(*channel), batch.len() as u64),
                 _ => (None, 0),
             };
-            let bytes_before = self.voice.bytes();
-            self.voice.say(word).await?;
+            let bytes_before = self.sender.bytes();
+            self.sender.send(word).await?;
             if let Some(channel) = channel.filter(|c| self.reads.contains_key(c)) {
                 let sent = self.sent.entry(channel).or_default();
-                *sent += self.voice.bytes() - bytes_before;
+                *sent += self.sender.bytes() - bytes_before;
             }
             add(&self.figures.words, 1);
             add(&self.figures.rows_said, rows);
             if rows > 0 && self.awaited.len() < AWAITED_MAX {
-                self.awaited.push_back((self.voice.number(), rows));
+                self.awaited.push_back((self.sender.number(), rows));
             }
         }
-        let bytes = self.voice.bytes();
+        let bytes = self.sender.bytes();
         add(&self.figures.bytes, bytes - self.bytes_counted);
         self.bytes_counted = bytes;
         let behind = (wall_clock() - now).max(0) as u64;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampNanosecondType;
 use weir_model::Nanos;
-use weir_wire::event::{Shown, Submit};
-use weir_wire::{Client, Seen};
+use weir_wire::event::{ResultUpdate, Submit};
+use weir_wire::{Client, WatchEvent};
 
 use weir_monitor::client::Note;
 use weir_runtime::failure::Failure;
@@ -72,9 +72,9 @@ impl Watchers {
             let look = move || {
                 while !end.load(Ordering::Relaxed) {
                     match watch.next(PATIENCE) {
-                        Ok(Seen::Shown(shown)) => seeing.note(&shown),
-                        Ok(Seen::Nothing) => {}
-                        Ok(Seen::Ended) => return seeing.end("the query ended"),
+                        Ok(WatchEvent::Update(shown)) => seeing.note(&shown),
+                        Ok(WatchEvent::Timeout) => {}
+                        Ok(WatchEvent::Ended) => return seeing.end("the query ended"),
                         Err(error) => return seeing.end(&error.to_string()),
                     }
                 }
@@ -97,7 +97,7 @@ impl Drop for Watchers {
 }
 
 impl Seeing {
-    fn note(&self, shown: &Shown) {
+    fn note(&self, shown: &ResultUpdate) {
         let now = wall_clock();
         let next = Note::of(&shown.note);
         if let Some(why) = &next.ended {

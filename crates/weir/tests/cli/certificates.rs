@@ -9,7 +9,8 @@ use std::time::Duration;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType, date_time_ymd};
 use serde_json::Value;
 use weir_wire::{
-    Answer, Client, Dial, Event, Events, Next, Refusal, Request, Server, ServerOptions, ServerTls,
+    Client, Dial, EventQueue, NextEvent, Refusal, Reply, Request, Server, ServerEvent,
+    ServerOptions, ServerTls,
 };
 
 use crate::support::{Said, Scratch, run};
@@ -84,9 +85,9 @@ impl Drop for Monitor {
     }
 }
 
-fn answer(mut events: Events, stopped: &std::sync::mpsc::Receiver<()>) {
+fn answer(mut events: EventQueue, stopped: &std::sync::mpsc::Receiver<()>) {
     while stopped.try_recv().is_err() {
-        let Next::Event(Event::Asked {
+        let NextEvent::Event(ServerEvent::Request {
             who,
             request,
             reply,
@@ -95,8 +96,8 @@ fn answer(mut events: Events, stopped: &std::sync::mpsc::Receiver<()>) {
             continue;
         };
         let answer = match request {
-            Request::Queries => Ok(Answer::Json(serde_json::json!([{ "asked_by": who.name }]))),
-            Request::Cancel { query } => Err(Refusal::Unknown(format!("there is no `{query}`"))),
+            Request::Queries => Ok(Reply::Json(serde_json::json!([{ "asked_by": who.name }]))),
+            Request::Cancel { query } => Err(Refusal::NotFound(format!("there is no `{query}`"))),
             other => panic!("{other:?}"),
         };
         let _ = reply.0.send(answer);

@@ -14,8 +14,8 @@ use weir_model::{Catalog, Nanos, Value};
 use weir_query::plan::codec;
 use weir_query::{CheckOptions, compile};
 use weir_wire::{
-    AgentWord, ChannelId, Event, Events, Hello, Limits, MonitorWord, Next, Note, Server,
-    ServerOptions, SessionId, Status, Welcome,
+    AgentMessage, ChannelId, EventQueue, Hello, Limits, MonitorMessage, NextEvent, Note, Server,
+    ServerEvent, ServerOptions, SessionId, Status, Welcome,
 };
 
 use crate::support::{Scratch, weir};
@@ -52,10 +52,10 @@ pub struct Heard {
     /// How many agents have gone.
     pub left: usize,
     fragments: BTreeMap<u64, Vec<u8>>,
-    orders: Option<Sender<MonitorWord>>,
+    orders: Option<Sender<MonitorMessage>>,
     session: Option<SessionId>,
     /// The last word of each process.
-    taken: HashMap<u64, u64>,
+    acked: HashMap<u64, u64>,
 }
 
 impl Monitor {
@@ -119,7 +119,7 @@ impl Monitor {
         let fragment = codec::encode(&checked.expect("the query is sound").plan);
         let mut heard = self.heard();
         heard.fragments.insert(channel, fragment.clone());
-        heard.order(MonitorWord::Start {
+        heard.order(MonitorMessage::Start {
             channel: ChannelId(channel),
             fragment,
         });
@@ -129,7 +129,7 @@ impl Monitor {
     pub fn end(&self, channel: u64) {
         let mut heard = self.heard();
         heard.fragments.remove(&channel);
-        heard.order(MonitorWord::Stop {
+        heard.order(MonitorMessage::Stop {
             channel: ChannelId(channel),
         });
     }
@@ -225,7 +225,7 @@ impl Heard {
         self.rows.get(&channel).map_or(0, Vec::len)
     }
 
-    fn order(&self, word: MonitorWord) {
+    fn order(&self, word: MonitorMessage) {
         if let Some(orders) = &self.orders {
             // One that was killed reads nothing.
             let sent = orders.try_send(word);
@@ -236,19 +236,19 @@ impl Heard {
         }
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: ServerEvent) {
         match event {
-            Event::Joined(joined) => {
+            ServerEvent::Joined(joined) => {
                 let welcome = Welcome {
                     monitor: 7,
-                    taken: *self.taken.entry(joined.hello.instance).or_default(),
+                    acked: *self.acked.entry(joined.hello.instance).or_default(),
                     channels: self.fragments.keys().map(|c| ChannelId(*c)).collect(),
-                    heartbeat: 20_000_000,
+                    heartbeat_interval: 20_000_000,
                 };
                 assert!(joined.welcome.send(Ok(welcome)).is_ok());
                 for (channel, fragment) in &self.fragments {
                     let (channel, fragment) = (ChannelId(*channel), fragment.clone());
-                    let start = MonitorWord::Start { channel, fragment };
+                    let start = MonitorMessage::Start { channel, fragment };
                     joined.orders.try_send(start).unwrap();
                 }
                 if self
@@ -262,33 +262,33 @@ impl Heard {
                 self.orders = Some(joined.orders);
                 self.session = Some(joined.session);
             }
-            Event::Said {
+            ServerEvent::Message {
                 session,
                 number,
-                word,
+                message,
             } => {
                 assert_eq!(Some(session), self.session);
                 if let Some(number) = number {
                     let instance = self.hellos.last().expect("it has joined").instance;
-                    let taken = self.taken.get_mut(&instance).expect("it has joined");
-                    assert_eq!(number, *taken + 1, "each word comes once, in order");
-                    *taken = number;
-                    self.order(MonitorWord::Taken { number });
+                    let acked = self.acked.get_mut(&instance).expect("it has joined");
+                    assert_eq!(number, *acked + 1, "each message arrives once, in order");
+                    *acked = number;
+                    self.order(MonitorMessage::Ack { number });
                 }
-                self.hear(word);
+                self.hear(message);
             }
-            Event::Left { .. } => {
+            ServerEvent::Left { .. } => {
                 self.left += 1;
                 self.orders = None;
             }
-            Event::Asked { .. } => panic!("nobody asks"),
-            Event::Refused { .. } => {}
+            ServerEvent::Request { .. } => panic!("nobody asks"),
+            ServerEvent::Refused { .. } => {}
         }
     }
 
-    fn hear(&mut self, word: AgentWord) {
+    fn hear(&mut self, word: AgentMessage) {
         match word {
-            AgentWord::Rows { channel, batch } => {
+            AgentMessage::Rows { channel, batch } => {
                 assert!(self.started.contains_key(&channel.0), "it has started");
                 let rows = self.rows.entry(channel.0).or_default();
                 for row in 0..batch.len() {
@@ -297,37 +297,37 @@ impl Heard {
                     rows.push((batch.ts[row], values));
                 }
             }
-            AgentWord::Reached(at) => {
+            AgentMessage::Watermark(at) => {
                 assert!(at > self.reached);
                 self.reached = at;
             }
-            AgentWord::Started { channel, at } => {
+            AgentMessage::Started { channel, at } => {
                 self.started.insert(channel.0, at);
             }
-            AgentWord::Failed { channel, why } => {
+            AgentMessage::Failed { channel, why } => {
                 self.failed.insert(channel.0, why);
             }
-            AgentWord::Lost {
+            AgentMessage::Lost {
                 channel, requests, ..
             } => {
                 *self.lost.entry(channel.0).or_default() += requests;
             }
-            AgentWord::Note(note) => self.notes.push(note),
-            AgentWord::Status(status) => self.status = Some(status),
+            AgentMessage::Note(note) => self.notes.push(note),
+            AgentMessage::Status(status) => self.status = Some(status),
         }
     }
 }
 
-fn hear(mut events: Events, heard: &Mutex<Heard>, deaf: &AtomicBool, stop: &AtomicBool) {
+fn hear(mut events: EventQueue, heard: &Mutex<Heard>, deaf: &AtomicBool, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         if deaf.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
             continue;
         }
         match events.next(Duration::from_millis(20)) {
-            Next::Event(event) => heard.lock().unwrap().take(event),
-            Next::Nothing => {}
-            Next::Ended => return,
+            NextEvent::Event(event) => heard.lock().unwrap().take(event),
+            NextEvent::Timeout => {}
+            NextEvent::Ended => return,
         }
     }
 }

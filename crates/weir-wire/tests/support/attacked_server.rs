@@ -1,37 +1,37 @@
-//! A server that is attacked while a good agent and a good client must be served.
+//! A server under attack that must keep serving a well-behaved agent and client.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use std::net::{SocketAddr, TcpStream};
 
 use weir_wire::event::Submit;
-use weir_wire::message::AgentSays;
-use weir_wire::{Client, Dial, Seen, ServerOptions};
+use weir_wire::message::UpBody;
+use weir_wire::{Client, Dial, ServerOptions, WatchEvent};
 
 use super::agent::Agent;
-use super::{Monitor, PATIENCE, until};
+use super::{Monitor, WAIT_MAX, until};
 
-/// A server with an agent that was there before and stays.
-pub struct Besieged {
+/// A server with an agent that joined before the attack and stays connected.
+pub struct AttackedServer {
     pub monitor: Monitor,
     agent: Agent,
     pub dial: Dial,
-    reached: i64,
+    watermark: i64,
 }
 
-impl Besieged {
-    pub fn new(change: impl FnOnce(&mut ServerOptions)) -> Besieged {
+impl AttackedServer {
+    pub fn new(change: impl FnOnce(&mut ServerOptions)) -> AttackedServer {
         let monitor = Monitor::local(change);
         let dial = monitor.dial();
-        Besieged::with(monitor, dial)
+        AttackedServer::with(monitor, dial)
     }
 
-    pub fn with(monitor: Monitor, dial: Dial) -> Besieged {
+    pub fn with(monitor: Monitor, dial: Dial) -> AttackedServer {
         let agent = Agent::join(&dial, "good").unwrap();
-        Besieged {
+        AttackedServer {
             monitor,
             agent,
             dial,
-            reached: 1_000_000,
+            watermark: 1_000_000,
         }
     }
 
@@ -42,16 +42,18 @@ impl Besieged {
 
     pub fn tcp(&self) -> TcpStream {
         let tcp = TcpStream::connect(self.address()).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(WAIT_MAX)).unwrap();
         tcp
     }
 
-    /// The agent is heard and a client that comes now is answered.
+    /// The agent's message arrives and a new client gets an answer.
     pub fn serves(&mut self) {
-        self.reached += 1;
-        self.agent.says_numbered(AgentSays::Reached(self.reached));
-        let said = format!("Reached({})", self.reached);
-        until("the agent is heard", || self.monitor.has_heard(&said));
+        self.watermark += 1;
+        self.agent.send_numbered(UpBody::Watermark(self.watermark));
+        let message = format!("Watermark({})", self.watermark);
+        until("the message of the agent arrives", || {
+            self.monitor.has_received(&message)
+        });
         let mut client = Client::connect(self.dial.clone()).unwrap();
         let submit = Submit {
             query: "select * from IO".to_owned(),
@@ -59,10 +61,13 @@ impl Besieged {
         };
         client.submit(&submit).unwrap();
         let mut watch = client.watch("q").unwrap();
-        assert!(matches!(watch.next(PATIENCE).unwrap(), Seen::Shown(_)));
+        assert!(matches!(
+            watch.next(WAIT_MAX).unwrap(),
+            WatchEvent::Update(_)
+        ));
     }
 
-    /// When the agent has gone too, nothing remains.
+    /// After the agent has disconnected too, no connection and no task is left.
     pub fn nothing_remains(mut self) {
         self.serves();
         drop(self.agent);

@@ -1,4 +1,4 @@
-//! A monitor that says what a test wants and what none should.
+//! A monitor that sends whatever a test wants, including invalid messages.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use std::net::SocketAddr;
@@ -16,24 +16,24 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-/// What it does.
+/// What the monitor does.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// What it says.
-    pub says: Vec<FlightData>,
-    /// Whether it says the last of that again and again.
+    /// The messages that it sends.
+    pub messages: Vec<FlightData>,
+    /// Whether it repeats the last message forever.
     pub is_endless: bool,
-    /// Whether it reads what the agent says.
+    /// Whether it reads what the agent sends.
     pub reads: bool,
-    /// Whether it keeps the connection when all is said.
+    /// Whether it keeps the connection open after the last message.
     pub holds: bool,
 }
 
 impl Script {
-    /// Says this, then reads and holds the connection.
-    pub fn says(says: Vec<FlightData>) -> Script {
+    /// Sends `messages`, then reads and keeps the connection open.
+    pub fn sends(messages: Vec<FlightData>) -> Script {
         Script {
-            says,
+            messages,
             is_endless: false,
             reads: true,
             holds: true,
@@ -41,16 +41,16 @@ impl Script {
     }
 }
 
-/// The monitor. It ends when this is dropped.
-pub struct Evil {
+/// The monitor. It stops when this is dropped.
+pub struct ScriptedMonitor {
     pub address: SocketAddr,
     /// Messages that it has read.
     pub read: Arc<AtomicU64>,
     runtime: Option<Runtime>,
 }
 
-impl Evil {
-    pub fn new(script: Script) -> Evil {
+impl ScriptedMonitor {
+    pub fn new(script: Script) -> ScriptedMonitor {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -68,7 +68,7 @@ impl Evil {
         let service = FlightServiceServer::new(service).max_decoding_message_size(64 << 20);
         let server = tonic::transport::Server::builder().add_service(service);
         runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-        Evil {
+        ScriptedMonitor {
             address,
             read,
             runtime: Some(runtime),
@@ -76,7 +76,7 @@ impl Evil {
     }
 }
 
-impl Drop for Evil {
+impl Drop for ScriptedMonitor {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -89,21 +89,21 @@ struct Service {
     read: Arc<AtomicU64>,
 }
 
-type Answers<T> = ReceiverStream<Result<T, Status>>;
+type Replies<T> = ReceiverStream<Result<T, Status>>;
 
-fn no<T>() -> Result<Response<T>, Status> {
+fn unimplemented<T>() -> Result<Response<T>, Status> {
     Err(Status::unimplemented("not here"))
 }
 
 #[tonic::async_trait]
 impl FlightService for Service {
-    type HandshakeStream = Answers<HandshakeResponse>;
-    type ListFlightsStream = Answers<FlightInfo>;
-    type DoGetStream = Answers<FlightData>;
-    type DoPutStream = Answers<PutResult>;
-    type DoExchangeStream = Answers<FlightData>;
-    type DoActionStream = Answers<arrow_flight::Result>;
-    type ListActionsStream = Answers<ActionType>;
+    type HandshakeStream = Replies<HandshakeResponse>;
+    type ListFlightsStream = Replies<FlightInfo>;
+    type DoGetStream = Replies<FlightData>;
+    type DoPutStream = Replies<PutResult>;
+    type DoExchangeStream = Replies<FlightData>;
+    type DoActionStream = Replies<arrow_flight::Result>;
+    type ListActionsStream = Replies<ActionType>;
 
     async fn do_exchange(
         &self,
@@ -111,23 +111,23 @@ impl FlightService for Service {
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
         let (down, sent) = mpsc::channel(4);
         let (script, read) = (self.script.clone(), self.read.clone());
-        let mut words = call.into_inner();
+        let mut up = call.into_inner();
         tokio::spawn(async move {
-            // Kept open also where it is not read.
+            // Kept open even if it is not read.
             let reading = async {
-                while script.reads && words.message().await.is_ok_and(|word| word.is_some()) {
+                while script.reads && up.message().await.is_ok_and(|message| message.is_some()) {
                     read.fetch_add(1, Ordering::Relaxed);
                 }
                 std::future::pending::<()>().await
             };
-            let saying = async {
-                for data in &script.says {
+            let sending = async {
+                for data in &script.messages {
                     if down.send(Ok(data.clone())).await.is_err() {
                         return;
                     }
                 }
                 if script.is_endless {
-                    let last = script.says.last().expect("it says something");
+                    let last = script.messages.last().expect("a script has a message");
                     while down.send(Ok(last.clone())).await.is_ok() {}
                 }
                 if script.holds {
@@ -136,7 +136,7 @@ impl FlightService for Service {
             };
             tokio::select! {
                 () = reading => {}
-                () = saying => {}
+                () = sending => {}
             }
         });
         Ok(Response::new(ReceiverStream::new(sent)))
@@ -146,59 +146,59 @@ impl FlightService for Service {
         &self,
         _: Request<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
-        no()
+        unimplemented()
     }
 
     async fn list_flights(
         &self,
         _: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        no()
+        unimplemented()
     }
 
     async fn get_flight_info(
         &self,
         _: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        no()
+        unimplemented()
     }
 
     async fn poll_flight_info(
         &self,
         _: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
-        no()
+        unimplemented()
     }
 
     async fn get_schema(
         &self,
         _: Request<FlightDescriptor>,
     ) -> Result<Response<SchemaResult>, Status> {
-        no()
+        unimplemented()
     }
 
     async fn do_get(&self, _: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        no()
+        unimplemented()
     }
 
     async fn do_put(
         &self,
         _: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        no()
+        unimplemented()
     }
 
     async fn do_action(
         &self,
         _: Request<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
-        no()
+        unimplemented()
     }
 
     async fn list_actions(
         &self,
         _: Request<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
-        no()
+        unimplemented()
     }
 }

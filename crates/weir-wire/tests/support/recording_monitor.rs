@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use weir_model::Column;
 use weir_wire::{
-    AgentWord, ChannelId, Dial, Event, Events, MonitorWord, Next, Server, ServerOptions, SessionId,
-    Welcome,
+    AgentMessage, ChannelId, Dial, EventQueue, MonitorMessage, NextEvent, Server, ServerEvent,
+    ServerOptions, SessionId, Welcome,
 };
 
 /// What became of one agent's words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
-    /// The last word that was taken.
-    pub taken: u64,
+    /// The last word that was acked.
+    pub acked: u64,
     /// The values of the first column of each channel's rows, as they came.
     pub rows: BTreeMap<ChannelId, Vec<i64>>,
     /// Rows that were told lost.
@@ -52,9 +52,9 @@ impl Account {
         }
     }
 
-    fn take(&mut self, word: AgentWord) {
+    fn take(&mut self, word: AgentMessage) {
         match word {
-            AgentWord::Rows { channel, batch } => {
+            AgentMessage::Rows { channel, batch } => {
                 let first = batch.ts.first().copied().unwrap_or(i64::MAX);
                 assert!(
                     first > self.reached,
@@ -69,7 +69,7 @@ impl Account {
                     .or_default()
                     .extend(values.values());
             }
-            AgentWord::Lost {
+            AgentMessage::Lost {
                 channel,
                 requests,
                 cause,
@@ -77,21 +77,21 @@ impl Account {
                 *self.lost.entry(channel).or_default() += requests;
                 *self.causes.entry(cause).or_default() += requests;
             }
-            AgentWord::Reached(at) => {
+            AgentMessage::Watermark(at) => {
                 assert!(at >= self.reached, "time goes back to {at}");
                 self.reached = at;
             }
-            AgentWord::Started { channel, .. } => self.started.push(channel),
-            AgentWord::Failed { channel, .. } => self.failed.push(channel),
-            AgentWord::Note(note) => *self.notes.entry(note.counter).or_default() += note.value,
-            AgentWord::Status(_) => {}
+            AgentMessage::Started { channel, .. } => self.started.push(channel),
+            AgentMessage::Failed { channel, .. } => self.failed.push(channel),
+            AgentMessage::Note(note) => *self.notes.entry(note.counter).or_default() += note.value,
+            AgentMessage::Status(_) => {}
         }
     }
 }
 
 /// What a monitor keeps.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub struct MonitorState {
     /// The monitor's number.
     pub monitor: u64,
     /// By instance of the agent.
@@ -106,42 +106,42 @@ pub struct Book {
 
 /// How a monitor behaves.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct Behavior {
     /// After so many words everything is made safe, and agents are told.
-    pub safe_every: u64,
+    pub ack_every: u64,
     /// How long it takes over each word.
     pub pause: Duration,
 }
 
-impl Default for Manner {
-    fn default() -> Manner {
-        Manner {
-            safe_every: 1,
+impl Default for Behavior {
+    fn default() -> Behavior {
+        Behavior {
+            ack_every: 1,
             pause: Duration::ZERO,
         }
     }
 }
 
 /// A monitor.
-pub struct Ledger {
+pub struct RecordingMonitor {
     server: Server,
     stop: Arc<AtomicBool>,
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<MonitorState>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Ledger {
+impl RecordingMonitor {
     /// On a free port, with nothing in its book.
-    pub fn new(monitor: u64, manner: Manner) -> Ledger {
-        let book = Book {
+    pub fn new(monitor: u64, behavior: Behavior) -> RecordingMonitor {
+        let book = MonitorState {
             monitor,
-            ..Book::default()
+            ..MonitorState::default()
         };
-        Ledger::open(book, manner)
+        RecordingMonitor::open(book, behavior)
     }
 
     /// With what an earlier monitor had made safe.
-    pub fn open(book: Book, manner: Manner) -> Ledger {
+    pub fn open(book: MonitorState, behavior: Behavior) -> RecordingMonitor {
         let (server, events) = Server::bind(ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
             open: true,
@@ -149,13 +149,13 @@ impl Ledger {
         })
         .unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let book = Arc::new(Mutex::new(Book {
+        let book = Arc::new(Mutex::new(MonitorState {
             accounts: book.safe.clone(),
             ..book
         }));
         let (stopping, shared) = (stop.clone(), book.clone());
-        let thread = std::thread::spawn(move || keep(events, &stopping, &shared, manner));
-        Ledger {
+        let thread = std::thread::spawn(move || keep(events, &stopping, &shared, behavior));
+        RecordingMonitor {
             server,
             stop,
             book,
@@ -183,7 +183,7 @@ impl Ledger {
     }
 
     /// Ends, as if it was killed; gives what it kept.
-    pub fn kill(mut self) -> Book {
+    pub fn kill(mut self) -> MonitorState {
         self.end();
         self.book.lock().unwrap().clone()
     }
@@ -196,7 +196,7 @@ impl Ledger {
     }
 }
 
-impl Drop for Ledger {
+impl Drop for RecordingMonitor {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.end();
@@ -207,36 +207,36 @@ impl Drop for Ledger {
 /// An agent's connection.
 struct Session {
     instance: u64,
-    orders: mpsc::Sender<MonitorWord>,
-    told: u64,
+    orders: mpsc::Sender<MonitorMessage>,
+    acked: u64,
 }
 
-fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manner) {
+fn keep(mut events: EventQueue, stop: &AtomicBool, book: &Mutex<MonitorState>, behavior: Behavior) {
     let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
-    let mut since_safe = 0;
+    let mut since_ack = 0;
     while !stop.load(Ordering::Relaxed) {
         let event = match events.next(Duration::from_millis(5)) {
-            Next::Event(event) => event,
-            Next::Nothing => {
-                make_safe(&mut book.lock().unwrap(), &mut sessions);
+            NextEvent::Event(event) => event,
+            NextEvent::Timeout => {
+                make_durable(&mut book.lock().unwrap(), &mut sessions);
                 continue;
             }
-            Next::Ended => return,
+            NextEvent::Ended => return,
         };
         let mut book = book.lock().unwrap();
         match event {
-            Event::Joined(joined) => {
+            ServerEvent::Joined(joined) => {
                 let instance = joined.hello.instance;
                 sessions.retain(|_, session| session.instance != instance);
                 let welcome = Welcome {
                     monitor: book.monitor,
-                    taken: book.safe.get(&instance).map_or(0, |a| a.taken),
+                    acked: book.safe.get(&instance).map_or(0, |a| a.acked),
                     channels: book.channels.clone(),
-                    heartbeat: 50_000_000,
+                    heartbeat_interval: 50_000_000,
                 };
                 let _ = joined.welcome.send(Ok(welcome));
                 for channel in &book.channels {
-                    let start = MonitorWord::Start {
+                    let start = MonitorMessage::Start {
                         channel: *channel,
                         fragment: vec![7; 3],
                     };
@@ -245,14 +245,14 @@ fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manne
                 let session = Session {
                     instance,
                     orders: joined.orders,
-                    told: 0,
+                    acked: 0,
                 };
                 sessions.insert(joined.session, session);
             }
-            Event::Said {
+            ServerEvent::Message {
                 session,
                 number: Some(number),
-                word,
+                message,
             } => {
                 let Some(session) = sessions.get(&session) else {
                     continue;
@@ -260,21 +260,21 @@ fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manne
                 let instance = session.instance;
                 let book = &mut *book;
                 let account = book.accounts.entry(instance).or_default();
-                if number <= account.taken {
+                if number <= account.acked {
                     book.repeated += 1;
                     continue;
                 }
-                assert_eq!(number, account.taken + 1, "a word is missing");
-                account.taken = number;
-                account.take(word);
-                since_safe += 1;
-                if since_safe >= manner.safe_every {
-                    since_safe = 0;
-                    make_safe(book, &mut sessions);
+                assert_eq!(number, account.acked + 1, "a message is missing");
+                account.acked = number;
+                account.take(message);
+                since_ack += 1;
+                if since_ack >= behavior.ack_every {
+                    since_ack = 0;
+                    make_durable(book, &mut sessions);
                 }
-                std::thread::sleep(manner.pause);
+                std::thread::sleep(behavior.pause);
             }
-            Event::Left { session, .. } => {
+            ServerEvent::Left { session, .. } => {
                 sessions.remove(&session);
             }
             _ => {}
@@ -282,14 +282,14 @@ fn keep(mut events: Events, stop: &AtomicBool, book: &Mutex<Book>, manner: Manne
     }
 }
 
-fn make_safe(book: &mut Book, sessions: &mut BTreeMap<SessionId, Session>) {
+fn make_durable(book: &mut MonitorState, sessions: &mut BTreeMap<SessionId, Session>) {
     for session in sessions.values_mut() {
         let account = book.accounts.get(&session.instance);
-        let number = account.map_or(0, |account| account.taken);
-        // Without room it is told the next time.
-        let told = || session.orders.try_send(MonitorWord::Taken { number });
-        if session.told < number && told().is_ok() {
-            session.told = number;
+        let number = account.map_or(0, |account| account.acked);
+        // When the queue is full, the ack is sent the next time.
+        let send_ack = || session.orders.try_send(MonitorMessage::Ack { number });
+        if session.acked < number && send_ack().is_ok() {
+            session.acked = number;
         }
     }
     book.safe = book.accounts.clone();

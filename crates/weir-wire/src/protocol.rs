@@ -13,7 +13,7 @@ pub struct ChannelId(pub u64);
 /// The first thing an agent says on a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// The name of its host, unique in the fleet: what column `host` says.
+    /// The name of its host, unique in the fleet: what column `host` body.
     pub host: String,
     /// A random number of the agent's process: numbers of words begin anew with it.
     pub instance: u64,
@@ -21,7 +21,7 @@ pub struct Hello {
     pub version: String,
     /// What earlier processes of this agent produced and did not survive to account for, as it was
     /// last written down.
-    pub earlier: Vec<(u64, Vec<Tally>)>,
+    pub earlier: Vec<(u64, Vec<ChannelTally>)>,
     /// Most bytes of words that were sent and are held until the monitor needs them no more; beyond,
     /// the agent sends nothing. 0 if it does not say.
     pub held_bytes_max: u64,
@@ -30,7 +30,7 @@ pub struct Hello {
 /// What became of a channel's requests at an agent, since the channel was started there. A row that
 /// is sent stands for one request, a group for those that it was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct ChannelTally {
     /// Which channel.
     pub channel: ChannelId,
     /// Requests that the fragment has taken in and that are in rows that it gave, or will be when
@@ -47,19 +47,19 @@ pub struct Welcome {
     /// monitor is void.
     pub monitor: u64,
     /// The number of the last word of this instance that the monitor has taken; 0 if none.
-    pub taken: u64,
+    pub acked: u64,
     /// The channels that are to run. Others are stopped; those that do not run yet are started by
-    /// [`MonitorWord::Start`].
+    /// [`MonitorMessage::Start`].
     pub channels: Vec<ChannelId>,
     /// How often the agent is to say how far it has come.
-    pub heartbeat: Nanos,
+    pub heartbeat_interval: Nanos,
 }
 
-/// What an agent says. All but [`AgentWord::Status`] are numbered, from 1, in the order in which
+/// What an agent body. All but [`AgentMessage::Status`] are numbered, from 1, in the order in which
 /// they are said, and are kept by the agent until the monitor needs them no more.
 #[derive(Clone, Debug)]
-pub enum AgentWord {
-    /// Rows (or deltas) of a channel, in time order, none older than [`AgentWord::Reached`] said
+pub enum AgentMessage {
+    /// Rows (or deltas) of a channel, in time order, none older than [`AgentMessage::Watermark`] said
     /// before.
     Rows {
         /// Which channel.
@@ -69,7 +69,7 @@ pub enum AgentWord {
     },
     /// No more rows at or before this instant will come, in any channel that runs. The largest
     /// instant says that the agent ends.
-    Reached(Nanos),
+    Watermark(Nanos),
     /// The channel runs: rows after `at` come, those before were not seen.
     Started {
         /// Which channel.
@@ -140,7 +140,7 @@ pub struct Status {
     /// What each running fragment has cost so far.
     pub channels: Vec<ChannelCost>,
     /// What became of each channel's rows.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<ChannelTally>,
 }
 
 /// What a fragment has cost at an agent since it was started.
@@ -156,9 +156,9 @@ pub struct ChannelCost {
     pub bytes_out: u64,
 }
 
-/// What the monitor says.
+/// What the monitor body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MonitorWord {
+pub enum MonitorMessage {
     /// Run this fragment; of a channel that runs already nothing changes.
     Start {
         /// What its rows are to be called.
@@ -172,10 +172,10 @@ pub enum MonitorWord {
         channel: ChannelId,
     },
     /// All words up to this number are safe with the monitor; the agent may forget them.
-    Taken {
+    Ack {
         /// The number.
         number: u64,
     },
     /// Say how far you have come this often.
-    Heartbeat(Nanos),
+    HeartbeatInterval(Nanos),
 }

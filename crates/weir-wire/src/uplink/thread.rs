@@ -7,36 +7,36 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{DISK_FAREWELL, Order, Shared, Told, UplinkOptions, connection};
+use super::{DISK_SHUTDOWN_TIMEOUT, QueuedEvent, Shared, UplinkEvent, UplinkOptions, connection};
 use crate::outbox::spool::Spool;
 
 /// A connection that held so long makes the next attempt a first one.
 const STEADY: Duration = Duration::from_secs(10);
 /// How often it is seen whether the end may come.
-const FAREWELL_TICK: Duration = Duration::from_millis(5);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Keeps the link until the end.
-pub(super) async fn keep(
+pub(super) async fn run(
     options: &UplinkOptions,
     shared: &Shared,
     spool: Option<Spool>,
-    orders: &SyncSender<Told>,
+    orders: &SyncSender<QueuedEvent>,
 ) {
     let spool = spool.map(Arc::new);
     tokio::select! {
-        () = dial(options, shared, orders) => {}
-        () = write(shared, spool.as_ref()) => {}
-        () = farewell(options, shared) => {}
+        () = reconnect(options, shared, orders) => {}
+        () = run_disk_tasks(shared, spool.as_ref()) => {}
+        () = drain(options, shared) => {}
     }
     if let Some(spool) = spool {
         // What stays is removed at the next start.
         let clean = tokio::task::spawn_blocking(move || spool.clean());
-        let _ = timeout(DISK_FAREWELL, clean).await;
+        let _ = timeout(DISK_SHUTDOWN_TIMEOUT, clean).await;
     }
 }
 
 /// Makes one connection after the other.
-async fn dial(options: &UplinkOptions, shared: &Shared, orders: &SyncSender<Told>) {
+async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender<QueuedEvent>) {
     let mut pause = options.retry_min;
     loop {
         let begun = Instant::now();
@@ -48,9 +48,9 @@ async fn dial(options: &UplinkOptions, shared: &Shared, orders: &SyncSender<Told
             state.shown.last_failure = Some(why.clone());
             state.monitors
         };
-        let order = Order::Gone(why);
+        let order = UplinkEvent::Disconnected(why);
         // A channel that is full says nothing new, and one without a reader has no use for it.
-        let _ = orders.try_send(Told { order, monitors });
+        let _ = orders.try_send(QueuedEvent { order, monitors });
         if begun.elapsed() > STEADY {
             pause = options.retry_min;
         }
@@ -67,29 +67,29 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 /// Does the outbox's errands, one after the other, on a thread that may wait for a disk.
-async fn write(shared: &Shared, spool: Option<&Arc<Spool>>) {
+async fn run_disk_tasks(shared: &Shared, spool: Option<&Arc<Spool>>) {
     let Some(spool) = spool else {
         return std::future::pending().await;
     };
     loop {
-        let errand = shared.lock().outbox.errand();
-        let Some(errand) = errand else {
-            shared.disk_stirred.notified().await;
+        let disk_task = shared.lock().outbox.next_disk_task();
+        let Some(disk_task) = disk_task else {
+            shared.disk_ready.notified().await;
             continue;
         };
         let spool = spool.clone();
-        let run = tokio::task::spawn_blocking(move || spool.run(errand));
-        let outcome = run.await.expect("an errand does not panic");
-        shared.lock().outbox.done(outcome);
-        shared.stirred.notify_one();
+        let run = tokio::task::spawn_blocking(move || spool.run(disk_task));
+        let result = run.await.expect("an disk_task does not panic");
+        shared.lock().outbox.finish_disk_task(result);
+        shared.send_ready.notify_one();
     }
 }
 
 /// Comes back when the end has come, and everything was taken or its time is over.
-async fn farewell(options: &UplinkOptions, shared: &Shared) {
+async fn drain(options: &UplinkOptions, shared: &Shared) {
     shared.ending.notified().await;
-    let until = Instant::now() + options.farewell;
-    while Instant::now() < until && shared.lock().outbox.waiting().words > 0 {
-        sleep(FAREWELL_TICK).await;
+    let until = Instant::now() + options.shutdown_timeout;
+    while Instant::now() < until && shared.lock().outbox.waiting().messages > 0 {
+        sleep(DRAIN_POLL_INTERVAL).await;
     }
 }

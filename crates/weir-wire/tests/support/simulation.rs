@@ -1,4 +1,4 @@
-//! [`World`]: an agent and a monitor with a relay between them, in which things go wrong.
+//! [`Simulation`]: an agent and a monitor with a relay between them, in which things go wrong.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use std::collections::BTreeMap;
@@ -6,24 +6,24 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use weir_guest::Relay;
-use weir_wire::outbox::Room;
-use weir_wire::{AgentWord, ChannelId, Dial, Note, Uplink, UplinkOptions};
+use weir_wire::outbox::OutboxCapacity;
+use weir_wire::{AgentMessage, ChannelId, Dial, Note, Uplink, UplinkOptions};
 
+use super::agent_rows::{options, rows};
 use super::authority::Directory;
-use super::ledger::{Book, Ledger, Manner};
-use super::numbers::Numbers;
-use super::said::{options, rows};
-use super::{PATIENCE, until};
+use super::random::Random;
+use super::recording_monitor::{Behavior, MonitorState, RecordingMonitor};
+use super::{WAIT_MAX, until};
 
 pub const INSTANCE: u64 = 7;
 pub const CHANNELS: [ChannelId; 3] = [ChannelId(1), ChannelId(2), ChannelId(3)];
 
 /// An agent and its monitor, with a relay between them.
-pub struct World {
-    numbers: Numbers,
+pub struct Simulation {
+    numbers: Random,
     pub relay: Relay,
-    ledger: Option<Ledger>,
-    manner: Manner,
+    ledger: Option<RecordingMonitor>,
+    behavior: Behavior,
     pub uplink: Uplink,
     /// The value and instant of the last row.
     pub last: i64,
@@ -34,14 +34,18 @@ pub struct World {
     _directory: Directory,
 }
 
-impl World {
-    pub fn new(seed: u64, room: Room, change: impl FnOnce(&mut UplinkOptions)) -> World {
-        let mut numbers = Numbers::new(seed);
-        let manner = Manner {
-            safe_every: 1 + numbers.below(20),
-            ..Manner::default()
+impl Simulation {
+    pub fn new(
+        seed: u64,
+        room: OutboxCapacity,
+        change: impl FnOnce(&mut UplinkOptions),
+    ) -> Simulation {
+        let mut numbers = Random::new(seed);
+        let behavior = Behavior {
+            ack_every: 1 + numbers.below(20),
+            ..Behavior::default()
         };
-        let ledger = Ledger::new(1, manner);
+        let ledger = RecordingMonitor::new(1, behavior);
         ledger.run_channels(&CHANNELS.map(|c| c.0));
         let relay = Relay::new(Ipv4Addr::LOCALHOST, ledger.address()).unwrap();
         let dial = Dial::new(relay.address().to_string().parse().unwrap());
@@ -55,11 +59,11 @@ impl World {
         change(&mut options);
         let uplink = Uplink::dial(options).unwrap();
         until("it is welcomed", || uplink.state().connected);
-        World {
+        Simulation {
             numbers,
             relay,
             ledger: Some(ledger),
-            manner,
+            behavior,
             uplink,
             last: 0,
             is_paced: false,
@@ -71,22 +75,22 @@ impl World {
     }
 
     /// Some rows, and how far time has come.
-    pub fn say(&mut self) {
+    pub fn send_rows(&mut self) {
         if self.is_paced {
             self.pace();
         }
         let channel = CHANNELS[self.numbers.below(3) as usize];
         let count = 1 + self.numbers.below(400) as i64;
-        self.uplink.say(AgentWord::Rows {
+        self.uplink.send(AgentMessage::Rows {
             channel,
             batch: rows(self.last + 1, count),
         });
         self.last += count;
         *self.produced.entry(channel).or_default() += count as u64;
-        self.uplink.say(AgentWord::Reached(self.last));
+        self.uplink.send(AgentMessage::Watermark(self.last));
         if self.numbers.below(8) == 0 {
             self.notes += 1;
-            self.uplink.say(AgentWord::Note(Note {
+            self.uplink.send(AgentMessage::Note(Note {
                 at: self.last,
                 place: "tap".to_owned(),
                 counter: "events_in".to_owned(),
@@ -104,17 +108,17 @@ impl World {
         }
     }
 
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &RecordingMonitor {
         self.ledger.as_ref().expect("it runs")
     }
 
     /// The monitor is killed; gives what it kept.
-    pub fn kill(&mut self) -> Book {
+    pub fn kill(&mut self) -> MonitorState {
         self.ledger.take().expect("it runs").kill()
     }
 
-    pub fn restart(&mut self, book: Book) {
-        let ledger = Ledger::open(book, self.manner);
+    pub fn restart(&mut self, book: MonitorState) {
+        let ledger = RecordingMonitor::open(book, self.behavior);
         self.relay.aim(Some(ledger.address()));
         self.ledger = Some(ledger);
     }
@@ -134,10 +138,10 @@ impl World {
                 self.restart(book);
             }
             7 => std::thread::sleep(Duration::from_millis(self.numbers.below(20))),
-            8 => (0..60).for_each(|_| self.say()),
-            _ => self.say(),
+            8 => (0..60).for_each(|_| self.send_rows()),
+            _ => self.send_rows(),
         }
-        while self.uplink.order(Duration::ZERO).is_some() {}
+        while self.uplink.receive(Duration::ZERO).is_some() {}
     }
 
     /// Waits for the disk if memory is nearly full.
@@ -153,11 +157,11 @@ impl World {
         self.relay.stall(false);
         self.relay.delay(Duration::ZERO);
         let begun = Instant::now();
-        while self.uplink.state().waiting.words > 0 {
-            while self.uplink.order(Duration::ZERO).is_some() {}
+        while self.uplink.state().waiting.messages > 0 {
+            while self.uplink.receive(Duration::ZERO).is_some() {}
             std::thread::sleep(Duration::from_millis(2));
             let state = self.uplink.state();
-            assert!(begun.elapsed() < PATIENCE, "not taken: {state:?}");
+            assert!(begun.elapsed() < WAIT_MAX, "not acked: {state:?}");
         }
         self.account_drops();
     }
@@ -179,8 +183,8 @@ impl World {
     }
 }
 
-/// Room for little.
-pub const TINY: Room = Room {
+/// OutboxCapacity for little.
+pub const TINY: OutboxCapacity = OutboxCapacity {
     memory_bytes: 256 << 10,
     disk_bytes: 768 << 10,
 };

@@ -1,4 +1,4 @@
-//! [`Front`]: lets a request in, or not, before anything of it is read.
+//! [`AuthService`]: lets a request in, or not, before anything of it is read.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,10 +12,10 @@ use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
-use super::connections::{Busy, Connection};
+use super::connections::{ActiveRequest, Connection};
 use super::counters::Count;
 use super::limits::{AGENT_MESSAGE_BYTES_MAX, CLIENT_MESSAGE_BYTES_MAX};
-use super::service::{Asker, FlightEdge, Shared};
+use super::service::{Caller, FlightApi, Shared};
 use crate::access::Credentials;
 
 /// The call that agents make; the only one whose messages may be long.
@@ -23,16 +23,16 @@ const EXCHANGE: &str = "/arrow.flight.protocol.FlightService/DoExchange";
 
 /// What HTTP/2 requests come to.
 #[derive(Clone, Debug)]
-pub(super) struct Front {
+pub(super) struct AuthService {
     shared: Arc<Shared>,
-    agents: FlightServiceServer<FlightEdge>,
-    clients: FlightServiceServer<FlightEdge>,
+    agents: FlightServiceServer<FlightApi>,
+    clients: FlightServiceServer<FlightApi>,
 }
 
-impl Front {
-    pub(super) fn new(shared: Arc<Shared>) -> Front {
-        let edge = Arc::new(FlightEdge(shared.clone()));
-        Front {
+impl AuthService {
+    pub(super) fn new(shared: Arc<Shared>) -> AuthService {
+        let edge = Arc::new(FlightApi(shared.clone()));
+        AuthService {
             shared,
             agents: FlightServiceServer::from_arc(edge.clone())
                 .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX),
@@ -42,7 +42,7 @@ impl Front {
     }
 
     /// Who asks, if they may.
-    fn admit(&self, request: &http::Request<Body>) -> Result<Asker, Status> {
+    fn admit(&self, request: &http::Request<Body>) -> Result<Caller, Status> {
         let connection = request
             .extensions()
             .get::<Arc<Connection>>()
@@ -60,7 +60,7 @@ impl Front {
             Status::unauthenticated(why)
         })?;
         self.shared.within_rate(&grant.principal.name)?;
-        Ok(Asker {
+        Ok(Caller {
             connection: connection.clone(),
             credentials,
             grant,
@@ -68,7 +68,7 @@ impl Front {
     }
 }
 
-impl Service<http::Request<Body>> for Front {
+impl Service<http::Request<Body>> for AuthService {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -79,21 +79,21 @@ impl Service<http::Request<Body>> for Front {
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         self.shared.counters.add(Count::Requests, 1);
-        let asker = match self.admit(&request) {
-            Ok(asker) => asker,
+        let caller = match self.admit(&request) {
+            Ok(caller) => caller,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
-        let busy = Busy::new(&asker.connection);
-        request.extensions_mut().insert(asker);
+        let busy = ActiveRequest::new(&caller.connection);
+        request.extensions_mut().insert(caller);
         let answer = match request.uri().path() {
             EXCHANGE => self.agents.call(request),
             _ => self.clients.call(request),
         };
-        let patience = Duration::from_millis(self.shared.limits.request_ms);
+        let wait_max = Duration::from_millis(self.shared.limits.request_ms);
         let shared = self.shared.clone();
         Box::pin(async move {
             let _busy = busy;
-            match tokio::time::timeout(patience, answer).await {
+            match tokio::time::timeout(wait_max, answer).await {
                 Ok(answer) => answer,
                 Err(_) => {
                     shared.counters.add(Count::Unanswered, 1);

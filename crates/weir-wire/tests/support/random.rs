@@ -1,13 +1,13 @@
-//! Numbers that look random and are the same each time.
+//! Random that look random and are the same each time.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 /// xorshift (Marsaglia 2003).
-pub struct Numbers(u64);
+pub struct Random(u64);
 
-impl Numbers {
+impl Random {
     /// From a seed, 0 as well.
-    pub fn new(seed: u64) -> Numbers {
-        Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     pub fn next(&mut self) -> u64 {

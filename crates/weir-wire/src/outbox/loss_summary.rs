@@ -1,12 +1,12 @@
-//! [`Residue`]: what dropped words leave behind, so that nothing but rows is lost, and those by count.
+//! [`LossSummary`]: what dropped words leave behind, so that nothing but rows is lost, and those by count.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_model::Nanos;
 
-use super::Kind;
-use crate::message::{AgentSays, LostBody, NoteBody};
-use crate::word::ChannelId;
+use super::MessageKind;
+use crate::message::{LostBody, NoteBody, UpBody};
+use crate::protocol::ChannelId;
 
 /// Most kinds of notes that are kept apart; further ones are counted as `notes_dropped`.
 const NOTES_MAX: usize = 256;
@@ -14,50 +14,52 @@ const NOTES_MAX: usize = 256;
 /// What dropped words leave behind. It is said in this order: what began, rows lost, what failed,
 /// notes, and how far time had come.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Residue {
+pub struct LossSummary {
     /// Of each channel the last.
-    started: BTreeMap<ChannelId, AgentSays>,
+    started: BTreeMap<ChannelId, UpBody>,
     /// Requests.
     lost: BTreeMap<(ChannelId, String), u64>,
     /// Requests in rows that lie in a segment: lost if it is dropped.
     rows: BTreeMap<ChannelId, u64>,
     /// Of each channel the last.
-    failed: BTreeMap<ChannelId, AgentSays>,
+    failed: BTreeMap<ChannelId, UpBody>,
     notes: VecDeque<NoteBody>,
     notes_dropped: i64,
-    reached: Option<Nanos>,
+    watermark: Option<Nanos>,
 }
 
-impl Residue {
+impl LossSummary {
     /// What the words of a segment would leave behind if it were dropped.
-    pub fn of<'a>(words: impl IntoIterator<Item = &'a Kind>) -> Residue {
-        let mut residue = Residue::default();
-        for kind in words {
+    pub fn of<'a>(messages: impl IntoIterator<Item = &'a MessageKind>) -> LossSummary {
+        let mut losses = LossSummary::default();
+        for kind in messages {
             match kind {
-                Kind::Rows(channel, rows) => *residue.rows.entry(*channel).or_default() += rows,
-                kind => residue.add(kind, ""),
+                MessageKind::Rows(channel, rows) => {
+                    *losses.rows.entry(*channel).or_default() += rows
+                }
+                kind => losses.add(kind, ""),
             }
         }
-        residue
+        losses
     }
 
     /// A word was dropped, for `cause`.
-    pub fn add(&mut self, kind: &Kind, cause: &str) {
+    pub fn add(&mut self, kind: &MessageKind, cause: &str) {
         match kind {
-            Kind::Rows(channel, rows) => self.lose(*channel, *rows, cause),
-            Kind::Reached(at) => self.reached = self.reached.max(Some(*at)),
-            Kind::Word(says) => match &**says {
-                AgentSays::Lost(body) => {
+            MessageKind::Rows(channel, rows) => self.lose(*channel, *rows, cause),
+            MessageKind::Watermark(at) => self.watermark = self.watermark.max(Some(*at)),
+            MessageKind::Other(message) => match &**message {
+                UpBody::Lost(body) => {
                     self.lose(ChannelId(body.channel), body.requests, &body.cause);
                 }
-                AgentSays::Note(body) => self.note(body),
-                AgentSays::Started(body) => {
+                UpBody::Note(body) => self.note(body),
+                UpBody::Started(body) => {
                     self.started
-                        .insert(ChannelId(body.channel), (**says).clone());
+                        .insert(ChannelId(body.channel), (**message).clone());
                 }
-                AgentSays::Failed(body) => {
+                UpBody::Failed(body) => {
                     self.failed
-                        .insert(ChannelId(body.channel), (**says).clone());
+                        .insert(ChannelId(body.channel), (**message).clone());
                 }
                 // Nothing else is kept until it is taken.
                 _ => {}
@@ -66,7 +68,7 @@ impl Residue {
     }
 
     /// A segment was dropped, for `cause`; it is younger than what was dropped before.
-    pub fn append(&mut self, later: &Residue, cause: &str) {
+    pub fn append(&mut self, later: &LossSummary, cause: &str) {
         self.started.extend(later.started.clone());
         for ((channel, cause), rows) in &later.lost {
             self.lose(*channel, *rows, cause);
@@ -79,7 +81,7 @@ impl Residue {
             self.note(note);
         }
         self.notes_dropped += later.notes_dropped;
-        self.reached = self.reached.max(later.reached);
+        self.watermark = self.watermark.max(later.watermark);
     }
 
     fn lose(&mut self, channel: ChannelId, rows: u64, cause: &str) {
@@ -112,8 +114,8 @@ impl Residue {
 
     /// How many words are left to be said.
     pub fn len(&self) -> usize {
-        let words = [self.started.len(), self.lost.len(), self.failed.len()];
-        words.iter().sum::<usize>() + self.notes.len() + usize::from(self.reached.is_some())
+        let messages = [self.started.len(), self.lost.len(), self.failed.len()];
+        messages.iter().sum::<usize>() + self.notes.len() + usize::from(self.watermark.is_some())
     }
 
     /// True if nothing is left to be said.
@@ -122,12 +124,12 @@ impl Residue {
     }
 
     /// The next thing to be said.
-    pub fn pop(&mut self) -> Option<AgentSays> {
+    pub fn pop(&mut self) -> Option<UpBody> {
         if let Some((_, started)) = self.started.pop_first() {
             return Some(started);
         }
         if let Some(((channel, cause), requests)) = self.lost.pop_first() {
-            return Some(AgentSays::Lost(LostBody {
+            return Some(UpBody::Lost(LostBody {
                 channel: channel.0,
                 requests,
                 cause,
@@ -148,8 +150,8 @@ impl Residue {
                 });
                 self.notes_dropped = 0;
             }
-            return Some(AgentSays::Note(note));
+            return Some(UpBody::Note(note));
         }
-        self.reached.take().map(AgentSays::Reached)
+        self.watermark.take().map(UpBody::Watermark)
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent of a test says: rows that count up, from a host whose clock is an hour behind.
+//! What a test agent sends: rows that count up, from a host whose clock is an hour behind.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub fn now() -> i64 {
     since.as_nanos() as i64
 }
 
-/// An uplink that tries again soon.
+/// Options of an uplink with short pauses between attempts.
 pub fn options(dial: Dial, instance: u64) -> UplinkOptions {
     let hello = Hello {
         host: "web1".to_owned(),
@@ -31,7 +31,7 @@ pub fn options(dial: Dial, instance: u64) -> UplinkOptions {
     }
 }
 
-/// `count` rows with the values from `first` on, at the instants of the same numbers.
+/// `count` rows with the values from `first` on; each instant equals its value.
 pub fn rows(first: i64, count: i64) -> Batch {
     let values: Vec<i64> = (first..first + count).collect();
     let texts: Vec<String> = values.iter().map(|v| format!("text {}", v % 100)).collect();

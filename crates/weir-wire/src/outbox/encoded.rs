@@ -1,23 +1,23 @@
-//! [`Packed`]: a word as it waits, encoded but for its number.
+//! [`EncodedMessage`]: a word as it waits, encoded but for its number.
 
 use prost::Message;
 use prost::bytes::Bytes;
 use weir_model::Nanos;
 
 use crate::frame::Frame;
-use crate::message::{AgentSays, FlightData, Up, said};
-use crate::word::ChannelId;
+use crate::message::{FlightData, Up, UpBody, encode_body};
+use crate::protocol::ChannelId;
 
 /// What a word costs besides its bytes.
 const OVERHEAD_BYTES: usize = 160;
 
 /// A word as it waits: all but its number is encoded.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Packed {
+pub struct EncodedMessage {
     /// What it is, as far as that matters while it waits.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Its message without the number.
-    pub message: Bytes,
+    pub envelope: Bytes,
     /// The header of its rows, if it has rows.
     pub header: Bytes,
     /// Their body.
@@ -28,25 +28,25 @@ pub struct Packed {
 
 /// What matters of a word while it waits.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum MessageKind {
     /// Rows of a channel that stand for so many requests.
     Rows(ChannelId, u64),
     /// Time has come so far.
-    Reached(Nanos),
+    Watermark(Nanos),
     /// Anything else: it is kept when rows are dropped.
-    Word(Box<AgentSays>),
+    Other(Box<UpBody>),
 }
 
-impl Packed {
+impl EncodedMessage {
     /// A word other than rows.
-    pub fn word(says: AgentSays) -> Packed {
-        let message = said(says.clone()).into();
-        Packed {
-            kind: match says {
-                AgentSays::Reached(at) => Kind::Reached(at),
-                says => Kind::Word(Box::new(says)),
+    pub fn message(body: UpBody) -> EncodedMessage {
+        let envelope = encode_body(body.clone()).into();
+        EncodedMessage {
+            kind: match body {
+                UpBody::Watermark(at) => MessageKind::Watermark(at),
+                body => MessageKind::Other(Box::new(body)),
             },
-            message,
+            envelope,
             header: Bytes::new(),
             body: Bytes::new(),
             texts: 0,
@@ -54,11 +54,11 @@ impl Packed {
     }
 
     /// Rows, which refer to none but the first `texts` texts.
-    pub fn rows(frame: Frame, texts: u32) -> Packed {
+    pub fn rows(frame: Frame, texts: u32) -> EncodedMessage {
         let channel = ChannelId(frame.head.channel);
-        Packed {
-            kind: Kind::Rows(channel, frame.head.requests()),
-            message: said(AgentSays::Rows(frame.head)).into(),
+        EncodedMessage {
+            kind: MessageKind::Rows(channel, frame.head.requests()),
+            envelope: encode_body(UpBody::Rows(frame.head)).into(),
             header: frame.header,
             body: frame.body,
             texts,
@@ -67,7 +67,7 @@ impl Packed {
 
     /// Its bytes on the wire.
     pub fn bytes(&self) -> usize {
-        self.message.len() + self.header.len() + self.body.len()
+        self.envelope.len() + self.header.len() + self.body.len()
     }
 
     /// What it takes of the room for words.
@@ -77,9 +77,9 @@ impl Packed {
 
     /// As it travels under that number. Protocol buffers are joined by joining their bytes.
     pub fn data(&self, number: u64) -> FlightData {
-        let mut bytes = Vec::with_capacity(self.message.len() + 11);
-        bytes.extend_from_slice(&self.message);
-        let number = Up { number, says: None };
+        let mut bytes = Vec::with_capacity(self.envelope.len() + 11);
+        bytes.extend_from_slice(&self.envelope);
+        let number = Up { number, body: None };
         number.encode(&mut bytes).expect("a vector has room");
         FlightData {
             app_metadata: bytes.into(),
