@@ -255,7 +255,7 @@ impl AgentCore {
         let first = || {
             let mut first = Nanos::MAX;
             for fragment in self.running.values() {
-                first = first.min(fragment.plan.shown_by(next));
+                first = first.min(fragment.plan.emitted_by(next));
                 if first == next {
                     // None shows earlier.
                     break;
@@ -273,7 +273,7 @@ impl AgentCore {
         self.reached(at);
         self.step(say);
         let running = self.running.values();
-        let ends = running.map(|f| (f.plan.shown_by(self.reached), f.query));
+        let ends = running.map(|f| (f.plan.emitted_by(self.reached), f.query));
         let mut ends: Vec<(Nanos, QueryId)> = ends.collect();
         ends.sort_by_key(|(end, _)| *end);
         for same in ends.chunk_by(|(a, _), (b, _)| a == b) {

@@ -492,7 +492,7 @@ impl Agent {
         for plan in self.plans.values() {
             let folded = |d: &Declaration| self.folds.demand(&d.name).is_some();
             let end = match plan.sources().into_iter().any(folded) {
-                true => plan.shown_by(now),
+                true => plan.emitted_by(now),
                 false => now,
             };
             match end - now <= HEAR_OUT.as_nanos() as Nanos {

@@ -99,7 +99,7 @@ impl Monitor {
         let last = batch.ts.last().copied().unwrap_or(Nanos::MIN);
         // What an agent that ends holds of a slide it says at the slide's end.
         let now_there = now.saturating_add(self.options.ahead_max);
-        let ahead = last > now_there && last > channel.fragment.plan.shown_by(now_there);
+        let ahead = last > now_there && last > channel.fragment.plan.emitted_by(now_there);
         let fault = channel.fault(&batch);
         if let Some(why) = fault.or_else(|| ahead.then(|| AHEAD.to_owned())) {
             self.lose_of(id, channel_id, requests, "refused", now);

@@ -1,13 +1,14 @@
 //! CQL from text to operators: parser, checker, optimizer, placement and the delta engine.
 //!
-//! The life of a query, and where each step lives:
+//! The stages of a query:
 //!
 //! 1. [`syntax`]: text → tokens → AST. The parser never fails: it returns a tree and diagnostics.
-//! 2. [`check`]: AST and catalog → [`Plan`], with every name resolved, every type and unit known.
+//! 2. [`check`]: AST and catalog → [`Plan`]; resolves names, types and units.
 //! 3. [`optimize`]: `Plan` → `Plan`, by an ordered list of pure rules.
-//! 4. [`place`]: which part of a plan runs where, and so what the tap must deliver.
-//! 5. [`physical`]: which operator runs each node, chosen once.
-//! 6. [`engine`]: the operators at work; batches go in, deltas come out.
+//! 4. [`place`]: assigns parts of a plan to the kernel, the agents and the monitor, and derives the
+//!    demand on the taps.
+//! 5. [`physical`]: chooses the operator that runs each node.
+//! 6. [`engine`]: runs the operators; batches are its input, deltas its output.
 //!
 //! [`function`] describes every scalar function and aggregate once: the checker, the engine, the
 //! help and the reference page read the same description. [`script`] reads STREAM's script format.

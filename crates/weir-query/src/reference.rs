@@ -1,5 +1,5 @@
-//! The reference pages, in Markdown: functions, streams and diagnostics, from the descriptions by
-//! which queries are checked.
+//! The reference pages, in Markdown: functions, streams and diagnostics, from the descriptions that
+//! the checker uses.
 
 use std::fmt::Write;
 
@@ -133,7 +133,7 @@ fn sentence(phrase: &str) -> String {
     format!("{first}{}.", chars.as_str().trim_end_matches('.'))
 }
 
-/// What stands in a cell of a table.
+/// The text of a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pages_hold_every_description() {
+    fn the_pages_contain_every_description() {
         let page = functions();
         for name in AGGREGATES
             .iter()
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_stay_tables() {
+    fn pipes_in_cells_are_escaped() {
         let pages = [functions(), streams(&Catalog::thesis())];
         for line in pages
             .iter()

@@ -1,5 +1,5 @@
-//! How queries are cut for a fleet, as texts: the thesis's and typical ones, in every way that makes
-//! a difference. `WEIR_BLESS=1` writes them anew.
+//! How queries are split for a fleet: those of the thesis and typical ones, with every placement
+//! strategy that makes a difference. `WEIR_BLESS=1` rewrites the expected files.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,7 +24,7 @@ fn options(second: i64) -> CutOptions {
     }
 }
 
-/// The built-in sources and what a monitor has besides.
+/// The built-in sources and those of a monitor.
 fn catalog() -> Catalog {
     let mut catalog = Catalog::builtin();
     if catalog.find("hosts").is_none() {
@@ -46,8 +46,8 @@ fn compiled(text: &str) -> Arc<Plan> {
     })
 }
 
-/// Every way in which a plan can be cut.
-fn ways(plan: &Plan, options: &CutOptions) -> String {
+/// Every placement of a plan.
+fn placements(plan: &Plan, options: &CutOptions) -> String {
     let mut text = String::new();
     let taken = cut(plan, options).expect("a query can be cut").way;
     for way in Way::ALL {
@@ -83,8 +83,8 @@ fn indented(text: &str, by: usize) -> String {
     text.lines().map(line).collect()
 }
 
-/// Holds a text against the file of that name, or writes it there.
-fn hold(name: &str, text: &str) {
+/// Compares a text with the file of that name, or writes it there.
+fn compare(name: &str, text: &str) {
     let path = folder().join("cuts").join(name);
     if std::env::var_os("WEIR_BLESS").is_some() {
         fs::write(&path, text).expect("the file can be written");
@@ -109,11 +109,11 @@ fn the_thesis_queries_are_cut_as_written_down() {
         for query in &script.queries {
             let dest = query.dest.as_deref().unwrap_or_default();
             let _ = writeln!(text, "== query {name}: {dest}");
-            text += &ways(&query.plan, &options(TICKS));
+            text += &placements(&query.plan, &options(TICKS));
             text.push('\n');
         }
     }
-    hold("thesis.txt", &text);
+    compare("thesis.txt", &text);
 }
 
 #[test]
@@ -130,10 +130,10 @@ fn typical_queries_are_cut_as_written_down() {
         let query = lines.collect::<Vec<_>>().join("\n");
         let _ = writeln!(text, "{part}");
         let options = CutOptions::default();
-        text += &ways(&compiled(&query), &options);
+        text += &placements(&compiled(&query), &options);
         text.push('\n');
     }
-    hold("typical.txt", &text);
+    compare("typical.txt", &text);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_cut_query_is_explained_with_what_was_measured() {
     });
     let parts = cut(&plan, &options).expect("it can be cut");
     let explanation = explain_cut(&parts, &|_| Ok(()), &options);
-    hold("explained.txt", &explanation.to_string());
+    compare("explained.txt", &explanation.to_string());
     let json = explanation.to_json();
     assert!(json.contains(r#""way":"partials""#), "{json}");
     assert!(
@@ -197,7 +197,7 @@ fn groups_that_are_as_many_as_rows_are_not_worth_sending_in_parts() {
     assert_eq!(way(&options), Way::Rows);
 }
 
-/// The fragments of a query cut so, as measured: so many rows and bytes a second each.
+/// The measured rates of the fragments of a query: rows and bytes per second of each.
 fn measured(query: &str, way: Way, rows_out: f64, bytes_out: f64) -> Vec<Measured> {
     let asked = CutOptions {
         hint: Some(way),
@@ -222,7 +222,7 @@ fn what_a_fragment_was_seen_to_send_decides_how_its_query_is_cut() {
     let mut options = CutOptions::default();
     let way = |options: &CutOptions| cut(&plan, options).expect("it can be cut").way;
     assert_eq!(way(&options), Way::Partials);
-    // Nearly as many groups as rows, and each takes more bytes than a row.
+    // Nearly as many groups as rows, and each is larger than a row.
     options.rates.measured = measured(query, Way::Partials, 19_500.0, 1_560_000.0);
     assert_eq!(way(&options), Way::Rows);
     options.rates.measured = measured(query, Way::Partials, 100.0, 8_000.0);
@@ -236,7 +236,7 @@ fn a_fragment_that_runs_tells_how_much_passes_in_others() {
     let plan = compiled(few);
     let options = CutOptions::default();
     let before = cut(&plan, &options).expect("it can be cut");
-    // Another query forwards the same rows, of other columns; or groups them, for another call.
+    // Another query forwards the same rows with other columns, or groups them for another call.
     let forwarding = "select sector from IO where latency > 1 ms";
     let grouping = "select pid, max(sectors) from IO [range 5 s slide 1 s] \
                     where latency > 1 ms group by pid";

@@ -1,10 +1,9 @@
-//! What a user reads when a query is wrong, and what a plan looks like when it is right.
+//! Diagnostics of wrong queries, and plans of correct ones.
 //!
 //! Every file in `tests/diagnostics` and `tests/plans` holds cases. A case is a query, a line
-//! `---`, and what weir says to it; cases are separated by a line `===`. Lines before the first
-//! query that begin with `#` say what the file shows; `#! script` makes the queries STREAM's,
-//! `#! replay` takes them as ones over a recording. `WEIR_BLESS=1` writes what weir says into the
-//! files.
+//! `---`, and weir's output; cases are separated by a line `===`. Lines before the first query that
+//! begin with `#` describe the file; `#! script` makes the queries STREAM's, `#! replay` makes them
+//! queries over a recording. `WEIR_BLESS=1` writes the output into the files.
 
 use std::fmt::Write;
 use std::fs;
@@ -25,8 +24,8 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Runs every case in `folder` through `say` and compares, or blesses.
-fn golden(folder: &str, say: impl Fn(&str, &Catalog, &CheckOptions) -> String) {
+/// Runs every case in `folder` through `output` and compares, or blesses.
+fn golden(folder: &str, output: impl Fn(&str, &Catalog, &CheckOptions) -> String) {
     let bless = std::env::var_os("WEIR_BLESS").is_some();
     let mut wrong = String::new();
     for path in files(folder) {
@@ -50,7 +49,7 @@ fn golden(folder: &str, say: impl Fn(&str, &Catalog, &CheckOptions) -> String) {
         let mut blessed = head.clone();
         for (i, case) in text[head.len()..].split("===\n").enumerate() {
             let (query, expected) = case.split_once("---\n").unwrap_or((case, ""));
-            let said = say(query.trim_end_matches('\n'), &catalog, &options);
+            let said = output(query.trim_end_matches('\n'), &catalog, &options);
             if said != expected && !bless {
                 let path = path.display();
                 writeln!(

@@ -1,11 +1,11 @@
-//! No text, however wrong or large, does anything but give diagnostics that can be shown; and what
-//! keeps within the bounds runs.
+//! Any text, however malformed or large, yields only diagnostics that can be rendered; a query
+//! within the limits runs.
 
 use proptest::prelude::*;
 use weir_model::Catalog;
 use weir_query::{CheckOptions, compile, compile_script, render};
 
-/// Words and signs of CQL in any order, and strangers among them.
+/// Words and tokens of CQL in any order, with some that are not CQL.
 fn soup() -> impl Strategy<Value = String> {
     let token = prop::sample::select(vec![
         "select",

@@ -1,5 +1,4 @@
-//! The optimizer's law: whatever the rows, an optimized query gives what the query as written
-//! gives, instant by instant.
+//! An optimized query has the same result as the original one at every instant, for any rows.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +26,7 @@ fn catalog() -> Catalog {
 
 type Row = (bool, i64, Vec<Option<i64>>);
 
-/// What a plan says about rows, instant by instant: each row and its net weight.
+/// The result of a plan over rows, by instant: each row and its net weight.
 fn run(plan: &Plan, rows: &[Row]) -> Result<BTreeMap<(i64, Vec<Value>), i64>, String> {
     let mut engine = Engine::new(EngineOptions::default());
     engine.add(plan);
@@ -202,7 +201,7 @@ fn any_stream() -> impl Strategy<Value = bool> {
     prop_oneof![3 => Just(false), 2 => Just(true)]
 }
 
-/// A thousand queries unless PROPTEST_CASES says otherwise.
+/// A thousand queries unless PROPTEST_CASES is set.
 fn config() -> ProptestConfig {
     let named = std::env::var_os("PROPTEST_CASES").is_some();
     let cases = if named {

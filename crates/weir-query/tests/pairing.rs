@@ -1,6 +1,5 @@
-//! The law of pairing: a join of requests with their responses gives, instant by instant, what it
-//! gives when it is answered from finished requests, whatever the requests are, how they lie in the
-//! windows, and when the query came.
+//! A join of requests with their responses has the same result at every instant when it is answered
+//! from finished requests, for any requests, any windows and any start of the query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +11,13 @@ use weir_query::place::fleet::{Cut, CutError, CutOptions, Way, cut};
 use weir_query::place::pairing::{Paired, Pairing, pair};
 use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, QueryId, compile};
 
-/// A request and what became of it.
+/// A request and its completion.
 #[derive(Clone, Debug)]
 struct Request {
     issued: i64,
     latency: Option<i64>,
     failed: bool,
-    /// Its issue was told.
+    /// Whether the tap saw its issue.
     seen: bool,
     op: Op,
     sectors: i64,
@@ -26,14 +25,14 @@ struct Request {
     vdisk: Option<usize>,
 }
 
-/// What the tap says of it.
-struct Told {
+/// The rows that the tap delivers.
+struct TapRows {
     events: Vec<Event>,
     finished: Vec<IoEvent>,
 }
 
-fn tell(requests: &[Request]) -> Told {
-    let mut told = Told {
+fn tap_rows(requests: &[Request]) -> TapRows {
+    let mut rows = TapRows {
         events: Vec::new(),
         finished: Vec::new(),
     };
@@ -53,7 +52,7 @@ fn tell(requests: &[Request]) -> Told {
                 request.sectors,
             )
         };
-        told.events.extend(request.seen.then_some(event));
+        rows.events.extend(request.seen.then_some(event));
         let Some(latency) = request.latency else {
             continue;
         };
@@ -65,8 +64,8 @@ fn tell(requests: &[Request]) -> Told {
             },
             ..event
         };
-        told.events.push(event);
-        told.finished.push(IoEvent {
+        rows.events.push(event);
+        rows.finished.push(IoEvent {
             event,
             wait_ns: None,
             service_ns: None,
@@ -76,49 +75,49 @@ fn tell(requests: &[Request]) -> Told {
             issue_ts: request.seen.then_some(request.issued),
         });
     }
-    told.events.sort_by_key(|e| e.ts);
-    told.finished.sort_by_key(|e| e.event.ts);
-    told
+    rows.events.sort_by_key(|e| e.ts);
+    rows.finished.sort_by_key(|e| e.event.ts);
+    rows
 }
 
-type Said = BTreeMap<(usize, i64, Vec<Value>), i64>;
+type Results = BTreeMap<(usize, i64, Vec<Value>), i64>;
 
-/// What plans say that are asked after the instants `asked`; rows come as they happen, an instant
-/// of the engine has `instant_ns` of their nanoseconds.
-fn run(plans: &[(i64, &Plan)], told: &Told, instant_ns: i64, end: i64) -> Said {
+/// The results of plans that start after the given instants; rows arrive in event order, an instant
+/// of the engine has `instant_ns` nanoseconds.
+fn run(plans: &[(i64, &Plan)], rows: &TapRows, instant_ns: i64, end: i64) -> Results {
     let mut engine = Engine::new(EngineOptions::default());
     let mut ids = vec![None; plans.len()];
-    let mut said = Said::new();
+    let mut said = Results::new();
     for now in 0..=end {
-        for (id, (asked, plan)) in ids.iter_mut().zip(plans) {
-            if now == *asked {
+        for (id, (started, plan)) in ids.iter_mut().zip(plans) {
+            if now == *started {
                 *id = Some(engine.add(plan));
             }
         }
-        happens(&mut engine, told, instant_ns, now);
-        for (query, batch) in given(&mut engine) {
+        push_events(&mut engine, rows, instant_ns, now);
+        for (query, batch) in results_so_far(&mut engine) {
             let at = ids.iter().position(|id| *id == Some(query));
-            note(&mut said, at.expect("it was asked"), &batch);
+            note(&mut said, at.expect("it was started"), &batch);
         }
     }
     said.retain(|_, weight| *weight != 0);
     said
 }
 
-/// What a cut query says that is asked at the beginning, where an agent runs `fragment`.
-fn run_cut(fragment: &Plan, monitor: &Plan, told: &Told, end: i64) -> Said {
+/// The result of a split query that starts at the beginning, where an agent runs `fragment`.
+fn run_cut(fragment: &Plan, monitor: &Plan, rows: &TapRows, end: i64) -> Results {
     let [mut agent, mut above] = [(); 2].map(|()| Engine::new(EngineOptions::default()));
     let sent = Cut::source_name(0);
     agent.add(fragment);
     above.add(monitor);
-    let mut said = Said::new();
+    let mut said = Results::new();
     for now in 0..=end {
-        happens(&mut agent, told, 1, now);
-        for (_, batch) in given(&mut agent) {
+        push_events(&mut agent, rows, 1, now);
+        for (_, batch) in results_so_far(&mut agent) {
             above.push(&sent, batch);
         }
         above.heartbeat(&sent, now);
-        for (_, batch) in given(&mut above) {
+        for (_, batch) in results_so_far(&mut above) {
             note(&mut said, 0, &batch);
         }
     }
@@ -126,11 +125,11 @@ fn run_cut(fragment: &Plan, monitor: &Plan, told: &Told, end: i64) -> Said {
     said
 }
 
-/// An engine gets what happens at an instant, which has `instant_ns` nanoseconds.
-fn happens(engine: &mut Engine, told: &Told, instant_ns: i64, now: i64) {
+/// Pushes the events of an instant, which has `instant_ns` nanoseconds, into an engine.
+fn push_events(engine: &mut Engine, rows: &TapRows, instant_ns: i64, now: i64) {
     let here = |ts: i64| ts.div_euclid(instant_ns) == now;
-    let events: Vec<Event> = told.events.iter().copied().filter(|e| here(e.ts)).collect();
-    let finished = told.finished.iter().copied();
+    let events: Vec<Event> = rows.events.iter().copied().filter(|e| here(e.ts)).collect();
+    let finished = rows.finished.iter().copied();
     let finished: Vec<IoEvent> = finished.filter(|e| here(e.event.ts)).collect();
     let mut events = EventBatch::new(None).build(&events);
     let mut finished = IoBatch::new(None).build(&finished);
@@ -143,8 +142,8 @@ fn happens(engine: &mut Engine, told: &Told, instant_ns: i64, now: i64) {
     engine.heartbeat("IO", now);
 }
 
-/// What an engine gives by now.
-fn given(engine: &mut Engine) -> Vec<(QueryId, Batch)> {
+/// The results of an engine so far.
+fn results_so_far(engine: &mut Engine) -> Vec<(QueryId, Batch)> {
     let mut batches = Vec::new();
     engine.step(&mut |output| match output {
         Output::Rows { query, batch } => batches.push((query, batch)),
@@ -153,7 +152,7 @@ fn given(engine: &mut Engine) -> Vec<(QueryId, Batch)> {
     batches
 }
 
-fn note(said: &mut Said, query: usize, batch: &Batch) {
+fn note(said: &mut Results, query: usize, batch: &Batch) {
     for row in 0..batch.len() {
         let key = (query, batch.ts[row], batch.row(row));
         *said.entry(key).or_default() += batch.weight(row);
@@ -191,7 +190,7 @@ fn any_request() -> impl Strategy<Value = Request> {
     )
 }
 
-/// Windows of requests and of responses that are the same.
+/// Equal windows of requests and of responses.
 const SAME_WINDOWS: [&str; 6] = [
     "[range 3 ns]|[range 3 ns]",
     "[range 12 ns]|[range 12 ns]",
@@ -201,7 +200,7 @@ const SAME_WINDOWS: [&str; 6] = [
     "|",
 ];
 
-/// Others, of which that of requests is the shorter.
+/// Different windows; that of requests is the shorter one.
 const OTHER_WINDOWS: [&str; 2] = ["[range 5 ns]|[range 9 ns]", "[range 12 ns]|"];
 
 fn any_query() -> impl Strategy<Value = String> {
@@ -222,7 +221,7 @@ fn query_over(windows: &'static [&'static str]) -> impl Strategy<Value = String>
         "and q.vm = r.vdisk",
         "and q.sector = r.sector and q.ts <= r.ts",
     ]);
-    // What is before FROM and what is behind the conditions.
+    // The select list and the conditions.
     let answer = pick(&[
         "select r.ts - q.ts|",
         "select r.ts - q.ts, q.req_id, q.ts, r.type, q.type|",
@@ -253,33 +252,33 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pairs_are_the_join(
+    fn pairs_equal_the_join(
         requests in prop::collection::vec(any_request(), 0..40),
         query in any_query(),
-        asked in 0..50_i64,
+        started in 0..50_i64,
     ) {
         let mut requests = requests;
         requests.sort_by_key(|r| r.issued);
         let join = compiled(&query);
         let pairs = paired(&join, 1);
         prop_assert_eq!(pairs.answered, 1, "{}\n{}\n{:?}", query, join, pairs.whys);
-        let told = tell(&requests);
-        // The same from the start and from the middle on.
-        let of = |plan: &Arc<Plan>| run(&[(0, plan), (asked, plan)], &told, 1, 140);
+        let rows = tap_rows(&requests);
+        // The same plan, started at the beginning and in the middle.
+        let of = |plan: &Arc<Plan>| run(&[(0, plan), (started, plan)], &rows, 1, 140);
         let (joined, answered) = (of(&join), of(&pairs.plan));
         prop_assert_eq!(joined, answered, "{}\n{}", query, pairs.plan);
     }
 
-    /// An agent is sent the join as it was asked for, and answers its own part from pairs. The
-    /// monitor makes the windows again.
+    /// An agent receives the original join, and answers its part from pairs. The monitor applies
+    /// the windows again.
     #[test]
-    fn an_agents_part_is_answered_from_pairs(
+    fn a_fragment_is_answered_from_pairs(
         requests in prop::collection::vec(any_request(), 0..40),
         query in query_over(&SAME_WINDOWS),
     ) {
         let mut requests = requests;
         requests.sort_by_key(|r| r.issued);
-        let told = tell(&requests);
+        let rows = tap_rows(&requests);
         let join = compiled(&query);
         let cut = on_agents(&join).expect("both sides of the join are local");
         prop_assert_eq!(cut.fragments.len(), 1, "{}", query);
@@ -287,13 +286,13 @@ proptest! {
         let pairs = paired(&fragment, 1);
         prop_assert_eq!(pairs.answered, 1, "{}\n{}\n{:?}", query, fragment, pairs.whys);
         prop_assert_eq!(&pairs.plan.schema, &fragment.schema);
-        let of = |plan: &Arc<Plan>| run(&[(0, plan)], &told, 1, 140);
+        let of = |plan: &Arc<Plan>| run(&[(0, plan)], &rows, 1, 140);
         prop_assert_eq!(of(&fragment), of(&pairs.plan), "{}\n{}", query, pairs.plan);
-        let answered = run_cut(&pairs.plan, &cut.monitor, &told, 140);
+        let answered = run_cut(&pairs.plan, &cut.monitor, &rows, 140);
         prop_assert_eq!(of(&join), answered, "{}\n{}\n{}", query, pairs.plan, cut.monitor);
     }
 
-    /// A pair is sent with one time, which does not tell when it leaves two windows.
+    /// A pair is sent with one time, which does not determine when it leaves two windows.
     #[test]
     fn requests_and_responses_in_other_windows_are_joined_at_the_monitor(
         query in query_over(&OTHER_WINDOWS),

@@ -1,5 +1,5 @@
-//! The reference pages under `docs/reference` are what the descriptions in the code say.
-//! `WEIR_BLESS=1 cargo test -p weir-query --test reference` writes them anew.
+//! The reference pages under `docs/reference` match the descriptions in the code. `WEIR_BLESS=1
+//! cargo test -p weir-query --test reference` rewrites them.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The law of the grammar: printing a tree and parsing it gives the tree again.
+//! Printing a tree and parsing the text yields the same tree.
 
 use proptest::prelude::*;
 use weir_model::{Shape, Type};
@@ -16,7 +16,7 @@ fn ident() -> BoxedStrategy<Ident> {
     let plain = prop::sample::select(vec![
         "a", "op", "IO", "range", "rows", "every", "s", "count", "größe", "_x1", "desc",
     ]);
-    // Names that are reserved or no words stand between backticks.
+    // Reserved words and names that are not plain identifiers are between backticks.
     let quoted = prop::sample::select(vec!["select", "count(*)", "a`b", "1", "", "x y"]);
     prop_oneof![6 => plain, 1 => quoted]
         .prop_map(|name| at(name.to_owned()))
@@ -289,7 +289,7 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
     let stream = (kind, boxed, prop::option::of(duration()))
         .prop_map(|(kind, query, every)| BodyKind::ToStream { kind, query, every });
     let single = prop_oneof![4 => select, 1 => alone, 1 => nested, 1 => stream].boxed();
-    // INTERSECT binds tighter than UNION and EXCEPT, and all group to the left.
+    // INTERSECT has a higher precedence than UNION and EXCEPT, and all are left-associative.
     let chain = |operand: BoxedStrategy<BodyKind>, ops: Vec<SetOp>| {
         let step = (prop::sample::select(ops), any::<bool>(), operand.clone());
         (operand, prop::collection::vec(step, 0..2)).prop_map(|(first, steps)| {
@@ -337,7 +337,7 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
         .boxed()
 }
 
-/// Behind IN stands SELECT, WITH or a stream; a name alone would be an expression.
+/// IN is followed by SELECT, WITH or a stream; a name alone would be an expression.
 fn in_query_of(strategy: BoxedStrategy<Expr>) -> impl Strategy<Value = Expr> {
     strategy.prop_filter("IN takes a subquery", |expr| match &expr.kind {
         ExprKind::InQuery { query, .. } => begins_with_word(query),
@@ -423,7 +423,7 @@ proptest! {
     }
 }
 
-/// The text, and what comes of parsing and printing it again.
+/// The text, and the result of parsing and printing it.
 fn printed(text: &str) -> String {
     let parsed = parse(text);
     assert_eq!(parsed.diagnostics.len(), 0, "{:?}", parsed.diagnostics);
@@ -445,7 +445,7 @@ fn a_chain_of_any_length_is_flat() {
             assert_eq!(once.matches(&format!(" {word} ")).count(), length - 1);
         }
     }
-    // Parentheses are nested, whatever stands between them.
+    // Parentheses count as nesting, whatever is between them.
     let deep = format!(
         "SELECT a FROM s WHERE {}a = 1{}",
         "(a = 0 OR ".repeat(200),

@@ -20,7 +20,7 @@ pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
         descending: by.descending,
         nulls_first: by.nulls_first,
     };
-    let order: Vec<SortKey> = plan.shown_order().into_iter().map(key).collect();
+    let order: Vec<SortKey> = plan.display_order().into_iter().map(key).collect();
     let rows_only_come = plan.is_append_only() && order.is_empty() && !last;
     Answer {
         schema: plan.schema.clone(),

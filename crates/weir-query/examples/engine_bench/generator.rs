@@ -1,5 +1,4 @@
-//! [`Generator`]: requests and responses of ten VMs with two disks each, as fast as they are asked
-//! for.
+//! [`Generator`]: generates requests and responses of ten VMs with two disks each.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -10,7 +9,7 @@ const EVENT_GAP_NS: i64 = 5_000;
 const VMS: usize = 10;
 const DISKS: usize = 2;
 
-/// Makes events: at each tick the response that is due longest, else a new request.
+/// Generates events: at each tick the response that is due longest, else a new request.
 pub struct Generator {
     ts: i64,
     seed: u64,
@@ -46,7 +45,7 @@ impl Generator {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64 + f64::MIN_POSITIVE
     }
 
-    /// What happens next.
+    /// The next event.
     pub fn event(&mut self) -> Event {
         self.ts += EVENT_GAP_NS;
         let due = self

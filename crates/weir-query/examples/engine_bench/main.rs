@@ -1,15 +1,15 @@
-//! The engine's benchmark: rows per second on one core for five queries over generated events.
+//! The benchmark of the engine: rows per second on one core for five queries over generated events.
 //!
-//! 5,000,000 events of 10 VMs with 2 disks each, 200,000 of them a second of stream time (every
+//! 5,000,000 events of 10 VMs with 2 disks each, 200,000 of them per second of stream time (every
 //! event has an instant of its own), requests and responses with lognormal latencies, in batches of
-//! 1,024. Generating them is not measured; times are those of the thread on its processor.
+//! 1,024. Generating them is not measured; times are processor time of the thread.
 //!
 //! Then ratios of processor time within this run: 100 queries that share a window to one of them
 //! (W), a join of requests with their responses that is answered from pairs to the join (P), and a
-//! group-by that three agents and a monitor make to one that is made at once (A).
+//! group-by that three agents and a monitor compute to one that a single engine computes (A).
 //!
-//! `cargo run --release -p weir-query --example engine_bench [F|f|S|G|J|M|W|P|A ..]`; `EVENTS=500000`
-//! makes it shorter.
+//! `cargo run --release -p weir-query --example engine_bench [F|f|S|G|J|M|W|P|A ..]`;
+//! `EVENTS=500000` makes it shorter.
 
 mod generator;
 
@@ -29,12 +29,12 @@ use generator::Generator;
 const EVENTS: usize = 5_000_000;
 const BATCH_ROWS: usize = 1024;
 
-/// Agents that share the events, each with so many batches in turn: about as many as come in the
-/// 50 ms between two heartbeats.
+/// Agents that share the events; each receives this many batches in turn: about as many as arrive
+/// in the 50 ms between two heartbeats.
 const AGENTS: usize = 3;
 const AGENT_BATCHES: usize = 3;
 
-/// The queries, with what the design holds us to and what it aims at, in millions of rows per
+/// The queries, with the required rate and the target of the design, in millions of rows per
 /// second.
 const QUERIES: [(&str, &str, f64, f64, &str); 6] = [
     ("F", "filter, half pass", 50.0, 100.0, "select * from IOstream where type = 'Q'"),
@@ -102,7 +102,7 @@ fn compiled(text: &str) -> Arc<Plan> {
     checked.expect("the queries are sound").plan
 }
 
-/// What 100 queries over one window cost against one of them.
+/// The cost of 100 queries over one window relative to one of them.
 fn share_a_window(events: usize) {
     let plan = |least: usize| {
         compiled(&format!(
@@ -119,7 +119,7 @@ fn share_a_window(events: usize) {
     );
 }
 
-/// What thesis query 4 costs from the pairs that the tap has made, against the join.
+/// The cost of thesis query 4 from the pairs of the tap relative to the join.
 fn answer_from_pairs(events: usize) {
     let join = compiled(
         "select R.ts - Q.ts from IOstream [range 3 s] as Q, IOstream [range 3 s] as R \
@@ -137,8 +137,8 @@ fn answer_from_pairs(events: usize) {
     );
 }
 
-/// What a group-by costs that is put together of what three agents have of it, against one that is
-/// made at once.
+/// The cost of a group-by that is merged from partials of three agents relative to one in a single
+/// engine.
 fn merge_partials(events: usize) {
     let whole = compiled(
         "select vm, vdisk, op, count(*), avg(sectors), max(sectors), quantile(sectors, 0.99) \
@@ -157,16 +157,16 @@ fn merge_partials(events: usize) {
         let mut sent = Vec::new();
         for agent in &mut agents {
             let batches = batches(&mut generator, &mut left, AGENT_BATCHES, &mut events_of());
-            sent.extend(agent.take(batches));
+            sent.extend(agent.push_all(batches));
         }
-        // Time has come as far as the last of them.
+        // The latest instant of all agents.
         let now = agents.iter().map(|agent| agent.now).max().unwrap_or(0);
         for agent in &mut agents {
-            sent.extend(agent.reach(now));
+            sent.extend(agent.advance(now));
         }
         sent.sort_by_key(|batch| batch.ts[0]);
-        monitor.take(sent);
-        monitor.reach(now);
+        monitor.push_all(sent);
+        monitor.advance(now);
     }
     let one = run(&[whole], events);
     let of_agents: Duration = agents.iter().map(|agent| agent.time).sum();
@@ -181,8 +181,8 @@ fn merge_partials(events: usize) {
     );
 }
 
-/// What this thread has run so far, which the load of the machine does not change as it changes the
-/// time on the wall (`Documentation/scheduler/sched-stats.rst`: the first figure, in ns).
+/// The processor time of this thread so far, which depends less on the load of the machine than
+/// elapsed time (`Documentation/scheduler/sched-stats.rst`: the first figure, in ns).
 fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells run times");
     let ran = stat
@@ -192,7 +192,7 @@ fn processor_time() -> Duration {
     Duration::from_nanos(ran.expect("the first figure is the time on the processor"))
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Run {
     time: Duration,
     rows_in: usize,
@@ -206,7 +206,7 @@ struct Running {
     source: &'static str,
     time: Duration,
     rows_out: usize,
-    /// The last row's instant.
+    /// The instant of the last row.
     now: i64,
 }
 
@@ -223,8 +223,8 @@ impl Running {
         }
     }
 
-    /// Takes rows in, and gives what comes of them.
-    fn take(&mut self, batches: Vec<Batch>) -> Vec<Batch> {
+    /// Pushes rows and returns the results.
+    fn push_all(&mut self, batches: Vec<Batch>) -> Vec<Batch> {
         let last = batches.last().and_then(|batch| batch.ts.last());
         self.now = last.map_or(self.now, |ts| *ts);
         let start = processor_time();
@@ -234,8 +234,8 @@ impl Running {
         self.step(start)
     }
 
-    /// Goes on to an instant.
-    fn reach(&mut self, at: i64) -> Vec<Batch> {
+    /// Advances to an instant.
+    fn advance(&mut self, at: i64) -> Vec<Batch> {
         let start = processor_time();
         self.engine.heartbeat(self.source, at);
         self.step(start)
@@ -257,12 +257,12 @@ fn rows_of(output: Output) -> Batch {
     }
 }
 
-/// Pushes the events through the plans and takes the time that the engine needs.
+/// Pushes the events through the plans and measures the time of the engine.
 fn run(plans: &[Arc<Plan>], events: usize) -> Run {
     run_over(plans, events, "IOstream", events_of())
 }
 
-/// The same with what `rows` makes of the events, as rows of `source`.
+/// As [`run`], with the rows of `source` that `rows` makes of the events.
 fn run_over(
     plans: &[Arc<Plan>],
     events: usize,
@@ -295,7 +295,7 @@ fn run_over(
     run
 }
 
-/// The next events, at most `most` batches of them, as what `rows` makes of them.
+/// The next events, at most `most` batches of them, converted by `rows`.
 fn batches(
     generator: &mut Generator,
     left: &mut usize,

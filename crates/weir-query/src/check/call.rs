@@ -6,11 +6,11 @@ use super::expr::{AGGREGATES, Aggregates, Names};
 use crate::diagnostic::{Diagnostic, Span, codes, suggest::nearest};
 use crate::expr::Expr;
 use crate::function::{
-    AggregateCall, Argument, FunctionDoc, Refusal, ScalarCall, aggregate, scalar,
+    AggregateCall, Argument, ArgumentError, FunctionDoc, ScalarCall, aggregate, scalar,
 };
 use crate::syntax::ast::{self, ExprKind, Ident};
 
-/// A call as it was written.
+/// A call in the text.
 #[derive(Clone, Copy)]
 pub(super) struct Written<'e> {
     pub span: Span,
@@ -46,7 +46,7 @@ impl Checker<'_> {
         }
         let operands = operands?;
         let returns = function.check(&arguments(&operands));
-        let returns = returns.map_err(|r| refused(r, span, &operands, function.doc()));
+        let returns = returns.map_err(|r| argument_diagnostic(r, span, &operands, function.doc()));
         let returns = self.or_report(returns)?;
         let args = operands.into_iter().map(|o| o.expr).collect();
         Some(Expr::Call(ScalarCall {
@@ -71,7 +71,7 @@ impl Checker<'_> {
             star,
         } = call;
         if let Aggregates::Forbidden(clause) = names.aggregates {
-            let message = format!("the aggregate `{}` cannot stand in {clause}", name.value);
+            let message = format!("the aggregate `{}` is not allowed in {clause}", name.value);
             let found = codes::AGGREGATE_MISPLACED.at(span, message);
             self.diagnostics.push(match clause {
                 "WHERE" => found.help("HAVING selects groups"),
@@ -91,14 +91,15 @@ impl Checker<'_> {
         };
         let doc = function.doc();
         if star && distinct || !star && args.is_empty() {
-            let message = format!("`{}` lacks its argument", name.value);
+            let message = format!("`{}` is missing its argument", name.value);
             let found = codes::BAD_ARGUMENTS.at(span, message);
             self.diagnostics
                 .push(found.help(format!("it is called as {}", doc.signature)));
             return None;
         }
         let returns = function.check(&arguments(&operands));
-        let returns = self.or_report(returns.map_err(|r| refused(r, span, &operands, doc)))?;
+        let returns =
+            self.or_report(returns.map_err(|r| argument_diagnostic(r, span, &operands, doc)))?;
         let args = operands.into_iter().map(|o| o.expr).collect();
         let call = AggregateCall {
             function,
@@ -108,7 +109,7 @@ impl Checker<'_> {
             unit: returns.unit,
         };
         let Aggregates::Collect(calls) = &mut names.aggregates else {
-            unreachable!("forbidden aggregates are refused above");
+            unreachable!("forbidden aggregates are argument_diagnostic above");
         };
         let index = calls.iter().position(|c| *c == call).unwrap_or_else(|| {
             calls.push(call);
@@ -129,12 +130,12 @@ impl Checker<'_> {
         let found = codes::UNKNOWN_FUNCTION.at(name.span, message);
         self.diagnostics.push(match near {
             Some(near) => found.help(format!("did you mean `{near}`?")),
-            None => found.help("`weir functions` lists them all"),
+            None => found.help("`weir functions` lists all functions"),
         });
     }
 }
 
-/// True when an aggregate is called in `expr`, aliases followed, subqueries left out.
+/// Whether an aggregate is called in `expr`, aliases followed, subqueries excluded.
 pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
     let mut found = match &expr.kind {
         ExprKind::Call { name, .. } => aggregate::find(&name.value).is_some(),
@@ -149,11 +150,16 @@ fn arguments(operands: &[Operand]) -> Vec<Argument> {
     operands.iter().map(|o| Argument::of(&o.expr)).collect()
 }
 
-fn refused(refusal: Refusal, span: Span, operands: &[Operand], doc: &FunctionDoc) -> Diagnostic {
-    let span = refusal
+fn argument_diagnostic(
+    argument_error: ArgumentError,
+    span: Span,
+    operands: &[Operand],
+    doc: &FunctionDoc,
+) -> Diagnostic {
+    let span = argument_error
         .argument
         .and_then(|i| operands.get(i))
         .map_or(span, |o| o.span);
-    let found = codes::BAD_ARGUMENTS.at(span, refusal.message);
+    let found = codes::BAD_ARGUMENTS.at(span, argument_error.message);
     found.help(format!("it is called as {}", doc.signature))
 }

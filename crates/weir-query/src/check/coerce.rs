@@ -1,5 +1,5 @@
-//! What happens when values of different types or units meet: literals are converted, columns
-//! scaled or cast, and what does not fit is refused.
+//! Type and unit conversion: literals are converted, columns scaled or cast, and operands that do
+//! not match are rejected.
 
 use weir_model::{Dimension, Type, Unit, Value};
 
@@ -10,12 +10,12 @@ use crate::expr::{BinaryOp, Expr};
 use crate::function::ScalarCall;
 use crate::function::scalar::iso8601::Iso8601;
 
-/// An expression and where it was written.
+/// An expression and its position in the text.
 #[derive(Clone, Debug)]
 pub struct Operand {
     /// The expression.
     pub expr: Expr,
-    /// Where.
+    /// Its position.
     pub span: Span,
 }
 
@@ -62,27 +62,27 @@ pub fn boolean(x: Operand) -> Result<Expr, Diagnostic> {
     let message = format!("expected a condition, found {}", describe(&x.expr));
     let found = codes::NOT_BOOLEAN.at(x.span, message);
     Err(match x.expr.ty() {
-        Type::Int | Type::Float => found.help("compare it with something: `<> 0`"),
+        Type::Int | Type::Float => found.help("compare it, as in `<> 0`"),
         _ => found,
     })
 }
 
-/// Something to be joined by `||`: numbers are written out.
+/// An operand of `||`: numbers are written as text.
 fn text(x: Operand) -> Result<Expr, Diagnostic> {
     match x.expr.ty() {
         _ if x.is_null() => Ok(null(Type::Text, Unit::None)),
         Type::Text => Ok(x.expr),
         Type::Tally | Type::Partial => {
-            let message = format!("{} cannot be part of a text", describe(&x.expr));
+            let message = format!("{} cannot be concatenated", describe(&x.expr));
             Err(codes::TYPE_MISMATCH.at(x.span, message))
         }
-        Type::Time => Ok(written(x.expr)),
+        Type::Time => Ok(timestamp_text(x.expr)),
         _ => Ok(cast(x.expr, Type::Text, Unit::None)),
     }
 }
 
-/// A point in time as a text.
-pub fn written(x: Expr) -> Expr {
+/// A timestamp as text.
+pub fn timestamp_text(x: Expr) -> Expr {
     Expr::Call(ScalarCall {
         function: &Iso8601,
         args: vec![x],
@@ -106,7 +106,7 @@ fn product(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnost
             let unit = converted(op, unit, right.literal());
             (left, right, unit)
         }
-        // How many of one fit into the other: both in one unit, the result is a plain number.
+        // A ratio: both in one unit, the result is a plain number.
         (BinaryOp::Divide, l, r) if l.dimension() == r.dimension() => {
             let (left, right) = units(op, left, right)?;
             (left, right, Unit::None)
@@ -123,9 +123,9 @@ fn product(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnost
     })
 }
 
-/// The unit of a number in `unit` times or by a plain one. Whoever divides by 1000 or 1024, or
-/// multiplies by 512, converts: the result is in the unit that comes out of it where there is such
-/// a unit, and else a plain number, since its old unit would lie.
+/// The unit of a number in `unit` multiplied or divided by a plain number. Dividing by 1000 or
+/// 1024, or multiplying by 512, converts the unit: the result has the resulting unit where it
+/// exists, and is a plain number otherwise, since its old unit would be wrong.
 fn converted(op: BinaryOp, unit: Unit, by: Option<&Value>) -> Unit {
     let factor = match by {
         Some(Value::Int(x)) => *x,
@@ -173,7 +173,8 @@ fn sum(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnostic> 
     })
 }
 
-/// Points in time: two of them make a span, a point and a span a point.
+/// Arithmetic on timestamps: the difference of two is a duration, a timestamp and a duration make a
+/// timestamp.
 fn time_sum(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnostic> {
     let span = left.span.to(right.span);
     let times = (left.expr.ty() == Type::Time, right.expr.ty() == Type::Time);
@@ -185,14 +186,14 @@ fn time_sum(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnos
     if !allowed {
         let sides = (describe(&left.expr), describe(&right.expr));
         let message = format!(
-            "`{}` does not take {} and {}",
+            "`{}` cannot be applied to {} and {}",
             op.symbol(),
             sides.0,
             sides.1
         );
         return Err(codes::TYPE_MISMATCH.at(span, message));
     }
-    // What is no point in time is a span, in nanoseconds.
+    // An operand that is not a timestamp is a duration, in nanoseconds.
     let span_of = |x: Operand| match x.expr.ty() {
         Type::Time => Ok(x.expr),
         Type::Int | Type::Float if x.expr.unit().dimension() != Dimension::Data => Ok(cast(
@@ -202,12 +203,12 @@ fn time_sum(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnos
         )),
         _ if x.is_null() => Ok(null(Type::Int, Unit::Nanoseconds)),
         Type::Int | Type::Float => {
-            let message = format!("a point in time and {} cannot be added", describe(&x.expr));
+            let message = format!("a timestamp and {} cannot be added", describe(&x.expr));
             Err(codes::UNIT_MISMATCH.at(x.span, message))
         }
         _ => {
             let message = format!(
-                "`{}` takes a span of time, not {}",
+                "`{}` requires a duration, not {}",
                 op.symbol(),
                 describe(&x.expr)
             );
@@ -230,8 +231,8 @@ fn numeric(op: BinaryOp, x: &Operand) -> Result<(), Diagnostic> {
     let message = format!("`{}` takes numbers, not {}", op.symbol(), describe(&x.expr));
     let found = codes::TYPE_MISMATCH.at(x.span, message);
     Err(match x.expr.ty() {
-        Type::Text if op == BinaryOp::Add => found.help("`||` joins texts"),
-        Type::Text => found.help("CAST(x AS integer) reads a number from a text"),
+        Type::Text if op == BinaryOp::Add => found.help("`||` concatenates texts"),
+        Type::Text => found.help("CAST(x AS integer) parses a number"),
         _ => found,
     })
 }
@@ -243,8 +244,8 @@ pub fn pair(op: BinaryOp, left: Operand, right: Operand) -> Result<(Expr, Expr),
     types(op, left, right, span)
 }
 
-/// Both sides in one unit. A literal takes the other side's unit when that is exact; a plain number
-/// counts as one; otherwise the coarser side is scaled to the finer unit.
+/// Both sides in one unit. A literal is converted to the other side's unit when that is exact; a
+/// plain number is taken to have that unit; otherwise the coarser side is scaled to the finer unit.
 fn units(op: BinaryOp, left: Operand, right: Operand) -> Result<(Operand, Operand), Diagnostic> {
     let span = left.span.to(right.span);
     let (l, r) = (left.expr.unit(), right.expr.unit());
@@ -277,7 +278,7 @@ fn units(op: BinaryOp, left: Operand, right: Operand) -> Result<(Operand, Operan
         let message = match op.is_comparison() {
             true => format!("{} cannot be compared with {}", sides.0, sides.1),
             false => format!(
-                "`{}` does not take {} and {}",
+                "`{}` cannot be applied to {} and {}",
                 op.symbol(),
                 sides.0,
                 sides.1
@@ -299,7 +300,7 @@ fn units(op: BinaryOp, left: Operand, right: Operand) -> Result<(Operand, Operan
     Ok((with(left, le), with(right, re)))
 }
 
-/// The unit of a sum whose sides `units` has made alike.
+/// The unit of a sum after `units`.
 fn common_unit(left: &Expr, right: &Expr) -> Unit {
     match left.unit() {
         Unit::None => right.unit(),
@@ -340,7 +341,7 @@ pub fn literal_in(expr: &Expr, unit: Unit) -> Option<Expr> {
     })
 }
 
-/// A number in a unit that is as fine or finer; a plain number is taken to be in it.
+/// A number in a unit that is as fine or finer; a plain number is taken to have that unit.
 pub fn to_unit(expr: Expr, unit: Unit) -> Expr {
     let from = expr.unit();
     if from == unit {
@@ -397,7 +398,7 @@ fn types(
                 true => codes::TYPE_MISMATCH.at(span, message),
                 false => {
                     let message = format!(
-                        "`{}` does not take {} and {}",
+                        "`{}` cannot be applied to {} and {}",
                         op.symbol(),
                         sides.0,
                         sides.1
@@ -440,8 +441,8 @@ pub fn null(ty: Type, unit: Unit) -> Expr {
     }
 }
 
-/// The one type and unit in which all of `operands` can be given, and them in it: the results of
-/// CASE, the columns of UNION.
+/// The common type and unit of `operands`, and the operands converted to them: the results of CASE,
+/// the columns of UNION.
 pub fn common(operands: Vec<Operand>) -> Result<(Vec<Expr>, Type, Unit), Diagnostic> {
     let mut target: Option<Operand> = None;
     for operand in operands.iter().filter(|o| !o.is_null()) {
@@ -475,20 +476,20 @@ pub fn common(operands: Vec<Operand>) -> Result<(Vec<Expr>, Type, Unit), Diagnos
     Ok((exprs.collect(), ty, unit))
 }
 
-/// An expression in words: `an integer in ns`, `a text`.
+/// Describes an expression: `an integer in ns`, `a text`.
 pub fn describe(expr: &Expr) -> String {
     describe_type(expr.ty(), expr.unit())
 }
 
-/// A type and unit in words.
+/// Describes a type and unit.
 pub fn describe_type(ty: Type, unit: Unit) -> String {
     let what = match (ty, unit.dimension()) {
         (Type::Bool, _) => "a condition",
         (Type::Text, _) => "a text",
-        (Type::Time, _) => "a point in time",
+        (Type::Time, _) => "a timestamp",
         (Type::Tally, _) => "a tally",
         (Type::Partial, _) => "a partial aggregate",
-        (_, Dimension::Time) => "a span of time",
+        (_, Dimension::Time) => "a duration",
         (_, Dimension::Data) => "an amount of data",
         (Type::Int, _) => "an integer",
         (Type::Float, _) => "a float",

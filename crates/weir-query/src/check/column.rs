@@ -1,8 +1,8 @@
-//! Names of columns: what they mean, and what was perhaps meant.
+//! Resolves column names, and suggests similar names for unknown ones.
 
 use super::Checker;
 use super::expr::{Names, OUTER};
-use super::scope::{Meaning, Scope};
+use super::scope::{Resolution, Scope};
 use crate::diagnostic::{Diagnostic, codes, suggest::nearest, there_are};
 use crate::expr::Expr;
 use crate::syntax::ast::{self, Ident};
@@ -16,27 +16,28 @@ impl Checker<'_> {
     ) -> Option<Expr> {
         let qualifier = table.map(|t| t.value.as_str());
         let meaning = names.scope.find(qualifier, &name.value);
-        if let Meaning::Column(found) = meaning {
+        if let Resolution::Column(found) = meaning {
             names.used.push((
                 found.index,
                 table.map_or(name.span, |t| t.span.to(name.span)),
             ));
             return Some(found.expr());
         }
-        if let Some(Meaning::Column(found)) = names.outer.map(|o| o.find(qualifier, &name.value)) {
+        if let Some(Resolution::Column(found)) = names.outer.map(|o| o.find(qualifier, &name.value))
+        {
             return Some(found.expr().map_columns(&|i| i + OUTER));
         }
         let same = |a: &&(&Ident, &ast::Expr)| a.0.value.eq_ignore_ascii_case(&name.value);
-        if let (None, Meaning::Unknown, Some((_, expr))) =
+        if let (None, Resolution::Unknown, Some((_, expr))) =
             (table, &meaning, names.aliases.iter().find(same))
         {
-            // Inside, names mean columns only: an alias cannot lead back to itself.
+            // Inside an alias names are columns only: an alias cannot refer to itself.
             let aliases = std::mem::take(&mut names.aliases);
-            let said = self.diagnostics.len();
+            let reported = self.diagnostics.len();
             let checked = self.expr(expr, names);
-            // What is wrong with it has been said where it stands in SELECT, unless it is wrong
-            // only here.
-            for diagnostic in self.diagnostics.split_off(said) {
+            // Errors of the expression are already reported for SELECT, unless they only exist
+            // here.
+            for diagnostic in self.diagnostics.split_off(reported) {
                 if diagnostic.code == codes::AGGREGATE_MISPLACED.code {
                     self.diagnostics.push(Diagnostic {
                         span: name.span,
@@ -51,10 +52,10 @@ impl Checker<'_> {
         None
     }
 
-    /// Says that a name means no column, and what was perhaps meant.
+    /// Reports a name that is not a column, with a suggestion.
     pub(super) fn no_column(
         &mut self,
-        meaning: &Meaning,
+        meaning: &Resolution,
         scope: &Scope,
         table: Option<&Ident>,
         name: &Ident,
@@ -63,22 +64,22 @@ impl Checker<'_> {
             format!("{}.{}", t.value, name.value)
         });
         let qualifier = table.map(|t| t.value.as_str());
-        let reachable = |s: &Scope| matches!(s.find(qualifier, &name.value), Meaning::Column(_));
+        let reachable = |s: &Scope| matches!(s.find(qualifier, &name.value), Resolution::Column(_));
         let found = match meaning {
-            Meaning::Unknowable | Meaning::Column(_) => return,
-            Meaning::Ambiguous(tables) => {
+            Resolution::Indeterminate | Resolution::Column(_) => return,
+            Resolution::Ambiguous(tables) => {
                 let message = format!("`{full}` is a column of {}", tables.join(" and of "));
-                let help = format!("say which one: `{}.{}`", tables[0], name.value);
+                let help = format!("qualify it: `{}.{}`", tables[0], name.value);
                 codes::AMBIGUOUS_COLUMN.at(name.span, message).help(help)
             }
-            _ if self.around.iter().any(reachable) => {
+            _ if self.outer_scopes.iter().any(reachable) => {
                 let message = format!("`{full}` of the outer query cannot be used here");
-                let help = "only the WHERE of a plain SELECT .. FROM .. WHERE in EXISTS or IN may refer to the query around";
+                let help = "only the WHERE of a plain SELECT .. FROM .. WHERE in EXISTS or IN may refer to the outer query";
                 codes::SUBQUERY_UNSUPPORTED
                     .at(name.span, message)
                     .help(help)
             }
-            Meaning::UnknownTable => {
+            Resolution::UnknownTable => {
                 let table = table.expect("only a qualified name can have an unknown table");
                 let message = format!("there is no source `{}` in FROM", table.value);
                 let names = || {
@@ -94,10 +95,10 @@ impl Checker<'_> {
                     None => found.help(there_are(&names().collect::<Vec<_>>())),
                 }
             }
-            Meaning::Unknown => {
+            Resolution::Unknown => {
                 let tables = scope.tables.iter();
                 let tables: Vec<_> = match qualifier {
-                    Some(qualifier) => tables.filter(|t| t.is_called(qualifier)).collect(),
+                    Some(qualifier) => tables.filter(|t| t.has_name(qualifier)).collect(),
                     None => tables.collect(),
                 };
                 let names = tables.iter().flat_map(|t| t.column_names());

@@ -1,4 +1,4 @@
-//! BETWEEN, IN, LIKE and CASE: what compares one expression with several others.
+//! BETWEEN, IN, LIKE and CASE: comparisons of one expression with several others.
 
 use weir_model::{Type, Unit, Value};
 
@@ -10,12 +10,12 @@ use crate::diagnostic::suggest::nearest;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::syntax::ast;
 
-/// Most nodes that one expression compared with several others may become.
+/// Maximum number of nodes that one expression compared with several others may become.
 const REPEATED_NODES_MAX: usize = 10_000;
 
 impl Checker<'_> {
-    /// Refuses an expression that would be written out so often that the query outgrows all bounds:
-    /// it is doubled at every level of nesting.
+    /// Rejects an expression that would be repeated so often that the query exceeds all bounds: it
+    /// is doubled at every level of nesting.
     pub(super) fn repeatable(&mut self, x: &Operand, times: usize) -> Option<()> {
         if x.expr.size() == 1 || x.expr.size().saturating_mul(times) <= REPEATED_NODES_MAX {
             return Some(());
@@ -86,7 +86,7 @@ impl Checker<'_> {
                 negated,
             });
         }
-        // Items that are no constants, or not of x's own unit, are compared one by one.
+        // Items that are not constants, or not in x's own unit, are compared one by one.
         if !values.is_empty() || has_null {
             let expr = Box::new(x.expr);
             others.push(Expr::InList {
@@ -99,8 +99,8 @@ impl Checker<'_> {
         Expr::balanced(BinaryOp::Or, others).map(|any| negate_if(negated, any))
     }
 
-    /// A literal that is compared with `x` as it stands in that column, if the column has a closed
-    /// set of values: they have long names too. What is not among them is a warning.
+    /// The stored value of a literal that is compared with `x`, if the column has a closed set of
+    /// values, which have long names too. A literal that is not among them is a warning.
     pub(super) fn in_set(
         &mut self,
         x: Option<&Operand>,
@@ -166,10 +166,10 @@ impl Checker<'_> {
             return None;
         };
         if x.expr.ty() != Type::Text {
-            let message = format!("LIKE takes a text, not {}", coerce::describe(&x.expr));
+            let message = format!("LIKE requires a text, not {}", coerce::describe(&x.expr));
             let found = codes::TYPE_MISMATCH.at(x.span, message);
             self.diagnostics
-                .push(found.help("CAST(x AS text) writes a value as a text"));
+                .push(found.help("CAST(x AS text) converts a value to a text"));
             return None;
         }
         let (expr, pattern) = (Box::new(x.expr), text.as_str().to_owned());

@@ -1,5 +1,5 @@
-//! Expressions: names become columns, operands meet in one type and unit, calls find their
-//! functions.
+//! Expressions: resolves names to columns and calls to functions, and converts operands to one type
+//! and unit.
 
 use weir_model::{Dimension, Field, Symbol, Type, Unit, Value};
 
@@ -13,34 +13,35 @@ use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::AggregateCall;
 use crate::syntax::ast::{self, ExprKind, Ident, Literal, Number};
 
-/// Columns of the query around count from here on, so that a condition can name both sides.
+/// Columns of the outer query are numbered from here on, so that a condition can refer to both
+/// sides.
 pub(super) const OUTER: usize = 1 << 32;
 
-/// Results of aggregates count from here on, until the node that computes them is there.
+/// Results of aggregates are numbered from here on, until the node that computes them exists.
 pub(super) const AGGREGATES: usize = 1 << 40;
 
-/// Longest text a literal may have, in bytes.
+/// Maximum length of a text literal in bytes.
 const LITERAL_BYTES_MAX: usize = 64 << 10;
 
-/// Whether aggregates may stand in an expression.
+/// Whether aggregates are allowed in an expression.
 pub(super) enum Aggregates<'x> {
-    /// Not here: in WHERE, for instance.
+    /// They are not allowed in this clause: WHERE, for instance.
     Forbidden(&'static str),
     /// They are collected.
     Collect(&'x mut Vec<AggregateCall>),
 }
 
-/// What the names in an expression mean.
+/// The resolution of names in an expression.
 pub(super) struct Names<'x> {
     /// The sources.
     pub scope: &'x Scope,
-    /// Those of the query around, whose columns may be used as well.
+    /// Those of the outer query, whose columns are allowed as well.
     pub outer: Option<&'x Scope>,
-    /// Names given in SELECT, for where no column has the name.
+    /// Aliases of SELECT, used where no column has the name.
     pub aliases: &'x [(&'x Ident, &'x ast::Expr)],
-    /// Whether aggregates may stand here.
+    /// Whether aggregates are allowed.
     pub aggregates: Aggregates<'x>,
-    /// Where each column was used outside of aggregates, for a later complaint.
+    /// Where each column was used outside of aggregates, for a later diagnostic.
     pub used: Vec<(usize, Span)>,
 }
 
@@ -57,7 +58,7 @@ impl<'x> Names<'x> {
         }
     }
 
-    /// The column of a source that an index means.
+    /// The column of a source at an index.
     pub fn field(&self, index: usize) -> Option<&'x Field> {
         match index.checked_sub(OUTER) {
             None => self.scope.field(index),
@@ -111,7 +112,7 @@ impl Checker<'_> {
         })
     }
 
-    /// All of `exprs`; every one is checked, whatever is wrong with the others.
+    /// All of `exprs`; every one is checked, whether or not others have errors.
     pub(super) fn operands<'e>(
         &mut self,
         exprs: impl IntoIterator<Item = &'e ast::Expr>,
@@ -121,7 +122,7 @@ impl Checker<'_> {
         all.into_iter().collect()
     }
 
-    /// An expression; `None` when something in it is wrong, which is then reported.
+    /// An expression; `None` when it has an error, which is then reported.
     pub(super) fn expr(&mut self, expr: &ast::Expr, names: &mut Names) -> Option<Expr> {
         let checked = match &expr.kind {
             ExprKind::Error => None,
@@ -191,8 +192,8 @@ impl Checker<'_> {
                 )
             }
             ExprKind::InQuery { .. } | ExprKind::Exists { .. } => {
-                let message = "the subquery stands where it cannot become a join";
-                let help = "let it stand alone in WHERE, or joined by AND to the rest";
+                let message = "a subquery is not supported here";
+                let help = "make it a condition of WHERE, joined to the others by AND";
                 self.diagnostics.push(
                     codes::SUBQUERY_UNSUPPORTED
                         .at(expr.span, message)
@@ -202,7 +203,7 @@ impl Checker<'_> {
             }
             ExprKind::Scalar { .. } => {
                 let message = "a subquery cannot be used as a value";
-                let help = "put it into FROM and join it";
+                let help = "move it to FROM and join it";
                 self.diagnostics.push(
                     codes::SUBQUERY_UNSUPPORTED
                         .at(expr.span, message)
@@ -236,7 +237,7 @@ impl Checker<'_> {
                 };
                 let (value, ty) = quantity(*number, measure.scale);
                 let Some(value) = value else {
-                    let message = "the amount does not fit in 64 bits";
+                    let message = "the number does not fit in 64 bits";
                     self.diagnostics.push(codes::BAD_NUMBER.at(span, message));
                     return None;
                 };
@@ -291,7 +292,7 @@ impl Checker<'_> {
         let (x, unit) = match (from, ty) {
             (from, to) if from == to => return Some(x),
             (Type::Time, Type::Int | Type::Float) => (x, Unit::Nanoseconds),
-            (Type::Time, Type::Text) => return Some(coerce::written(x)),
+            (Type::Time, Type::Text) => return Some(coerce::timestamp_text(x)),
             (Type::Int | Type::Float, Type::Time) if unit.dimension() != Dimension::Data => {
                 (coerce::to_unit(x, Unit::Nanoseconds), Unit::Nanoseconds)
             }
@@ -300,7 +301,7 @@ impl Checker<'_> {
             (Type::Text, Type::Time) => (x, Unit::Nanoseconds),
             (Type::Bool, Type::Int) | (Type::Int, Type::Bool) => (x, Unit::None),
             _ => {
-                let message = format!("{} cannot become a {ty}", describe_type(from, unit));
+                let message = format!("{} cannot be cast to {ty}", describe_type(from, unit));
                 self.diagnostics
                     .push(codes::TYPE_MISMATCH.at(span, message));
                 return None;
@@ -310,14 +311,14 @@ impl Checker<'_> {
     }
 }
 
-/// A number of some unit in the smallest one, as an integer where it is one.
+/// A number in some unit, converted to the smallest one; an integer where it is whole.
 fn quantity(number: Number, scale: i64) -> (Option<Value>, Type) {
     match number {
         Number::Int(x) => (x.checked_mul(scale).map(Value::Int), Type::Int),
         Number::Float(x) => {
             let smallest = x * scale as f64;
             let whole = smallest.round();
-            // 0.1 has no exact float; 0.1 ms are 100,000 ns nevertheless.
+            // 0.1 has no exact float, but 0.1 ms are 100,000 ns.
             let near = (smallest - whole).abs() <= whole.abs() * 1e-12;
             match near && whole.abs() < (1_u64 << 53) as f64 {
                 true => (Some(Value::Int(whole as i64)), Type::Int),

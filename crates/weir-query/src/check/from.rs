@@ -1,15 +1,15 @@
-//! FROM: sources, views and subqueries, each through its window, side by side or joined.
+//! FROM: sources, views and subqueries, each with its window, joined or as a cross product.
 
 use std::sync::Arc;
 
-use super::scope::{Meaning, Scope};
+use super::scope::{Resolution, Scope};
 use super::{Checker, Source, coerce, source_plan};
 use crate::diagnostic::codes;
 use crate::expr::{BinaryOp, Expr};
 use crate::plan::{JoinKind, Plan};
 use crate::syntax::ast::{self, Condition, JoinOp, Named, Table};
 
-/// A FROM: its plan, where all of it could be understood, and its names.
+/// A FROM: its plan, unless it has an error, and its names.
 pub(super) struct FromPlan {
     pub plan: Option<Arc<Plan>>,
     pub scope: Scope,
@@ -40,7 +40,7 @@ impl Checker<'_> {
         let plan = left.plan.zip(right.plan);
         FromPlan {
             plan: plan.map(|(l, r)| Plan::join(l, r, kind, Vec::new(), None)),
-            scope: left.scope.beside(right.scope),
+            scope: left.scope.concat(right.scope),
         }
     }
 
@@ -117,7 +117,7 @@ impl Checker<'_> {
         let known = left.scope.is_known() && right.scope.is_known();
         if cross != bare && known {
             let message = match cross {
-                true => "CROSS JOIN takes no condition",
+                true => "CROSS JOIN has no condition",
                 false => "the join has no condition",
             };
             let help = match cross {
@@ -133,7 +133,7 @@ impl Checker<'_> {
             _ => Vec::new(),
         };
         let plans = left.plan.zip(right.plan);
-        let mut scope = left.scope.beside(right.scope);
+        let mut scope = left.scope.concat(right.scope);
         let residual = match &join.condition {
             Condition::None => Some(None),
             Condition::On(expr) => self.condition(expr, &scope, "ON").map(Some),
@@ -147,7 +147,7 @@ impl Checker<'_> {
             }
         };
         for (l, r, _) in &merged {
-            // The side that is always there keeps the plain name.
+            // The side that is never padded keeps the unqualified name.
             let hidden = if kind == JoinKind::Right {
                 *l
             } else {
@@ -176,7 +176,7 @@ impl Checker<'_> {
         join: &ast::Join,
     ) -> Vec<(usize, usize, (Expr, Expr))> {
         if join.kind.value == JoinOp::Full {
-            let message = "FULL JOIN does not take USING";
+            let message = "FULL JOIN does not support USING";
             let found = codes::BAD_JOIN.at(join.kind.span, message);
             self.diagnostics
                 .push(found.help("either side may be NULL: write ON and select the one you mean"));
@@ -204,8 +204,8 @@ impl Checker<'_> {
 
     fn using_column(&mut self, scope: &Scope, name: &ast::Ident) -> Option<(usize, Expr)> {
         match scope.find(None, &name.value) {
-            Meaning::Column(found) => Some((found.index, found.expr())),
-            Meaning::Unknowable => None,
+            Resolution::Column(found) => Some((found.index, found.expr())),
+            Resolution::Indeterminate => None,
             meaning => {
                 self.no_column(&meaning, scope, None, name);
                 None
@@ -213,7 +213,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Two sources of one name cannot be told apart.
+    /// Reports two sources with one name.
     fn duplicates(&mut self, items: &[ast::FromItem], from: &mut FromPlan) {
         let tables = items.iter().flat_map(|item| {
             std::iter::once(&item.table).chain(item.joins.iter().map(|j| &j.table))
@@ -221,12 +221,12 @@ impl Checker<'_> {
         for (i, named) in tables.enumerate() {
             let (before, rest) = from.scope.tables.split_at_mut(i);
             let table = &mut rest[0];
-            if !table.name.is_empty() && before.iter().any(|t| t.is_called(&table.name)) {
-                let message = format!("there is a source called `{}` already", table.name);
+            if !table.name.is_empty() && before.iter().any(|t| t.has_name(&table.name)) {
+                let message = format!("the source name `{}` is used twice", table.name);
                 let found = codes::DUPLICATE_SOURCE.at(named.span, message);
                 self.diagnostics
                     .push(found.help("give it another name with AS"));
-                // Its columns would only be ambiguous everywhere.
+                // Its columns would be ambiguous everywhere.
                 table
                     .merged
                     .extend(table.first..table.first + table.schema.len());

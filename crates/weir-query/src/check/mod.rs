@@ -1,14 +1,13 @@
-//! AST and catalog → [`Plan`], with every name resolved, every type and unit known.
+//! AST and catalog → [`Plan`]: resolves names, types and units.
 //!
 //! 1. FROM becomes a [`Scope`] and a plan: sources, windows, joins ([`from`]).
-//! 2. WHERE becomes a selection; what stands in it as `IN` or `EXISTS` becomes a join
-//!    ([`subquery`]).
+//! 2. WHERE becomes a selection; its `IN` and `EXISTS` subqueries become joins ([`subquery`]).
 //! 3. GROUP BY and the aggregates become one node, SELECT a projection, HAVING a selection between
 //!    them ([`select`]).
-//! 4. Set operations, ORDER BY, Istream and its kin stand around the blocks ([`query`]).
+//! 4. Set operations, ORDER BY, Istream, Dstream and Rstream are applied to the blocks ([`query`]).
 //!
-//! All errors are found in one go. What could not be understood is `None`, and nobody complains
-//! about it again.
+//! All errors are reported in one pass. A part with an error is `None`, and causes no further
+//! errors.
 
 mod call;
 mod coerce;
@@ -39,28 +38,28 @@ use scope::Scope;
 pub struct Checked {
     /// What it computes.
     pub plan: Arc<Plan>,
-    /// What may not be as meant.
+    /// Warnings: what is probably not intended.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// What a query is checked against, beside the catalog.
+/// The options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
-    /// How many instants a second has: 1,000,000,000 live, 1 in scripts. In STREAM's dialect a second
-    /// is a tick.
+    /// The number of instants in a second: 1,000,000,000 live, 1 in scripts. In STREAM's dialect a
+    /// second is a tick.
     pub second: i64,
-    /// Whose CQL it is.
+    /// The dialect of the text.
     pub dialect: Dialect,
-    /// Whether time is live, so that Rstream needs a pace.
+    /// Whether time is live, so that Rstream needs EVERY or a Slide.
     pub live: bool,
 }
 
-/// Whose CQL a text is.
+/// A dialect of CQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Ours: a span says its unit.
+    /// weir's: a duration has a unit.
     Cql,
-    /// STREAM's: a span without unit is in seconds, which are ticks.
+    /// STREAM's: a duration without unit is in seconds, which are ticks.
     Stream,
 }
 
@@ -104,7 +103,7 @@ pub fn compile_unoptimized(
     let mut checker = Checker::new(catalog, *options);
     let sound = parsed.diagnostics.is_empty();
     let plan = checker.statements(text, parsed.tree, sound);
-    let diagnostics = in_order(merged(parsed.diagnostics, checker.diagnostics));
+    let diagnostics = sorted_diagnostics(merged(parsed.diagnostics, checker.diagnostics));
     match plan {
         Some(plan) if !diagnostics.iter().any(Diagnostic::is_error) => Ok(Checked {
             plan,
@@ -114,11 +113,11 @@ pub fn compile_unoptimized(
     }
 }
 
-/// Most findings that are shown of one text.
+/// Maximum number of diagnostics that are reported for a text.
 const DIAGNOSTICS_MAX: usize = 100;
 
-/// What was found in reading and in checking. A word that could not be read in its place is not
-/// doubted a second time.
+/// The diagnostics of the parser and of the checker. A word that the parser rejected is not
+/// reported a second time.
 pub(crate) fn merged(read: Vec<Diagnostic>, checked: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let spans: HashSet<Span> = read.iter().map(|d| d.span).collect();
     let new = checked.into_iter().filter(|d| !spans.contains(&d.span));
@@ -127,29 +126,29 @@ pub(crate) fn merged(read: Vec<Diagnostic>, checked: Vec<Diagnostic>) -> Vec<Dia
     all
 }
 
-/// Findings in the order of the text, and not more than anybody reads.
-pub(crate) fn in_order(mut all: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    // Errors come first where there are too many, so that none is lost behind warnings.
+/// Diagnostics in the order of the text, up to the maximum.
+pub(crate) fn sorted_diagnostics(mut all: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    // Errors come first where there are too many, so that warnings displace none.
     if all.len() > DIAGNOSTICS_MAX {
         let more = all.len() - DIAGNOSTICS_MAX;
         all.sort_by_key(|d| (!d.is_error(), d.span.start));
         all.truncate(DIAGNOSTICS_MAX);
         let last = all[DIAGNOSTICS_MAX - 1].span;
-        let message = format!("{} not shown", counted(more, "more mistake"));
+        let message = format!("{} not shown", counted(more, "more diagnostic"));
         all.push(codes::TOO_MANY.at(last, message));
     }
     all.sort_by_key(|d| d.span.start);
     all
 }
 
-/// A query with a name, from WITH, CREATE VIEW or a script.
+/// A named query: from WITH, CREATE VIEW or a script.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedQuery {
     /// The name.
     pub name: String,
     /// What it computes; `None` when that has an error.
     pub plan: Option<Arc<Plan>>,
-    /// A relation that a script registers as a stream: under a window only what comes counts.
+    /// A relation that a script registers as a stream: a window over it reads its insertions.
     pub as_stream: bool,
     /// How many sources it reads, each counted as often as it is read.
     reads: usize,
@@ -167,28 +166,28 @@ impl NamedQuery {
     }
 }
 
-/// Most sources one query may read, each counted as often as it is read; named queries double
-/// quickly.
+/// Maximum number of sources of a query, each counted as often as it is read; nested named queries
+/// double quickly.
 const READS_MAX: usize = 512;
 
-/// Most operators between a query's result and its sources.
+/// Maximum number of operators on a path from a query's result to its sources.
 const PLAN_HEIGHT_MAX: usize = 512;
 
-/// Checks queries against a catalog, one after the other, and collects what is wrong.
+/// Checks queries against a catalog, one after the other, and collects the diagnostics.
 pub(crate) struct Checker<'a> {
     catalog: &'a Catalog,
     options: CheckOptions,
-    /// What is wrong so far.
+    /// The diagnostics so far.
     pub diagnostics: Vec<Diagnostic>,
-    /// Named queries that can be seen from here; later ones hide earlier ones.
+    /// Named queries in scope; later ones hide earlier ones.
     pub views: Vec<NamedQuery>,
-    /// Set when a source could not be declared: then a name that is unknown may be its.
+    /// Set when a source could not be declared: an unknown name may then be that source.
     pub sources_missing: bool,
     /// How many sources have been read since the statement began.
     reads: usize,
-    /// The scopes of the queries around, for telling an unknown column from one that cannot be
-    /// reached.
-    around: Vec<Scope>,
+    /// The scopes of the outer queries, to distinguish an unknown column from one that cannot be
+    /// used here.
+    outer_scopes: Vec<Scope>,
 }
 
 impl<'a> Checker<'a> {
@@ -200,7 +199,7 @@ impl<'a> Checker<'a> {
             views: Vec::new(),
             sources_missing: false,
             reads: 0,
-            around: Vec::new(),
+            outer_scopes: Vec::new(),
         }
     }
 
@@ -230,7 +229,7 @@ impl<'a> Checker<'a> {
                     self.diagnostics.push(found.help(help));
                 }
                 ast::Statement::Register(registration) => {
-                    let message = "REGISTER belongs in a script";
+                    let message = "REGISTER is only allowed in a script";
                     let found = codes::NOT_A_STATEMENT.at(registration.name.span, message);
                     self.diagnostics.push(found.help("`weir run` runs scripts"));
                     queries += 1;
@@ -251,7 +250,7 @@ impl<'a> Checker<'a> {
             .iter()
             .any(|v| v.name.eq_ignore_ascii_case(&view.name.value))
         {
-            let message = format!("there is a view `{}` already", view.name.value);
+            let message = format!("the view `{}` already exists", view.name.value);
             self.diagnostics
                 .push(codes::DUPLICATE_SOURCE.at(view.name.span, message));
         }
@@ -260,20 +259,20 @@ impl<'a> Checker<'a> {
         self.views.push(named);
     }
 
-    /// A statement begins.
+    /// Resets the counters for a new statement.
     fn start(&mut self) {
         self.reads = 0;
-        self.around.clear();
+        self.outer_scopes.clear();
     }
 
-    /// The plan of a query that stands for itself.
+    /// The plan of a top-level query.
     pub fn top_query(&mut self, query: &ast::Query) -> Option<Arc<Plan>> {
         self.start();
         let plan = self.query(query)?;
-        self.not_too_high(plan, query.body.span)
+        self.check_height(plan, query.body.span)
     }
 
-    /// Gives a name to the query that was checked last.
+    /// Names the query that was checked last.
     pub fn name(&mut self, named: NamedQuery) {
         let reads = self.reads;
         self.views.push(NamedQuery { reads, ..named });
@@ -286,24 +285,24 @@ impl<'a> Checker<'a> {
             true => Some(plan),
             false => self.renamed(plan, view),
         });
-        let plan = plan.and_then(|plan| self.not_too_high(plan, view.name.span));
+        let plan = plan.and_then(|plan| self.check_height(plan, view.name.span));
         NamedQuery {
             reads: self.reads - before,
             ..NamedQuery::new(&view.name.value, plan, false)
         }
     }
 
-    /// Refuses a plan that is too high for walks down from its result.
-    fn not_too_high(&mut self, plan: Arc<Plan>, span: Span) -> Option<Arc<Plan>> {
+    /// Rejects a plan that is too deep for recursive functions.
+    fn check_height(&mut self, plan: Arc<Plan>, span: Span) -> Option<Arc<Plan>> {
         if plan.height() <= PLAN_HEIGHT_MAX {
             return Some(plan);
         }
-        let message = format!("more than {PLAN_HEIGHT_MAX} operators stand on each other");
+        let message = format!("more than {PLAN_HEIGHT_MAX} operators are nested");
         self.diagnostics.push(codes::TOO_DEEP.at(span, message));
         None
     }
 
-    /// Counts `more` sources read, within the bound.
+    /// Counts `more` sources read, up to the maximum.
     fn read(&mut self, more: usize, span: Span) -> Option<()> {
         let before = self.reads;
         self.reads = before.saturating_add(more);
@@ -359,7 +358,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// What a name in FROM stands for.
+/// What a name in FROM refers to.
 enum Source<'a> {
     Declared(&'a Declaration),
     Query(NamedQuery),

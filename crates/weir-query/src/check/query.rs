@@ -1,4 +1,5 @@
-//! What stands around query blocks: WITH, set operations, Istream and its kin, ORDER BY and LIMIT.
+//! The parts around query blocks: WITH, set operations, Istream, Dstream and Rstream, ORDER BY and
+//! LIMIT.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ impl Checker<'_> {
         for view in &query.views {
             let same = |v: &super::NamedQuery| v.name.eq_ignore_ascii_case(&view.name.value);
             if self.views[outside..].iter().any(same) {
-                let message = format!("WITH has a `{}` already", view.name.value);
+                let message = format!("WITH defines `{}` twice", view.name.value);
                 self.diagnostics
                     .push(codes::DUPLICATE_SOURCE.at(view.name.span, message));
             }
@@ -38,7 +39,7 @@ impl Checker<'_> {
         plan
     }
 
-    /// A body that has no ORDER BY of its own.
+    /// A body without an ORDER BY of its own.
     fn body(&mut self, body: &Body) -> Option<Arc<Plan>> {
         match &body.value {
             BodyKind::Error => None,
@@ -73,16 +74,17 @@ impl Checker<'_> {
     }
 
     fn set_op(&mut self, op: SetOp, all: bool, left: &Body, right: &Body) -> Option<Arc<Plan>> {
-        // Between names it is STREAM's operator, which works on bags.
+        // Between names it is STREAM's operator, which is of bags.
         let named = |body: &Body| matches!(body.value, BodyKind::Named(_));
         let all = all || named(left) && named(right);
         let (l, r) = (self.body(left), self.body(right));
         for (plan, body) in [(&l, left), (&r, right)] {
             if plan.as_ref().is_some_and(|p| !is_relation(p)) {
-                let message = "a stream cannot be combined with anything";
+                let message = "a set operation needs relations, this is a stream";
                 let found = codes::STREAM_EXPECTED.at(body.span, message);
-                self.diagnostics
-                    .push(found.help("leave Istream(..) out here, or put it around the whole"));
+                self.diagnostics.push(
+                    found.help("remove Istream(..) here, or apply it to the whole set operation"),
+                );
             }
         }
         let (l, r) = (l.filter(|p| is_relation(p))?, r.filter(|p| is_relation(p))?);
@@ -134,7 +136,7 @@ impl Checker<'_> {
         let input = self.query(query);
         let pace = every.map(|every| self.instants(every));
         if let (Some(every), StreamOp::Istream | StreamOp::Dstream) = (every, kind) {
-            let found = codes::BAD_EVERY.at(every.span, "EVERY goes with Rstream only");
+            let found = codes::BAD_EVERY.at(every.span, "EVERY is only allowed with Rstream");
             self.diagnostics.push(found);
             return None;
         }
@@ -154,8 +156,8 @@ impl Checker<'_> {
                     None => slide_of(&input),
                 };
                 if every.is_none() && self.options.live && !has_now(&input) {
-                    let message = "Rstream has no pace in live time";
-                    let help = "add `EVERY 1 s` behind it, or a Slide to its window";
+                    let message = "a live Rstream needs EVERY, or a Slide in every window";
+                    let help = "add `EVERY 1 s` after it, or a Slide to its window";
                     self.diagnostics
                         .push(codes::RSTREAM_PACE.at(span, message).help(help));
                     return None;
@@ -184,14 +186,14 @@ impl Checker<'_> {
         Some(limited(plan, by, query))
     }
 
-    /// Complains about ORDER BY and LIMIT on a stream.
+    /// Reports ORDER BY and LIMIT on a stream.
     pub(super) fn may_be_ordered(&mut self, plan: &Plan, query: &ast::Query) -> bool {
         let place = (query.order_by.first().map(|o| o.expr.span))
             .or(query.limit.as_ref().map(|l| l.span))
             .or(query.offset.as_ref().map(|o| o.span));
         match place {
             Some(span) if plan.shape == Shape::Stream => {
-                let message = "a stream has no order but time";
+                let message = "a stream is ordered by time only";
                 let found = codes::ORDER_ON_STREAM.at(span, message);
                 self.diagnostics
                     .push(found.help("put ORDER BY and LIMIT inside the parentheses"));
@@ -213,7 +215,7 @@ impl Checker<'_> {
     }
 }
 
-/// What is said of a position that is none.
+/// The message about a position without a column.
 pub(super) fn no_column_at(n: i64, columns: usize) -> String {
     format!(
         "there is no column {n} among {}",
@@ -240,7 +242,7 @@ pub(super) fn ordinal(expr: &ast::Expr) -> Option<i64> {
     }
 }
 
-/// A key of ORDER BY. NULLs count as greater than everything, as in PostgreSQL, unless it is said
+/// A key of ORDER BY. NULLs are greater than all values, as in PostgreSQL, unless specified
 /// otherwise.
 pub(super) fn order_by(expr: Expr, item: &ast::OrderItem) -> OrderBy {
     let nulls_first = item.nulls_first.unwrap_or(item.descending);
@@ -251,7 +253,7 @@ pub(super) fn order_by(expr: Expr, item: &ast::OrderItem) -> OrderBy {
     }
 }
 
-/// `plan` in an order and cut, where the query says so.
+/// `plan` with ORDER BY and LIMIT, where the query has them.
 pub(super) fn limited(plan: Arc<Plan>, by: Vec<OrderBy>, query: &ast::Query) -> Arc<Plan> {
     let limit = query.limit.as_ref().map(|l| l.value);
     let offset = query.offset.as_ref().map_or(0, |o| o.value);
@@ -261,8 +263,8 @@ pub(super) fn limited(plan: Arc<Plan>, by: Vec<OrderBy>, query: &ast::Query) -> 
     }
 }
 
-/// Column `i` of a side of a set operation; a literal there is seen as one, so that `SELECT NULL`
-/// fits everywhere.
+/// Column `i` of a side of a set operation; a literal is treated as one, so that `SELECT NULL`
+/// matches every type.
 fn visible(plan: &Plan, i: usize, column: Expr) -> Expr {
     match &plan.node {
         Node::Project { exprs, .. } => match &exprs[i] {
@@ -292,7 +294,7 @@ fn converted(plan: Arc<Plan>, exprs: Vec<Expr>) -> Arc<Plan> {
     Plan::project(plan, exprs, fields)
 }
 
-/// The pace that the windows' slides give, if every window has one: their greatest common divisor.
+/// The greatest common divisor of the windows' slides, if every window has one.
 fn slide_of(plan: &Plan) -> Option<i64> {
     if let Node::Window { window, .. } = &plan.node {
         return match window {
@@ -317,8 +319,8 @@ fn greatest_common_divisor(a: i64, b: i64) -> i64 {
     }
 }
 
-/// True when the relation holds rows of single instants only here or there, so that it has instants
-/// of its own.
+/// Whether the relation contains `[Now]` windows only in a part of it, so that it has instants of
+/// its own.
 fn has_now(plan: &Plan) -> bool {
     matches!(
         &plan.node,

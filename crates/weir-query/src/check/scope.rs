@@ -1,4 +1,4 @@
-//! [`Scope`]: which names mean which columns inside one FROM.
+//! [`Scope`]: resolves the column names of one FROM.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use weir_model::{Field, Schema, Type, Unit};
 use crate::expr::fold_expr;
 use crate::expr::{BinaryOp, Expr};
 
-/// The sources of a FROM. Their columns lie side by side, in order.
+/// The sources of a FROM. Their columns are concatenated, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// The sources.
@@ -23,44 +23,44 @@ pub struct ScopeTable {
     pub first: usize,
     /// Its columns.
     pub schema: Arc<Schema>,
-    /// What `*` means, by name.
+    /// The columns of `*`, by name.
     pub star: Option<Vec<String>>,
-    /// False for a source that could not be read or found: any column may be its.
+    /// False for a source with an error: any column may be one of its.
     pub known: bool,
-    /// Columns that USING has merged with another source's: only `t.a` still means them.
+    /// Columns that USING has merged with another source's: only the qualified name refers to them.
     pub merged: Vec<usize>,
 }
 
-/// A column that a name means.
+/// A resolved column.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ResolvedColumn {
     /// Its position among all columns of the scope.
     pub index: usize,
     /// The column.
     pub field: Field,
-    /// The unit that the name converts it to.
+    /// The unit to which the name converts it.
     pub converted: Option<Unit>,
     /// The name as it was declared.
     pub name: String,
 }
 
-/// What a name means.
+/// The resolution of a name.
 #[derive(Clone, Debug)]
-pub enum Meaning {
+pub enum Resolution {
     /// A column.
-    Column(Box<Found>),
-    /// One of several; these sources have it.
+    Column(Box<ResolvedColumn>),
+    /// Ambiguous; these sources have it.
     Ambiguous(Vec<String>),
     /// Nothing.
     Unknown,
     /// No source has the name before the dot.
     UnknownTable,
-    /// Perhaps a column of a source about which something has been said already.
-    Unknowable,
+    /// Possibly a column of a source whose error is already reported.
+    Indeterminate,
 }
 
 impl ScopeTable {
-    fn find(&self, name: &str) -> Option<Found> {
+    fn find(&self, name: &str) -> Option<ResolvedColumn> {
         let (index, alias) = self.schema.find(name)?;
         let field = self.schema[index].clone();
         let declared = field
@@ -72,7 +72,7 @@ impl ScopeTable {
             false => declared.map_or(name, |a| a.name).to_owned(),
         };
         let converted = alias.and_then(|a| a.converted);
-        Some(Found {
+        Some(ResolvedColumn {
             index: self.first + index,
             field,
             converted,
@@ -80,26 +80,26 @@ impl ScopeTable {
         })
     }
 
-    /// True when `name` means this source.
-    pub fn is_called(&self, name: &str) -> bool {
+    /// Whether `name` refers to this source.
+    pub fn has_name(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
 
-    /// Every name that a column has here, for did-you-mean.
+    /// Every column name in scope, for suggestions.
     pub fn column_names(&self) -> impl Iterator<Item = &str> {
         self.schema.fields.iter().flat_map(|field| {
             std::iter::once(field.name.as_str()).chain(field.aliases.iter().map(|a| a.name))
         })
     }
 
-    /// The columns that `*` means.
-    pub fn star(&self) -> Vec<Found> {
-        let shown = |f: &Found| !self.merged.contains(&f.index);
+    /// The columns of `*`.
+    pub fn star(&self) -> Vec<ResolvedColumn> {
+        let shown = |f: &ResolvedColumn| !self.merged.contains(&f.index);
         match &self.star {
             Some(names) => names
                 .iter()
                 .filter_map(|name| {
-                    self.find(name).map(|f| Found {
+                    self.find(name).map(|f| ResolvedColumn {
                         name: name.clone(),
                         ..f
                     })
@@ -107,7 +107,7 @@ impl ScopeTable {
                 .filter(shown)
                 .collect(),
             None => (self.schema.fields.iter().enumerate())
-                .map(|(i, field)| Found {
+                .map(|(i, field)| ResolvedColumn {
                     index: self.first + i,
                     field: field.clone(),
                     converted: None,
@@ -143,20 +143,20 @@ impl Scope {
         Some(&table.schema[index - table.first])
     }
 
-    /// A scope about which nothing is known, because its source has an error.
+    /// A scope of unknown columns, because its source has an error.
     pub fn unknown(name: &str) -> Scope {
         let mut scope = Scope::of(name, Arc::default(), None);
         scope.tables[0].known = false;
         scope
     }
 
-    /// How many columns there are.
+    /// The number of columns.
     pub fn len(&self) -> usize {
         self.tables.last().map_or(0, |t| t.first + t.schema.len())
     }
 
-    /// The columns of both, this one's first.
-    pub fn beside(mut self, right: Scope) -> Scope {
+    /// The columns of both, this scope's first.
+    pub fn concat(mut self, right: Scope) -> Scope {
         let shift = self.len();
         self.tables
             .extend(right.tables.into_iter().map(|t| ScopeTable {
@@ -172,40 +172,42 @@ impl Scope {
         self.tables.iter().all(|t| t.known)
     }
 
-    /// What `name`, or `table.name`, means.
-    pub fn find(&self, table: Option<&str>, name: &str) -> Meaning {
+    /// Resolves `name`, or `table.name`.
+    pub fn find(&self, table: Option<&str>, name: &str) -> Resolution {
         if let Some(table) = table {
             let Some(table) = self.table(table) else {
                 return match self.is_known() {
-                    true => Meaning::UnknownTable,
-                    false => Meaning::Unknowable,
+                    true => Resolution::UnknownTable,
+                    false => Resolution::Indeterminate,
                 };
             };
             return match table.find(name) {
-                Some(found) => Meaning::Column(Box::new(found)),
-                None if table.known => Meaning::Unknown,
-                None => Meaning::Unknowable,
+                Some(found) => Resolution::Column(Box::new(found)),
+                None if table.known => Resolution::Unknown,
+                None => Resolution::Indeterminate,
             };
         }
-        let mut found: Vec<(&str, Found)> = (self.tables.iter())
+        let mut found: Vec<(&str, ResolvedColumn)> = (self.tables.iter())
             .filter_map(|t| Some((t.name.as_str(), t.find(name)?)))
             .filter(|(_, f)| self.tables.iter().all(|t| !t.merged.contains(&f.index)))
             .collect();
         match found.len() {
-            0 if self.is_known() => Meaning::Unknown,
-            0 => Meaning::Unknowable,
-            1 => Meaning::Column(Box::new(found.remove(0).1)),
-            _ => Meaning::Ambiguous(found.iter().map(|(table, _)| (*table).to_owned()).collect()),
+            0 if self.is_known() => Resolution::Unknown,
+            0 => Resolution::Indeterminate,
+            1 => Resolution::Column(Box::new(found.remove(0).1)),
+            _ => {
+                Resolution::Ambiguous(found.iter().map(|(table, _)| (*table).to_owned()).collect())
+            }
         }
     }
 
     /// The source called `name`.
     pub fn table(&self, name: &str) -> Option<&ScopeTable> {
-        self.tables.iter().find(|t| t.is_called(name))
+        self.tables.iter().find(|t| t.has_name(name))
     }
 }
 
-impl Found {
+impl ResolvedColumn {
     /// The column as an expression, converted to the unit of the name.
     pub fn expr(&self) -> Expr {
         let column = Expr::column(self.index, self.field.ty, self.field.unit);
@@ -234,8 +236,7 @@ impl Found {
         })
     }
 
-    /// The column of a result that shows this one: it keeps its other names as long as it keeps its
-    /// own.
+    /// The column of a result that contains this one: it keeps its other names if it keeps its own.
     pub fn field(&self) -> Field {
         let expr = self.expr();
         let own = self.name == self.field.name;

@@ -1,5 +1,5 @@
-//! One block: SELECT .. FROM .. WHERE .. GROUP BY .. HAVING, with the ORDER BY behind it, which
-//! sees its inside.
+//! One block: SELECT .. FROM .. WHERE .. GROUP BY .. HAVING, with its ORDER BY, which can refer to
+//! columns of the block.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use weir_model::Field;
 use super::call::has_aggregate;
 use super::expr::{AGGREGATES, Aggregates, Names};
 use super::query::{limited, no_column_at, order_by, ordinal};
-use super::scope::{Found, Scope};
+use super::scope::{ResolvedColumn, Scope};
 use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
 use crate::expr::Expr;
@@ -22,7 +22,7 @@ struct Output {
     field: Field,
 }
 
-/// A block on its way: the plan below SELECT and what its expressions may use.
+/// A block during its check: the plan below SELECT and the names that its expressions may use.
 struct Block<'s> {
     scope: &'s Scope,
     aliases: Vec<(&'s ast::Ident, &'s ast::Expr)>,
@@ -30,12 +30,12 @@ struct Block<'s> {
     keys: Vec<Expr>,
     calls: Vec<AggregateCall>,
     grouped: bool,
-    /// False when a key has an error: then nobody can say what is grouped.
+    /// False when a key has an error: then it is unknown what is grouped.
     keys_known: bool,
 }
 
 impl Checker<'_> {
-    /// The plan of a block; `query` is what it stands in.
+    /// The plan of a block of `query`.
     pub(super) fn select(&mut self, select: &ast::Select, query: &ast::Query) -> Option<Arc<Plan>> {
         let from = self.from(&select.from);
         let input = self.filter(from.plan, &from.scope, select);
@@ -44,7 +44,7 @@ impl Checker<'_> {
         let outputs = self.outputs(select, &mut block);
         let having = select.having.as_ref().map(|having| {
             let condition = self.block_condition(having, &mut block);
-            self.settled(condition?, &block)
+            self.below_select(condition?, &block)
         });
         let mut hidden = Vec::new();
         let by = self.order_keys(query, &mut block, outputs.as_deref(), &mut hidden);
@@ -109,7 +109,7 @@ impl Checker<'_> {
         let exprs = exprs
             .chain(&select.having)
             .chain(query.order_by.iter().map(|o| &o.expr));
-        // HAVING alone groups everything into one, as in SQL.
+        // HAVING alone makes one group of all rows, as in SQL.
         let grouped = !select.group_by.is_empty() || select.having.is_some() || {
             let mut exprs = exprs;
             exprs.any(has_aggregate)
@@ -124,8 +124,8 @@ impl Checker<'_> {
         }
     }
 
-    /// An expression of SELECT, HAVING or ORDER BY, over the columns that FROM gives and the
-    /// results of aggregates.
+    /// An expression of SELECT, HAVING or ORDER BY, over the columns of FROM and the results of
+    /// aggregates.
     fn block_expr(&mut self, expr: &ast::Expr, block: &mut Block, aliases: bool) -> Option<Expr> {
         let mut names = Names {
             scope: block.scope,
@@ -152,7 +152,7 @@ impl Checker<'_> {
         self.check_grouped(&checked?, expr.span, &used, block)
     }
 
-    /// In a grouped block, complains about columns that are neither keys nor inside aggregates.
+    /// In a grouped block, reports columns that are neither keys nor inside aggregates.
     fn check_grouped(
         &mut self,
         expr: &Expr,
@@ -180,7 +180,7 @@ impl Checker<'_> {
     }
 
     /// An expression over the plan below SELECT: in a grouped block over its keys and aggregates.
-    fn settled(&mut self, expr: Expr, block: &Block) -> Option<Expr> {
+    fn below_select(&mut self, expr: Expr, block: &Block) -> Option<Expr> {
         match block.grouped {
             true => over_groups(&expr, block).ok(),
             false => Some(expr),
@@ -228,7 +228,7 @@ impl Checker<'_> {
             }
             Some(items) if items.iter().any(|item| matches!(item, Item::Error)) => None,
             Some(_) => {
-                let message = "`*` hides which column this is";
+                let message = "`*` does not name one column";
                 self.diagnostics
                     .push(codes::BAD_ORDINAL.at(span, message).help("write its name"));
                 None
@@ -248,7 +248,7 @@ impl Checker<'_> {
             match &item.value {
                 Item::Error => outputs.push(None),
                 Item::Star => {
-                    let all: Vec<Found> =
+                    let all: Vec<ResolvedColumn> =
                         block.scope.tables.iter().flat_map(|t| t.star()).collect();
                     if !block.scope.is_known() {
                         outputs.push(None);
@@ -259,7 +259,7 @@ impl Checker<'_> {
                     Some(t) if t.known => outputs.extend(self.star(t.star(), item.span, block)),
                     Some(_) => outputs.push(None),
                     None => {
-                        let meaning = super::scope::Meaning::UnknownTable;
+                        let meaning = super::scope::Resolution::UnknownTable;
                         if block.scope.is_known() {
                             let star = ast::Ident::new("*".into(), item.span);
                             self.no_column(&meaning, block.scope, Some(table), &star);
@@ -282,11 +282,11 @@ impl Checker<'_> {
         block: &mut Block,
     ) -> Option<Output> {
         let checked = self.block_expr(expr, block, false)?;
-        let checked = self.settled(checked, block)?;
+        let checked = self.below_select(checked, block)?;
         let mut field = Field::new(expr.to_string(), checked.ty()).unit(checked.unit());
         if let ExprKind::Column { table, name } = &expr.kind {
             let table = table.as_ref().map(|t| t.value.as_str());
-            if let super::scope::Meaning::Column(found) = block.scope.find(table, &name.value) {
+            if let super::scope::Resolution::Column(found) = block.scope.find(table, &name.value) {
                 field = found.field();
             }
         }
@@ -304,15 +304,20 @@ impl Checker<'_> {
         })
     }
 
-    fn star(&mut self, columns: Vec<Found>, span: Span, block: &Block) -> Vec<Option<Output>> {
+    fn star(
+        &mut self,
+        columns: Vec<ResolvedColumn>,
+        span: Span,
+        block: &Block,
+    ) -> Vec<Option<Output>> {
         let mut complained = false;
         let outputs = columns.into_iter().map(|found| {
             let expr = found.expr();
-            let settled = match block.grouped {
+            let below_select = match block.grouped {
                 true => over_groups(&expr, block),
                 false => Ok(expr),
             };
-            match settled {
+            match below_select {
                 Ok(expr) => Some(Output {
                     expr,
                     field: found.field(),
@@ -335,7 +340,7 @@ impl Checker<'_> {
         outputs.collect()
     }
 
-    /// ORDER BY: over the result's columns, and over further ones that `hidden` gets.
+    /// ORDER BY: over the result's columns, and over further ones that are appended to `hidden`.
     fn order_keys(
         &mut self,
         query: &ast::Query,
@@ -375,7 +380,7 @@ impl Checker<'_> {
         distinct: bool,
         limited: bool,
     ) -> Option<Expr> {
-        // A name of the result counts before a name of the input, as in SQL.
+        // A name of the result takes precedence over a name of the input, as in SQL.
         if let (ExprKind::Column { table: None, name }, Some(outputs)) = (&item.expr.kind, outputs)
         {
             let same = |o: &Output| o.field.name.eq_ignore_ascii_case(&name.value);
@@ -384,20 +389,20 @@ impl Checker<'_> {
             }
         }
         let expr = self.block_expr(&item.expr, block, true)?;
-        let expr = self.settled(expr, block)?;
+        let expr = self.below_select(expr, block)?;
         let outputs = outputs?;
         if let Some(i) = outputs.iter().position(|o| o.expr == expr) {
             return Some(column_of(outputs, i));
         }
         let span = item.expr.span;
         if distinct {
-            let message = "with DISTINCT only what is selected can order";
+            let message = "with DISTINCT, ORDER BY can only use columns of the select list";
             self.diagnostics
                 .push(codes::DISTINCT_ORDER.at(span, message));
             return None;
         }
         if !limited {
-            let message = "the order cannot be shown without this column";
+            let message = "the result is ordered by a column that it does not contain";
             self.diagnostics
                 .push(codes::ORDER_UNSEEN.at(span, message).help("select it too"));
         }
@@ -432,7 +437,7 @@ fn aggregated(input: Arc<Plan>, block: &Block, dialect: Dialect) -> Arc<Plan> {
     let call_fields = block.calls.iter().enumerate().map(|(i, call)| {
         let name = format!("{}{}", call.function.doc().name, i + 1);
         let field = Field::new(name, call.ty).unit(call.unit);
-        // A count is never NULL, whatever it counts.
+        // A count is never NULL.
         if call.function.doc().name == "count" {
             field
         } else {
@@ -453,7 +458,7 @@ fn aggregated(input: Arc<Plan>, block: &Block, dialect: Dialect) -> Arc<Plan> {
 }
 
 /// An expression over the input and the results of aggregates as one over the columns of the
-/// grouping node. The error is a column of the input that is neither a key nor in one.
+/// grouping node. The error is a column of the input that is neither a key nor in an aggregate.
 fn over_groups(expr: &Expr, block: &Block) -> Result<Expr, usize> {
     if let Some(i) = block.keys.iter().position(|key| key == expr) {
         return Ok(Expr::column(i, expr.ty(), expr.unit()));

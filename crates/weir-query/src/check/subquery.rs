@@ -1,9 +1,9 @@
-//! WHERE, and the subqueries in it: `EXISTS` and `IN` become joins.
+//! WHERE and its subqueries: `EXISTS` and `IN` become joins.
 //!
-//! A plain block below EXISTS or IN may refer to the query around in its WHERE; such conditions
+//! The WHERE of a plain block below EXISTS or IN may refer to the outer query; such conditions
 //! become conditions of the join. `x NOT IN (..)` is true only when every comparison is false,
-//! NULLs included. Where it refers to the query around it is therefore an anti join on "equal, or
-//! one of both is NULL".
+//! NULLs included. A correlated NOT IN is therefore an anti join on "equal, or one of both is
+//! NULL".
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ enum Part<'a> {
     },
 }
 
-/// A subquery on its way to become the right side of a join.
+/// A subquery while it becomes the right side of a join.
 struct Right {
     plan: Arc<Plan>,
-    /// Conditions over its columns, and over those of the query around from [`OUTER`] on.
+    /// Conditions over its columns, and over those of the outer query from [`OUTER`] on.
     conditions: Vec<Expr>,
     /// The column that IN compares, over its columns.
     item: Option<Operand>,
@@ -80,16 +80,16 @@ impl Checker<'_> {
         plan
     }
 
-    /// A condition of WHERE; an alias of SELECT in it gets an answer of its own.
+    /// A condition of WHERE; an alias of SELECT in it gets its own diagnostic.
     fn where_condition(
         &mut self,
         expr: &ast::Expr,
         names: &mut Names,
         aliases: &[&ast::Ident],
     ) -> Option<Expr> {
-        let said = self.diagnostics.len();
+        let reported = self.diagnostics.len();
         let checked = self.condition_in(expr, names);
-        for diagnostic in &mut self.diagnostics[said..] {
+        for diagnostic in &mut self.diagnostics[reported..] {
             let name = |a: &&&ast::Ident| {
                 diagnostic.message == format!("unknown column `{}`", a.value)
                     || diagnostic
@@ -99,7 +99,7 @@ impl Checker<'_> {
             if diagnostic.code == codes::UNKNOWN_COLUMN.code && aliases.iter().any(|a| name(&a)) {
                 let message = diagnostic
                     .message
-                    .replace("unknown column", "WHERE does not see the alias");
+                    .replace("unknown column", "WHERE cannot use the alias");
                 *diagnostic = codes::ALIAS_IN_WHERE
                     .at(diagnostic.span, message)
                     .help("write the expression again, or select from a subquery");
@@ -118,14 +118,14 @@ impl Checker<'_> {
         negated: bool,
     ) -> Option<Arc<Plan>> {
         let key = item.map(|item| self.operand(item, &mut Names::plain(scope, "WHERE")));
-        self.around.push(scope.clone());
+        self.outer_scopes.push(scope.clone());
         let right = self.right(query, scope, item.is_some());
-        self.around.pop();
+        self.outer_scopes.pop();
         let (left, right) = (left?, right?);
         let columns = left.schema.len();
-        let beside =
+        let concat =
             |expr: &Expr| expr.map_columns(&|i| if i >= OUTER { i - OUTER } else { i + columns });
-        let mut conditions: Vec<Expr> = right.conditions.iter().map(beside).collect();
+        let mut conditions: Vec<Expr> = right.conditions.iter().map(concat).collect();
         let correlated = !conditions.is_empty();
         let mut kind = if negated {
             JoinKind::Anti
@@ -154,7 +154,7 @@ impl Checker<'_> {
                 kind = JoinKind::NotIn;
                 on.push((key, value));
             } else {
-                let value = beside(&value);
+                let value = concat(&value);
                 conditions.push(match negated {
                     true => equal_or_null(key, value),
                     false => Expr::boolean(BinaryOp::Equal, key, value),
@@ -165,7 +165,7 @@ impl Checker<'_> {
         Some(Plan::join(left, right.plan, kind, on, residual))
     }
 
-    /// The right side of a join that stands for a subquery.
+    /// The right side of a join for a subquery.
     fn right(&mut self, query: &ast::Query, outer: &Scope, compares: bool) -> Option<Right> {
         let select = match &query.body.value {
             BodyKind::Select(select) if is_plain(query, select) => select,
@@ -211,7 +211,7 @@ impl Checker<'_> {
         })
     }
 
-    /// What SELECT says in a plain subquery: one column for IN, anything for EXISTS.
+    /// The SELECT of a plain subquery: one column for IN, anything for EXISTS.
     fn item(
         &mut self,
         select: &ast::Select,
@@ -262,7 +262,7 @@ impl Checker<'_> {
         Some(found.pop())
     }
 
-    /// A subquery that does not refer to the query around.
+    /// An uncorrelated subquery.
     fn closed(&mut self, query: &ast::Query, compares: bool) -> Option<Right> {
         let plan = self.query(query)?;
         if !super::is_relation(&plan) {
@@ -292,7 +292,8 @@ impl Checker<'_> {
     }
 }
 
-/// A block whose WHERE may refer to the query around: nothing after WHERE, no aggregates.
+/// Whether a block's WHERE may refer to the outer query: it has nothing after WHERE, and no
+/// aggregates.
 fn is_plain(query: &ast::Query, select: &ast::Select) -> bool {
     let aggregates = select.items.iter().any(|item| match &item.value {
         Item::Expr { expr, .. } => has_aggregate(expr),
@@ -302,7 +303,7 @@ fn is_plain(query: &ast::Query, select: &ast::Select) -> bool {
     simple && select.group_by.is_empty() && select.having.is_none() && !aggregates
 }
 
-/// The names that SELECT gives.
+/// The aliases of SELECT.
 fn aliases(select: &ast::Select) -> Vec<&ast::Ident> {
     let alias =
         |item: &'_ ast::Spanned<Item>| matches!(&item.value, Item::Expr { alias: Some(_), .. });
@@ -315,7 +316,7 @@ fn aliases(select: &ast::Select) -> Vec<&ast::Ident> {
         .collect()
 }
 
-/// Splits a condition at AND, and sees through NOT where a subquery stands behind it.
+/// Splits a condition at AND, and moves NOT into a subquery condition.
 fn split<'a>(expr: &'a ast::Expr, negate: bool, parts: &mut Vec<Part<'a>>) {
     match &expr.kind {
         ExprKind::Binary {
@@ -354,7 +355,7 @@ fn split<'a>(expr: &'a ast::Expr, negate: bool, parts: &mut Vec<Part<'a>>) {
     }
 }
 
-/// True for a subquery, perhaps behind NOTs.
+/// Whether it is a subquery, possibly below NOTs.
 fn leads_to_subquery(expr: &ast::Expr) -> bool {
     match &expr.kind {
         ExprKind::Exists { .. } | ExprKind::InQuery { .. } => true,

@@ -6,7 +6,7 @@ use super::coerce::Operand;
 use crate::diagnostic::{Diagnostic, codes};
 use crate::expr::{Expr, timestamp::nanos};
 
-/// The point in time that a literal text says.
+/// The timestamp of a text literal.
 pub fn read(operand: &Operand) -> Result<Expr, Diagnostic> {
     let text = match &operand.expr {
         Expr::Literal {
@@ -14,9 +14,9 @@ pub fn read(operand: &Operand) -> Result<Expr, Diagnostic> {
             ..
         } => text.as_str(),
         _ => {
-            let message = "a point in time cannot be compared with a text";
+            let message = "a timestamp cannot be compared with a text";
             let found = codes::TYPE_MISMATCH.at(operand.span, message);
-            return Err(found.help("CAST(x AS timestamp) reads a point in time from a text"));
+            return Err(found.help("CAST(x AS timestamp) parses a timestamp"));
         }
     };
     let Some(nanos) = nanos(text) else {

@@ -1,4 +1,4 @@
-//! Windows, and how long spans of time are in instants.
+//! Windows, and the conversion of durations to instants.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::plan::{Plan, ToStream, Window};
 use crate::syntax::ast::{self, Number, Spanned, WindowKind};
 
 impl Checker<'_> {
-    /// What FROM sees of `plan`: the relation itself, or the stream through its window. `as_stream`
-    /// says that a script has registered the relation as a stream; `names` are those by which
-    /// PARTITION BY may call the source.
+    /// The relation that FROM reads: `plan` itself, or the stream through its window. `as_stream`:
+    /// a script has registered the relation as a stream; `names` are the source's names in
+    /// PARTITION BY.
     pub(super) fn windowed(
         &mut self,
         plan: Arc<Plan>,
@@ -27,7 +27,7 @@ impl Checker<'_> {
             None => return Some(Plan::window(plan, Window::Unbounded { slide: None })),
             Some(window) => window,
         };
-        // A registered relation with the default window spelled out is the relation, as in STREAM.
+        // A registered relation with an explicit default window is the relation, as in STREAM.
         let default = window.value == (WindowKind::Unbounded { slide: None });
         if as_stream && default && super::is_relation(&plan) {
             return Some(plan);
@@ -70,8 +70,8 @@ impl Checker<'_> {
                 let keys: Vec<_> = keys
                     .iter()
                     .map(|key| {
-                        // STREAM's examples say `S [Partition By S2.A Rows 1] as S2`, by the later
-                        // name.
+                        // STREAM's examples write `S [Partition By S2.A Rows 1] as S2`, with the
+                        // alias that follows.
                         let qualifier = match &key.kind {
                             ast::ExprKind::Column {
                                 table: Some(table), ..
@@ -95,7 +95,7 @@ impl Checker<'_> {
         if rows.value > 0 {
             return Some(rows.value);
         }
-        let message = "a window holds at least one row";
+        let message = "a window must hold at least one row";
         self.diagnostics
             .push(codes::BAD_WINDOW.at(rows.span, message));
         None
@@ -109,13 +109,13 @@ impl Checker<'_> {
         }
     }
 
-    /// How many instants a span of time lasts; at least one, and a whole number of them.
+    /// The number of instants in a duration; at least one, and a whole number.
     pub(super) fn instants(&mut self, duration: &Spanned<ast::Duration>) -> Option<i64> {
         let Spanned {
             value: ast::Duration { count, measure },
             span,
         } = duration;
-        // Of ticks a span has a whole number, whatever a tick lasts.
+        // A duration is a whole number of ticks, whatever a tick lasts.
         let (second, tick) = match self.options.dialect {
             Dialect::Cql => (self.options.second, 1),
             Dialect::Stream => (1, self.options.second),
@@ -123,14 +123,14 @@ impl Checker<'_> {
         let nanos = match measure {
             Some(measure) if measure.dimension == Dimension::Time => measure.scale,
             Some(measure) => {
-                let message = format!("`{}` does not measure time", measure.name);
+                let message = format!("`{}` is not a unit of time", measure.name);
                 self.diagnostics
                     .push(codes::UNIT_MISMATCH.at(*span, message));
                 return None;
             }
             None if self.options.dialect == Dialect::Stream => NANOS_PER_SECOND,
             None => {
-                let message = "the span has no unit";
+                let message = "the duration has no unit";
                 let help = format!("write `{count} seconds` or `{count} ms`");
                 self.diagnostics
                     .push(codes::NO_UNIT.at(*span, message).help(help));
@@ -142,7 +142,7 @@ impl Checker<'_> {
             Number::Int(count) => {
                 i128::from(*count).checked_mul(i128::from(nanos) * i128::from(second))
             }
-            // A fraction as 0.1 has no exact float; what is meant is the nearest instant.
+            // A fraction such as 0.1 has no exact float; it is rounded to the nearest instant.
             Number::Float(count) => {
                 let instants = count * nanos as f64 * second as f64 / per as f64;
                 let whole = instants.round();
@@ -164,14 +164,14 @@ impl Checker<'_> {
         let found = match self.options.dialect {
             Dialect::Cql => codes::BAD_WINDOW.at(
                 span,
-                "the span is not a whole number of nanoseconds, from 1 to 2^63",
+                "the duration is not a whole number of nanoseconds, from 1 to 2^63",
             ),
             Dialect::Stream => codes::BAD_WINDOW
                 .at(
                     span,
-                    "the span is not a whole number of ticks, from 1 to 2^63",
+                    "the duration is not a whole number of ticks, from 1 to 2^63",
                 )
-                .help("in a script time is counted in ticks, which are also called seconds"),
+                .help("in a script the unit of time is the tick, also called second"),
         };
         self.diagnostics.push(found);
     }

@@ -1,4 +1,4 @@
-//! [`Diagnostic`]: what is wrong with the user's words, where, and what to do about it.
+//! [`Diagnostic`]: an error or warning about a query text, its position, and a remedy.
 
 pub mod codes;
 mod render;
@@ -38,27 +38,27 @@ impl Span {
     }
 }
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
     /// The query does not run.
     Error,
-    /// It runs, but perhaps not as meant.
+    /// It runs, but perhaps not as intended.
     Warning,
 }
 
-/// One finding.
+/// An error or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Error or warning.
     pub severity: Severity,
     /// Stable code, `W0103`.
     pub code: &'static str,
-    /// What is wrong, lower case, no full stop.
+    /// The message, lower case, no full stop.
     pub message: String,
-    /// Where.
+    /// The position in the text.
     pub span: Span,
-    /// What to do, where we know.
+    /// The remedy, if there is one.
     pub help: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same finding with a remedy.
+    /// Adds a remedy.
     pub fn help(self, help: impl Into<String>) -> Diagnostic {
         Diagnostic {
             help: Some(help.into()),

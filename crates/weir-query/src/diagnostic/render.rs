@@ -1,5 +1,5 @@
-//! A diagnostic as a picture: the message, the line of the query it is about, and a mark under the
-//! place.
+//! Renders a diagnostic: the message, the line of the query that it is about, and a mark under the
+//! position.
 //!
 //! ```text
 //! error[W0103]: unknown aggregate `avrg`
@@ -11,16 +11,16 @@ use std::fmt::Write;
 
 use super::{Diagnostic, Span};
 
-/// How many columns a tab takes.
+/// The width of a tab in columns.
 const TAB_COLUMNS: usize = 4;
 
-/// Longest part of a line that is shown, in columns; of longer lines the part around the mark.
+/// Maximum width of a rendered line in columns; of longer lines the part around the mark is shown.
 const LINE_COLUMNS_MAX: usize = 160;
 
-/// The picture of `diagnostic` about `text`, without colours, closed by a line feed. `file` is
-/// named where there is one.
+/// Renders `diagnostic` about `text`, without colours, terminated by a line feed. `file` is named
+/// where there is one.
 ///
-/// A span outside of the text is taken to be at its end, so that any diagnostic can be shown with
+/// A span outside of the text is treated as its end, so that any diagnostic can be rendered with
 /// any text.
 pub fn render(diagnostic: &Diagnostic, text: &str, file: Option<&str>) -> String {
     let span = within(diagnostic.span, text);
@@ -42,7 +42,7 @@ pub fn render(diagnostic: &Diagnostic, text: &str, file: Option<&str>) -> String
         } else {
             line.len()
         };
-        let picture = Picture::new(line, from, to);
+        let picture = RenderedLine::new(line, from, to);
         writeln!(out, " {:digits$} | {}", number + 1, picture.line).expect("memory holds it");
         let blank = " ".repeat(picture.mark_at);
         write!(
@@ -67,7 +67,7 @@ pub fn render(diagnostic: &Diagnostic, text: &str, file: Option<&str>) -> String
     out
 }
 
-/// The span cut to the text and to whole characters.
+/// The span, clamped to the text and to whole characters.
 fn within(span: Span, text: &str) -> Span {
     let floor = |mut at: usize| {
         at = at.min(text.len());
@@ -95,9 +95,8 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The numbers, from 0, of the first and the last line that a span touches. A place after the
-    /// last line feed belongs to the last line that says something, where the reader looks for what
-    /// is missing.
+    /// The numbers, from 0, of the first and the last line of a span. A position after the last
+    /// line feed belongs to the last line that is not blank, which is where something is missing.
     fn of(&self, span: Span) -> (usize, usize) {
         let line = |at: usize| self.starts.partition_point(|s| *s <= at) - 1;
         let mut first = line(span.start);
@@ -124,16 +123,16 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A line as it is shown, with the place of the mark in columns.
-struct Picture {
+/// A rendered line and the columns of the mark.
+struct RenderedLine {
     line: String,
     mark_at: usize,
     mark_columns: usize,
 }
 
-impl Picture {
+impl RenderedLine {
     /// `from..to` are the bytes to mark; an empty range marks one column.
-    fn new(line: &str, from: usize, to: usize) -> Picture {
+    fn new(line: &str, from: usize, to: usize) -> RenderedLine {
         let mut shown: Vec<(String, usize)> = Vec::new();
         let (mut mark_at, mut mark_columns, mut columns) = (None, 0, 0);
         for (at, c) in line.char_indices() {
@@ -156,8 +155,8 @@ impl Picture {
     }
 }
 
-/// Cuts a line that is too long to the part around the mark.
-fn cut(shown: &[(String, usize)], mark_at: usize, mark_columns: usize) -> Picture {
+/// Shortens a long line to the part around the mark.
+fn cut(shown: &[(String, usize)], mark_at: usize, mark_columns: usize) -> RenderedLine {
     let first = mark_at.saturating_sub(LINE_COLUMNS_MAX / 2);
     let total: usize = shown.iter().map(|(_, width)| width).sum();
     let first = if total <= LINE_COLUMNS_MAX { 0 } else { first };
@@ -177,16 +176,16 @@ fn cut(shown: &[(String, usize)], mark_at: usize, mark_columns: usize) -> Pictur
     let room = (LINE_COLUMNS_MAX + ellipsis.len())
         .saturating_sub(mark_at)
         .max(1);
-    Picture {
+    RenderedLine {
         line: format!("{ellipsis}{line}{tail}"),
         mark_at,
         mark_columns: mark_columns.min(room),
     }
 }
 
-/// How many columns a terminal gives a character: none to marks that combine, two to the wide ones
-/// of East Asia and to pictographs (the blocks of Unicode's EastAsianWidth.txt that are wide
-/// throughout), one to the rest.
+/// The number of terminal columns of a character: none for combining marks, two for the wide ones
+/// of East Asia and for pictographs (the blocks of Unicode's EastAsianWidth.txt that are wide
+/// throughout), one for the rest.
 fn width(c: char) -> usize {
     match u32::from(c) {
         0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfeff => 0,
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_stands_under_the_word() {
+    fn the_mark_is_under_the_word() {
         assert_eq!(
             picture("a bcd e", 2, 5),
             " 1 | a bcd e\n   |   ^^^ help: do right\n"
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn tabs_and_wide_characters_keep_the_mark_in_place() {
+    fn the_mark_is_aligned_after_tabs_and_wide_characters() {
         assert_eq!(
             picture("\tx", 1, 2),
             " 1 |     x\n   |     ^ help: do right\n"
@@ -243,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_place_shows_its_first_and_last_line() {
+    fn a_long_span_shows_its_first_and_last_line() {
         let expected = " 1 | a b\n   |   ^\n   | ...\n 3 | d e\n   | ^ help: do right\n";
         assert_eq!(picture("a b\nc\nd e", 2, 7), expected);
     }
 
     #[test]
-    fn the_end_of_the_text_is_a_place() {
+    fn the_end_of_the_text_can_be_marked() {
         assert_eq!(
             picture("select\n", 7, 7),
             " 1 | select\n   |       ^ help: do right\n"
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_line_is_cut_around_the_mark() {
+    fn a_very_long_line_is_shortened_around_the_mark() {
         let text = format!("{}X{}", "a".repeat(500), "b".repeat(500));
         let shown = picture(&text, 500, 501);
         let lines: Vec<&str> = shown.lines().collect();

@@ -1,9 +1,9 @@
-//! Did you mean ..? The known name nearest to an unknown one.
+//! Suggests the known name that is nearest to an unknown one.
 
-/// The candidate nearest to `word` in edit distance, if it is near enough to be what was meant: a
-/// third of its letters may differ. Case does not count. Of equally near ones the first.
+/// The candidate nearest to `word` in edit distance, if at most a third of its letters differ. Case
+/// is ignored. Of equally near ones the first.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A longer word is no typo of a name; it would only cost time.
+    // A longer word is not a misspelt name; comparing it would only cost time.
     const LENGTH_MAX: usize = 64;
     let word: Vec<char> = word.to_lowercase().chars().collect();
     if word.len() > LENGTH_MAX {
@@ -25,8 +25,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     best.map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that make `b` of `a` (optimal string
-/// alignment).
+/// The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`
+/// (optimal string alignment).
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
     for i in 0..=a.len() {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typos_find_their_word_and_strangers_none() {
+    fn typos_are_matched_and_unrelated_words_are_not() {
         let names = ["avg", "count", "latency", "op"];
         assert_eq!(nearest("avrg", names), Some("avg"));
         assert_eq!(nearest("LATNECY", names), Some("latency"));

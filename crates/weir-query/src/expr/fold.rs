@@ -4,7 +4,7 @@ use weir_model::{Symbol, Type, Unit, Value};
 
 use super::{BinaryOp, Expr, UnaryOp};
 
-/// Folds one node, whose children are folded already.
+/// Folds one node, whose children are already folded.
 pub(crate) fn fold_expr(expr: Expr) -> Expr {
     let (ty, unit) = (expr.ty(), expr.unit());
     let value = match &expr {
@@ -68,7 +68,7 @@ fn unary(op: UnaryOp, x: &Value) -> Option<Value> {
     })
 }
 
-/// An overflow is left to the engine, which ends the query with a message.
+/// An overflow is left to the engine, which ends the query with an error.
 fn binary(op: BinaryOp, x: &Value, y: &Value) -> Option<Value> {
     use BinaryOp::*;
     if x.is_null() || y.is_null() {
@@ -97,7 +97,7 @@ fn binary(op: BinaryOp, x: &Value, y: &Value) -> Option<Value> {
     })
 }
 
-/// Comparisons of one type. Floats that are no numbers are left to the engine.
+/// Comparisons of one type. NaN is left to the engine.
 fn compare(op: BinaryOp, x: &Value, y: &Value) -> Option<Value> {
     let same = matches!(
         (x, y),
@@ -119,7 +119,8 @@ fn compare(op: BinaryOp, x: &Value, y: &Value) -> Option<Value> {
 
 /// AND and OR in three-valued logic.
 fn logic(op: BinaryOp, left: &Expr, right: &Expr) -> Option<Expr> {
-    // `decides` makes the result whatever the other side is; its opposite leaves the other side.
+    // `decides` makes the result whatever the other side is; with its opposite the result is the
+    // other side.
     let decides = op == BinaryOp::Or;
     for (x, y) in [(left, right), (right, left)] {
         match literal(x) {
@@ -155,7 +156,7 @@ fn cast(x: &Value, ty: Type) -> Option<Value> {
     })
 }
 
-/// Branches that are never taken go; one that is always taken ends the list.
+/// Removes branches that are never taken; one that is always taken ends the list.
 fn case(branches: &[(Expr, Expr)], otherwise: Option<&Expr>, ty: Type, unit: Unit) -> Option<Expr> {
     let decided = |(when, _): &(Expr, Expr)| literal(when).is_some();
     if !branches.iter().any(decided) {

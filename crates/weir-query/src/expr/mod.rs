@@ -1,7 +1,7 @@
 //! [`Expr`]: a checked expression over the columns of one row.
 //!
-//! Types are settled by the checker: both sides of an arithmetic or comparison operator have the
-//! same type (casts are explicit), and literals are already in the unit of what they meet.
+//! The checker has converted types: both sides of an arithmetic or comparison operator have the
+//! same type (casts are explicit), and literals are in the unit of the other side.
 
 mod fold;
 pub(crate) mod timestamp;
@@ -12,8 +12,8 @@ pub(crate) use fold::fold_expr;
 
 use crate::function::ScalarCall;
 
-/// An expression. NULL follows SQL: it spreads through operators, and `AND` / `OR` use three-valued
-/// logic.
+/// An expression. NULL follows SQL: it propagates through operators, and `AND` / `OR` use
+/// three-valued logic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expr {
     /// Column `index` of the input.
@@ -36,7 +36,7 @@ pub enum Expr {
     },
     /// `-x`, `NOT x`.
     Unary {
-        /// Which.
+        /// The operator.
         op: UnaryOp,
         /// x
         expr: Box<Expr>,
@@ -44,7 +44,7 @@ pub enum Expr {
     /// `x + y`, `x = y`, `x AND y`. Both sides have the same type, except `Time ± Int`,
     /// `Int + Time` and `Time - Time`, where `Time` counts as an integer.
     Binary {
-        /// Which.
+        /// The operator.
         op: BinaryOp,
         /// x
         left: Box<Expr>,
@@ -64,9 +64,9 @@ pub enum Expr {
     InList {
         /// x
         expr: Box<Expr>,
-        /// Constants, none NULL.
+        /// Constants other than NULL.
         list: Vec<Value>,
-        /// Whether the list also held a NULL.
+        /// Whether the list also contained a NULL.
         has_null: bool,
         /// `NOT IN`.
         negated: bool,
@@ -82,23 +82,23 @@ pub enum Expr {
         /// `NOT LIKE`.
         negated: bool,
     },
-    /// `CASE WHEN c THEN x .. ELSE y END`; the simple form is written out as comparisons.
+    /// `CASE WHEN c THEN x .. ELSE y END`; the simple form is rewritten as comparisons.
     Case {
-        /// Conditions and what follows from them; all results have type `ty`.
+        /// Conditions and their results; all results have type `ty`.
         branches: Vec<(Expr, Expr)>,
-        /// Otherwise; absent is NULL.
+        /// The result of ELSE; absent is NULL.
         otherwise: Option<Box<Expr>>,
         /// The type of the result.
         ty: Type,
         /// Its unit.
         unit: Unit,
     },
-    /// `CAST(x AS ty)`. What cannot be cast is NULL (a text that is no number, a float outside 64
-    /// bits).
+    /// `CAST(x AS ty)`. A value that cannot be cast is NULL (a text that is not a number, a float
+    /// outside 64 bits).
     Cast {
         /// x
         expr: Box<Expr>,
-        /// To what.
+        /// The target type.
         ty: Type,
         /// The unit of the result.
         unit: Unit,
@@ -145,7 +145,7 @@ pub enum BinaryOp {
     And,
     /// `OR`
     Or,
-    /// `||`: texts joined
+    /// `||`: concatenation of texts
     Concat,
 }
 

@@ -3,8 +3,8 @@
 
 use weir_model::NANOS_PER_SECOND;
 
-/// Nanoseconds since the Unix epoch; `None` for a text that is no timestamp, or one before
-/// 1677 or after 2262.
+/// Nanoseconds since the Unix epoch; `None` for a text that is not a timestamp, or one before 1677
+/// or after 2262.
 pub(crate) fn nanos(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches(['Z', 'z']);
     let (date, time) = match text.split_once([' ', 'T', 't']) {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_instants() {
+    fn timestamps_are_parsed_to_nanoseconds() {
         assert_eq!(nanos("1970-01-01 00:00:00"), Some(0));
         assert_eq!(
             nanos("2009-02-13T23:31:30Z"),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_timestamp() {
+    fn malformed_timestamps_are_rejected() {
         let wrong = [
             "",
             "now",

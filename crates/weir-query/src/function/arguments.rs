@@ -1,12 +1,17 @@
-//! What functions ask of their arguments, and how they refuse them: one wording for all.
+//! Checks of function arguments, with the same wording for all functions.
 
 use weir_model::{Dimension, Type, Unit, Value};
 
-use super::{Argument, Refusal, Returns};
+use super::{Argument, ArgumentError, Returns};
 use crate::expr::{Expr, UnaryOp};
 
-/// Refuses a call of `name` with another number of arguments.
-pub fn arity(name: &str, args: &[Argument], least: usize, most: usize) -> Result<(), Refusal> {
+/// Requires `least` to `most` arguments.
+pub fn arity(
+    name: &str,
+    args: &[Argument],
+    least: usize,
+    most: usize,
+) -> Result<(), ArgumentError> {
     if (least..=most).contains(&args.len()) {
         return Ok(());
     }
@@ -17,34 +22,34 @@ pub fn arity(name: &str, args: &[Argument], least: usize, most: usize) -> Result
         (n, m) => format!("{n} to {m} arguments"),
     };
     let found = args.len();
-    Err(Refusal {
+    Err(ArgumentError {
         argument: (found > most).then_some(most),
         message: format!("`{name}` takes {takes}, not {found}"),
     })
 }
 
-/// Refuses argument `i` of another type than `allowed`, which `what` describes: `a number`.
+/// Requires that argument `i` has one of the `allowed` types, which `what` describes: `a number`.
 pub fn typed(
     name: &str,
     args: &[Argument],
     i: usize,
     allowed: &[Type],
     what: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), ArgumentError> {
     if allowed.contains(&args[i].ty) || is_null(&args[i]) {
         return Ok(());
     }
     let message = format!("`{name}` takes {what} here, not a {}", args[i].ty);
-    Err(refusal(i, message))
+    Err(argument_error(i, message))
 }
 
-/// Refuses argument `i` unless it is an integer or a float.
-pub fn number(name: &str, args: &[Argument], i: usize) -> Result<(), Refusal> {
+/// Requires that argument `i` is an integer or a float.
+pub fn number(name: &str, args: &[Argument], i: usize) -> Result<(), ArgumentError> {
     typed(name, args, i, &[Type::Int, Type::Float], "a number")
 }
 
-/// Refuses argument `i` unless it is a text.
-pub fn text(name: &str, args: &[Argument], i: usize) -> Result<(), Refusal> {
+/// Requires that argument `i` is a text.
+pub fn text(name: &str, args: &[Argument], i: usize) -> Result<(), ArgumentError> {
     typed(name, args, i, &[Type::Text], "a text")
 }
 
@@ -54,33 +59,37 @@ pub fn constant<'a>(
     args: &'a [Argument],
     i: usize,
     what: &str,
-) -> Result<&'a Value, Refusal> {
+) -> Result<&'a Value, ArgumentError> {
     match &args[i].constant {
         Some(value) if !value.is_null() => Ok(value),
-        _ => Err(refusal(
+        _ => Err(argument_error(
             i,
             format!("`{name}` takes {what} here, as a constant"),
         )),
     }
 }
 
-/// Refuses argument `i` unless its unit measures what `unit` measures. A plain number goes with
-/// every unit.
-pub fn same_dimension(name: &str, args: &[Argument], i: usize, unit: Unit) -> Result<(), Refusal> {
+/// Requires that the unit of argument `i` has the dimension of `unit`. A plain number matches every
+/// unit.
+pub fn same_dimension(
+    name: &str,
+    args: &[Argument],
+    i: usize,
+    unit: Unit,
+) -> Result<(), ArgumentError> {
     let (found, wanted) = (args[i].unit.dimension(), unit.dimension());
     if found == wanted || found == Dimension::None || wanted == Dimension::None {
         return Ok(());
     }
-    let message = format!("`{name}` cannot bring {} and {unit} together", args[i].unit);
-    Err(refusal(i, message))
+    let message = format!("`{name}` cannot combine {} and {unit}", args[i].unit);
+    Err(argument_error(i, message))
 }
 
-/// The type and unit that all of `args` can be brought to, and so what a function returns that
-/// gives one of them.
+/// The common type and unit of `args`, which a function returns that returns one of them.
 ///
-/// Integers become floats beside floats. Of several units the finest wins, so that integers stay
+/// Integers become floats beside floats. Of several units the finest is used, so that integers stay
 /// integers.
-pub fn agree(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
+pub fn common_type(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
     let first = args.iter().position(|a| !is_null(a)).unwrap_or(0);
     let mut all = Returns {
         ty: args[first].ty,
@@ -88,11 +97,8 @@ pub fn agree(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
     };
     for (i, arg) in args.iter().enumerate().filter(|(_, a)| !is_null(a)) {
         if arg.ty != all.ty && !(arg.ty.is_numeric() && all.ty.is_numeric()) {
-            let message = format!(
-                "`{name}` cannot bring a {} and a {} together",
-                all.ty, arg.ty
-            );
-            return Err(refusal(i, message));
+            let message = format!("`{name}` cannot combine a {} and a {}", all.ty, arg.ty);
+            return Err(argument_error(i, message));
         }
         same_dimension(name, args, i, all.unit)?;
         if arg.ty == Type::Float {
@@ -108,20 +114,20 @@ pub fn agree(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
     Ok(all)
 }
 
-/// True for a literal NULL, which goes for a value of any type.
+/// True for a literal NULL, which matches any type.
 fn is_null(arg: &Argument) -> bool {
     matches!(arg.constant, Some(Value::Null))
 }
 
 /// A refusal of argument `i`.
-pub fn refusal(i: usize, message: impl Into<String>) -> Refusal {
-    Refusal {
+pub fn argument_error(i: usize, message: impl Into<String>) -> ArgumentError {
+    ArgumentError {
         argument: Some(i),
         message: message.into(),
     }
 }
 
-/// A number counted in `from`, counted in `to` when both measure the same. Integers stay integers
+/// A number of unit `from` in unit `to`, when both have the same dimension. Integers stay integers
 /// when the conversion is exact.
 pub fn convert(value: &Value, from: Unit, to: Unit) -> Value {
     if from == to || from.dimension() != to.dimension() {

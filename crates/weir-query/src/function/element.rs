@@ -1,4 +1,4 @@
-//! Values as functions read them from columns, keep them, and append them to results: without the
+//! Values as functions read them from columns, store them, and append them to results: without an
 //! enum around each one.
 
 use std::cmp::Ordering;
@@ -13,30 +13,30 @@ use weir_sketch::{Bytes, Malformed, codec};
 
 use crate::function::EvalError;
 
-/// What can be read from the first argument of a call.
+/// A type that can be read from the first argument of a call.
 pub trait Input: Copy {
-    /// The column's values, whatever type they lie in.
+    /// The column's values, whatever their storage type.
     type Values<'a>;
 
     /// The values of `column`.
     ///
     /// # Panics
-    /// When it has another type, which the checker has ruled out unless [`only_nulls`] holds.
+    /// When it has another type, which the checker excludes unless [`only_nulls`] holds.
     fn values(column: &Column) -> Self::Values<'_>;
 
     /// The value in a row that is not NULL.
     fn read(values: &Self::Values<'_>, row: usize) -> Self;
 }
 
-/// What can be appended to a column of results.
+/// A type that can be appended to a column of results.
 pub trait Output {
-    /// The place to append to.
+    /// The part of the builder to append to.
     type Sink<'a>;
 
-    /// The place in `builder`.
+    /// That part of `builder`.
     ///
     /// # Panics
-    /// When it has another type, which the engine has ruled out.
+    /// When it has another type, which the engine excludes.
     fn sink(builder: &mut ColumnBuilder) -> Self::Sink<'_>;
 
     /// Appends a value, or NULL.
@@ -44,11 +44,11 @@ pub trait Output {
     where
         Self: Sized;
 
-    /// The value by itself.
+    /// As a [`Value`].
     fn value(self) -> Value;
 }
 
-/// What can be kept, ordered, and sent to another host.
+/// A type that can be stored, ordered, and sent to another host.
 pub trait Element: Input + Output + Ord + Send + 'static {
     /// Appends its bytes.
     fn encode(self, out: &mut Vec<u8>);
@@ -56,7 +56,7 @@ pub trait Element: Input + Output + Ord + Send + 'static {
     /// Reads what [`Element::encode`] wrote.
     ///
     /// # Errors
-    /// When it did not, or the text has no room here.
+    /// When the bytes are malformed, or the symbol table is full.
     fn decode(bytes: &mut Bytes<'_>) -> Result<Self, EvalError>;
 }
 
@@ -70,7 +70,7 @@ impl From<Malformed> for EvalError {
 const TYPE_SETTLED: &str = "the checker has settled the argument's type";
 const RESULT_SETTLED: &str = "the engine builds a column of the call's type";
 
-/// Any value, of which only its being there counts.
+/// Any value that is not NULL.
 #[derive(Clone, Copy)]
 pub struct Present;
 
@@ -98,8 +98,8 @@ pub fn nulls_of(column: &Column) -> Option<NullBuffer> {
     }
 }
 
-/// True when every value of `column` is NULL; it may then lie in another type than expected, as a
-/// literal NULL does.
+/// True when every value of `column` is NULL; its storage type may then differ from the expected
+/// one, as for a literal NULL.
 pub fn only_nulls(column: &Column) -> bool {
     let nulls = || {
         column
@@ -182,8 +182,8 @@ impl Output for f64 {
     }
 }
 
-/// A float in the order of ORDER BY. There is one zero and one NaN, so that what goes finds what
-/// came.
+/// A float in the order of ORDER BY. There is one zero and one NaN, so that a retraction finds what
+/// was inserted.
 #[derive(Clone, Copy, Debug)]
 pub struct Real(pub f64);
 
@@ -291,7 +291,7 @@ impl Element for bool {
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
     symbol: Symbol,
-    /// Kept beside the symbol: comparing must not look it up each time.
+    /// Stored beside the symbol, so that comparing needs no look-up.
     text: &'static str,
 }
 
@@ -371,8 +371,8 @@ impl Element for Text {
         codec::put_bytes(out, self.text.as_bytes());
     }
     fn decode(bytes: &mut Bytes<'_>) -> Result<Text, EvalError> {
-        let text =
-            std::str::from_utf8(bytes.bytes()?).map_err(|_| Malformed("a text is not UTF-8"))?;
+        let text = std::str::from_utf8(bytes.bytes()?)
+            .map_err(|_| Malformed("a text is not valid UTF-8"))?;
         let symbol = Symbol::try_new(text).map_err(|e| EvalError::new(e.to_string()))?;
         Ok(Text::new(symbol))
     }

@@ -1,5 +1,5 @@
-//! Runs every example of every function's description as a query, and keeps the descriptions
-//! themselves in order.
+//! Runs every example of every function's description as a query, and checks the order of the
+//! descriptions.
 
 use std::collections::HashSet;
 
@@ -57,10 +57,10 @@ fn docs() -> impl Iterator<Item = &'static FunctionDoc> {
         .chain(SCALARS.iter().map(|s| s.doc()))
 }
 
-/// Asks for the call over a stream with the example's rows, all at instant 1, and gives the value
-/// in the last row that came.
+/// Runs the call over a stream with the example's rows, all at instant 1, and returns the value in
+/// the last inserted row.
 ///
-/// Of no rows an aggregate gives its result when all rows have left the window.
+/// The result of an aggregate over no rows is emitted when all rows have left the window.
 fn run(example: &Example, is_aggregate: bool) -> String {
     let none = is_aggregate && example.rows.is_empty();
     let columns = parse_rows(if example.rows.is_empty() {
@@ -123,7 +123,7 @@ fn parse_rows(rows: &'static str) -> [(Type, Column); 2] {
     })
 }
 
-/// A function that is written but not listed would be there for nobody.
+/// A function that is not listed would be unreachable.
 #[test]
 fn every_file_that_describes_a_function_is_listed() {
     let listed = [("aggregate", AGGREGATES.len()), ("scalar", SCALARS.len())];

@@ -1,5 +1,5 @@
-//! Functions: one description each, from which the checker, the engine, `weir functions` and the
-//! reference page live.
+//! Functions: one description each, which the checker, the engine, `weir functions` and the
+//! reference page read.
 
 pub mod aggregate;
 pub mod arguments;
@@ -17,16 +17,16 @@ use weir_model::{Type, Unit};
 
 use crate::expr::Expr;
 
-/// What a reader of the reference learns about a function.
+/// The description of a function.
 #[derive(Debug)]
 pub struct FunctionDoc {
     /// Its name, lower case.
     pub name: &'static str,
-    /// Other names it answers to.
+    /// Other names, accepted as synonyms.
     pub aliases: &'static [&'static str],
     /// How it is called: `quantile(x, q)`.
     pub signature: &'static str,
-    /// What it gives, in one sentence.
+    /// Its result, in one sentence.
     pub summary: &'static str,
     /// Units, NULLs, errors, sources; full sentences, or empty.
     pub details: &'static str,
@@ -43,7 +43,7 @@ pub struct Example {
     /// For an aggregate, the rows, one a line, values separated by commas, named `x`, `y`; `NULL`
     /// is NULL. Empty for a scalar function.
     pub rows: &'static str,
-    /// What comes out, as `Display` of [`weir_model::Value`] prints it.
+    /// The result, as `Display` of [`weir_model::Value`] prints it.
     pub result: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub struct Argument {
 }
 
 impl Argument {
-    /// What is known of an expression.
+    /// The type, unit and constant value of an expression.
     pub fn of(expr: &Expr) -> Argument {
         Argument {
             ty: expr.ty(),
@@ -81,22 +81,22 @@ pub struct Returns {
     pub unit: Unit,
 }
 
-/// Why a call is refused: a message for the diagnostic, and which argument it concerns (`None`:
+/// Why a call is rejected: a message for the diagnostic, and the argument it concerns (`None`:
 /// their number).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Position of the offending argument.
+pub struct ArgumentError {
+    /// Position of the wrong argument.
     pub argument: Option<usize>,
     /// What is wrong, lower case, no full stop.
     pub message: String,
 }
 
-/// A query's run-time failure; it ends that query and no other.
+/// A run-time error of a query; it ends that query only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalError {
-    /// What happened: `integer overflow in sum(bytes)`.
+    /// The message: `integer overflow in sum(bytes)`.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
 }
 

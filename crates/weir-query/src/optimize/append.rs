@@ -1,9 +1,9 @@
-//! A stream of what comes into a relation to which rows are only added is the stream that the
+//! The stream of insertions into a relation to which rows are only added is the stream that the
 //! relation was made of.
 //!
-//! `Istream(select .. from S where ..)` needs no memory of S, nor does
-//! `Rstream(select .. from S [Now] where ..)`, which gives at every instant just the rows of that
-//! instant (STREAM 0.6 makes the same of it, see its `cql-queries`).
+//! `Istream(select .. from S where ..)` needs no memory of S, nor does `Rstream(select .. from S
+//! [Now] where ..)`, which emits at every instant the rows of that instant (STREAM 0.6 rewrites it
+//! in the same way, see its `cql-queries`).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! What can be said in several ways is said in one, so that queries that mean the same share their
-//! work: selections on selections are one, conditions stand in a fixed order, cheap ones first, and
-//! a comparison has its constant on the right.
+//! Rewrites equivalent forms to one, so that equivalent queries share operators: nested selections
+//! become one, conditions are put into a fixed order, cheap ones first, and the constant of a
+//! comparison is on the right.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
             Plan::join(left.clone(), right.clone(), *kind, on, residual)
         }
         Node::Project { input, exprs } => {
-            let exprs = exprs.iter().map(|e| e.map(&turned)).collect();
+            let exprs = exprs.iter().map(|e| e.map(&constant_on_right)).collect();
             Plan::project(input.clone(), exprs, plan.schema.fields.clone())
         }
         _ => plan,
@@ -45,21 +45,23 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
 
 /// Conditions joined by AND, each once and in order.
 fn ordered(conditions: Vec<Expr>) -> Option<Expr> {
-    let mut conditions: Vec<Expr> = conditions.iter().map(|c| c.map(&turned)).collect();
+    let mut conditions: Vec<Expr> = conditions
+        .iter()
+        .map(|c| c.map(&constant_on_right))
+        .collect();
     conditions.sort_by_cached_key(key);
     conditions.dedup();
     let all = Expr::balanced(BinaryOp::And, conditions)?;
     Some(all.map(&fold_expr))
 }
 
-/// What expressions are ordered by: their cost, as far as their size tells it, and then how they
-/// are written.
+/// The sort key of expressions: their estimated cost by size, then their text.
 fn key(expr: &Expr) -> (usize, String) {
     (expr.size(), format!("{expr:?}"))
 }
 
 /// `x > 5` for `5 < x`.
-fn turned(expr: Expr) -> Expr {
+fn constant_on_right(expr: Expr) -> Expr {
     use BinaryOp::*;
     let Expr::Binary {
         op,
@@ -71,7 +73,7 @@ fn turned(expr: Expr) -> Expr {
         return expr;
     };
     let constant = |e: &Expr| matches!(e, Expr::Literal { .. });
-    let turned = match op {
+    let constant_on_right = match op {
         _ if !constant(&left) || constant(&right) => None,
         Equal | NotEqual => Some(op),
         Less => Some(Greater),
@@ -80,7 +82,7 @@ fn turned(expr: Expr) -> Expr {
         GreaterEqual => Some(LessEqual),
         _ => None,
     };
-    match turned {
+    match constant_on_right {
         Some(op) => Expr::Binary {
             op,
             left: right,

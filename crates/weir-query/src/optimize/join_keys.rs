@@ -1,5 +1,5 @@
-//! Equalities between the two sides of a join become its keys, by which partners are found without
-//! looking at every pair.
+//! Equalities between the two sides of a join become its keys, so that partners are found without
+//! testing every pair.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
         else {
             return plan;
         };
-        // NOT IN asks one question of its key and of nothing else.
+        // The condition of NOT IN is its key only.
         if *kind == JoinKind::NotIn {
             return plan;
         }

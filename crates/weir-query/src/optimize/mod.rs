@@ -1,14 +1,14 @@
-//! `Plan` → `Plan`, by an ordered list of pure rules. Each gives a plan with the same result at
+//! `Plan` → `Plan`, by an ordered list of pure rules. Each returns a plan with the same result at
 //! every instant, columns included.
 
 mod append;
 mod canonical;
 mod fold;
 mod join_keys;
-mod paces;
 mod projections;
 mod prune;
 mod selections;
+mod slides;
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::plan::{Node, Plan, SetOp};
 /// A rewriting of plans.
 #[derive(Debug)]
 pub struct Rule {
-    /// What it is called in tests and in `weir explain`.
+    /// Its name in tests and in `weir explain`.
     pub name: &'static str,
-    /// What it does.
+    /// The rewriting.
     pub apply: fn(&Arc<Plan>) -> Arc<Plan>,
 }
 
@@ -33,12 +33,12 @@ pub static RULES: &[Rule] = &[
         apply: fold::apply,
     },
     Rule {
-        name: "streams of what is only added",
+        name: "append-only streams",
         apply: append::apply,
     },
     Rule {
-        name: "windows at the pace of what shows them",
-        apply: paces::apply,
+        name: "window slides",
+        apply: slides::apply,
     },
     Rule {
         name: "push selections down",
@@ -62,13 +62,13 @@ pub static RULES: &[Rule] = &[
     },
 ];
 
-/// How often the rules are applied at most; one makes room for another, but not for ever.
+/// Maximum number of passes over the rules; one rule can enable another.
 const PASSES_MAX: usize = 8;
 
-/// Largest expression that a rule makes by writing one into another, in nodes.
+/// Maximum size in nodes of an expression that a rule makes by substitution.
 const NODES_MAX: usize = 200;
 
-/// The same query, cheaper.
+/// Applies the rules to a plan.
 pub fn optimize(plan: &Arc<Plan>) -> Arc<Plan> {
     let mut best = plan.clone();
     for _ in 0..PASSES_MAX {
@@ -83,7 +83,7 @@ pub fn optimize(plan: &Arc<Plan>) -> Arc<Plan> {
     with_schema(best, &plan.schema)
 }
 
-/// The same query without columns that nobody reads.
+/// The plan without columns that are never read.
 pub(crate) fn without_unread(plan: &Arc<Plan>) -> Arc<Plan> {
     projections::apply(&prune::apply(plan))
 }
@@ -107,8 +107,7 @@ fn bottom_up(plan: &Arc<Plan>, rewrite: &impl Fn(Arc<Plan>) -> Arc<Plan>) -> Arc
     })
 }
 
-/// The plan with the result's columns described as before: inside, names do not count, at the top
-/// they do.
+/// The plan with the result's column descriptions restored: names matter only at the top.
 fn with_schema(plan: Arc<Plan>, schema: &Arc<Schema>) -> Arc<Plan> {
     if plan.schema == *schema {
         return plan;

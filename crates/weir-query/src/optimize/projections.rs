@@ -1,4 +1,4 @@
-//! Projections on projections become one, and those that change nothing go.
+//! Nested projections become one, and those without effect are removed.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
         else {
             return plan;
         };
-        // What is used several times is better computed once.
+        // An expression that is used several times is computed once.
         let simple = |e: &Expr| matches!(e, Expr::Column { .. } | Expr::Literal { .. });
         let mut uses = vec![0; inner.len()];
         for expr in exprs {

@@ -1,4 +1,4 @@
-//! Columns that nobody reads are dropped before windows and joins, which would keep them.
+//! Drops unread columns before windows and joins, which would store them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,63 +10,63 @@ use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, Window};
 /// Columns in use, by position.
 type Columns = BTreeSet<usize>;
 
-/// A plan that lacks columns, and where each column of the old one is now. All that were asked for
-/// are there.
+/// A plan without the unneeded columns, and the new position of each old column. All needed columns
+/// are present.
 struct Pruned {
     plan: Arc<Plan>,
-    places: Vec<Option<usize>>,
+    positions: Vec<Option<usize>>,
 }
 
-/// Applies the rule to a whole plan. All columns of its result stay, in their places.
+/// Applies the rule to a whole plan. All columns of its result keep their positions.
 pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
-    exactly(plan, &whole(plan))
+    exactly(plan, &all_columns(plan))
 }
 
-fn whole(plan: &Plan) -> Columns {
+fn all_columns(plan: &Plan) -> Columns {
     (0..plan.schema.len()).collect()
 }
 
 impl Pruned {
     /// Nothing dropped.
     fn all(plan: Arc<Plan>) -> Pruned {
-        let places = (0..plan.schema.len()).map(Some).collect();
-        Pruned { plan, places }
+        let positions = (0..plan.schema.len()).map(Some).collect();
+        Pruned { plan, positions }
     }
 
-    fn moved(&self, expr: &Expr) -> Expr {
+    fn remapped(&self, expr: &Expr) -> Expr {
         expr.map_columns(&|i| self.place(i))
     }
 
     fn place(&self, old: usize) -> usize {
-        self.places[old].expect("what is read was asked for")
+        self.positions[old].expect("what is read was asked for")
     }
 }
 
-/// A plan with the columns `wanted` in their order and no others.
-fn exactly(plan: &Arc<Plan>, wanted: &Columns) -> Arc<Plan> {
-    let pruned = prune(plan, wanted);
-    let places: Vec<usize> = wanted.iter().map(|i| pruned.place(*i)).collect();
-    if places.iter().copied().eq(0..pruned.plan.schema.len()) {
+/// A plan with the columns `needed` in their order and no others.
+fn exactly(plan: &Arc<Plan>, needed: &Columns) -> Arc<Plan> {
+    let pruned = prune(plan, needed);
+    let positions: Vec<usize> = needed.iter().map(|i| pruned.place(*i)).collect();
+    if positions.iter().copied().eq(0..pruned.plan.schema.len()) {
         return pruned.plan;
     }
     let columns = pruned.plan.columns();
-    let exprs = places.iter().map(|i| columns[*i].clone()).collect();
-    let fields = places
+    let exprs = positions.iter().map(|i| columns[*i].clone()).collect();
+    let fields = positions
         .iter()
         .map(|i| pruned.plan.schema[*i].clone())
         .collect();
     Plan::project(pruned.plan, exprs, fields)
 }
 
-/// `exactly`, with the places.
-fn narrow(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
-    let mut places = vec![None; plan.schema.len()];
-    for (new, old) in wanted.iter().enumerate() {
-        places[*old] = Some(new);
+/// As [`exactly`], with the new positions.
+fn narrow(plan: &Arc<Plan>, needed: &Columns) -> Pruned {
+    let mut positions = vec![None; plan.schema.len()];
+    for (new, old) in needed.iter().enumerate() {
+        positions[*old] = Some(new);
     }
     Pruned {
-        plan: exactly(plan, wanted),
-        places,
+        plan: exactly(plan, needed),
+        positions,
     }
 }
 
@@ -80,13 +80,13 @@ fn with<'a>(mut columns: Columns, exprs: impl IntoIterator<Item = &'a Expr>) -> 
     columns
 }
 
-/// A plan with at least the columns `wanted`.
-fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
+/// A plan with at least the columns `needed`.
+fn prune(plan: &Arc<Plan>, needed: &Columns) -> Pruned {
     match &plan.node {
         Node::Source(_) => Pruned::all(plan.clone()),
         Node::Select { input, predicate } => {
-            let below = prune(input, &with(wanted.clone(), [predicate]));
-            let predicate = below.moved(predicate);
+            let below = prune(input, &with(needed.clone(), [predicate]));
+            let predicate = below.remapped(predicate);
             Pruned {
                 plan: Plan::select(below.plan, predicate),
                 ..below
@@ -98,10 +98,10 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
                 Window::Since { origin, .. } => std::slice::from_ref(origin),
                 _ => &[],
             };
-            let below = narrow(input, &with(wanted.clone(), keys));
+            let below = narrow(input, &with(needed.clone(), keys));
             let window = match window {
                 Window::Partition { keys, rows } => {
-                    let keys = keys.iter().map(|key| below.moved(key)).collect();
+                    let keys = keys.iter().map(|key| below.remapped(key)).collect();
                     Window::Partition { keys, rows: *rows }
                 }
                 Window::Since {
@@ -109,7 +109,7 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
                     size,
                     slide,
                 } => Window::Since {
-                    origin: below.moved(origin),
+                    origin: below.remapped(origin),
                     size: *size,
                     slide: *slide,
                 },
@@ -120,9 +120,9 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
                 ..below
             }
         }
-        Node::Project { input, exprs } => project(plan, input, exprs, wanted),
-        Node::Join { .. } => join(plan, wanted),
-        Node::Aggregate { .. } => aggregate(plan, wanted),
+        Node::Project { input, exprs } => project(plan, input, exprs, needed),
+        Node::Join { .. } => join(plan, needed),
+        Node::Aggregate { .. } => aggregate(plan, needed),
         Node::Partial {
             input,
             slide,
@@ -135,7 +135,7 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
             op: SetOp::Union,
             all: true,
         } => {
-            let (left, right) = (narrow(left, wanted), narrow(right, wanted));
+            let (left, right) = (narrow(left, needed), narrow(right, needed));
             Pruned {
                 plan: Plan::set_op(left.plan, right.plan, SetOp::Union, true),
                 ..left
@@ -148,18 +148,18 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
             offset: 0,
         } => {
             let keys = by.iter().map(|key| &key.expr);
-            let below = prune(input, &with(wanted.clone(), keys));
-            let moved = |key: &OrderBy| OrderBy {
-                expr: below.moved(&key.expr),
+            let below = prune(input, &with(needed.clone(), keys));
+            let remapped = |key: &OrderBy| OrderBy {
+                expr: below.remapped(&key.expr),
                 ..key.clone()
             };
-            let by = by.iter().map(moved).collect();
+            let by = by.iter().map(remapped).collect();
             Pruned {
                 plan: Plan::order(below.plan, by, None, 0),
                 ..below
             }
         }
-        // Whole rows are compared, or decide between rows that are equal in the order.
+        // Whole rows are compared, or order rows with equal sort keys.
         Node::Merge { .. }
         | Node::Distinct { .. }
         | Node::SetOp { .. }
@@ -168,28 +168,28 @@ fn prune(plan: &Arc<Plan>, wanted: &Columns) -> Pruned {
             let inputs = plan
                 .inputs()
                 .into_iter()
-                .map(|input| exactly(input, &whole(input)));
+                .map(|input| exactly(input, &all_columns(input)));
             Pruned::all(plan.with_inputs(inputs.collect()))
         }
     }
 }
 
-fn project(plan: &Plan, input: &Arc<Plan>, exprs: &[Expr], wanted: &Columns) -> Pruned {
-    let kept: Vec<&Expr> = wanted.iter().map(|i| &exprs[*i]).collect();
+fn project(plan: &Plan, input: &Arc<Plan>, exprs: &[Expr], needed: &Columns) -> Pruned {
+    let kept: Vec<&Expr> = needed.iter().map(|i| &exprs[*i]).collect();
     let below = prune(input, &with(Columns::new(), kept.iter().copied()));
-    let exprs = kept.iter().map(|expr| below.moved(expr)).collect();
-    let fields = wanted.iter().map(|i| plan.schema[*i].clone()).collect();
-    let mut places = vec![None; plan.schema.len()];
-    for (new, old) in wanted.iter().enumerate() {
-        places[*old] = Some(new);
+    let exprs = kept.iter().map(|expr| below.remapped(expr)).collect();
+    let fields = needed.iter().map(|i| plan.schema[*i].clone()).collect();
+    let mut positions = vec![None; plan.schema.len()];
+    for (new, old) in needed.iter().enumerate() {
+        positions[*old] = Some(new);
     }
     Pruned {
         plan: Plan::project(below.plan, exprs, fields),
-        places,
+        positions,
     }
 }
 
-fn join(plan: &Plan, wanted: &Columns) -> Pruned {
+fn join(plan: &Plan, needed: &Columns) -> Pruned {
     let Node::Join {
         left,
         right,
@@ -201,7 +201,7 @@ fn join(plan: &Plan, wanted: &Columns) -> Pruned {
         unreachable!("only joins come here");
     };
     let middle = left.schema.len();
-    let read = with(wanted.clone(), residual);
+    let read = with(needed.clone(), residual);
     let of_left = read.iter().copied().filter(|i| *i < middle).collect();
     let of_right = read
         .iter()
@@ -212,23 +212,26 @@ fn join(plan: &Plan, wanted: &Columns) -> Pruned {
     let right = narrow(right, &with(of_right, on.iter().map(|(_, r)| r)));
     let on = on
         .iter()
-        .map(|(l, r)| (left.moved(l), right.moved(r)))
+        .map(|(l, r)| (left.remapped(l), right.remapped(r)))
         .collect();
     let columns = left.plan.schema.len();
-    let right_places = right.places.iter().map(|place| place.map(|i| i + columns));
-    let both: Vec<_> = left.places.iter().copied().chain(right_places).collect();
+    let right_places = right
+        .positions
+        .iter()
+        .map(|place| place.map(|i| i + columns));
+    let both: Vec<_> = left.positions.iter().copied().chain(right_places).collect();
     let place = |i: usize| both[i].expect("what is read was asked for");
     let residual = residual.as_ref().map(|r| r.map_columns(&place));
     let semi = matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn);
-    let places = if semi { left.places.clone() } else { both };
+    let positions = if semi { left.positions.clone() } else { both };
     Pruned {
         plan: Plan::join(left.plan, right.plan, *kind, on, residual),
-        places,
+        positions,
     }
 }
 
 /// Keys stay, since they make the groups; of the calls only those that are read.
-fn aggregate(plan: &Plan, wanted: &Columns) -> Pruned {
+fn aggregate(plan: &Plan, needed: &Columns) -> Pruned {
     let Node::Aggregate {
         input,
         keys,
@@ -239,31 +242,31 @@ fn aggregate(plan: &Plan, wanted: &Columns) -> Pruned {
         unreachable!("only groups come here");
     };
     let mut kept: Vec<usize> = (0..calls.len())
-        .filter(|i| wanted.contains(&(keys.len() + i)))
+        .filter(|i| needed.contains(&(keys.len() + i)))
         .collect();
-    // A group needs something to show.
+    // A group needs at least one column.
     if keys.is_empty() && kept.is_empty() {
         kept.extend(0..calls.len().min(1));
     }
     let args = kept.iter().flat_map(|i| &calls[*i].args);
     let below = prune(input, &with(Columns::new(), keys.iter().chain(args)));
-    let mut places: Vec<Option<usize>> = (0..keys.len()).map(Some).collect();
-    places.resize(plan.schema.len(), None);
+    let mut positions: Vec<Option<usize>> = (0..keys.len()).map(Some).collect();
+    positions.resize(plan.schema.len(), None);
     for (new, old) in kept.iter().enumerate() {
-        places[keys.len() + old] = Some(keys.len() + new);
+        positions[keys.len() + old] = Some(keys.len() + new);
     }
     let fields = (0..keys.len()).chain(kept.iter().map(|i| keys.len() + i));
     let fields = fields.map(|i| plan.schema[i].clone()).collect();
-    let calls = kept.iter().map(|i| moved_call(&below, &calls[*i]));
+    let calls = kept.iter().map(|i| remapped_call(&below, &calls[*i]));
     let calls = calls.collect();
-    let keys = keys.iter().map(|key| below.moved(key)).collect();
+    let keys = keys.iter().map(|key| below.remapped(key)).collect();
     Pruned {
         plan: Plan::aggregate(below.plan, keys, calls, *global, fields),
-        places,
+        positions,
     }
 }
 
-/// Whoever merges wants all of it; what the keys and calls do not read goes.
+/// A merge reads all columns; what the keys and calls do not read is dropped.
 fn partial(
     plan: &Plan,
     input: &Arc<Plan>,
@@ -274,14 +277,17 @@ fn partial(
     let args = calls.iter().flat_map(|call| &call.args);
     let below = prune(input, &with(Columns::new(), keys.iter().chain(args)));
     let named = plan.schema.fields[..keys.len()].to_vec();
-    let calls = calls.iter().map(|call| moved_call(&below, call)).collect();
-    let keys = keys.iter().map(|key| below.moved(key)).collect();
+    let calls = calls
+        .iter()
+        .map(|call| remapped_call(&below, call))
+        .collect();
+    let keys = keys.iter().map(|key| below.remapped(key)).collect();
     Pruned::all(Plan::partial(below.plan, slide, keys, calls, named))
 }
 
-fn moved_call(below: &Pruned, call: &AggregateCall) -> AggregateCall {
+fn remapped_call(below: &Pruned, call: &AggregateCall) -> AggregateCall {
     AggregateCall {
-        args: call.args.iter().map(|arg| below.moved(arg)).collect(),
+        args: call.args.iter().map(|arg| below.remapped(arg)).collect(),
         ..call.clone()
     }
 }

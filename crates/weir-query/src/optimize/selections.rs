@@ -1,9 +1,9 @@
-//! Selections go down: what is dropped early need not be kept, joined or counted.
+//! Pushes selections down: a row that is dropped early need not be stored, joined or counted.
 //!
-//! Conditions joined by AND go their own ways. They pass projections, windows of time (a row's
-//! being in such a window does not depend on other rows), the side of a join that they read, the
-//! keys of groups and of windows by key, and set operations. They stop at windows that count rows,
-//! at LIMIT and at Rstream, which emits when something changes.
+//! Conditions joined by AND are pushed separately. They pass projections, time-based windows (in
+//! which the presence of a row does not depend on other rows), the side of a join that they read,
+//! the keys of groups and of partitioned windows, and set operations. They stop at row-based
+//! windows, at LIMIT and at Rstream, which emits when its input changes.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
     })
 }
 
-/// The rows of `input` that pass all of `conditions`, tested as far down as possible.
+/// The rows of `input` that pass all of `conditions`, which are pushed down as far as possible.
 fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
     match &input.node {
         Node::Select { input, predicate } => {
@@ -46,7 +46,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         } => {
             let passes = |condition: &Expr| match window {
                 Window::Now | Window::Range { .. } | Window::Unbounded { .. } => true,
-                // Not all rows come in; of those that do not nobody may fail.
+                // Not all rows enter the window; a condition must not fail on the others.
                 Window::Since { .. } => !condition.may_fail(),
                 Window::Rows { .. } => false,
                 Window::Partition { keys, .. } => reads_keys_only(condition, keys),
@@ -107,7 +107,7 @@ fn through(plan: &Arc<Plan>, below: &[&Arc<Plan>], conditions: Vec<Expr>) -> Arc
     )
 }
 
-/// True when a condition reads nothing but columns that are keys themselves.
+/// Whether a condition reads only columns that are keys themselves.
 fn reads_keys_only(condition: &Expr, keys: &[Expr]) -> bool {
     let is_key = |i: usize| {
         keys.iter()
@@ -118,7 +118,7 @@ fn reads_keys_only(condition: &Expr, keys: &[Expr]) -> bool {
     only
 }
 
-/// A join below `conditions`; its own conditions move as well.
+/// A join below `conditions`; its own conditions are pushed down as well.
 fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
     let Node::Join {
         left,
@@ -133,8 +133,8 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
     let middle = left.schema.len();
     let (mut to_left, mut to_right) = (Vec::new(), Vec::new());
     let (mut here, mut above) = (Vec::new(), Vec::new());
-    // What a row of the result must pass can be asked of the side that it reads, unless that side
-    // may be missing.
+    // A condition on the result can be tested on the side that it reads, unless that side may be
+    // padded.
     let semi = matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn);
     let (keeps_left, keeps_right) = match kind {
         JoinKind::Inner => (true, true),
@@ -150,7 +150,7 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
             _ => above.push(condition),
         }
     }
-    // What a pair must pass can be asked of a side whose rows without partner are dropped.
+    // A condition on pairs can be tested on a side whose rows without partner are dropped.
     let (drops_left, drops_right) = match kind {
         JoinKind::Inner | JoinKind::Semi => (true, true),
         JoinKind::Left | JoinKind::Anti => (false, true),

@@ -1,5 +1,4 @@
-//! Plan nodes with their schemas and shapes worked out: how the checker and the optimizer make
-//! them.
+//! Constructors of plan nodes, which derive schemas and shapes.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use super::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window}
 use crate::expr::{BinaryOp, Expr};
 use crate::function::{AggregateCall, Shared};
 
-/// The column of partial aggregates with the number of requests that each was made of.
+/// The column of partial aggregates that counts the requests of each row.
 const REQUESTS: &str = "requests";
 
 impl Plan {
@@ -52,7 +51,7 @@ impl Plan {
         }
     }
 
-    /// For each row these values under these names.
+    /// Computes `exprs` for each row; `fields` describe the columns.
     pub fn project(input: Arc<Plan>, exprs: Vec<Expr>, fields: Vec<Field>) -> Arc<Plan> {
         debug_assert_eq!(exprs.len(), fields.len(), "one field an expression");
         let (schema, shape) = (Arc::new(Schema::new(fields)), input.shape);
@@ -84,13 +83,13 @@ impl Plan {
         Plan::project(input, exprs, fields)
     }
 
-    /// Its columns, each as an expression.
+    /// Its columns, as expressions.
     pub fn columns(&self) -> Vec<Expr> {
         let fields = self.schema.fields.iter().enumerate();
         fields.map(|(i, f)| Expr::column(i, f.ty, f.unit)).collect()
     }
 
-    /// A stream seen through a window.
+    /// A window over a stream.
     pub fn window(input: Arc<Plan>, window: Window) -> Arc<Plan> {
         Plan::relation(input.schema.clone(), Node::Window { input, window })
     }
@@ -136,7 +135,8 @@ impl Plan {
         )
     }
 
-    /// Partial aggregates of a stream, given at each multiple of `slide`; `keys_named` name the keys.
+    /// Partial aggregates of a stream, emitted at each multiple of `slide`; `keys_named` name the
+    /// keys.
     pub fn partial(
         input: Arc<Plan>,
         slide: i64,
@@ -167,7 +167,7 @@ impl Plan {
         })
     }
 
-    /// The column with the number of requests that each row stands for, where it is not one each.
+    /// The column with the number of requests that each row represents, if there is one.
     pub fn requests_column(&self) -> Option<usize> {
         match &self.node {
             Node::Partial { .. } => Some(self.schema.len() - 1),
@@ -204,12 +204,12 @@ impl Plan {
         )
     }
 
-    /// Each different row once.
+    /// Each distinct row once.
     pub fn distinct(input: Arc<Plan>) -> Arc<Plan> {
         Plan::relation(input.schema.clone(), Node::Distinct { input })
     }
 
-    /// Two relations of the same types combined.
+    /// A set operation on two relations of the same types.
     pub fn set_op(left: Arc<Plan>, right: Arc<Plan>, op: SetOp, all: bool) -> Arc<Plan> {
         let mut schema = (*left.schema).clone();
         for (field, other) in schema.fields.iter_mut().zip(&right.schema.fields) {
@@ -226,7 +226,7 @@ impl Plan {
         )
     }
 
-    /// The first rows by an order.
+    /// The first rows in an order.
     pub fn order(input: Arc<Plan>, by: Vec<OrderBy>, limit: Option<u64>, offset: u64) -> Arc<Plan> {
         Plan::relation(
             input.schema.clone(),
@@ -249,8 +249,8 @@ impl Plan {
         })
     }
 
-    /// The same node over other inputs, given in the order of [`Plan::inputs`]. Where the schema
-    /// follows from the inputs' it is made anew.
+    /// The same node over other inputs, in the order of [`Plan::inputs`]. A schema that depends on
+    /// the inputs is derived again.
     pub fn with_inputs(&self, inputs: Vec<Arc<Plan>>) -> Arc<Plan> {
         let mut inputs = inputs.into_iter();
         let mut next = || inputs.next().expect("as many inputs as before");
@@ -309,7 +309,7 @@ impl Plan {
         }
     }
 
-    /// How many nodes lie on the longest way down.
+    /// The number of nodes on the longest path to a source.
     pub fn height(&self) -> usize {
         let below = self.inputs().into_iter().map(|input| input.height());
         1 + below.max().unwrap_or(0)
@@ -332,7 +332,7 @@ impl Plan {
     }
 }
 
-/// The left columns, then the right ones. Sides that may lack a partner may be NULL.
+/// The left columns, then the right ones. The columns of a side that can be padded are nullable.
 fn join_schema(left: &Arc<Schema>, right: &Schema, kind: JoinKind) -> Arc<Schema> {
     if matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn) {
         return left.clone();
@@ -375,8 +375,8 @@ impl Expr {
         }
     }
 
-    /// All of `exprs` joined by AND or OR, as a balanced tree, so that a long list makes no deep
-    /// one.
+    /// All of `exprs` joined by AND or OR, as a balanced tree, so that a long list does not make a
+    /// deep one.
     pub fn balanced(op: BinaryOp, mut exprs: Vec<Expr>) -> Option<Expr> {
         match exprs.len() {
             0 | 1 => exprs.pop(),
@@ -388,7 +388,7 @@ impl Expr {
         }
     }
 
-    /// What is joined by AND at the top.
+    /// The operands of AND at the top.
     pub fn conjuncts(self) -> Vec<Expr> {
         match self {
             Expr::Binary {
@@ -405,7 +405,7 @@ impl Expr {
         }
     }
 
-    /// Whether it may be NULL where `nullable` says which columns may.
+    /// Whether it can be NULL; `nullable` is true for nullable columns.
     pub fn is_nullable(&self, nullable: &impl Fn(usize) -> bool) -> bool {
         match self {
             Expr::Column { index, .. } => nullable(*index),

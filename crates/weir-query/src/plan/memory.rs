@@ -1,14 +1,14 @@
-//! How far back a plan looks: what it must be given again to go on as if nothing had happened.
+//! The memory of a plan: which earlier rows it needs to continue with the same results.
 
 use weir_model::Shape;
 
 use super::{Node, Plan};
 
 impl Plan {
-    /// What the plan gives at instants after τ depends only on rows after τ minus this, and on what
-    /// its relations hold at τ, so that an engine that begins there gives the same from τ on. `None`
-    /// where there is no such bound: for windows that count rows or never forget, and for windows
-    /// over the changes of a relation.
+    /// The results of the plan at instants after τ depend only on rows after τ minus this, and on
+    /// the content of its relations at τ, so that an engine that starts there emits the same from τ
+    /// on. `None` where there is no such bound: for row-based and unbounded windows, and for
+    /// windows over the changes of a relation.
     pub fn memory(&self) -> Option<i64> {
         let mut inputs = self.inputs().into_iter().map(|input| input.memory());
         let below = inputs.try_fold(0, |most, memory| memory.map(|m: i64| most.max(m)))?;
@@ -28,7 +28,7 @@ impl Plan {
             | Node::Order { .. }
             | Node::ToStream { .. } => 0,
         };
-        // What a relation holds does not say when it changed.
+        // The content of a relation does not include when it changed.
         if own > 0 && self.sources().iter().any(|s| s.shape == Shape::Relation) {
             return None;
         }
@@ -42,14 +42,14 @@ mod tests {
 
     use crate::{CheckOptions, compile};
 
-    /// In seconds.
+    /// The memory in seconds.
     fn memory(text: &str) -> Option<i64> {
         let checked = compile(text, &Catalog::builtin(), &CheckOptions::live()).unwrap();
         checked.plan.memory().map(|ns| ns / NANOS_PER_SECOND)
     }
 
     #[test]
-    fn a_plan_looks_back_as_far_as_its_windows() {
+    fn the_memory_of_a_plan_is_that_of_its_windows() {
         assert_eq!(memory("SELECT vm FROM IO [Range 5 seconds]"), Some(5));
         let slide = "SELECT vm, count(*) FROM IO [Range 5 seconds Slide 2 seconds] GROUP BY vm";
         assert_eq!(memory(slide), Some(7));
@@ -59,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn windows_one_over_the_other_add_up() {
+    fn nested_windows_add_their_memory() {
         let text =
             "SELECT count(*) FROM (Istream(SELECT vm FROM IO [Range 5 seconds])) [Range 3 seconds]";
         assert_eq!(memory(text), Some(8));
     }
 
     #[test]
-    fn some_look_back_to_the_beginning() {
+    fn row_based_and_unbounded_windows_have_unbounded_memory() {
         assert_eq!(memory("SELECT vm, count(*) FROM IO GROUP BY vm"), None);
         assert_eq!(memory("SELECT vm FROM IO [Rows 5]"), None);
         let changes = "SELECT count(*) FROM (Istream(SELECT vm FROM vms)) [Range 3 seconds]";
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_relations_hold_is_known() {
+    fn relations_need_no_memory() {
         assert_eq!(memory("SELECT vm FROM vms"), Some(0));
         let join = "SELECT v.vm FROM IO [Range 3 seconds] i JOIN vms v ON v.vm = i.vm";
         assert_eq!(memory(join), Some(3));

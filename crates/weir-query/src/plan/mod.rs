@@ -1,15 +1,14 @@
 //! [`Plan`]: a checked query, as a tree of relational operators over streams and relations.
 //!
-//! A plan is plain data. Two plans that are equal compute the same thing, which is how the engine
-//! finds the work that queries share. Every node knows its schema, units included, and whether it
-//! is a stream or a relation.
+//! A plan is plain data. Equal plans compute the same result, by which the engine shares operators
+//! between queries. Every node has its schema, units included, and is a stream or a relation.
 
 mod build;
 pub mod codec;
+mod display;
 mod memory;
 mod print;
 mod renamed;
-mod shown;
 mod slides;
 mod window;
 
@@ -25,13 +24,14 @@ use weir_model::{Declaration, Schema, Shape};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
 
-/// Most slides that a window is put together of ([`Node::Merge`], or groups that a source adds up).
+/// Maximum number of slides in a window that is merged from panes ([`Node::Merge`], or groups that
+/// a source pre-aggregates).
 pub const PANES_MAX: i64 = 3_600;
 
-/// A node of a checked query and all below it.
+/// A node of a checked query and its inputs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// What it does.
+    /// The operation.
     pub node: Node,
     /// Its columns.
     pub schema: Arc<Schema>,
@@ -39,13 +39,13 @@ pub struct Plan {
     pub shape: Shape,
 }
 
-/// What a plan node does. Instants and spans are in the time unit of the sources (nanoseconds, or a
-/// script's ticks).
+/// The operation of a plan node. Instants and durations are in the time unit of the sources
+/// (nanoseconds, or a script's ticks).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
     /// A source of the catalog, all of its columns.
     Source(Declaration),
-    /// A stream seen through a window: a relation.
+    /// A window over a stream: a relation.
     ///
     /// On a relation only [`Window::Unbounded`] without slide is possible, and changes nothing:
     /// that is what STREAM does with a relation-valued query registered as a stream. The checker
@@ -53,7 +53,7 @@ pub enum Node {
     Window {
         /// A stream.
         input: Arc<Plan>,
-        /// Which of its rows.
+        /// The window.
         window: Window,
     },
     /// The rows for which `predicate` is true (not NULL).
@@ -63,14 +63,14 @@ pub enum Node {
         /// A boolean.
         predicate: Expr,
     },
-    /// For each row, these values. The schema names them.
+    /// Computed columns, which the schema names.
     Project {
         /// A stream or relation.
         input: Arc<Plan>,
         /// One for each column of the schema.
         exprs: Vec<Expr>,
     },
-    /// Pairs of rows that agree.
+    /// Pairs of rows that satisfy the condition.
     ///
     /// The schema is the left columns, then the right ones; for [`JoinKind::Semi`] and
     /// [`JoinKind::Anti`] the left ones only.
@@ -79,7 +79,7 @@ pub enum Node {
         left: Arc<Plan>,
         /// A relation.
         right: Arc<Plan>,
-        /// What becomes of rows without partner.
+        /// How rows without partner are treated.
         kind: JoinKind,
         /// Pairs of expressions, over the left and over the right columns, that must be equal (NULL
         /// equals nothing).
@@ -91,97 +91,97 @@ pub enum Node {
     Aggregate {
         /// A relation.
         input: Arc<Plan>,
-        /// What makes a group; NULLs are one group.
+        /// The grouping expressions; NULLs are one group.
         keys: Vec<Expr>,
-        /// What is computed of each.
+        /// The aggregates.
         calls: Vec<AggregateCall>,
         /// Since when the row of an aggregation without keys exists.
         global: GlobalGroup,
     },
-    /// What an aggregation over `[Range .. Slide slide]` needs of its stream, put together once a
-    /// slide: a stream. At each multiple τ of `slide` there is a row for each group that had rows in
-    /// (τ - slide, τ]: its keys, then a state ([`Type::Partial`](weir_model::Type)) for each of
-    /// `calls` that has one of its own ([`Shared`](crate::function::Shared)), and last the number of
-    /// requests that it was made of, so that it is known what a lost row stands for.
+    /// The partial aggregates of an aggregation over `[Range .. Slide slide]`, emitted once a
+    /// slide: a stream. At each multiple τ of `slide` there is a row for each group that had rows
+    /// in (τ - slide, τ]: its keys, then a state ([`Type::Partial`](weir_model::Type)) for each of
+    /// `calls` that has one of its own ([`Shared`](crate::function::Shared)), and last the number
+    /// of its requests, so that the loss of a row can be counted in requests.
     ///
     /// All calls split, and none is `DISTINCT`.
     Partial {
         /// A stream.
         input: Arc<Plan>,
-        /// How often groups are given.
+        /// How often groups are emitted.
         slide: i64,
-        /// What makes a group; NULLs are one group.
+        /// The grouping expressions; NULLs are one group.
         keys: Vec<Expr>,
-        /// What is to be computed of each.
+        /// The aggregates.
         calls: Vec<AggregateCall>,
     },
-    /// The rows of [`Node::Partial`]s of the same keys, calls and slide, of one or of several
-    /// engines, merged. Gives exactly what [`Node::Aggregate`] over the window would give of all
+    /// Merges the rows of [`Node::Partial`]s of the same keys, calls and slide, of one or of
+    /// several engines. The result is exactly that of [`Node::Aggregate`] over the window of all
     /// their rows.
     Merge {
         /// A stream of such rows.
         input: Arc<Plan>,
-        /// How far the window reaches back, a multiple of `slide`; without, it is unbounded.
+        /// The size of the window, a multiple of `slide`; `None` is unbounded.
         size: Option<i64>,
         /// How often the result changes.
         slide: i64,
-        /// How many of the input's columns, the first, are keys.
+        /// How many of the input's columns, the first ones, are keys.
         keys: usize,
-        /// What is computed of each group. Arguments are over the columns of the stream that the
-        /// partials are of: here they give types and constants, and which calls share a state.
+        /// The aggregates. Arguments are over the columns of the stream that the partials are of:
+        /// here they only determine types, constants, and which calls share a state.
         calls: Vec<AggregateCall>,
         /// As in [`Node::Aggregate`].
         global: GlobalGroup,
     },
-    /// Each different row once.
+    /// Each distinct row once.
     Distinct {
         /// A relation.
         input: Arc<Plan>,
     },
-    /// Two relations of the same types, combined; names come from the left.
+    /// A set operation on two relations of the same types; names come from the left.
     SetOp {
         /// A relation.
         left: Arc<Plan>,
         /// A relation.
         right: Arc<Plan>,
-        /// How.
+        /// The operation.
         op: SetOp,
         /// Bags (multiplicities count) instead of sets.
         all: bool,
     },
-    /// The first rows by an order. Without `limit` the relation is the input's; the order is for
-    /// whoever shows it.
+    /// The first rows in an order. Without `limit` the relation is the input's; the order only
+    /// affects how it is shown.
     Order {
         /// A relation.
         input: Arc<Plan>,
-        /// By what, most significant first.
+        /// The sort keys, most significant first.
         by: Vec<OrderBy>,
-        /// At most so many rows.
+        /// The maximum number of rows.
         limit: Option<u64>,
-        /// After skipping so many.
+        /// The number of rows to skip.
         offset: u64,
     },
     /// A relation turned into a stream.
     ToStream {
         /// A relation.
         input: Arc<Plan>,
-        /// Which of its changes.
+        /// The operation.
         kind: ToStream,
     },
 }
 
-/// Since when the one row of an aggregation without keys exists. With keys it has no effect.
+/// From when on the one row of an aggregation without keys exists. With keys it has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GlobalGroup {
-    /// Since the query begins, also over no rows, as in SQL.
+    /// From the start of the query, also over no rows, as in SQL.
     FromStart,
-    /// Since the first row of its input, as in STREAM.
+    /// From the first row of its input, as in STREAM.
     FromFirstRow,
 }
 
 impl GlobalGroup {
-    /// The same for an aggregation with so many keys: where it has no effect, one value stands for
-    /// both, so that equal work has equal plans.
+    /// The value for an aggregation with this number of keys: where it has no effect, one value
+    /// represents both, so that equivalent plans are equal.
     pub(crate) fn over(self, keys: usize) -> GlobalGroup {
         match keys {
             0 => self,
@@ -190,7 +190,7 @@ impl GlobalGroup {
     }
 }
 
-/// What becomes of rows without partner in a join.
+/// How a join treats rows without partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JoinKind {
     /// They are dropped.
@@ -206,12 +206,12 @@ pub enum JoinKind {
     /// Left rows that have none (`NOT EXISTS`).
     Anti,
     /// `x NOT IN (...)`: left rows for which the test is true in SQL's logic. None when the right
-    /// side holds a NULL in its key, all when it is empty, and never one whose own key is NULL
-    /// otherwise.
+    /// side contains a NULL key, all when it is empty, and otherwise never one whose own key is
+    /// NULL.
     NotIn,
 }
 
-/// How two relations are combined.
+/// A set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetOp {
     /// Rows of either.
@@ -225,32 +225,32 @@ pub enum SetOp {
 /// One key of ORDER BY.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OrderBy {
-    /// By what, over the input's columns.
+    /// The expression, over the input's columns.
     pub expr: Expr,
-    /// Greatest first.
+    /// Whether the greatest value is first.
     pub descending: bool,
-    /// NULLs before everything else, whatever the direction.
+    /// NULLs before all values, in either direction.
     pub nulls_first: bool,
 }
 
-/// Which changes of a relation make a stream.
+/// How a relation becomes a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ToStream {
-    /// What came at τ, in the net.
+    /// The net insertions at τ.
     Istream,
-    /// What went at τ, in the net.
+    /// The net retractions at τ.
     Dstream,
-    /// All of it, at every instant at which a row of a source came in or the relation changed; or,
-    /// with `every`, at each multiple of that. Through a window with a slide, rows come in at its
+    /// All of it, at every instant at which a row of a source entered or the relation changed; or,
+    /// with `every`, at each multiple of that. Through a window with a slide, rows enter at its
     /// multiples.
     Rstream {
-        /// The pace.
+        /// The interval.
         every: Option<i64>,
     },
 }
 
 impl Plan {
-    /// The plans directly below.
+    /// The inputs.
     pub fn inputs(&self) -> Vec<&Arc<Plan>> {
         match &self.node {
             Node::Source(_) => vec![],

@@ -1,4 +1,4 @@
-//! Plans and expressions as texts, for `weir explain` and for tests.
+//! Plans and expressions as text, for `weir explain` and for tests.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
@@ -10,14 +10,14 @@ use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::AggregateCall;
 
 impl Display for Plan {
-    /// A tree, the result first, inputs two blanks further in; closed by a line feed.
+    /// A tree, the result first, inputs indented by two blanks; terminated by a line feed.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.lines(&mut |plan, depth| writeln!(f, "{:1$}{2}", "", 2 * depth, plan.title()))
     }
 }
 
 impl Plan {
-    /// Calls `line` with every node and how deep it lies, the result first.
+    /// Calls `line` with every node and its depth, the result first.
     pub fn lines<E>(&self, line: &mut impl FnMut(&Plan, usize) -> Result<(), E>) -> Result<(), E> {
         fn walk<E>(
             plan: &Plan,
@@ -37,7 +37,7 @@ impl Plan {
         self.title_in(&|instants| instants.to_string())
     }
 
-    /// The same with spans of time as `span` writes them: `window [range 5 s]`.
+    /// As [`Plan::title`], with durations formatted by `span`: `window [range 5 s]`.
     pub fn title_in(&self, span: &dyn Fn(i64) -> String) -> String {
         let inputs = self.inputs();
         let fields = |i: usize| inputs[i].schema.fields.as_slice();
@@ -182,7 +182,7 @@ fn calls_text(calls: &[AggregateCall], fields: &[Field]) -> String {
     calls.collect::<Vec<_>>().join(", ")
 }
 
-/// `sum(bytes)`, over columns called as `fields` say.
+/// `sum(bytes)`, over columns with the names in `fields`.
 pub(super) fn call_text(call: &AggregateCall, fields: &[Field]) -> String {
     let distinct = if call.distinct { "distinct " } else { "" };
     let args = call.args.iter().map(|arg| show(arg, fields).to_string());
@@ -213,7 +213,7 @@ fn order_text(by: &[OrderBy], limit: Option<u64>, offset: u64, fields: &[Field])
     parts.join(" ")
 }
 
-/// An expression over columns called as `fields` say.
+/// An expression over columns with the names in `fields`.
 pub fn show<'a>(expr: &'a Expr, fields: &'a [Field]) -> impl Display + 'a {
     Show {
         expr,
@@ -262,8 +262,8 @@ impl Display for Show<'_> {
         let not = |negated: &bool| if *negated { " not" } else { "" };
         match self.expr {
             Expr::Column { index, .. } => match self.fields.get(*index) {
-                // Both sides of a join may have a column of this name: its position says which is
-                // meant.
+                // Both sides of a join may have a column of this name; the position distinguishes
+                // them.
                 Some(field) if self.fields.iter().filter(|f| f.name == field.name).count() > 1 => {
                     write!(f, "{}#{}", quoted(&field.name), index + 1)
                 }
@@ -282,7 +282,7 @@ impl Display for Show<'_> {
             Expr::Binary {
                 op, left, right, ..
             } => {
-                // A chain of one operator reads better without parentheses.
+                // A chain of one operator is printed without parentheses.
                 let same = |side: &Expr| match op {
                     BinaryOp::And | BinaryOp::Or => {
                         matches!(side, Expr::Binary { op: inner, .. } if inner == op)
@@ -355,7 +355,7 @@ impl Display for Show<'_> {
     }
 }
 
-/// A column's name, between backticks where it is not a plain word.
+/// A column's name, between backticks where it is not a plain identifier.
 fn quoted(name: &str) -> Cow<'_, str> {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
     match plain {
@@ -368,7 +368,7 @@ fn literal(f: &mut Formatter<'_>, value: &Value, ty: Type, unit: Unit) -> fmt::R
     match value {
         Value::Null => f.write_str("null"),
         Value::Text(text) => write!(f, "'{text}'"),
-        // The debug form of a float shows that it is one.
+        // The debug form of a float has a decimal point or an exponent.
         Value::Float(x) => write!(f, "{x:?}"),
         value => write!(f, "{value}"),
     }?;

@@ -1,7 +1,7 @@
-//! [`renamed`]: a plan with other texts where it compares certain columns with constants.
+//! [`renamed`]: replaces the texts with which a plan compares certain columns.
 //!
-//! A thing may have several names, and a source uses one of them. A selection for another name has
-//! to be rewritten before the plan is placed, so that the source and the engine test the same.
+//! An object may have several names, of which a source uses one. A selection by another name is
+//! rewritten before the plan is placed, so that the source and the engine test the same.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ struct Renaming<'a> {
 }
 
 impl Renaming<'_> {
-    /// The plan, and which of its columns are those of the sources.
+    /// The plan, and which of its columns are chosen columns of a source.
     fn plan(&self, plan: &Arc<Plan>) -> (Arc<Plan>, Vec<bool>) {
         let inputs = plan.inputs().into_iter().map(|input| self.plan(input));
         let (inputs, columns): (Vec<Arc<Plan>>, Vec<Vec<bool>>) = inputs.unzip();
@@ -56,7 +56,7 @@ impl Renaming<'_> {
                 | Window::Rows { .. }
                 | Window::Unbounded { .. } => {}
             },
-            // The arguments of a merge's calls are of another plan's columns.
+            // The arguments of a merge's calls are columns of another plan.
             Node::Source(_)
             | Node::Merge { .. }
             | Node::Distinct { .. }
@@ -67,7 +67,7 @@ impl Renaming<'_> {
         (Arc::new(rebuilt), columns)
     }
 
-    /// Which columns of `plan` are those of the sources; `below` has the same of its inputs'.
+    /// Which columns of `plan` are chosen columns of a source; `below` has the same for its inputs.
     fn columns(&self, plan: &Plan, mut below: Vec<Vec<bool>>) -> Vec<bool> {
         let of = |expr: &Expr, below: &[Vec<bool>]| match expr {
             Expr::Column { index, .. } => below[0][*index],
@@ -148,8 +148,7 @@ mod tests {
         checked.expect("the query is sound").plan
     }
 
-    /// A query whose tests of `pdisk` are for a, b and c, and those of `comm` too, with the names
-    /// that the sources have.
+    /// A query with tests of `pdisk` and of `comm` for a, b and c, with the names of the sources.
     fn with_names(text: &str) -> Arc<Plan> {
         let pdisk = |source: &Declaration, i: usize| source.schema[i].name == "pdisk";
         let name = |text: Symbol| match text.as_str() {
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_renamed_wherever_the_column_is_compared() {
+    fn texts_are_replaced_in_all_comparisons_of_the_column() {
         for (asked, meant) in [
             (
                 "select op from IO where pdisk = 'a'",

@@ -1,21 +1,21 @@
-//! When a plan has shown what it took in: what waits for the end of a slide.
+//! When the input of a plan is in its result: at the end of a slide.
 
 use super::{Node, Plan, ToStream};
 
-/// A slide that has begun and not ended.
+/// A slide that has started and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenSlide {
     /// The instant before its first one.
     pub after: i64,
-    /// Its last instant, at which it shows.
+    /// Its last instant, at which its result is emitted.
     pub end: i64,
 }
 
 impl Plan {
-    /// The slide that is open at `at`; of several, from the beginning of the longest to the end of
-    /// the last. `None` where all that came in up to `at` shows at `at` already.
+    /// The slide that is open at `at`; of several, from the start of the longest to the end of the
+    /// last. `None` where all input up to `at` is in the result at `at`.
     pub fn open_slide(&self, at: i64) -> Option<OpenSlide> {
-        let end = self.shown_by(at);
+        let end = self.emitted_by(at);
         let slide = self.longest_slide().filter(|_| end > at)?;
         Some(OpenSlide {
             after: end.saturating_sub(slide).min(at),
@@ -50,10 +50,10 @@ impl Plan {
         slide.filter(|slide| *slide > 0)
     }
 
-    /// The instant by which all that came in up to `at` has shown: the next multiple of the slide,
-    /// or `at` itself where nothing slides. Nothing that comes in up to `at` shows later.
-    pub fn shown_by(&self, at: i64) -> i64 {
-        let inputs = self.inputs().into_iter().map(|input| input.shown_by(at));
+    /// The instant by which all input up to `at` is in the result: the next multiple of the slide,
+    /// or `at` itself without a slide.
+    pub fn emitted_by(&self, at: i64) -> i64 {
+        let inputs = self.inputs().into_iter().map(|input| input.emitted_by(at));
         let below = inputs.max().unwrap_or(at);
         match self.own_slide() {
             Some(slide) => match below.rem_euclid(slide) {
@@ -88,24 +88,27 @@ mod tests {
     }
 
     /// In seconds.
-    fn shown_by(text: &str, at: i64) -> i64 {
+    fn emitted_by(text: &str, at: i64) -> i64 {
         let checked = compile(text, &Catalog::builtin(), &CheckOptions::live());
         let plan = checked.expect("a sound query").plan;
-        plan.shown_by(at * NANOS_PER_SECOND) / NANOS_PER_SECOND
+        plan.emitted_by(at * NANOS_PER_SECOND) / NANOS_PER_SECOND
     }
 
     #[test]
-    fn what_slides_shows_at_the_next_multiple() {
-        assert_eq!(shown_by("select sector from IO", 7), 7);
-        assert_eq!(shown_by("select count(*) from IO [range 9 seconds]", 7), 7);
+    fn a_slide_emits_at_its_next_multiple() {
+        assert_eq!(emitted_by("select sector from IO", 7), 7);
+        assert_eq!(
+            emitted_by("select count(*) from IO [range 9 seconds]", 7),
+            7
+        );
         let sliding = "select count(*) from IO [range 10 seconds slide 5 seconds]";
-        assert_eq!([shown_by(sliding, 7), shown_by(sliding, 10)], [10, 10]);
+        assert_eq!([emitted_by(sliding, 7), emitted_by(sliding, 10)], [10, 10]);
         let both = "select count(*) from IO [range 12 seconds slide 4 seconds] as a, \
                     IO [range 12 seconds slide 3 seconds] as b where a.vm = b.vm";
-        assert_eq!(shown_by(both, 7), 9);
+        assert_eq!(emitted_by(both, 7), 9);
         let after = "select sector from IO [range 5 seconds slide 5 seconds]";
         assert_eq!(
-            shown_by(after, i64::MAX / NANOS_PER_SECOND),
+            emitted_by(after, i64::MAX / NANOS_PER_SECOND),
             i64::MAX / NANOS_PER_SECOND
         );
     }

@@ -1,4 +1,4 @@
-//! [`Window`]: which rows of a stream a relation holds, and what follows from that for planning.
+//! [`Window`]: which rows of a stream a relation contains, and the properties that planning uses.
 
 use crate::expr::Expr;
 
@@ -9,39 +9,39 @@ pub enum Window {
     Now,
     /// Those in (τ - size, τ]; with a slide S, τ rounded down to a multiple of S stands for τ.
     Range {
-        /// How long.
+        /// The length.
         size: i64,
-        /// Changes only at multiples of this.
+        /// The relation changes only at multiples of this.
         slide: Option<i64>,
     },
-    /// Those that have come by τ and whose `origin`, an instant not after their own, lies in
-    /// (τ - size, τ]; a row whose origin is NULL never does. With a slide S, τ rounded down to a
-    /// multiple of S stands for τ. A query sees no row whose origin is not after its own beginning.
+    /// Those that have arrived by τ and whose `origin`, an instant not after their own, is in
+    /// (τ - size, τ]; a row whose origin is NULL is in none. With a slide S, τ rounded down to a
+    /// multiple of S stands for τ. A query receives no row whose origin is not after its own start.
     ///
-    /// CQL has no word for it: it is what remains of a join of requests with their responses.
+    /// It has no syntax in CQL: it is what remains of a join of requests with their responses.
     Since {
         /// An integer or a time.
         origin: Expr,
-        /// How long; `None` is for ever.
+        /// The length; `None` is unbounded.
         size: Option<i64>,
-        /// Changes only at multiples of this.
+        /// The relation changes only at multiples of this.
         slide: Option<i64>,
     },
     /// The last `rows`, ties broken by arrival.
     Rows {
-        /// How many, at least 1.
+        /// The number of rows, at least 1.
         rows: u64,
     },
     /// The last `rows` of each key.
     Partition {
-        /// What makes a key; NULLs are one key.
+        /// The partitioning expressions; NULLs are one key.
         keys: Vec<Expr>,
-        /// How many, at least 1.
+        /// The number of rows, at least 1.
         rows: u64,
     },
     /// All so far; with a slide S, all up to τ rounded down to a multiple of S.
     Unbounded {
-        /// Changes only at multiples of this.
+        /// The relation changes only at multiples of this.
         slide: Option<i64>,
     },
 }
@@ -62,13 +62,13 @@ impl Window {
         !matches!(self, Window::Partition { .. } | Window::Since { .. })
     }
 
-    /// How far back the window looks: its content after τ depends only on rows after τ minus this.
+    /// The memory of the window: its content after τ depends only on rows after τ minus this.
     /// `None` where there is no such bound.
     pub fn memory(&self) -> Option<i64> {
         match self {
-            // What it holds at an instant leaves at the next.
+            // Its content at an instant leaves at the next.
             Window::Now => Some(1),
-            // A row of `Since` does not arrive before its origin, and leaves by it.
+            // A row of `Since` does not arrive before its origin, by which it leaves.
             Window::Range { size, slide }
             | Window::Since {
                 size: Some(size),
@@ -82,7 +82,7 @@ impl Window {
         }
     }
 
-    /// The expressions over a row that decide when it enters or leaves.
+    /// The expressions over a row that determine when it enters or leaves.
     pub fn exprs(&self) -> &[Expr] {
         match self {
             Window::Since { origin, .. } => std::slice::from_ref(origin),

@@ -1,5 +1,5 @@
-//! STREAM's script format: which streams there are, which queries run over them, and where their
-//! results go.
+//! STREAM's script format: the streams, the queries over them, and the destinations of their
+//! results.
 //!
 //! ```text
 //! table  : register stream S (A integer, B float);
@@ -10,10 +10,9 @@
 //! dest   : out.txt
 //! ```
 //!
-//! (Stanford STREAM 0.6, user manual, "Scripts".) Time is an integer tick, which is also called a
-//! second. `IOstream` is there already; `source :` without a table before it says where it comes
-//! from. `#` begins a comment anywhere. The `;` may be missing before the next section and at the
-//! end.
+//! (Stanford STREAM 0.6, user manual, "Scripts".) Time is an integer tick, also called a second.
+//! `IOstream` is predefined; `source :` without a table before it sets its source. `#` starts a
+//! comment anywhere. The `;` is optional before the next section and at the end.
 
 mod section;
 
@@ -21,7 +20,7 @@ use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape};
 
-use crate::check::{CheckOptions, Checker, NamedQuery, describe_type, in_order, merged};
+use crate::check::{CheckOptions, Checker, NamedQuery, describe_type, merged, sorted_diagnostics};
 use crate::diagnostic::{Diagnostic, Span, codes, counted};
 use crate::expr::Expr;
 use crate::optimize::optimize;
@@ -30,16 +29,16 @@ use crate::syntax::ast::{Registration, Statement};
 use crate::syntax::{Parsed, TEXT_BYTES_MAX, parse_part};
 use section::{Section, Word, sections};
 
-/// A script that can run.
+/// A checked script.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// The sources it declares, in order.
     pub tables: Vec<ScriptTable>,
-    /// Where `IOstream` comes from, if the script says so.
+    /// The source of `IOstream`, if the script sets it.
     pub iostream_source: Option<String>,
-    /// The queries that give results, in order. Named queries are part of the plans that use them.
+    /// The queries with results, in order. Named queries are part of the plans that use them.
     pub queries: Vec<ScriptQuery>,
-    /// What may not be as meant.
+    /// Warnings: what is probably not intended.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -48,34 +47,34 @@ pub struct Script {
 pub struct ScriptTable {
     /// Its name, columns and shape.
     pub declaration: Declaration,
-    /// Where its rows come from: a path, or `tap:live`.
+    /// The source of its rows: a path, or `tap:live`.
     pub source: String,
-    /// Where that stands in the script.
+    /// The position in the script.
     pub span: Span,
 }
 
 /// A query of a script.
 #[derive(Clone, Debug)]
 pub struct ScriptQuery {
-    /// What it computes, optimized.
+    /// Its plan, optimized.
     pub plan: Arc<Plan>,
-    /// The same as it was written.
+    /// Its plan before optimization.
     pub unoptimized: Arc<Plan>,
-    /// Where its result goes; `None` means to the standard output.
+    /// The destination of its result; `None` is standard output.
     pub dest: Option<String>,
-    /// Where it stands in the script.
+    /// The position in the script.
     pub span: Span,
 }
 
-/// Reads and checks a script.
+/// Parses and checks a script.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the text.
+/// All its errors, in the order of the text.
 pub fn compile_script(text: &str) -> Result<Script, Vec<Diagnostic>> {
     compile_script_as(text, CheckOptions::script())
 }
 
-/// The same, with another time than one that counts ticks.
+/// As [`compile_script`], with other check options, such as a time that is not counted in ticks.
 ///
 /// # Errors
 /// As [`compile_script`].
@@ -84,7 +83,7 @@ pub fn compile_script_as(text: &str, options: CheckOptions) -> Result<Script, Ve
         let message = format!("the script has {}", counted(text.len(), "byte"));
         let found = codes::TOO_LONG.at(Span::default(), message);
         return Err(vec![
-            found.help(format!("a script may have {TEXT_BYTES_MAX} bytes")),
+            found.help(format!("the maximum is {TEXT_BYTES_MAX} bytes")),
         ]);
     }
     let (sections, mut diagnostics) = sections(text);
@@ -103,7 +102,7 @@ pub fn compile_script_as(text: &str, options: CheckOptions) -> Result<Script, Ve
     }
     let queries = reader.queries(&catalog, options);
     diagnostics.append(&mut reader.diagnostics);
-    let mut diagnostics = in_order(diagnostics);
+    let mut diagnostics = sorted_diagnostics(diagnostics);
     if queries.is_empty() && diagnostics.is_empty() {
         let end = Span::new(text.len(), text.len());
         diagnostics.push(codes::NO_QUERY.at(end, "the script has no `query :`"));
@@ -123,12 +122,12 @@ struct Reader<'a> {
     text: &'a str,
     sections: &'a [Section],
     diagnostics: Vec<Diagnostic>,
-    /// Set when a table could not be read.
+    /// Set when a table has an error.
     sources_missing: bool,
 }
 
 impl Reader<'_> {
-    /// `table :` and `source :`. Also where `IOstream` comes from.
+    /// `table :` and `source :`. Also returns the source of `IOstream`.
     fn tables(&mut self) -> (Vec<ScriptTable>, Option<String>) {
         let (mut tables, mut iostream_source) = (Vec::<ScriptTable>::new(), None);
         for (i, section) in self.sections.iter().enumerate() {
@@ -140,7 +139,7 @@ impl Reader<'_> {
                     let registration = self.registration(section);
                     self.sources_missing |= registration.is_none();
                     if source.is_none() {
-                        let message = "the table has no `source :` behind it";
+                        let message = "the table is not followed by `source :`";
                         self.diagnostics
                             .push(codes::SCRIPT_SECTION.at(section.head, message));
                     }
@@ -191,7 +190,7 @@ impl Reader<'_> {
                     let plan = self.query(section, &mut checker);
                     let dest = next.filter(|s| s.word == Word::Dest);
                     let dest = dest.map(|dest| self.path(dest));
-                    // A path that is missing has been complained about.
+                    // A missing path is already reported.
                     if let (Some(plan), Some(dest)) =
                         (plan, dest.map_or(Some(None), |d| d.map(Some)))
                     {
@@ -210,7 +209,7 @@ impl Reader<'_> {
                         Some(vtable) => self.view(vtable, plan, &mut checker),
                         None => {
                             let message =
-                                "the query has no `vtable :` behind it, so nothing can use it";
+                                "the query is not followed by `vtable :`, so no query can use it";
                             self.diagnostics
                                 .push(codes::SCRIPT_SECTION.at(section.head, message));
                         }
@@ -232,7 +231,7 @@ impl Reader<'_> {
         queries
     }
 
-    /// The one statement that a section holds.
+    /// The one statement of a section.
     fn statement(&mut self, section: &Section, what: &str) -> (Option<Statement>, Vec<Diagnostic>) {
         let Parsed {
             mut tree,
@@ -252,8 +251,9 @@ impl Reader<'_> {
     }
 
     fn registration(&mut self, section: &Section) -> Option<Registration> {
-        let (statement, mut said) = self.statement(section, "REGISTER STREAM or REGISTER RELATION");
-        self.diagnostics.append(&mut said);
+        let (statement, mut diagnostics) =
+            self.statement(section, "REGISTER STREAM or REGISTER RELATION");
+        self.diagnostics.append(&mut diagnostics);
         match statement? {
             Statement::Register(registration) => Some(registration),
             _ => {
@@ -266,7 +266,7 @@ impl Reader<'_> {
     }
 
     fn query(&mut self, section: &Section, checker: &mut Checker) -> Option<Arc<Plan>> {
-        let (statement, said) = self.statement(section, "a query");
+        let (statement, diagnostics) = self.statement(section, "a query");
         let plan = match statement {
             Some(Statement::Query(query)) => checker.top_query(&query),
             Some(_) => {
@@ -278,7 +278,7 @@ impl Reader<'_> {
             None => None,
         };
         let checked = std::mem::take(&mut checker.diagnostics);
-        self.diagnostics.extend(merged(said, checked));
+        self.diagnostics.extend(merged(diagnostics, checked));
         plan
     }
 
@@ -305,7 +305,7 @@ impl Reader<'_> {
         checker.name(NamedQuery::new(name, plan, stream));
     }
 
-    /// The query's columns under the names and types that `vtable :` declares.
+    /// The query's columns with the names and types that `vtable :` declares.
     fn declared(&mut self, plan: Arc<Plan>, registration: &Registration) -> Option<Arc<Plan>> {
         let columns = &registration.columns;
         if columns.len() != plan.schema.len() {
@@ -356,7 +356,7 @@ impl Reader<'_> {
         Some(Plan::project(plan, exprs, fields))
     }
 
-    /// The path that a section holds.
+    /// The path of a section.
     fn path(&mut self, section: &Section) -> Option<String> {
         let path = self.text[section.body.range()].trim();
         if path.is_empty() {

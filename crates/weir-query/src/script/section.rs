@@ -1,8 +1,8 @@
-//! Where the sections of a script begin and end: `word :` and what stands behind it.
+//! Splits a script into sections: `word :` and its content.
 
 use crate::diagnostic::{Diagnostic, Span, codes, suggest::nearest};
 
-/// What a section is.
+/// The keyword of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Table,
@@ -25,12 +25,12 @@ const WORDS: &[(&str, Word)] = &[
 /// One section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Section {
-    /// What it is.
+    /// The keyword.
     pub word: Word,
-    /// Where the word stands.
+    /// The position of the keyword.
     pub head: Span,
-    /// Where its content stands: for a path the rest of the line, else everything up to `;` or the
-    /// next section.
+    /// The position of its content: for a path the rest of the line, else everything up to `;` or
+    /// the next section.
     pub body: Span,
 }
 
@@ -109,7 +109,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// The word of `word :`, if that stands here; the scanner is then behind the colon.
+    /// The word of `word :`, if the scanner is at one; the scanner is then after the colon.
     fn head(&mut self) -> Option<Span> {
         let start = self.at;
         self.take_while(|c| c.is_alphanumeric() || c == '_');
@@ -123,13 +123,13 @@ impl Scanner<'_> {
         Some(word)
     }
 
-    /// A path: the rest of the line, or else of the next line that says something.
+    /// A path: the rest of the line, or else of the next line that is not blank.
     fn path(&mut self) -> Span {
         self.take_while(|c| c == ' ' || c == '\t');
         if self.rest().starts_with(['\n', '\r']) || self.is_comment() {
             self.skip_blank(false);
             let here = self.at;
-            // A section where a path should be: the path is missing.
+            // A section in the place of a path: the path is missing.
             if self.head().is_some() && !self.rest().starts_with(|c: char| !c.is_whitespace()) {
                 self.at = here;
                 return Span::new(here, here);
@@ -152,7 +152,7 @@ impl Scanner<'_> {
         Span::new(start, trimmed_end(self.text, start, self.at))
     }
 
-    /// Goes behind a statement, before the `;` or the section that ends it.
+    /// Skips a statement, up to the `;` or the section that ends it.
     fn statement(&mut self) {
         loop {
             self.skip_blank(false);
@@ -170,7 +170,7 @@ impl Scanner<'_> {
             match c {
                 '\'' | '"' | '`' => {
                     self.at += 1;
-                    // A text ends on its line, closed or not.
+                    // A text literal ends on its line, closed or not.
                     self.take_while(|d| d != c && d != '\n');
                     self.at += usize::from(self.rest().starts_with(c));
                 }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_may_stand_on_the_next_line_but_is_no_section() {
+    fn a_path_can_be_on_the_next_line() {
         assert_eq!(
             bodies("source :\n  # here\n  a b.dat\nquery : x"),
             [(Word::Source, "a b.dat"), (Word::Query, "x")]
@@ -229,9 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn strange_sections_are_named() {
+    fn unknown_sections_are_reported() {
         let (_, diagnostics) = sections("hello; qurey : select");
-        let said: Vec<_> = diagnostics.iter().map(|d| d.help.as_deref()).collect();
-        assert_eq!(said, [None, Some("did you mean `query :`?")]);
+        let diagnostics: Vec<_> = diagnostics.iter().map(|d| d.help.as_deref()).collect();
+        assert_eq!(diagnostics, [None, Some("did you mean `query :`?")]);
     }
 }

@@ -1,7 +1,6 @@
-//! The abstract syntax tree: a query as it was written, names unresolved.
+//! The abstract syntax tree of a query text; names are not resolved.
 //!
-//! Every node knows its place in the text. Two trees are equal when they say the same, wherever
-//! they stand.
+//! Every node has its position in the text. Two trees are equal when they differ in positions only.
 
 use weir_model::{Shape, Type};
 
@@ -11,12 +10,12 @@ use crate::expr::BinaryOp;
 pub use crate::expr::UnaryOp;
 pub use crate::plan::SetOp;
 
-/// Something and its place. The place does not count in comparisons.
+/// A value and its position, which is ignored by comparisons.
 #[derive(Clone, Copy, Debug)]
 pub struct Spanned<T> {
-    /// What it is.
+    /// The value.
     pub value: T,
-    /// Where it is.
+    /// The position.
     pub span: Span,
 }
 
@@ -69,7 +68,7 @@ pub struct Registration {
     pub columns: Vec<(Ident, Spanned<Type>)>,
 }
 
-/// A query with what surrounds its body.
+/// A query with the clauses around its body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     /// WITH
@@ -84,7 +83,7 @@ pub struct Query {
     pub offset: Option<Spanned<u64>>,
 }
 
-/// A body and its place.
+/// A body and its position.
 pub type Body = Spanned<BodyKind>;
 
 /// What a query computes.
@@ -96,9 +95,9 @@ pub enum BodyKind {
     Named(Box<Named>),
     /// `left UNION ALL right`
     SetOp {
-        /// Which.
+        /// The operation.
         op: SetOp,
-        /// Bags.
+        /// ALL.
         all: bool,
         /// Left side.
         left: Box<Body>,
@@ -107,27 +106,27 @@ pub enum BodyKind {
     },
     /// `Istream(query)`, `Rstream(query) EVERY 1 s`
     ToStream {
-        /// Which.
+        /// The operator.
         kind: StreamOp,
         /// The relation.
         query: Box<Query>,
-        /// The pace.
+        /// EVERY.
         every: Option<Spanned<Duration>>,
     },
     /// `(query)`
     Nested(Box<Query>),
-    /// Could not be read; a diagnostic says why.
+    /// A part with a syntax error, which is already reported.
     Error,
 }
 
-/// Which changes of a relation make a stream.
+/// A relation-to-stream operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOp {
-    /// What comes.
+    /// The insertions.
     Istream,
-    /// What goes.
+    /// The retractions.
     Dstream,
-    /// All of it.
+    /// The whole relation.
     Rstream,
 }
 
@@ -136,7 +135,7 @@ pub enum StreamOp {
 pub struct Select {
     /// `SELECT DISTINCT`
     pub distinct: bool,
-    /// What is selected.
+    /// The select list.
     pub items: Vec<Spanned<Item>>,
     /// FROM, separated by commas.
     pub from: Vec<FromItem>,
@@ -148,7 +147,7 @@ pub struct Select {
     pub having: Option<Expr>,
 }
 
-/// One part of SELECT.
+/// An item of the select list.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// `*`
@@ -157,32 +156,32 @@ pub enum Item {
     TableStar(Ident),
     /// `x AS y`
     Expr {
-        /// What.
+        /// The expression.
         expr: Expr,
-        /// Its name.
+        /// The alias.
         alias: Option<Ident>,
     },
-    /// Could not be read.
+    /// A part with a syntax error.
     Error,
 }
 
-/// A source and what is joined to it.
+/// A source and its joins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FromItem {
     /// The first source.
     pub table: TableRef,
-    /// JOINs, each with what stands left of it.
+    /// The JOINs, from left to right.
     pub joins: Vec<Join>,
 }
 
 /// `LEFT JOIN t ON ..`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Join {
-    /// Which.
+    /// The kind.
     pub kind: Spanned<JoinOp>,
-    /// With what.
+    /// The joined source.
     pub table: TableRef,
-    /// How.
+    /// The condition.
     pub condition: Condition,
 }
 
@@ -201,10 +200,10 @@ pub enum JoinOp {
     Cross,
 }
 
-/// What makes a pair.
+/// The condition of a join.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
-    /// Nothing.
+    /// No condition.
     None,
     /// `ON x`
     On(Expr),
@@ -212,7 +211,7 @@ pub enum Condition {
     Using(Vec<Ident>),
 }
 
-/// A source in FROM and its place.
+/// A source in FROM and its position.
 pub type TableRef = Spanned<Table>;
 
 /// A source in FROM.
@@ -226,10 +225,10 @@ pub enum Table {
         query: Box<Query>,
         /// The window, where the query is a stream.
         window: Option<Window>,
-        /// The name.
+        /// The alias.
         alias: Option<Ident>,
     },
-    /// Could not be read.
+    /// A part with a syntax error.
     Error,
 }
 
@@ -240,11 +239,11 @@ pub struct Named {
     pub name: Ident,
     /// The window.
     pub window: Option<Window>,
-    /// The name it has in this query.
+    /// The alias.
     pub alias: Option<Ident>,
 }
 
-/// A window and its place.
+/// A window and its position.
 pub type Window = Spanned<WindowKind>;
 
 /// Which rows of a stream are in the relation.
@@ -254,9 +253,9 @@ pub enum WindowKind {
     Now,
     /// `[Range size Slide slide]`
     Range {
-        /// How long.
+        /// The length.
         size: Spanned<Duration>,
-        /// How often it changes.
+        /// The slide.
         slide: Option<Spanned<Duration>>,
     },
     /// `[Rows n]`
@@ -265,28 +264,28 @@ pub enum WindowKind {
     Partition {
         /// The keys.
         keys: Vec<Expr>,
-        /// How many of each.
+        /// The number of rows per key.
         rows: Spanned<u64>,
     },
     /// `[Range Unbounded Slide slide]`
     Unbounded {
-        /// How often it changes.
+        /// The slide.
         slide: Option<Spanned<Duration>>,
     },
-    /// Could not be read.
+    /// A part with a syntax error.
     Error,
 }
 
 /// `5 seconds`, or in scripts `5`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Duration {
-    /// How many.
+    /// The number.
     pub count: Number,
-    /// Of what.
+    /// The unit.
     pub measure: Option<&'static Measure>,
 }
 
-/// A number as it was written, never negative in the text.
+/// A number in the text, never negative.
 #[derive(Clone, Copy, Debug)]
 pub enum Number {
     /// An integer.
@@ -308,23 +307,23 @@ impl PartialEq for Number {
 /// One key of ORDER BY.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderItem {
-    /// By what.
+    /// The expression.
     pub expr: Expr,
     /// DESC
     pub descending: bool,
-    /// NULLS FIRST or LAST, where it is said.
+    /// NULLS FIRST or LAST, if present.
     pub nulls_first: Option<bool>,
 }
 
-/// An expression, its place and its height.
+/// An expression, its position and its height.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// What it is.
+    /// The expression.
     pub kind: ExprKind,
-    /// Where it is.
+    /// The position.
     pub span: Span,
-    /// How many nodes lie on the longest way down. Bounded by the parser, so that walks down a tree
-    /// are too.
+    /// The number of nodes on the longest path to a leaf. Bounded by the parser, so that recursive
+    /// functions on the tree are bounded too.
     pub height: u16,
 }
 
@@ -334,7 +333,7 @@ impl PartialEq for Expr {
     }
 }
 
-/// What an expression is.
+/// The kind of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExprKind {
     /// `a`, `t.a`
@@ -348,14 +347,14 @@ pub enum ExprKind {
     Literal(Literal),
     /// `-x`, `NOT x`
     Unary {
-        /// Which.
+        /// The operator.
         op: UnaryOp,
         /// x
         expr: Box<Expr>,
     },
     /// `x + y`
     Binary {
-        /// Which.
+        /// The operator.
         op: BinaryOp,
         /// x
         left: Box<Expr>,
@@ -373,9 +372,9 @@ pub enum ExprKind {
     Between {
         /// x
         expr: Box<Expr>,
-        /// Least.
+        /// The lower bound.
         low: Box<Expr>,
-        /// Greatest.
+        /// The upper bound.
         high: Box<Expr>,
         /// NOT
         negated: bool,
@@ -446,7 +445,7 @@ pub enum ExprKind {
         /// `*` in place of arguments.
         star: bool,
     },
-    /// Could not be read.
+    /// A part with a syntax error.
     Error,
 }
 
@@ -483,7 +482,7 @@ impl Expr {
 }
 
 impl ExprKind {
-    /// Calls `visit` with each expression directly below, subqueries left out.
+    /// Calls `visit` with each direct operand, subqueries excluded.
     pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
         match self {
             ExprKind::Column { .. }

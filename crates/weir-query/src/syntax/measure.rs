@@ -1,17 +1,17 @@
-//! The units that a number in a query may carry: `3 seconds`, `250 ms`, `4 KiB`, `8 sectors`.
+//! The units of numbers in a query: `3 seconds`, `250 ms`, `4 KiB`, `8 sectors`.
 
 use weir_model::{Dimension, NANOS_PER_SECOND, SECTOR_BYTES};
 
 /// A unit as queries write it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// How the printer writes it.
+    /// The name that the printer uses.
     pub name: &'static str,
-    /// What else it answers to; names are compared without regard to case.
+    /// Synonyms; names are compared without regard to case.
     pub aliases: &'static [&'static str],
     /// What it measures.
     pub dimension: Dimension,
-    /// How many of the dimension's smallest unit (nanosecond, byte) it is.
+    /// Its size in the dimension's smallest unit (nanosecond, byte).
     pub scale: i64,
 }
 
@@ -35,8 +35,8 @@ const fn data(name: &'static str, aliases: &'static [&'static str], scale: i64) 
     }
 }
 
-/// Every unit, small ones first. Data is counted as IEC 80000-13 has it: `KiB` is 1024 bytes, `KB`
-/// is 1000.
+/// Every unit, small ones first. Units of data follow IEC 80000-13: `KiB` is 1024 bytes, `KB` is
+/// 1000.
 pub static MEASURES: &[Measure] = &[
     time("ns", &["nsec", "nanosecond", "nanoseconds"], 1),
     time(

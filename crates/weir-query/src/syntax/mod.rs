@@ -12,25 +12,25 @@ pub mod token;
 use crate::diagnostic::{Diagnostic, Span, codes};
 use parser::Parser;
 
-/// Longest text that is read, in bytes.
+/// Maximum size of a text in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Highest tree that is built: how deep expressions, and queries, may be nested.
+/// Maximum height of a tree: the nesting of expressions, and of queries.
 pub const HEIGHT_MAX: u16 = 128;
 
-/// How many levels of that a query counts for: walks down go through more calls in a query than in
-/// an expression.
+/// The number of levels for which a query counts: a recursion over a query has more calls than one
+/// over an expression.
 pub const QUERY_LEVELS: u16 = 4;
 
-/// Most query blocks and most sources in one text.
+/// Maximum number of query blocks, and of sources, in a text.
 pub const BLOCKS_MAX: usize = 256;
 
-/// Statements and what was wrong with their text.
+/// The result of parsing.
 #[derive(Debug)]
 pub struct Parsed<T> {
-    /// What could be read. Where something could not, the tree holds an `Error` node there.
+    /// The tree. It has an `Error` node for each part with a syntax error.
     pub tree: T,
-    /// What is wrong, in the order of the text.
+    /// The diagnostics, in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -39,11 +39,11 @@ pub fn parse(text: &str) -> Parsed<Vec<ast::Statement>> {
     parse_part(text, Span::new(0, text.len()))
 }
 
-/// Parses the statements in one part of a text. Spans count from the beginning of the whole text.
+/// Parses the statements in one part of a text. Spans are relative to the whole text.
 pub fn parse_part(text: &str, part: Span) -> Parsed<Vec<ast::Statement>> {
     if part.end - part.start > TEXT_BYTES_MAX {
         let message = format!("the text has {} bytes", part.end - part.start);
-        let help = format!("a query may have {TEXT_BYTES_MAX} bytes");
+        let help = format!("the maximum is {TEXT_BYTES_MAX} bytes");
         let diagnostic = codes::TOO_LONG
             .at(Span::new(part.start, part.start), message)
             .help(help);

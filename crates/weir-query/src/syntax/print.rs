@@ -1,5 +1,4 @@
-//! AST → text. What is printed parses to the same tree: parentheses stand where they are needed and
-//! nowhere else.
+//! AST → text. The text parses to the same tree, and has parentheses only where they are required.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -123,7 +122,7 @@ impl Display for OrderItem {
 }
 
 impl BodyKind {
-    /// How tightly it binds: UNION and EXCEPT 1, INTERSECT 2, the rest 3.
+    /// The precedence: UNION and EXCEPT 1, INTERSECT 2, the rest 3.
     fn precedence(&self) -> u8 {
         match self {
             BodyKind::SetOp {
@@ -166,8 +165,7 @@ impl Display for Body {
                     SetOp::Except => "EXCEPT",
                 };
                 let all = if *all { " ALL" } else { "" };
-                // The parser keeps parentheses as `Nested`, so a tree of its own never needs any
-                // here.
+                // The parser keeps parentheses as `Nested`, so a parsed tree never needs any here.
                 debug_assert!(left.value.precedence() >= self.value.precedence());
                 debug_assert!(right.value.precedence() > self.value.precedence());
                 write!(f, "{left} {word}{all} {right}")
@@ -322,7 +320,7 @@ impl Display for Number {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Number::Int(x) => write!(f, "{x}"),
-            // The debug form keeps the point or exponent by which the parser tells a float.
+            // The debug form has the point or exponent by which the parser recognises a float.
             Number::Float(x) => write!(f, "{x:?}"),
         }
     }
@@ -356,7 +354,7 @@ fn precedence(kind: &ExprKind) -> u8 {
         | ExprKind::InList { .. }
         | ExprKind::InQuery { .. }
         | ExprKind::Like { .. } => level::COMPARISON,
-        // A sign in front of a number belongs to it, and binds like one.
+        // A sign before a number belongs to it, with the precedence of a sign.
         ExprKind::Literal(Literal::Number(n) | Literal::Quantity(n, _)) if is_negative(*n) => {
             level::SIGN
         }
@@ -371,7 +369,7 @@ fn is_negative(number: Number) -> bool {
     }
 }
 
-/// An expression in a place where only what binds at least so tightly may stand bare.
+/// An expression in a position that requires at least this precedence.
 struct At<'a>(&'a Expr, u8);
 
 impl Display for At<'_> {
@@ -398,7 +396,7 @@ impl Display for Expr {
                 op: UnaryOp::Not,
                 expr,
             } => write!(f, "NOT {}", At(expr, level::NOT)),
-            // A number needs parentheses here: with a bare sign in front it would be a negative
+            // A number needs parentheses here: with a sign before it, it would be a negative
             // number.
             ExprKind::Unary {
                 op: UnaryOp::Negate,
@@ -409,7 +407,7 @@ impl Display for Expr {
             },
             ExprKind::Binary { op, left, right } => {
                 let own = level::of(*op);
-                // Comparisons do not chain, all others group to the left.
+                // Comparisons do not chain, all other operators are left-associative.
                 let left = At(
                     left,
                     if own == level::COMPARISON {

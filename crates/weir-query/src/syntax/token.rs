@@ -1,4 +1,4 @@
-//! Text → tokens. The lexer never fails: what it does not know becomes [`Token::Unknown`] and a
+//! Text → tokens. The lexer never fails: an unknown character becomes [`Token::Unknown`] and a
 //! diagnostic.
 
 use crate::diagnostic::{Diagnostic, Span, codes};
@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostic, Span, codes};
 pub enum Token {
     /// A name or keyword.
     Word,
-    /// `` `count(*)` ``: a name that is not a plain word.
+    /// `` `count(*)` ``: a name that is not a plain identifier.
     QuotedWord,
     /// `42`, `3_000_000`
     Integer,
@@ -56,23 +56,23 @@ pub enum Token {
     GreaterEqual,
     /// `||`
     Concat,
-    /// No token of CQL.
+    /// Not a token of CQL.
     Unknown,
     /// After the last one.
     End,
 }
 
-/// A token and where it is.
+/// A token and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lexeme {
-    /// What it is.
+    /// The token.
     pub token: Token,
-    /// Where it is.
+    /// The position.
     pub span: Span,
 }
 
-/// The tokens of `text` from byte `start` up to `end`, closed by [`Token::End`], and what was wrong
-/// with them. White space and comments (`#` or `--` up to the end of the line) are left out.
+/// The tokens of `text` from byte `start` up to `end`, terminated by [`Token::End`], and the
+/// diagnostics. White space and comments (`#` or `--` up to the end of the line) are skipped.
 pub fn tokens(text: &str, start: usize, end: usize) -> (Vec<Lexeme>, Vec<Diagnostic>) {
     let mut lexer = Lexer {
         text: &text[..end],
@@ -235,8 +235,8 @@ pub fn unquote(quoted: &str) -> String {
     };
     let inner = &quoted[quote.len_utf8()..];
     let doubled = [quote, quote].iter().collect::<String>();
-    // An unterminated text has no closing quote to take off; one that ends in a doubled quote
-    // neither.
+    // An unterminated text has no closing quote to remove, nor has one that ends in a doubled
+    // quote.
     let closing = inner.chars().rev().take_while(|c| *c == quote).count() % 2;
     inner[..inner.len() - closing].replace(&doubled, &quote.to_string())
 }
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_blanks_are_left_out() {
+    fn comments_and_white_space_are_skipped() {
         assert_eq!(
             kinds("a # b\n-- c\n 1.5e3 .5"),
             [Token::Word, Token::Decimal, Token::Decimal, Token::End]
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_keeps_its_unit_apart() {
+    fn a_number_and_its_unit_are_two_tokens() {
         assert_eq!(
             kinds("5s 1.e 2_000"),
             [
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_undone() {
+    fn doubled_quotes_are_unescaped() {
         assert_eq!(unquote("'it''s'"), "it's");
         assert_eq!(unquote("\"a'b\""), "a'b");
         assert_eq!(unquote("'open"), "open");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_text_ends_with_its_line() {
+    fn an_unterminated_text_ends_with_its_line() {
         let (lexemes, diagnostics) = tokens("'abc\nselect", 0, 11);
         assert_eq!(lexemes.len(), 3);
         assert_eq!(diagnostics.len(), 1);

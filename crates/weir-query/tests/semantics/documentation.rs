@@ -1,5 +1,5 @@
-//! The queries of `docs/cql.md`, on random rows of the built-in streams and relations: engine and oracle agree
-//! there too.
+//! The queries of `docs/cql.md`, on random rows of the built-in streams and relations: engine and
+//! oracle agree.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::support::history::Element;
 use crate::support::oracle;
 use crate::support::run::Run;
 
-/// How many rows each query reads.
+/// The number of rows of each query.
 const ROWS: usize = 240;
 
 #[test]
@@ -62,7 +62,7 @@ fn documented_queries_agree_with_the_oracle() {
     );
 }
 
-/// Rows of all built-in streams and relations, in time order; what comes into a relation stays.
+/// Rows of all built-in streams and relations, in timestamp order; relations only have insertions.
 fn rows(catalog: &Catalog, random: &mut Random) -> Vec<Event> {
     let mut ts = 1_700_000_000 * NANOS_PER_SECOND;
     let mut row = || {
@@ -82,7 +82,7 @@ fn values(declaration: &Declaration, ts: i64, random: &mut Random) -> Vec<Value>
         Type::Float => Value::Float(random.below(8) as f64 / 2.0),
         Type::Bool => Value::Bool(random.once_in(2)),
         Type::Text => Value::text(texts(&field.name)[random.below(2) as usize]),
-        // Some of each dimension lie on either side of the limits that the page asks about.
+        // Some values of each dimension lie on either side of the limits in the page's queries.
         _ => Value::Int(match field.name.as_str() {
             "wait" | "service" | "latency" => 400_000 * random.below(8) as i64,
             "bytes" => 4096 << random.below(6),

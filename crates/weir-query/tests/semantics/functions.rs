@@ -1,5 +1,5 @@
-//! The examples of every function, computed by the oracle and by the engine: what the reference
-//! shows is what comes out.
+//! The examples of every function, computed by the oracle and by the engine, give the results in
+//! the reference.
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
 use weir_query::engine::{Engine, EngineOptions};
@@ -24,7 +24,7 @@ fn oracle_and_engine_agree_with_the_examples() {
             "{} shows how it is used",
             doc.name
         );
-        // `1 @` is a timestamp in the examples, and not in CQL.
+        // `1 @` is a timestamp in the examples, but not in CQL.
         for example in doc.examples.iter().filter(|e| !e.call.contains('@')) {
             for (who, got) in results(example) {
                 if !same(&got, example.result) {
@@ -39,8 +39,8 @@ fn oracle_and_engine_agree_with_the_examples() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the oracle and the engine give for an example; nothing for an aggregate of no rows, which
-/// has no result row either.
+/// The results of the oracle and of the engine for an example; none for an aggregate over no rows,
+/// which has no result row.
 fn results(example: &Example) -> Vec<(&'static str, String)> {
     let lines: Vec<Vec<&str>> = example
         .rows

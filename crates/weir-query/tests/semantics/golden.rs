@@ -1,8 +1,8 @@
-//! Runs the golden cases under `tests/cases`, each in several ways that must agree with the case
-//! and so with each other.
+//! Runs the golden cases under `tests/cases`, each in several ways whose results must equal the
+//! expected ones.
 //!
-//! `WEIR_BLESS=1` writes what came out into the cases instead. `WEIR_CASE=part` runs only the cases
-//! whose path has that part.
+//! `WEIR_BLESS=1` writes the results into the cases instead. `WEIR_CASE=part` runs only the cases
+//! whose path contains that part.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -31,13 +31,13 @@ static EXECUTIONS: &[(&str, Execution)] = &[
     ("three agents and a monitor", over_a_fleet),
 ];
 
-/// A way to run a case; what came out of each run.
+/// A way to run a case; returns the result of each run.
 type Execution = fn(&Prepared) -> Result<Vec<Outcome>, String>;
 
-/// How many agents a case is dealt over.
+/// The number of agents to which a case is distributed.
 const AGENTS: u64 = 3;
 
-/// How many different random cuts each case is run with.
+/// The number of random cuts of each case.
 const CUTS: usize = 5;
 
 /// A case whose query passed the checker.
@@ -118,7 +118,7 @@ fn check(file: &Path, bless: bool) -> Result<(), String> {
             "expected\n  {expected}\nbut the checker says\n  {actual}"
         ));
     }
-    // A message may end in `..`, where it tells what depends on the cut.
+    // A message may end in `..` where the rest depends on the cut.
     let as_expected = match case
         .expected
         .failure
@@ -168,8 +168,8 @@ fn prepare(case: Case, file: &Path) -> Result<Prepared, Vec<String>> {
     })
 }
 
-/// Runs a case in every way and holds what comes out against what it says (when blessing: against
-/// the first way).
+/// Runs a case in every way and compares the results with the expected one (when blessing: with the
+/// first way).
 fn run(prepared: &Prepared, bless: bool) -> Result<Expected, String> {
     let Prepared { case, plan, .. } = prepared;
     let mut expected = match bless {
@@ -180,10 +180,10 @@ fn run(prepared: &Prepared, bless: bool) -> Result<Expected, String> {
     for (name, execution) in EXECUTIONS {
         for outcome in execution(prepared).map_err(|why| format!("{name}: {why}"))? {
             let expected = expected.get_or_insert_with(|| outcome.changes.clone());
-            // A query that fails gives nothing from that step on, which may begin before the
-            // instant that makes it fail.
-            let told = outcome.changes.instants.last_key_value();
-            let upto = told.map_or(i64::MIN, |(ts, _)| ts + 1);
+            // A query that fails emits nothing from that step on, which may begin before the
+            // instant of the failure.
+            let last_output = outcome.changes.instants.last_key_value();
+            let upto = last_output.map_or(i64::MIN, |(ts, _)| ts + 1);
             let before = outcome.failure.as_ref().map(|_| expected.before(upto));
             before
                 .as_ref()
@@ -194,7 +194,7 @@ fn run(prepared: &Prepared, bless: bool) -> Result<Expected, String> {
                     format!("{name}:\n{difference}{all}")
                 })?;
             let failed = outcome.failure.map(|(_, message)| message);
-            // Memory is no concern of the oracle.
+            // The oracle has no memory limit.
             let bounded = case.bytes_max.is_some() && *name == EXECUTIONS[0].0;
             if failed.is_some() != case.expected.failure.is_some() && !bless && !bounded {
                 return Err(format!("{name}: failure is {failed:?}"));
@@ -236,16 +236,16 @@ fn in_random_cuts(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
     let case = &prepared.case;
     let mut random = Random(prepared.seed);
     let mut cut = || feed::cut(&case.feed(), case.sources.len(), &mut random);
-    // Few rows at once, so that steps are cut as well.
+    // Few rows per step, so that steps are cut as well.
     (1..=CUTS)
         .map(|rows| engine(prepared, &cut(), rows))
         .collect()
 }
 
-/// Rows dealt at random over three agents, the query cut in every way that is possible.
+/// Rows distributed at random over three agents, the query split with every strategy.
 fn over_a_fleet(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
     let case = &prepared.case;
-    // What a query may hold is for each engine by itself.
+    // The memory limit applies to each engine separately.
     if case.bytes_max.is_some() {
         return Ok(Vec::new());
     }

@@ -1,5 +1,5 @@
-//! Laws of a running engine that small random runs do not reach: long input, many queries at once,
-//! memory, relations that were there before the query.
+//! Properties of a running engine that small random runs do not cover: long input, many queries at
+//! once, memory, relations with content from before the query.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn element(ts: i64, weight: i64, k: i64, x: i64) -> Element {
     }
 }
 
-/// Rows of both streams, most of few keys and some of many.
+/// Rows of both streams, most with few keys and some with many.
 fn feed(rows: usize, random: &mut Random) -> Vec<Event> {
     let mut ts = 0;
     let mut event = || {
@@ -152,7 +152,8 @@ fn a_query_that_is_removed_leaves_nothing_behind() {
     assert!(full > fresh + 100_000, "{full} bytes hold 2,000 rows");
     run.remove(first);
     assert_eq!(run.engine.counts().queries.len(), 1);
-    // The same query again begins with nothing, although another one has kept its source in use.
+    // The same query, started again, starts without rows, although another one has kept its source
+    // in use.
     run.add(&plan(big));
     run.act(&[Action::Step]);
     assert!(

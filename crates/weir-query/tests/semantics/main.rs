@@ -1,5 +1,5 @@
-//! What CQL means: golden cases, the thesis's queries, and random queries against the brute-force
-//! oracle.
+//! The semantics of CQL: golden cases, the thesis's queries, and random queries compared with the
+//! brute-force oracle.
 
 #[path = "../support/mod.rs"]
 mod support;

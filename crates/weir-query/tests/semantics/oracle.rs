@@ -1,4 +1,4 @@
-//! The oracle itself, on plans small enough to check by hand: who tests the tester?
+//! Tests of the oracle itself, on plans that are small enough to check by hand.
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ use crate::support::oracle;
 use crate::support::run::Run;
 use crate::support::stream_file::{read_source, sorted_result, write_result};
 
-/// How many different random cuts each script of the thesis is run with.
+/// The number of random cuts of each script of the thesis.
 const CUTS: u64 = 4;
 
 #[test]
@@ -72,8 +72,8 @@ fn the_queries_of_the_thesis_run_on_the_predefined_stream() {
             .expect("a file has a name")
             .to_string_lossy()
             .into_owned();
-        // On the monitor node the thesis has an address as an integer, where the stream has the
-        // host's name.
+        // On the monitor the thesis has an address as an integer, where the stream has the host's
+        // name.
         if name != "query_10M" {
             wrong.extend(check(
                 &name,
@@ -92,7 +92,7 @@ fn the_tests_of_stream_give_its_sample_outputs() {
     let shared = shared.unwrap_or_else(|| repository().join("../shared"));
     let folder = shared.join("data/stream-cql");
     if !folder.exists() {
-        // Not by `eprintln!`, which the harness keeps to itself.
+        // Not `eprintln!`, which the test harness captures.
         writeln!(
             std::io::stderr(),
             "skipped: {test}: {} is absent",
@@ -108,8 +108,9 @@ fn the_tests_of_stream_give_its_sample_outputs() {
         let mut run = input.run(&input.whole());
         let mut got = write_result(&run.remove(0));
         if number == 4 {
-            // Test 4 ends in Rstream, and what Rstream gives of the very last instant is not part of a
-            // script's output (`docs/decisions/0006`). Leaving it out is up to whoever runs the script.
+            // Test 4 ends in Rstream, and its output for the very last instant is not part of a
+            // script's output (`docs/decisions/0006`). The program that runs the script leaves it
+            // out.
             got.retain(|line| !line.starts_with("[9999]:"));
         }
         let differs = expected.iter().zip(&got).position(|(a, b)| a != b);
@@ -149,7 +150,7 @@ fn scripts(folder: &Path) -> Vec<PathBuf> {
     scripts
 }
 
-/// Runs a script by the oracle and by the engine, and says where a result differs from the file
+/// Runs a script by the oracle and by the engine, and returns where a result differs from the file
 /// that its `dest :` names.
 fn check(name: &str, input: &Input, expected: &Path) -> Vec<String> {
     let mut ways = vec![
@@ -208,8 +209,8 @@ impl Input {
         }
     }
 
-    /// The same script without its `table :` and `source :`, over the built-in `IOstream`, which
-    /// gets the rows of the source.
+    /// The same script without its `table :` and `source :`, over the built-in `IOstream` with the
+    /// rows of the source.
     fn predefined(path: &Path, folder: &Path) -> Input {
         let mut input = Input::declared(path, folder);
         let text = fs::read_to_string(path).expect("the script can be read");

@@ -1,8 +1,7 @@
-//! Golden cases: a query, what goes in, what comes out, in one text that a reader can check by
-//! hand.
+//! Golden cases: a query, its input and its output, in a text that can be checked by hand.
 //!
 //! ```text
-//! # A row leaves [Rows 2] when two newer rows have come.
+//! # A row leaves [Rows 2] when two newer rows have arrived.
 //! stream io (vm text, bytes int)
 //! query  SELECT vm, sum(bytes) FROM io [Rows 2]
 //!        GROUP BY vm
@@ -12,7 +11,7 @@
 //! > 1s  + b 1024
 //! ```
 //!
-//! The name of the file is the claim, the comment on top says it in a sentence. Then, in this
+//! The name of the file is the claim, the comment at the top states it in a sentence. Then, in this
 //! order:
 //!
 //! | line | means |
@@ -21,22 +20,21 @@
 //! | `relation NAME (..)` | a relation |
 //! | `builtin NAME (column, ..)` | a stream of the catalog; the input gives these columns, `ts` is the time, the others are NULL |
 //! | `ticks` | time is an integer tick and "second" means one, as in scripts; else it is in nanoseconds |
-//! | `late N` | how many rows come too late, and are dropped and counted |
-//! | `memory BYTES` | what the query may hold |
-//! | `query TEXT` | the query; lines that begin with a space go on with it |
+//! | `late N` | the number of late rows, which are dropped and counted |
+//! | `memory BYTES` | the memory limit of the query |
+//! | `query TEXT` | the query; lines that begin with a space continue it |
 //! | `! TEXT` | a line of the diagnostics, as `weir check` prints them |
-//! | `< TIME [SOURCE] VALUE..` | a row comes into a stream (the source may be left out where there is one only) |
-//! | `< TIME [SOURCE] + VALUE..`, `-` | a row comes into a relation, or goes |
-//! | `< TIME [SOURCE]` | no more rows at or before that time will come from this source, or from any |
-//! | `> TIME VALUE..` | a row comes out of a stream |
-//! | `> TIME + VALUE..`, `-` | a row comes into the resulting relation, or goes |
-//! | `> fails MESSAGE` | the query fails; what is above may have come out before, from the first line on; `..` is any end |
+//! | `< TIME [SOURCE] VALUE..` | a row of a stream (the source is optional where there is only one) |
+//! | `< TIME [SOURCE] + VALUE..`, `-` | a row is inserted into a relation, or retracted |
+//! | `< TIME [SOURCE]` | a heartbeat: no more rows at or before that time from this source, or from any |
+//! | `> TIME VALUE..` | a row of the resulting stream |
+//! | `> TIME + VALUE..`, `-` | a row is inserted into the resulting relation, or retracted |
+//! | `> fails MESSAGE` | the query fails; it may emit the lines above first, in order; `..` matches any end |
 //!
 //! Times are `3s`, `1.5s`, `250ms`, `10us`, `7ns`, or with `ticks` plain numbers. A value is `NULL`
-//! or what its column's type says; a text with spaces stands in double quotes, a tally in braces.
-//! Within an instant the order of output rows means nothing. Input lines are pushed in the order in
-//! which they stand; output lines may stand anywhere, and `WEIR_BLESS=1` puts each behind the input
-//! of its time.
+//! or a value of its column's type; a text with spaces is in double quotes, a tally in braces. The
+//! order of output rows within an instant is undefined. Input lines are pushed in their order;
+//! output lines may be anywhere, and `WEIR_BLESS=1` puts each after the input of its time.
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
 
@@ -49,30 +47,30 @@ use super::words::{Word, words};
 /// One case file.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The lines before the input, as they stand in the file, without diagnostics.
+    /// The lines before the input, without diagnostics.
     head: Vec<String>,
     /// The sources it reads.
     pub sources: Vec<Source>,
     /// Instants per second: 1 with `ticks`.
     pub second: i64,
-    /// How many rows come too late.
+    /// The number of late rows.
     pub late: u64,
-    /// What the query may hold.
+    /// The memory limit of the query.
     pub bytes_max: Option<usize>,
     /// The query's text.
     pub query: String,
-    /// What goes in.
+    /// The input.
     pub input: Vec<Input>,
-    /// What should come out.
+    /// The expected output.
     pub expected: Expected,
-    /// Comments that wait for the next line of input.
+    /// Comments that precede the next line of input.
     comments: Vec<String>,
 }
 
 /// A source of a case.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// What it is.
+    /// Its declaration.
     pub declaration: Declaration,
     /// For each value of an input line, its column.
     columns: Vec<usize>,
@@ -81,20 +79,20 @@ pub struct Source {
 /// A line of input.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// The line as it stands in the file, with the comments above it.
+    /// The line in the file, with the comments above it.
     text: String,
-    /// When.
+    /// The timestamp.
     pub ts: i64,
-    /// Which source, by its position; `None` means every one.
+    /// The source, by its position; `None` means every one.
     pub source: Option<usize>,
     /// The row; `None` is a heartbeat.
     pub element: Option<Element>,
 }
 
-/// What should come out of a case.
+/// The expected output of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
-    /// The rendered diagnostics, if the query is refused.
+    /// The rendered diagnostics, if the query is rejected.
     pub diagnostics: Vec<String>,
     /// What follows the time in the output lines.
     pub lines: Vec<(i64, String)>,
@@ -103,10 +101,10 @@ pub struct Expected {
 }
 
 impl Case {
-    /// Reads a case.
+    /// Parses a case.
     ///
     /// # Errors
-    /// The first line that is no such line, and why.
+    /// The first invalid line, and the reason.
     pub fn parse(text: &str) -> Result<Case, String> {
         let mut case = Case {
             head: vec![],
@@ -144,7 +142,7 @@ impl Case {
                 self.expected.diagnostics.push(rest.to_string());
                 return Ok(());
             }
-            // Indented lines go on with the query.
+            // Indented lines continue the query.
             "" if !line.is_empty() => {
                 self.query.push('\n');
                 self.query.push_str(line);
@@ -210,7 +208,7 @@ impl Case {
         Ok(())
     }
 
-    /// The streams and relations the query can name.
+    /// The streams and relations of the case.
     pub fn catalog(&self) -> Catalog {
         let declarations = self.sources.iter().map(|s| s.declaration.clone());
         Catalog {
@@ -218,7 +216,7 @@ impl Case {
         }
     }
 
-    /// What goes in.
+    /// The input as events.
     pub fn feed(&self) -> Vec<Event> {
         let event = |input: &Input| match (&input.element, input.source) {
             (Some(element), Some(source)) => Event::Row(source, element.clone()),
@@ -233,10 +231,10 @@ impl Case {
         names.collect()
     }
 
-    /// What should come out, given the types of its columns.
+    /// The expected output, given the types of its columns.
     ///
     /// # Errors
-    /// The first line that does not fit them.
+    /// The first line that does not match them.
     pub fn expected_changes(&self, schema: &Schema, shape: Shape) -> Result<Changes, String> {
         let mut changes = Changes::default();
         for (ts, line) in &self.expected.lines {
@@ -264,7 +262,7 @@ impl Case {
         Ok(changes)
     }
 
-    /// The text of the case with another outcome.
+    /// The text of the case with another output.
     pub fn with_outcome(&self, outcome: &Expected) -> String {
         let mut lines = self.head.clone();
         while lines.last().is_some_and(String::is_empty) {
@@ -289,7 +287,7 @@ impl Case {
         lines.iter().flat_map(|l| [l.trim_end(), "\n"]).collect()
     }
 
-    /// An instant as the case writes it.
+    /// An instant in the format of the case.
     pub fn write_time(&self, ts: i64) -> String {
         if self.second == 1 {
             return ts.to_string();

@@ -1,5 +1,5 @@
-//! [`Changes`]: what came out of a query, as a multiset of rows for each instant, and how two of
-//! them differ.
+//! [`Changes`]: the output of a query, as a multiset of rows for each instant, and the difference
+//! of two outputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use super::Row;
 /// The net change of a relation, or the rows of a stream, at each instant at which there is any.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// By instant, the rows and how often each came (positive) or went (negative), never 0.
+    /// By instant, the rows and their multiplicities, positive when inserted, never 0.
     pub instants: BTreeMap<i64, BTreeMap<Row, i64>>,
 }
 
 impl Changes {
-    /// Notes that `row` came or went `weight` times at `ts`.
+    /// Adds `weight` insertions of `row` at `ts`, or retractions.
     pub fn add(&mut self, ts: i64, row: Row, weight: i64) {
         let rows = self.instants.entry(ts).or_default();
         let sum = rows.entry(row.clone()).or_default();
@@ -37,8 +37,8 @@ impl Changes {
         }
     }
 
-    /// Each change by its instant and as a case file writes it, once for each time it came: first
-    /// what went, then what came.
+    /// Each change with its instant in the format of a case file, once for each copy: retractions
+    /// first, then insertions.
     pub fn lines(&self, shape: Shape) -> Vec<(i64, String)> {
         let mut lines = Vec::new();
         for (ts, rows) in &self.instants {
@@ -58,7 +58,7 @@ impl Changes {
         lines
     }
 
-    /// Nothing when both say the same, up to the rounding of floats; else a readable difference.
+    /// Compares two outputs, up to the rounding of floats.
     ///
     /// # Errors
     /// The instants that differ and the rows that only one side has.
@@ -105,7 +105,7 @@ impl Changes {
     }
 }
 
-/// A value as a case file writes it; texts that would be read as something else are quoted.
+/// A value in the format of a case file; ambiguous texts are quoted.
 pub fn write_value(value: &Value) -> String {
     let Value::Text(text) = value else {
         return value.to_string();
@@ -121,8 +121,8 @@ pub fn write_value(value: &Value) -> String {
     }
 }
 
-/// Two ways to add the same floats differ in the last bits; 9 digits are enough to tell wrong from
-/// right.
+/// Sums of the same floats in different order differ in the last bits; 9 digits distinguish right
+/// from wrong.
 fn round(value: &Value) -> String {
     match value {
         Value::Float(x) if x.is_finite() && x.fract() != 0.0 => {
@@ -135,7 +135,7 @@ fn round(value: &Value) -> String {
         }
         Value::Float(x) if *x == 0.0 => "0".into(),
         Value::Float(x) if x.is_finite() => format!("{x:.8e}"),
-        // A case has only the text of a tally.
+        // A case contains only the text of a tally.
         Value::Tally(tally) => write_value(&Value::text(&tally.to_string())),
         other => write_value(other),
     }

@@ -1,30 +1,30 @@
-//! What goes into an engine, event by event, and ways to cut it into batches, heartbeats and steps.
+//! The input of an engine, event by event, and ways to cut it into batches, heartbeats and steps.
 
 use weir_query::Plan;
 
 use super::history::{Element, History};
 
-/// Something that happens to a source, which is named by its position.
+/// An event of a source, which is given by its position.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A row comes or goes.
+    /// A row is inserted or retracted.
     Row(usize, Element),
-    /// No more rows at or before the instant will come, from one source or from every one.
+    /// A heartbeat: no more rows at or before the instant, from one source or from every one.
     Heartbeat(Option<usize>, i64),
 }
 
-/// Something to do with an engine.
+/// An action on an engine.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Rows for a source, in time order.
+    /// Pushes rows of a source, in timestamp order.
     Push(usize, Vec<Element>),
-    /// No more rows at or before the instant from this source.
+    /// Sets the watermark of a source.
     Heartbeat(usize, i64),
-    /// As far as all inputs allow.
+    /// Steps as far as all inputs allow.
     Step,
 }
 
-/// A small source of random numbers (splitmix64), for cuts that can be repeated from their seed.
+/// A random number generator (splitmix64), for cuts that can be repeated from their seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -43,36 +43,36 @@ impl Random {
     }
 }
 
-/// How far sources have come by what they sent and said: rows up to there are too late.
+/// The watermarks of sources by their rows and heartbeats: rows up to there are late.
 #[derive(Clone, Debug)]
-pub struct Frontier(Vec<i64>);
+pub struct Watermarks(Vec<i64>);
 
-impl Frontier {
-    /// Before all time.
-    pub fn new(sources: usize) -> Frontier {
-        Frontier(vec![i64::MIN; sources])
+impl Watermarks {
+    /// Before the first instant.
+    pub fn new(sources: usize) -> Watermarks {
+        Watermarks(vec![i64::MIN; sources])
     }
 
-    /// No row of `source` at or before this instant will count.
+    /// Rows of `source` at or before this instant are late.
     pub fn of(&self, source: usize) -> i64 {
         self.0[source]
     }
 
-    /// Whether a row is in time. If so, more of the same instant may follow.
+    /// Whether a row is in time. If so, more rows of the same instant may follow.
     pub fn row(&mut self, source: usize, ts: i64) -> bool {
         let in_time = ts > self.0[source];
         self.heartbeat(source, ts - 1);
         in_time
     }
 
-    /// No more rows at or before `ts` will come.
+    /// A heartbeat: no more rows at or before `ts`.
     pub fn heartbeat(&mut self, source: usize, ts: i64) {
         self.0[source] = self.0[source].max(ts);
     }
 }
 
-/// What really happened to the sources that `plan` reads: without the rows that come too late. Time
-/// ends with the last of their rows, or where heartbeats of all of them have moved it.
+/// The input of the sources that `plan` reads, without late rows. Time ends with the last of their
+/// rows, or where heartbeats of all of them have advanced it.
 pub fn history(feed: &[Event], names: &[String], plan: &Plan) -> History {
     let reads = |name: &String| {
         let sources = plan.sources();
@@ -80,7 +80,7 @@ pub fn history(feed: &[Event], names: &[String], plan: &Plan) -> History {
     };
     let used: Vec<usize> = (0..names.len()).filter(|s| reads(&names[*s])).collect();
     let mut rows: Vec<Vec<Element>> = vec![vec![]; names.len()];
-    let mut frontier = Frontier::new(names.len());
+    let mut frontier = Watermarks::new(names.len());
     for event in feed {
         match event {
             Event::Row(source, element) => {
@@ -102,7 +102,7 @@ pub fn history(feed: &[Event], names: &[String], plan: &Plan) -> History {
     history
 }
 
-/// The first instant that any event names.
+/// The first instant of any event.
 pub fn begin(feed: &[Event]) -> Option<i64> {
     let named = feed.iter().map(|event| match event {
         Event::Row(_, element) => element.ts,
@@ -111,7 +111,7 @@ pub fn begin(feed: &[Event]) -> Option<i64> {
     named.min()
 }
 
-/// One batch a source from one heartbeat to the next.
+/// One batch per source from one heartbeat to the next.
 pub fn whole(feed: &[Event], sources: usize) -> Vec<Action> {
     segments(feed, sources)
         .into_iter()
@@ -123,7 +123,7 @@ pub fn whole(feed: &[Event], sources: usize) -> Vec<Action> {
         .collect()
 }
 
-/// Small batches cut anywhere, sources ahead of each other, and heartbeats and steps in between.
+/// Small batches cut anywhere, sources ahead of each other, with heartbeats and steps in between.
 pub fn cut(feed: &[Event], sources: usize, random: &mut Random) -> Vec<Action> {
     let mut actions = Vec::new();
     for segment in segments(feed, sources) {
@@ -139,7 +139,7 @@ pub fn cut(feed: &[Event], sources: usize, random: &mut Random) -> Vec<Action> {
             if let Some(next) = later.first()
                 && random.once_in(3)
             {
-                // Time may stand anywhere before the next row.
+                // The heartbeat may be anywhere before the next row.
                 let back = random.below(3) as i64;
                 actions.push(Action::Heartbeat(source, next.ts - 1 - back));
             }
@@ -153,11 +153,11 @@ pub fn cut(feed: &[Event], sources: usize, random: &mut Random) -> Vec<Action> {
     actions
 }
 
-/// Rows between heartbeats that the test wrote down.
+/// Rows between the heartbeats of the test.
 struct Segment {
     /// By source.
     rows: Vec<Vec<Element>>,
-    /// Which then follow.
+    /// The heartbeats that follow.
     heartbeats: Vec<Action>,
 }
 

@@ -1,5 +1,5 @@
-//! A fleet on paper: events dealt over agents, an engine for each that runs the fragments of a cut
-//! query, and an engine for the monitor over what they give.
+//! A simulated fleet: events distributed over agents, an engine for each that runs the fragments of
+//! a split query, and an engine for the monitor over their results.
 
 use std::collections::BTreeMap;
 
@@ -14,41 +14,41 @@ use super::history::{Element, History};
 use super::oracle::Outcome;
 use super::run::Run;
 
-/// A cut query and what there is to run it on.
+/// A split query and its environment.
 pub struct Fleet<'a> {
     /// The query.
     pub cut: &'a Cut,
     /// The sources.
     pub sources: &'a [Declaration],
-    /// Sources that are at the monitor, by name.
+    /// Sources of the monitor, by name.
     pub monitor_sources: &'a [String],
-    /// How many agents there are.
+    /// The number of agents.
     pub agents: u64,
 }
 
-/// The life of an agent's process.
+/// The lifetime of an agent's process.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
-    /// Which agent.
+    /// The agent.
     pub agent: u64,
     /// It sees the rows after this instant,
     pub from: i64,
     /// and those up to this one.
     pub to: i64,
-    /// What it would give after this instant is never given; without, it ends in order.
+    /// Its results after this instant are lost; `None`: it ends in order.
     pub killed: Option<i64>,
 }
 
 impl Life {
-    /// Whether it sees what happens at an instant.
+    /// Whether it sees the events of an instant.
     pub fn sees(&self, ts: i64) -> bool {
         (self.from + 1..=self.to).contains(&ts)
     }
 }
 
 impl Fleet<'_> {
-    /// Runs the query on all of `history`; `agent` tells to which agent a row of the source of that
-    /// number goes. Batches, steps and the pace of the engines are cut by `random`.
+    /// Runs the query on all of `history`; `agent` maps a row of a source, by position, to an
+    /// agent. Batches, steps and the progress of the engines are cut by `random`.
     pub fn run(
         &self,
         history: &History,
@@ -65,9 +65,9 @@ impl Fleet<'_> {
         self.run_lives(&lives, history, agent, random)
     }
 
-    /// The same where agents come and go: what happens to a host while it has no agent is not seen.
-    /// When another process of an agent begins, the monitor retracts what the one before had brought
-    /// of relations.
+    /// As [`Fleet::run`], where agents start and end: events of a host without agent are not seen.
+    /// When the next process of an agent starts, the monitor retracts the rows of the previous one
+    /// in relations.
     pub fn run_lives(
         &self,
         lives: &[Life],
@@ -75,7 +75,7 @@ impl Fleet<'_> {
         agent: &dyn Fn(usize, &Element) -> u64,
         random: &mut Random,
     ) -> Outcome {
-        let mut given: Vec<Vec<Element>> = vec![Vec::new(); self.cut.fragments.len()];
+        let mut emitted: Vec<Vec<Element>> = vec![Vec::new(); self.cut.fragments.len()];
         for (number, life) in lives.iter().enumerate() {
             let is_mine = |source: usize, e: &Element| {
                 agent(source, e) == life.agent && life.sees(e.ts) && !self.is_central(source)
@@ -95,36 +95,36 @@ impl Fleet<'_> {
                     };
                 }
                 let arrives = |e: &&Element| life.killed.is_none_or(|at| e.ts <= at);
-                let arrived: Vec<Element> = query.given.iter().filter(arrives).cloned().collect();
+                let arrived: Vec<Element> = query.emitted.iter().filter(arrives).cloned().collect();
                 let is_relation = self.cut.fragments[fragment].plan.shape == Shape::Relation;
                 if let (Some(next), true) = (next, is_relation) {
-                    given[fragment].extend(retractions(&arrived, next.from));
+                    emitted[fragment].extend(retractions(&arrived, next.from));
                 }
-                given[fragment].extend(arrived);
+                emitted[fragment].extend(arrived);
             }
         }
-        self.monitor(history, given, random)
+        self.monitor(history, emitted, random)
     }
 
     fn monitor(
         &self,
         history: &History,
-        mut given: Vec<Vec<Element>>,
+        mut emitted: Vec<Vec<Element>>,
         random: &mut Random,
     ) -> Outcome {
-        let names = (0..given.len()).map(|i| format!("channel {i}"));
+        let names = (0..emitted.len()).map(|i| format!("channel {i}"));
         let names: Vec<String> = names.collect();
         let of_agents = names.iter().enumerate();
         let of_agents = of_agents.map(|(i, name)| self.cut.declaration(i, name));
         let own = self.sources.iter().enumerate();
         let own: Vec<_> = own.filter(|(source, _)| self.is_central(*source)).collect();
-        for rows in &mut given {
+        for rows in &mut emitted {
             rows.sort_by_key(|e| e.ts);
         }
         let sources: Vec<Declaration> = own.iter().map(|(_, s)| (*s).clone()).collect();
         let sources: Vec<Declaration> = sources.into_iter().chain(of_agents).collect();
         let own_rows = own.iter().map(|(_, s)| history.source(&s.name).to_vec());
-        let rows: Vec<Vec<Element>> = own_rows.chain(given).collect();
+        let rows: Vec<Vec<Element>> = own_rows.chain(emitted).collect();
         let rows = sources.iter().map(|s| s.name.clone()).zip(rows);
         let mut all = History::new(rows);
         all.end = history.end;
@@ -156,7 +156,7 @@ impl Fleet<'_> {
         run
     }
 
-    /// The rows that `is_mine`, and then the end of time.
+    /// The rows for which `is_mine` is true, and then the end of time.
     fn feed(
         &self,
         run: &mut Run,
@@ -177,7 +177,7 @@ impl Fleet<'_> {
     }
 }
 
-/// What takes all of it away at an instant.
+/// The retraction of all rows at an instant.
 fn retractions(changes: &[Element], at: i64) -> Vec<Element> {
     let mut content: Vec<Element> = Vec::new();
     for change in changes {
@@ -193,7 +193,7 @@ fn retractions(changes: &[Element], at: i64) -> Vec<Element> {
     content
 }
 
-/// Whether what a query gives depends on the order in which rows of one instant arrive, which is not
+/// Whether the result of a query depends on the order of arrival within an instant, which is not
 /// defined over several agents.
 pub fn is_by_arrival(plan: &Plan) -> bool {
     let here = match &plan.node {
@@ -206,20 +206,20 @@ pub fn is_by_arrival(plan: &Plan) -> bool {
     here || plan.inputs().into_iter().any(|input| is_by_arrival(input))
 }
 
-/// To which agent each row goes: at random, but rows of one host or of one request to the same, and
-/// rows that come into a relation and go from it as well.
+/// The distribution of rows to agents: at random, but rows of one host or of one request go to the
+/// same, and so do a row's insertion into a relation and its retraction.
 pub struct Deal<'a> {
     sources: &'a [Declaration],
-    /// With this, rows of one instant and source go to the same agent too, so that the order in which
-    /// they arrive is defined.
+    /// With this, rows of one instant and source also go to the same agent, so that their order of
+    /// arrival is defined.
     by_instant: bool,
-    /// Ties that stand for another one.
+    /// Ties that are merged into another one.
     parents: BTreeMap<Tie, Tie>,
     agents: u64,
     seed: u64,
 }
 
-/// What keeps rows together.
+/// A property that keeps rows together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tie {
     Host(Value),
@@ -229,7 +229,7 @@ enum Tie {
 }
 
 impl<'a> Deal<'a> {
-    /// Deals the rows of a history.
+    /// Distributes the rows of a history.
     pub fn new(
         sources: &'a [Declaration],
         history: &History,
@@ -258,7 +258,7 @@ impl<'a> Deal<'a> {
         deal
     }
 
-    /// The agent to which a row of source number `source` goes.
+    /// The agent of a row of source number `source`.
     pub fn agent(&self, source: usize, element: &Element) -> u64 {
         use std::hash::{Hash, Hasher};
         let root = self.root(&self.ties(source, element)[0]);
@@ -273,7 +273,7 @@ impl<'a> Deal<'a> {
             let found = names.iter().find_map(|name| declaration.schema.find(name));
             found.map(|(at, _)| element.row[at].clone())
         };
-        // A row goes from a relation at another time than it came.
+        // A row of a relation is retracted at another time than it was inserted.
         let ts = match declaration.shape {
             Shape::Stream => element.ts,
             Shape::Relation => 0,

@@ -1,4 +1,4 @@
-//! [`History`]: everything that ever happened to the sources of a test, written down.
+//! [`History`]: the whole input of a test.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ pub struct History {
     /// The rows of each source, by its name in lower case, in time order and within an instant in
     /// order of arrival.
     pub sources: BTreeMap<String, Vec<Element>>,
-    /// The first instant, if the query is to know of it.
+    /// The first instant, if the query receives it.
     pub begin: Option<i64>,
-    /// The last instant: time goes no further.
+    /// The last instant.
     pub end: i64,
 }
 
-/// A row that came into a source, or went from a relation.
+/// A row that is inserted into a source, or retracted from a relation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Element {
-    /// When.
+    /// The timestamp.
     pub ts: i64,
-    /// How often: positive in a stream, negative for rows that go from a relation.
+    /// The multiplicity: negative for retractions.
     pub weight: i64,
     /// Its values.
     pub row: Row,
@@ -42,7 +42,7 @@ impl History {
         }
     }
 
-    /// What happened to a source, nothing if it is not there.
+    /// The rows of a source, none if it does not exist.
     pub fn source(&self, name: &str) -> &[Element] {
         self.sources
             .get(&name.to_ascii_lowercase())

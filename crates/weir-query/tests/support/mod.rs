@@ -1,4 +1,4 @@
-//! What the tests of CQL's semantics share: recorded input, a brute-force oracle, and ways to run
+//! Shared by the tests of CQL's semantics: recorded input, a brute-force oracle, and ways to run
 //! the engine.
 
 pub mod case;

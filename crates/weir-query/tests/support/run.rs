@@ -1,5 +1,4 @@
-//! Runs an engine over a feed and collects what comes out, with the promises that hold for every
-//! query checked on the way.
+//! Runs an engine over a feed and collects its output, and checks the invariants of every query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,26 +12,26 @@ use super::changes::Changes;
 use super::feed::Action;
 use super::history::Element;
 
-/// An engine under test and what came out of it.
+/// An engine under test and its output.
 pub struct Run {
     /// The engine itself.
     pub engine: Engine,
     sources: Vec<Declaration>,
-    queries: Vec<Watched>,
+    queries: Vec<RunningQuery>,
 }
 
-/// A query and what came out of it.
-pub struct Watched {
+/// A query and its output.
+pub struct RunningQuery {
     id: QueryId,
     shape: Shape,
-    /// What came out so far.
+    /// Its output so far.
     pub changes: Changes,
-    /// The same row by row, in the order in which they came out.
-    pub given: Vec<Element>,
-    /// With what message it failed.
+    /// Its output row by row, in order.
+    pub emitted: Vec<Element>,
+    /// The message of its failure.
     pub failure: Option<String>,
-    /// The last instant that an earlier step told about.
-    told: i64,
+    /// The last instant in the output of earlier steps.
+    last_output: i64,
     content: BTreeMap<Row, i64>,
 }
 
@@ -61,29 +60,29 @@ impl Run {
     /// Adds a query, and gives its position.
     pub fn add(&mut self, plan: &Arc<Plan>) -> usize {
         let id = self.engine.add(plan);
-        self.queries.push(Watched {
+        self.queries.push(RunningQuery {
             id,
             shape: plan.shape,
             changes: Changes::default(),
-            given: Vec::new(),
+            emitted: Vec::new(),
             failure: None,
-            told: i64::MIN,
+            last_output: i64::MIN,
             content: BTreeMap::new(),
         });
         self.queries.len() - 1
     }
 
-    /// Removes a query; what came out of it stays.
+    /// Removes a query; its output stays.
     pub fn remove(&mut self, query: usize) {
         self.engine.remove(self.queries[query].id);
     }
 
-    /// A query and what came out of it.
-    pub fn query(&self, query: usize) -> &Watched {
+    /// A query and its output.
+    pub fn query(&self, query: usize) -> &RunningQuery {
         &self.queries[query]
     }
 
-    /// Does all of `actions`.
+    /// Executes `actions`.
     pub fn act(&mut self, actions: &[Action]) {
         for action in actions {
             match action {
@@ -110,10 +109,10 @@ impl Run {
         self.collect(outputs);
     }
 
-    /// Takes the outputs of one step.
+    /// Collects the outputs of one step.
     fn collect(&mut self, outputs: Vec<Output>) {
         let now = self.engine.now();
-        let told: Vec<i64> = self.queries.iter().map(|q| q.told).collect();
+        let last_output: Vec<i64> = self.queries.iter().map(|q| q.last_output).collect();
         for output in outputs {
             let of = |id: QueryId| {
                 let found = self.queries.iter().position(|q| q.id == id);
@@ -122,7 +121,7 @@ impl Run {
             match output {
                 Output::Rows { query, batch } => {
                     let query = of(query);
-                    self.queries[query].take(&batch, told[query], now);
+                    self.queries[query].take(&batch, last_output[query], now);
                 }
                 Output::Failed { query, error } => {
                     let query = of(query);
@@ -131,20 +130,23 @@ impl Run {
                 }
             }
         }
-        self.queries.iter().for_each(Watched::check_content);
+        self.queries.iter().for_each(RunningQuery::check_content);
     }
 }
 
-impl Watched {
-    fn take(&mut self, batch: &Batch, told: i64, now: i64) {
+impl RunningQuery {
+    fn take(&mut self, batch: &Batch, last_output: i64, now: i64) {
         assert_eq!(self.failure, None, "nothing comes out of a failed query");
         for i in 0..batch.len() {
             let (ts, weight, row) = (batch.ts[i], batch.weight(i), batch.row(i));
             assert_ne!(weight, 0, "a delta changes something");
-            assert!(ts > told, "results for {ts} come out once, all together");
-            assert!(ts >= self.told, "results come out in time order");
+            assert!(
+                ts > last_output,
+                "results for {ts} come out once, all together"
+            );
+            assert!(ts >= self.last_output, "results come out in time order");
             assert!(ts <= now, "nothing comes out of the future");
-            self.told = ts;
+            self.last_output = ts;
             if self.shape == Shape::Stream {
                 assert!(weight > 0, "nothing goes from a stream");
             } else {
@@ -157,7 +159,7 @@ impl Watched {
                 assert!(!cancels, "what cancels at {ts} is not printed: {row:?}");
                 *self.content.entry(row.clone()).or_default() += weight;
             }
-            self.given.push(Element {
+            self.emitted.push(Element {
                 ts,
                 weight,
                 row: row.clone(),
@@ -166,7 +168,7 @@ impl Watched {
         }
     }
 
-    /// A relation holds no row less than never.
+    /// No row of a relation has a negative multiplicity.
     fn check_content(&self) {
         for (row, count) in &self.content {
             assert!(*count >= 0, "{row:?} went more often than it came");

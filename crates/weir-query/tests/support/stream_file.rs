@@ -9,7 +9,7 @@ use super::history::Element;
 /// The rows of a source file; its first line, the types, is known from the declaration.
 ///
 /// # Errors
-/// The first line that does not fit the declaration.
+/// The first line that does not match the declaration.
 pub fn read_source(text: &str, source: &Declaration) -> Result<Vec<Element>, String> {
     let fields = &source.schema.fields;
     let mut elements = Vec::new();
@@ -43,8 +43,8 @@ pub fn read_source(text: &str, source: &Declaration) -> Result<Vec<Element>, Str
     Ok(elements)
 }
 
-/// The lines that STREAM would write, in order of time; within an instant sorted, since their order
-/// means nothing there.
+/// The lines that STREAM would write, in timestamp order; within an instant sorted, since their
+/// order is undefined.
 pub fn write_result(changes: &Changes) -> Vec<String> {
     let mut lines = Vec::new();
     for (ts, rows) in &changes.instants {
@@ -111,7 +111,7 @@ mod tests {
     use super::general;
 
     #[test]
-    fn floats_look_as_in_c() {
+    fn floats_are_printed_as_in_c() {
         let cases = [
             (0.0, "0"),
             (1.1, "1.1"),

@@ -13,10 +13,10 @@ pub struct Word {
 }
 
 impl Word {
-    /// The value that it is in a column of this type.
+    /// Its value in a column of this type.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not one.
     pub fn value(&self, ty: Type) -> Result<Value, String> {
         if self.text == "NULL" && !self.quoted {
             return Ok(Value::Null);
@@ -26,7 +26,7 @@ impl Word {
             Type::Int | Type::Time => Value::Int(self.text.parse().map_err(|_| wrong(()))?),
             Type::Float => Value::Float(self.text.parse().map_err(|_| wrong(()))?),
             Type::Bool => Value::Bool(self.text.parse().map_err(|_| wrong(()))?),
-            // A tally or bytes are held against the text that they print as.
+            // A tally or bytes are compared with the text that they print as.
             Type::Text | Type::Tally | Type::Partial => Value::text(&self.text),
         })
     }
@@ -56,8 +56,8 @@ pub fn words(line: &str) -> Result<Vec<Word>, String> {
     Ok(words)
 }
 
-/// The text between the quotes that `rest` begins with, as Rust writes it, and how many bytes it
-/// takes.
+/// The text between the quotes at the start of `rest`, with Rust's escapes, and its length in
+/// bytes.
 fn quoted_text(rest: &str) -> Result<(String, usize), String> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1);
@@ -82,7 +82,7 @@ mod tests {
     use crate::support::changes::write_value;
 
     #[test]
-    fn a_value_that_is_written_is_read_again() {
+    fn a_printed_value_parses_to_itself() {
         for text in ["a", "", "two words", "NULL", "12", "a\"b\\c", "-", "{"] {
             let value = Value::text(text);
             let words = words(&write_value(&value)).unwrap();

@@ -144,7 +144,7 @@ impl Tumbling {
 
     /// The end of the interval of an instant; `None` after the last multiple that an `i64` can
     /// hold.
-    fn end_of(&self, ts: i64) -> Option<i64> {
+    fn single_state(&self, ts: i64) -> Option<i64> {
         match ts.rem_euclid(self.slide) {
             0 => Some(ts),
             rest => ts.checked_add(self.slide - rest),
@@ -197,7 +197,7 @@ impl Tumbling {
         let first_row = rows.iter().find_map(|batch| batch.ts.first().copied());
         let ends = [
             self.end,
-            first_row.and_then(|ts| self.end_of(ts)),
+            first_row.and_then(|ts| self.single_state(ts)),
             self.first_selected().map(|folded| folded.end),
         ];
         let at = ends.into_iter().flatten().fold(at, i64::min);
@@ -338,7 +338,7 @@ impl Operator for Tumbling {
         for batch in rows {
             let mut from = 0;
             while from < batch.len() {
-                let Some(end) = self.end_of(batch.ts[from]) else {
+                let Some(end) = self.single_state(batch.ts[from]) else {
                     break;
                 };
                 self.take_folded_by(end, &mut out)?;

@@ -46,7 +46,7 @@ fn int(
         |values: (Vec<i64>, bool), test: fn(i64, i64) -> bool, nulls: Option<NullBuffer>| {
             let (values, overflow) = values;
             if overflow {
-                refuse_overflow(op, left, right, len, nulls.as_ref(), test)?;
+                check_overflow(op, left, right, len, nulls.as_ref(), test)?;
             }
             Ok(int_column(values, nulls))
         };
@@ -179,7 +179,7 @@ fn not_by_zero<T: Copy>(
 }
 
 /// The error of the first row that is not NULL and overflows, if there is one.
-fn refuse_overflow(
+fn check_overflow(
     op: BinaryOp,
     left: Values<'_, i64>,
     right: Values<'_, i64>,

@@ -7,7 +7,7 @@
 //! 3. For an inner join these are the result. For the others [`mod@outer`] goes through them in
 //!    order and emits the rows without partner.
 
-mod arrivals;
+mod input;
 mod outer;
 mod side;
 #[cfg(test)]
@@ -16,7 +16,7 @@ mod tests;
 use arrow_buffer::BooleanBuffer;
 use weir_model::{Batch, Column, Schema, Type, Value};
 
-use self::arrivals::Arrivals;
+use self::input::InputRows;
 use self::outer::{Change, emit_unpaired, is_left_only};
 use self::side::{Chain, NONE, Side};
 use super::describe::result_too_big;
@@ -126,10 +126,7 @@ impl Join {
             Vec::new(),
         );
         let [left, right] = inputs;
-        let rows = [
-            self.store_arrivals(0, left)?,
-            self.store_arrivals(1, right)?,
-        ];
+        let rows = [self.store_input(0, left)?, self.store_input(1, right)?];
         let mut done = [0, 0];
         for block in 0.. {
             if block % BLOCK_ROWS == 0 {
@@ -159,7 +156,7 @@ impl Join {
     /// `done` rows of each side are processed.
     fn next(
         &self,
-        rows: &[Arrivals; 2],
+        rows: &[InputRows; 2],
         done: [usize; 2],
         upto: i64,
     ) -> Option<(i64, usize, bool)> {
@@ -184,7 +181,7 @@ impl Join {
 
     /// Prefetches what the next rows will read, which may not be in the processor's caches. Row by
     /// row, each would wait for memory several times.
-    fn prefetch(&self, rows: &[Arrivals; 2], done: [usize; 2], upto: i64) {
+    fn prefetch(&self, rows: &[InputRows; 2], done: [usize; 2], upto: i64) {
         for side in [0, 1] {
             let next = done[side]..rows[side].ts.len().min(done[side] + BLOCK_ROWS);
             self.table.prefetch(&rows[side].keys, next);
@@ -196,7 +193,7 @@ impl Join {
     }
 
     /// The number of a row's key in the table; [`NONE`] for a NULL in the key.
-    fn number(&mut self, rows: &Arrivals, at: usize) -> u32 {
+    fn number(&mut self, rows: &InputRows, at: usize) -> u32 {
         if rows.is_null(at) {
             return NONE;
         }
@@ -230,7 +227,7 @@ impl Join {
     fn insert(
         &mut self,
         side: usize,
-        rows: &Arrivals,
+        rows: &InputRows,
         at: usize,
         ts: i64,
         weight: i64,
@@ -265,7 +262,7 @@ impl Join {
     fn retract(
         &mut self,
         side: usize,
-        rows: &Arrivals,
+        rows: &InputRows,
         at: usize,
         ts: i64,
         weight: i64,

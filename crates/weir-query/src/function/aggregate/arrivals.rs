@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use weir_model::Type;
 use weir_sketch::{Bytes, OrderedCounts, codec};
 
-use super::end::{Earliest, Latest, end_of};
 use super::per_group::{Summary, per_group};
+use super::single::{KeepEarliest, KeepLatest, single_state};
 use super::{AggregateCall, AggregateState};
 use crate::function::arguments::{arity, typed};
 use crate::function::element::{Element, Real, Text};
-use crate::function::{Argument, EvalError, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Returns};
 
-/// What `first` and `last` return.
-pub fn check(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
+/// The return type of `first` and `last`.
+pub fn check(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
     arity(name, args, 1, 1)?;
     let allowed = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
     typed(name, args, 0, &allowed, "a single value")?;
@@ -23,7 +23,7 @@ pub fn check(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
     })
 }
 
-/// The state of `first` or `last` where rows may go: all arrivals.
+/// The state of `first` or `last` where rows may be retracted: all arrivals.
 pub fn state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
     match call.args[0].ty() {
         Type::Bool => of_all::<bool>(first),
@@ -33,12 +33,12 @@ pub fn state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
     }
 }
 
-/// The state of `first` or `last` where rows only come: the one value.
+/// The state of `first` or `last` over append-only input: the one value.
 pub fn append_only_state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
     if first {
-        end_of::<Earliest>(call)
+        single_state::<KeepEarliest>(call)
     } else {
-        end_of::<Latest>(call)
+        single_state::<KeepLatest>(call)
     }
 }
 
@@ -47,23 +47,22 @@ fn of_all<K: Element>(first: bool) -> Box<dyn AggregateState> {
     per_group(|x: K| x, end)
 }
 
-/// How far from the oldest row a value that goes is looked for before an index is made. Windows
-/// lose their oldest rows first.
+/// How many of the oldest rows are searched for a retracted value before an index is made. Windows
+/// retract their oldest rows first.
 const NEAR: usize = 64;
 
-/// Values in order of arrival. A value that goes is taken where it has been longest.
+/// Values in order of arrival. A retraction removes the oldest of equal values.
 struct Arrivals<K> {
-    /// Values and how often each is left; the first and the last are there.
+    /// Values with their remaining counts; the first and the last have one.
     rows: VecDeque<(K, i64)>,
     /// The number of the first of `rows`; they are numbered as they arrive.
     number: u64,
-    /// How many of `rows` are there.
+    /// How many of `rows` have a count.
     present: usize,
-    /// Value and number of those that are there, from when rows first went in another order than
-    /// they came.
+    /// Value and number of the present rows; kept from the first retraction out of order on.
     index: Option<OrderedCounts<(K, u64)>>,
-    /// What went before it came, with counts below 0.
-    owed: OrderedCounts<K>,
+    /// Values that were retracted before they were inserted, with counts below 0.
+    pending_retractions: OrderedCounts<K>,
 }
 
 impl<K> Default for Arrivals<K> {
@@ -73,7 +72,7 @@ impl<K> Default for Arrivals<K> {
             number: 0,
             present: 0,
             index: None,
-            owed: OrderedCounts::default(),
+            pending_retractions: OrderedCounts::default(),
         }
     }
 }
@@ -88,8 +87,12 @@ impl<K: Element> Arrivals<K> {
     }
 
     fn arrive(&mut self, value: K, count: i64) {
-        let paid = self.owed.count(value).saturating_neg().min(count);
-        self.owed.add(value, paid);
+        let paid = self
+            .pending_retractions
+            .count(value)
+            .saturating_neg()
+            .min(count);
+        self.pending_retractions.add(value, paid);
         if count > paid {
             let number = self.number + self.rows.len() as u64;
             self.rows.push_back((value, count - paid));
@@ -103,7 +106,7 @@ impl<K: Element> Arrivals<K> {
     fn leave(&mut self, value: K, mut count: i64) {
         while count > 0 {
             let Some(i) = self.oldest(value) else {
-                self.owed.add(value, -count);
+                self.pending_retractions.add(value, -count);
                 return;
             };
             let gone = self.rows[i].1.min(count);
@@ -119,7 +122,7 @@ impl<K: Element> Arrivals<K> {
         }
     }
 
-    /// Where the value that goes has been longest.
+    /// The position of the oldest row with a retracted value.
     fn oldest(&mut self, value: K) -> Option<usize> {
         if self.index.is_none() {
             let is_it = |row: &(K, i64)| row.1 > 0 && row.0 == value;
@@ -137,8 +140,7 @@ impl<K: Element> Arrivals<K> {
         (found.0 == value).then(|| (found.1 - self.number) as usize)
     }
 
-    /// Lets go of rows that are no longer there: at the ends at once, between them when they are
-    /// most.
+    /// Removes rows without a count: at the ends at once, between them when they are the majority.
     fn trim(&mut self) {
         while self.rows.front().is_some_and(|row| row.1 == 0) {
             self.rows.pop_front();
@@ -151,7 +153,7 @@ impl<K: Element> Arrivals<K> {
             (self.rows, self.number, self.index) = (VecDeque::new(), 0, None);
         } else if self.rows.len() > 2 * self.present + NEAR {
             self.rows.retain(|row| row.1 > 0);
-            // The numbers are no longer those of the index.
+            // The numbers no longer match those of the index.
             self.index = None;
         }
     }
@@ -169,9 +171,12 @@ impl<K: Element> Summary for Arrivals<K> {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_u64(out, (self.owed.distinct() + self.present) as u64);
+        codec::put_u64(
+            out,
+            (self.pending_retractions.distinct() + self.present) as u64,
+        );
         let present = self.rows.iter().copied().filter(|row| row.1 > 0);
-        for (value, count) in self.owed.iter().chain(present) {
+        for (value, count) in self.pending_retractions.iter().chain(present) {
             value.encode(out);
             codec::put_i64(out, count);
         }
@@ -187,13 +192,13 @@ impl<K: Element> Summary for Arrivals<K> {
     }
 
     fn merge(&mut self, other: Arrivals<K>) {
-        for (value, count) in other.owed.iter().chain(other.rows) {
+        for (value, count) in other.pending_retractions.iter().chain(other.rows) {
             self.add(value, count);
         }
     }
 
     fn heap_bytes(&self) -> usize {
         let index = self.index.as_ref().map_or(0, OrderedCounts::bytes);
-        self.rows.capacity() * size_of::<(K, i64)>() + index + self.owed.bytes()
+        self.rows.capacity() * size_of::<(K, i64)>() + index + self.pending_retractions.bytes()
     }
 }

@@ -6,7 +6,7 @@ use super::per_group::shared_per_group;
 use super::total::{self, FloatTotal, IntTotal};
 use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::arguments::{arity, typed};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `avg(x)`
 pub struct Avg;
@@ -16,7 +16,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["mean"],
     signature: "avg(x)",
     summary: "the arithmetic mean of the values",
-    details: "A float in the unit of `x`; of timestamps a timestamp, rounded down. The sum behind it is exact and never overflows.",
+    details: "A float in the unit of `x`; of timestamps a timestamp, rounded down. It is computed from an exact sum that never overflows.",
     examples: &[
         Example {
             call: "avg(x)",
@@ -41,7 +41,7 @@ impl Aggregate for Avg {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         let allowed = [Type::Int, Type::Float, Type::Time];
         typed(DOC.name, args, 0, &allowed, "a number or a timestamp")?;
@@ -79,8 +79,8 @@ impl Aggregate for Avg {
 
 /// The mean of integers.
 pub fn of_ints(total: &IntTotal) -> Result<Option<f64>, EvalError> {
-    // Of 64 bits the processor converts at once; of 128 it takes a routine, which is kept out of
-    // the way of the usual case.
+    // A 64-bit integer is converted by one instruction, a 128-bit one by a routine, which is kept
+    // out of the usual case.
     let sum = match i64::try_from(total.sum) {
         Ok(sum) => sum as f64,
         Err(_) => wide(total.sum),
@@ -99,7 +99,7 @@ pub fn of_floats(total: &FloatTotal) -> Result<Option<f64>, EvalError> {
     Ok((total.count != 0).then(|| total.sum.over(total.count)))
 }
 
-/// The mean of points in time.
+/// The mean of timestamps.
 pub fn of_times(total: &IntTotal) -> Result<Option<i64>, EvalError> {
     if total.count == 0 {
         return Ok(None);

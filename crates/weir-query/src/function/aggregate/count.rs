@@ -1,4 +1,4 @@
-//! `count(*)`, `count(x)`: how many rows, or how many of them have an `x`.
+//! `count(*)`, `count(x)`: the number of rows, or of rows whose `x` is not NULL.
 
 use weir_model::{Keep, Kept, Type, Unit};
 use weir_sketch::{Bytes, codec};
@@ -8,7 +8,7 @@ use super::total;
 use super::{Aggregate, AggregateCall, AggregateState};
 use crate::function::arguments::arity;
 use crate::function::element::Present;
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `count(*)`, `count(x)`
 pub struct Count;
@@ -17,8 +17,8 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "count",
     aliases: &[],
     signature: "count(*), count(x), count(distinct x)",
-    summary: "how many rows there are; with an argument, how many of them where it is not NULL",
-    details: "Of no rows it is 0. `count(distinct x)` counts each different value once.",
+    summary: "the number of rows; with an argument, of rows where it is not NULL",
+    details: "0 over no rows. `count(distinct x)` counts each distinct value once.",
     examples: &[
         Example {
             call: "count(*)",
@@ -43,7 +43,7 @@ impl Aggregate for Count {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 0, 1)?;
         Ok(Returns {
             ty: Type::Int,
@@ -74,14 +74,14 @@ impl Aggregate for Count {
     }
 }
 
-/// The result of a count.
+/// The result of a count, or its overflow.
 pub fn counted(rows: i64) -> Result<i64, EvalError> {
-    // A multiset has no negative count: this one went past 2^63.
+    // A multiset has no negative count, so this one exceeded 2^63.
     let overflow = || EvalError::new("integer overflow in count: more than 2^63 rows");
     (rows >= 0).then_some(rows).ok_or_else(overflow)
 }
 
-/// How many rows.
+/// The number of rows.
 #[derive(Default)]
 struct Rows(i64);
 

@@ -1,17 +1,16 @@
-//! The definitions of the aggregates, written out on a plain list of rows. The laws hold the real
-//! ones against them.
+//! The definitions of the aggregates over a plain list of rows, for comparison in the law tests.
 
 use weir_model::{Tally, Type, Value};
 
 use super::AggregateCall;
 use crate::expr::Expr;
 
-/// The rows of a group in order of arrival; of equal values the oldest goes first.
+/// The rows of a group in order of arrival; of equal values the oldest is retracted first.
 #[derive(Clone, Default)]
 pub struct Naive(pub Vec<Value>);
 
 impl Naive {
-    /// Takes copies in, or out when negative.
+    /// Inserts copies, or retracts them when negative.
     pub fn apply(&mut self, value: &Value, weight: i64) {
         for _ in 0..weight.abs() {
             if weight > 0 {
@@ -28,16 +27,16 @@ impl Naive {
     }
 }
 
-/// What an answer must be.
+/// The expected result.
 pub enum Expected {
     Exactly(Value),
     Within(f64, f64),
     Overflow,
-    /// The definition itself cannot be followed in 128 bits.
+    /// The definition cannot be evaluated in 128 bits.
     Unknown,
 }
 
-/// What the call must give on the rows.
+/// The expected result of a call over the rows.
 pub fn expected(call: &AggregateCall, rows: &Naive) -> Expected {
     use Expected::*;
     let values: Vec<Value> = rows.0.iter().filter(|v| !v.is_null()).cloned().collect();
@@ -177,7 +176,7 @@ fn top(sorted: &[Value], k: usize) -> Value {
     Value::Tally(Tally(counts).into())
 }
 
-/// True when a result (`None`: a failure) is what it must be.
+/// Whether a result (`None`: an error) is as expected.
 pub fn agrees(found: Option<&Value>, expected: &Expected) -> bool {
     match (found, expected) {
         (_, Expected::Unknown) | (None, Expected::Overflow) => true,

@@ -1,17 +1,17 @@
-//! `min` and `max`: the end of the order.
+//! `min` and `max`: the ends of the order.
 
 use weir_model::{Kept, Type};
 use weir_sketch::OrderedCounts;
 
-use super::end::{Greatest, Least, end_of, end_partial};
 use super::per_group::per_group;
+use super::single::{KeepGreatest, KeepLeast, single_partial, single_state};
 use super::{AggregateCall, AggregateState};
 use crate::function::arguments::{arity, typed};
 use crate::function::element::{Element, Real, Text};
-use crate::function::{Argument, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, Returns};
 
-/// What `min` and `max` return.
-pub fn check(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
+/// The return type of `min` and `max`.
+pub fn check(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
     arity(name, args, 1, 1)?;
     let allowed = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
     typed(name, args, 0, &allowed, "a value with an order")?;
@@ -21,7 +21,7 @@ pub fn check(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
     })
 }
 
-/// The state of `min` (`first`) or `max` where rows may go: all values.
+/// The state of `min` (`first`) or `max` where rows may be retracted: all values.
 pub fn state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
     match call.args[0].ty() {
         Type::Bool => of_all::<bool>(first),
@@ -31,16 +31,16 @@ pub fn state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
     }
 }
 
-/// The state of `min` or `max` where rows only come: the value so far.
+/// The state of `min` or `max` over append-only input: the value so far.
 pub fn append_only_state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
     if first {
-        end_of::<Least>(call)
+        single_state::<KeepLeast>(call)
     } else {
-        end_of::<Greatest>(call)
+        single_state::<KeepGreatest>(call)
     }
 }
 
-/// The partial of what a source kept of integers, where rows only come.
+/// The partial for integers that a source aggregated, over append-only input.
 pub fn partial_of(kept: &Kept, first: bool) -> Option<Vec<u8>> {
     let Kept::Moments {
         count, min, max, ..
@@ -50,8 +50,8 @@ pub fn partial_of(kept: &Kept, first: bool) -> Option<Vec<u8>> {
     };
     let there = |value: i64| (count > 0).then_some(value);
     Some(match first {
-        true => end_partial::<Least>(there(min)),
-        false => end_partial::<Greatest>(there(max)),
+        true => single_partial::<KeepLeast>(there(min)),
+        false => single_partial::<KeepGreatest>(there(max)),
     })
 }
 

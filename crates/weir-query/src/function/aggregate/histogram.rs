@@ -1,4 +1,4 @@
-//! `histogram(x [, limit, ..])`: how many values lie under each limit and above the one before.
+//! `histogram(x [, limit, ..])`: the number of values up to each limit and above the previous one.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use weir_sketch::{Limits, OrderedCounts, PowerOfTwo};
 use super::per_group::{partial_of, per_group};
 use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::arguments::{
-    arity, as_f64, as_i64, constant, convert, literal, number, refusal, same_dimension,
+    argument_error, arity, as_f64, as_i64, constant, convert, literal, number, same_dimension,
 };
 use crate::function::element::{Input, Output};
-use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, Example, FunctionDoc, Returns};
 
 /// `histogram(x [, limit, ..])`
 pub struct Histogram;
 
-/// Most limits of one call.
+/// Maximum number of limits of a call.
 const LIMITS_MAX: usize = 1000;
 
 /// Limits that are 0 or a power of two and fit 64 bits.
@@ -26,10 +26,10 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "histogram",
     aliases: &[],
     signature: "histogram(x [, limit, ..])",
-    summary: "how many values each bucket holds, by upper limit; empty buckets are left out",
-    details: "A bucket holds the values up to its limit and above the one before, negative ones too. Without limits these are 0 and the powers of two. \
-              With limits, ascending constants, what is above the last comes at the end under NULL; that \
-              is the rule of `vscsiStats` (Ahmad 2007), which prints the last limit twice. Limits may have units: `histogram(latency, 100 us, 1 ms, 10 ms)`. Of no values it is NULL.",
+    summary: "the number of values in each bucket, by upper limit; empty buckets are omitted",
+    details: "A bucket holds the values up to its limit and above the previous one, negative ones too. Without arguments the limits are 0 and the powers of two. \
+              Limits are ascending constants; values above the last are counted at the end under NULL: \
+              the rule of `vscsiStats` (Ahmad 2007), which prints the last limit twice. Limits can have units: `histogram(latency, 100 us, 1 ms, 10 ms)`. NULL over no values.",
     examples: &[
         Example {
             call: "histogram(x)",
@@ -59,22 +59,22 @@ impl Aggregate for Histogram {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1 + LIMITS_MAX)?;
         number(DOC.name, args, 0)?;
         let limits = (1..args.len()).map(|i| {
             let limit = constant(DOC.name, args, i, "a limit")?;
             same_dimension(DOC.name, args, i, args[0].unit)?;
             limit_of(limit, args[i].unit, args[0].ty, args[0].unit).ok_or_else(|| {
-                refusal(
+                argument_error(
                     i,
-                    "a limit is a number; of integers, a whole one of their unit",
+                    "a limit is a number; for integers, an integer in their unit",
                 )
             })
         });
-        let limits = limits.collect::<Result<Vec<Value>, Refusal>>()?;
+        let limits = limits.collect::<Result<Vec<Value>, ArgumentError>>()?;
         if let Some(i) = limits.windows(2).position(|pair| pair[0] >= pair[1]) {
-            return Err(refusal(
+            return Err(argument_error(
                 i + 2,
                 "limits ascend: each is greater than the one before",
             ));
@@ -96,7 +96,7 @@ impl Aggregate for Histogram {
         of_integers(call, || {
             Keep::Limits(match limits(call, as_i64) {
                 Limits::Explicit(limits) => limits,
-                // A source folds no negative values.
+                // A source pre-aggregates no negative values.
                 Limits::PowersOfTwo => (0..).map_while(i64::power).take(POWERS).collect(),
             })
         })
@@ -120,7 +120,7 @@ impl Aggregate for Histogram {
     }
 }
 
-/// A constant counted in `from` as a limit for values of type `ty` counted in `unit`.
+/// A constant in unit `from` as a limit for values of type `ty` in `unit`.
 fn limit_of(value: &Value, from: Unit, ty: Type, unit: Unit) -> Option<Value> {
     let value = convert(value, from, unit);
     match ty {
@@ -129,7 +129,7 @@ fn limit_of(value: &Value, from: Unit, ty: Type, unit: Unit) -> Option<Value> {
     }
 }
 
-/// The limits of a call, as numbers of its values' type.
+/// The limits of a call, as numbers of the type of its values.
 fn limits<V>(call: &AggregateCall, number: impl Fn(&Value) -> Option<V>) -> Limits<V> {
     let (ty, unit) = (call.args[0].ty(), call.args[0].unit());
     let limits = call.args[1..].iter().map(|limit| {

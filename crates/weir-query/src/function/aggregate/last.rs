@@ -1,7 +1,7 @@
 //! `last(x)`: the value that arrived last.
 
 use super::{Aggregate, AggregateCall, AggregateState, arrivals};
-use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, Example, FunctionDoc, Returns};
 
 /// `last(x)`
 pub struct Last;
@@ -11,9 +11,9 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["last_value"],
     signature: "last(x)",
     summary: "the value that arrived last",
-    details: "NULLs are passed over, as by every aggregate. Keeps the type and the unit of `x`. Of equal values the one that came first goes \
-              first, as in a window. Over a window it keeps every row's value; without a window one value. Rows of one instant are in \
-              no defined order, so where the instant does not settle it, the answer may differ from run to run.",
+    details: "NULLs are ignored, as by every aggregate. Keeps the type and the unit of `x`. Of equal values the one that arrived first is retracted \
+              first, as in a window. Over a window it stores every row's value; without a window one value. Rows of one instant have \
+              no defined order, so between rows of one instant the result can differ from run to run.",
     examples: &[
         Example {
             call: "last(x)",
@@ -33,7 +33,7 @@ impl Aggregate for Last {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arrivals::check(DOC.name, args)
     }
 

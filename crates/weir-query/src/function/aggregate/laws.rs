@@ -1,6 +1,6 @@
-//! What holds of every aggregate in the list: it is what its definition gives on the rows that are
-//! there, whatever came and went before; split is whole; what came and went is nothing; wrong bytes
-//! are an error.
+//! Properties of every aggregate in the list: its result is its definition over the present rows,
+//! whatever was inserted and retracted before; merging the partials of a split equals the whole; an
+//! insertion and its retraction cancel; malformed bytes are an error.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -14,8 +14,8 @@ use crate::function::Argument;
 /// Groups in every test.
 const GROUPS: usize = 3;
 
-/// Every aggregate with every type of argument that it takes, and with constants where it wants
-/// some.
+/// Every aggregate with every type of argument that it accepts, and with constants where it
+/// requires them.
 fn calls() -> Vec<AggregateCall> {
     let types = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
     let constants: [&[Value]; 7] = [
@@ -101,7 +101,7 @@ fn datum() -> impl Strategy<Value = Datum> {
         1 => Just(i64::MIN),
         1 => Just(i64::MAX),
     ];
-    // Eighths add up without rounding, so that the definition is exact as well.
+    // Sums of eighths are not rounded, so that the definition is exact as well.
     let float = prop_oneof![
         20 => (-64i32..64).prop_map(|x| f64::from(x) / 8.0),
         8 => (0i32..1_000_000).prop_map(|x| f64::from(x) / 8.0),
@@ -122,7 +122,7 @@ fn datum() -> impl Strategy<Value = Datum> {
     )
 }
 
-/// One row that comes to or goes from a group.
+/// A row that is inserted into a group or retracted from it.
 #[derive(Clone, Debug)]
 struct Delta {
     group: u32,
@@ -131,7 +131,7 @@ struct Delta {
     wanted: bool,
 }
 
-/// Rows that come, and rows among them that go again later.
+/// Insertions, and later retractions of some of the same rows.
 fn deltas() -> impl Strategy<Value = Vec<Delta>> {
     let step = (
         0..GROUPS as u32,
@@ -184,7 +184,7 @@ fn fresh(call: &AggregateCall) -> Box<dyn AggregateState> {
     state
 }
 
-/// Feeds a batch; the results of the wanted rows, or that one could not be held.
+/// Feeds a batch; returns the requested results, or that one does not fit its type.
 fn feed(
     call: &AggregateCall,
     state: &mut dyn AggregateState,
@@ -272,7 +272,7 @@ proptest! {
         }
     }
 
-    /// Results are not wanted on the way, so that no overflow on the way matters.
+    /// Intermediate results are not requested, so that no intermediate overflow matters.
     #[test]
     fn its_result_in_the_end_is_its_definition(deltas in deltas()) {
         for call in calls() {
@@ -298,8 +298,8 @@ proptest! {
                 if !splits && delta.weight < 0 {
                     continue;
                 }
-                // Where order counts, the parts are one after the other; elsewhere even what goes
-                // may go in another part.
+                // Where order matters, the parts follow each other; elsewhere a retraction may even
+                // be in another part.
                 let part = if splits { dealt[i] } else { i * 3 / deltas.len() };
                 feed_unwanted(&call, &mut *whole, std::slice::from_ref(delta));
                 feed_unwanted(&call, &mut *parts[part], std::slice::from_ref(delta));
@@ -362,13 +362,13 @@ proptest! {
             let trailing = [&partial[..], &[0]].concat();
             prop_assert!(other.merge(0, &trailing).is_err(), "{call:?}");
             prop_assert_eq!(results(&*other), results(&*fresh(&call)), "{:?} is as before", call);
-            // Whatever else the bytes are, they do not panic, now or when asked.
+            // Other bytes do not panic, neither in merge nor in the result.
             let _ = other.merge(0, &[&[1], &bytes[..]].concat());
             let _ = (other.result(0), other.bytes(), partials(&*other));
         }
     }
 
-    /// Weights as large as the rows of a group may be in number together.
+    /// Weights up to the number of rows that a group may have.
     #[test]
     fn huge_weights_count(rows in prop::collection::vec((datum(), 1i64..i64::MAX / 8), 1..8)) {
         let deltas: Vec<Delta> = rows
@@ -384,7 +384,7 @@ proptest! {
                 let sum = present.map(|d| d.weight).sum();
                 prop_assert_eq!(results(&*state)[0].clone(), Some(Value::Int(sum)));
             } else if ["min", "max", "first", "last"].contains(&doc.name) {
-                // The same rows once each have the same answer.
+                // The same rows with weight 1 have the same result.
                 let once: Vec<Delta> = deltas.iter().map(|d| Delta { weight: 1, ..d.clone() }).collect();
                 let mut other = fresh(&call);
                 feed_unwanted(&call, &mut *other, &once);

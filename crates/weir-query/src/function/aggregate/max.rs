@@ -3,7 +3,7 @@
 use weir_model::{Keep, Kept};
 
 use super::{Aggregate, AggregateCall, AggregateState, extreme, of_integers};
-use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, Example, FunctionDoc, Returns};
 
 /// `max(x)`
 pub struct Max;
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     signature: "max(x)",
     summary: "the greatest value, in the order of ORDER BY",
     details: "Keeps the type and the unit of `x`. NaN counts as greater than every number. Texts are ordered by their bytes. \
-              Over a window it keeps every distinct value in it, 16 bytes each; without a window one value.",
+              Over a window it stores every distinct value in it, 16 bytes each; without a window one value.",
     examples: &[
         Example {
             call: "max(x)",
@@ -39,7 +39,7 @@ impl Aggregate for Max {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         extreme::check(DOC.name, args)
     }
 

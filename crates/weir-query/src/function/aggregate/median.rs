@@ -1,4 +1,4 @@
-//! `median(x)`: the value in the middle.
+//! `median(x)`: the middle value.
 
 use weir_model::Type;
 use weir_sketch::OrderedCounts;
@@ -7,7 +7,7 @@ use super::per_group::per_group;
 use super::{Aggregate, AggregateCall, AggregateState};
 use crate::function::arguments::{arity, typed};
 use crate::function::element::Real;
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `median(x)`
 pub struct Median;
@@ -16,9 +16,9 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "median",
     aliases: &[],
     signature: "median(x)",
-    summary: "the value in the middle, or the mean of the two in the middle; exact",
-    details: "A float in the unit of `x`; of timestamps a timestamp, rounded down. It keeps every distinct value, 16 bytes each: where that is \
-              too much, `quantile(x, 0.5)` takes a fixed amount.",
+    summary: "the middle value, or the mean of the two middle values; exact",
+    details: "A float in the unit of `x`; of timestamps a timestamp, rounded down. It stores every distinct value, 16 bytes each: where that is \
+              too much, `quantile(x, 0.5)` needs a fixed amount of memory.",
     examples: &[
         Example {
             call: "median(x)",
@@ -43,7 +43,7 @@ impl Aggregate for Median {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         let allowed = [Type::Int, Type::Float, Type::Time];
         typed(DOC.name, args, 0, &allowed, "a number or a timestamp")?;
@@ -84,7 +84,7 @@ fn of_floats(all: &OrderedCounts<Real>) -> Result<Option<f64>, EvalError> {
     Ok(all
         .middle()
         .map(|(Real(low), Real(high))| match (low + high) / 2.0 {
-            // The sum went beyond floats, or infinities met.
+            // The sum exceeded the range of floats, or two infinities were added.
             mean if mean.is_infinite() => low / 2.0 + high / 2.0,
             mean => mean,
         }))

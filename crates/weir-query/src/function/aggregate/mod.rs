@@ -1,15 +1,15 @@
-//! Aggregates: one value for the rows of a group, kept up to date as rows come and go.
+//! Aggregates: one value for the rows of a group, updated as rows are inserted and retracted.
 //!
-//! Every aggregate has four verbs: update (a row comes, or goes again with a negative weight),
-//! result, partial and merge, so that a group split over hosts or threads gives what the whole
-//! would have given.
+//! Every aggregate has four operations: update (inserts a row, or retracts it with a negative
+//! weight), result, partial and merge, so that a group split over hosts or threads has the result
+//! of the whole.
 
 mod arrivals;
 pub mod avg;
 pub mod count;
 #[cfg(test)]
 mod definitions;
-mod end;
+mod dispersion;
 mod extreme;
 pub mod first;
 pub mod histogram;
@@ -23,7 +23,7 @@ mod ordered;
 mod per_group;
 pub mod quantile;
 mod shared;
-mod spread;
+mod single;
 pub mod stddev;
 pub mod stddev_pop;
 pub mod sum;
@@ -39,10 +39,10 @@ use weir_model::{Column, ColumnBuilder, Keep, Kept, Type, Unit, Value};
 
 pub use shared::Shared;
 
-use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
+use super::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
 use crate::expr::Expr;
 
-/// Every aggregate CQL knows, in the order the reference lists them.
+/// Every CQL aggregate, in the order of the reference.
 pub static AGGREGATES: &[&dyn Aggregate] = &[
     &count::Count,
     &sum::Sum,
@@ -63,68 +63,69 @@ pub static AGGREGATES: &[&dyn Aggregate] = &[
 
 /// An aggregate function.
 pub trait Aggregate: Sync {
-    /// What it is.
+    /// Its description.
     fn doc(&self) -> &'static FunctionDoc;
 
-    /// What it returns for such arguments. `count(*)` has none.
+    /// The return type for such arguments. `count(*)` has none.
     ///
     /// # Errors
-    /// When it does not take them.
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal>;
+    /// When it does not accept them.
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError>;
 
-    /// The state of `call` for a growing number of groups, none yet.
+    /// The state of `call` for a variable number of groups, initially none.
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState>;
 
-    /// The same for an input from which no row ever goes, where less state may do: the greatest
-    /// value so far instead of all of them.
+    /// The state for append-only input, where less may suffice: the greatest value so far instead
+    /// of all of them.
     fn append_only_state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
         self.state(call)
     }
 
-    /// True when the state of `other`, a call of this or of another aggregate, holds all that `call`
-    /// needs: then [`AggregateState::result_of`] of that state gives the result of `call` too.
-    /// Neither is `DISTINCT`.
+    /// Whether the state of `other`, a call of this or of another aggregate, holds all that `call`
+    /// needs: then [`AggregateState::result_of`] of that state is the result of `call` too. Neither
+    /// is `DISTINCT`.
     fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
         let _ = (call, other);
         false
     }
 
-    /// True when a group's rows may be dealt over several states in any way, and their partials
-    /// merged. False when the order of arrival counts: then [`AggregateState::merge`] takes the
+    /// Whether a group's rows may be distributed over several states in any way, and their partials
+    /// merged. False when the order of arrival matters: then [`AggregateState::merge`] treats the
     /// other state's rows as later than its own.
     fn splits(&self) -> bool {
         true
     }
 
-    /// What a source that folds rows must keep of the argument, a column of integers, so that the
-    /// result is exactly that of the rows. `None`: it must be shown the rows.
+    /// What a source that pre-aggregates rows must compute of the argument, a column of integers,
+    /// so that the result is exactly that of the rows. `None`: the source must deliver the rows.
     fn keep(&self, call: &AggregateCall) -> Option<Keep> {
         let _ = call;
         None
     }
 
-    /// What was kept by [`Aggregate::keep`], as the bytes that [`AggregateState::merge`] of the call
-    /// takes; `None` when something else was kept.
+    /// What a source computed for [`Aggregate::keep`], as the bytes that [`AggregateState::merge`]
+    /// of the call reads; `None` when it computed something else.
     fn partial_of(&self, call: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
         let _ = (call, kept);
         None
     }
 }
 
-/// The state of one aggregate call over all groups, side by side. Groups are numbered by the
-/// engine, from 0, and reused.
+/// The state of one aggregate call over all groups. Groups are numbered by the engine, from 0, and
+/// reused.
 pub trait AggregateState: Send {
-    /// Makes room for groups up to `groups`, new ones empty.
+    /// Resizes to `groups` groups, new ones empty.
     fn resize(&mut self, groups: usize);
 
-    /// Folds rows in, in order, and appends to `out` the group's result after each row `i` for
-    /// which `wanted[i]`.
+    /// Adds rows, in order, and appends to `out` the group's result after each row `i` for which
+    /// `wanted[i]`.
     ///
-    /// Row `i` belongs to group `groups[i]`, comes (weight > 0) or goes (weight < 0) `|weights[i]|`
-    /// times, and its arguments are `args[..]` at `i`. What goes has come before.
+    /// Row `i` belongs to group `groups[i]`, is inserted (weight > 0) or retracted (weight < 0)
+    /// `|weights[i]|` times, and its arguments are `args[..]` at `i`. A retracted row was inserted
+    /// before.
     ///
     /// # Errors
-    /// When a result cannot be held (integer overflow).
+    /// When a result does not fit its type (integer overflow).
     fn update(
         &mut self,
         groups: &[u32],
@@ -149,16 +150,16 @@ pub trait AggregateState: Send {
         self.result(group)
     }
 
-    /// Forgets a group, which is then empty.
+    /// Empties a group.
     fn clear(&mut self, group: u32);
 
-    /// The group's state as bytes that [`AggregateState::merge`] of the same call understands.
+    /// Appends the group's state as bytes that [`AggregateState::merge`] of the same call reads.
     fn partial(&self, group: u32, out: &mut Vec<u8>);
 
-    /// Adds a state that [`AggregateState::partial`] gave to the group's own.
+    /// Adds a state written by [`AggregateState::partial`] to that of the group.
     ///
     /// # Errors
-    /// When the bytes are not such a state, or the sum cannot be held.
+    /// When the bytes are not such a state, or the sum does not fit its type.
     fn merge(&mut self, group: u32, partial: &[u8]) -> Result<(), EvalError>;
 
     /// Approximate size in bytes.
@@ -170,11 +171,10 @@ pub trait AggregateState: Send {
 pub struct AggregateCall {
     /// The aggregate.
     pub function: &'static dyn Aggregate,
-    /// Its arguments over the input's columns; constants (as the q of a quantile) included. Empty
-    /// for `count(*)`.
+    /// Its arguments over the input's columns, constants (such as the q of a quantile) included.
+    /// Empty for `count(*)`.
     pub args: Vec<Expr>,
-    /// `agg(DISTINCT x)`: each different value counts once. The engine sees to it, the state does
-    /// not know.
+    /// `agg(DISTINCT x)`: each distinct value counts once. Done by the engine, not by the state.
     pub distinct: bool,
     /// The type of the result.
     pub ty: Type,
@@ -183,12 +183,13 @@ pub struct AggregateCall {
 }
 
 impl AggregateCall {
-    /// Whether its result can be read off the state of `other`.
+    /// Whether its result can be read from the state of `other`.
     pub fn shares(&self, other: &AggregateCall) -> bool {
         !self.distinct && !other.distinct && (self == other || self.function.shares(self, other))
     }
 
-    /// Whether its rows may be dealt over several states in any way, and their partials merged.
+    /// Whether its rows may be distributed over several states in any way, and their partials
+    /// merged.
     pub fn splits(&self) -> bool {
         !self.distinct && self.function.splits()
     }
@@ -199,7 +200,7 @@ impl AggregateCall {
     }
 }
 
-/// `keep`, if the call is of integers, which is what sources fold.
+/// `keep`, if the call is of integers, which is what sources pre-aggregate.
 fn of_integers(call: &AggregateCall, keep: impl FnOnce() -> Keep) -> Option<Keep> {
     (call.args.first()?.ty() == Type::Int).then(keep)
 }

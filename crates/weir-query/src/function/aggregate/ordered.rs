@@ -1,5 +1,5 @@
-//! Every value of a group in order, with its count: what `min`, `max` and `median` need once rows
-//! may go again.
+//! Every value of a group in order, with its count: the state of `min`, `max` and `median` where
+//! rows may be retracted.
 
 use weir_sketch::{Bytes, OrderedCounts, codec};
 

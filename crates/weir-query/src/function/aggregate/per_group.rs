@@ -1,8 +1,9 @@
-//! [`PerGroup`]: an aggregate's state over all groups, from what it keeps of the values of one.
+//! [`PerGroup`]: the state of an aggregate over all groups, built from a [`Summary`] of the values
+//! of one.
 //!
-//! The loop over rows, NULLs, the wanted results, the count of bytes and the frame around partials
-//! are the same for every aggregate and stand here. They are compiled for each, so that nothing is
-//! decided per row that can be decided per batch.
+//! The loop over rows, NULLs, the requested results, the count of bytes and the framing of partials
+//! are the same for every aggregate and are implemented here. They are compiled for each, so that
+//! decisions are made per batch instead of per row.
 
 use std::marker::PhantomData;
 
@@ -13,15 +14,15 @@ use super::{AggregateCall, AggregateState};
 use crate::function::EvalError;
 use crate::function::element::{Input, Output, nulls_of, only_nulls};
 
-/// What begins a partial.
+/// The first byte of a partial.
 const VERSION: u8 = 1;
 
-/// What is kept of the values of one group; the default is a group without values.
+/// The summary of the values of one group; the default is a group without values.
 pub trait Summary: Default + Send + 'static {
-    /// What it takes in.
+    /// The type of an added value.
     type Value;
 
-    /// Takes `weight` copies of `value` in, or out when negative.
+    /// Adds `weight` copies of `value`, or subtracts them when negative.
     fn add(&mut self, value: Self::Value, weight: i64);
 
     /// Appends its bytes.
@@ -30,10 +31,10 @@ pub trait Summary: Default + Send + 'static {
     /// Reads what [`Summary::encode`] wrote.
     fn decode(bytes: &mut Bytes<'_>) -> Result<Self, EvalError>;
 
-    /// Takes in what `other` holds.
+    /// Merges `other`.
     fn merge(&mut self, other: Self);
 
-    /// Bytes on the heap, known at once.
+    /// Bytes on the heap, without a traversal.
     fn heap_bytes(&self) -> usize {
         0
     }
@@ -46,24 +47,24 @@ pub fn partial_of(summary: &impl Summary) -> Vec<u8> {
     out
 }
 
-/// Reads the result of a call off a summary that it shares.
+/// Reads the result of a call from a summary that it shares.
 pub type ResultOf<S> = fn(&S, &AggregateCall) -> Result<Value, EvalError>;
 
 /// The state of one call over all groups.
 struct PerGroup<S, I, V, R> {
     groups: Vec<S>,
     heap_bytes: usize,
-    /// What a value of the column is to the summary.
+    /// Maps a value of the column to one of the summary.
     value: V,
-    /// What the summary gives; `None` is NULL.
+    /// The result of the summary; `None` is NULL.
     result: R,
-    /// What it gives to another call that shares it.
+    /// The result for another call that shares it.
     result_of: Option<ResultOf<S>>,
     input: PhantomData<fn() -> I>,
 }
 
-/// The state of a call that takes values in as `value` sees them, and gives what `result` reads off
-/// the summary.
+/// The state of a call that adds values mapped by `value`, and whose result is `result` of the
+/// summary.
 pub fn per_group<S, I, O>(
     value: impl Fn(I) -> S::Value + Send + 'static,
     result: impl Fn(&S) -> Result<Option<O>, EvalError> + Send + 'static,
@@ -76,7 +77,7 @@ where
     shared_per_group(value, result, None)
 }
 
-/// The same, where other calls may read their results off the summary by `result_of`.
+/// As [`per_group`], where other calls may read their results from the summary by `result_of`.
 pub fn shared_per_group<S, I, O>(
     value: impl Fn(I) -> S::Value + Send + 'static,
     result: impl Fn(&S) -> Result<Option<O>, EvalError> + Send + 'static,
@@ -214,7 +215,7 @@ where
     fn merge(&mut self, group: u32, partial: &[u8]) -> Result<(), EvalError> {
         let mut bytes = Bytes::new(partial);
         if bytes.byte()? != VERSION {
-            return Err(Malformed("another version wrote it").into());
+            return Err(Malformed("it was written by another version").into());
         }
         let other = S::decode(&mut bytes)?;
         bytes.end()?;

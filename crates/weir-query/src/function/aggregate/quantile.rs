@@ -1,12 +1,12 @@
-//! `quantile(x, q)`: the value that a share q of all values does not exceed.
+//! `quantile(x, q)`: the value that a fraction q of all values does not exceed.
 
 use weir_model::{Keep, Kept, Type, Value};
 use weir_sketch::{Bucket, Bucketed, Bytes, LogLinear, SUB_BUCKET_BITS};
 
 use super::per_group::{Summary, partial_of, shared_per_group};
 use super::{Aggregate, AggregateCall, AggregateState, of_integers};
-use crate::function::arguments::{arity, as_f64, constant, literal, number, refusal};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::arguments::{argument_error, arity, as_f64, constant, literal, number};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `quantile(x, q)`
 pub struct Quantile;
@@ -15,12 +15,12 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "quantile",
     aliases: &["percentile"],
     signature: "quantile(x, q)",
-    summary: "the least value that a share `q` of all values does not exceed, within 1/128 of it",
+    summary: "the least value that a fraction `q` of all values does not exceed, within 1/128 of it",
     details: "`q` is a constant from 0 to 1: 0.99 is the 99th percentile. Keeps the type and the unit of `x`. The values are counted in buckets, \
-              128 to each power of two, and the result is the mean of one: less than 0.8 % off, \
-              between the least and the greatest value, and exact for integers up to 256 \
-              and where a bucket holds one value only, as of sizes. \
-              A group of latencies takes some 30 kB, however many there are. \
+              128 per power of two, and the result is the mean of a bucket: its error is less than 0.8 %, \
+              it lies between the least and the greatest value, and it is exact for integers up to 256 \
+              and where a bucket holds only one value, as for sizes. \
+              A group of latencies needs about 30 kB, independent of their number. \
               `median` is exact.",
     examples: &[
         Example {
@@ -51,14 +51,14 @@ impl Aggregate for Quantile {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 2, 2)?;
         number(DOC.name, args, 0)?;
-        let q = as_f64(constant(DOC.name, args, 1, "a share from 0 to 1")?);
+        let q = as_f64(constant(DOC.name, args, 1, "a fraction from 0 to 1")?);
         if !q.is_some_and(|q| (0.0..=1.0).contains(&q)) {
-            return Err(refusal(
+            return Err(argument_error(
                 1,
-                "`quantile` takes a share from 0 to 1: 0.99 is the 99th percentile",
+                "`quantile` takes a fraction from 0 to 1: 0.99 is the 99th percentile",
             ));
         }
         let ty = if args[0].ty == Type::Float {
@@ -92,7 +92,7 @@ impl Aggregate for Quantile {
         }
     }
 
-    /// Quantiles of the same values differ in where they look only.
+    /// Quantiles of the same values differ only in q.
     fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
         other.is_of(self) && call.args[0] == other.args[0] && call.ty == other.ty
     }

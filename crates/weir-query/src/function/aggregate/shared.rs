@@ -1,4 +1,4 @@
-//! [`Shared`]: which calls of one group-by read their results off the same state.
+//! [`Shared`]: which calls of one group-by read their results from the same state.
 
 use super::AggregateCall;
 
@@ -13,11 +13,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// How `calls` share states. It depends on the calls and their order alone, so that everybody
-    /// who has them finds the same.
+    /// How `calls` share states. It depends on the calls and their order alone, so that every host
+    /// derives the same.
     pub fn of(calls: &[AggregateCall]) -> Shared {
-        // A call that could read another's state while that could not read its own comes last: by
-        // then the other state is there.
+        // A call that could read another's state, but not the reverse, comes last: by then the
+        // other state exists.
         let is_lesser = |call: &AggregateCall| {
             let greater = |other: &AggregateCall| call.shares(other) && !other.shares(call);
             calls.iter().any(greater)
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_the_same_values_is_kept_once() {
+    fn calls_of_the_same_values_share_a_state() {
         let shared = Shared::of(&calls(
             "count(latency), sum(latency), avg(latency), sum(bytes), quantile(latency, 0.5), quantile(latency, 0.9)",
         ));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_and_distinct_ones_have_states_of_their_own() {
+    fn calls_of_other_or_distinct_values_have_separate_states() {
         let shared = Shared::of(&calls(
             "count(*), count(latency), count(distinct latency), sum(distinct latency)",
         ));

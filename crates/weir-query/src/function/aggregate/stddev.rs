@@ -3,8 +3,8 @@
 use weir_model::Unit;
 use weir_sketch::Moments;
 
-use super::{Aggregate, AggregateCall, AggregateState, spread};
-use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+use super::{Aggregate, AggregateCall, AggregateState, dispersion};
+use crate::function::{Argument, ArgumentError, Example, FunctionDoc, Returns};
 
 /// `stddev(x)`
 pub struct Stddev;
@@ -14,8 +14,8 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["stddev_samp"],
     signature: "stddev(x)",
     summary: "the sample's standard deviation: the square root of `var`",
-    details: "In the unit of `x`. Of fewer than two values it is NULL. Computed from exact sums and rounded at the end: neither large values close together nor rows that come and \
-              go cost precision. With an infinity or NaN among the values it is NaN.",
+    details: "In the unit of `x`. NULL over fewer than two values. Computed from exact sums and rounded once at the end, so neither close large values nor inserted and \
+              retracted rows reduce the precision. NaN if a value is infinite or NaN.",
     examples: &[
         Example {
             call: "stddev(x)",
@@ -35,11 +35,11 @@ impl Aggregate for Stddev {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
-        spread::check(DOC.name, args, args.first().map_or(Unit::None, |x| x.unit))
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        dispersion::check(DOC.name, args, args.first().map_or(Unit::None, |x| x.unit))
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        spread::state(call, |moments: &Moments| moments.deviation(1))
+        dispersion::state(call, |moments: &Moments| moments.deviation(1))
     }
 }

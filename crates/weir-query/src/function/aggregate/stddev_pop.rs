@@ -3,8 +3,8 @@
 use weir_model::Unit;
 use weir_sketch::Moments;
 
-use super::{Aggregate, AggregateCall, AggregateState, spread};
-use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+use super::{Aggregate, AggregateCall, AggregateState, dispersion};
+use crate::function::{Argument, ArgumentError, Example, FunctionDoc, Returns};
 
 /// `stddev_pop(x)`
 pub struct StddevPop;
@@ -14,8 +14,8 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "stddev_pop(x)",
     summary: "the population's standard deviation: the square root of `var_pop`",
-    details: "In the unit of `x`. Computed from exact sums and rounded at the end: neither large values close together nor rows that come and \
-              go cost precision. With an infinity or NaN among the values it is NaN.",
+    details: "In the unit of `x`. Computed from exact sums and rounded once at the end, so neither close large values nor inserted and \
+              retracted rows reduce the precision. NaN if a value is infinite or NaN.",
     examples: &[
         Example {
             call: "stddev_pop(x)",
@@ -40,11 +40,11 @@ impl Aggregate for StddevPop {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
-        spread::check(DOC.name, args, args.first().map_or(Unit::None, |x| x.unit))
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        dispersion::check(DOC.name, args, args.first().map_or(Unit::None, |x| x.unit))
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        spread::state(call, |moments: &Moments| moments.deviation(0))
+        dispersion::state(call, |moments: &Moments| moments.deviation(0))
     }
 }

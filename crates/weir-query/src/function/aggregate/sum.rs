@@ -1,4 +1,4 @@
-//! `sum(x)`: the values added up.
+//! `sum(x)`: the sum of the values.
 
 use weir_model::{Keep, Kept, Type};
 
@@ -6,7 +6,7 @@ use super::per_group::shared_per_group;
 use super::total::{self, FloatTotal, IntTotal};
 use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `sum(x)`
 pub struct Sum;
@@ -15,9 +15,9 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "sum",
     aliases: &[],
     signature: "sum(x)",
-    summary: "the values added up",
-    details: "Keeps the type and the unit of `x`. A sum of integers that does not fit 64 bits ends the query; it may go beyond on the way. \
-              A sum of floats is exact until it is rounded once at the end, so rows that leave a window leave nothing behind.",
+    summary: "the sum of the values",
+    details: "Keeps the type and the unit of `x`. A sum of integers that does not fit 64 bits ends the query; intermediate sums can exceed 64 bits. \
+              A sum of floats is exact and rounded once at the end, so rows that leave a window leave no rounding error.",
     examples: &[
         Example {
             call: "sum(x)",
@@ -42,7 +42,7 @@ impl Aggregate for Sum {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
         let ty = match args[0].ty {

@@ -8,14 +8,14 @@ use weir_sketch::{Bytes, OrderedCounts};
 
 use super::per_group::{Summary, per_group};
 use super::{Aggregate, AggregateCall, AggregateState};
-use crate::function::arguments::{arity, constant, literal, refusal, typed};
+use crate::function::arguments::{argument_error, arity, constant, literal, typed};
 use crate::function::element::{Element, Real, Text};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `top(x, k)`
 pub struct Top;
 
-/// Most values one call may list.
+/// Maximum number of values of a call.
 const TOP_MAX: i64 = 10_000;
 
 static DOC: FunctionDoc = FunctionDoc {
@@ -23,8 +23,8 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "top(x, k)",
     summary: "the `k` most frequent values with their counts, most frequent first",
-    details: "Exact. `k` is a constant from 1 to 10000. Of equally frequent values the least comes first. It keeps every distinct value. Of no values it \
-              is NULL.",
+    details: "Exact. `k` is a constant from 1 to 10000. Of equally frequent values the least is first. It stores every distinct value. NULL over no \
+              values.",
     examples: &[
         Example {
             call: "top(x, 2)",
@@ -49,14 +49,14 @@ impl Aggregate for Top {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 2, 2)?;
         let allowed = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
         typed(DOC.name, args, 0, &allowed, "a single value")?;
         match constant(DOC.name, args, 1, "a number of values")? {
             Value::Int(1..=TOP_MAX) => {}
             _ => {
-                return Err(refusal(
+                return Err(argument_error(
                     1,
                     format!("`top` lists from 1 to {TOP_MAX} values"),
                 ));
@@ -85,10 +85,10 @@ fn most_frequent<K: Element>(k: usize) -> Box<dyn AggregateState> {
     per_group(|x: K| x, move |ranking: &Ranking<K>| Ok(ranking.top(k)))
 }
 
-/// How often each value is there, by value and by count.
+/// The count of each value, by value and by count.
 struct Ranking<K> {
     counts: OrderedCounts<K>,
-    /// The values that are there more than once: of many different ones, most are not.
+    /// The values that occur more than once: of many distinct ones, most do not.
     ranks: OrderedCounts<(Reverse<i64>, K)>,
 }
 

@@ -1,5 +1,5 @@
-//! How many values and their exact sum: what `sum` and `avg` keep of a group, and what `count(x)` of
-//! the same values can be read off.
+//! The number of values and their exact sum: the state of `sum` and `avg`, which `count(x)` of the
+//! same values can read too.
 
 use weir_model::{Kept, Type, Value};
 use weir_sketch::{Bytes, ExactSum, codec};
@@ -12,12 +12,14 @@ use super::sum::{self, Sum};
 use crate::function::EvalError;
 use crate::function::element::Output;
 
-/// Whether `other` keeps a total that `call`, of the same values, can be read off.
+/// Whether the state of `other` is a total from which `call`, of the same values, can read its
+/// result.
 pub fn shares(call: &AggregateCall, other: &AggregateCall) -> bool {
     call.args == other.args && (other.is_of(&Sum) || other.is_of(&Avg))
 }
 
-/// Of integers. 128 bits hold the sum of 2^63 of them; what goes beyond on the way comes back.
+/// Of integers. 128 bits hold the sum of 2^63 of them; intermediate overflow is undone by later
+/// retractions.
 #[derive(Default)]
 pub struct IntTotal {
     pub sum: i128,
@@ -25,7 +27,7 @@ pub struct IntTotal {
 }
 
 impl IntTotal {
-    /// The partial of what a source kept of integers.
+    /// The partial for integers that a source aggregated.
     pub fn partial_of(kept: &Kept) -> Option<Vec<u8>> {
         let Kept::Moments { count, sum, .. } = *kept else {
             return None;
@@ -34,7 +36,7 @@ impl IntTotal {
         Some(partial_of(&IntTotal { sum, count }))
     }
 
-    /// The result of a call that [`shares`] it.
+    /// The result of a call for which [`shares`] is true.
     pub fn result_of(&self, call: &AggregateCall) -> Result<Value, EvalError> {
         Ok(match call.ty {
             _ if call.is_of(&Count) => Value::Int(count::counted(self.count)?),

@@ -3,8 +3,8 @@
 use weir_model::Unit;
 use weir_sketch::Moments;
 
-use super::{Aggregate, AggregateCall, AggregateState, spread};
-use crate::function::{Argument, Example, FunctionDoc, Refusal, Returns};
+use super::{Aggregate, AggregateCall, AggregateState, dispersion};
+use crate::function::{Argument, ArgumentError, Example, FunctionDoc, Returns};
 
 /// `var(x)`
 pub struct Var;
@@ -14,8 +14,8 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["variance", "var_samp"],
     signature: "var(x)",
     summary: "the sample's variance: squared distances from the mean, summed, over one less than their number",
-    details: "Its unit would be squared, so it has none. Of fewer than two values it is NULL. Computed from exact sums and rounded at the end: neither large values close together nor rows that come and \
-              go cost precision. With an infinity or NaN among the values it is NaN.",
+    details: "Without unit, since the unit would be squared. NULL over fewer than two values. Computed from exact sums and rounded once at the end, so neither close large values nor inserted and \
+              retracted rows reduce the precision. NaN if a value is infinite or NaN.",
     examples: &[
         Example {
             call: "var(x)",
@@ -40,11 +40,11 @@ impl Aggregate for Var {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
-        spread::check(DOC.name, args, Unit::None)
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        dispersion::check(DOC.name, args, Unit::None)
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        spread::state(call, |moments: &Moments| moments.variance(1))
+        dispersion::state(call, |moments: &Moments| moments.variance(1))
     }
 }

@@ -5,7 +5,7 @@ use weir_model::{Column, Type};
 use super::rows::{map, overflow};
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `abs(x)`
 pub struct Abs;
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "abs",
     aliases: &[],
     signature: "abs(x)",
-    summary: "the distance of `x` from zero",
+    summary: "the absolute value of `x`",
     details: "Keeps the type and the unit of `x`.",
     examples: &[
         Example {
@@ -35,7 +35,7 @@ impl Scalar for Abs {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
         Ok(Returns {

@@ -5,9 +5,9 @@ use weir_model::{Column, Type};
 use super::rows::{map, overflow};
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{
-    arity, as_f64, as_i64, constant, convert, literal, refusal, same_dimension, typed,
+    argument_error, arity, as_f64, as_i64, constant, convert, literal, same_dimension, typed,
 };
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `bucket(x, width)`
 pub struct Bucket;
@@ -57,7 +57,7 @@ impl Scalar for Bucket {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 2, 2)?;
         let allowed = [Type::Int, Type::Float, Type::Time];
         typed(DOC.name, args, 0, &allowed, "a number or a timestamp")?;
@@ -69,8 +69,8 @@ impl Scalar for Bucket {
             _ => as_i64(&width).is_some_and(|w| w > 0),
         };
         if !fits {
-            let message = "a width is a number above 0; for integers, a whole one of their unit";
-            return Err(refusal(1, message));
+            let message = "a width is a number above 0; for integers, an integer in their unit";
+            return Err(argument_error(1, message));
         }
         Ok(Returns {
             ty: args[0].ty,

@@ -1,11 +1,11 @@
-//! `ceil(x)`: the least whole number not below x.
+//! `ceil(x)`: the least integer not below x.
 
 use weir_model::{Column, Type};
 
 use super::rows::map;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `ceil(x)`
 pub struct Ceil;
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "ceil",
     aliases: &["ceiling"],
     signature: "ceil(x)",
-    summary: "the least whole number not below `x`",
+    summary: "the least integer not below `x`",
     details: "Keeps the type and the unit of `x`.",
     examples: &[
         Example {
@@ -40,7 +40,7 @@ impl Scalar for Ceil {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
         Ok(Returns {

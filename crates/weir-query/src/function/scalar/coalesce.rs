@@ -4,8 +4,8 @@ use weir_model::{Column, ColumnBuilder, Value};
 
 use super::rows::in_result_terms;
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{agree, arity};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::arguments::{arity, common_type};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `coalesce(x, y, ..)`
 pub struct Coalesce;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["ifnull", "nvl"],
     signature: "coalesce(x, y, ..)",
     summary: "the first of its arguments that is not NULL",
-    details: "The arguments are of one type; integers become floats beside floats. Of several units the finest is the result's.",
+    details: "The arguments have one type; integers are converted to float beside floats. The result has the finest of their units.",
     examples: &[
         Example {
             call: "coalesce(NULL, 2, 3)",
@@ -40,9 +40,9 @@ impl Scalar for Coalesce {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, usize::MAX)?;
-        agree(DOC.name, args)
+        common_type(DOC.name, args)
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError> {

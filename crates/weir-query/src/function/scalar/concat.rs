@@ -1,4 +1,4 @@
-//! `concat(x, ..)`: its arguments as one text.
+//! `concat(x, ..)`: the concatenation of its arguments.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
 use super::rows::{TEXT_BYTES_MAX, intern, too_long};
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, typed};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `concat(x, ..)`
 pub struct Concat;
@@ -16,8 +16,8 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "concat",
     aliases: &[],
     signature: "concat(x, ..)",
-    summary: "its arguments written one after the other",
-    details: "NULLs are passed over; where `||` with a NULL is NULL, this is not. Numbers and booleans are written out, without units.",
+    summary: "the concatenation of its arguments",
+    details: "NULLs are ignored, unlike by `||`, which is NULL with a NULL. Numbers and booleans are converted to text, without units.",
     examples: &[
         Example {
             call: "concat('vm', 7, '/', 'vda')",
@@ -42,7 +42,7 @@ impl Scalar for Concat {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, usize::MAX)?;
         for i in 0..args.len() {
             let allowed = [Type::Text, Type::Int, Type::Float, Type::Bool];

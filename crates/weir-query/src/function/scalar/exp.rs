@@ -5,7 +5,7 @@ use weir_model::{Column, Type, Unit};
 use super::rows::map_floats;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `exp(x)`
 pub struct Exp;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "exp(x)",
     summary: "e to the power of `x`",
-    details: "A float without unit; infinite where it is too large for one.",
+    details: "A float without unit; infinite on overflow.",
     examples: &[
         Example {
             call: "exp(0)",
@@ -35,7 +35,7 @@ impl Scalar for Exp {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
         Ok(Returns {

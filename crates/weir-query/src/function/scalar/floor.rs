@@ -1,11 +1,11 @@
-//! `floor(x)`: the greatest whole number not above x.
+//! `floor(x)`: the greatest integer not above x.
 
 use weir_model::{Column, Type};
 
 use super::rows::map;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `floor(x)`
 pub struct Floor;
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "floor",
     aliases: &[],
     signature: "floor(x)",
-    summary: "the greatest whole number not above `x`",
+    summary: "the greatest integer not above `x`",
     details: "Keeps the type and the unit of `x`.",
     examples: &[
         Example {
@@ -40,7 +40,7 @@ impl Scalar for Floor {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
         Ok(Returns {

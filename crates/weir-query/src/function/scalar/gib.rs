@@ -4,7 +4,7 @@ use weir_model::{Column, Dimension};
 
 use super::scaled;
 use super::{Scalar, ScalarCall};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `gib(x)`
 pub struct Gib;
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["gibibytes"],
     signature: "gib(x)",
     summary: "the amount of data in GiB",
-    details: "A float without unit. `x` has one, so that it does not matter which: `gib(bytes)`.",
+    details: "A float without unit. `x` has any unit of the same dimension: `gib(bytes)`.",
     examples: &[
         Example {
             call: "gib(4194304 sectors)",
@@ -34,7 +34,7 @@ impl Scalar for Gib {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         scaled::check(DOC.name, args, Dimension::Data, "an amount of data")
     }
 

@@ -1,4 +1,4 @@
-//! `iso8601(ts)`: a timestamp written out.
+//! `iso8601(ts)`: a timestamp in ISO 8601 format.
 
 use weir_model::{Column, Type, Unit};
 
@@ -6,7 +6,7 @@ use super::rows::{intern, map};
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, typed};
 use crate::function::element::Text;
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `iso8601(ts)`
 pub struct Iso8601;
@@ -16,7 +16,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "iso8601(ts)",
     summary: "the timestamp as a text, in UTC",
-    details: "As in `2009-02-13T23:31:30.000000001Z`. A text for each instant is much to keep: use it on results, not on every request.",
+    details: "As in `2009-02-13T23:31:30.000000001Z`. Every distinct text is stored: use it on results, not on every request.",
     examples: &[
         Example {
             call: "iso8601(cast('2024-02-29' as timestamp))",
@@ -41,7 +41,7 @@ impl Scalar for Iso8601 {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         typed(DOC.name, args, 0, &[Type::Time], "a timestamp")?;
         Ok(Returns {
@@ -53,14 +53,14 @@ impl Scalar for Iso8601 {
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
         let scale = i128::from(call.args[0].unit().scale());
         map(Type::Text, &args[0], |ts: i64| {
-            let text = written(i128::from(ts) * scale);
+            let text = formatted(i128::from(ts) * scale);
             Ok(Some(Text::new(intern(&text)?)))
         })
     }
 }
 
 /// A number of nanoseconds since 1970 in UTC.
-fn written(ns: i128) -> String {
+fn formatted(ns: i128) -> String {
     let second = 1_000_000_000;
     let (seconds, ns) = (ns.div_euclid(second), ns.rem_euclid(second));
     let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));

@@ -1,5 +1,5 @@
-//! What holds of every scalar function in the list, on any values: a row's result is its own, NULL
-//! gives NULL unless the description says otherwise, and nothing panics.
+//! Properties of every scalar function in the list, on any values: a row's result depends on that
+//! row alone, NULL gives NULL unless the description states otherwise, and nothing panics.
 
 use proptest::prelude::*;
 use weir_model::{Column, Type, Unit, Value};
@@ -8,13 +8,13 @@ use super::{SCALARS, ScalarCall};
 use crate::expr::Expr;
 use crate::function::Argument;
 
-/// Functions for which a NULL is something to look past.
+/// Functions that ignore NULL arguments.
 const PASS_OVER_NULLS: [&str; 5] = ["coalesce", "nullif", "least", "greatest", "concat"];
 
 const TYPES: [Type; 5] = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
 
 /// Every function with every combination of up to three columns, or of a column and a constant,
-/// that it takes.
+/// that it accepts.
 fn calls() -> Vec<ScalarCall> {
     let columns = TYPES.iter().flat_map(|&ty| {
         [Unit::None, Unit::Nanoseconds, Unit::Sectors].map(|unit| Argument {
@@ -100,7 +100,7 @@ fn datum() -> impl Strategy<Value = Datum> {
     })
 }
 
-/// The columns of a call's arguments. Each argument sees the rows in another order.
+/// The columns of a call's arguments. Each argument has the rows in another order.
 fn columns(call: &ScalarCall, rows: &[Datum]) -> Vec<Column> {
     let column = |(i, arg): (usize, &Expr)| {
         let values = (0..rows.len()).map(|row| match arg {

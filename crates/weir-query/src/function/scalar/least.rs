@@ -5,7 +5,7 @@ use weir_model::Column;
 use super::pick;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::arity;
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `least(x, y, ..)`
 pub struct Least;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "least(x, y, ..)",
     summary: "the least of its arguments",
-    details: "NULLs are passed over; only NULLs give NULL. The arguments are of one type; integers become floats beside floats, and NaN is greater than every number. Of several units the finest is the result's.",
+    details: "NULLs are ignored; the result is NULL if all arguments are. The arguments have one type; integers are converted to float beside floats, and NaN is greater than every number. The result has the finest of their units.",
     examples: &[
         Example {
             call: "least(3, 1, 2)",
@@ -50,7 +50,7 @@ impl Scalar for Least {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, usize::MAX)?;
         pick::check(DOC.name, args)
     }

@@ -1,4 +1,4 @@
-//! `length(t)`: how many characters a text has.
+//! `length(t)`: the number of characters of a text.
 
 use weir_model::{Column, Type, Unit};
 
@@ -6,7 +6,7 @@ use super::rows::map;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, text};
 use crate::function::element::Text;
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `length(t)`
 pub struct Length;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "length",
     aliases: &["char_length"],
     signature: "length(t)",
-    summary: "how many characters the text has",
+    summary: "the number of characters of the text",
     details: "Characters are Unicode code points.",
     examples: &[
         Example {
@@ -41,7 +41,7 @@ impl Scalar for Length {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         text(DOC.name, args, 0)?;
         Ok(Returns {

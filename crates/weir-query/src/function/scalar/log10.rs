@@ -5,7 +5,7 @@ use weir_model::{Column, Type, Unit};
 use super::rows::map_floats;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `log10(x)`
 pub struct Log10;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["log"],
     signature: "log10(x)",
     summary: "the logarithm of `x` to base 10",
-    details: "A float without unit. Of 0 and of negative numbers it is NULL.",
+    details: "A float without unit. NULL for 0 and negative numbers.",
     examples: &[
         Example {
             call: "log10(1000)",
@@ -35,7 +35,7 @@ impl Scalar for Log10 {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
         Ok(Returns {

@@ -5,7 +5,7 @@ use weir_model::{Column, Type, Unit};
 use super::rows::map_texts;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, text};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `lower(t)`
 pub struct Lower;
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "lower",
     aliases: &["lcase"],
     signature: "lower(t)",
-    summary: "the text in lower case, by Unicode's rules",
+    summary: "the text in lower case, by the rules of Unicode",
     details: "",
     examples: &[
         Example {
@@ -35,7 +35,7 @@ impl Scalar for Lower {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         text(DOC.name, args, 0)?;
         Ok(Returns {

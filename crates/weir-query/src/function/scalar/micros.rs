@@ -1,10 +1,10 @@
-//! `micros(x)`: the span of time in microseconds.
+//! `micros(x)`: the duration in microseconds.
 
 use weir_model::{Column, Dimension};
 
 use super::scaled;
 use super::{Scalar, ScalarCall};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `micros(x)`
 pub struct Micros;
@@ -13,8 +13,8 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "micros",
     aliases: &["microseconds"],
     signature: "micros(x)",
-    summary: "the span of time in microseconds",
-    details: "A float without unit. `x` has one, so that it does not matter which: `micros(latency)`.",
+    summary: "the duration in microseconds",
+    details: "A float without unit. `x` has any unit of the same dimension: `micros(latency)`.",
     examples: &[
         Example {
             call: "micros(1500 ns)",
@@ -34,8 +34,8 @@ impl Scalar for Micros {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
-        scaled::check(DOC.name, args, Dimension::Time, "a span of time")
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        scaled::check(DOC.name, args, Dimension::Time, "a duration")
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

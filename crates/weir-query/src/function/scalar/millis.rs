@@ -1,10 +1,10 @@
-//! `millis(x)`: the span of time in milliseconds.
+//! `millis(x)`: the duration in milliseconds.
 
 use weir_model::{Column, Dimension};
 
 use super::scaled;
 use super::{Scalar, ScalarCall};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `millis(x)`
 pub struct Millis;
@@ -13,8 +13,8 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "millis",
     aliases: &["milliseconds"],
     signature: "millis(x)",
-    summary: "the span of time in milliseconds",
-    details: "A float without unit. `x` has one, so that it does not matter which: `millis(latency)`.",
+    summary: "the duration in milliseconds",
+    details: "A float without unit. `x` has any unit of the same dimension: `millis(latency)`.",
     examples: &[
         Example {
             call: "millis(1500 us)",
@@ -34,8 +34,8 @@ impl Scalar for Millis {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
-        scaled::check(DOC.name, args, Dimension::Time, "a span of time")
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        scaled::check(DOC.name, args, Dimension::Time, "a duration")
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -43,10 +43,10 @@ use std::hash::{Hash, Hasher};
 
 use weir_model::{Column, Type, Unit};
 
-use super::{Argument, EvalError, FunctionDoc, Refusal, Returns};
+use super::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
 use crate::expr::Expr;
 
-/// Every scalar function CQL knows, in the order the reference lists them.
+/// Every scalar function of CQL, in the order of the reference.
 pub static SCALARS: &[&dyn Scalar] = &[
     &abs::Abs,
     &sign::Sign,
@@ -84,20 +84,20 @@ pub static SCALARS: &[&dyn Scalar] = &[
 
 /// A scalar function.
 pub trait Scalar: Sync {
-    /// What it is.
+    /// Its description.
     fn doc(&self) -> &'static FunctionDoc;
 
-    /// What it returns for such arguments.
+    /// The return type for such arguments.
     ///
     /// # Errors
-    /// When it does not take them.
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal>;
+    /// When it does not accept them.
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError>;
 
-    /// Its values for `len` rows of arguments, which passed [`Scalar::check`]. `call` tells the
-    /// arguments' types and units, which a column of NULLs or of plain numbers does not know.
+    /// Its values for `len` rows of arguments, which passed [`Scalar::check`]. `call` has the
+    /// arguments' types and units, which a column of NULLs or of plain numbers lacks.
     ///
     /// # Errors
-    /// When a value cannot be made (overflow); a value that is merely undefined is NULL.
+    /// When a value does not fit its type (overflow); a value that is merely undefined is NULL.
     fn eval(&self, call: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError>;
 }
 

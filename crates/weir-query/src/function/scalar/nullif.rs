@@ -4,8 +4,8 @@ use weir_model::{Column, ColumnBuilder, Value};
 
 use super::rows::in_result_terms;
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{agree, arity};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::arguments::{arity, common_type};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `nullif(x, y)`
 pub struct Nullif;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "nullif(x, y)",
     summary: "`x`, or NULL where it equals `y`",
-    details: "The arguments are of one type; integers become floats beside floats. `count(nullif(error, 0))` counts the rows with an error.",
+    details: "The arguments have one type; integers are converted to float beside floats. `count(nullif(error, 0))` counts the rows with an error.",
     examples: &[
         Example {
             call: "nullif(3, 0)",
@@ -45,9 +45,9 @@ impl Scalar for Nullif {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 2, 2)?;
-        agree(DOC.name, args)
+        common_type(DOC.name, args)
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError> {

@@ -4,22 +4,22 @@ use weir_model::{Column, ColumnBuilder, Type};
 
 use super::ScalarCall;
 use super::rows::in_result_terms;
-use crate::function::arguments::{agree, refusal};
+use crate::function::arguments::{argument_error, common_type};
 use crate::function::element::{Element, Real, Text, nulls_of, only_nulls};
-use crate::function::{Argument, EvalError, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Returns};
 
-/// What they return.
-pub fn check(name: &str, args: &[Argument]) -> Result<Returns, Refusal> {
+/// Their return type.
+pub fn check(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
     match args.iter().position(|arg| arg.ty == Type::Tally) {
-        Some(i) => Err(refusal(
+        Some(i) => Err(argument_error(
             i,
-            format!("`{name}` takes values with an order, not a tally"),
+            format!("`{name}` requires ordered values, not a tally"),
         )),
-        None => agree(name, args),
+        None => common_type(name, args),
     }
 }
 
-/// The least (`least`) or the greatest argument of each row, NULLs passed over.
+/// The least (`least`) or the greatest argument of each row, NULLs ignored.
 pub fn pick(
     call: &ScalarCall,
     args: &[Column],

@@ -5,7 +5,7 @@ use weir_model::{Column, Type, Unit};
 use super::rows::{as_floats, map_pairs};
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `pow(x, y)`
 pub struct Pow;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["power"],
     signature: "pow(x, y)",
     summary: "`x` to the power of `y`",
-    details: "A float without unit. NULL where it is no real number, as of a negative `x` to a fraction.",
+    details: "A float without unit. NULL where it is not a real number, as for a negative `x` and a fractional `y`.",
     examples: &[
         Example {
             call: "pow(2, 10)",
@@ -40,7 +40,7 @@ impl Scalar for Pow {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 2, 2)?;
         number(DOC.name, args, 0)?;
         number(DOC.name, args, 1)?;

@@ -6,7 +6,7 @@ use weir_sketch::PowerOfTwo;
 use super::rows::map;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `pow2_bucket(x)`
 pub struct Pow2Bucket;
@@ -16,7 +16,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["log2_bucket"],
     signature: "pow2_bucket(x)",
     summary: "the least power of two that `x` does not exceed",
-    details: "Keeps the type and the unit of `x`. Of 0 it is 0, of a negative number the negative power below which it does not fall. It is the limit under which `histogram` counts `x`; grouping by it makes one row of each bucket.",
+    details: "Keeps the type and the unit of `x`. For 0 it is 0, for a negative number the negative power of two at or below it. It is the limit under which `histogram` counts `x`; grouping by it makes one row per bucket.",
     examples: &[
         Example {
             call: "pow2_bucket(5000)",
@@ -51,7 +51,7 @@ impl Scalar for Pow2Bucket {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
         Ok(Returns {

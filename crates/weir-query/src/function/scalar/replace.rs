@@ -5,7 +5,7 @@ use weir_model::{Column, ColumnBuilder, Symbol, Type, Unit, Value};
 use super::rows::{TEXT_BYTES_MAX, intern, too_long};
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, text};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `replace(t, from, to)`
 pub struct Replace;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "replace(t, from, to)",
     summary: "the text with every `from` in it replaced by `to`",
-    details: "`a` is not `A`. An empty `from` changes nothing.",
+    details: "Case-sensitive. An empty `from` changes nothing.",
     examples: &[
         Example {
             call: "replace('/dev/sda', '/dev/', '')",
@@ -40,7 +40,7 @@ impl Scalar for Replace {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 3, 3)?;
         (0..3).try_for_each(|i| text(DOC.name, args, i))?;
         Ok(Returns {
@@ -67,7 +67,8 @@ fn replaced(text: Symbol, from: &str, to: &str) -> Result<Symbol, EvalError> {
     if from.is_empty() {
         return Ok(text);
     }
-    // Known before it is made: a short text in place of each character of a long one is much.
+    // The length is computed first: a short text in place of each character of a long one can be
+    // large.
     let count = text.as_str().matches(from).count();
     match count * to.len() {
         _ if count == 0 => Ok(text),

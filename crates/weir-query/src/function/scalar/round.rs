@@ -4,8 +4,8 @@ use weir_model::{Column, Type};
 
 use super::rows::{map, overflow};
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{arity, as_i64, constant, literal, number, refusal};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::arguments::{argument_error, arity, as_i64, constant, literal, number};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `round(x [, n])`
 pub struct Round;
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "round",
     aliases: &[],
     signature: "round(x [, n])",
-    summary: "`x` to the nearest number with `n` decimals, 0 if not given; halves away from zero",
+    summary: "`x` rounded to `n` decimals, by default 0; halves away from zero",
     details: "Keeps the type and the unit of `x`. `n` is a constant from -18 to 18; a negative one rounds to tens, hundreds and so on.",
     examples: &[
         Example {
@@ -50,16 +50,16 @@ impl Scalar for Round {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 2)?;
         number(DOC.name, args, 0)?;
         if args.len() == 2 {
             let decimals = constant(DOC.name, args, 1, "a number of decimals")?;
             let allowed = -DECIMALS_MAX..=DECIMALS_MAX;
             if !as_i64(decimals).is_some_and(|n| allowed.contains(&n)) {
-                return Err(refusal(
+                return Err(argument_error(
                     1,
-                    "`round` takes a whole number of decimals from -18 to 18",
+                    "`round` takes an integer number of decimals from -18 to 18",
                 ));
             }
         }
@@ -87,7 +87,7 @@ impl Scalar for Round {
     }
 }
 
-/// Most decimals: 10^18 is the last power of ten in 64 bits.
+/// Maximum number of decimals: 10^18 is the last power of ten in 64 bits.
 const DECIMALS_MAX: i64 = 18;
 
 fn round_float(x: f64, decimals: i32) -> f64 {

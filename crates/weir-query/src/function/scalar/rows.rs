@@ -1,5 +1,4 @@
-//! From the columns of arguments to the column of results, row by row: the loops that scalar
-//! functions share.
+//! The loops that scalar functions share: from the columns of arguments to the column of results.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -70,7 +69,7 @@ pub fn map_pairs<A: Input, B: Input, O: Output>(
     Ok(builder.finish())
 }
 
-/// `f` of each float, or of each integer as a float; what is not a number then is NULL.
+/// `f` of each float, or of each integer as a float; a NaN result is NULL.
 pub fn map_floats(column: &Column, f: impl Fn(f64) -> f64) -> Result<Column, EvalError> {
     map(Type::Float, &as_floats(column), |x: f64| {
         let y = f(x);
@@ -78,7 +77,7 @@ pub fn map_floats(column: &Column, f: impl Fn(f64) -> f64) -> Result<Column, Eva
     })
 }
 
-/// `f` of each text, worked out once for each different text of the column.
+/// `f` of each text, computed once for each distinct text of the column.
 pub fn map_texts(
     column: &Column,
     f: impl Fn(&str) -> Result<Cow<'_, str>, EvalError>,
@@ -109,28 +108,27 @@ pub fn map_texts(
     )))
 }
 
-/// Most bytes of a text that a function makes.
+/// Maximum size of a text that a function computes, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// A text of the function's own making.
+/// The symbol of a text that a function computed.
 pub fn intern(text: &str) -> Result<Symbol, EvalError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(too_long());
     }
-    Symbol::try_computed(text).map_err(|full| {
-        EvalError::new(full.to_string()).help("make texts after grouping, or not at all")
-    })
+    Symbol::try_computed(text)
+        .map_err(|full| EvalError::new(full.to_string()).help("compute texts after grouping"))
 }
 
-/// A text would be longer than [`TEXT_BYTES_MAX`].
+/// The error of a text longer than [`TEXT_BYTES_MAX`].
 pub fn too_long() -> EvalError {
     EvalError::new(format!(
         "a text would be longer than {TEXT_BYTES_MAX} bytes"
     ))
-    .help("cut it with substr before")
+    .help("shorten it with substr first")
 }
 
-/// Integers as floats; other columns as they are.
+/// Integers as floats; other columns unchanged.
 pub fn as_floats(column: &Column) -> Column {
     match column {
         Column::Int(ints) => {
@@ -178,7 +176,7 @@ pub fn in_result_terms(call: &ScalarCall, i: usize, column: &Column) -> Result<C
     })
 }
 
-/// The result of `call` does not fit 64 bits.
+/// The error of a result of `call` that does not fit 64 bits.
 pub fn overflow(call: &ScalarCall) -> EvalError {
     EvalError::new(format!("integer overflow in {}", call.function.doc().name))
         .help("use floats: cast(x as float)")

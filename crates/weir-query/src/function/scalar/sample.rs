@@ -1,4 +1,4 @@
-//! `sample(x, share)`: true for a share of all values, always for the same ones.
+//! `sample(x, share)`: true for a fraction of all values, always for the same ones.
 
 use weir_model::spread::{spread, spreads_of};
 use weir_model::{Column, Type, Unit};
@@ -6,9 +6,9 @@ use weir_model::{Column, Type, Unit};
 use super::rows::map;
 use super::{Scalar, ScalarCall};
 use crate::expr::Expr;
-use crate::function::arguments::{arity, as_f64, constant, literal, refusal, typed};
+use crate::function::arguments::{argument_error, arity, as_f64, constant, literal, typed};
 use crate::function::element::Text;
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `sample(x, share)`
 pub struct Sample;
@@ -17,10 +17,10 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "sample",
     aliases: &[],
     signature: "sample(x, share)",
-    summary: "true for this share of all values, always for the same ones",
-    details: "`share` is a constant from 0 to 1. What is true for a share is true for each larger one. \
-              `sample(req_id, 0.01)` keeps one request in a hundred, with all its rows; \
-              `sample(sector, 0.01)` keeps all requests for one place in a hundred, and is tested in the kernel.",
+    summary: "true for this fraction of all values, always for the same ones",
+    details: "`share` is a constant from 0 to 1. A value that passes for a fraction passes for every larger one. \
+              `sample(req_id, 0.01)` passes 1 % of the requests, each with all its rows; \
+              `sample(sector, 0.01)` passes all requests for 1 % of the sectors, and is evaluated in the kernel.",
     examples: &[
         Example {
             call: "sample(7, 1)",
@@ -40,7 +40,7 @@ static DOC: FunctionDoc = FunctionDoc {
     ],
 };
 
-/// Which numbers pass, from 0 on.
+/// The upper bound of the numbers that pass, from 0 on.
 fn passing(share: &Expr) -> i64 {
     literal(share)
         .as_ref()
@@ -54,7 +54,7 @@ fn number_of(text: Text) -> i64 {
     text.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, fnv) as i64
 }
 
-/// What a call samples, and the share, if it is one of this function.
+/// What a call samples, and the fraction, if it is a call of this function.
 pub fn of(call: &ScalarCall) -> Option<(&Expr, f64)> {
     let [x, share] = &call.args[..] else {
         return None;
@@ -68,7 +68,7 @@ impl Scalar for Sample {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 2, 2)?;
         let types = [Type::Int, Type::Time, Type::Text];
         typed(
@@ -78,10 +78,10 @@ impl Scalar for Sample {
             &types,
             "an integer, a timestamp or a text",
         )?;
-        let share = as_f64(constant(DOC.name, args, 1, "a share from 0 to 1")?);
+        let share = as_f64(constant(DOC.name, args, 1, "a fraction from 0 to 1")?);
         if !share.is_some_and(|share| (0.0..=1.0).contains(&share)) {
-            let message = "`sample` takes a share from 0 to 1: 0.01 is one in a hundred";
-            return Err(refusal(1, message));
+            let message = "`sample` takes a fraction from 0 to 1: 0.01 is 1 %";
+            return Err(argument_error(1, message));
         }
         Ok(Returns {
             ty: Type::Bool,

@@ -4,16 +4,16 @@ use weir_model::{Column, Dimension, Type, Unit};
 
 use super::ScalarCall;
 use super::rows::map_floats;
-use crate::function::arguments::{arity, number, refusal};
-use crate::function::{Argument, EvalError, Refusal, Returns};
+use crate::function::arguments::{argument_error, arity, number};
+use crate::function::{Argument, ArgumentError, EvalError, Returns};
 
-/// Refuses all but one number whose unit measures `dimension`.
+/// Requires exactly one number whose unit measures `dimension`.
 pub fn check(
     name: &str,
     args: &[Argument],
     dimension: Dimension,
     what: &str,
-) -> Result<Returns, Refusal> {
+) -> Result<Returns, ArgumentError> {
     arity(name, args, 1, 1)?;
     number(name, args, 0)?;
     if args[0].unit.dimension() != dimension {
@@ -21,7 +21,10 @@ pub fn check(
             Unit::None => "a plain number".to_string(),
             unit => format!("a number of {unit}"),
         };
-        return Err(refusal(0, format!("`{name}` takes {what}, not {unit}")));
+        return Err(argument_error(
+            0,
+            format!("`{name}` takes {what}, not {unit}"),
+        ));
     }
     Ok(Returns {
         ty: Type::Float,

@@ -1,10 +1,10 @@
-//! `seconds(x)`: the span of time in seconds.
+//! `seconds(x)`: the duration in seconds.
 
 use weir_model::{Column, Dimension};
 
 use super::scaled;
 use super::{Scalar, ScalarCall};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `seconds(x)`
 pub struct Seconds;
@@ -13,8 +13,8 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "seconds",
     aliases: &[],
     signature: "seconds(x)",
-    summary: "the span of time in seconds",
-    details: "A float without unit. `x` has one, so that it does not matter which: `seconds(latency)`.",
+    summary: "the duration in seconds",
+    details: "A float without unit. `x` has any unit of the same dimension: `seconds(latency)`.",
     examples: &[
         Example {
             call: "seconds(1500 ms)",
@@ -34,8 +34,8 @@ impl Scalar for Seconds {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
-        scaled::check(DOC.name, args, Dimension::Time, "a span of time")
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        scaled::check(DOC.name, args, Dimension::Time, "a duration")
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

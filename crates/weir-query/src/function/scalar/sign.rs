@@ -5,7 +5,7 @@ use weir_model::{Column, Type, Unit};
 use super::rows::map;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `sign(x)`
 pub struct Sign;
@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "sign(x)",
     summary: "-1 for a negative `x`, 0 for zero, 1 for a positive one",
-    details: "An integer without unit. Of NaN it is NULL.",
+    details: "An integer without unit. NULL for NaN.",
     examples: &[
         Example {
             call: "sign(-12)",
@@ -40,7 +40,7 @@ impl Scalar for Sign {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
         Ok(Returns {

@@ -1,4 +1,4 @@
-//! `starts_with(t, prefix)`: whether a text begins so.
+//! `starts_with(t, prefix)`: whether a text starts with a prefix.
 
 use weir_model::{Column, Type, Unit};
 
@@ -6,7 +6,7 @@ use super::rows::map_pairs;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, text};
 use crate::function::element::Text;
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `starts_with(t, prefix)`
 pub struct StartsWith;
@@ -15,8 +15,8 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "starts_with",
     aliases: &[],
     signature: "starts_with(t, prefix)",
-    summary: "whether the text begins with `prefix`",
-    details: "A boolean; `a` is not `A`.",
+    summary: "whether the text starts with `prefix`",
+    details: "A boolean. Case-sensitive.",
     examples: &[
         Example {
             call: "starts_with('nvme0n1', 'nvme')",
@@ -41,7 +41,7 @@ impl Scalar for StartsWith {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 2, 2)?;
         text(DOC.name, args, 0)?;
         text(DOC.name, args, 1)?;

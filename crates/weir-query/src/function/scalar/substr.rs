@@ -1,11 +1,11 @@
-//! `substr(t, from [, n])`: a part of a text.
+//! `substr(t, from [, n])`: a substring.
 
 use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
 
 use super::rows::intern;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, text, typed};
-use crate::function::{Argument, EvalError, Example, FunctionDoc, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `substr(t, from [, n])`
 pub struct Substr;
@@ -14,8 +14,8 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "substr",
     aliases: &["substring"],
     signature: "substr(t, from [, n])",
-    summary: "the `n` characters of the text from place `from` on, all to its end if `n` is not given",
-    details: "The first character has place 1. Places before it count but hold nothing, as in SQL: `substr('abc', 0, 2)` is `a`.",
+    summary: "the `n` characters of the text from position `from`, or all to its end without `n`",
+    details: "The first character has position 1. Positions before it are counted but are empty, as in SQL: `substr('abc', 0, 2)` is `a`.",
     examples: &[
         Example {
             call: "substr('/dev/sda', 6)",
@@ -50,7 +50,7 @@ impl Scalar for Substr {
         &DOC
     }
 
-    fn check(&self, args: &[Argument]) -> Result<Returns, Refusal> {
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 2, 3)?;
         text(DOC.name, args, 0)?;
         for i in 1..args.len() {

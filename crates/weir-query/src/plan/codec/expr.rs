@@ -1,12 +1,14 @@
-//! Expressions from bytes, each typed anew from what is below it.
+//! Decodes expressions; types are derived again from the operands.
 
 use weir_model::{Schema, Symbol, Type, Value};
 
-use super::read::{Read, alike, ensure, wrong};
+use super::read::{Read, ensure, invalid, same_representation};
 use super::tags::{self, ExprTag, ValueTag, get};
 use super::{COLUMNS_MAX, CodecError, EXPR_HEIGHT_MAX};
 use crate::expr::{BinaryOp, Expr, UnaryOp};
-use crate::function::{AggregateCall, Argument, Refusal, Returns, ScalarCall, aggregate, scalar};
+use crate::function::{
+    AggregateCall, Argument, ArgumentError, Returns, ScalarCall, aggregate, scalar,
+};
 
 impl Read<'_> {
     /// An expression over the columns of `schema`.
@@ -14,7 +16,7 @@ impl Read<'_> {
         self.expr_over(Some(schema), EXPR_HEIGHT_MAX)
     }
 
-    /// The same, or a column of partial aggregates by itself.
+    /// As [`Read::expr`], or a column of partial aggregates by itself.
     pub(super) fn expr_or_partial(&mut self, schema: &Schema) -> Result<Expr, CodecError> {
         let mut ahead = self.bytes;
         if get(&mut ahead, tags::EXPRS)? == ExprTag::Column {
@@ -24,15 +26,15 @@ impl Read<'_> {
         self.expr(schema)
     }
 
-    /// An expression that is true or false.
+    /// A boolean expression.
     pub(super) fn condition(&mut self, schema: &Schema) -> Result<Expr, CodecError> {
         let expr = self.expr(schema)?;
         ensure(expr.ty() == Type::Bool, "a condition is no boolean")?;
         Ok(expr)
     }
 
-    /// A call of an aggregate, over the columns of `schema`; without, over columns elsewhere, which
-    /// nobody looks at.
+    /// A call of an aggregate over the columns of `schema`; without a schema, over columns of
+    /// another plan, which are not read.
     pub(super) fn call(&mut self, schema: Option<&Schema>) -> Result<AggregateCall, CodecError> {
         let name = self.text()?;
         let function = aggregate::find(name);
@@ -40,7 +42,10 @@ impl Read<'_> {
         let distinct = self.flag()?;
         let (ty, unit) = (self.ty()?, self.unit()?);
         let args = self.list(|r| r.expr_over(schema, EXPR_HEIGHT_MAX))?;
-        ensure(!distinct || !args.is_empty(), "DISTINCT lacks its argument")?;
+        ensure(
+            !distinct || !args.is_empty(),
+            "DISTINCT is missing its argument",
+        )?;
         let check = |args: &[_]| function.check(args);
         ensure(
             retyped(&args, ty, check),
@@ -55,10 +60,10 @@ impl Read<'_> {
         })
     }
 
-    /// An expression at most `height` high.
+    /// An expression of at most `height` levels.
     fn expr_over(&mut self, schema: Option<&Schema>, height: usize) -> Result<Expr, CodecError> {
         let below = height.checked_sub(1);
-        let below = below.ok_or_else(|| wrong("an expression is nested too deep"))?;
+        let below = below.ok_or_else(|| invalid("an expression is nested too deep"))?;
         let tag = get(&mut self.bytes, tags::EXPRS)?;
         let expr = match tag {
             ExprTag::Column => {
@@ -200,20 +205,20 @@ impl Read<'_> {
             ValueTag::Float => Value::Float(self.bytes.f64()?),
             ValueTag::Text => {
                 let text = Symbol::try_new(self.text()?);
-                Value::Text(text.map_err(|full| wrong(full.to_string()))?)
+                Value::Text(text.map_err(|full| invalid(full.to_string()))?)
             }
         })
     }
 }
 
-/// Whether a function that checks its arguments so gives a `ty` for these.
+/// Whether a function with this check returns a `ty` for these arguments.
 ///
-/// The checker saw the call as it was written. The optimizer may since have put a NULL in the place
-/// of a column, of which the type counted; here it counts again.
+/// The checker saw the original call. The optimizer may have replaced a column by a NULL; the type
+/// of that NULL then counts as the column's did.
 fn retyped(
     args: &[Expr],
     ty: Type,
-    check: impl Fn(&[Argument]) -> Result<Returns, Refusal>,
+    check: impl Fn(&[Argument]) -> Result<Returns, ArgumentError>,
 ) -> bool {
     let written: Vec<Argument> = args.iter().map(Argument::of).collect();
     let gives = |args: &[Argument]| check(args).is_ok_and(|returns| returns.ty == ty);
@@ -227,7 +232,7 @@ fn retyped(
     gives(&written) || as_columns()
 }
 
-/// Whether an expression may stand over what is below it, which was found right before.
+/// Checks an expression over its operands, which were checked before.
 fn typed(expr: &Expr) -> Result<(), CodecError> {
     let right = match expr {
         Expr::Column { .. } | Expr::Call(_) => true,
@@ -241,8 +246,8 @@ fn typed(expr: &Expr) -> Result<(), CodecError> {
         } => match op {
             BinaryOp::And | BinaryOp::Or => left.ty() == Type::Bool && right.ty() == Type::Bool,
             BinaryOp::Concat => left.ty() == Type::Text && right.ty() == Type::Text,
-            op if op.is_comparison() => alike(left.ty(), right.ty()),
-            _ => is_number(left) && alike(left.ty(), right.ty()),
+            op if op.is_comparison() => same_representation(left.ty(), right.ty()),
+            _ => is_number(left) && same_representation(left.ty(), right.ty()),
         },
         Expr::IsNull { .. } => true,
         Expr::InList { expr, list, .. } => {
@@ -259,14 +264,16 @@ fn typed(expr: &Expr) -> Result<(), CodecError> {
             let results = branches.iter().map(|(_, result)| result);
             let mut results = results.chain(otherwise.as_deref());
             let conditions = branches.iter().all(|(c, _)| c.ty() == Type::Bool);
-            conditions && *ty != Type::Partial && results.all(|r| is_null(r) || alike(r.ty(), *ty))
+            conditions
+                && *ty != Type::Partial
+                && results.all(|r| is_null(r) || same_representation(r.ty(), *ty))
         }
         Expr::Cast { expr, ty, .. } => can_cast(expr.ty(), *ty),
     };
     ensure(right, "an expression is of other types than it takes")
 }
 
-/// A number or a point in time.
+/// Whether it is a number or a timestamp.
 fn is_number(expr: &Expr) -> bool {
     matches!(expr.ty(), Type::Int | Type::Float | Type::Time)
 }
@@ -293,7 +300,7 @@ fn has_type(value: &Value, ty: Type) -> bool {
     }
 }
 
-/// A tally becomes a text at most, and nothing else becomes one.
+/// A tally can be cast to a text only, and nothing can be cast to a tally.
 fn can_cast(from: Type, to: Type) -> bool {
     match (from, to) {
         (_, Type::Partial) => false,

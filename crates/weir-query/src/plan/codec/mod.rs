@@ -1,17 +1,17 @@
-//! Plans as bytes, for the way from the monitor to an agent.
+//! The encoding of plans that the monitor sends to agents.
 //!
 //! ```text
 //! plan         "weirplan" VERSION declarations node
 //! declarations count, then each: name, shape, fields, star, doc
-//! node         tag, inputs, what it does with them; sources by number, as declared above
+//! node         tag, inputs, parameters; sources by number, as declared above
 //! ```
 //!
-//! Numbers are LEB128, as in [`weir_sketch::codec`]; texts are a length and UTF-8; functions go by
-//! name. What follows from other things is not written: schemas of selections, types of operators.
+//! Numbers are LEB128, as in [`weir_sketch::codec`]; texts are a length and UTF-8; functions are
+//! encoded by name. What can be derived is not encoded: schemas of selections, types of operators.
 //!
-//! [`decode`] trusts nothing. Every type is computed anew by the functions that the checker uses,
-//! every column is looked up, every size is bounded, so that no bytes make the engine panic, or the
-//! decoder use more than a small multiple of the memory that the bytes take.
+//! [`decode`] does not trust its input. Every type is derived again by the functions that the
+//! checker uses, every column is looked up, every size is bounded, so that no bytes make the engine
+//! panic, or the decoder use more than a small multiple of the memory of the bytes.
 
 mod expr;
 mod read;
@@ -27,49 +27,49 @@ use weir_sketch::Malformed;
 
 use super::Plan;
 
-/// The version of the encoding. It changes whenever older readers would not understand a plan.
+/// The version of the encoding. It changes whenever older decoders could not read a plan.
 pub const VERSION: u64 = 2;
 
-/// Most bytes of an encoded plan.
+/// Maximum size of an encoded plan in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// Most nodes on the way from the result down to a source.
+/// Maximum number of nodes on a path from the result to a source.
 pub const HEIGHT_MAX: usize = 512;
 
-/// Most nodes of an expression on the way from its top to a column.
+/// Maximum number of nodes of an expression on a path from its root to a column.
 pub const EXPR_HEIGHT_MAX: usize = 256;
 
-/// Most columns of one node.
+/// Maximum number of columns of a node.
 pub const COLUMNS_MAX: usize = 16_384;
 
-/// Most columns of all nodes together.
+/// Maximum number of columns of all nodes together.
 pub const COLUMNS_TOTAL_MAX: usize = 262_144;
 
-/// What an encoded plan begins with.
+/// The first bytes of an encoded plan.
 const MAGIC: &[u8; 8] = b"weirplan";
 
-/// Why bytes are no plan.
+/// Why bytes are not a valid plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CodecError {
-    /// They do not begin as a plan does.
+    /// They do not start with the magic number.
     NotAPlan,
-    /// Another version wrote them.
+    /// They have another version.
     Version(u64),
     /// They are longer than [`BYTES_MAX`].
     TooLong(usize),
-    /// A function is unknown here.
+    /// They call an unknown function.
     UnknownFunction(String),
-    /// A source is unknown here, or has other columns.
+    /// They read an unknown source, or one with other columns.
     Source {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// They are cut off, or out of range.
+    /// They are truncated, or a value is out of range.
     Malformed(Malformed),
-    /// They are a plan that cannot run: a sentence without full stop.
-    Wrong(String),
+    /// The plan is invalid: the reason, without full stop.
+    Invalid(String),
 }
 
 const REMEDY: &str = "run the same release of weir on agent and monitor";
@@ -98,7 +98,7 @@ impl fmt::Display for CodecError {
             CodecError::Malformed(Malformed(why)) => {
                 write!(f, "the plan cannot be read: {why}; {REMEDY}")
             }
-            CodecError::Wrong(why) => write!(f, "the plan is wrong: {why}; {REMEDY}"),
+            CodecError::Invalid(why) => write!(f, "the plan is invalid: {why}; {REMEDY}"),
         }
     }
 }
@@ -111,27 +111,27 @@ impl From<Malformed> for CodecError {
     }
 }
 
-/// The bytes of a plan that is not placed yet: its sources deliver rows.
+/// Encodes a plan that is not placed yet: its sources deliver rows.
 pub fn encode(plan: &Plan) -> Vec<u8> {
     write::plan(plan)
 }
 
-/// The plan that [`encode`] wrote.
+/// Decodes a plan.
 ///
 /// # Errors
-/// When the bytes are no plan that the engine could run.
+/// When the bytes are not a plan that the engine can run.
 pub fn decode(bytes: &[u8]) -> Result<Plan, CodecError> {
     read::plan(bytes)
 }
 
-/// The plan that [`encode`] wrote, if its sources are those of `catalog`: whoever runs it delivers
-/// rows with the columns that it expects.
+/// Decodes a plan and checks that its sources are those of `catalog`, so that they deliver the
+/// expected columns.
 ///
 /// # Errors
 /// As [`decode`]; and when a source is unknown or has columns of other names, types or units.
 pub fn decode_over(bytes: &[u8], catalog: &Catalog) -> Result<Plan, CodecError> {
     let plan = decode(bytes)?;
-    // All of them: bytes may give one name twice, with other columns.
+    // All of them are checked: bytes may declare one name twice, with other columns.
     let mut known = Ok(());
     plan.visit_sources(&mut |source| {
         if known.is_ok() {
@@ -141,14 +141,14 @@ pub fn decode_over(bytes: &[u8], catalog: &Catalog) -> Result<Plan, CodecError> 
     known.map(|()| plan)
 }
 
-/// Whether a catalog has that source, with the same columns.
+/// Checks that a catalog has that source, with the same columns.
 fn is_known(source: &Declaration, catalog: &Catalog) -> Result<(), CodecError> {
-    let wrong = |why: &str| CodecError::Source {
+    let invalid = |why: &str| CodecError::Source {
         name: source.name.clone(),
         why: why.to_owned(),
     };
     let known = catalog.find(&source.name);
-    let known = known.ok_or_else(|| wrong("which is unknown here"))?;
+    let known = known.ok_or_else(|| invalid("which is unknown here"))?;
     let (theirs, ours) = (&source.schema.fields, &known.schema.fields);
     let same = theirs.len() == ours.len()
         && theirs
@@ -157,6 +157,6 @@ fn is_known(source: &Declaration, catalog: &Catalog) -> Result<(), CodecError> {
             .all(|(a, b)| a.name == b.name && a.ty == b.ty && a.unit == b.unit);
     match source.shape == known.shape && same {
         true => Ok(()),
-        false => Err(wrong("which has other columns here")),
+        false => Err(invalid("which has other columns here")),
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes to a plan, every node checked against its inputs.
+//! Decodes a plan; every node is checked against its inputs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::expr::Expr;
 use crate::function::{AggregateCall, Shared};
 use crate::plan::{GlobalGroup, JoinKind, OrderBy, PANES_MAX, Plan, SetOp, ToStream, Window};
 
-/// All of a plan.
+/// Decodes a whole plan.
 pub(super) fn plan(bytes: &[u8]) -> Result<Plan, CodecError> {
     if bytes.len() > BYTES_MAX {
         return Err(CodecError::TooLong(bytes.len()));
@@ -33,27 +33,27 @@ pub(super) fn plan(bytes: &[u8]) -> Result<Plan, CodecError> {
     Ok(Arc::unwrap_or_clone(plan))
 }
 
-/// Bytes that are being read.
+/// A decoder.
 pub(super) struct Read<'b> {
     pub(super) bytes: Bytes<'b>,
     declarations: Vec<Declaration>,
-    /// How many columns the nodes read so far have together.
+    /// The number of columns of all nodes decoded so far.
     columns: usize,
 }
 
-/// What makes a plan wrong.
-pub(super) fn wrong(why: impl Into<String>) -> CodecError {
-    CodecError::Wrong(why.into())
+/// An invalid plan.
+pub(super) fn invalid(why: impl Into<String>) -> CodecError {
+    CodecError::Invalid(why.into())
 }
 
-/// Nothing if `right`, or why not.
+/// An error with reason `why`, unless `right`.
 pub(super) fn ensure(right: bool, why: &str) -> Result<(), CodecError> {
-    right.then_some(()).ok_or_else(|| wrong(why))
+    right.then_some(()).ok_or_else(|| invalid(why))
 }
 
 impl<'b> Read<'b> {
     pub(super) fn number(&mut self) -> Result<usize, CodecError> {
-        usize::try_from(self.bytes.u64()?).map_err(|_| wrong("a number is too large"))
+        usize::try_from(self.bytes.u64()?).map_err(|_| invalid("a number is too large"))
     }
 
     pub(super) fn flag(&mut self) -> Result<bool, CodecError> {
@@ -66,7 +66,7 @@ impl<'b> Read<'b> {
 
     pub(super) fn text(&mut self) -> Result<&'b str, CodecError> {
         let bytes = self.bytes.bytes()?;
-        std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8").into())
+        std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not valid UTF-8").into())
     }
 
     pub(super) fn ty(&mut self) -> Result<Type, CodecError> {
@@ -82,12 +82,12 @@ impl<'b> Read<'b> {
         mut each: impl FnMut(&mut Self) -> Result<T, CodecError>,
     ) -> Result<Vec<T>, CodecError> {
         let len = self.bytes.length(1)?;
-        // Not allocated for at once: a thing may take much more room than its byte.
-        let mut things = Vec::new();
+        // No capacity is reserved: an element may need much more memory than its byte.
+        let mut items = Vec::new();
         for _ in 0..len {
-            things.push(each(self)?);
+            items.push(each(self)?);
         }
-        Ok(things)
+        Ok(items)
     }
 
     pub(super) fn option<T>(
@@ -97,14 +97,14 @@ impl<'b> Read<'b> {
         self.flag()?.then(|| some(self)).transpose()
     }
 
-    /// A span of time, at least one instant.
+    /// A duration, at least one instant.
     fn span(&mut self) -> Result<i64, CodecError> {
         let span = self.bytes.i64()?;
-        ensure(span > 0, "a span of time is not positive")?;
+        ensure(span > 0, "a duration is not positive")?;
         Ok(span)
     }
 
-    /// Makes room for the columns of a node.
+    /// Counts the columns of a node, up to the maximum.
     fn columns(&mut self, columns: usize) -> Result<(), CodecError> {
         self.columns = self.columns.saturating_add(columns);
         ensure(
@@ -142,27 +142,30 @@ impl<'b> Read<'b> {
     }
 
     fn alias(&mut self) -> Result<Alias, CodecError> {
-        // The table of texts keeps a name for as long as an alias lives.
-        let name = Symbol::try_new(self.text()?).map_err(|full| wrong(full.to_string()))?;
+        // The symbol table keeps a name for as long as an alias lives.
+        let name = Symbol::try_new(self.text()?).map_err(|full| invalid(full.to_string()))?;
         Ok(Alias {
             name: name.as_str(),
             converted: self.option(Read::unit)?,
         })
     }
 
-    /// The fields of columns that are computed, which have these types.
+    /// The fields of computed columns of these types.
     fn fields_of(&mut self, types: impl Iterator<Item = Type>) -> Result<Vec<Field>, CodecError> {
         let fields = self.list(Read::field)?;
         self.columns(fields.len())?;
         let same = fields.iter().map(|f| f.ty).eq(types);
-        ensure(same, "columns are not of the types of what is computed")?;
+        ensure(
+            same,
+            "the type of a column differs from that of its expression",
+        )?;
         Ok(fields)
     }
 
-    /// A node and all below it, at most `height` high.
+    /// A node with its inputs, at most `height` levels.
     fn node(&mut self, height: usize) -> Result<Arc<Plan>, CodecError> {
         let below = height.checked_sub(1);
-        let below = below.ok_or_else(|| wrong("it is nested too deep"))?;
+        let below = below.ok_or_else(|| invalid("it is nested too deeply"))?;
         let tag = get(&mut self.bytes, tags::NODES)?;
         let mut input = || self.node(below);
         match tag {
@@ -186,7 +189,7 @@ impl<'b> Read<'b> {
         let number = self.number()?;
         let declaration = self.declarations.get(number);
         let declaration = declaration
-            .ok_or_else(|| wrong("a source is not declared"))?
+            .ok_or_else(|| invalid("a source is not declared"))?
             .clone();
         self.columns(declaration.schema.len())?;
         Ok(Plan::source(declaration))
@@ -199,7 +202,10 @@ impl<'b> Read<'b> {
         self.columns(left.schema.len() + right.schema.len())?;
         let on = self.list(|r| {
             let pair = (r.expr(&left.schema)?, r.expr(&right.schema)?);
-            ensure(alike(pair.0.ty(), pair.1.ty()), "join keys differ in type")?;
+            ensure(
+                same_representation(pair.0.ty(), pair.1.ty()),
+                "join keys differ in type",
+            )?;
             Ok(pair)
         })?;
         let both = [&left.schema.fields[..], &right.schema.fields[..]].concat();
@@ -216,12 +222,12 @@ impl<'b> Read<'b> {
         let types =
             |plan: &Plan| -> Vec<Type> { plan.schema.fields.iter().map(|f| f.ty).collect() };
         let (l, r) = (types(&left), types(&right));
-        let same = l.len() == r.len() && l.iter().zip(&r).all(|(l, r)| alike(*l, *r));
-        ensure(same, "relations of different columns are combined")?;
+        let same = l.len() == r.len() && l.iter().zip(&r).all(|(l, r)| same_representation(*l, *r));
+        ensure(same, "a set operation has inputs with different columns")?;
         Ok(Plan::set_op(left, right, op, all))
     }
 
-    /// A node over one input.
+    /// A node with one input.
     fn over(&mut self, tag: NodeTag, input: Arc<Plan>) -> Result<Arc<Plan>, CodecError> {
         let schema = input.schema.clone();
         match tag {
@@ -232,8 +238,8 @@ impl<'b> Read<'b> {
                 let window = self.window(&schema)?;
                 let all = Window::Unbounded { slide: None };
                 let fits = input.shape == Shape::Stream || window == all;
-                ensure(fits, "a relation is seen through a window")?;
-                whole_values(&schema)?;
+                ensure(fits, "a window is applied to a relation")?;
+                no_partials(&schema)?;
                 Ok(Plan::window(input, window))
             }
             NodeTag::Select => {
@@ -241,7 +247,7 @@ impl<'b> Read<'b> {
                 Ok(Plan::select(input, predicate))
             }
             NodeTag::Project => {
-                // A column of partials may pass through, though nothing can be computed of it.
+                // A column of partials can be passed through, though no expression can use it.
                 let exprs = self.list(|r| r.expr_or_partial(&schema))?;
                 let fields = self.fields_of(exprs.iter().map(Expr::ty))?;
                 Ok(Plan::project(input, exprs, fields))
@@ -298,7 +304,10 @@ impl<'b> Read<'b> {
         let size = self.option(Read::span)?;
         let slide = self.span()?;
         let fits = size.is_none_or(|size| size % slide == 0 && size / slide <= PANES_MAX);
-        ensure(fits, "a window is no multiple of its slide, or of too many")?;
+        ensure(
+            fits,
+            "a window is not a multiple of its slide, or has too many slides",
+        )?;
         let keys = self.number()?;
         let calls = self.list(|r| r.call(None))?;
         let global = self.global()?;
@@ -309,7 +318,7 @@ impl<'b> Read<'b> {
         let fits = columns == Some(fields.len());
         ensure(
             fits,
-            "what is merged has other columns than its keys and states",
+            "the input of a merge differs from its keys and states",
         )?;
         let (key_fields, state_fields) = fields.split_at(keys);
         let (state_fields, requests) = state_fields.split_at(states);
@@ -317,7 +326,7 @@ impl<'b> Read<'b> {
         let fits = !key_fields.iter().any(partial)
             && state_fields.iter().all(partial)
             && requests.iter().all(|f| f.ty == Type::Int);
-        ensure(fits, "what is merged are no partial aggregates")?;
+        ensure(fits, "the input of a merge has no partial aggregates")?;
         let types = key_fields.iter().map(|f| f.ty);
         let types: Vec<Type> = types.chain(calls.iter().map(|c| c.ty)).collect();
         let fields = self.fields_of(types.into_iter())?;
@@ -355,14 +364,17 @@ impl<'b> Read<'b> {
         })
     }
 
-    /// What tells when a row began.
+    /// The expression for the instant at which a row began.
     fn origin(&mut self, schema: &Schema) -> Result<Expr, CodecError> {
         let origin = self.expr(schema)?;
-        ensure(alike(origin.ty(), Type::Time), "an origin is no instant")?;
+        ensure(
+            same_representation(origin.ty(), Type::Time),
+            "an origin is not a timestamp",
+        )?;
         Ok(origin)
     }
 
-    /// How many rows a window holds, at least one.
+    /// The number of rows of a window, at least one.
     fn rows(&mut self) -> Result<u64, CodecError> {
         let rows = self.bytes.u64()?;
         ensure(rows > 0, "a window holds no rows")?;
@@ -380,9 +392,8 @@ impl<'b> Read<'b> {
 
 const CANNOT_SPLIT: &str = "partials of an aggregate that cannot be split";
 
-/// Whether two types hold values in the same way, so that they can meet. Points in time are
-/// integers.
-pub(super) fn alike(a: Type, b: Type) -> bool {
+/// Whether values of two types have the same representation. Timestamps are integers.
+pub(super) fn same_representation(a: Type, b: Type) -> bool {
     let integral = |ty| matches!(ty, Type::Int | Type::Time);
     a == b || integral(a) && integral(b)
 }
@@ -392,23 +403,23 @@ fn columns_of<'p>(keys: &'p [Expr], calls: &'p [AggregateCall]) -> impl Iterator
     keys.iter().map(Expr::ty).chain(calls.iter().map(|c| c.ty))
 }
 
-/// Nothing if no column is of partial aggregates, which can only be merged.
-fn whole_values(schema: &Schema) -> Result<(), CodecError> {
+/// An error if a column is of partial aggregates, which can only be merged.
+fn no_partials(schema: &Schema) -> Result<(), CodecError> {
     let complete = schema.fields.iter().all(|f| f.ty != Type::Partial);
     ensure(complete, "partial aggregates can only be merged")
 }
 
 fn relation(input: &Plan) -> Result<(), CodecError> {
-    whole_values(&input.schema)?;
+    no_partials(&input.schema)?;
     ensure(
         input.shape == Shape::Relation,
-        "a stream stands where a relation must",
+        "a stream is used as a relation",
     )
 }
 
 fn stream(input: &Plan) -> Result<(), CodecError> {
     ensure(
         input.shape == Shape::Stream,
-        "a relation stands where a stream must",
+        "a relation is used as a stream",
     )
 }

@@ -1,4 +1,5 @@
-//! The numbers of what a plan is made of: a thing's place in its list. Lists grow at their ends.
+//! The tags of the elements of a plan: an element's position in its list. Lists are only appended
+//! to.
 
 use weir_model::{ClosedSet, Shape, Type, Unit};
 use weir_sketch::{Bytes, Malformed};
@@ -59,7 +60,7 @@ pub(super) const BINARY: &[BinaryOp] = &[
     BinaryOp::Concat,
 ];
 
-/// What a node begins with.
+/// The tag of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeTag {
     Source,
@@ -95,7 +96,7 @@ pub(super) const NODES: &[NodeTag] = &[
     NodeTag::Rstream,
 ];
 
-/// What a window begins with.
+/// The tag of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WindowTag {
     Now,
@@ -115,7 +116,7 @@ pub(super) const WINDOWS: &[WindowTag] = &[
     WindowTag::Since,
 ];
 
-/// What an expression begins with.
+/// The tag of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExprTag {
     Column,
@@ -143,7 +144,7 @@ pub(super) const EXPRS: &[ExprTag] = &[
     ExprTag::Call,
 ];
 
-/// What a constant begins with.
+/// The tag of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueTag {
     Null,
@@ -163,13 +164,13 @@ pub(super) const VALUES: &[ValueTag] = &[
     ValueTag::Text,
 ];
 
-/// Appends a thing's place in its list.
-pub(super) fn put<T: PartialEq>(out: &mut Vec<u8>, list: &[T], thing: T) {
-    let at = list.iter().position(|known| *known == thing);
+/// Appends an element's position in its list.
+pub(super) fn put<T: PartialEq>(out: &mut Vec<u8>, list: &[T], item: T) {
+    let at = list.iter().position(|known| *known == item);
     out.push(at.expect("the list has all of them") as u8);
 }
 
-/// The thing at the place that comes next.
+/// The element at the position that is read next.
 pub(super) fn get<T: Copy>(bytes: &mut Bytes<'_>, list: &[T]) -> Result<T, Malformed> {
     let at = usize::from(bytes.byte()?);
     list.get(at).copied().ok_or(Malformed("a tag is unknown"))

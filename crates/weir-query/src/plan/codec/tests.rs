@@ -1,4 +1,4 @@
-//! Plans go to bytes and come back; whatever else the bytes are, they are refused with a reason.
+//! Encoding and decoding of plans; other bytes are rejected with a reason.
 
 use proptest::prelude::*;
 use weir_model::{Batch, Catalog, Column, Field, Schema, Shape, Type, Value};
@@ -44,7 +44,7 @@ fn plans() -> Vec<Plan> {
     plans
 }
 
-/// Requests by the time of their issue, which CQL has no word for.
+/// Requests by the time of their issue, which has no syntax in CQL.
 fn since() -> Plan {
     let source = source();
     let ts = source.schema.index("ts");
@@ -97,7 +97,7 @@ fn cut_in_two(plan: &Plan) -> Vec<Plan> {
 }
 
 #[test]
-fn a_plan_comes_back_as_it_went() {
+fn an_encoded_plan_decodes_to_itself() {
     for plan in plans() {
         let bytes = encode(&plan);
         assert_eq!(
@@ -110,7 +110,7 @@ fn a_plan_comes_back_as_it_went() {
 }
 
 #[test]
-fn another_version_and_other_bytes_are_named() {
+fn another_version_and_other_bytes_are_reported() {
     let mut bytes = encode(&plans()[0]);
     assert_eq!(decode(b"hello"), Err(CodecError::NotAPlan));
     assert_eq!(
@@ -124,7 +124,7 @@ fn another_version_and_other_bytes_are_named() {
 }
 
 #[test]
-fn an_unknown_function_is_named() {
+fn an_unknown_function_is_reported_by_name() {
     let plan = plans()[2].clone();
     let mut bytes = encode(&plan);
     let at = bytes.windows(8).position(|w| w == b"quantile").unwrap();
@@ -136,7 +136,7 @@ fn an_unknown_function_is_named() {
 }
 
 #[test]
-fn a_source_with_other_columns_is_refused() {
+fn a_source_with_other_columns_is_rejected() {
     let plan = plans()[0].clone();
     let mut catalog = Catalog::builtin();
     let io = catalog
@@ -145,10 +145,10 @@ fn a_source_with_other_columns_is_refused() {
         .find(|d| d.name == "IO")
         .unwrap();
     io.schema = Schema::new(vec![Field::new("op", Type::Text)]).into();
-    let refused = decode_over(&encode(&plan), &catalog);
+    let rejected = decode_over(&encode(&plan), &catalog);
     assert!(
-        matches!(refused, Err(CodecError::Source { .. })),
-        "{refused:?}"
+        matches!(rejected, Err(CodecError::Source { .. })),
+        "{rejected:?}"
     );
 }
 
@@ -168,15 +168,15 @@ fn a_name_that_is_given_twice_is_looked_at_twice() {
     };
     let decoded = |plan: &Plan| decode_over(&encode(plan), &catalog);
     assert!(decoded(&join(io.clone())).is_ok());
-    let refused = decoded(&join(other));
+    let rejected = decoded(&join(other));
     assert!(
-        matches!(refused, Err(CodecError::Source { .. })),
-        "{refused:?}"
+        matches!(rejected, Err(CodecError::Source { .. })),
+        "{rejected:?}"
     );
 }
 
 #[test]
-fn every_plan_that_is_cut_off_is_refused() {
+fn every_truncated_plan_is_rejected() {
     for plan in plans() {
         let bytes = encode(&plan);
         for end in 0..bytes.len() {
@@ -191,10 +191,13 @@ fn nesting_is_bounded() {
     for _ in 0..super::HEIGHT_MAX {
         plan = Plan::select(plan, crate::Expr::bool(true));
     }
-    assert!(matches!(decode(&encode(&plan)), Err(CodecError::Wrong(_))));
+    assert!(matches!(
+        decode(&encode(&plan)),
+        Err(CodecError::Invalid(_))
+    ));
 }
 
-/// Runs a plan over a few rows of whatever columns its sources say they have.
+/// Runs a plan over a few rows with the columns that its sources declare.
 fn run(plan: &Plan) {
     let options = EngineOptions {
         query_bytes_max: 1 << 22,
@@ -229,8 +232,8 @@ fn run(plan: &Plan) {
     engine.finish(&mut ignored);
 }
 
-/// Sources of one name with different columns cannot both be fed; whoever runs a plan holds its
-/// sources against a catalog.
+/// Sources of one name with different columns cannot both be fed; callers check the sources of a
+/// plan against a catalog.
 fn is_consistent(plan: &Plan) -> bool {
     let mut found: Vec<(String, &weir_model::Declaration)> = Vec::new();
     fn visit<'p>(plan: &'p Plan, found: &mut Vec<(String, &'p weir_model::Declaration)>) {
@@ -252,7 +255,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn no_bytes_make_the_engine_panic(
+    fn malformed_plans_never_panic(
         which in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..4),
     ) {
@@ -275,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut framed = encode(&Plan::clone(&source()));
         framed.truncate(9);
         framed.extend(bytes);
@@ -290,15 +293,15 @@ fn source() -> std::sync::Arc<Plan> {
 }
 
 thread_local! {
-    /// Small plans, so that a change hits what they do rather than a column's description.
+    /// Small plans, so that a changed byte changes an operation rather than a column's description.
     static PLANS: Vec<Vec<u8>> = {
-        let narrow = plans().into_iter().map(|plan| encode(&without_words(&plan)));
+        let narrow = plans().into_iter().map(|plan| encode(&without_descriptions(&plan)));
         narrow.collect()
     };
 }
 
-/// The plan over sources whose columns are not described.
-fn without_words(plan: &Plan) -> Plan {
+/// The plan over sources without column descriptions.
+fn without_descriptions(plan: &Plan) -> Plan {
     if let Node::Source(declaration) = &plan.node {
         let fields = declaration.schema.fields.iter().map(|field| Field {
             doc: String::new(),
@@ -315,6 +318,6 @@ fn without_words(plan: &Plan) -> Plan {
     let inputs = plan
         .inputs()
         .into_iter()
-        .map(|input| without_words(input).into());
+        .map(|input| without_descriptions(input).into());
     Plan::clone(&plan.with_inputs(inputs.collect()))
 }

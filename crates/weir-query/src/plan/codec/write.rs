@@ -1,4 +1,4 @@
-//! A plan to bytes.
+//! Encodes a plan.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::expr::Expr;
 use crate::function::AggregateCall;
 use crate::plan::{GlobalGroup, Node, OrderBy, Plan, ToStream, Window};
 
-/// All of a plan.
+/// Encodes a whole plan.
 pub(super) fn plan(plan: &Plan) -> Vec<u8> {
     let mut declarations = Vec::new();
     let mut numbers = HashMap::new();
@@ -67,17 +67,17 @@ impl Write<'_> {
         put(&mut self.out, tags::UNITS, unit);
     }
 
-    /// A length and as many things.
-    fn list<T>(&mut self, things: &[T], mut each: impl FnMut(&mut Self, &T)) {
-        self.number(things.len());
-        things.iter().for_each(|thing| each(self, thing));
+    /// A length and the elements.
+    fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
+        self.number(items.len());
+        items.iter().for_each(|item| each(self, item));
     }
 
-    /// Whether there is something, and what.
-    fn option<T>(&mut self, thing: Option<T>, some: impl FnOnce(&mut Self, T)) {
-        self.flag(thing.is_some());
-        if let Some(thing) = thing {
-            some(self, thing);
+    /// A flag, and the value if there is one.
+    fn option<T>(&mut self, item: Option<T>, some: impl FnOnce(&mut Self, T)) {
+        self.flag(item.is_some());
+        if let Some(item) = item {
+            some(self, item);
         }
     }
 

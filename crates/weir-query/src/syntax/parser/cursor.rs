@@ -1,5 +1,5 @@
-//! The parser's view of the next token: looking, taking, expecting; and the small things made of
-//! one or two tokens.
+//! The parser's cursor: looking at, accepting and requiring the next token; and elements of one or
+//! two tokens.
 
 use super::*;
 
@@ -19,12 +19,12 @@ impl<'a> Parser<'a> {
         found
     }
 
-    /// Where the next token is.
+    /// The position of the next token.
     pub(super) fn span(&self) -> Span {
         self.lexeme(0).span
     }
 
-    /// Where the last token read was.
+    /// The position of the last token.
     pub(super) fn before(&self) -> Span {
         self.lexemes[self.at.saturating_sub(1)].span
     }
@@ -76,7 +76,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// True where a name stands.
+    /// Whether the next token is a name.
     pub(super) fn is_ident(&self) -> bool {
         self.is(Token::QuotedWord) || self.word().is_some_and(|w| !is_reserved(w))
     }
@@ -95,7 +95,7 @@ impl<'a> Parser<'a> {
         Ok(Ident::new(name, lexeme.span))
     }
 
-    /// A whole number that is not negative.
+    /// A non-negative integer.
     pub(super) fn count(&mut self, what: &str) -> Result<Spanned<u64>> {
         let span = self.expect(Token::Integer, what)?;
         match self.text_of(span).replace('_', "").parse() {
@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
                 .flat_map(|m| m.aliases.iter().copied().chain([m.name]));
             let help = match nearest(word, names) {
                 Some(name) => format!("did you mean `{name}`?"),
-                None => "spans are counted in ns, us, ms, s, minutes, hours or days".into(),
+                None => "durations are in ns, us, ms, s, minutes, hours or days".into(),
             };
             let message = format!("unknown unit `{word}`");
             self.fail(codes::UNKNOWN_UNIT.at(span, message).help(help))

@@ -1,12 +1,12 @@
-//! Expressions, by precedence climbing: an operator takes what binds tighter than itself.
+//! Expressions, by precedence climbing.
 
 use super::*;
 use crate::expr::BinaryOp;
 use crate::syntax::level;
 
-/// Longest chain of AND or OR that becomes a tree grouped to the left, as it is printed. A tree made
-/// of a longer one has fewer operands than this between any two parentheses when it is printed, so
-/// it is read as the same tree again.
+/// Maximum length of a chain of AND or OR that becomes a left-associative tree, as it is printed.
+/// The tree of a longer chain has fewer operands than this between any two parentheses when it is
+/// printed, so it is parsed to the same tree again.
 const CHAIN_MAX: usize = 32;
 
 impl Parser<'_> {
@@ -15,7 +15,7 @@ impl Parser<'_> {
         self.deeper(|p| p.operators(level::OR))
     }
 
-    /// The node `kind` from `start` up to what was read last, if it is not too high.
+    /// The node `kind` from `start` to the last token, if it is not too high.
     fn node(&mut self, kind: ExprKind, start: Span) -> Result<Expr> {
         self.node_over(kind, start, 0)
     }
@@ -41,7 +41,7 @@ impl Parser<'_> {
         self.spanned(ExprKind::Binary { op, left, right }, span, 0)
     }
 
-    /// Operands and the operators between them that bind at least as tightly as `least`.
+    /// Operands and the operators between them with a precedence of at least `least`.
     fn operators(&mut self, least: u8) -> Result<Expr> {
         let mut left = match least <= level::NOT && self.is_word("not") {
             true => self.negation()?,
@@ -62,7 +62,7 @@ impl Parser<'_> {
                     self.binary(op, left, right)?
                 }
             };
-            // Comparisons do not chain; all else groups to the left.
+            // Comparisons do not chain; all other operators are left-associative.
             if own == level::COMPARISON {
                 most = own - 1;
             }
@@ -85,7 +85,7 @@ impl Parser<'_> {
         operands.try_fold(first, |left, right| self.binary(op, left, right))
     }
 
-    /// A long chain as a tree that is as high as it must be: AND and OR are associative.
+    /// A long chain as a tree of minimum height: AND and OR are associative.
     fn balanced(&mut self, op: BinaryOp, mut operands: Vec<Expr>) -> Result<Expr> {
         if let [_] = &operands[..] {
             return Ok(operands.swap_remove(0));
@@ -96,7 +96,7 @@ impl Parser<'_> {
         self.binary(op, left, right)
     }
 
-    /// The operator that stands here between operands; `Some(None)` for IS, IN, BETWEEN and LIKE.
+    /// The binary operator at the cursor; `Some(None)` for IS, IN, BETWEEN and LIKE.
     fn infix(&self) -> Option<Option<BinaryOp>> {
         Some(Some(match self.lexeme(0).token {
             Token::Equal => BinaryOp::Equal,
@@ -195,7 +195,7 @@ impl Parser<'_> {
         }
     }
 
-    /// True where a subquery stands rather than an expression.
+    /// Whether a subquery starts here rather than an expression.
     fn begins_query(&self) -> bool {
         let streams = ["istream", "dstream", "rstream"];
         self.is_word("select")
@@ -216,7 +216,7 @@ impl Parser<'_> {
         if !self.eat(Token::Minus) {
             return self.primary();
         }
-        // A sign belongs to the number behind it: the least integer cannot be written otherwise.
+        // A sign belongs to the number that follows: the least integer cannot be written otherwise.
         if matches!(self.lexeme(0).token, Token::Integer | Token::Decimal) {
             return self.number_literal(true, start);
         }
@@ -264,7 +264,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A number and perhaps its unit.
+    /// A number and its optional unit.
     fn number_literal(&mut self, negative: bool, start: Span) -> Result<Expr> {
         let number = self.number(negative)?;
         let measure = self
@@ -299,7 +299,7 @@ impl Parser<'_> {
                 };
                 return self.node_over(kind, span, below);
             }
-            // Functions of these names do not collide with joins, which have no parenthesis here.
+            // Functions of these names do not conflict with joins, which have no parenthesis here.
             "left" | "right" if calls => return self.column_or_call(span),
             word if is_reserved(word) => return Err(self.unexpected("an expression")),
             _ => return self.column_or_call(span),

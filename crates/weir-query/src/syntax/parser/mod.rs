@@ -1,11 +1,11 @@
-//! Tokens → AST, by recursive descent. After an error the parser goes on at the next comma, clause
-//! or statement, so that one run finds all errors; what could not be read becomes an `Error` node,
-//! about which nobody complains again.
+//! Tokens → AST, by recursive descent. After an error the parser continues at the next comma,
+//! clause or statement, so that one pass finds all errors; a part with an error becomes an `Error`
+//! node, which causes no further diagnostics.
 
 mod cursor;
 mod expr;
-mod mistake;
 mod query;
+mod recovery;
 mod table;
 
 use weir_model::{Shape, Type};
@@ -16,7 +16,7 @@ use super::token::{Lexeme, Token, tokens, unquote};
 use super::{BLOCKS_MAX, HEIGHT_MAX, QUERY_LEVELS};
 use crate::diagnostic::{Diagnostic, Span, codes, suggest::nearest};
 
-/// Words that cannot be names unless they stand between backticks.
+/// Keywords that cannot be names unless they are between backticks.
 const RESERVED: &[&str] = &[
     "all",
     "and",
@@ -62,7 +62,7 @@ const RESERVED: &[&str] = &[
     "with",
 ];
 
-/// Words with which a clause begins: what follows a mistake is read again from here.
+/// Keywords at the start of a clause, where the parser continues after an error.
 const CLAUSES: &[&str] = &[
     "select",
     "from",
@@ -77,12 +77,12 @@ const CLAUSES: &[&str] = &[
     "except",
 ];
 
-/// True for words that cannot be names.
+/// Whether a word is reserved.
 pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.iter().any(|r| r.eq_ignore_ascii_case(word))
 }
 
-/// Reading failed; the diagnostic is there already.
+/// Parsing failed; the diagnostic is already recorded.
 pub(super) struct Failed;
 
 type Result<T> = std::result::Result<T, Failed>;
@@ -92,7 +92,7 @@ pub(super) struct Parser<'a> {
     lexemes: Vec<Lexeme>,
     at: usize,
     depth: u16,
-    /// The greatest height of an expression or subquery in the query that is being read.
+    /// The greatest height of an expression or subquery in the current query.
     highest: u16,
     blocks: usize,
     diagnostics: Vec<Diagnostic>,
@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What was wrong, in the order of the text.
+    /// The diagnostics, in the order of the text.
     pub fn finish(mut self) -> Vec<Diagnostic> {
         self.diagnostics.sort_by_key(|d| d.span.start);
         self.diagnostics
@@ -151,7 +151,7 @@ impl<'a> Parser<'a> {
                 query,
             }));
         }
-        // `register` is a word like any other, unless what follows makes it a statement.
+        // `register` is an ordinary word, unless what follows makes it a statement.
         let shape = match self.word_after(0) {
             Some(w) if w.eq_ignore_ascii_case("stream") => Some(Shape::Stream),
             Some(w) if w.eq_ignore_ascii_case("relation") => Some(Shape::Relation),

@@ -1,4 +1,4 @@
-//! Queries: WITH, set operations, Istream and its kin, SELECT with its clauses.
+//! Queries: WITH, set operations, Istream, Dstream and Rstream, SELECT with its clauses.
 
 use super::*;
 
@@ -76,7 +76,7 @@ impl Parser<'_> {
         }
     }
 
-    /// INTERSECT, which binds tighter.
+    /// INTERSECT, which has a higher precedence.
     fn intersections(&mut self) -> Result<Body> {
         let mut left = self.primary_body()?;
         while self.eat_word("intersect") {
@@ -120,7 +120,7 @@ impl Parser<'_> {
         Ok(Body::new(kind, start.to(self.before())))
     }
 
-    /// Which of Istream, Dstream and Rstream begins here.
+    /// The relation-to-stream operator at the cursor.
     fn stream_op(&self) -> Option<StreamOp> {
         if self.lexeme(1).token != Token::LeftParen {
             return None;
@@ -178,7 +178,7 @@ impl Parser<'_> {
         Ok(select)
     }
 
-    /// The list behind SELECT, and whether all of it could be read.
+    /// The select list, and whether all of it was parsed.
     fn items(&mut self) -> (Vec<Spanned<Item>>, bool) {
         let mut items = Vec::new();
         let mut sound = true;
@@ -203,7 +203,7 @@ impl Parser<'_> {
             if ends {
                 return (items, sound);
             }
-            // After a mistake inside an item the rest of the list may still be sound.
+            // After an error inside an item the rest of the list may still be valid.
             sound = false;
             self.unexpected("`,` or `from`");
             self.recover(self.at);
@@ -269,7 +269,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An expression; after a mistake in it, reading goes on at the next comma or clause.
+    /// An expression; after an error in it, parsing continues at the next comma or clause.
     pub(super) fn clause_expr(&mut self) -> Expr {
         let (start, first) = (self.span(), self.at);
         self.expr().unwrap_or_else(|Failed| {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Words with which a join begins.
+/// Keywords at the start of a join.
 const JOINS: &[&str] = &["join", "inner", "left", "right", "full", "cross"];
 
 impl Parser<'_> {
@@ -16,8 +16,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A source and its joins. What cannot be read becomes an error node, up to the next comma or
-    /// clause.
+    /// A source and its joins. A part with a syntax error becomes an error node, up to the next
+    /// comma or clause.
     fn source_and_joins(&mut self) -> FromItem {
         let (start, first) = (self.span(), self.at);
         let mut item = FromItem {
@@ -33,8 +33,8 @@ impl Parser<'_> {
             match self.join() {
                 Ok(join) => item.joins.push(join),
                 Err(Failed) => {
-                    // A source that could not be read may have had any column: later names are not
-                    // doubted.
+                    // A source with an error may have had any column: later names are not reported
+                    // as unknown.
                     item.joins.push(Join {
                         kind: Spanned::new(JoinOp::Cross, start),
                         table: TableRef::new(Table::Error, start),
@@ -71,7 +71,7 @@ impl Parser<'_> {
         Ok(TableRef::new(table, start.to(self.before())))
     }
 
-    /// The window stands before the alias, as in STREAM, or after it.
+    /// The window precedes the alias, as in STREAM, or follows it.
     fn window_and_alias(&mut self) -> Result<(Option<Window>, Option<Ident>)> {
         let mut window = self.window()?;
         let alias = self.alias("a name for the source")?;

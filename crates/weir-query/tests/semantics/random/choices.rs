@@ -1,18 +1,19 @@
 //! [`Choices`]: decisions drawn from a list of numbers, so that a smaller list makes a simpler
 //! query.
 
-/// A list of numbers to decide by; when it is used up every decision is the first, simplest one.
+/// A list of numbers that determine decisions; when it is used up every decision is the first,
+/// simplest one.
 pub struct Choices<'a> {
     numbers: &'a [u32],
 }
 
 impl Choices<'_> {
-    /// Decisions by these numbers.
+    /// Decisions from these numbers.
     pub fn new(numbers: &[u32]) -> Choices<'_> {
         Choices { numbers }
     }
 
-    /// One of `0..limit`; 0 is meant to be the simplest.
+    /// One of `0..limit`; 0 should be the simplest.
     pub fn pick(&mut self, limit: usize) -> usize {
         match self.numbers.split_first() {
             Some((first, rest)) => {
@@ -23,7 +24,7 @@ impl Choices<'_> {
         }
     }
 
-    /// One of these; the first is meant to be the simplest.
+    /// One of these; the first should be the simplest.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.pick(of.len())]
     }

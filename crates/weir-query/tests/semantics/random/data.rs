@@ -1,4 +1,4 @@
-//! Random input: few values, so that ties, duplicates, NULLs and cancellations happen all the time.
+//! Random input with few values, so that ties, duplicates, NULLs and cancellations are frequent.
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
 
@@ -54,7 +54,7 @@ pub fn catalog() -> Catalog {
     }
 }
 
-/// A few rows and now and then a heartbeat, in time order.
+/// A few rows and occasional heartbeats, in timestamp order.
 pub fn feed(choices: &mut Choices<'_>) -> Vec<Event> {
     let mut feed = Vec::new();
     let mut ts = 0;
@@ -82,7 +82,7 @@ pub fn feed(choices: &mut Choices<'_>) -> Vec<Event> {
         };
         feed.push(Event::Row(source, Element { ts, weight, row }));
         if choices.once_in(7) {
-            // Nothing more may come at this instant then.
+            // No more rows may follow at this instant.
             feed.push(Event::Heartbeat(None, ts));
             ts += 1;
         }
@@ -102,7 +102,7 @@ fn row(choices: &mut Choices<'_>) -> Row {
         int(choices.one(&[Some(1), Some(0), Some(2), None])),
         int(choices.one(&[Some(1), Some(0), Some(2), Some(3), Some(-1), Some(10), None])),
         text(choices.one(&[Some("x"), Some("y"), None])),
-        // Halves add up without rounding, so that equal sums are equal to the last bit.
+        // Sums of halves are not rounded, so that equal sums are equal to the last bit.
         float(choices.one(&[Some(1.0), Some(0.5), Some(-2.0), None])),
         bool(choices.one(&[Some(true), Some(false), None])),
         int(choices.one(&[Some(5), Some(6), Some(8), None])),

@@ -1,6 +1,6 @@
-//! Random queries on random data, dealt over one to four hosts whose agents begin late, end, are
-//! killed and come back: cut in every way, they give what the oracle gives that sees everything that
-//! the agents saw.
+//! Random queries on random data, distributed over one to four hosts whose agents start late, end,
+//! are killed and restart: split with every strategy, they have the result of the oracle over
+//! everything that the agents saw.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::support::fleet::{Fleet, Life, is_by_arrival};
 use crate::support::history::{Element, History};
 use crate::support::oracle;
 
-/// Streams and a relation of the agents. Half of the text columns is the host.
+/// Streams and a relation of the agents. Half of the text columns hold the host.
 static VOCABULARY: Vocabulary = Vocabulary {
     streams: ["s", "u"],
     relation: Some("r"),
@@ -58,7 +58,7 @@ fn catalog() -> Catalog {
     }
 }
 
-/// The column of the host, and of the request, whose number tells its host.
+/// The columns of the host and of the request, whose number contains its host.
 const HOST: usize = 2;
 
 fn host_of(element: &Element) -> u64 {
@@ -71,12 +71,12 @@ fn host_of(element: &Element) -> u64 {
 /// The first instant, before the first row or with it.
 const BEGIN: i64 = 0;
 
-/// No interval of a query is longer.
+/// The maximum interval of a query.
 const SLIDE_MAX: i64 = 5;
 
-/// Lives of the agents of `hosts` hosts, in order of time for each host: one from the beginning to
-/// the end, or several. A process that is killed has seen nothing since the last intervals began:
-/// what it had would be lost, and counted.
+/// The lifetimes of the agents of `hosts` hosts, in order of time for each host: one from the
+/// beginning to the end, or several. A killed process has seen nothing since the last intervals
+/// began: its rows would be lost, and counted.
 fn lives(hosts: u64, random: &mut Random) -> Vec<Life> {
     let mut lives = Vec::new();
     for agent in 0..hosts {
@@ -95,7 +95,7 @@ fn lives(hosts: u64, random: &mut Random) -> Vec<Life> {
             });
             from = killed.unwrap_or(to) + 2 + random.below(12) as i64;
         }
-        // Some hosts are gone for good, and some never come.
+        // Some agents end for good, and some never start.
         if random.below(3) > 0 {
             lives.push(Life {
                 agent,
@@ -125,7 +125,7 @@ fn history(choices: &mut Choices<'_>, hosts: u64, apart: bool, lives: &[Life]) -
         let row = row(choices, host, ts, lives);
         let mut element = Element { ts, weight: 1, row };
         if source == 2 {
-            // What another process had brought is retracted below.
+            // The rows of an earlier process are retracted below.
             let sees =
                 |e: &Element| life_at(lives, host_of(e), e.ts) == life_at(lives, host_of(e), ts);
             let held: Vec<usize> = (0..content.len())
@@ -163,12 +163,12 @@ fn history(choices: &mut Choices<'_>, hosts: u64, apart: bool, lives: &[Life]) -
     history
 }
 
-/// The number of the life of a host's agent that sees an instant.
+/// The index of the lifetime of a host's agent that sees an instant.
 fn life_at(lives: &[Life], host: u64, ts: i64) -> Option<usize> {
     lives.iter().position(|l| l.agent == host && l.sees(ts))
 }
 
-/// What an agent had brought of a relation goes when its next process begins.
+/// The rows of an agent in a relation are retracted when its next process starts.
 fn retract_with_lives(rows: &mut Vec<Element>, lives: &[Life]) {
     let mut gone = Vec::new();
     for (number, life) in lives.iter().enumerate() {
@@ -206,7 +206,7 @@ fn row(choices: &mut Choices<'_>, host: u64, ts: i64, lives: &[Life]) -> Vec<Val
         int(choices.one(&[Some(1), Some(0), Some(2), None])),
         text(choices.one(&[Some("y"), Some("h1"), None])),
         Value::text(&format!("h{host}")),
-        // Numbers of requests are those of one process.
+        // Request numbers are unique within a process.
         Value::Int(number * 10 + choices.one(&[1, 0, 2])),
         float(choices.one(&[Some(1.0), Some(0.5), Some(-2.0), None])),
         int(choices.one(&[Some(5), Some(6), Some(8), None])),
@@ -240,7 +240,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_query_that_is_cut_gives_what_one_engine_gives(
+    fn a_split_query_has_the_result_of_one_engine(
         query in numbers(0..80),
         data in numbers(20..220),
         seed in any::<u64>(),

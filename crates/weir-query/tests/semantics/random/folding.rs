@@ -1,5 +1,6 @@
-//! What the source folds makes no difference: rows dealt at random into groups and rows give what
-//! all rows give, for every aggregate that folds, over every kind of key.
+//! Pre-aggregation in the source does not change results: rows distributed at random into groups
+//! and single rows have the result of all rows, for every aggregate that can be pre-aggregated and
+//! every kind of key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::support::history::Element;
 use crate::support::oracle;
 use crate::support::run::Run;
 
-/// What tells groups apart, computed of columns by which the source can.
+/// Grouping expressions over columns by which the source can group.
 const KEYS: &[&str] = &[
     "",
     "op",
@@ -73,8 +74,8 @@ const WINDOWS: &[&str] = &[
     "[range 9 second slide 3 second]",
 ];
 
-/// What is asked of the groups.
-const AROUND: &[(&str, &str)] = &[
+/// Queries around the groups.
+const OUTER_QUERIES: &[(&str, &str)] = &[
     ("", ""),
     ("", ""),
     ("istream(", ")"),
@@ -83,7 +84,7 @@ const AROUND: &[(&str, &str)] = &[
     ("rstream(", ") every 2 second"),
 ];
 
-/// Times of requests: none, usual ones, and such as no source folds.
+/// Times of requests: none, usual ones, and some that sources do not pre-aggregate.
 const TIMES: [Option<i64>; 7] = [
     None,
     Some(0),
@@ -98,7 +99,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_the_source_folds_makes_no_difference(
+    fn pre_aggregation_in_the_source_does_not_change_results(
         query in numbers(30..60),
         data in numbers(20..200),
         seed in any::<u64>(),
@@ -136,7 +137,7 @@ proptest! {
     }
 }
 
-/// A query by itself, over groups, on an engine that runs it.
+/// A query with one run over groups.
 fn alone(text: &str) -> (Placement, Run) {
     let (plan, _) = compiled(text).expect("it is right");
     let placement = place::place(&[&plan], &|_| Ok(()));
@@ -145,7 +146,7 @@ fn alone(text: &str) -> (Placement, Run) {
     (placement, run)
 }
 
-/// A group of no key with so many rows of such a latency.
+/// A group without keys with `count` rows of this latency.
 fn latencies(end: i64, count: u64, sum: i128) -> Folded {
     let moments = |sum| Kept::Moments {
         count,
@@ -212,7 +213,7 @@ fn a_query_that_comes_within_an_interval_begins_with_the_next() {
         instants.copied().collect::<Vec<i64>>()
     };
     assert_eq!(shown(first), [10, 20]);
-    // At 4 the row over no rows, with which it begins.
+    // At 4 the row over no rows, at the start of the query.
     assert_eq!(shown(late), [4, 20]);
 }
 
@@ -250,9 +251,10 @@ fn groups_of_intervals_after_the_open_slide_are_ignored() {
     assert_eq!(instants, [10]);
 }
 
-/// A group-by of `IO` that folds, and what is asked of it at the pace of its slides.
+/// A group-by of `IO` that can be pre-aggregated, and a query around it at the interval of its
+/// slides.
 pub fn plain_text(choices: &mut Choices<'_>) -> String {
-    let around = AROUND
+    let around = OUTER_QUERIES
         .iter()
         .copied()
         .filter(|around| *around != ("rstream(", ")"));
@@ -260,7 +262,7 @@ pub fn plain_text(choices: &mut Choices<'_>) -> String {
 }
 
 fn text(choices: &mut Choices<'_>) -> String {
-    text_around(choices, AROUND)
+    text_around(choices, OUTER_QUERIES)
 }
 
 fn text_around(choices: &mut Choices<'_>, around: &[(&str, &str)]) -> String {
@@ -275,7 +277,7 @@ fn text_around(choices: &mut Choices<'_>, around: &[(&str, &str)]) -> String {
         false => format!("group by {keys}"),
     };
     let (before, behind) = choices.one(around);
-    // Where every row matters, groups can be tested by their keys only.
+    // Where every row matters, groups can be filtered by their keys only.
     let filter = choices.one(FILTERS);
     let filter = match (before, behind) {
         ("rstream(", ")") if filter.contains("latency") || filter.contains("sectors") => "",
@@ -292,7 +294,7 @@ fn io() -> Declaration {
         .clone()
 }
 
-/// The sources of the demands as the engine calls them.
+/// The sources of the demands by the engine's names.
 pub fn sources(placement: &Placement) -> Vec<Declaration> {
     let named = |name: &String| Declaration {
         name: name.clone(),
@@ -301,7 +303,7 @@ pub fn sources(placement: &Placement) -> Vec<Declaration> {
     placement.sources.iter().map(named).collect()
 }
 
-/// Rows of `IO`, and at the end a heartbeat that outlives them.
+/// Rows of `IO`, and at the end a heartbeat that expires all of them.
 pub fn rows(choices: &mut Choices<'_>) -> Vec<Event> {
     let io = io();
     let mut feed = Vec::new();
@@ -329,11 +331,11 @@ pub fn rows(choices: &mut Choices<'_>) -> Vec<Event> {
     feed
 }
 
-/// Groups under way of one demand.
+/// The open groups of one demand.
 #[derive(Default)]
 struct Groups(BTreeMap<(i64, Vec<Value>, u64), Vec<Element>>);
 
-/// Says each row of each demand once, by itself or within a group.
+/// Delivers each row of each demand once, as a row or within a group.
 pub fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mut Random) {
     let io = io();
     let mut groups: Vec<Groups> = placement
@@ -346,7 +348,7 @@ pub fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mu
             Event::Row(_, element) => element.ts - 1,
             Event::Heartbeat(_, ts) => *ts,
         };
-        let told: Vec<(usize, Folded)> = placement
+        let last_output: Vec<(usize, Folded)> = placement
             .demands
             .iter()
             .enumerate()
@@ -356,7 +358,7 @@ pub fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mu
                 over.into_iter().map(move |folded| (i, folded))
             })
             .collect();
-        for (i, folded) in told {
+        for (i, folded) in last_output {
             run.engine.push_folded(&placement.sources[i], folded);
         }
         for (i, demand) in placement.demands.iter().enumerate() {
@@ -393,7 +395,7 @@ pub fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mu
 }
 
 impl Groups {
-    /// A group may be told in two pieces.
+    /// A group may be delivered in two parts.
     fn take(&mut self, element: &Element, fold: &Fold, random: &mut Random) {
         let rest = element.ts.rem_euclid(fold.interval);
         let end = element.ts + (fold.interval - rest) % fold.interval;
@@ -402,14 +404,14 @@ impl Groups {
         self.0.entry(key).or_default().push(element.clone());
     }
 
-    /// The groups of intervals that are over with `ts`.
+    /// The groups of the intervals that end by `ts`.
     fn over(&mut self, ts: i64, fold: &Fold, random: &mut Random) -> Vec<Folded> {
         let all = std::mem::take(&mut self.0);
         let (over, open) = all.into_iter().partition(|((end, ..), _)| *end <= ts);
         self.0 = open;
         let over: BTreeMap<(i64, Vec<Value>, u64), Vec<Element>> = over;
         let mut ends: Vec<i64> = over.keys().map(|(end, ..)| *end).collect();
-        // An interval may be told in two parts, or with nothing in it.
+        // An interval may be delivered in two parts, or empty.
         ends.push(ts - ts.rem_euclid(fold.interval));
         let part = |end: i64, half: u64| {
             let groups = over
@@ -446,7 +448,7 @@ fn folded(end: i64, keys: &[Vec<Value>], rows: &[Vec<Element>], fold: &Fold) -> 
     }
 }
 
-/// What is kept of rows, by its definition.
+/// The partial of rows, by its definition.
 fn kept(call: &FoldCall, rows: &[Element]) -> Kept {
     let value = |row: &Element| match call.column.map(|column| &row.row[column]) {
         None | Some(Value::Text(_)) => Some(0),

@@ -1,15 +1,15 @@
-//! Random queries that come and go while data flows: each gives what it would give alone, from its
-//! birth on.
+//! Random queries that start and end while data arrives: each has the result that it would have
+//! alone, from its start on.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::choices::Choices;
 use super::{Query, agree, config, data, engine, listing, names, numbers};
-use crate::support::feed::{self, Action, Frontier, Random};
+use crate::support::feed::{self, Action, Random, Watermarks};
 use crate::support::history::{Element, History};
 
-/// Queries that fail once a row makes them.
+/// Queries that certain rows make fail.
 const POISON: [&str; 3] = [
     "SELECT 9223372036854775807 + b FROM s",
     "SELECT sum(b * 4611686018427387904) FROM s [Range 3 s] GROUP BY a",
@@ -23,7 +23,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn queries_that_come_and_go_do_not_disturb_each_other(
+    fn starting_and_ending_queries_does_not_change_other_results(
         texts in vec(numbers(0..60), 2..5),
         data in numbers(20..220),
         seed in any::<u64>(),
@@ -37,7 +37,7 @@ proptest! {
         let mut run = engine(&mut random);
         run.begin(begin);
         data::catalog().declarations.iter().for_each(|d| run.engine.declare(d));
-        // A query that fails sooner or later, and shares what it can with the others until then.
+        // A query that fails at some point, and shares operators with the others until then.
         let poison = Query::compile(POISON[random.below(POISON.len() as u64) as usize]);
         let sip = random.below(2 * actions.len() as u64 + 1) as usize;
         let mut input = Input::default();
@@ -45,7 +45,7 @@ proptest! {
             for life in &mut lives {
                 if life.begin == i {
                     let now = run.engine.now();
-                    life.birth = input.birth(&life.query, now);
+                    life.source_states = input.source_states(&life.query, now);
                     life.id = Some(run.add(&life.query.plan));
                 }
                 if let Some(id) = life.id && life.end == i {
@@ -54,7 +54,7 @@ proptest! {
                 }
             }
             if sip == i {
-                input.birth(&poison, run.engine.now());
+                input.source_states(&poison, run.engine.now());
                 run.add(&poison.plan);
             }
             if let Some(action) = actions.get(i) {
@@ -65,42 +65,42 @@ proptest! {
         run.finish();
 
         for life in &lives {
-            // Other queries may read sources that go on for longer.
-            let history = input.since(&life.birth, begin, life.upto.unwrap_or(run.engine.now()));
+            // Other queries may read sources that last longer.
+            let history = input.since(&life.source_states, begin, life.upto.unwrap_or(run.engine.now()));
             let expected = life.query.expected(&history);
             let id = life.id.expect("every life begins");
             let result = agree(&expected, run.query(id));
             prop_assert!(
                 result.is_ok(),
                 "{} (since {:?}, up to {:?})\n{}{}\n{actions:?}",
-                life.query.text, life.birth, life.upto, result.unwrap_err(), listing(&feed)
+                life.query.text, life.source_states, life.upto, result.unwrap_err(), listing(&feed)
             );
         }
     }
 }
 
-/// A query, when it comes and when it goes, in actions and in instants.
+/// A query with its start and end, in actions and in instants.
 struct Life {
     query: Query,
     begin: usize,
     end: usize,
     id: Option<usize>,
-    birth: Vec<Birth>,
+    source_states: Vec<SourceState>,
     upto: Option<i64>,
 }
 
-/// What a query finds of a source.
+/// The state of a source when a query starts.
 #[derive(Debug)]
-struct Birth {
-    /// The last complete instant at its birth.
+struct SourceState {
+    /// The last complete instant at the start.
     now: i64,
-    /// Rows up to this instant are before its time.
+    /// Rows up to this instant precede the query.
     after: i64,
-    /// How many rows had come.
+    /// The number of rows that had arrived.
     rows: usize,
 }
 
-/// The first query lives for all of the run, the others for a random part; often they are the same
+/// The first query runs from start to end, the others for a random part; often they are the same
 /// query as the first.
 fn lives(texts: &[Vec<u32>], actions: u64, random: &mut Random) -> Vec<Life> {
     let mut life = |(i, numbers): (usize, &Vec<u32>)| {
@@ -118,16 +118,16 @@ fn lives(texts: &[Vec<u32>], actions: u64, random: &mut Random) -> Vec<Life> {
             begin: begin as usize,
             end: (begin + length) as usize,
             id: None,
-            birth: vec![],
+            source_states: vec![],
             upto: None,
         }
     };
     texts.iter().enumerate().map(&mut life).collect()
 }
 
-/// What came in, without what came too late.
+/// The input without late rows.
 struct Input {
-    frontier: Frontier,
+    frontier: Watermarks,
     /// By source.
     rows: Vec<Vec<Element>>,
 }
@@ -135,7 +135,7 @@ struct Input {
 impl Default for Input {
     fn default() -> Input {
         Input {
-            frontier: Frontier::new(3),
+            frontier: Watermarks::new(3),
             rows: vec![vec![]; 3],
         }
     }
@@ -156,41 +156,43 @@ impl Input {
         }
     }
 
-    /// What a query finds that comes at `now`. From here on its sources cannot send rows for the
-    /// time before.
-    fn birth(&mut self, query: &Query, now: i64) -> Vec<Birth> {
+    /// The state of its sources for a query that starts at `now`. From here on its sources cannot
+    /// send rows for earlier instants.
+    fn source_states(&mut self, query: &Query, now: i64) -> Vec<SourceState> {
         for (source, name) in names().iter().enumerate() {
             if query.plan.sources().iter().any(|d| d.name == *name) {
                 self.frontier.heartbeat(source, now);
             }
         }
-        let birth = |source: usize| Birth {
+        let source_states = |source: usize| SourceState {
             now,
             after: self.frontier.of(source).max(now),
             rows: self.rows[source].len(),
         };
-        (0..3).map(birth).collect()
+        (0..3).map(source_states).collect()
     }
 
-    /// What happens in the life of a query: the rows after its birth, and first of all what the
-    /// relation held then.
-    fn since(&self, births: &[Birth], begin: Option<i64>, end: i64) -> History {
+    /// The input during the life of a query: the rows after its start, preceded by the content of
+    /// the relation.
+    fn since(&self, states: &[SourceState], begin: Option<i64>, end: i64) -> History {
         let later = |source: usize| {
-            let (rows, birth) = (&self.rows[source], &births[source]);
+            let (rows, source_states) = (&self.rows[source], &states[source]);
             let mut elements = Vec::new();
             if source == RELATION {
-                let before = rows[..birth.rows].iter().filter(|e| e.ts <= birth.after);
+                let before = rows[..source_states.rows]
+                    .iter()
+                    .filter(|e| e.ts <= source_states.after);
                 elements.extend(before.map(|e| Element {
-                    ts: birth.after.saturating_add(1),
+                    ts: source_states.after.saturating_add(1),
                     ..e.clone()
                 }));
             }
-            elements.extend(rows.iter().filter(|e| e.ts > birth.after).cloned());
+            elements.extend(rows.iter().filter(|e| e.ts > source_states.after).cloned());
             (names()[source].clone(), elements)
         };
         let mut history = History::new((0..3).map(later));
         history.end = end;
-        history.begin = match births[0].now {
+        history.begin = match states[0].now {
             i64::MIN => begin,
             now => Some(now + 1),
         };

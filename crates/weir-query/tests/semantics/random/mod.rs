@@ -1,7 +1,7 @@
 //! Random queries on random input: the engine agrees with the oracle at each instant.
 //!
-//! `PROPTEST_CASES` sets how many are tried. What a failure prints is enough to write a golden case
-//! from it.
+//! `PROPTEST_CASES` sets the number of cases. A failure prints enough to write a golden case from
+//! it.
 
 mod choices;
 mod data;
@@ -29,8 +29,7 @@ use crate::support::run::Run;
 use choices::Choices;
 use grammar::Grammar;
 
-/// How many are tried unless `PROPTEST_CASES` says otherwise; a debug build does this in a few
-/// seconds.
+/// The number of cases unless `PROPTEST_CASES` is set; a debug build runs them in a few seconds.
 const CASES: u32 = 250;
 
 fn config() -> ProptestConfig {
@@ -53,7 +52,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_random_query_gives_what_the_oracle_gives(
+    fn a_random_query_has_the_result_of_the_oracle(
         query in numbers(0..80),
         data in numbers(20..220),
         seed in any::<u64>(),
@@ -75,7 +74,7 @@ proptest! {
     }
 }
 
-/// An engine that takes few or many rows at once.
+/// An engine that processes few or many rows at once.
 fn engine(random: &mut Random) -> Run {
     let options = EngineOptions {
         span_rows_max: [1, 2, 3, 10, 1 << 16][random.below(5) as usize],
@@ -121,7 +120,7 @@ impl Query {
     }
 }
 
-fn agree(expected: &Changes, query: &crate::support::run::Watched) -> Result<(), String> {
+fn agree(expected: &Changes, query: &crate::support::run::RunningQuery) -> Result<(), String> {
     if let Some(failure) = &query.failure {
         return Err(format!("the query failed: {failure}"));
     }
@@ -133,7 +132,7 @@ fn names() -> Vec<String> {
     declarations.iter().map(|d| d.name.clone()).collect()
 }
 
-/// The input as a golden case writes it.
+/// The input in the format of a golden case.
 fn listing(feed: &[Event]) -> String {
     let names = names();
     let mut text = String::from(

@@ -1,6 +1,7 @@
-//! Split is whole: rows dealt at random over agents, each of which gives partial aggregates, and
-//! these merged, give what one engine gives of all rows; for every aggregate that splits, and
-//! windows of one slide, of several, and without end. The agents' sources may fold.
+//! Merging the parts of a split equals the whole: rows are distributed at random over agents that
+//! emit partial aggregates, and the merged partials have the result of one engine over all rows;
+//! for every aggregate that splits, and windows of one slide, of several, and unbounded. The
+//! agents' sources may pre-aggregate.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::support::run::Run;
 
 const KEYS: &[&str] = &["", "a", "t", "a, t", "g", "f", "b + 1", "w"];
 
-/// Every aggregate that splits, over every type that it takes.
+/// Every aggregate that splits, over every type that it accepts.
 const CALLS: &[&str] = &[
     "count(*)",
     "count(t)",
@@ -60,8 +61,8 @@ const WINDOWS: &[&str] = &[
     "[range unbounded slide 3 second]",
 ];
 
-/// What is asked of the groups.
-const AROUND: &[(&str, &str)] = &[
+/// Queries around the groups.
+const OUTER_QUERIES: &[(&str, &str)] = &[
     ("", ""),
     ("", ""),
     ("istream(", ")"),
@@ -69,17 +70,17 @@ const AROUND: &[(&str, &str)] = &[
     ("rstream(", ") every 2 second"),
 ];
 
-/// Most agents that rows are dealt over.
+/// Maximum number of agents.
 const AGENTS_MAX: usize = 5;
 
-/// What the monitor calls the stream of partials.
+/// The name of the stream of partials at the monitor.
 const PARTIALS: &str = "agents";
 
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn partials_of_agents_make_the_whole(
+    fn partials_of_agents_merge_to_the_whole(
         query in numbers(8..40),
         data in numbers(20..220),
         agents in 1..=AGENTS_MAX,
@@ -108,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn partials_of_what_sources_fold_make_the_whole(
+    fn partials_of_pre_aggregated_groups_merge_to_the_whole(
         query in numbers(30..60),
         data in numbers(20..200),
         agents in 1..=AGENTS_MAX,
@@ -132,7 +133,7 @@ proptest! {
             let id = agent.add(&Arc::new(placement.plans[0].clone()));
             folding::deliver(&dealt, &placement, &mut agent, &mut random);
             prop_assert_eq!(&agent.query(id).failure, &None);
-            partials.extend(agent.query(id).given.clone());
+            partials.extend(agent.query(id).emitted.clone());
         }
         let mut run = engine_over(&fragment, &mut random);
         let id = run.add(&monitor);
@@ -228,12 +229,12 @@ fn text(choices: &mut Choices<'_>) -> String {
         false => (format!("{keys}, {calls}"), format!("group by {keys}")),
     };
     let filter = choices.one(&["", "", "where b > 0", "where t = 'x' or g"]);
-    let (before, behind) = choices.one(AROUND);
+    let (before, behind) = choices.one(OUTER_QUERIES);
     let window = choices.one(WINDOWS);
     format!("{before}select {select} from s {window} {filter} {group}{behind}")
 }
 
-/// A query's aggregation as partials, and the query over what merges them.
+/// A query's aggregation as partials, and the query over their merge.
 fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
     let Node::Aggregate {
         input,
@@ -266,7 +267,7 @@ fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
         *global,
         fields,
     );
-    // What runs on an agent came over the network.
+    // An agent receives its fragment over the network.
     let partial = codec::decode(&codec::encode(&partial)).expect("it was encoded");
     (partial, merge)
 }
@@ -275,7 +276,7 @@ fn declaration(fragment: &Plan) -> Declaration {
     Declaration::new(PARTIALS, Shape::Stream, fragment.schema.clone())
 }
 
-/// What the agents send, as a query of its own.
+/// The rows that the agents send, as a query of its own.
 fn stream_of(fragment: &Plan) -> Arc<Plan> {
     Plan::source(declaration(fragment))
 }
@@ -298,7 +299,7 @@ fn at(event: &Event) -> i64 {
     }
 }
 
-/// Each row to one agent, heartbeats to all.
+/// Each row goes to one agent, heartbeats to all.
 fn deal(feed: &[Event], agents: usize, random: &mut Random) -> Vec<Vec<Event>> {
     let mut dealt = vec![Vec::new(); agents];
     for event in feed {
@@ -310,17 +311,17 @@ fn deal(feed: &[Event], agents: usize, random: &mut Random) -> Vec<Vec<Event>> {
     dealt
 }
 
-/// What an agent gives of rows of `s`, cut anywhere.
+/// The results of an agent for rows of `s`, cut anywhere.
 fn given_of(fragment: &Plan, feed: &[Event], random: &mut Random) -> Vec<Element> {
     let sources = data::catalog().declarations;
     let mut agent = Run::new(Engine::new(options(random)), sources);
     let id = agent.add(&Arc::new(fragment.clone()));
     agent.act(&feed::cut(feed, 1, random));
     assert_eq!(agent.query(id).failure, None);
-    agent.query(id).given.clone()
+    agent.query(id).emitted.clone()
 }
 
-/// Merges partials in time order, those of one instant in any order.
+/// Merges partials in timestamp order, those of one instant in any order.
 fn merge(run: &mut Run, mut partials: Vec<Element>, end: i64, random: &mut Random) {
     partials.sort_by_cached_key(|element| (element.ts, random.below(1 << 20)));
     let mut feed: Vec<Event> = partials.into_iter().map(|p| Event::Row(0, p)).collect();

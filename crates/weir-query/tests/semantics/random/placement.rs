@@ -1,4 +1,5 @@
-//! What a tap leaves out makes no difference: rows that the demand's selection drops, and columns that it does not name.
+//! Selection in the tap does not change results: rows that the demand's selection drops, and
+//! columns that it omits.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::support::history::Element;
 use crate::support::oracle;
 use crate::support::run::Run;
 
-/// Columns of finished requests, among them spans of time.
+/// Columns of finished requests, some of them durations.
 static REQUESTS: Vocabulary = Vocabulary {
     streams: ["IO", "IO"],
     relation: None,
@@ -51,7 +52,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_the_tap_leaves_out_makes_no_difference(
+    fn selection_in_the_tap_does_not_change_results(
         query in numbers(0..80),
         data in numbers(20..160),
         seed in any::<u64>(),
@@ -59,7 +60,7 @@ proptest! {
         let words = if seed % 2 == 0 { &REQUESTS } else { &EVENTS };
         let text = Grammar::new(&mut Choices::new(&query), words).query();
         let plans = compiled(&text);
-        // Time without a pace for Rstream, or units that do not go together.
+        // The query needs an interval for Rstream, or its units do not match.
         prop_assume!(plans.is_some());
         let (plan, unoptimized) = plans.expect("it was assumed");
 
@@ -99,7 +100,7 @@ pub fn compiled(text: &str) -> Option<(Arc<Plan>, Arc<Plan>)> {
     ))
 }
 
-/// An event as the tap sends it.
+/// An event as the tap delivers it.
 fn tapped(event: &Event, catalog: &Catalog, demands: &[Demand]) -> Option<Event> {
     let Event::Row(source, element) = event else {
         return Some(event.clone());
@@ -135,7 +136,7 @@ pub fn passes(predicate: &Predicate, declaration: &Declaration, row: &[Value]) -
         .any(|clause| clause.tests.iter().all(holds))
 }
 
-/// Rows of `IO` and `IOstream`, and at the end a heartbeat that outlives them.
+/// Rows of `IO` and `IOstream`, and at the end a heartbeat that expires all of them.
 fn rows(catalog: &Catalog, choices: &mut Choices<'_>) -> Vec<Event> {
     let mut feed = Vec::new();
     let mut ts = 0;
@@ -170,7 +171,7 @@ fn row(declaration: &Declaration, ts: i64, choices: &mut Choices<'_>) -> Vec<Val
             })),
         });
     }
-    // A sector has 512 bytes, always.
+    // A sector always has 512 bytes.
     if let Value::Int(sectors) = row[declaration.schema.index("sectors")] {
         row[declaration.schema.index("bytes")] = Value::Int(512 * sectors);
     }

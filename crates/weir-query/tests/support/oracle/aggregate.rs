@@ -11,7 +11,7 @@ use weir_query::function::AggregateCall;
 use super::{expr, relation};
 use crate::support::Row;
 
-/// One row per group. Without keys there is one row since it has `begun`, and for ever.
+/// One row per group. Without keys there is one row as soon as it has `begun`.
 pub fn content(
     rows: &[Row],
     keys: &[Expr],
@@ -50,7 +50,7 @@ fn result(call: &AggregateCall, rows: &[&Row]) -> Result<Value, String> {
         let counts = |args: &&Row| args.iter().all(|x| !x.is_null());
         return Ok(Value::Int(args.iter().filter(counts).count() as i64));
     }
-    // All others look at the values that are there.
+    // All other aggregates ignore NULLs.
     let parameters: Row = args.first().map_or(vec![], |a| a[1..].to_vec());
     let values: Vec<Value> = args.into_iter().map(|mut a| a.swap_remove(0)).collect();
     let mut values: Vec<Value> = values.into_iter().filter(|v| !v.is_null()).collect();
@@ -99,15 +99,14 @@ fn median(ty: Type, mut values: Vec<Value>) -> Value {
     }
 }
 
-/// Squared distances from the mean over their number less `freedom`, from exact sums where the
-/// values allow it: then it does not depend on their order, and values of the same variance have
-/// the same.
+/// Squared distances from the mean divided by their number less `freedom`, from exact sums where
+/// the values allow it: then the result does not depend on the order of the values.
 fn variance(values: &[Value], freedom: usize) -> Value {
     if values.len() <= freedom {
         return Value::Null;
     }
     let (count, divisor) = (values.len() as i128, (values.len() - freedom) as i128);
-    // The variance does not change when all values move together.
+    // The variance does not change when all values are shifted.
     let wholes = |unit: f64| -> Option<Vec<i128>> {
         let least = values.iter().min()?;
         let distance = |v: &Value| match (v, least) {
@@ -145,9 +144,10 @@ fn root(x: Value) -> Value {
     }
 }
 
-/// The least value that a share of all does not exceed, and in its place the mean of the values in
-/// its bucket: 128 buckets of equal width make a power of two, none narrower than 1 for integers. A
-/// place in a bucket is told in 2^32 steps, or in ones where they are wider.
+/// The least value that a fraction `share` of all does not exceed, replaced by the mean of the
+/// values in its bucket: 128 buckets of equal width per power of two, none narrower than 1 for
+/// integers. Positions within a bucket have a resolution of 2^32 steps, or of 1 where buckets are
+/// wider.
 fn quantile(mut values: Vec<Value>, share: &Value) -> Value {
     values.sort();
     let share = floats(std::slice::from_ref(share))[0];
@@ -186,8 +186,8 @@ fn quantile(mut values: Vec<Value>, share: &Value) -> Value {
     }
 }
 
-/// Counts by upper limit: those given and NULL for what is above, or else 0 and the powers of two
-/// of either sign.
+/// Counts by upper limit: the given limits and NULL for values above, or else 0 and the powers of
+/// two of either sign.
 fn histogram(values: &[Value], limits: &[Value]) -> Value {
     let mut buckets: BTreeMap<(bool, Value), i64> = BTreeMap::new();
     for value in values {

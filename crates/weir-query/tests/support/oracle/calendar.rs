@@ -1,4 +1,4 @@
-//! Points in time in words, by walking the Gregorian calendar day by day, month by month, year by
+//! Timestamps as text, by iterating over the Gregorian calendar day by day, month by month, year by
 //! year.
 
 const NANOS: i64 = 1_000_000_000;
@@ -25,8 +25,8 @@ pub fn write(ts: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
 }
 
-/// The instant of `2009-02-13`, `2009-02-13 23:31` or `2009-02-13T23:31:30.5Z`; nothing where that
-/// is none.
+/// The instant of `2009-02-13`, `2009-02-13 23:31` or `2009-02-13T23:31:30.5Z`; `None` for other
+/// texts.
 pub fn read(text: &str) -> Option<i64> {
     let text = text.trim_end_matches(['Z', 'z']);
     let (date, time) = text.split_once([' ', 'T', 't']).unwrap_or((text, "0:0"));

@@ -34,7 +34,7 @@ pub fn value(expr: &Expr, row: &[Value]) -> Result<Value, String> {
             ..
         } => {
             // AND is false as soon as one side is, OR true as soon as one side is; the other side
-            // is not looked at.
+            // is not evaluated.
             let decisive = *op == BinaryOp::Or;
             let left = value(left, row)?;
             if left == Value::Bool(decisive) {
@@ -147,7 +147,7 @@ fn float_arithmetic(op: BinaryOp, x: f64, y: f64) -> Value {
     }
 }
 
-/// `%` is any text, `_` any character, `\` takes the next one literally.
+/// `%` matches any text, `_` any character, `\` escapes the next one.
 fn like(text: &[char], pattern: &[char]) -> bool {
     match pattern {
         [] => text.is_empty(),

@@ -1,4 +1,4 @@
-//! The instants at which anything in a query could change.
+//! The instants at which the result of a query can change.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use weir_query::plan::{GlobalGroup, Node, Plan, ToStream, Window};
 
 use crate::support::history::History;
 
-/// Every instant up to the end of `history` at which the outcome of `plan` could change, ascending.
+/// Every instant up to the end of `history` at which the result of `plan` can change, ascending.
 pub fn of(plan: &Plan, history: &History) -> Vec<i64> {
     let mut instants = changes(plan, history);
     instants.retain(|ts| *ts <= history.end);
     instants.into_iter().collect()
 }
 
-/// The instants at which a row comes in from a source: when it arrives, or through a window with a
-/// slide at the next multiple.
+/// The instants at which rows of a source enter: when they arrive, or through a window with a slide
+/// at the next multiple.
 pub fn arrivals(plan: &Plan, history: &History) -> BTreeSet<i64> {
     let inputs = plan.inputs();
     let below = inputs.iter().flat_map(|p| arrivals(p, history));
@@ -46,7 +46,7 @@ fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
         .collect();
     match &plan.node {
         Node::Source(_) => arrivals(plan, history),
-        // What it holds depends on values: any instant may be one.
+        // Its content depends on values: any instant is possible.
         Node::Window {
             window: Window::Since { .. },
             ..
@@ -84,7 +84,7 @@ fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
     }
 }
 
-/// When a row of instant `ts` comes into a window and when it goes.
+/// When a row of instant `ts` enters a window and when it leaves.
 fn due(window: &Window, ts: i64) -> Vec<i64> {
     match window {
         Window::Now => vec![ts, ts.saturating_add(1)],

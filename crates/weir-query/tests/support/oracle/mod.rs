@@ -1,11 +1,11 @@
-//! The oracle: what a query means, computed by brute force from the definitions and without regard
-//! to cost.
+//! The oracle: the result of a query, computed by brute force from the definitions and without
+//! regard to cost.
 //!
-//! At each instant at which anything could change, every operator of the plan is computed anew from
+//! At each instant at which the result can change, every operator of the plan is recomputed from
 //! all rows so far. Nothing is incremental, nothing is shared with the engine: windows are filters
-//! over the whole past, joins are nested loops, aggregates look at all rows of their group,
-//! expressions are evaluated row by row. Streams come out of relations by comparing each instant
-//! with the one before.
+//! over the whole past, joins are nested loops, aggregates read all rows of their group,
+//! expressions are evaluated row by row. Streams are computed from relations by comparing each
+//! instant with the previous one.
 
 mod aggregate;
 mod calendar;
@@ -24,22 +24,22 @@ use super::Row;
 use super::changes::Changes;
 use super::history::History;
 
-/// What a query gives.
+/// The result of a query.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What comes out, up to the failure if there is one.
+    /// The changes, up to the failure if there is one.
     pub changes: Changes,
-    /// The instant at which it fails and why.
+    /// The instant of its failure and the message.
     pub failure: Option<(i64, String)>,
 }
 
-/// The rows at each instant: a relation's content, or what comes in a stream.
+/// The rows at each instant: a relation's content, or the rows of a stream.
 ///
-/// The order of rows within one is that of arrival where rows come from a stream through a window;
-/// else it means nothing.
+/// The order of rows is that of arrival where rows come from a stream through a window; else it is
+/// undefined.
 type Contents = Vec<Vec<Row>>;
 
-/// What `plan` gives on `history`, from scratch.
+/// The result of `plan` on `history`, from scratch.
 pub fn evaluate(plan: &Plan, history: &History) -> Outcome {
     let oracle = Oracle {
         history,
@@ -71,12 +71,12 @@ pub fn evaluate(plan: &Plan, history: &History) -> Outcome {
 
 struct Oracle<'a> {
     history: &'a History,
-    /// All that matter, ascending.
+    /// All relevant instants, ascending.
     instants: Vec<i64>,
     failure: RefCell<Option<Failure>>,
 }
 
-/// An expression that could not be evaluated, at the earliest instant known.
+/// An expression that cannot be evaluated, at the earliest instant known.
 struct Failure {
     instant: usize,
     message: String,

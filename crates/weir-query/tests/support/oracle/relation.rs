@@ -27,7 +27,7 @@ pub fn project(rows: &[Row], exprs: &[Expr]) -> Content {
     rows.iter().map(|row| expr::all(exprs, row)).collect()
 }
 
-/// Each different row once.
+/// Each distinct row once.
 pub fn distinct(rows: &[Row]) -> Vec<Row> {
     let mut found: Vec<Row> = Vec::new();
     for row in rows {
@@ -62,13 +62,12 @@ pub fn combine(op: SetOp, all: bool, left: &[Row], right: &[Row]) -> Vec<Row> {
         SetOp::Union if all => [left, right].concat(),
         SetOp::Union => distinct(&[left, right].concat()),
         SetOp::Except => except_all(&left, &right),
-        // What the left has in common with the right is what is left of it without what it has
-        // alone.
+        // The common rows are those of the left without those that only the left has.
         SetOp::Intersect => except_all(&left, &except_all(&left, &right)),
     }
 }
 
-/// The first rows by an order; rows that it does not tell apart are ordered by all their columns.
+/// The first rows in an order; rows with equal sort keys are ordered by all their columns.
 pub fn first(rows: &[Row], by: &[OrderBy], limit: Option<u64>, offset: u64) -> Content {
     let mut keyed: Vec<(Row, &Row)> = Vec::new();
     for row in rows {
@@ -104,7 +103,7 @@ fn order(by: &OrderBy, a: &Value, b: &Value) -> Ordering {
 
 /// A join of any kind.
 pub struct Join<'a> {
-    /// What becomes of rows without partner.
+    /// How rows without partner are treated.
     pub kind: JoinKind,
     /// Pairs of expressions that must be equal.
     pub on: &'a [(Expr, Expr)],

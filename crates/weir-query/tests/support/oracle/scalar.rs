@@ -9,7 +9,7 @@ use super::calendar;
 /// The value of a call for these arguments.
 pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
     let name = call.function.doc().name;
-    // These look at NULLs themselves.
+    // These functions handle NULLs themselves.
     match name {
         "coalesce" | "greatest" | "least" => {
             let same = args.iter().zip(&call.args);
@@ -50,7 +50,7 @@ pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
     }
 }
 
-/// Whether the place of a value among 2^32 is in the first `share` of them.
+/// Whether the hash of a value, one of 2^32, is in the first fraction `share` of them.
 fn sampled(x: &Value, share: f64) -> Value {
     let number = match x {
         Value::Text(text) => {
@@ -169,7 +169,7 @@ fn logarithm(x: f64, log: fn(f64) -> f64) -> Value {
     }
 }
 
-/// NULL where there is no real number.
+/// NULL where the result is not a real number.
 fn real(x: f64) -> Value {
     if x.is_nan() {
         Value::Null

@@ -1,4 +1,4 @@
-//! Windows, as filters over everything that ever came.
+//! Windows, as filters over all earlier rows.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use weir_query::plan::Window;
 use super::expr;
 use crate::support::Row;
 
-/// What `window` holds at the last of `instants`; `rows[i]` came at `instants[i]`.
+/// The content of `window` at the last of `instants`; `rows[i]` arrived at `instants[i]`.
 pub fn content(window: &Window, instants: &[i64], rows: &[Vec<Row>]) -> Result<Vec<Row>, String> {
     let now = *instants.last().expect("there is an instant to look at");
     let seen_from = |slide: &Option<i64>| match slide {

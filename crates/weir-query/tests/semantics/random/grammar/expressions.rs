@@ -186,12 +186,12 @@ impl Grammar<'_, '_> {
         }
     }
 
-    /// An aggregate whose value is of this kind.
+    /// An aggregate of this kind.
     pub(super) fn aggregate_of(&mut self, columns: &[(String, Kind)], kind: Kind) -> String {
         let distinct = self.choices.one(&["", "", "DISTINCT "]);
         let which = self.choices.pick(5);
         match (kind, which) {
-            // Truth has no least and no greatest.
+            // Booleans have no least and no greatest value.
             (Kind::Bool, _) => format!("count(*) > {}", which),
             (Kind::Int, 0) => "count(*)".into(),
             (Kind::Int, 1) => {

@@ -1,4 +1,4 @@
-//! Random queries: text from a grammar of what CQL offers, well typed by construction.
+//! Random queries: texts from a grammar of CQL, well typed by construction.
 
 mod expressions;
 mod tables;
@@ -6,7 +6,7 @@ mod tables;
 use super::choices::Choices;
 use tables::From;
 
-/// What a column holds, as far as the grammar cares.
+/// The kind of a column, as the grammar distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Int,
@@ -14,21 +14,21 @@ pub enum Kind {
     Float,
     Bool,
     Time,
-    /// What is passed on but not computed with: means (which are rounded) and tallies.
+    /// Values that are selected but not computed with: means (which are rounded) and tallies.
     Opaque,
 }
 
-/// The names that queries are made of.
+/// The names in the queries.
 pub struct Vocabulary {
     /// Streams with the columns below.
     pub streams: [&'static str; 2],
     /// A relation with the columns below.
     pub relation: Option<&'static str>,
-    /// What each has, and perhaps more.
+    /// The columns of each, at least.
     pub columns: &'static [(&'static str, Kind)],
     /// Texts to compare with.
     pub texts: [&'static str; 3],
-    /// Lists of columns that rows may have in common.
+    /// Lists of columns that rows can have in common.
     pub keys: [&'static str; 3],
 }
 
@@ -39,7 +39,7 @@ struct View {
     is_stream: bool,
 }
 
-/// Writes queries by `choices`.
+/// Generates queries from `choices`.
 pub struct Grammar<'a, 'b> {
     choices: &'a mut Choices<'b>,
     words: &'static Vocabulary,
@@ -113,7 +113,7 @@ impl<'a, 'b> Grammar<'a, 'b> {
         format!("{name} AS ({query})")
     }
 
-    /// A query that gives a relation, with columns of these kinds if any are asked for.
+    /// A query whose result is a relation, with columns of `kinds` if given.
     fn relation(&mut self, depth: usize, kinds: Option<&[Kind]>) -> (String, Vec<Kind>) {
         let (first, kinds) = self.block(depth, kinds);
         if depth == 0 || kinds.contains(&Kind::Opaque) {
@@ -173,7 +173,7 @@ impl<'a, 'b> Grammar<'a, 'b> {
         if depth > 0 && self.choices.once_in(5) {
             let condition = self.subquery_condition(depth - 1, &columns);
             conditions.push(condition);
-            // A row that comes back is a late one.
+            // A row that is inserted again is then the latest one.
             ordered = false;
         }
         let grouped = self.choices.once_in(3);
@@ -224,7 +224,7 @@ impl<'a, 'b> Grammar<'a, 'b> {
         for _ in 0..self.choices.one(&[1, 0, 2]) {
             let kind = self.choices.one(&[Kind::Int, Kind::Text, Kind::Float]);
             let key = (self.value(columns, kind, 0), kind);
-            // A constant would be taken for the position of a column.
+            // A constant would be a column position.
             if columns.iter().any(|(name, _)| *name == key.0) {
                 keys.push(key);
             }

@@ -8,17 +8,17 @@ pub(super) struct Table {
     pub columns: Vec<(String, Kind)>,
     /// Whether it is a source, with the columns of all sources.
     is_source: bool,
-    /// Whether the rows have an order that is defined, so that there is a first and a last.
+    /// Whether the order of the rows is defined, so that there is a first and a last.
     ordered: bool,
 }
 
-/// What stands in FROM.
+/// A FROM clause.
 pub(super) struct From {
     pub text: String,
     pub columns: Vec<(String, Kind)>,
-    /// Whether the rows have an order that is defined.
+    /// Whether the order of the rows is defined.
     pub ordered: bool,
-    /// What ties the tables together, for WHERE.
+    /// Conditions between the tables, for WHERE.
     pub conditions: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl Grammar<'_, '_> {
             ordered: first.ordered,
             conditions: Vec::new(),
         };
-        // ON sees what is joined since the last comma, WHERE sees all.
+        // ON can use the columns joined since the last comma, WHERE all.
         let mut joined = first.columns;
         let mut alone_since_comma = first.is_source;
         for _ in 0..self.choices.one(&[0, 0, 1, 0, 1, 2]) {
@@ -101,7 +101,8 @@ impl Grammar<'_, '_> {
             9 if depth > 0 => {
                 let (query, kinds) = self.relation(depth - 1, None);
                 let stream = self.choices.one(&["Istream", "Dstream", "Rstream"]);
-                // Rows of one instant have no order here, so that no window may count them.
+                // Rows of one instant have no defined order here, so a row-based window cannot be
+                // used.
                 let window = self.time_window();
                 derived(&name, format!("({stream}({query})){window}"), &kinds)
             }
@@ -121,7 +122,7 @@ impl Grammar<'_, '_> {
     fn stream(&mut self, source: &str, name: &str) -> Table {
         let keys = self.choices.one(&self.words.keys);
         let window = self.window(keys);
-        // From a partitioned window equal values may leave in another order than they came.
+        // Equal values may leave a partitioned window in another order than they entered.
         let ordered = !window.contains("Partition");
         self.source(format!("{source}{window}"), name, ordered)
     }

@@ -1,4 +1,4 @@
-//! `var`, `stddev` and their population forms: how far values lie from their mean.
+//! `var`, `stddev` and their population forms: the dispersion of values around their mean.
 
 use weir_model::{Type, Unit};
 use weir_sketch::{Bytes, Moments};
@@ -6,10 +6,10 @@ use weir_sketch::{Bytes, Moments};
 use super::per_group::{Summary, per_group};
 use super::{AggregateCall, AggregateState};
 use crate::function::arguments::{arity, number};
-use crate::function::{Argument, EvalError, Refusal, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, Returns};
 
-/// Refuses all but one number.
-pub fn check(name: &str, args: &[Argument], unit: Unit) -> Result<Returns, Refusal> {
+/// Accepts exactly one number.
+pub fn check(name: &str, args: &[Argument], unit: Unit) -> Result<Returns, ArgumentError> {
     arity(name, args, 1, 1)?;
     number(name, args, 0)?;
     Ok(Returns {
@@ -18,7 +18,7 @@ pub fn check(name: &str, args: &[Argument], unit: Unit) -> Result<Returns, Refus
     })
 }
 
-/// The state of a call that gives what `read` reads off the moments.
+/// The state of a call whose result `read` computes from the moments.
 pub fn state(
     call: &AggregateCall,
     read: impl Fn(&Moments) -> Option<f64> + Send + 'static,

@@ -1,4 +1,5 @@
-//! One value of a group: the least, greatest, first or last so far. It does where rows only come.
+//! One value of a group: the least, greatest, first or last so far. Sufficient for append-only
+//! input.
 
 use std::marker::PhantomData;
 
@@ -11,49 +12,49 @@ use crate::function::EvalError;
 use crate::function::element::{Element, Real, Text};
 
 /// Which value is kept.
-pub trait Which: Send + 'static {
-    /// True when `new` takes the place of `old`.
+pub trait Preference: Send + 'static {
+    /// Whether `new` replaces `old`.
     fn replaces<K: Ord>(new: &K, old: &K) -> bool;
 }
 
 /// For `min`.
-pub struct Least;
+pub struct KeepLeast;
 
-impl Which for Least {
+impl Preference for KeepLeast {
     fn replaces<K: Ord>(new: &K, old: &K) -> bool {
         new < old
     }
 }
 
 /// For `max`.
-pub struct Greatest;
+pub struct KeepGreatest;
 
-impl Which for Greatest {
+impl Preference for KeepGreatest {
     fn replaces<K: Ord>(new: &K, old: &K) -> bool {
         new > old
     }
 }
 
 /// For `first`.
-pub struct Earliest;
+pub struct KeepEarliest;
 
-impl Which for Earliest {
+impl Preference for KeepEarliest {
     fn replaces<K: Ord>(_: &K, _: &K) -> bool {
         false
     }
 }
 
 /// For `last`.
-pub struct Latest;
+pub struct KeepLatest;
 
-impl Which for Latest {
+impl Preference for KeepLatest {
     fn replaces<K: Ord>(_: &K, _: &K) -> bool {
         true
     }
 }
 
 /// The state of a call that keeps that value.
-pub fn end_of<W: Which>(call: &AggregateCall) -> Box<dyn AggregateState> {
+pub fn single_state<W: Preference>(call: &AggregateCall) -> Box<dyn AggregateState> {
     match call.args[0].ty() {
         Type::Bool => of_type::<bool, W>(),
         Type::Float => of_type::<Real, W>(),
@@ -62,34 +63,34 @@ pub fn end_of<W: Which>(call: &AggregateCall) -> Box<dyn AggregateState> {
     }
 }
 
-/// The partial of a group of integers of which that value is kept.
-pub fn end_partial<W: Which>(value: Option<i64>) -> Vec<u8> {
-    partial_of(&End {
+/// The partial of a group of integers whose kept value is `value`.
+pub fn single_partial<W: Preference>(value: Option<i64>) -> Vec<u8> {
+    partial_of(&Single {
         value,
         which: PhantomData::<W>,
     })
 }
 
-fn of_type<K: Element, W: Which>() -> Box<dyn AggregateState> {
-    per_group(|x: K| x, |end: &End<K, W>| Ok(end.value))
+fn of_type<K: Element, W: Preference>() -> Box<dyn AggregateState> {
+    per_group(|x: K| x, |end: &Single<K, W>| Ok(end.value))
 }
 
 /// The value kept so far.
-struct End<K, W> {
+struct Single<K, W> {
     value: Option<K>,
     which: PhantomData<W>,
 }
 
-impl<K, W> Default for End<K, W> {
-    fn default() -> End<K, W> {
-        End {
+impl<K, W> Default for Single<K, W> {
+    fn default() -> Single<K, W> {
+        Single {
             value: None,
             which: PhantomData,
         }
     }
 }
 
-impl<K: Element, W: Which> Summary for End<K, W> {
+impl<K: Element, W: Preference> Summary for Single<K, W> {
     type Value = K;
 
     fn add(&mut self, value: K, _: i64) {
@@ -111,7 +112,7 @@ impl<K: Element, W: Which> Summary for End<K, W> {
             1 => Some(K::decode(bytes)?),
             _ => return Err(Malformed("neither a value nor none").into()),
         };
-        Ok(End {
+        Ok(Single {
             value,
             which: PhantomData,
         })

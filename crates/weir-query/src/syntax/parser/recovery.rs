@@ -1,11 +1,11 @@
-//! Mistakes: what is said about them, where reading goes on, and the bounds of what is read.
+//! Syntax errors: their messages, error recovery, and limits.
 
 use super::*;
 
 impl Parser<'_> {
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Failed {
-        // What the lexer could not read has been reported; an open text has swallowed the rest of
-        // its line.
+        // An error of the lexer is already reported; an unterminated text extends to the end of its
+        // line.
         let swallowed = self.is(Token::End)
             && self
                 .diagnostics
@@ -17,7 +17,7 @@ impl Parser<'_> {
         Failed
     }
 
-    /// Reports that the next token is not `what`, and guesses which keyword was meant.
+    /// Reports that the next token is not `what`, and suggests a keyword.
     pub(super) fn unexpected(&mut self, what: &str) -> Failed {
         let Lexeme { token, span } = self.lexeme(0);
         let found = match token {
@@ -26,7 +26,7 @@ impl Parser<'_> {
             _ => format!("`{}`", self.text_of(span)),
         };
         let mut diagnostic = codes::UNEXPECTED.at(span, format!("expected {what}, found {found}"));
-        // A misspelt keyword has been taken for a name, most likely the token just before.
+        // A misspelt keyword was parsed as a name, most likely the token just before.
         let near_keyword = |lexeme: Lexeme| {
             let word = (lexeme.token == Token::Word).then(|| self.text_of(lexeme.span))?;
             let keyword = nearest(
@@ -50,10 +50,10 @@ impl Parser<'_> {
         self.fail(diagnostic)
     }
 
-    /// Goes on after a mistake in something that began at token `first`: at the next comma or
-    /// clause that is not inside of it.
+    /// Continues after an error in an element that began at token `first`: at the next comma or
+    /// clause outside of it.
     pub(super) fn recover(&mut self, first: usize) {
-        // A clause where an expression should go on: a parenthesis was left open.
+        // A clause where an expression should continue: a parenthesis was not closed.
         if self.is_any_word(CLAUSES) {
             return;
         }
@@ -67,12 +67,12 @@ impl Parser<'_> {
     }
 
     /// Skips to one of `tokens` or `words` outside of parentheses, of which `open` are open, or to
-    /// the one that closes what is around, or to the end.
+    /// the closing one of the enclosing parentheses, or to the end.
     pub(super) fn skip(&mut self, mut open: usize, tokens: &[Token], words: &[&str]) {
         loop {
             let token = self.lexeme(0).token;
             let here = open == 0 && (tokens.contains(&token) || self.is_any_word(words));
-            // A statement's end closes whatever was left open.
+            // The end of a statement closes all parentheses.
             if here || matches!(token, Token::End | Token::Semicolon) {
                 return;
             }
@@ -86,12 +86,12 @@ impl Parser<'_> {
         }
     }
 
-    /// Runs `parse` one level deeper, if the bound allows it.
+    /// Runs `parse` one level deeper, up to the maximum.
     pub(super) fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.deeper_by(1, parse)
     }
 
-    /// Runs `parse` some levels deeper, if the bound allows it.
+    /// Runs `parse` `levels` levels deeper, up to the maximum.
     pub(super) fn deeper_by<T>(
         &mut self,
         levels: u16,
@@ -109,7 +109,7 @@ impl Parser<'_> {
     pub(super) fn too_deep(&mut self, span: Span) -> Failed {
         let message = format!("nested more than {HEIGHT_MAX} deep");
         let help = "split the query with WITH";
-        // Said once: every level above would say it again.
+        // Reported once, not again for every level above.
         if self
             .diagnostics
             .iter()
@@ -121,7 +121,7 @@ impl Parser<'_> {
         Failed
     }
 
-    /// Counts one more query block or source.
+    /// Counts one more query block or source, up to the maximum.
     pub(super) fn one_more_block(&mut self) -> Result<()> {
         self.blocks += 1;
         if self.blocks <= BLOCKS_MAX {
@@ -136,7 +136,7 @@ impl Parser<'_> {
             let diagnostic = codes::TOO_DEEP.at(self.span(), message);
             self.diagnostics.push(diagnostic);
         }
-        // Nothing after this can be read within the bound.
+        // Nothing after this can be parsed within the limit.
         self.at = self.lexemes.len() - 1;
         Err(Failed)
     }

@@ -11,7 +11,7 @@ use crate::engine::keys::Keys;
 use crate::function::EvalError;
 
 /// Rows of one side.
-pub(super) struct Arrivals {
+pub(super) struct InputRows {
     /// When they are inserted or retracted.
     pub ts: ScalarBuffer<i64>,
     /// Their weights: positive when inserted, negative when retracted.
@@ -28,7 +28,7 @@ pub(super) struct Arrivals {
     pub row_keys: Option<Keys>,
 }
 
-impl Arrivals {
+impl InputRows {
     /// Whether row `row` has a NULL in its key.
     pub(super) fn is_null(&self, row: usize) -> bool {
         self.is_null.as_ref().is_some_and(|n| n[row])
@@ -37,11 +37,7 @@ impl Arrivals {
 
 impl Join {
     /// Packs the keys of a side's rows, and stores the inserted rows.
-    pub(super) fn store_arrivals(
-        &mut self,
-        side: usize,
-        rows: Batch,
-    ) -> Result<Arrivals, EvalError> {
+    pub(super) fn store_input(&mut self, side: usize, rows: Batch) -> Result<InputRows, EvalError> {
         let view = Rows {
             columns: &rows.columns,
             len: rows.len(),
@@ -52,7 +48,7 @@ impl Join {
             .collect::<Result<Vec<_>, _>>()?;
         let is_null = any_null(&keys, rows.len());
         let slots = self.store(side, &rows, is_null.as_deref());
-        Ok(Arrivals {
+        Ok(InputRows {
             weights: weights(&rows),
             keys: self.packer.pack(&keys, rows.len()),
             is_null,

@@ -1,13 +1,13 @@
-//! What is shown at the multiples of a span need not be kept up to date in between.
+//! A relation that is read at multiples of an interval only need not be updated in between.
 //!
-//! `Rstream(X) EVERY d` looks at X at the multiples of `d` only. Where X is made of what windows
-//! hold, a window may as well change at those multiples only: at each of them `[Range N Slide d]`
-//! holds what `[Range N]` does. Then groups are put together once an interval, in parts where they
-//! are made in parts.
+//! `Rstream(X) EVERY d` reads X at the multiples of `d` only. Where X is made of the contents of
+//! windows, a window may change at those multiples only: at each of them `[Range N Slide d]` holds
+//! what `[Range N]` does. Groups are then computed once an interval, and as partial aggregates
+//! where the aggregation is split.
 //!
-//! An aggregation without keys has its row from when it was first given something, so below such a
-//! one every row must come to be seen: through a window that is as long as the span at least, and
-//! nothing that several rows must meet in.
+//! An aggregation without keys has its row from its first input on, so below one every row must
+//! become visible: its window is at least as long as the interval, and the plan has no operation
+//! that combines several rows.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
         Node::ToStream {
             input,
             kind: ToStream::Rstream { every: Some(every) },
-        } => plan.with_inputs(vec![paced(input, *every)]),
+        } => plan.with_inputs(vec![with_slide(input, *every)]),
         _ => plan,
     })
 }
 
-/// A relation that is as it was at the multiples of `every`. Streams are not touched: what is in
-/// them depends on every instant.
-fn paced(plan: &Arc<Plan>, every: i64) -> Arc<Plan> {
+/// A relation that is unchanged at the multiples of `every`. Streams are not rewritten: their
+/// content depends on every instant.
+fn with_slide(plan: &Arc<Plan>, every: i64) -> Arc<Plan> {
     if plan.shape == Shape::Stream {
         return plan.clone();
     }
@@ -54,22 +54,22 @@ fn paced(plan: &Arc<Plan>, every: i64) -> Arc<Plan> {
     }
     if let Node::Aggregate { input, keys, .. } = &plan.node
         && keys.is_empty()
-        && !shows_every_row(input, every)
+        && !keeps_every_row(input, every)
     {
         return plan.clone();
     }
     let inputs = plan.inputs().into_iter();
-    plan.with_inputs(inputs.map(|input| paced(input, every)).collect())
+    plan.with_inputs(inputs.map(|input| with_slide(input, every)).collect())
 }
 
-/// Whether every row that passes is there at a multiple of `every`.
-fn shows_every_row(plan: &Plan, every: i64) -> bool {
+/// Whether every row that passes is in the relation at a multiple of `every`.
+fn keeps_every_row(plan: &Plan, every: i64) -> bool {
     match &plan.node {
-        Node::Select { input, .. } | Node::Project { input, .. } => shows_every_row(input, every),
+        Node::Select { input, .. } | Node::Project { input, .. } => keeps_every_row(input, every),
         Node::Window { window, .. } => match window {
             Window::Range { size, .. } => *size >= every,
             Window::Unbounded { .. } => true,
-            // A row may be too old by then, however long the window is.
+            // A row may be too old by then, for any length of the window.
             Window::Since { .. } => false,
             Window::Now | Window::Rows { .. } | Window::Partition { .. } => false,
         },

@@ -1,5 +1,4 @@
-//! What a plan's answer is like for whoever shows it: whether its rows only ever come, and in which
-//! order they are meant to stand.
+//! Properties of a plan's result for its display: whether it is append-only, and its order.
 
 use weir_model::Shape;
 
@@ -7,7 +6,7 @@ use super::{JoinKind, Node, OrderBy, Plan, SetOp, Window};
 use crate::expr::Expr;
 
 impl Plan {
-    /// Whether rows only ever come, seen as a relation.
+    /// Whether rows are only ever inserted, regarded as a relation.
     pub fn is_append_only(&self) -> bool {
         match &self.node {
             Node::Source(declaration) => declaration.shape == Shape::Stream,
@@ -38,9 +37,9 @@ impl Plan {
         }
     }
 
-    /// The order that ORDER BY asks for, most significant first: columns of the answer, as far as
-    /// it is by columns of the answer.
-    pub fn shown_order(&self) -> Vec<(usize, &OrderBy)> {
+    /// The order of ORDER BY, most significant first: columns of the result, as far as the sort
+    /// keys are columns of the result.
+    pub fn display_order(&self) -> Vec<(usize, &OrderBy)> {
         match &self.node {
             Node::Order { by, .. } => {
                 let key = |by| column(by).map(|column| (column, by));
@@ -53,9 +52,9 @@ impl Plan {
                     let column = exprs.iter().position(is_it)?;
                     Some((column, by))
                 };
-                input.shown_order().into_iter().map_while(shown).collect()
+                input.display_order().into_iter().map_while(shown).collect()
             }
-            Node::Select { input, .. } => input.shown_order(),
+            Node::Select { input, .. } => input.display_order(),
             _ => Vec::new(),
         }
     }
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_expires_or_is_counted_anew_shrinks() {
+    fn a_plan_is_append_only_without_expiry_and_recomputation() {
         let append_only = |text: &str| checked(text).plan.is_append_only();
         assert!(append_only("select op from IO where latency > 1 ms"));
         assert!(append_only("select distinct op from IO"));
@@ -93,10 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_the_columns_shown() {
+    fn the_display_order_is_by_result_columns() {
         let order = |text: &str| {
             let plan = checked(text).plan;
-            let keys = plan.shown_order().into_iter();
+            let keys = plan.display_order().into_iter();
             keys.map(|(column, by)| (column, by.descending))
                 .collect::<Vec<_>>()
         };
