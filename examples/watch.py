@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Asks a monitor a query and prints what comes of it, as it comes.
+"""Places a query at a monitor and prints its result as it changes.
 
     pip install pyarrow
     python3 examples/watch.py "select vm, count(*) from IO [range 1 s slide 1 s] group by vm"
     python3 examples/watch.py --monitor grpc+tls://m:7733 --ca authority.crt \\
         --certificate client-alice.crt --key client-alice.key "select ..."
 
-Each line is one row: when, how often it came (+) or went (-) if the query gives a relation, and the
-columns. What the monitor says beside the rows (how many hosts were heard, rows lost) goes to
-standard error.
+Each line is one row: its instant, its weight if the result is a relation (+ inserted, - retracted),
+and its columns. The completeness of the result (hosts, rows lost) is written to standard error.
 """
 
 import argparse
@@ -23,23 +22,23 @@ def main():
     client = flight.FlightClient(options.monitor, **tls(options))
     call = flight.FlightCallOptions(headers=headers(options))
 
-    # A query is placed by asking for its FlightInfo; the ticket in it watches the query.
+    # GetFlightInfo places the query; the ticket in its reply watches it.
     descriptor = flight.FlightDescriptor.for_command(options.query.encode())
     placed = client.get_flight_info(descriptor, call)
     reader = client.do_get(placed.endpoints[0].ticket, call)
 
-    said = None
+    reported = None
     shown = 0
     for chunk in reader:
         note = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata else {}
         if note.get("reset") is not None:
-            print("# what the query holds so far follows", flush=True)
+            print("# the current content of the relation follows", flush=True)
         for row in chunk.data.to_pylist():
             print(line(row), flush=True)
             shown += 1
             if options.rows and shown == options.rows:
                 return
-        said = tell(note, said)
+        reported = report(note, reported)
 
 
 def arguments():
@@ -50,11 +49,11 @@ def arguments():
         default="grpc+unix:///run/weir-monitor/monitor.sock",
         help="grpc+unix://PATH, grpc://.. or grpc+tls://..",
     )
-    parser.add_argument("--token-file", help="file with the token that says who you are")
-    parser.add_argument("--ca", help="certificate of the authority that vouches for the monitor (PEM)")
+    parser.add_argument("--token-file", help="file with your token")
+    parser.add_argument("--ca", help="certificate of the authority of the monitor (PEM)")
     parser.add_argument("--certificate", help="your certificate (PEM)")
-    parser.add_argument("--key", help="the key that goes with it (PEM)")
-    parser.add_argument("--rows", type=int, help="end after so many rows")
+    parser.add_argument("--key", help="your key (PEM)")
+    parser.add_argument("--rows", type=int, help="end after this number of rows")
     return parser.parse_args()
 
 
@@ -81,14 +80,14 @@ def line(row):
     return f"{row['instant']}{sign}: {values}"
 
 
-def tell(note, said):
-    """Says how complete the answer is where that has changed."""
+def report(note, reported):
+    """Writes the completeness of the result if it has changed."""
     names = ["hosts_heard", "hosts", "rows_lost", "rows_late", "skipped", "ended"]
     now = {name: note[name] for name in names if note.get(name)}
-    if now and now != said:
+    if now and now != reported:
         print(" ".join(f"{name}={value}" for name, value in now.items()), file=sys.stderr)
         return now
-    return said
+    return reported
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-//! The documentation tells the truth: every query block of `docs/` runs, and so does every command
-//! of the README and of the page about the tapdisk.
+//! The documentation is true: every query block of `docs/` runs, every command of the README, the
+//! tutorial and the other pages in [`COMMAND_PAGES`] runs, and an `output` block behind one of them is
+//! what weir prints. `WEIR_BLESS=1` writes the output blocks.
 
 use std::fs;
 use std::io::Write;
@@ -10,6 +11,14 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// The recording that comes with the project.
 const RECORDING: &str = "samples/fio-loop.parquet";
+
+/// Pages whose `sh` blocks run, in the order of the page, in a folder that has `samples`.
+const COMMAND_PAGES: [&str; 4] = [
+    "README.md",
+    "docs/commands.md",
+    "docs/cookbook.md",
+    "docs/tutorial.md",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -22,7 +31,7 @@ fn root() -> PathBuf {
 struct Block {
     page: String,
     line: usize,
-    /// What stands behind the fence: `cql`, `cql-error W0103`, `sh`.
+    /// The text behind the fence: `cql`, `cql-error W0103`, `sh`, `output`.
     label: String,
     text: String,
 }
@@ -62,7 +71,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Every failure at once, each with the place of its block.
+/// Fails with every failure at once, each with the position of its block.
 fn none(failures: Vec<String>) {
     assert!(
         failures.is_empty(),
@@ -105,7 +114,7 @@ fn every_query_of_the_docs_runs() {
         if !output.status.success() {
             failures.push(failure(&block, "the query fails", &output));
         } else if output.stdout.is_empty() {
-            failures.push(failure(&block, "the query says nothing", &output));
+            failures.push(failure(&block, "the query prints nothing", &output));
         }
     }
     assert!(ran > 10, "the docs have query blocks");
@@ -146,7 +155,7 @@ fn every_live_query_of_the_docs_is_right() {
             continue;
         }
         ran += 1;
-        // Whoever may not watch I/O can still ask whether the words are right.
+        // Without the privileges for live I/O the query can still be checked.
         let io = block.text.contains("from IO");
         let args: &[&str] = match live || !io {
             true => &["query", "--for", "300ms", "--final"],
@@ -162,7 +171,7 @@ fn every_live_query_of_the_docs_is_right() {
     none(failures);
 }
 
-/// True when this host lets weir see its block I/O.
+/// True when weir can observe the block I/O of this host.
 fn live_works() -> bool {
     Command::new(WEIR)
         .arg("doctor")
@@ -195,8 +204,8 @@ fn every_command_to_a_fleet_runs() {
     };
     let listen = format!("unix:{}", state("m.sock"));
     let mut monitor = start(&["monitor", "--listen", &listen, "--state", &state("m")]);
-    let mut said = std::io::BufReader::new(monitor.0.stderr.take().expect("it is piped")).lines();
-    let ready = said.next().expect("a line").expect("UTF-8");
+    let mut log = std::io::BufReader::new(monitor.0.stderr.take().expect("it is piped")).lines();
+    let ready = log.next().expect("a line").expect("UTF-8");
     let address = ready.rsplit(' ').next().expect("an address");
     let agent = [
         "agent",
@@ -210,12 +219,12 @@ fn every_command_to_a_fleet_runs() {
     let mut agent = start(&[&agent[..], &["--state", &state("a")]].concat());
     let drain = agent.0.stderr.take().expect("it is piped");
     std::thread::spawn(move || std::io::BufReader::new(drain).lines().count());
-    std::thread::spawn(move || said.count());
+    std::thread::spawn(move || log.count());
     let mut failures = Vec::new();
     let mut ran = 0;
     for block in pages().iter().flat_map(|p| blocks(p)) {
         for command in block.text.lines().filter(|_| block.label == "sh-fleet") {
-            let weir = command.strip_prefix("weir ").expect("it asks weir");
+            let weir = command.strip_prefix("weir ").expect("a command of weir");
             let output = Command::new("timeout")
                 .args(["60", "sh", "-c", &format!("\"$WEIR\" {weir}")])
                 .env("WEIR", WEIR)
@@ -230,58 +239,184 @@ fn every_command_to_a_fleet_runs() {
         }
     }
     drop((agent, monitor));
-    fs::remove_dir_all(&home).expect("the home goes away");
-    assert!(ran > 5, "the docs ask a fleet");
+    fs::remove_dir_all(&home).expect("the folder is removed");
+    assert!(ran > 5, "the docs have commands for a fleet");
     none(failures);
 }
 
 #[test]
-fn every_command_of_the_readme_runs() {
+fn every_command_of_the_command_pages_runs() {
     let live = live_works();
-    let scratch = std::env::temp_dir().join(format!("weir-readme-{}", std::process::id()));
-    fs::create_dir_all(&scratch).expect("a scratch folder");
-    std::os::unix::fs::symlink(root().join("samples"), scratch.join("samples")).expect("a link");
-    let bin = Path::new(WEIR)
-        .parent()
-        .expect("the binary lies in a folder")
-        .to_path_buf();
-    let path = format!(
-        "{}:{}",
-        bin.display(),
-        std::env::var("PATH").unwrap_or_default()
-    );
     let mut failures = Vec::new();
-    for block in blocks(&root().join("README.md"))
-        .into_iter()
-        .filter(|b| b.label == "sh")
-    {
-        for command in block.text.lines().filter(|l| l.starts_with("weir ")) {
-            let needs_live = !command.contains("--from") && command.contains("--for");
+    for (number, page) in COMMAND_PAGES.iter().enumerate() {
+        let folder = Folder::new(&format!("weir-dp{number}"));
+        std::os::unix::fs::symlink(root().join("samples"), folder.0.join("samples"))
+            .expect("a link");
+        let mut background = Vec::new();
+        let mut ran = 0;
+        for command in commands(page, "sh") {
+            assert!(command.starts_with("weir "), "{page}: `{command}`");
+            let needs_live = !command.contains("--from")
+                && !command.contains("--monitor")
+                && command.contains("--for");
             if needs_live && !live {
-                // Not through `eprintln!`: the harness would swallow it.
+                // Not through `eprintln!`: the harness would capture it.
                 let _ = writeln!(
                     std::io::stderr(),
-                    "skipped: README `{command}`: needs root and BPF"
+                    "skipped: {page} `{command}`: needs root and BPF"
                 );
                 continue;
             }
-            let output = Command::new("timeout")
-                .args(["60", "sh", "-c", command])
-                .env("PATH", &path)
-                .current_dir(&scratch)
+            ran += 1;
+            if let Some(process) = command.strip_suffix('&') {
+                background.push(start_in(&folder, process));
+                continue;
+            }
+            let output = in_folder(&folder, "timeout", &["60", "sh", "-c", &command])
                 .output()
                 .expect("sh runs");
-            if !output.status.success() {
-                failures.push(failure(&block, &format!("`{command}` fails"), &output));
+            // The exit code of `weir doctor` is the state of this host.
+            let is_report = command == "weir doctor" && output.status.code() == Some(1);
+            if !output.status.success() && !is_report {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                failures.push(format!("{page}: `{command}` fails\n{stderr}"));
             }
         }
+        assert!(ran > 0, "{page} has commands");
     }
-    fs::remove_dir_all(&scratch).expect("the scratch folder goes away");
     none(failures);
 }
 
-/// A folder of a test's own, with a short path since sockets are in it; gone when the test is over.
+#[test]
+fn every_output_of_the_docs_is_what_weir_prints() {
+    let bless = std::env::var("WEIR_BLESS").is_ok_and(|v| v == "1");
+    let mut failures = Vec::new();
+    let mut compared = 0;
+    for page in pages() {
+        let blocks = blocks(&page);
+        let mut lines: Vec<String> = fs::read_to_string(&page)
+            .expect("a readable page")
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        // From the last one on, so that the lines of the others stay where they are.
+        for pair in blocks.windows(2).rev() {
+            let [block, expected] = pair else {
+                unreachable!("windows of two");
+            };
+            if expected.label != "output" {
+                continue;
+            }
+            let output = printed(block);
+            if !output.status.success() {
+                failures.push(failure(block, "it fails", &output));
+                continue;
+            }
+            compared += 1;
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            let actual: String = stdout
+                .lines()
+                .map(|line| format!("{}\n", line.trim_end()))
+                .collect();
+            if actual == expected.text {
+                continue;
+            }
+            if bless {
+                let end = expected.line + expected.text.lines().count();
+                lines.splice(expected.line..end, actual.lines().map(str::to_owned));
+            } else {
+                failures.push(failure(
+                    block,
+                    &format!("it prints\n{actual}instead of\n{}of", expected.text),
+                    &output,
+                ));
+            }
+        }
+        if bless {
+            fs::write(&page, lines.join("\n") + "\n").expect("a page that can be written");
+        }
+    }
+    assert!(compared > 30, "the docs have outputs");
+    none(failures);
+}
+
+/// Runs a block that has an output: a query over the recording, or one command of weir. As on a
+/// terminal, results are tables.
+fn printed(block: &Block) -> Output {
+    let query = ["query", "--from", RECORDING, "--final", "--format", "table"];
+    let mut command = match block.label.as_str() {
+        "cql" => {
+            let mut command = Command::new(WEIR);
+            command.args(query).arg(&block.text);
+            command
+        }
+        "sh" => {
+            let line = block.text.replace("\\\n", " ");
+            let line = line.replace("weir query ", "weir query --format table ");
+            let mut command = Command::new("sh");
+            command.args(["-c", &line]).env("PATH", search_path());
+            command
+        }
+        label => panic!(
+            "{}:{}: a block `{label}` has an output",
+            block.page, block.line
+        ),
+    };
+    command.current_dir(root()).output().expect("weir runs")
+}
+
+/// `PATH` with the folder of the weir under test in front.
+fn search_path() -> String {
+    let bin = Path::new(WEIR).parent().expect("the binary is in a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{path}", bin.display())
+}
+
+/// A program in `folder`, which finds weir.
+fn in_folder(folder: &Folder, program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env("PATH", search_path())
+        .current_dir(&folder.0);
+    command
+}
+
+/// Starts `process`, which ends with what is returned, and waits until its socket exists.
+fn start_in(folder: &Folder, process: &str) -> Process {
+    // It is the shell's process, and ends with the test.
+    let child = in_folder(folder, "sh", &["-c", &format!("exec {process}")])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    let child = Process(child.expect("sh runs"));
+    // A reader takes longer to type the next command.
+    let socket = process.split_whitespace().find_map(|word| {
+        let path = word.split(',').next().unwrap_or(word);
+        let is_path = path.ends_with(".sock").then_some(path);
+        path.strip_prefix("unix:").or(is_path)
+    });
+    if let Some(socket) = socket {
+        let suffix = match process.starts_with("weir tapdisk") {
+            true => ".tap",
+            false => "",
+        };
+        let path = folder.0.join(format!("{socket}{suffix}"));
+        wait_until(process, || path.exists());
+    }
+    child
+}
+
+/// A folder of a test's own, with a short path because it contains sockets; removed after the test.
 struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -293,12 +428,12 @@ impl Drop for Folder {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let within = std::time::Instant::now() + std::time::Duration::from_secs(300);
     while !done() {
-        assert!(std::time::Instant::now() < within, "waited in vain: {what}");
+        assert!(std::time::Instant::now() < within, "timeout: {what}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
-/// The commands of blocks with this label, in order; lines that end in a backslash go on.
+/// The commands of blocks with this label, in order; a backslash at its end continues a line.
 fn commands(page: &str, label: &str) -> Vec<String> {
     let blocks = blocks(&root().join(page));
     let texts = blocks.iter().filter(|block| block.label == label);
@@ -324,52 +459,22 @@ fn every_command_of_the_page_about_the_tapdisk_runs() {
             return;
         }
     }
-    let bin = Path::new(WEIR)
-        .parent()
-        .expect("the binary lies in a folder");
-    let path = format!("{}:{path}", bin.display());
-    let folder = std::env::temp_dir().join(format!("weir-dt-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let folder = Folder(folder);
-    let run = |program: &str, args: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(args).env("PATH", &path).current_dir(&folder.0);
-        command
-    };
+    let folder = Folder::new("weir-dt");
     let mut background = Vec::new();
     for command in &all {
-        let Some(process) = command.strip_suffix('&') else {
-            let output = run("timeout", &["120", "sh", "-c", command])
-                .output()
-                .expect("sh runs");
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "`{command}` fails: {said}");
+        if let Some(process) = command.strip_suffix('&') {
+            background.push(start_in(&folder, process));
             continue;
-        };
-        // It is the shell's process, and ends with the test.
-        let child = run("sh", &["-c", &format!("exec {process}")])
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn();
-        background.push(Process(child.expect("sh runs")));
-        // Who reads the page takes longer to type the next command.
-        let socket = process.split_whitespace().find_map(|word| {
-            let path = word.split(',').next().unwrap_or(word);
-            let is_path = path.ends_with(".sock").then_some(path);
-            path.strip_prefix("unix:").or(is_path)
-        });
-        if let Some(socket) = socket {
-            let suffix = if process.starts_with("weir") {
-                ".tap"
-            } else {
-                ""
-            };
-            let there = folder.0.join(format!("{socket}{suffix}"));
-            wait_until(process, || there.exists());
         }
+        let output = in_folder(&folder, "timeout", &["120", "sh", "-c", command])
+            .output()
+            .expect("sh runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "`{command}` fails: {stderr}");
     }
     wait_until("the firmware reads the disk", || {
-        let status = run("weir", &["tapdisk", "status", "--json", "web.sock"]).output();
+        let args = ["tapdisk", "status", "--json", "web.sock"];
+        let status = in_folder(&folder, "weir", &args).output();
         let status: serde_json::Value =
             serde_json::from_slice(&status.expect("weir runs").stdout).expect("a status");
         let ops = status["disks"][0]["ops"].as_array().expect("operations");
@@ -379,8 +484,8 @@ fn every_command_of_the_page_about_the_tapdisk_runs() {
 }
 
 #[test]
-fn libvirt_takes_the_description_of_a_disk() {
-    const TEST: &str = "libvirt_takes_the_description_of_a_disk";
+fn libvirt_accepts_the_description_of_a_disk() {
+    const TEST: &str = "libvirt_accepts_the_description_of_a_disk";
     use weir_guest::MemoryFolder;
     use weir_guest::libvirt::Session;
     let started =
@@ -403,10 +508,10 @@ fn libvirt_takes_the_description_of_a_disk() {
         "<domain type='qemu'><name>shop</name><memory unit='MiB'>256</memory>{memory}\
          <os><type arch='x86_64' machine='pc'>hvm</type></os><devices>{disk}</devices></domain>"
     );
-    fs::write(&file, domain).expect("the folder takes files");
+    fs::write(&file, domain).expect("a file is written");
     session
         .virsh(&["define", "--validate", &file])
-        .expect("libvirt takes it");
+        .expect("libvirt accepts it");
     let described = session.virsh(&["dumpxml", "shop"]).expect("it is defined");
     assert!(
         described.contains("type='vhostuser'") && described.contains("memfd"),

@@ -1,0 +1,329 @@
+//! The texts of the repository: idioms of `language.txt`, the length of lines, and dead links.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// What is held to `language.txt` and to 100 columns: Markdown files below these paths, and comments
+/// of Rust files below them. A crate is added here when its comments pass.
+const SCANNED: &[&str] = &[
+    ".github",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "docs",
+    "fuzz/README.md",
+    "samples",
+    "crates/weir-query/src/engine/aggregate",
+    "crates/weir-query/src/engine/eval",
+    "crates/weir-query/src/engine/join",
+    "crates/weir-query/src/engine/window",
+    "crates/weir-query/src/physical",
+    "xtask/tests/dependencies.rs",
+    "xtask/tests/prose.rs",
+];
+
+/// Pages that a program writes: their text is in its source.
+const GENERATED: &[&str] = &["docs/experiments.md", "docs/reference"];
+
+/// A line of text has at most so many columns; tables, code and single words may be longer.
+const COLUMNS_MAX: usize = 100;
+
+/// An idiom and the standard term for it.
+struct Idiom {
+    phrase: String,
+    term: String,
+}
+
+/// A text in a file in which an idiom is right.
+struct Exception {
+    path: String,
+    text: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is in the repository")
+        .into()
+}
+
+/// Fails with every finding at once.
+fn none(findings: &[String], rule: &str) {
+    assert!(findings.is_empty(), "{rule}:\n{}", findings.join("\n"));
+}
+
+fn below(path: &str, folders: &[&str]) -> bool {
+    folders
+        .iter()
+        .any(|folder| Path::new(path).starts_with(folder))
+}
+
+/// The files of the repository that end in `.ending`, as paths relative to the root.
+fn tracked(ending: &str) -> Vec<String> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git runs");
+    assert!(listed.status.success(), "git ls-files fails");
+    let text = String::from_utf8(listed.stdout).expect("paths are UTF-8");
+    text.lines()
+        .filter(|path| path.ends_with(ending) && root().join(path).is_file())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect("a readable file")
+}
+
+/// The lines of a Markdown text outside fenced code, with their numbers.
+fn outside_code(text: &str) -> Vec<(usize, &str)> {
+    let mut fenced = false;
+    let mut lines = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            lines.push((number + 1, line));
+        }
+    }
+    lines
+}
+
+/// The text of a line without code spans and without the targets of links.
+fn prose(line: &str) -> String {
+    let spans: Vec<&str> = line.split('`').collect();
+    let text: String = spans
+        .iter()
+        .step_by(2)
+        .copied()
+        .collect::<Vec<_>>()
+        .join("_");
+    let mut kept = String::new();
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find("](") {
+        kept.push_str(&rest[..start]);
+        rest = rest[start..]
+            .find(')')
+            .map_or("", |end| &rest[start + end..]);
+    }
+    kept + rest
+}
+
+/// The comments of a Rust text, with their numbers.
+fn comments(text: &str) -> Vec<(usize, &str)> {
+    let lines = text.lines().enumerate();
+    lines
+        .filter_map(|(number, line)| {
+            let comment = line.trim_start().strip_prefix("//")?;
+            Some((number + 1, comment.trim_start_matches(['/', '!'])))
+        })
+        .collect()
+}
+
+fn vocabulary() -> (Vec<Idiom>, Vec<Exception>) {
+    let mut idioms = Vec::new();
+    let mut exceptions = Vec::new();
+    for line in read("xtask/language.txt").lines() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(exception) = line.strip_prefix("allow ") {
+            let (place, reason) = exception.split_once(" # ").expect("a reason");
+            let (path, text) = place.split_once(": ").expect("a path and a text");
+            assert!(reason.len() > 8, "the reason for `{text}` is too short");
+            exceptions.push(Exception {
+                path: path.to_owned(),
+                text: text.to_owned(),
+            });
+        } else {
+            let (phrases, term) = line.split_once(" => ").expect("idioms and a term");
+            idioms.extend(phrases.split(", ").map(|phrase| Idiom {
+                phrase: phrase.to_owned(),
+                term: term.to_owned(),
+            }));
+        }
+    }
+    (idioms, exceptions)
+}
+
+/// Whether `phrase` is in `text` as whole words. Both are in lower case.
+fn contains(text: &str, phrase: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    text.match_indices(phrase).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + phrase.len()..].chars().next();
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+    })
+}
+
+#[test]
+fn texts_use_the_terms_of_the_field() {
+    let (idioms, exceptions) = vocabulary();
+    let mut found = Vec::new();
+    let mut used = BTreeSet::new();
+    let mut check = |path: &str, lines: Vec<(usize, &str)>| {
+        // The end of the previous line, since an idiom of several words may be broken.
+        let mut before = String::new();
+        for (number, line) in lines {
+            let mut text = prose(line);
+            for (index, exception) in exceptions.iter().enumerate() {
+                if exception.path == path && text.contains(&exception.text) {
+                    used.insert(index);
+                    text = text.replace(&exception.text, "");
+                }
+            }
+            let text = text.trim().to_lowercase();
+            let joined = format!("{before} {text}");
+            let is_new = |i: &&Idiom| {
+                let broken = contains(&joined, &i.phrase) && !contains(&before, &i.phrase);
+                broken || contains(&text, &i.phrase)
+            };
+            for idiom in idioms.iter().filter(is_new) {
+                found.push(format!(
+                    "{path}:{number}: `{}`: {}",
+                    idiom.phrase, idiom.term
+                ));
+            }
+            before = text;
+        }
+    };
+    for path in tracked(".md") {
+        if below(&path, SCANNED) && !below(&path, GENERATED) {
+            check(&path, outside_code(&read(&path)));
+        }
+    }
+    for path in tracked(".rs") {
+        if below(&path, SCANNED) {
+            check(&path, comments(&read(&path)));
+        }
+    }
+    none(&found, "use the standard term");
+    let unused = |(index, _): &(usize, &Exception)| !used.contains(index);
+    let unused: Vec<String> = exceptions
+        .iter()
+        .enumerate()
+        .filter(unused)
+        .map(|(_, e)| format!("{}: {}", e.path, e.text))
+        .collect();
+    none(&unused, "an exception in language.txt has no use");
+}
+
+#[test]
+fn a_line_of_text_has_at_most_100_columns() {
+    let mut long = Vec::new();
+    for path in tracked(".md") {
+        if !below(&path, SCANNED) || below(&path, GENERATED) {
+            continue;
+        }
+        for (number, line) in outside_code(&read(&path)) {
+            let columns = line.chars().count();
+            let breakable = line.trim().contains(' ') && !line.starts_with('|');
+            if columns > COLUMNS_MAX && breakable {
+                long.push(format!("{path}:{number}: {columns}"));
+            }
+        }
+    }
+    none(&long, "a line of text has at most 100 columns");
+}
+
+/// The anchors of a page, as GitHub makes them of its headings.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for (_, line) in outside_code(text) {
+        let title = line.trim_start_matches('#');
+        if title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let kept = title.trim().to_lowercase();
+        let kept: String = kept
+            .chars()
+            .filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect();
+        let first = anchors.insert(kept.clone());
+        let repeated = (1..).map(|n| format!("{kept}-{n}"));
+        if !first {
+            let free = repeated.into_iter().find(|a| !anchors.contains(a));
+            anchors.extend(free);
+        }
+    }
+    anchors
+}
+
+/// The targets of a page's links, with the numbers of their lines.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut targets = Vec::new();
+    for (number, line) in outside_code(text) {
+        let spans: Vec<&str> = line.split('`').collect();
+        let line = spans
+            .iter()
+            .step_by(2)
+            .copied()
+            .collect::<Vec<_>>()
+            .join("_");
+        for part in line.split("](").skip(1) {
+            targets.extend(part.split_once(')').map(|(t, _)| (number, t.to_owned())));
+        }
+    }
+    targets
+}
+
+/// `folder/../file` as `file`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                normal.pop();
+            }
+            other => normal.push(other),
+        }
+    }
+    normal
+}
+
+#[test]
+fn no_link_is_dead() {
+    let mut dead = Vec::new();
+    let mut checked = 0;
+    for path in tracked(".md") {
+        for (number, target) in links(&read(&path)) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            checked += 1;
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let folder = Path::new(&path).parent().expect("a file is in a folder");
+            let page = match file {
+                "" => PathBuf::from(&path),
+                file => normal(&folder.join(file)),
+            };
+            let exists = root().join(&page).exists();
+            let has_anchor = anchor.is_empty()
+                || exists && anchors(&read(&page.to_string_lossy())).contains(anchor);
+            if !exists || !has_anchor {
+                dead.push(format!("{path}:{number}: {target}"));
+            }
+        }
+    }
+    assert!(checked > 100, "the pages have links");
+    none(&dead, "a link leads nowhere");
+}
+
+#[test]
+fn the_checks_find_what_they_look_for() {
+    assert!(contains("rows are told", "told"));
+    assert!(!contains("retold stories, un-told", "told"));
+    assert_eq!(prose("a `told` b [c](told.md) d"), "a _ b [c) d");
+    assert_eq!(outside_code("a\n```\nb\n```\nc"), [(1, "a"), (5, "c")]);
+    assert_eq!(comments("x // a\n  /// told\n"), [(2, " told")]);
+    let page = "# A `b` C\n## D, e\n## D, e\n```\n# f\n```\n";
+    let expected = ["a-b-c", "d-e", "d-e-1"].map(str::to_owned);
+    assert_eq!(anchors(page), BTreeSet::from(expected));
+    let found = links("[a](b.md#c) `[d](e)` ![f](g.svg)");
+    assert_eq!(found, [(1, "b.md#c".to_owned()), (1, "g.svg".to_owned())]);
+}
