@@ -15,6 +15,7 @@ pub mod inventory;
 pub mod qemu;
 pub mod schema;
 pub mod spread;
+pub mod suggest;
 pub mod symbol;
 pub mod text;
 pub mod types;

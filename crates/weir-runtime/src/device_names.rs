@@ -10,9 +10,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use weir_model::suggest::nearest;
 use weir_model::{Declaration, Symbol};
 use weir_query::Plan;
-use weir_query::diagnostic::suggest::nearest;
 use weir_query::plan::renamed;
 use weir_tap::ebpf;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_query::diagnostic::suggest::nearest;
+use weir_model::suggest::nearest;
 use weir_sink::text::shown;
 use weir_tap::ebpf;
 use weir_tap::inventory::Snapshot;

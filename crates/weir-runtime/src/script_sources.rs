@@ -10,10 +10,11 @@
 use std::path::Path;
 
 use weir_model::event::{io_schema, iostream_schema};
+use weir_model::suggest;
 use weir_model::{
     Alias, Declaration, Demand, Field, NANOS_PER_MICRO, Predicate, Schema, Shape, Type,
 };
-use weir_query::diagnostic::{Diagnostic, codes, suggest};
+use weir_query::diagnostic::{Diagnostic, codes};
 use weir_query::place::pairing::Pairing;
 use weir_query::script::ScriptTable;
 use weir_query::{Expr, Script};

@@ -7,7 +7,6 @@ mod args;
 mod certificates;
 mod command;
 mod config;
-mod insertion;
 mod simulate;
 mod tapdisk;
 

@@ -3,7 +3,9 @@
 use super::Checker;
 use super::coerce::Operand;
 use super::expr::{AGGREGATES, Aggregates, Names};
-use crate::diagnostic::{Diagnostic, Span, codes, suggest::nearest};
+use weir_model::suggest::nearest;
+
+use crate::diagnostic::{Diagnostic, Span, codes};
 use crate::expr::Expr;
 use crate::function::{
     AggregateCall, Argument, ArgumentError, FunctionDoc, ScalarCall, aggregate, scalar,

@@ -1,9 +1,11 @@
 //! Resolves column names, and suggests similar names for unknown ones.
 
+use weir_model::suggest::nearest;
+
 use super::Checker;
 use super::expr::{Names, OUTER};
 use super::scope::{Resolution, Scope};
-use crate::diagnostic::{Diagnostic, codes, suggest::nearest, there_are};
+use crate::diagnostic::{Diagnostic, codes, there_are};
 use crate::expr::Expr;
 use crate::syntax::ast::{self, Ident};
 

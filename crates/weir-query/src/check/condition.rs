@@ -5,8 +5,9 @@ use weir_model::{Type, Unit, Value};
 use super::Checker;
 use super::coerce::{self, Operand};
 use super::expr::Names;
+use weir_model::suggest::nearest;
+
 use crate::diagnostic::codes;
-use crate::diagnostic::suggest::nearest;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::syntax::ast;
 

@@ -27,7 +27,9 @@ use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Shape};
 
-use crate::diagnostic::{Diagnostic, Span, codes, counted, suggest::nearest, there_are};
+use weir_model::suggest::nearest;
+
+use crate::diagnostic::{Diagnostic, Span, codes, counted, there_are};
 use crate::plan::Plan;
 use crate::syntax::{self, ast};
 pub(crate) use coerce::describe_type;

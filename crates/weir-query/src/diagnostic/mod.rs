@@ -2,7 +2,6 @@
 
 pub mod codes;
 mod render;
-pub mod suggest;
 
 use std::fmt;
 use std::ops::Range;

@@ -1,6 +1,8 @@
 //! Splits a script into sections: `word :` and its content.
 
-use crate::diagnostic::{Diagnostic, Span, codes, suggest::nearest};
+use weir_model::suggest::nearest;
+
+use crate::diagnostic::{Diagnostic, Span, codes};
 
 /// The keyword of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,213 +1,358 @@
-//! A tap under the disk of a VM that runs: put there and taken away again while the guest reads and
-//! writes.
+//! `weir tapdisk insert` and `remove`: a tap under the disk of a VM that runs, and out again.
 //!
-//! 1. [`Graph`] is what QEMU says of its block nodes; [`Seat`] is the place where a tap fits: between
-//!    a raw node and the file or device that it stands on.
-//! 2. [`Plan`] says which node comes between, and all options that the raw node has and must keep.
-//! 3. [`insert`] adds the tap's node and exchanges what the raw node stands on (`blockdev-reopen`, which
-//!    lets requests under way finish and holds new ones back meanwhile). [`remove`] does the opposite;
-//!    it looks at what is there, so it also undoes what was done in part.
-//!
-//! QEMU 6.1 and later. The tap must listen before and until after: QEMU connects when its node is
-//! added.
+//! 1. [`chosen`] finds the VM and its disk, and QEMU's node for it.
+//! 2. [`entry`] is a folder for this disk: sockets, log, and a record of what is exchanged, written before
+//!    anything is, so that whatever interrupts us can be undone by the next.
+//! 3. [`image`] finds the very file that QEMU has open; [`process`] starts the process that serves it.
+//! 4. [`exchange`] exchanges the nodes. If that fails everything is taken back.
 
-mod graph;
-mod plan;
-mod seat;
-#[cfg(test)]
-mod tests;
+mod chosen;
+mod entry;
+mod error;
+pub mod exchange;
+mod image;
+mod process;
 
-use std::fmt;
+use std::fs;
+use std::path::PathBuf;
 
-use serde_json::json;
-use weir_tap::qmp::{Monitor, QmpError};
+pub use exchange::RECONNECT_DELAY_S;
+use exchange::{Below, ExchangeError, Graph, Plan, Seat};
+use weir_tap::inventory::NodeOptions;
+use weir_tap::qmp::{Address, Monitor};
 
-pub use graph::{Claim, Graph, Node, Parent};
-pub use plan::{Plan, RECONNECT_DELAY_S};
-pub use seat::{Below, Seat, TAP_PREFIX};
+use chosen::{Chosen, PATIENCE};
+use entry::{Entry, Process, Record, sweep};
+pub use entry::{leave, run_folder};
+pub use error::InsertionError;
 
-/// Why there is no tap under a disk, or still one.
-#[derive(Debug, thiserror::Error)]
-pub enum InsertionError {
-    /// QEMU cannot be asked.
-    #[error(transparent)]
-    Qmp(#[from] QmpError),
-    /// The disk is not one that a tap fits under.
-    #[error("block node `{node}` {reason}; {remedy}")]
-    Unsuited {
-        /// The node.
-        node: String,
-        /// What is in the way.
-        reason: String,
-        /// What can be done.
-        remedy: &'static str,
-    },
-    /// A node is not there any more.
-    #[error(
-        "block node `{node}` is gone: somebody changes the VM's disks at the same time; try again"
-    )]
-    Gone {
-        /// The node.
-        node: String,
-    },
-    /// A step failed.
-    #[error("cannot {step}: {why}")]
-    Step {
-        /// Which.
-        step: Step,
-        /// QEMU's word.
-        why: String,
-    },
-    /// Whoever asked does not want it any more.
-    #[error("interrupted before the tap was in place")]
-    Interrupted,
+/// Times that undoing is tried: QEMU may be busy with what failed.
+const UNDO_TRIES: usize = 3;
+
+/// Which disk is meant.
+pub struct Which<'a> {
+    /// The VM's name.
+    pub vm: &'a str,
+    /// The disk's name in the VM, its device's or its node's.
+    pub disk: &'a str,
+    /// The monitor to ask, instead of the one that the inventory knows.
+    pub monitor: Option<Address>,
 }
 
-/// What putting a tap under a disk consists of, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The file's node is kept from going away, where it would.
-    Hold,
-    /// QEMU connects to the tap.
-    Connect,
-    /// The raw node is put on the tap.
-    Exchange,
-    /// The image stays locked, as the raw node had it.
-    Lock,
-    /// It is seen to be there.
-    Look,
+/// A tap that is under a disk.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Inserted {
+    /// The VM.
+    pub vm: String,
+    /// The disk.
+    pub vdisk: String,
+    /// Where the tap is asked.
+    pub socket: PathBuf,
+    /// What it says.
+    pub log: PathBuf,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// How it came to be there.
+    pub how: How,
+    /// What could not be told.
+    pub remarks: Vec<String>,
 }
 
-impl Step {
-    /// All of them.
-    pub const ALL: [Step; 5] = [
-        Step::Hold,
-        Step::Connect,
-        Step::Exchange,
-        Step::Lock,
-        Step::Look,
-    ];
+/// How a tap came to be under a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// It was put there.
+    Inserted,
+    /// It was there, but its process had ended: that runs again.
+    Revived,
+    /// It was there.
+    Already,
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Step::Hold => "keep the file's node (blockdev-add)",
-            Step::Connect => "connect QEMU to the tap (blockdev-add)",
-            Step::Exchange => "put the disk on the tap (blockdev-reopen)",
-            Step::Lock => "keep the image locked (blockdev-add)",
-            Step::Look => "see the disk on the tap",
-        })
-    }
+/// What became of a tap that was to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It has gone.
+    Gone,
+    /// It has gone with the VM; its process has ended by now.
+    WithVm,
+    /// There was none.
+    None,
 }
 
-/// Puts the tap under the disk. `wanted` is asked before each step whether to go on. What it gives are
-/// remarks for the user.
+/// Puts a tap under a disk. `discard` says what QEMU does not: whether discards reach the image.
 ///
 /// # Errors
-/// When a step fails, or is not wanted any more. What was done by then is still there: [`remove`]
-/// undoes it.
+/// When that cannot be done: then the disk is as it was, or the text says what is left to be done.
 pub fn insert(
-    qemu: &mut dyn Monitor,
-    plan: &Plan,
-    mut wanted: impl FnMut() -> bool,
-) -> Result<Vec<String>, InsertionError> {
-    let mut remarks = Vec::new();
-    for step in Step::ALL {
-        if !wanted() {
-            return Err(InsertionError::Interrupted);
+    which: &Which,
+    discard: Option<bool>,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Inserted, InsertionError> {
+    sweep();
+    let chosen = Chosen::find(which.vm, which.disk, which.monitor.as_ref())?;
+    let chosen = chosen.ok_or_else(|| no_vm(which.vm))?;
+    let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
+    let record = swept(&entry)?;
+    let seat = seat(&chosen)?;
+    let node = match &seat.below {
+        Below::File { node, .. } => node.clone(),
+        Below::Tap { name, socket } => {
+            let record = record.filter(|record| record.plan.tap_node == *name);
+            let record = record.ok_or_else(|| no_record(&chosen, socket.as_deref()))?;
+            return there_already(&chosen, &entry, record, interrupted);
         }
-        match take(qemu, plan, step) {
-            // There are QEMUs without the driver that it takes.
-            Err(InsertionError::Step { why, .. }) if step == Step::Lock => remarks.push(format!(
-                "QEMU cannot keep the image locked meanwhile ({why}): see to it that nobody else writes it"
-            )),
-            other => other?,
+    };
+    if let Some(left) = record {
+        // Whoever left that was killed.
+        take_back(&chosen, &left)?;
+    }
+    let mut remarks = Vec::new();
+    let told = told(&chosen, &seat, discard, &mut remarks);
+    let socket = entry.socket();
+    let plan = Plan::new(&seat, told, socket.clone(), String::new()).expect("a file is below it");
+    let (image, identity) = image::image(chosen.pid, &node.filename, !seat.format.read_only)
+        .map_err(|f| about(&chosen, &f.to_string()))?;
+    let tap = process::Wanted {
+        image,
+        identity,
+        vm: &chosen.vm,
+        vdisk: &chosen.vdisk,
+        direct: node.direct,
+        read_only: seat.format.read_only,
+        pid: chosen.pid,
+    };
+    let mut record = Record {
+        vm: chosen.vm.clone(),
+        vdisk: chosen.vdisk.clone(),
+        qemu: Process::of(chosen.pid).ok_or_else(|| no_vm(which.vm))?,
+        arguments: tap.arguments(&socket),
+        plan,
+        tap: None,
+    };
+    let started = process::start(&entry, &mut record, interrupted);
+    let inserted = started.and_then(|()| {
+        let wanted = || !interrupted();
+        let done = ask(&chosen, |qemu| exchange::insert(qemu, &record.plan, wanted));
+        done.map_err(|error| about(&chosen, &error.to_string()))
+    });
+    match inserted {
+        Ok(more) => {
+            remarks.extend(more);
+            Ok(inserted_as(
+                &chosen,
+                &entry,
+                &record,
+                How::Inserted,
+                remarks,
+            ))
+        }
+        Err(failure) => {
+            let undone = take_back(&chosen, &record).and_then(|()| entry.clear());
+            Err(match undone {
+                Ok(()) => failure,
+                Err(undoing) => InsertionError::failed(format_args!(
+                    "{}; and that could not be undone yet: {}; `weir tapdisk remove --vm {} --disk {}` tries again",
+                    failure, undoing, chosen.vm, chosen.vdisk
+                )),
+            })
         }
     }
-    Ok(remarks)
 }
 
-fn take(qemu: &mut dyn Monitor, plan: &Plan, step: Step) -> Result<(), InsertionError> {
-    let failed = |why: QmpError| match why {
-        QmpError::Refused { reason, .. } => InsertionError::Step { step, why: reason },
-        other => InsertionError::Qmp(other),
+/// Takes the tap out again, whatever state it is in.
+///
+/// # Errors
+/// When that cannot be done: then it is still there, and to try again does what is left.
+pub fn remove(which: &Which, interrupted: &dyn Fn() -> bool) -> Result<Removed, InsertionError> {
+    sweep();
+    let Some(chosen) = Chosen::find(which.vm, which.disk, which.monitor.as_ref())? else {
+        return remove_from_gone(which);
     };
-    match step {
-        Step::Hold => {
-            if let Some(options) = plan.hold_options() {
-                qemu.execute("blockdev-add", options).map_err(failed)?;
-            }
+    let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
+    let Some(mut record) = swept(&entry)? else {
+        return match seat(&chosen) {
+            Ok(Seat {
+                below: Below::Tap { socket, .. },
+                ..
+            }) => Err(no_record(&chosen, socket.as_deref())),
+            // There is nothing where there could not be anything.
+            _ => entry.clear().map(|()| Removed::None),
+        };
+    };
+    let is_below = |seat: &Seat| matches!(seat.below, Below::Tap { .. });
+    if seat(&chosen).is_ok_and(|seat| is_below(&seat)) && !is_served(&entry, &record) {
+        // Requests that wait for it would make the exchange wait as well.
+        process::end(&record);
+        process::start(&entry, &mut record, interrupted)?;
+    }
+    take_back(&chosen, &record)?;
+    entry.clear()?;
+    Ok(Removed::Gone)
+}
+
+/// What is left of a tap whose VM has ended.
+fn remove_from_gone(which: &Which) -> Result<Removed, InsertionError> {
+    let entry = Entry::lock(which.vm, which.disk)?;
+    let record = entry.record()?;
+    if record.as_ref().is_some_and(|record| record.qemu.is_alive()) {
+        return Err(no_vm(which.vm));
+    }
+    if let Some(record) = &record {
+        process::end(record);
+    }
+    entry.clear()?;
+    match record {
+        Some(_) => Ok(Removed::WithVm),
+        None => Err(no_vm(which.vm)),
+    }
+}
+
+/// The record, unless it is of a VM that has ended: then its tap ends too.
+fn swept(entry: &Entry) -> Result<Option<Record>, InsertionError> {
+    let record = entry.record()?;
+    match record {
+        Some(record) if !record.qemu.is_alive() => {
+            process::end(&record);
+            Ok(None)
         }
-        Step::Connect => {
-            qemu.execute("blockdev-add", plan.tap_options())
-                .map_err(failed)?;
-            let graph = Graph::ask(qemu).map_err(failed)?;
-            let size_bytes = graph.node(&plan.tap_node).map_or(0, |node| node.size_bytes);
-            if size_bytes != plan.size_bytes {
-                let why = format!(
-                    "it serves {size_bytes} bytes, and the disk has {}; an image must be whole blocks",
-                    plan.size_bytes
-                );
-                return Err(InsertionError::Step { step, why });
-            }
+        record => Ok(record),
+    }
+}
+
+/// A tap is under the disk: it is left alone if it runs.
+fn there_already(
+    chosen: &Chosen,
+    entry: &Entry,
+    mut record: Record,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Inserted, InsertionError> {
+    let how = match is_served(entry, &record) {
+        true => How::Already,
+        false => {
+            process::end(&record);
+            process::start(entry, &mut record, interrupted)
+                .map_err(|f| about(chosen, &f.to_string()))?;
+            How::Revived
         }
-        Step::Exchange => {
-            let options = plan.reopened_on(&plan.tap_node);
-            qemu.execute("blockdev-reopen", options).map_err(failed)?;
-        }
-        Step::Lock => {
-            qemu.execute("blockdev-add", plan.lock_options())
-                .map_err(failed)?;
-        }
-        Step::Look => {
-            let graph = Graph::ask(qemu).map_err(failed)?;
-            let below = graph.child(&plan.format_node, "file");
-            if below != Some(&plan.tap_node) {
-                let why = format!("it stands on {below:?}");
-                return Err(InsertionError::Step { step, why });
-            }
+    };
+    Ok(inserted_as(chosen, entry, &record, how, Vec::new()))
+}
+
+fn is_served(entry: &Entry, record: &Record) -> bool {
+    record.tap.is_some_and(|tap| tap.is_alive()) && process::is_listening(&entry.socket())
+}
+
+fn inserted_as(
+    chosen: &Chosen,
+    entry: &Entry,
+    record: &Record,
+    how: How,
+    remarks: Vec<String>,
+) -> Inserted {
+    Inserted {
+        vm: chosen.vm.clone(),
+        vdisk: chosen.vdisk.clone(),
+        socket: entry.socket(),
+        log: entry.log(),
+        pid: record.tap.map(|tap| tap.pid),
+        how,
+        remarks,
+    }
+}
+
+/// Makes the disk as it was, and ends the tap.
+fn take_back(chosen: &Chosen, record: &Record) -> Result<(), InsertionError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match ask(chosen, |qemu| exchange::remove(qemu, &record.plan)) {
+            Ok(_) => break,
+            // With QEMU everything that was changed has gone.
+            Err(_) if !record.qemu.is_alive() => break,
+            Err(error) if tries == UNDO_TRIES => return Err(about(chosen, &error.to_string())),
+            Err(_) => {}
         }
     }
+    process::end(record);
     Ok(())
 }
 
-/// Makes the disk as it was before [`insert`], whichever of its steps were done; true if anything had to
-/// be. The tap must listen until this returns: what it has not done yet, it does first.
-///
-/// # Errors
-/// When QEMU does not do it. To try again does what is left.
-pub fn remove(qemu: &mut dyn Monitor, plan: &Plan) -> Result<bool, InsertionError> {
-    let graph = Graph::ask(qemu)?;
-    let mut changed = false;
-    let mut delete = |qemu: &mut dyn Monitor, node: &str| {
-        if graph.node(node).is_some() {
-            qemu.execute("blockdev-del", json!({"node-name": node}))?;
-            changed = true;
-        }
-        Ok::<(), QmpError>(())
-    };
-    delete(qemu, &plan.lock_node)?;
-    let is_under = graph.child(&plan.format_node, "file") == Some(&plan.tap_node);
-    if is_under {
-        if graph.node(&plan.file_node).is_none() {
-            return Err(InsertionError::Gone {
-                node: plan.file_node.clone(),
-            });
-        }
-        let reopened = qemu.execute("blockdev-reopen", plan.reopened_on(&plan.file_node));
-        if let Err(error) = reopened {
-            // The disk stays on the tap, so the image is to stay locked. That it cannot be is no news: the
-            // error is the same, and who tries again finds no lock in the way.
-            if graph.node(&plan.lock_node).is_some() {
-                let _ = qemu.execute("blockdev-add", plan.lock_options());
-            }
-            return Err(error.into());
-        }
+/// Where a tap fits, or is.
+fn seat(chosen: &Chosen) -> Result<Seat, InsertionError> {
+    let found = ask(chosen, |qemu| {
+        let Some(root) = chosen.root(qemu)? else {
+            return Ok(None);
+        };
+        Seat::find(&Graph::ask(qemu)?, &root).map(Some)
+    });
+    match found {
+        Ok(Some(seat)) => Ok(seat),
+        Ok(None) => Err(about(
+            chosen,
+            "QEMU's block layer has no image for it: the drive is empty, or a vhost-user back end serves it, \
+             which tells its requests itself if it is a `weir tapdisk`",
+        )),
+        Err(error) => Err(about(chosen, &error.to_string())),
     }
-    delete(qemu, &plan.tap_node)?;
-    if let Some(hold) = &plan.hold_node {
-        delete(qemu, hold)?;
+}
+
+/// What QEMU was told of the raw node when it was started, or what the user says.
+fn told(
+    chosen: &Chosen,
+    seat: &Seat,
+    discard: Option<bool>,
+    remarks: &mut Vec<String>,
+) -> NodeOptions {
+    let line = fs::read(format!("/proc/{}/cmdline", chosen.pid)).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0);
+    let arguments: Vec<String> = words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let found = NodeOptions::find(&arguments, &seat.format_node, &seat.format.filename);
+    if found.is_none() && discard.is_none() {
+        remarks.push(
+            "the disk was plugged in later, and QEMU does not tell whether its discards reach the image: they do \
+             not any more, also without the tap; `--discard unmap` says that they do"
+                .to_owned(),
+        );
     }
-    Ok(changed || is_under)
+    let mut options = found.unwrap_or_default();
+    options.discard = discard.unwrap_or(options.discard);
+    options
+}
+
+fn ask<T>(
+    chosen: &Chosen,
+    question: impl FnOnce(&mut dyn Monitor) -> Result<T, ExchangeError>,
+) -> Result<T, ExchangeError> {
+    let visited = chosen.address.visit(PATIENCE, |qemu| match question(qemu) {
+        Err(ExchangeError::Qmp(error)) => Err(error),
+        other => Ok(other),
+    });
+    visited?
+}
+
+fn about(chosen: &Chosen, what: &str) -> InsertionError {
+    InsertionError::failed(format_args!("{} of VM {}: {what}", chosen.vdisk, chosen.vm))
+}
+
+fn no_vm(vm: &str) -> InsertionError {
+    InsertionError::usage(format_args!(
+        "no VM {vm} runs here; `weir query \"select vm, vdisk from disks\"` lists VMs and disks"
+    ))
+}
+
+fn no_record(chosen: &Chosen, socket: Option<&str>) -> InsertionError {
+    let at = socket
+        .map(|socket| format!(" at {socket}"))
+        .unwrap_or_default();
+    about(
+        chosen,
+        &format!(
+            "a tap{at} is under it of which nothing is written down here: another user inserted it, or its folder \
+             was removed; ask as that user"
+        ),
+    )
 }

@@ -3,7 +3,7 @@
 
 use clap::Args;
 use serde_json::json;
-use weir_query::diagnostic::suggest;
+use weir_model::suggest;
 use weir_query::function::aggregate::AGGREGATES;
 use weir_query::function::scalar::SCALARS;
 use weir_query::function::{Example, FunctionDoc};

@@ -14,10 +14,10 @@ use super::tapdisk_insert::{self, InsertArgs};
 use super::tapdisk_remove::{self, RemoveArgs};
 use super::tapdisk_status::{self, StatusArgs};
 use crate::config;
-use crate::insertion;
 use crate::tapdisk::{self, Companion, DiskEntry, NbdEntry, Owner, Setup};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::run_loop::Stop;
+use weir_tapdisk::insertion::{self, InsertionError};
 
 /// Serve virtual disks to VMs, and tell every request as the guest made it
 ///
@@ -225,5 +225,15 @@ impl DiskArgs {
             },
             unlocked: self.no_lock,
         })
+    }
+}
+
+/// Why a tap was not inserted or removed, with its exit code.
+pub fn failure(error: InsertionError) -> Failure {
+    match error {
+        InsertionError::Usage(text) => Failure::words(text),
+        InsertionError::Failed(text) => Failure::world(text),
+        InsertionError::Io(error) => error.into(),
+        InsertionError::Tap(error) => error.into(),
     }
 }

@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 use weir_tap::qmp::Address;
 use weir_tapdisk::insertion::RECONNECT_DELAY_S;
 
-use crate::insertion::{self, How, Inserted, Which};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
+use weir_tapdisk::insertion::{self, How, Inserted, Which};
 
 /// Put a tap under the disk of a VM that runs
 ///
@@ -74,7 +74,8 @@ enum Discard {
 pub fn run(args: &InsertArgs) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
     let discard = args.discard.map(|discard| discard == Discard::Unmap);
-    let done = insertion::insert(&args.which.which(), discard, &stop);
+    let done = insertion::insert(&args.which.which(), discard, &|| stop.signal().is_some())
+        .map_err(super::tapdisk::failure);
     let inserted = match (done, stop.signal()) {
         (Ok(inserted), _) => inserted,
         (Err(failure), Some(number)) => {

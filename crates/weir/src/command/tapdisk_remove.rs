@@ -3,10 +3,10 @@
 use clap::Args;
 
 use super::tapdisk_insert::WhichArgs;
-use crate::insertion::{self, Removed};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
+use weir_tapdisk::insertion::{self, Removed};
 
 /// Take a tap out from under the disk of a VM that runs
 ///
@@ -23,7 +23,8 @@ pub fn run(args: &RemoveArgs) -> Result<Ending, Failure> {
     let which = args.which.which();
     // A removal that has begun goes on to its end; a second signal ends it all the same.
     let stop = Stop::on_signals()?;
-    let removed = insertion::remove(&which, &stop)?;
+    let removed =
+        insertion::remove(&which, &|| stop.signal().is_some()).map_err(super::tapdisk::failure)?;
     let words = match removed {
         Removed::Gone => "the tap is out, and the disk is as it was",
         Removed::WithVm => "the VM has ended, and so has its tap",

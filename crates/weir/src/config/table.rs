@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use weir_query::diagnostic::suggest;
+use weir_model::suggest;
 
 use super::Settings;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weir_query::diagnostic::suggest;
+use weir_model::suggest;
 use weir_tap::inventory::option_words;
 use weir_tapdisk::disk::{DiskOptions, Identity, ImageFormat, SERIAL_BYTES};
 use weir_tapdisk::engine::{CacheOption, EngineOption};

@@ -18,10 +18,10 @@ use weir_tapdisk::socket::SocketType;
 use weir_tapdisk::{Disk, ServerSocket, Stop as Halt, vhost};
 
 use super::{Companion, DiskEntry, Setup};
-use crate::insertion::run_folder;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
+use weir_tapdisk::insertion::run_folder;
 
 /// How often signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -159,9 +159,8 @@ fn tap_path(setup: &Setup, nbd: Option<&nbd::Listener>) -> Result<PathBuf, Failu
     let Some(Address::Loopback(address)) = nbd.map(nbd::Listener::address) else {
         panic!("without a port, the path of a socket gives that of the tap");
     };
-    let folder = run_folder().map_err(|failure| {
-        Failure::world(format_args!("{}; or give --tap PATH", failure.text()))
-    })?;
+    let folder = run_folder()
+        .map_err(|failure| Failure::world(format_args!("{failure}; or give --tap PATH")))?;
     Ok(folder.join(format!("port-{}.tap", address.port())))
 }
 

@@ -14,7 +14,9 @@ use super::ast::*;
 use super::measure::{MEASURES, Measure, find as find_measure};
 use super::token::{Lexeme, Token, tokens, unquote};
 use super::{BLOCKS_MAX, HEIGHT_MAX, QUERY_LEVELS};
-use crate::diagnostic::{Diagnostic, Span, codes, suggest::nearest};
+use weir_model::suggest::nearest;
+
+use crate::diagnostic::{Diagnostic, Span, codes};
 
 /// Keywords that cannot be names unless they are between backticks.
 const RESERVED: &[&str] = &[

@@ -1,13 +1,12 @@
 //! The image that QEMU has open, by a path that leads there from here too.
 
+use super::InsertionError;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::disk::Identity;
 use rustix::fs::OFlags;
 use serde_json::Value;
-use weir_tapdisk::disk::Identity;
-
-use weir_runtime::failure::Failure;
 
 /// Most open files of a QEMU that are looked at.
 const OPEN_FILES_MAX: usize = 1 << 14;
@@ -19,7 +18,11 @@ const OPEN_FILES_MAX: usize = 1 << 14;
 ///
 /// # Errors
 /// When no path leads there.
-pub fn image(pid: u32, filename: &str, writes: bool) -> Result<(PathBuf, Identity), Failure> {
+pub fn image(
+    pid: u32,
+    filename: &str,
+    writes: bool,
+) -> Result<(PathBuf, Identity), InsertionError> {
     let named = PathBuf::from(plain(filename));
     let within = |folder: &str| Path::new("/proc").join(pid.to_string()).join(folder);
     let mut candidates = Vec::new();
@@ -35,7 +38,7 @@ pub fn image(pid: u32, filename: &str, writes: bool) -> Result<(PathBuf, Identit
         }
     }
     let open = fs::read_dir(within("fd")).map_err(|error| {
-        Failure::world(format_args!(
+        InsertionError::failed(format_args!(
             "the open files of QEMU (process {pid}) cannot be seen: {error}; run as root or as QEMU's user"
         ))
     })?;
@@ -49,7 +52,7 @@ pub fn image(pid: u32, filename: &str, writes: bool) -> Result<(PathBuf, Identit
         open.contains(&identity).then_some((path, identity))
     };
     candidates.into_iter().find_map(known).ok_or_else(|| {
-        Failure::world(format_args!(
+        InsertionError::failed(format_args!(
             "{}: what is there is not a file that QEMU (process {pid}) has open for {}; it may have been renamed or \
              replaced, or was given as a file descriptor: shut the VM down and start it with a tap instead \
              (docs/tapdisk.md)",
@@ -113,7 +116,7 @@ mod tests {
         assert_eq!(image(pid, &options, true).unwrap().0, path);
         fs::rename(&path, folder.join("b.raw")).unwrap();
         fs::write(&path, "another").unwrap();
-        let error = image(pid, name, true).unwrap_err().text();
+        let error = image(pid, name, true).unwrap_err().to_string();
         assert!(error.contains("renamed or replaced"), "{error}");
         fs::remove_dir_all(&folder).unwrap();
     }

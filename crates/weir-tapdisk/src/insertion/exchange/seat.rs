@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::InsertionError;
+use super::ExchangeError;
 use super::graph::{Claim, Graph, Node, Parent};
 
 /// Nodes on nodes are followed this far.
@@ -68,11 +68,11 @@ impl Seat {
     /// The seat under the disk whose uppermost node is `root`.
     ///
     /// # Errors
-    /// [`InsertionError::Unsuited`] when there is none, with the reason and what can be done.
-    pub fn find(graph: &Graph, root: &str) -> Result<Seat, InsertionError> {
+    /// [`ExchangeError::Unsuited`] when there is none, with the reason and what can be done.
+    pub fn find(graph: &Graph, root: &str) -> Result<Seat, ExchangeError> {
         let mut name = root;
         for _ in 0..DEPTH_MAX {
-            let node = graph.node(name).ok_or_else(|| InsertionError::Gone {
+            let node = graph.node(name).ok_or_else(|| ExchangeError::Gone {
                 node: name.to_owned(),
             })?;
             no_job(graph, name)?;
@@ -100,7 +100,7 @@ impl Seat {
         ))
     }
 
-    fn at(graph: &Graph, name: &str, format: &Node) -> Result<Seat, InsertionError> {
+    fn at(graph: &Graph, name: &str, format: &Node) -> Result<Seat, ExchangeError> {
         let Some(below) = graph.child(name, "file") else {
             return Err(unsuited(
                 name,
@@ -108,7 +108,7 @@ impl Seat {
                 "look at it with QEMU's tools",
             ));
         };
-        let node = graph.node(below).ok_or_else(|| InsertionError::Gone {
+        let node = graph.node(below).ok_or_else(|| ExchangeError::Gone {
             node: below.to_owned(),
         })?;
         no_job(graph, below)?;
@@ -151,7 +151,7 @@ impl Seat {
 }
 
 /// A job copies what it finds where it finds it, and would not see the exchange.
-fn no_job(graph: &Graph, name: &str) -> Result<(), InsertionError> {
+fn no_job(graph: &Graph, name: &str) -> Result<(), ExchangeError> {
     let job = graph.parents(name).find_map(|parent| match parent {
         Parent::Job(job) => Some(job),
         _ => None,
@@ -170,7 +170,7 @@ fn no_job(graph: &Graph, name: &str) -> Result<(), InsertionError> {
 }
 
 /// Why a disk whose uppermost node is of this driver has no seat.
-fn of_driver(name: &str, driver: &str) -> InsertionError {
+fn of_driver(name: &str, driver: &str) -> ExchangeError {
     if FILES.contains(&driver) {
         let reason =
             "is the file itself, with no raw node over it that could change what it stands on";
@@ -189,8 +189,8 @@ fn of_driver(name: &str, driver: &str) -> InsertionError {
     unsuited(name, reason, remedy)
 }
 
-fn unsuited(node: &str, reason: impl Into<String>, remedy: &'static str) -> InsertionError {
-    InsertionError::Unsuited {
+fn unsuited(node: &str, reason: impl Into<String>, remedy: &'static str) -> ExchangeError {
+    ExchangeError::Unsuited {
         node: node.to_owned(),
         reason: reason.into(),
         remedy,

@@ -1,6 +1,7 @@
 //! The process of a tap that was inserted: a `weir tapdisk` that outlives whoever started it, and ends
 //! with its VM.
 
+use super::InsertionError;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
@@ -11,12 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::disk::Identity;
 use rustix::process::{Pid, Signal, kill_process};
-use weir_tapdisk::disk::Identity;
 
 use super::entry::{Entry, Process, Record};
-use weir_runtime::failure::Failure;
-use weir_runtime::run_loop::Stop;
 
 /// How long a tap may take to listen.
 const START: Duration = Duration::from_secs(20);
@@ -80,10 +79,15 @@ impl Wanted<'_> {
 /// # Errors
 /// When it ends instead, with the end of its log, or does not listen in time, or `stop` is raised. Then it does
 /// not run.
-pub fn start(entry: &Entry, record: &mut Record, stop: &Stop) -> Result<(), Failure> {
+pub fn start(
+    entry: &Entry,
+    record: &mut Record,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), InsertionError> {
     let log = entry.log();
-    let failed =
-        |error: std::io::Error| Failure::world(format_args!("the tap cannot be started: {error}"));
+    let failed = |error: std::io::Error| {
+        InsertionError::failed(format_args!("the tap cannot be started: {error}"))
+    };
     let mut options = File::options();
     let log_file = options
         .create(true)
@@ -105,7 +109,7 @@ pub fn start(entry: &Entry, record: &mut Record, stop: &Stop) -> Result<(), Fail
     record.tap = Process::of(child.id());
     let ready = entry
         .write(record)
-        .and_then(|()| listens(&mut child, entry, stop))
+        .and_then(|()| listens(&mut child, entry, interrupted))
         .and_then(|()| admit(record.qemu.pid, &entry.socket()));
     if ready.is_err() {
         // It may have ended by itself.
@@ -115,25 +119,31 @@ pub fn start(entry: &Entry, record: &mut Record, stop: &Stop) -> Result<(), Fail
     ready
 }
 
-fn listens(child: &mut Child, entry: &Entry, stop: &Stop) -> Result<(), Failure> {
+fn listens(
+    child: &mut Child,
+    entry: &Entry,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), InsertionError> {
     let until = Instant::now() + START;
     let log = entry.log();
     loop {
         if is_listening(&entry.socket()) {
             return Ok(());
         }
-        let ended = child.try_wait().map_err(Failure::from)?;
+        let ended = child.try_wait().map_err(InsertionError::from)?;
         if let Some(status) = ended {
-            return Err(Failure::world(format_args!(
+            return Err(InsertionError::failed(format_args!(
                 "the tap ended at once ({status}): {}",
                 end_of(&log)
             )));
         }
-        if stop.signal().is_some() {
-            return Err(Failure::world("interrupted before the tap was in place"));
+        if interrupted() {
+            return Err(InsertionError::failed(
+                "interrupted before the tap was in place",
+            ));
         }
         if Instant::now() >= until {
-            return Err(Failure::world(format_args!(
+            return Err(InsertionError::failed(format_args!(
                 "the tap does not listen within {START:?}: {}",
                 end_of(&log)
             )));
@@ -148,9 +158,9 @@ pub fn is_listening(socket: &Path) -> bool {
 }
 
 /// Lets QEMU connect, which may run as another user.
-fn admit(qemu: u32, socket: &Path) -> Result<(), Failure> {
+fn admit(qemu: u32, socket: &Path) -> Result<(), InsertionError> {
     let failed = |error: std::io::Error| {
-        Failure::world(format_args!(
+        InsertionError::failed(format_args!(
             "{}: cannot be opened to QEMU's user: {error}; run as root or as QEMU's user",
             socket.display()
         ))

@@ -1,17 +1,16 @@
 //! [`Entry`]: the folder in which a tap that was inserted has its sockets, its log and a record of what
 //! was exchanged.
 
+use super::InsertionError;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::insertion::exchange::Plan;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use weir_tap::vdisk::guard::started;
-use weir_tapdisk::insertion::Plan;
-
-use weir_runtime::failure::Failure;
 
 /// Below `/run`, or the session's own folder.
 const FOLDER: &str = "weir-tapdisk";
@@ -81,16 +80,16 @@ impl Entry {
     ///
     /// # Errors
     /// When there is no place for it, or another weir has it.
-    pub fn lock(vm: &str, vdisk: &str) -> Result<Entry, Failure> {
+    pub fn lock(vm: &str, vdisk: &str) -> Result<Entry, InsertionError> {
         Entry::lock_below(&run_folder()?, vm, vdisk)
     }
 
-    fn lock_below(base: &Path, vm: &str, vdisk: &str) -> Result<Entry, Failure> {
+    fn lock_below(base: &Path, vm: &str, vdisk: &str) -> Result<Entry, InsertionError> {
         let folder = base.join(folder_name(vm, vdisk));
         make(&folder)?;
         match Entry::lock_folder(folder)? {
             Some(entry) => Ok(entry),
-            None => Err(Failure::world(format_args!(
+            None => Err(InsertionError::failed(format_args!(
                 "{vdisk} of VM {vm}: another weir is inserting or removing a tap there; wait for it, then try again"
             ))),
         }
@@ -98,7 +97,7 @@ impl Entry {
 
     /// That in a folder which is there already; `None` if another process has locked it or is
     /// removing it.
-    fn lock_folder(folder: PathBuf) -> Result<Option<Entry>, Failure> {
+    fn lock_folder(folder: PathBuf) -> Result<Option<Entry>, InsertionError> {
         check(&folder)?;
         let path = folder.join("lock");
         let failed = |error: io::Error| cannot(&path, &error);
@@ -138,7 +137,7 @@ impl Entry {
     ///
     /// # Errors
     /// When it cannot be read, or is of another version.
-    pub fn record(&self) -> Result<Option<Record>, Failure> {
+    pub fn record(&self) -> Result<Option<Record>, InsertionError> {
         let path = self.path();
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -146,7 +145,7 @@ impl Entry {
             Err(error) => return Err(cannot(&path, &error)),
         };
         serde_json::from_str(&text).map(Some).map_err(|error| {
-            Failure::world(format_args!(
+            InsertionError::failed(format_args!(
                 "{}: {error}; it is of another version of weir: remove the tap with that one",
                 path.display()
             ))
@@ -157,7 +156,7 @@ impl Entry {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, record: &Record) -> Result<(), Failure> {
+    pub fn write(&self, record: &Record) -> Result<(), InsertionError> {
         let path = self.path();
         let beside = path.with_extension("new");
         let text = serde_json::to_string(record).expect("a record has texts and numbers");
@@ -169,7 +168,7 @@ impl Entry {
     ///
     /// # Errors
     /// When it cannot be taken away.
-    pub fn clear(mut self) -> Result<(), Failure> {
+    pub fn clear(mut self) -> Result<(), InsertionError> {
         self.is_cleared = true;
         fs::remove_dir_all(&self.folder).map_err(|error| cannot(&self.folder, &error))
     }
@@ -226,26 +225,28 @@ pub fn sweep() {
 ///
 /// # Errors
 /// When there is no place for it.
-pub fn run_folder() -> Result<PathBuf, Failure> {
+pub fn run_folder() -> Result<PathBuf, InsertionError> {
     let base = base()?;
     make(&base)?;
     Ok(base)
 }
 
 /// For root `/run`; for others what their session gives them.
-fn base() -> Result<PathBuf, Failure> {
+fn base() -> Result<PathBuf, InsertionError> {
     if rustix::process::geteuid().is_root() {
         return Ok(Path::new("/run").join(FOLDER));
     }
     let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let session = session.filter(|path| path.is_absolute());
     session.map(|path| path.join(FOLDER)).ok_or_else(|| {
-        Failure::world("there is no place for a tap's socket: run as root, or set XDG_RUNTIME_DIR")
+        InsertionError::failed(
+            "there is no place for a tap's socket: run as root, or set XDG_RUNTIME_DIR",
+        )
     })
 }
 
 /// Makes a folder that others may pass through but not change, or finds it made.
-fn make(folder: &Path) -> Result<(), Failure> {
+fn make(folder: &Path) -> Result<(), InsertionError> {
     let made = DirBuilder::new().mode(PASS_THROUGH).create(folder);
     match made {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -257,20 +258,20 @@ fn make(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Checks that no other user can change what is in a folder.
-fn check(folder: &Path) -> Result<(), Failure> {
+fn check(folder: &Path) -> Result<(), InsertionError> {
     let meta = fs::symlink_metadata(folder).map_err(|error| cannot(folder, &error))?;
     let own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
     match own && meta.mode() & 0o022 == 0 {
         true => Ok(()),
-        false => Err(Failure::world(format_args!(
+        false => Err(InsertionError::failed(format_args!(
             "{}: others have a part in it; remove it, and it is made anew",
             folder.display()
         ))),
     }
 }
 
-fn cannot(path: &Path, error: &io::Error) -> Failure {
-    Failure::world(format_args!("{}: {error}", path.display()))
+fn cannot(path: &Path, error: &io::Error) -> InsertionError {
+    InsertionError::failed(format_args!("{}: {error}", path.display()))
 }
 
 /// `web.vda` for `/dev/vda` of `web`; where letters have to go, a number tells names apart.
@@ -329,7 +330,11 @@ mod tests {
         let entry = Entry::lock_below(&base, "web", "/dev/vda").unwrap();
         assert_eq!(fs::metadata(&entry.folder).unwrap().mode() & 0o777, 0o711);
         let busy = Entry::lock_below(&base, "web", "/dev/vda").unwrap_err();
-        assert!(busy.text().contains("another weir"), "{}", busy.text());
+        assert!(
+            busy.to_string().contains("another weir"),
+            "{}",
+            busy.to_string()
+        );
         let other = Entry::lock_below(&base, "web", "/dev/vdb").unwrap();
         let beside = other.folder.clone();
         drop(other);
@@ -340,7 +345,7 @@ mod tests {
             entry
                 .record()
                 .unwrap_err()
-                .text()
+                .to_string()
                 .contains("another version")
         );
         let folder = entry.folder.clone();

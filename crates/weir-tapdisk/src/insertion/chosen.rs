@@ -1,13 +1,12 @@
 //! [`Chosen`]: the VM and the disk that `--vm` and `--disk` mean, and where it stands in QEMU's graph.
 
+use super::InsertionError;
 use std::time::Duration;
 
 use weir_model::inventory::Disk;
-use weir_query::diagnostic::suggest;
+use weir_model::suggest;
 use weir_tap::inventory::{Watch, WatchOptions};
 use weir_tap::qmp::{self, Address, Drive, Monitor, QmpError, Subject};
-
-use weir_runtime::failure::Failure;
 
 /// How long QEMU may take for an answer: it lets requests under way finish before it exchanges what is
 /// below them.
@@ -38,11 +37,11 @@ impl Chosen {
         vm: &str,
         disk: &str,
         monitor: Option<&Address>,
-    ) -> Result<Option<Chosen>, Failure> {
+    ) -> Result<Option<Chosen>, InsertionError> {
         let snapshot = Watch::start(&WatchOptions::default())?.snapshot();
         let found = snapshot.vm(vm).map_err(|conflict| {
             let what = conflict.to_string();
-            Failure::world(format_args!("{what}: name the VM by its process, pid:PID"))
+            InsertionError::failed(format_args!("{what}: name the VM by its process, pid:PID"))
         })?;
         let Some(number) = found else {
             return Ok(None);
@@ -64,7 +63,7 @@ impl Chosen {
                 disks: disks(),
             },
             (None, None) => {
-                return Err(Failure::world(format_args!(
+                return Err(InsertionError::failed(format_args!(
                     "VM {vm} has no monitor that weir can reach: start it with -qmp unix:PATH,server=on,wait=off, or \
                      name one with --qmp"
                 )));
@@ -74,7 +73,7 @@ impl Chosen {
             subject.address = address.clone();
         }
         let pid = subject.pid.ok_or_else(|| {
-            Failure::world(format_args!(
+            InsertionError::failed(format_args!(
                 "VM {vm}: its process is not known; run weir on the VM's host"
             ))
         })?;
@@ -131,15 +130,15 @@ fn is_named(disk: &Disk, name: &str) -> bool {
         || others.iter().flatten().any(|other| other.as_str() == name)
 }
 
-fn no_disk(vm: &str, name: &str, disks: &[Disk]) -> Failure {
+fn no_disk(vm: &str, name: &str, disks: &[Disk]) -> InsertionError {
     let names: Vec<&str> = disks.iter().map(|d| d.vdisk.as_str()).collect();
     let near = suggest::nearest(name, names.iter().map(|n| n.trim_start_matches("/dev/")));
     let meant = near
         .map(|near| format!(" (did you mean {near}?)"))
         .unwrap_or_default();
     match names.is_empty() {
-        true => Failure::words(format_args!("VM {vm} has no disk that is known here")),
-        false => Failure::words(format_args!(
+        true => InsertionError::usage(format_args!("VM {vm} has no disk that is known here")),
+        false => InsertionError::usage(format_args!(
             "VM {vm} has no disk {name}{meant}; it has {}",
             names.join(", ")
         )),

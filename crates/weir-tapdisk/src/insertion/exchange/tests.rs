@@ -211,7 +211,7 @@ impl Monitor for Qemu {
     }
 }
 
-fn seat(qemu: &mut Qemu) -> Result<Seat, InsertionError> {
+fn seat(qemu: &mut Qemu) -> Result<Seat, ExchangeError> {
     let root = qemu.root.clone();
     Seat::find(&Graph::ask(qemu)?, &root)
 }
@@ -335,7 +335,7 @@ fn who_does_not_want_it_any_more_is_heard_before_each_step() {
             left < usize::MAX / 2
         };
         let error = insert(&mut qemu, &plan, wanted).unwrap_err();
-        assert!(matches!(error, InsertionError::Interrupted), "{error}");
+        assert!(matches!(error, ExchangeError::Interrupted), "{error}");
         remove(&mut qemu, &plan).unwrap();
         assert_as_before(&qemu, &before);
     }
@@ -347,7 +347,7 @@ fn disks_that_no_tap_fits_under_are_refused_with_a_remedy() {
         let mut qemu = Qemu::new(false);
         change(&mut qemu);
         match seat(&mut qemu) {
-            Err(error @ InsertionError::Unsuited { .. }) => error.to_string(),
+            Err(error @ ExchangeError::Unsuited { .. }) => error.to_string(),
             other => panic!("{other:?}"),
         }
     };
