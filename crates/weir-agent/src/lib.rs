@@ -5,6 +5,7 @@
 //! drives it ([`crate::command`]'s `weir agent`, a simulation, a test) owns time.
 
 mod clock;
+pub mod config;
 mod core;
 mod demands;
 mod folds;

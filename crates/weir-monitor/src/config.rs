@@ -1,79 +1,198 @@
-//! [`MonitorConfig`]: how a monitor is configured. Names of keys in `monitor.toml` are in
-//! parentheses.
+//! [`MonitorConfig`]: the keys of `/etc/weir/monitor.toml`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
+use weir_query::place::fleet::Way;
+use weir_runtime::config::{Configuration, Fault, Size, Time, count};
+use weir_runtime::quantity;
+use weir_sink::SINKS;
+use weir_wire::message::{HEARTBEAT_INTERVAL_NS, IDLE_WATERMARK_NS};
 use weir_wire::{Listen, ServerTls};
 
-/// How the monitor is set up.
-#[derive(Clone, Debug, PartialEq)]
+/// Where the monitor looks for its file.
+pub const FILE: &str = "/etc/weir/monitor.toml";
+
+/// Prefixes of the keys that a reload applies; the others need a restart.
+pub const APPLIED: &[&str] = &[
+    "heartbeat",
+    "idle",
+    "unwatched",
+    "limits.queries",
+    "limits.watchers",
+    "limits.watcher_queue",
+    "limits.snapshot",
+    "limits.rows_per_second",
+    "query ",
+];
+
+/// How a monitor is configured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct MonitorConfig {
-    /// Where it listens (`listen`); without, at the default socket of this host.
-    pub listen: Option<Listen>,
-    /// Where standing queries and what they hold are kept (`state`).
+    /// Where agents and clients connect, `ADDRESS:PORT` or `unix:PATH`; otherwise the default socket
+    /// of this host.
+    pub listen: Option<String>,
+    /// The directory of standing queries and their state.
     pub state: PathBuf,
-    /// How often agents say how far they have come (`heartbeat`).
-    pub heartbeat: Duration,
-    /// An agent that is silent for so long holds nobody up (`idle`).
-    pub idle: Duration,
-    /// A query that nobody watches for so long ends, unless it is standing (`unwatched`).
-    pub unwatched: Duration,
-    /// Certificates (`[tls] certificate`, `key`, `client_ca`); without them only this host is served.
-    pub tls: Option<ServerTls>,
-    /// The file that says whose token may do what (`tokens`, see `weir_wire::access`).
+    /// How often agents send heartbeats.
+    pub heartbeat: Time,
+    /// An agent that is silent for so long does not delay results any longer.
+    pub idle: Time,
+    /// A query without clients ends after so long, unless it is standing.
+    pub unwatched: Time,
+    /// Certificates; without them only this host is served.
+    pub tls: Option<Tls>,
+    /// The file of the tokens and their roles (see `weir_wire::access`).
     pub tokens: Option<PathBuf>,
-    /// Bounds (`[limits]`).
+    /// Bounds.
     pub limits: Limits,
-    /// Queries that always run (`[[query]]`).
+    /// Standing queries.
+    #[serde(rename = "query")]
     pub queries: Vec<StandingEntry>,
 }
 
-/// Bounds of what the fleet and its users may take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Agents (`agents`).
-    pub agents: usize,
-    /// Connections, agents' and clients' (`connections`).
-    pub connections: usize,
-    /// Queries (`queries`).
-    pub queries: usize,
-    /// Queries of one client, standing ones included (`queries_per_client`).
-    pub queries_per_client: usize,
-    /// Memory of one query at the monitor, bytes (`query_memory`).
-    pub query_memory: usize,
-    /// Those who watch one query (`watchers`).
-    pub watchers: usize,
-    /// What waits for one of them, bytes (`watcher_queue`).
-    pub watcher_queue: usize,
-    /// What is kept of one query's relation for those who come later, bytes (`snapshot`).
-    pub snapshot: usize,
-    /// Rows that one query may show in a second (`rows_per_second`).
-    pub rows_per_second: usize,
-    /// Memory that all agents' words may take at the monitor, bytes (`intake`).
-    pub intake: usize,
+/// The monitor's side of TLS (`[tls]`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The monitor's certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// The key of the certificate, PEM.
+    pub key: PathBuf,
+    /// The authorities of the certificates of agents and clients, PEM.
+    pub client_ca: Option<PathBuf>,
 }
 
-/// A query that runs as long as the file says so.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Bounds of what the fleet and its users may use (`[limits]`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Agents.
+    #[serde(deserialize_with = "count::<_, 100_000>")]
+    pub agents: usize,
+    /// Connections, agents' and clients'.
+    #[serde(deserialize_with = "count::<_, 200_000>")]
+    pub connections: usize,
+    /// Queries.
+    #[serde(deserialize_with = "count::<_, 100_000>")]
+    pub queries: usize,
+    /// Queries of one client, standing ones included.
+    #[serde(deserialize_with = "count::<_, 100_000>")]
+    pub queries_per_client: usize,
+    /// Memory of one query at the monitor.
+    pub query_memory: Size,
+    /// Clients that watch one query.
+    #[serde(deserialize_with = "count::<_, 10_000>")]
+    pub watchers: usize,
+    /// Memory of the results that wait for one of them.
+    pub watcher_queue: Size,
+    /// Memory of the current relation of one query, which new clients receive.
+    pub snapshot: Size,
+    /// Rows of one query's result in a second.
+    #[serde(deserialize_with = "count::<_, 1_000_000_000>")]
+    pub rows_per_second: usize,
+    /// Memory of the messages of all agents at the monitor.
+    pub intake: Size,
+}
+
+/// A query that runs as long as it is in the file (`[[query]]`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StandingEntry {
-    /// What it is called (`name`).
+    /// Its name.
     pub name: String,
-    /// The query (`text`).
+    /// The text of the query.
     pub text: String,
-    /// Where it is to run (`place`).
+    /// Its placement strategy.
     pub place: Option<String>,
-    /// Where its answer goes, besides to whoever watches (`[[query.sink]]`).
+    /// The files that its result is written to (`[[query.sink]]`).
+    #[serde(default, rename = "sink")]
     pub sinks: Vec<SinkEntry>,
 }
 
-/// A file that an answer goes to.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// A file that a result is written to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SinkEntry {
-    /// One of `weir query --format`'s (`format`).
+    /// One of the formats of `weir query`; by default that of the extension of the file.
+    #[serde(default)]
     pub format: String,
-    /// The file (`file`). A relative path is below the state directory.
+    /// The file. A relative path is below the state directory.
     pub file: PathBuf,
+}
+
+impl Configuration for MonitorConfig {
+    fn complete(&mut self, faults: &mut Vec<Fault>) {
+        let mut fault = |key: String, why: String| faults.push(Fault { key, why });
+        if let Some(Err(why)) = self.listen.as_ref().map(|text| text.parse::<Listen>()) {
+            fault("listen".to_owned(), why);
+        }
+        let heartbeat_ns = quantity::nanos(self.heartbeat.0);
+        if !HEARTBEAT_INTERVAL_NS.contains(&heartbeat_ns) {
+            let (least, most) = HEARTBEAT_INTERVAL_NS.into_inner();
+            let (least, most) = (least / (1_000 * NANOS_PER_MICRO), most / NANOS_PER_SECOND);
+            let why = format!("expected from {least} ms to {most} s");
+            fault("heartbeat".to_owned(), why);
+        }
+        if quantity::nanos(self.idle.0) < heartbeat_ns.max(IDLE_WATERMARK_NS).saturating_mul(2) {
+            let why = "is less than two of `heartbeat`, or than a second: agents without requests \
+                       would be overtaken; make it longer";
+            fault("idle".to_owned(), why.to_owned());
+        }
+        let mut names: Vec<String> = Vec::new();
+        for (number, query) in self.queries.iter_mut().enumerate() {
+            let name = query.name.clone();
+            if names.contains(&name) {
+                let why = format!("two [[query]] are called `{name}`; give each its own name");
+                fault(format!("query.{number}.name"), why);
+            }
+            names.push(name);
+            if let Some(place) = &mut query.place {
+                match place.parse::<Way>() {
+                    Ok(way) => *place = way.to_string(),
+                    Err(error) => fault(format!("query.{number}.place"), error.to_string()),
+                }
+            }
+            for (of_query, sink) in query.sinks.iter_mut().enumerate() {
+                match sink.format() {
+                    Ok(format) => sink.format = format,
+                    Err(why) => fault(format!("query.{number}.sink.{of_query}.format"), why),
+                }
+            }
+        }
+    }
+}
+
+impl SinkEntry {
+    /// The format of the file, which must be one that a restarted monitor can append to.
+    fn format(&self) -> Result<String, String> {
+        let extension = self.file.extension().and_then(|e| e.to_str());
+        let name = match &*self.format {
+            "" => extension.ok_or("is missing; write format = \"csv\"")?,
+            name => name,
+        };
+        let why = match weir_sink::format(name) {
+            Some(format) if format.resume.is_some() => return Ok(format.name.to_owned()),
+            Some(_) => format!("a file of format `{name}` cannot be added to after a restart"),
+            None => format!("unknown format `{name}`"),
+        };
+        let names = SINKS.iter().filter(|sink| sink.resume.is_some());
+        let names: Vec<&str> = names.map(|sink| sink.name).collect();
+        Err(format!("{why}; there are {}", names.join(", ")))
+    }
+}
+
+impl From<Tls> for ServerTls {
+    fn from(tls: Tls) -> ServerTls {
+        ServerTls {
+            certificate: tls.certificate,
+            key: tls.key,
+            authority: tls.client_ca,
+        }
+    }
 }
 
 impl Default for MonitorConfig {
@@ -81,9 +200,9 @@ impl Default for MonitorConfig {
         MonitorConfig {
             listen: None,
             state: PathBuf::from("/var/lib/weir"),
-            heartbeat: Duration::from_millis(50),
-            idle: Duration::from_secs(2),
-            unwatched: Duration::from_secs(5),
+            heartbeat: Time(Duration::from_millis(50)),
+            idle: Time(Duration::from_secs(2)),
+            unwatched: Time(Duration::from_secs(5)),
             tls: None,
             tokens: None,
             limits: Limits::default(),
@@ -99,12 +218,155 @@ impl Default for Limits {
             connections: 4_096,
             queries: 1_000,
             queries_per_client: 200,
-            query_memory: 256 << 20,
+            query_memory: Size(256 << 20),
             watchers: 100,
-            watcher_queue: 8 << 20,
-            snapshot: 64 << 20,
+            watcher_queue: Size(8 << 20),
+            snapshot: Size(64 << 20),
             rows_per_second: 1_000_000,
-            intake: 512 << 20,
+            intake: Size(512 << 20),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_runtime::config::{Changes, parse};
+
+    fn monitor(text: &str) -> Result<MonitorConfig, Vec<String>> {
+        parse("m.toml", text)
+    }
+
+    /// The first fault of a file, without what precedes its line.
+    fn fault(text: &str) -> String {
+        let fault = monitor(text).unwrap_err().remove(0);
+        fault.strip_prefix("weir: m.toml:").unwrap().to_owned()
+    }
+
+    #[test]
+    fn an_empty_file_means_the_defaults() {
+        assert_eq!(monitor(""), Ok(MonitorConfig::default()));
+    }
+
+    #[test]
+    fn a_mistake_names_its_line_its_key_and_the_remedy() {
+        let query = "[[query]]\nname = \"a\"\ntext = \"x\"\n\n[[query]]\nname = \"b\"\n";
+        let sink = format!("{query}text = \"y\"\n[[query.sink]]\nfile = \"f.csv\"\n");
+        for (text, why) in [
+            (
+                "state = \"/s\"\nlistne = \"127.0.0.1:1\"\n",
+                "2: unknown key `listne`; did you mean `listen`?",
+            ),
+            (
+                "[tls]\ncertificate = \"/c\"\nkey = \"/k\"\npassphrase = \"p\"\n",
+                "4: unknown key `tls.passphrase`; known here: certificate, key, client_ca",
+            ),
+            (
+                "\nheartbeat = 50\n",
+                "2: `heartbeat`: invalid type: integer `50`, \
+                 expected a text in quotes, with the unit of a number",
+            ),
+            (
+                "idle = \"2 parsecs\"\n",
+                "1: `idle`: expected a number with ns, us, ms, s, m, h or d, as in 10s or 250ms",
+            ),
+            (
+                "[limits]\nagents = 1\nqueries = 0\n",
+                "3: `limits.queries`: invalid value: integer `0`, \
+                 expected a whole number from 1 to 100000",
+            ),
+            (
+                "[limits]\nquery_memory = \"lots\"\n",
+                "2: `limits.query_memory`: expected a number with KiB, MiB or GiB, as in 512MiB",
+            ),
+            (
+                query,
+                "5: `query.text` is missing; add text = .. to this table",
+            ),
+            (
+                &format!("{query}txt = \"y\"\n"),
+                "7: unknown key `query.txt`; did you mean `text`?",
+            ),
+            (
+                &format!("{query}text = 1\n"),
+                "7: `query.text`: invalid type: integer `1`, expected a string",
+            ),
+            (
+                &format!("{sink}fromat = \"csv\"\n"),
+                "10: unknown key `query.sink.fromat`; did you mean `format`?",
+            ),
+            (
+                &format!("{sink}format = \"\"\n"),
+                "10: `query.sink.format`: expected a text, found an empty one",
+            ),
+            (
+                "idle = \"2 s\"\nlisten = \"here\"\n",
+                "2: `listen`: expected an address",
+            ),
+        ] {
+            assert!(fault(text).starts_with(why), "{why}\n{}", fault(text));
+        }
+        // What is no TOML names its line too.
+        assert!(fault("idle = \"2 s\"\nlisten = = 3\n").starts_with("2: "));
+    }
+
+    #[test]
+    fn a_sink_has_a_format_that_can_be_added_to() {
+        let with = |sink: &str| {
+            let query = "[[query]]\nname = \"q\"\ntext = \"x\"\n[[query.sink]]\n";
+            format!("{query}{sink}")
+        };
+        let config = monitor(&with("file = \"a.csv\"\n")).unwrap();
+        assert_eq!(config.queries[0].sinks[0].format, "csv");
+        for sink in ["parquet", "table"] {
+            let wrong = with(&format!("file = \"a\"\nformat = \"{sink}\"\n"));
+            assert!(fault(&wrong).starts_with("6: `query.sink.format`: "));
+            assert!(fault(&wrong).contains("cannot be added to"));
+        }
+        assert!(fault(&with("file = \"a.parquet\"\n")).starts_with("4: `query.sink.format`: "));
+        assert!(fault(&with("file = \"a\"\n")).contains("is missing; write format"));
+    }
+
+    #[test]
+    fn an_agent_is_not_overtaken_between_two_heartbeats() {
+        assert!(monitor("heartbeat = \"1 s\"\nidle = \"2 s\"\n").is_ok());
+        for text in ["heartbeat = \"2 s\"\n", "idle = \"999 ms\"\n"] {
+            let why = "1: `idle`: is less than two of `heartbeat`";
+            assert!(fault(text).starts_with(why), "{}", fault(text));
+        }
+        // Nor is a pace accepted that agents reject.
+        for text in [
+            "heartbeat = \"1 ms\"\n",
+            "heartbeat = \"20 s\"\nidle = \"1 h\"\n",
+        ] {
+            assert!(fault(text).starts_with("1: `heartbeat`: expected from 5 ms to 10 s"));
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let twice =
+            "[[query]]\nname = \"q\"\ntext = \"x\"\n[[query]]\nname = \"q\"\ntext = \"y\"\n";
+        assert_eq!(
+            fault(twice),
+            "5: `query.name`: two [[query]] are called `q`; give each its own name"
+        );
+    }
+
+    #[test]
+    fn a_reload_reports_what_needs_a_restart() {
+        let before = monitor("idle = \"3 s\"\nlisten = \"127.0.0.1:1\"\nstate = \"/s\"\n").unwrap();
+        let after = "idle = \"1500 ms\"\nstate = \"/t\"\n[[query]]\nname = \"q\"\ntext = \"x\"\n";
+        let after = monitor(after).unwrap();
+        let changes = Changes::between(&before, &after, APPLIED);
+        assert_eq!(
+            changes.to_string(),
+            "idle = \"1500 ms\" (was \"3 s\"); query q.name = \"q\" (new); \
+             query q.text = \"x\" (new); \
+             listen is no longer set (was \"127.0.0.1:1\"): needs a restart; \
+             state = \"/t\" (was \"/s\"): needs a restart"
+        );
+        let same = Changes::between(&after, &after, &[]);
+        assert_eq!(same.to_string(), "nothing changed");
     }
 }

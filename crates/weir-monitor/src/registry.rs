@@ -90,7 +90,7 @@ impl Registry {
     ) -> Result<Registry, StateError> {
         let mut registry = Registry {
             limits: config.limits.clone(),
-            unwatched: nanos(config.unwatched),
+            unwatched: nanos(config.unwatched.0),
             directory: config.state.clone(),
             book: Book::open(&config.state)?,
             entries: BTreeMap::new(),
@@ -118,7 +118,7 @@ impl Registry {
         now: Nanos,
     ) -> Result<(), StateError> {
         self.limits = config.limits.clone();
-        self.unwatched = nanos(config.unwatched);
+        self.unwatched = nanos(config.unwatched.0);
         let bounds = self.bounds();
         for (query, _) in self.running() {
             if let Some(running) = monitor.query_mut(query) {
@@ -509,8 +509,8 @@ impl Registry {
     fn bounds(&self) -> Bounds {
         Bounds {
             watchers_max: self.limits.watchers,
-            waiting_bytes_max: self.limits.watcher_queue,
-            held_bytes_max: self.limits.snapshot,
+            waiting_bytes_max: self.limits.watcher_queue.0,
+            held_bytes_max: self.limits.snapshot.0,
             rows_per_second_max: self.limits.rows_per_second,
         }
     }

@@ -1,6 +1,7 @@
 //! What every way to run queries shares: sources opened once, the loop that moves rows from sources
 //! through the engine to sinks, and how commands end.
 
+pub mod config;
 pub mod device_names;
 pub mod failure;
 pub mod left_out;

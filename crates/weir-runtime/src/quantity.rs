@@ -55,6 +55,40 @@ pub fn span(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A span as [`span()`] reads it, in the greatest unit of which it is a whole number.
+pub fn span_text(span: Duration) -> String {
+    if span >= CENTURY {
+        return "forever".to_owned();
+    }
+    whole(
+        span.as_nanos(),
+        &["d", "h", "m", "s", "ms", "us", "ns"],
+        SPANS,
+    )
+}
+
+/// A size as [`size()`] reads it, in the greatest unit of which it is a whole number.
+pub fn size_text(bytes: usize) -> String {
+    whole(bytes as u128, &["GiB", "MiB", "KiB", "B"], SIZES)
+}
+
+/// `amount` in the first of `units` of which it is a whole number; the last unit is 1.
+fn whole(amount: u128, units: &[&str], known: &[(&str, f64)]) -> String {
+    let factor = |unit: &str| {
+        let known = known
+            .iter()
+            .find(|(name, _)| unit.eq_ignore_ascii_case(name));
+        known.expect("units are those that are read").1 as u128
+    };
+    let fits = |unit: &&&str| amount >= factor(unit) && amount.is_multiple_of(factor(unit));
+    let unit = units
+        .iter()
+        .find(fits)
+        .or(units.last())
+        .expect("there are units");
+    format!("{} {unit}", amount / factor(unit))
+}
+
 /// A span in nanoseconds, those too long for that as long as can be.
 pub fn nanos(span: Duration) -> Nanos {
     Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX)
@@ -97,6 +131,16 @@ mod tests {
         assert_eq!(span("forever"), span("1000000d"));
         for bad in ["", "s", "-1s", "0", "5 parsecs", "1e3s", "1..2"] {
             assert!(span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_read_again() {
+        for text in ["forever", "1 ns", "1500 ms", "90 m", "2 d"] {
+            assert_eq!(span_text(span(text).unwrap()), text);
+        }
+        for text in ["1 B", "1500 B", "16 MiB", "3 GiB"] {
+            assert_eq!(size_text(size(text).unwrap()), text);
         }
     }
 

@@ -6,7 +6,6 @@
 mod args;
 mod certificates;
 mod command;
-mod config;
 mod simulate;
 mod tapdisk;
 

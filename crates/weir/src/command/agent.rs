@@ -13,8 +13,9 @@ use weir_tap::{ebpf, format};
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
-use crate::config::{self, AgentConfig, Loaded, UplinkSecurity};
+use weir_agent::config::{self, AgentConfig};
 use weir_agent::{Agent, AgentClock, Budget, Drill, Ground, Options, Replay, TallyFile};
+use weir_runtime::config::{Changes, Loaded, load};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::lock::Lock;
 use weir_runtime::output;
@@ -130,8 +131,7 @@ fn pace(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
-    let mut loaded = config::agent(args.config.as_deref())?;
-    let from_file = loaded.config.budget();
+    let mut loaded: Loaded<AgentConfig> = load(args.config.as_deref(), config::FILE)?;
     args.override_with(&mut loaded.config);
     let config = &loaded.config;
     let dial = dial(config)?;
@@ -141,7 +141,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
             .path
             .as_deref()
             .map(|path| path.display().to_string());
-        let file = file.unwrap_or_else(|| format!("no {}", config::AGENT_FILE));
+        let file = file.unwrap_or_else(|| format!("no {}", config::FILE));
         output::print(&format!("{file}: nothing wrong with it\n"))?;
         return Ok(Ending::Done);
     }
@@ -176,8 +176,8 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let (instance, lock) = (home.instance, home.lock);
     let options = Options {
         ground,
-        query_bytes: config.query_bytes,
-        budget: from_file,
+        query_bytes: config.limits.query_memory.0,
+        budget: config.budget(),
         earlier: earlier.processes,
         tallies: home.tallies,
         probe_failed,
@@ -194,11 +194,11 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let address = dial.address.to_string();
     let uplink = UplinkOptions {
         room: OutboxCapacity {
-            memory_bytes: config.uplink_bytes,
-            disk_bytes: config.spool_bytes as u64,
+            memory_bytes: config.uplink.memory.0,
+            disk_bytes: config.uplink.spool.0 as u64,
         },
-        spool: (config.spool_bytes > 0).then(|| config.spool_directory(&home.path)),
-        retry_max: config.retry,
+        spool: config.spool_directory(&home.path),
+        retry_max: config.uplink.retry.0,
         shutdown_timeout: match args.ground.once {
             true => SHUTDOWN_TIMEOUT_REPLAY,
             false => SHUTDOWN_TIMEOUT,
@@ -213,7 +213,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let reload = || {
         hangup
             .swap(false, Ordering::Relaxed)
-            .then(|| reload(&mut loaded))?
+            .then(|| reload(args, &mut loaded))?
     };
     let all_taken = Agent::new(options, uplink).run(&stop, reload);
     drop(lock);
@@ -259,7 +259,7 @@ impl AgentArgs {
             config.state.clone_from(state);
         }
         if self.token_file.is_some() {
-            config.security.token_file.clone_from(&self.token_file);
+            config.token_file.clone_from(&self.token_file);
         }
         let ground = &self.ground;
         if let Some(from) = &ground.from {
@@ -301,22 +301,16 @@ pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
     let Some(monitor) = &config.monitor else {
         return Err(Failure::words(format_args!(
             "no monitor is named; give --monitor HOST[:PORT] (unix: for the monitor of this host), or write monitor = \"HOST\" in {}",
-            config::AGENT_FILE
+            config::FILE
         )));
     };
     let address = monitor.parse()?;
-    let UplinkSecurity {
-        ca,
-        certificate,
-        key,
-        server_name,
-        token_file,
-    } = &config.security;
+    let tls = &config.tls;
     Ok(Dial {
-        token: token_file.as_deref().map(read_token).transpose()?,
-        authority: ca.clone(),
-        identity: certificate.clone().zip(key.clone()),
-        server_name: server_name.clone(),
+        token: config.token_file.as_deref().map(read_token).transpose()?,
+        authority: tls.ca.clone(),
+        identity: tls.certificate.clone().zip(tls.key.clone()),
+        server_name: tls.server_name.clone(),
         ..Dial::new(address)
     })
 }
@@ -365,40 +359,25 @@ fn unwatched(ground: &Ground) -> Option<String> {
     Some(why)
 }
 
-/// What is read again on SIGHUP: limits hold at once.
-fn reload(loaded: &mut Loaded<AgentConfig>) -> Option<Budget> {
+/// Reads the configuration again (SIGHUP): limits apply at once. If it is wrong, nothing changes.
+fn reload(args: &AgentArgs, loaded: &mut Loaded<AgentConfig>) -> Option<Budget> {
     let Some(path) = loaded.path.clone() else {
         output::say("weir agent: there is no configuration to read again");
         return None;
     };
-    match config::agent(Some(&path)) {
-        Ok(now) => {
-            let changes = loaded
-                .settings
-                .changes(&now.settings, config::AGENT_TAKEN_AT_ONCE);
+    match load::<AgentConfig>(Some(&path), config::FILE) {
+        Ok(mut now) => {
+            args.override_with(&mut now.config);
+            let changes = Changes::between(&loaded.config, &now.config, config::APPLIED);
             output::say(format_args!("weir agent: {}: {changes}", path.display()));
-            loaded.settings = now.settings;
-            Some(now.config.budget())
+            *loaded = now;
+            Some(loaded.config.budget())
         }
         Err(failure) => {
             output::say_lines(failure.text());
             output::say("weir agent: the configuration stays as it was");
             None
         }
-    }
-}
-
-impl AgentConfig {
-    /// What the agent may take.
-    fn budget(&self) -> Budget {
-        Budget {
-            cpu_share: self.cpu_share,
-            memory_bytes: self.memory_bytes.map(|bytes| bytes as u64),
-        }
-    }
-
-    fn spool_directory(&self, home: &Path) -> PathBuf {
-        self.spool.clone().unwrap_or_else(|| home.join("spool"))
     }
 }
 

@@ -9,7 +9,8 @@ use weir_tap::inventory::{self, WatchOptions};
 use weir_wire::Client;
 
 use crate::command::agent;
-use crate::config;
+use weir_agent::config::{self, AgentConfig};
+use weir_runtime::config::load;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::source;
@@ -68,7 +69,7 @@ fn monitor(args: &DoctorArgs) -> Option<Fact> {
         costs: failure.map_or("", |_| COSTS_NO_MONITOR).into(),
         remedy: failure.unwrap_or_default().into(),
     };
-    let mut config = match config::agent(None) {
+    let mut config = match load::<AgentConfig>(None, config::FILE) {
         Ok(loaded) => loaded.config,
         Err(failure) => return Some(fact(failure.text(), Some("weir agent --check"))),
     };

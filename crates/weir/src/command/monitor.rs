@@ -9,10 +9,10 @@ use signal_hook::consts::SIGHUP;
 use weir_query::engine::EngineOptions;
 use weir_wire::{Limits, Listen, Server, ServerOptions, socket_to_serve};
 
-use crate::config::{self, Loaded};
-use weir_monitor::config::MonitorConfig;
+use weir_monitor::config::{self, MonitorConfig};
 use weir_monitor::registry::Registry;
 use weir_monitor::{self, Monitor, Options};
+use weir_runtime::config::{Changes, Loaded};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity::nanos;
@@ -34,7 +34,7 @@ use weir_runtime::run_loop::{Stop, wall_clock};
 pub struct MonitorArgs {
     /// Where agents and clients connect: ADDRESS:PORT (port 0: any free one) or unix:PATH [default:
     /// unix:/run/weir-monitor/monitor.sock as root, else unix:$XDG_RUNTIME_DIR/weir-monitor/monitor.sock]
-    #[arg(long, value_name = "ADDRESS", value_parser = config::listen)]
+    #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
     listen: Option<Listen>,
     /// Its configuration (TOML)
     #[arg(long, value_name = "FILE")]
@@ -119,17 +119,14 @@ impl Reload<'_> {
         &mut self,
         registry: &mut Registry,
         monitor: &mut Monitor,
-    ) -> Result<config::Changes, Failure> {
+    ) -> Result<Changes, Failure> {
         let loaded = load(self.args)?;
         weir_monitor::check_queries(&loaded.config.queries)?;
         self.server.reload()?;
         let config = &loaded.config;
-        monitor.set_pace(nanos(config.heartbeat), nanos(config.idle));
+        monitor.set_pace(nanos(config.heartbeat.0), nanos(config.idle.0));
         let reloaded = registry.reload(config, monitor, wall_clock());
-        let changes = self
-            .loaded
-            .settings
-            .changes(&loaded.settings, config::MONITOR_TAKEN_AT_ONCE);
+        let changes = Changes::between(&self.loaded.config, config, config::APPLIED);
         self.loaded = loaded;
         reloaded.map_err(state)?;
         Ok(changes)
@@ -137,10 +134,11 @@ impl Reload<'_> {
 }
 
 fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
-    let mut loaded = config::monitor(args.config.as_deref())?;
+    let mut loaded: Loaded<MonitorConfig> =
+        weir_runtime::config::load(args.config.as_deref(), config::FILE)?;
     let config = &mut loaded.config;
-    if args.listen.is_some() {
-        config.listen.clone_from(&args.listen);
+    if let Some(listen) = &args.listen {
+        config.listen = Some(listen.to_string());
     }
     if let Some(state) = &args.state {
         config.state.clone_from(state);
@@ -150,12 +148,12 @@ fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
 
 fn engine_options(config: &MonitorConfig) -> Options {
     Options {
-        heartbeat: nanos(config.heartbeat),
-        overtake_after: nanos(config.idle),
+        heartbeat: nanos(config.heartbeat.0),
+        overtake_after: nanos(config.idle.0),
         agents_max: config.limits.agents,
-        waiting_bytes_max: config.limits.intake,
+        waiting_bytes_max: config.limits.intake.0,
         engine: EngineOptions {
-            query_bytes_max: config.limits.query_memory,
+            query_bytes_max: config.limits.query_memory.0,
             ..EngineOptions::default()
         },
         ..Options::default()
@@ -164,16 +162,19 @@ fn engine_options(config: &MonitorConfig) -> Options {
 
 fn server_options(config: &MonitorConfig) -> Result<ServerOptions, Failure> {
     let default = || socket_to_serve().map(Listen::Unix);
-    let listen = config.listen.clone().or_else(default).ok_or_else(|| {
-        Failure::words(
-            "there is no folder for the monitor's socket, as XDG_RUNTIME_DIR is not set; give \
-             --listen unix:PATH",
-        )
-    })?;
+    let listen = match &config.listen {
+        Some(text) => text.parse().map_err(Failure::words)?,
+        None => default().ok_or_else(|| {
+            Failure::words(
+                "there is no folder for the monitor's socket, as XDG_RUNTIME_DIR is not set; give \
+                 --listen unix:PATH",
+            )
+        })?,
+    };
     Ok(ServerOptions {
         listen,
         open: false,
-        tls: config.tls.clone(),
+        tls: config.tls.clone().map(Into::into),
         tokens: config.tokens.clone(),
         limits: Limits {
             connections_max: config.limits.connections,

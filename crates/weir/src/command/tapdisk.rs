@@ -13,8 +13,8 @@ use weir_tapdisk::nbd::Address;
 use super::tapdisk_insert::{self, InsertArgs};
 use super::tapdisk_remove::{self, RemoveArgs};
 use super::tapdisk_status::{self, StatusArgs};
-use crate::config;
-use crate::tapdisk::{self, Companion, DiskEntry, NbdEntry, Owner, Setup};
+use crate::tapdisk::{self, Companion, DiskEntry, NbdEntry, Owner, Setup, TapdiskConfig};
+use weir_runtime::config::load;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::run_loop::Stop;
 use weir_tapdisk::insertion::{self, InsertionError};
@@ -182,8 +182,7 @@ impl TapdiskArgs {
     /// What is to be served: what the command line says goes before what the file says.
     fn setup(&self) -> Result<Setup, Failure> {
         let serve = &self.serve;
-        let file = serve.config.as_deref().map(config::tapdisk).transpose()?;
-        let file = file.unwrap_or_default();
+        let file: TapdiskConfig = load(serve.config.as_deref(), "")?.config;
         let mut disks = file.disks;
         disks.extend(self.disk.entry());
         disks.extend(serve.disks.iter().cloned());

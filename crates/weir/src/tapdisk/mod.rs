@@ -1,10 +1,11 @@
 //! `weir tapdisk`: what is to be served, and the process that serves it.
 //!
-//! 1. [`entry`] reads what a command line or a file says of a disk; [`rights`] who may reach it.
+//! 1. [`entry`] reads what a command line or a file ([`config`]) says of a disk; [`rights`] who may reach it.
 //! 2. [`setup`] puts that together and says what does not fit.
 //! 3. [`serve()`] opens images and sockets, serves until a signal comes, and takes everything away again.
 
 mod companion;
+mod config;
 mod entry;
 mod rights;
 mod serve;
@@ -12,9 +13,9 @@ mod setup;
 pub mod status;
 
 pub use companion::Companion;
+pub use config::TapdiskConfig;
 pub use entry::{
-    DiskEntry, Form, KEYS, block_size, cache, engine, format, name, nbd_clients, nbd_idle, poll,
-    queues, serial,
+    DiskEntry, block_size, cache, engine, format, name, nbd_clients, nbd_idle, poll, queues, serial,
 };
 pub use rights::{group, mode};
 pub use serve::{Owner, serve};

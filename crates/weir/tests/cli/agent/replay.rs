@@ -211,7 +211,7 @@ fn a_hangup_reads_the_configuration_again() {
     assert!(said.contains("unknown key `retry`"), "{said}");
     assert!(said.contains("the configuration stays as it was"), "{said}");
     let taken = "limits.cpu = \"0.1 %\" (was \"50 %\"); \
-                 uplink.spool = \"none\" (new): needs a restart";
+                 uplink.spool = \"none\" (was \"256 MiB\"): needs a restart";
     assert!(said.contains(taken), "{said}");
     monitor.until("its last words are there", |heard| heard.left == 1);
 }
@@ -224,9 +224,13 @@ fn words_that_are_off_are_told_before_anything_runs() {
         assert_eq!(said.code, 2, "{}", said.err);
         assert!(said.err.contains(why), "{}", said.err);
     };
-    let config = scratch.file("agent.toml", "monitro = \"m\"\n[limits]\ncpu = 5\n");
-    check(&["--config", &config], "unknown key `monitro`");
-    check(&["--config", &config], "`limits.cpu`: expected a text");
+    let config = scratch.file("agent.toml", "stacked = true\nmonitro = \"m\"\n");
+    check(
+        &["--config", &config],
+        "agent.toml:2: unknown key `monitro`",
+    );
+    let config = scratch.file("agent.toml", "[limits]\ncpu = 5\n");
+    check(&["--config", &config], "agent.toml:2: `limits.cpu`: ");
     let config = scratch.file("none.toml", "stacked = false\n");
     check(&["--config", &config], "no monitor is named");
     check(&["--monitor", "m:x"], "`x` is not a port");

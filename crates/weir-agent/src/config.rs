@@ -1,0 +1,303 @@
+//! [`AgentConfig`]: the keys of `/etc/weir/agent.toml`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use weir_runtime::config::{Configuration, Fault, Size, Time, text};
+use weir_runtime::quantity;
+use weir_runtime::source::LIVE;
+use weir_wire::Address;
+
+use crate::Budget;
+
+/// Where the agent looks for its file.
+pub const FILE: &str = "/etc/weir/agent.toml";
+
+/// The keys that a reload applies; the others need a restart.
+pub const APPLIED: &[&str] = &["limits.cpu", "limits.memory"];
+
+/// How an agent is configured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentConfig {
+    /// The monitor, `HOST[:PORT]`.
+    pub monitor: Option<String>,
+    /// The name of this host, unique in the fleet; otherwise its host name.
+    pub host: Option<String>,
+    /// The directory of what must survive a restart, the spool included.
+    pub state: PathBuf,
+    /// The source of events, as `--from`.
+    pub from: String,
+    /// Devices to watch, as `--device`.
+    pub devices: Vec<String>,
+    /// Watch stacked devices too, as `--stacked`.
+    pub stacked: bool,
+    /// Processes to be treated as a VM, as `--vm`.
+    pub vms: Vec<String>,
+    /// The file that holds the agent's token.
+    pub token_file: Option<PathBuf>,
+    /// The agent's side of TLS.
+    pub tls: Tls,
+    /// The connection to the monitor.
+    pub uplink: Uplink,
+    /// What the agent may use.
+    pub limits: Limits,
+}
+
+/// The agent's side of TLS (`[tls]`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    /// The authority that signs the monitor's certificate, PEM. With it, TLS is used.
+    pub ca: Option<PathBuf>,
+    /// The agent's certificate chain, PEM.
+    pub certificate: Option<PathBuf>,
+    /// The key of the certificate, PEM.
+    pub key: Option<PathBuf>,
+    /// The name in the monitor's certificate, where it is not the host of `monitor`.
+    pub server_name: Option<String>,
+}
+
+/// The connection to the monitor (`[uplink]`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Uplink {
+    /// Most bytes of messages that wait in memory.
+    pub memory: Size,
+    /// Most bytes of messages that wait on disk.
+    pub spool: Spool,
+    /// The directory in which they wait, if not that of the state.
+    pub spool_directory: Option<PathBuf>,
+    /// The longest time between two attempts to connect.
+    pub retry: Time,
+}
+
+/// What the agent may use (`[limits]`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Processor time of the agent; beyond it events are sampled.
+    pub cpu: Option<Share>,
+    /// Memory of the agent; beyond it events are sampled.
+    pub memory: Option<Size>,
+    /// Memory of one query's part.
+    pub query_memory: Size,
+}
+
+/// The size of the spool, bytes: a size, or `"none"` for 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spool(pub usize);
+
+/// A share of one processor: `"20 %"` is 0.2.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
+
+impl Default for AgentConfig {
+    fn default() -> AgentConfig {
+        AgentConfig {
+            monitor: None,
+            host: None,
+            state: PathBuf::from("/var/lib/weir"),
+            from: LIVE.to_owned(),
+            devices: Vec::new(),
+            stacked: false,
+            vms: Vec::new(),
+            token_file: None,
+            tls: Tls::default(),
+            uplink: Uplink::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Uplink {
+    fn default() -> Uplink {
+        Uplink {
+            memory: Size(16 << 20),
+            spool: Spool(256 << 20),
+            spool_directory: None,
+            retry: Time(Duration::from_secs(5)),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            cpu: None,
+            memory: None,
+            query_memory: Size(256 << 20),
+        }
+    }
+}
+
+impl Configuration for AgentConfig {
+    fn complete(&mut self, faults: &mut Vec<Fault>) {
+        let mut fault = |key: &str, why: String| {
+            let key = key.to_owned();
+            faults.push(Fault { key, why });
+        };
+        if let Some(Err(error)) = self.monitor.as_ref().map(|m| m.parse::<Address>()) {
+            fault("monitor", error.to_string());
+        }
+        if let Some(Err(why)) = self.host.as_deref().map(host) {
+            fault("host", why);
+        }
+        let tls = &self.tls;
+        if tls.certificate.is_some() != tls.key.is_some() {
+            let why = "`certificate` and `key` go together; name both";
+            fault("tls", why.to_owned());
+        }
+        if tls.certificate.is_some() && tls.ca.is_none() {
+            let why = "`ca` is missing; name the file that signs the monitor's certificate";
+            fault("tls", why.to_owned());
+        }
+    }
+}
+
+impl AgentConfig {
+    /// What the agent may use before it samples events.
+    pub fn budget(&self) -> Budget {
+        Budget {
+            cpu_share: self.limits.cpu.map(|share| share.0),
+            memory_bytes: self.limits.memory.map(|size| size.0 as u64),
+        }
+    }
+
+    /// The directory of the spool of an agent whose own directory is `home`; `None` without spool.
+    pub fn spool_directory(&self, home: &Path) -> Option<PathBuf> {
+        let named = self.uplink.spool_directory.clone();
+        (self.uplink.spool.0 > 0).then(|| named.unwrap_or_else(|| home.join("spool")))
+    }
+}
+
+/// The name of a host, as column `host` contains it.
+///
+/// # Errors
+/// A text for the user when it is none.
+pub fn host(text: &str) -> Result<String, String> {
+    let fits = (1..=253).contains(&text.len()) && !text.contains(|c: char| c.is_control());
+    match fits {
+        true => Ok(text.to_owned()),
+        false => Err("expected 1 to 253 bytes without control characters".to_owned()),
+    }
+}
+
+fn spool(text: &str) -> Result<Spool, String> {
+    match text.trim() {
+        "none" => Ok(Spool(0)),
+        text => match quantity::size(text) {
+            Ok(bytes) => Ok(Spool(bytes)),
+            Err(why) => Err(format!("{why}, or \"none\"")),
+        },
+    }
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    let percent = text.trim().strip_suffix('%').map(str::trim);
+    match percent.and_then(|p| p.parse::<f64>().ok()) {
+        Some(percent) if (0.1..=100_000.0).contains(&percent) => Ok(Share(percent / 100.0)),
+        _ => Err("expected a share of one processor, as in \"20 %\"".to_owned()),
+    }
+}
+
+impl<'de> Deserialize<'de> for Spool {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Spool, D::Error> {
+        text(deserializer, spool)
+    }
+}
+
+impl Serialize for Spool {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            0 => serializer.serialize_str("none"),
+            bytes => Size(bytes).serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Share, D::Error> {
+        text(deserializer, share)
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A share comes from a percentage; nine decimals hide the error of the division.
+        let percent = (self.0 * 1e11).round() / 1e9;
+        serializer.collect_str(&format_args!("{percent} %"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_runtime::config::{Changes, parse};
+
+    fn agent(text: &str) -> Result<AgentConfig, Vec<String>> {
+        parse("a.toml", text)
+    }
+
+    #[test]
+    fn an_empty_file_means_the_defaults() {
+        assert_eq!(agent(""), Ok(AgentConfig::default()));
+    }
+
+    #[test]
+    fn keys_have_the_types_of_their_settings() {
+        let config = agent(
+            "monitor = \"monitor.example:7733\"\nhost = \"a\"\nfrom = \"x.parquet\"\n\
+             token_file = \"/t\"\n[tls]\nca = \"/ca\"\n[uplink]\nspool = \"none\"\nmemory = \"4 MiB\"\n\
+             [limits]\ncpu = \"20 %\"\nmemory = \"256 MiB\"\n",
+        );
+        let config = config.unwrap();
+        assert_eq!(config.budget().cpu_share, Some(0.2));
+        assert_eq!(config.budget().memory_bytes, Some(256 << 20));
+        assert_eq!(config.uplink.memory, Size(4 << 20));
+        assert_eq!(config.spool_directory(Path::new("/h")), None);
+        assert_eq!(config.tls.ca, Some("/ca".into()));
+        assert_eq!(config.token_file, Some("/t".into()));
+    }
+
+    #[test]
+    fn every_wrong_value_names_its_line_and_key() {
+        let wrong = "monitor = \"m:x\"\nstate = \"\"\n\n[tls]\nkey = \"/k\"\n";
+        let faults = agent(wrong).unwrap_err();
+        let begins = [
+            "1: `monitor`: `m:x` is not an address",
+            "2: `state`: expected a text, found an empty one",
+            "4: `tls`: `certificate` and",
+        ];
+        assert_eq!(faults.len(), begins.len(), "{faults:?}");
+        for (fault, begin) in faults.iter().zip(begins) {
+            assert!(
+                fault.starts_with(&format!("weir: a.toml:{begin}")),
+                "{faults:?}"
+            );
+        }
+        for (text, why) in [
+            (
+                "[limits]\ncpu = \"fast\"",
+                "2: `limits.cpu`: expected a share of one processor",
+            ),
+            ("[uplink]\nspool = \"0\"", "2: `uplink.spool`: "),
+            (
+                "stacked = 1",
+                "1: `stacked`: invalid type: integer `1`, expected a boolean",
+            ),
+        ] {
+            let faults = agent(text).unwrap_err();
+            assert!(faults[0].contains(why), "{faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_reload_reports_shares_as_the_file_has_them() {
+        let limits = |text: &str| agent(&format!("[limits]\n{text}\n")).unwrap();
+        let (before, after) = (limits("cpu = \"7 %\""), limits("cpu = \"0.1 %\""));
+        let changes = Changes::between(&before, &after, APPLIED);
+        assert_eq!(changes.to_string(), "limits.cpu = \"0.1 %\" (was \"7 %\")");
+    }
+}

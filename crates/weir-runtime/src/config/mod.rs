@@ -1,0 +1,207 @@
+//! Configuration files: TOML, which serde reads into the structure of the service.
+//!
+//! A mistake is reported with the file, the line, the key and the remedy. Times and sizes are texts,
+//! as on the command line (`"50 ms"`, `"16 MiB"`).
+
+mod changes;
+mod setting;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::{Path as KeyPath, Segment};
+use toml::de::{DeTable, DeValue, Deserializer};
+use weir_model::suggest;
+
+use crate::failure::Failure;
+
+pub use changes::Changes;
+pub use setting::{Size, Time, count, text};
+
+/// Most bytes of a configuration file.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// The structure that a configuration file is read into. Its fields are the keys of the file.
+pub trait Configuration: Default + DeserializeOwned {
+    /// Completes what follows from other keys, and checks what the types of the fields do not.
+    fn complete(&mut self, faults: &mut Vec<Fault>);
+}
+
+/// What is wrong with the value of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The path of the key: `limits.queries`, `query.0.text`.
+    pub key: String,
+    /// What is wrong, and the remedy.
+    pub why: String,
+}
+
+/// A configuration and the file that it was read from.
+#[derive(Clone, Debug)]
+pub struct Loaded<T> {
+    /// The configuration, defaults included.
+    pub config: T,
+    /// The file, if there is one.
+    pub path: Option<PathBuf>,
+}
+
+/// Reads the file `named`, otherwise the file `usual` if it exists, otherwise gives the defaults.
+///
+/// # Errors
+/// When the file cannot be read, or is wrong.
+pub fn load<T: Configuration>(named: Option<&Path>, usual: &str) -> Result<Loaded<T>, Failure> {
+    let usual = Path::new(usual);
+    let path = named.or_else(|| usual.exists().then_some(usual));
+    let text = path.map_or(Ok(String::new()), read)?;
+    let name = path.map_or(String::new(), |path| path.display().to_string());
+    match parse(&name, &text) {
+        Ok(config) => Ok(Loaded {
+            config,
+            path: path.map(Path::to_owned),
+        }),
+        Err(faults) => Err(Failure::Words(faults.join("\n"))),
+    }
+}
+
+/// The configuration in `text`, the contents of file `name`.
+///
+/// # Errors
+/// What is wrong with it, one line each.
+pub fn parse<T: Configuration>(name: &str, text: &str) -> Result<T, Vec<String>> {
+    let line = |at: usize, why: &str| {
+        let before = text.as_bytes().iter().take(at);
+        let line = 1 + before.filter(|byte| **byte == b'\n').count();
+        format!("weir: {name}:{line}: {why}")
+    };
+    let tree = DeTable::parse(text).map_err(|error| vec![at(&error, error.message(), line)])?;
+    let root = DeValue::Table(tree.get_ref().clone());
+    let mut config: T = serde_path_to_error::deserialize(Deserializer::from(tree))
+        .map_err(|error| vec![at(error.inner(), &explained(&error), line)])?;
+    let mut faults = Vec::new();
+    empty_texts(&root, &mut String::new(), &mut faults);
+    config.complete(&mut faults);
+    let mut found: Vec<(usize, String)> = faults
+        .iter()
+        .map(|fault| {
+            let why = format!("`{}`: {}", without_indexes(&fault.key), fault.why);
+            (position(&root, &fault.key), why)
+        })
+        .collect();
+    found.sort();
+    match found.is_empty() {
+        true => Ok(config),
+        false => Err(found.iter().map(|(at, why)| line(*at, why)).collect()),
+    }
+}
+
+fn at(error: &toml::de::Error, why: &str, line: impl Fn(usize, &str) -> String) -> String {
+    line(error.span().map_or(0, |span| span.start), why)
+}
+
+/// The text of an error, with the path of its key and the remedy.
+fn explained(error: &serde_path_to_error::Error<toml::de::Error>) -> String {
+    let key = keys(error.path());
+    let message = error.inner().message();
+    // serde lists the fields that it knows behind the last `expected`, each between backticks.
+    if message.starts_with("unknown field") {
+        let known = message
+            .rsplit_once("expected ")
+            .map_or("", |(_, list)| list);
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        let unknown = key.rsplit('.').next().unwrap_or_default();
+        return match suggest::nearest(unknown, known.iter().copied()) {
+            Some(near) => format!("unknown key `{key}`; did you mean `{near}`?"),
+            None => format!("unknown key `{key}`; known here: {}", known.join(", ")),
+        };
+    }
+    if let Some(field) = message.strip_prefix("missing field ") {
+        let field = field.trim_matches('`');
+        let prefix = if key.is_empty() { "" } else { "." };
+        return format!("`{key}{prefix}{field}` is missing; add {field} = .. to this table");
+    }
+    format!("`{key}`: {message}")
+}
+
+/// The keys of a path, without the indexes of lists: the line shows which item it is.
+fn keys(path: &KeyPath) -> String {
+    let keys = path.iter().filter_map(|segment| match segment {
+        Segment::Map { key } => Some(key.as_str()),
+        _ => None,
+    });
+    keys.collect::<Vec<&str>>().join(".")
+}
+
+fn without_indexes(key: &str) -> String {
+    let keys = key.split('.').filter(|key| key.parse::<usize>().is_err());
+    keys.collect::<Vec<&str>>().join(".")
+}
+
+/// Where the value of `key` begins, or that of the innermost table around it that the file has.
+fn position(root: &DeValue, key: &str) -> usize {
+    let (mut value, mut at) = (root, 0);
+    for key in key.split('.') {
+        let below = match key.parse::<usize>() {
+            Ok(index) => value.get(index),
+            Err(_) => value.get(key),
+        };
+        let Some(below) = below else { break };
+        (value, at) = (below.get_ref(), below.span().start);
+    }
+    at
+}
+
+/// No key takes an empty text: it would be a path to the current directory, or no name at all.
+fn empty_texts(value: &DeValue, key: &mut String, faults: &mut Vec<Fault>) {
+    let mut below = |name: &str, value: &DeValue| {
+        let length = key.len();
+        if length > 0 {
+            key.push('.');
+        }
+        key.push_str(name);
+        empty_texts(value, key, faults);
+        key.truncate(length);
+    };
+    match value {
+        DeValue::Table(table) => {
+            for (name, value) in table {
+                below(name.get_ref(), value.get_ref());
+            }
+        }
+        DeValue::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                below(&index.to_string(), item.get_ref());
+            }
+        }
+        DeValue::String(text) if text.trim().is_empty() => faults.push(Fault {
+            key: key.clone(),
+            why: "expected a text, found an empty one".to_owned(),
+        }),
+        _ => {}
+    }
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let world = |e: std::io::Error| Failure::world(format_args!("{}: {e}", path.display()));
+    let file = std::fs::File::open(path).map_err(world)?;
+    let mut bytes = Vec::new();
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    if read.map_err(world)? as u64 > FILE_BYTES_MAX {
+        return Err(Failure::words(format_args!(
+            "{}: has more than {} MiB; is it a configuration?",
+            path.display(),
+            FILE_BYTES_MAX >> 20
+        )));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Failure::words(format_args!("{}: not UTF-8 at byte {at}", path.display()))
+    })
+}
+
+/// A configuration as a tree of values.
+fn serialized(config: &impl Serialize) -> Value {
+    serde_json::to_value(config).expect("a configuration has keys of text and finite numbers")
+}
