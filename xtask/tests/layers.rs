@@ -167,3 +167,74 @@ fn stages_of_the_query_engine_import_downward() {
     }
     assert!(upward.is_empty(), "{}", upward.join("\n"));
 }
+
+/// The parts in backticks of a text, outside code blocks.
+fn in_backticks(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut in_block = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            found.extend(line.split('`').skip(1).step_by(2));
+        }
+    }
+    found
+}
+
+/// True if the crate's sources define `name`.
+fn is_defined(crate_name: &str, name: &str) -> bool {
+    let mut files = Vec::new();
+    rust_files(
+        &root().join("crates").join(crate_name).join("src"),
+        &mut files,
+    );
+    let keywords = ["fn ", "struct ", "enum ", "trait ", "mod ", "const "];
+    files.iter().any(|path| {
+        let text = fs::read_to_string(path).expect("a readable file");
+        let defines = |keyword: &&str| {
+            let definition = format!("{keyword}{name}");
+            text.match_indices(&definition).any(|(at, _)| {
+                let next = text[at + definition.len()..].chars().next();
+                next.is_none_or(|c| !c.is_alphanumeric() && c != '_')
+            })
+        };
+        path.file_stem().is_some_and(|stem| stem == name) || keywords.iter().any(defines)
+    })
+}
+
+#[test]
+fn the_code_map_names_items_that_exist() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let mut checked = 0;
+    let mut missing = Vec::new();
+    for item in in_backticks(&text) {
+        let exists = if let Some((crate_name, path)) = item.split_once("::") {
+            if !crate_name.starts_with("weir_") {
+                continue;
+            }
+            let name = path.rsplit("::").next().expect("there is a last part");
+            is_defined(&crate_name.replace('_', "-"), name)
+        } else if item.contains('/') && !item.contains(' ') {
+            // Paths are relative to the repository, to `crates`, or to the sources of some crate.
+            let bases = [
+                root(),
+                root().join("crates"),
+                root().join("crates/weir/src"),
+            ];
+            let sources = CRATES
+                .iter()
+                .map(|(name, _)| root().join("crates").join(name).join("src"));
+            let mut bases = bases.into_iter().chain(sources);
+            bases.any(|base| base.join(item).exists())
+        } else {
+            continue;
+        };
+        checked += 1;
+        if !exists {
+            missing.push(item);
+        }
+    }
+    assert!(checked > 20, "only {checked} items were found");
+    assert!(missing.is_empty(), "ARCHITECTURE.md names {missing:?}");
+}

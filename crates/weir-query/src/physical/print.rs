@@ -47,28 +47,28 @@ impl Physical {
         }
     }
 
-    fn lines(
-        &self,
-        depth: usize,
-        line: &mut impl FnMut(&Physical, usize) -> fmt::Result,
-    ) -> fmt::Result {
-        line(self, depth)?;
-        let mut inputs = self.inputs.iter();
-        inputs.try_for_each(|input| input.lines(depth + 1, line))
+    /// The operators of the tree, the result first, each with its depth. `interval` formats
+    /// intervals of time.
+    pub fn operators(&self, interval: &dyn Fn(i64) -> String) -> Vec<(usize, String)> {
+        let shared = match self.sharing {
+            Sharing::FifoWindow => " (shared)",
+            Sharing::Stateless | Sharing::Relation | Sharing::SameStart => "",
+        };
+        let mut operators = vec![(0, format!("{}{shared}", self.title_in(interval)))];
+        for input in &self.inputs {
+            let below = input.operators(interval).into_iter();
+            operators.extend(below.map(|(depth, title)| (depth + 1, title)));
+        }
+        operators
     }
 }
 
 impl Display for Physical {
     /// A tree, the result first, inputs two blanks further in; closed by a line feed.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let instants = |instants: i64| instants.to_string();
-        self.lines(0, &mut |operator, depth| {
-            let shared = match operator.sharing {
-                Sharing::FifoWindow => " (shared)",
-                Sharing::Stateless | Sharing::Relation | Sharing::SameStart => "",
-            };
-            let title = operator.title_in(&instants);
-            writeln!(f, "{:1$}{title}{shared}", "", 2 * depth)
-        })
+        let operators = self.operators(&|instants| instants.to_string());
+        operators
+            .iter()
+            .try_for_each(|(depth, title)| writeln!(f, "{:1$}{title}", "", 2 * depth))
     }
 }

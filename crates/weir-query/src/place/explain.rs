@@ -236,7 +236,7 @@ fn fold_select_notes(select: &Plan, predicate: &Expr, demand: &Demand) -> (Place
 }
 
 /// A span of time in the largest unit in which it is a whole number.
-pub(super) fn span_text(instants: i64, second: i64) -> String {
+pub fn span_text(instants: i64, second: i64) -> String {
     let units = MEASURES
         .iter()
         .rev()

@@ -22,7 +22,7 @@ use weir_model::{Demand, Predicate};
 use self::kernel::Tested;
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, ToStream};
-pub use explain::{Explanation, Operator, Place, explain, explain_in, explain_placed};
+pub use explain::{Explanation, Operator, Place, explain, explain_in, explain_placed, span_text};
 pub use placement::{Placement, place};
 
 /// Largest selection that is looked at through projections, in nodes.

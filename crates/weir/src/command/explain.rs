@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::json;
 use weir_model::{Catalog, NANOS_PER_SECOND};
 use weir_query::diagnostic::codes;
+use weir_query::physical::physical;
 use weir_query::{Plan, place};
 use weir_wire::Submit;
 
@@ -118,11 +119,17 @@ fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure>
             (source, Some(measured), Some(ending))
         }
     };
+    let span = |instants| weir_query::place::span_text(instants, NANOS_PER_SECOND);
+    let operators = physical(&Arc::new(placement.plans[0].clone())).operators(&span);
     let text = match args.json {
         true => {
             let plan: serde_json::Value =
                 serde_json::from_str(&explanation.to_json()).map_err(Failure::world)?;
-            let mut said = json!({ "plan": plan, "source": source });
+            let operators = operators.iter();
+            let operators: Vec<_> = operators
+                .map(|(depth, title)| json!({ "depth": depth, "operator": title }))
+                .collect();
+            let mut said = json!({ "plan": plan, "operators": operators, "source": source });
             if let Some(measured) = measured {
                 said["measured"] = measured.to_json();
             }
@@ -131,7 +138,11 @@ fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure>
         false => {
             let source: String = source.iter().map(|line| format!("{line}\n")).collect();
             let measured = measured.map_or(String::new(), |m| format!("\n{m}"));
-            format!("{explanation}\n{source}{measured}")
+            let operators = operators.iter();
+            let operators: String = operators
+                .map(|(depth, title)| format!("  {:1$}{title}\n", "", 2 * depth))
+                .collect();
+            format!("{explanation}\noperators of the engine:\n{operators}\n{source}{measured}")
         }
     };
     output::print(&text)?;
