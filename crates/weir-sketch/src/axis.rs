@@ -1,33 +1,34 @@
-//! [`Axis`]: how the values of one dimension of a [`Grid`](crate::Grid) fall into cells.
+//! [`Axis`]: how the values of one dimension of a [`Grid`](crate::Grid) map to cells.
 
 use crate::codec::{self, Bytes, Malformed};
 
-/// Most cells of an axis.
+/// The largest number of cells of an axis.
 pub const AXIS_CELLS_MAX: usize = 4096;
 
-/// Fewest cells of an axis that grows: then the whole range of integers fits.
+/// The smallest number of cells of a growing axis: enough for the whole range of integers.
 const GROWING_CELLS_MIN: usize = 8;
 
-/// The whole range of integers is four cells of this width.
+/// The largest cell width: four such cells cover all integers.
 const WIDTH_MAX: i64 = 1 << 62;
 
 /// Cells of one dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// Ascending upper limits: a cell holds what is up to its limit and above the one before, a last one what
-    /// is above all.
+    /// Ascending upper limits. A cell holds the values above the previous limit up to its own; the
+    /// last cell holds everything above the last limit.
     Limits(Vec<i64>),
     /// A fixed number of cells of equal width that cover the range of values seen.
     Growing(Growing),
 }
 
-/// Cells of equal width, a power of two. When the values outgrow them the width is doubled, and pairs of
-/// neighbours become one.
+/// Cells of equal width, a power of two. When a value does not fit, the width is doubled and
+/// neighbouring cells are merged in pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Growing {
     cells: usize,
     width: i64,
-    /// The first and the last cell in use, counted from the one that begins at 0. The first is cell 0 of the axis.
+    /// The first and last cell in use, counted from the cell that starts at 0. The first is cell 0
+    /// of the axis.
     used: Option<(i64, i64)>,
 }
 
@@ -43,7 +44,7 @@ impl Axis {
         Axis::Limits(limits)
     }
 
-    /// So many cells, 8 at least, at first of this width, rounded up to a power of two.
+    /// A growing axis with `cells` cells (at least 8) of `width`, rounded up to a power of two.
     pub fn growing(cells: usize, width: i64) -> Axis {
         Axis::Growing(Growing {
             cells: cells.clamp(GROWING_CELLS_MIN, AXIS_CELLS_MAX),
@@ -52,7 +53,7 @@ impl Axis {
         })
     }
 
-    /// How many cells.
+    /// The number of cells.
     pub fn cells(&self) -> usize {
         match self {
             Axis::Limits(limits) => limits.len() + 1,
@@ -60,7 +61,7 @@ impl Axis {
         }
     }
 
-    /// The cell of a value; `None` when the axis does not cover it yet.
+    /// The cell of a value; `None` if the axis does not cover it yet.
     pub fn cell(&self, value: i64) -> Option<usize> {
         match self {
             Axis::Limits(limits) => Some(limits.partition_point(|&limit| limit < value)),
@@ -68,7 +69,7 @@ impl Axis {
         }
     }
 
-    /// The least and the greatest value of a cell; `None` where it goes on without end.
+    /// The least and the greatest value of a cell; `None` where the cell is unbounded.
     pub fn span(&self, cell: usize) -> (Option<i64>, Option<i64>) {
         match self {
             Axis::Limits(limits) => {
@@ -88,15 +89,15 @@ impl Axis {
         }
     }
 
-    /// Whether values fall into the same cells here and there, once both have grown alike.
-    pub(crate) fn is_like(&self, other: &Axis) -> bool {
+    /// Whether both axes have the same cells once both have grown to the same range.
+    pub(crate) fn is_compatible(&self, other: &Axis) -> bool {
         match (self, other) {
             (Axis::Growing(mine), Axis::Growing(others)) => mine.cells == others.cells,
             _ => self == other,
         }
     }
 
-    /// This axis so that it covers `value`; `None` when it does.
+    /// This axis grown to cover `value`; `None` if it already does.
     pub(crate) fn grown_to(&self, value: i64) -> Option<Axis> {
         match self {
             Axis::Growing(growing) if growing.cell(value).is_none() => Some(Axis::Growing(
@@ -106,8 +107,8 @@ impl Axis {
         }
     }
 
-    /// This axis, which is like `other`, so that each cell that is in use there lies in one here; `None` when
-    /// it does.
+    /// This axis grown until each used cell of the compatible axis `other` lies within one cell of
+    /// the result; `None` if that is already so.
     pub(crate) fn grown_over(&self, other: &Axis) -> Option<Axis> {
         let (Axis::Growing(mine), Axis::Growing(others)) = (self, other) else {
             return None;
@@ -117,7 +118,7 @@ impl Axis {
         (grown != *mine).then_some(Axis::Growing(grown))
     }
 
-    /// Whether a cell may hold something.
+    /// Whether a cell may have a count.
     pub(crate) fn is_used(&self, cell: usize) -> bool {
         match self {
             Axis::Limits(_) => true,
@@ -129,8 +130,8 @@ impl Axis {
         }
     }
 
-    /// A cell was used.
-    pub(crate) fn mark(&mut self, cell: usize) {
+    /// Marks a cell as used.
+    pub(crate) fn mark_used(&mut self, cell: usize) {
         if let Axis::Growing(Growing {
             used: Some((first, last)),
             ..
@@ -140,8 +141,8 @@ impl Axis {
         }
     }
 
-    /// Where each cell of `self` lies in `grown`.
-    pub(crate) fn places_in(&self, grown: &Axis) -> Vec<Option<usize>> {
+    /// The index in `grown` of each cell of `self`.
+    pub(crate) fn cells_in(&self, grown: &Axis) -> Vec<Option<usize>> {
         let place = |cell| match self.span(cell) {
             (Some(least), _) if matches!(self, Axis::Growing(_)) => grown.cell(least),
             _ => Some(cell),
@@ -178,20 +179,20 @@ impl Axis {
             let ascend = limits.windows(2).all(|pair| pair[0] < pair[1]);
             return match ascend && limits.len() < AXIS_CELLS_MAX {
                 true => Ok(Axis::Limits(limits)),
-                false => Err(Malformed("limits do not ascend or are too many")),
+                false => Err(Malformed("limits are not ascending or too many")),
             };
         }
         let (cells, width) = (bytes.u64()?, bytes.i64()?);
         let used = match kind {
             1 => None,
             2 => Some((bytes.i64()?, bytes.i64()?)),
-            _ => return Err(Malformed("there is no such axis")),
+            _ => return Err(Malformed("unknown kind of axis")),
         };
         let sound = (GROWING_CELLS_MIN as u64..=AXIS_CELLS_MAX as u64).contains(&cells)
             && (1..=WIDTH_MAX).contains(&width)
             && width.count_ones() == 1;
         if !sound {
-            return Err(Malformed("an axis has no such cells"));
+            return Err(Malformed("invalid cells of an axis"));
         }
         let growing = Growing {
             cells: cells as usize,
@@ -200,7 +201,7 @@ impl Axis {
         };
         match used {
             Some((first, last)) if !growing.holds(first, last) => {
-                Err(Malformed("an axis does not cover what it has seen"))
+                Err(Malformed("an axis does not cover its values"))
             }
             _ => Ok(Axis::Growing(growing)),
         }
@@ -213,7 +214,7 @@ impl Growing {
         self.width
     }
 
-    /// The least and the greatest value of the cells in use.
+    /// The least and the greatest value of the used cells.
     fn values(&self) -> Option<(i64, i64)> {
         let (first, last) = self.used?;
         let greatest = last
@@ -228,7 +229,7 @@ impl Growing {
         usize::try_from(cell).ok().filter(|&cell| cell < self.cells)
     }
 
-    /// Covers what this does and the values from the least to the greatest, with cells at least so wide.
+    /// Covers the current values and the given range, with cells of at least `width`.
     fn covering(&self, (least, greatest): (i64, i64), width: i64) -> Growing {
         let (low, high) = self.values().unwrap_or((least, greatest));
         let (low, high) = (low.min(least), high.max(greatest));
@@ -246,7 +247,7 @@ impl Growing {
         }
     }
 
-    /// Whether there are cells enough from `first` to `last`, and no value goes beyond the integers.
+    /// Whether the cells from `first` to `last` fit, within the range of integers.
     fn holds(&self, first: i64, last: i64) -> bool {
         let within = |cell: i64| cell.checked_mul(self.width).is_some();
         let cells = last.checked_sub(first);

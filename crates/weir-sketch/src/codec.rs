@@ -31,7 +31,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Bytes that are not what they should be: cut off, out of range, or of another version.
+/// Invalid bytes: truncated, out of range, or of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -43,12 +43,12 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// What is left to read.
+/// A reader of the remaining bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// All of `bytes`.
+    /// Reads from the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Bytes<'a> {
         Bytes(bytes)
     }
@@ -56,15 +56,15 @@ impl<'a> Bytes<'a> {
     /// The next byte.
     ///
     /// # Errors
-    /// At the end, as all of these.
+    /// If no byte is left, as for all methods of this reader.
     pub fn byte(&mut self) -> Result<u8, Malformed> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// What [`put_u64`] wrote.
+    /// Reads an integer written by [`put_u64`].
     ///
     /// # Errors
-    /// Also when it has more than 64 bits.
+    /// Also if the value has more than 64 bits.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         let mut x = 0;
         for shift in (0..64).step_by(7) {
@@ -81,7 +81,7 @@ impl<'a> Bytes<'a> {
         Err(Malformed("an integer has more than 64 bits"))
     }
 
-    /// What [`put_i64`] wrote.
+    /// Reads an integer written by [`put_i64`].
     ///
     /// # Errors
     /// As [`Bytes::u64`].
@@ -90,18 +90,18 @@ impl<'a> Bytes<'a> {
         Ok((x >> 1) as i64 ^ -((x & 1) as i64))
     }
 
-    /// What [`put_f64`] wrote.
+    /// Reads a float written by [`put_f64`].
     ///
     /// # Errors
-    /// At the end.
+    /// If fewer than 8 bytes are left.
     pub fn f64(&mut self) -> Result<f64, Malformed> {
         Ok(f64::from_le_bytes(self.array()?))
     }
 
-    /// What [`put_bytes`] wrote.
+    /// Reads bytes written by [`put_bytes`].
     ///
     /// # Errors
-    /// When fewer are left.
+    /// If fewer bytes are left than the length.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let len = self.length(1)?;
         let (head, tail) = self.0.split_at(len);
@@ -109,16 +109,16 @@ impl<'a> Bytes<'a> {
         Ok(head)
     }
 
-    /// A number of items to follow, each at least `item_bytes` long: never more than what is left
-    /// can hold, so that it is safe to allocate for.
+    /// The number of items that follow, each at least `item_bytes` long. It never exceeds what the
+    /// remaining bytes can hold, so it is safe to allocate for.
     ///
     /// # Errors
-    /// When it is more.
+    /// If the length is larger than that.
     pub fn length(&mut self, item_bytes: usize) -> Result<usize, Malformed> {
         let len = self.u64()?;
         let most = (self.0.len() / item_bytes) as u64;
         if len > most {
-            return Err(Malformed("a length goes beyond the end"));
+            return Err(Malformed("a length exceeds the remaining bytes"));
         }
         Ok(len as usize)
     }
@@ -126,25 +126,22 @@ impl<'a> Bytes<'a> {
     /// The next `N` bytes.
     ///
     /// # Errors
-    /// When fewer are left.
+    /// If fewer are left.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, tail) = self
-            .0
-            .split_first_chunk()
-            .ok_or(Malformed("it is cut off"))?;
+        let (head, tail) = self.0.split_first_chunk().ok_or(Malformed("truncated"))?;
         self.0 = tail;
         Ok(*head)
     }
 
-    /// Nothing is left.
+    /// Checks that no bytes are left.
     ///
     /// # Errors
-    /// When something is.
+    /// If bytes are left.
     pub fn end(self) -> Result<(), Malformed> {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(Malformed("bytes follow its end"))
+            Err(Malformed("trailing bytes"))
         }
     }
 }

@@ -1,26 +1,26 @@
-//! [`Distinct`]: about how many different keys there were, in 2 KiB.
+//! [`Distinct`]: an estimate of the number of distinct keys, in 2 KiB.
 //!
-//! HyperLogLog (Flajolet, Fusy, Gandouet and Meunier 2007) with 2048 registers, a byte each, read by the
-//! improved estimator of Ertl (2017, "New cardinality estimation algorithms for HyperLogLog sketches",
-//! section 3), which needs no tables of corrections and is right for few keys as for many.
+//! HyperLogLog (Flajolet, Fusy, Gandouet and Meunier 2007) with 2048 registers of one byte, with
+//! the improved estimator of Ertl (2017, "New cardinality estimation algorithms for HyperLogLog
+//! sketches", section 3), which needs no correction tables and is accurate for few and many keys.
 
 use crate::codec::{self, Bytes, Malformed};
 use crate::hash::mix;
 
-/// Registers, as a power of two.
+/// The number of registers, as a power of two.
 const BITS: u32 = 11;
 const REGISTERS: usize = 1 << BITS;
 
-/// The greatest value of a register: one more than the bits that do not choose it.
+/// The greatest value of a register: one more than the hash bits that do not select the register.
 const RANK_MAX: u8 = 64 - BITS as u8 + 1;
 
-/// What begins the bytes.
+/// The version byte of the encoding.
 const VERSION: u8 = 1;
 
-/// A set of keys, of which only the size can be asked.
+/// An approximate set of keys that can only estimate its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distinct {
-    /// Of the keys that a register got, the most leading zeros of their hash, plus one.
+    /// For each register, the most leading zeros of the hashes of its keys, plus one.
     registers: Box<[u8]>,
 }
 
@@ -36,17 +36,17 @@ impl Distinct {
     /// The standard deviation of [`Distinct::count`], relative to the true number: 1.04 / √2048.
     pub const ERROR: f64 = 0.023;
 
-    /// Takes a key in.
+    /// Adds a key.
     #[inline]
     pub fn add(&mut self, key: u64) {
         let hash = mix(key);
-        // The last bit stands in for the bits that chose the register.
+        // The lowest bit set bounds the rank, in place of the bits that selected the register.
         let rank = ((hash << BITS) | 1 << (BITS - 1)).leading_zeros() as u8 + 1;
         let register = &mut self.registers[(hash >> (64 - BITS)) as usize];
         *register = (*register).max(rank);
     }
 
-    /// About how many different keys came.
+    /// The estimated number of distinct keys.
     pub fn count(&self) -> f64 {
         let mut counts = [0u32; RANK_MAX as usize + 1];
         for &rank in &self.registers {
@@ -64,7 +64,7 @@ impl Distinct {
         m * m / (2.0 * std::f64::consts::LN_2 * z)
     }
 
-    /// Makes this the union of both.
+    /// Merges `other` into this: the union of both.
     pub fn merge(&mut self, other: &Distinct) {
         for (mine, &others) in self.registers.iter_mut().zip(&other.registers) {
             *mine = (*mine).max(others);
@@ -76,23 +76,23 @@ impl Distinct {
         self.registers.len()
     }
 
-    /// Appends its bytes.
+    /// Appends the encoded sketch.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         codec::put_bytes(out, &self.registers);
     }
 
-    /// Reads what [`Distinct::encode`] wrote.
+    /// Decodes a sketch written by [`Distinct::encode`].
     ///
     /// # Errors
-    /// When it did not, or another version did.
+    /// If the bytes are invalid or of another version.
     pub fn decode(bytes: &mut Bytes<'_>) -> Result<Distinct, Malformed> {
         if bytes.byte()? != VERSION {
-            return Err(Malformed("a count of distinct keys of another version"));
+            return Err(Malformed("a distinct-count sketch of another version"));
         }
         let registers = bytes.bytes()?;
         if registers.len() != REGISTERS || registers.iter().any(|&rank| rank > RANK_MAX) {
-            return Err(Malformed("a count of distinct keys has other registers"));
+            return Err(Malformed("invalid registers of a distinct-count sketch"));
         }
         Ok(Distinct {
             registers: registers.into(),
@@ -100,7 +100,7 @@ impl Distinct {
     }
 }
 
-/// x + Σ x^(2^k) · 2^(k-1), the part of registers that got no key.
+/// x + Σ x^(2^k) · 2^(k-1), for the share of registers without a key.
 fn sigma(mut x: f64) -> f64 {
     if x >= 1.0 {
         return f64::INFINITY;
@@ -117,7 +117,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-/// (1 - x - Σ (1 - x^(2^-k))² · 2^-k) / 3, the part of registers that can grow no more.
+/// (1 - x - Σ (1 - x^(2^-k))² · 2^-k) / 3, for the share of registers that are saturated.
 fn tau(mut x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return 0.0;

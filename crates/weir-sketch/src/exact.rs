@@ -1,14 +1,15 @@
-//! [`ExactSum`]: a sum of numbers without rounding, so that what was added can be taken away again.
+//! [`ExactSum`]: a sum of numbers without rounding, so that added values can be removed exactly.
 //!
-//! A running sum of floats drifts: each addition rounds, and a large value that came and went
-//! leaves its rounding behind. Here the sum is one fixed-point integer wide enough for what it has
-//! seen, from the finest bit to the coarsest (Kulisch and Miranker 1986, "The arithmetic of the
-//! digital computer", SIAM Review 28: the long accumulator). Integers and floats share it; it grows
-//! by 64 bits at a time, and numbers of like size, as latencies are, need two or three such limbs.
+//! A running sum of floats drifts: each addition rounds, and a large value that is added and
+//! removed leaves its rounding error. Here the sum is one fixed-point integer, wide enough for the
+//! finest and the coarsest bit seen (Kulisch and Miranker 1986, "The arithmetic of the digital
+//! computer", SIAM Review 28: the long accumulator). Integers and floats share it. It grows by 64
+//! bits at a time; numbers of similar magnitude, such as latencies, need two or three of these
+//! limbs.
 
 use crate::codec::{self, Bytes, Malformed};
 
-/// The limbs that a sum of squares of floats can reach: 2^-2148 to 2^2048, and 2^63 of them.
+/// The range of limbs for sums of squares of floats: 2^-2148 to 2^2048, and 2^63 of them.
 const LIMB_MIN: i32 = -34;
 const LIMB_MAX: i32 = 36;
 
@@ -19,7 +20,7 @@ pub struct ExactSum {
     /// Empty is 0.
     limbs: Vec<u64>,
     base: i32,
-    /// How often NaN, +∞ and -∞ are in it.
+    /// How many NaN, +∞ and -∞ the sum contains.
     specials: Option<Box<[i64; 3]>>,
 }
 
@@ -56,7 +57,7 @@ impl ExactSum {
         self.add_product(x * x, weight, 0, false);
     }
 
-    /// Adds what is in `other`.
+    /// Adds the sum `other`.
     pub fn merge(&mut self, other: &ExactSum) {
         let (negative, magnitude) = other.magnitude();
         for (i, &limb) in magnitude.iter().enumerate() {
@@ -71,19 +72,19 @@ impl ExactSum {
     }
 
     /// The sum, rounded once to the nearest float (ties to even); ±∞ beyond the range of floats.
-    /// With infinities or NaN in it, what IEEE 754 addition gives.
+    /// With infinities or NaN among the values, the result of IEEE 754 addition.
     pub fn to_f64(&self) -> f64 {
         let (x, exponent) = self.to_scaled();
         scale(x, exponent)
     }
 
-    /// The sum over `count`, also where the sum itself is beyond the range of floats.
+    /// The sum divided by `count`, also if the sum itself is beyond the range of floats.
     pub fn over(&self, count: i64) -> f64 {
         let (x, exponent) = self.to_scaled();
         scale(x / count as f64, exponent)
     }
 
-    /// The sum as (x, e), meaning x · 2^e, for further arithmetic where the sum itself may be out
+    /// The sum as (x, e), meaning x · 2^e, for further arithmetic when the sum itself may be out
     /// of range. x is rounded once.
     pub fn to_scaled(&self) -> (f64, i32) {
         if let Some(specials) = &self.specials {
@@ -99,8 +100,8 @@ impl ExactSum {
         };
         let below = |n: usize| top.checked_sub(n).map_or(0, |i| u128::from(magnitude[i]));
         let zeros = magnitude[top].leading_zeros();
-        // The 128 bits from the leading one on, and in the last place whether anything follows:
-        // rounding needs no more.
+        // Rounding needs only the 128 bits from the leading one, and in the last bit whether any
+        // lower bit is set.
         let mut window = (below(0) << 64 | below(1)) << zeros;
         window |= (below(2) << zeros) >> 64;
         let lost = below(2) << zeros & u128::from(u64::MAX) != 0;
@@ -113,7 +114,7 @@ impl ExactSum {
         (if negative { -x } else { x }, exponent)
     }
 
-    /// The sum as an integer, when it is one and fits.
+    /// The sum as an integer, if it is an integer and fits.
     pub fn to_i128(&self) -> Option<i128> {
         let (&low, rest) = match self.limbs.split_first() {
             None if self.specials.is_none() => return Some(0),
@@ -135,7 +136,7 @@ impl ExactSum {
         }
     }
 
-    /// Takes the square of `other` away.
+    /// Subtracts the square of `other`.
     pub(crate) fn subtract_square(&mut self, other: &ExactSum) {
         let (_, magnitude) = other.magnitude();
         for (i, &a) in magnitude.iter().enumerate() {
@@ -146,7 +147,7 @@ impl ExactSum {
         }
     }
 
-    /// True with an infinity or NaN in it.
+    /// Whether an infinity or NaN is among the values.
     pub(crate) fn is_special(&self) -> bool {
         self.specials.is_some()
     }
@@ -161,7 +162,7 @@ impl ExactSum {
             }
     }
 
-    /// Appends its bytes: place, limbs without those that say nothing, specials.
+    /// Appends the encoded sum: base, limbs without redundant ones, specials.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let zero = self.limbs.iter().take_while(|&&limb| limb == 0).count();
         let mut limbs = &self.limbs[zero..];
@@ -183,10 +184,10 @@ impl ExactSum {
         }
     }
 
-    /// Reads what [`ExactSum::encode`] wrote.
+    /// Decodes a sum written by [`ExactSum::encode`].
     ///
     /// # Errors
-    /// When it did not.
+    /// If the bytes are invalid.
     pub fn decode(bytes: &mut Bytes<'_>) -> Result<ExactSum, Malformed> {
         let base = bytes.i64()?;
         let len = bytes.length(8)?;
@@ -230,7 +231,7 @@ impl ExactSum {
     fn add_product(&mut self, mantissa: u128, weight: i64, exponent: i32, negative: bool) {
         let negative = negative != (weight < 0);
         let (place, shift) = (exponent.div_euclid(64), exponent.rem_euclid(64) as u32);
-        // What is nearly always so: one row, and a number that lies in two limbs.
+        // The common case: one row, and a number that lies in two limbs.
         if weight.unsigned_abs() == 1 && mantissa.leading_zeros() >= shift {
             return self.accumulate(&halves(mantissa << shift), place, negative);
         }
@@ -247,7 +248,7 @@ impl ExactSum {
         self.accumulate(&shifted, place, negative);
     }
 
-    /// Adds or subtracts a magnitude whose first limb has place `place`.
+    /// Adds or subtracts a magnitude whose first limb has index `place`.
     fn accumulate(&mut self, magnitude: &[u64], place: i32, negative: bool) {
         let Some(high) = magnitude.iter().rposition(|&limb| limb != 0) else {
             return;
@@ -275,13 +276,13 @@ impl ExactSum {
             self.limbs.push(sign_limb(was_negative));
         }
         if self.limbs.iter().all(|&limb| limb == 0) {
-            // As wide as an outlier once made it no longer.
+            // A limb range widened by an outlier is not kept.
             self.limbs.clear();
         }
     }
 
-    /// Makes room for `len` limbs from place `low` on and one above for the sign; returns where the
-    /// first is.
+    /// Grows the limbs to hold `len` limbs from index `low` and one above for the sign; returns the
+    /// position of the first.
     fn cover(&mut self, low: i32, len: usize) -> usize {
         if self.limbs.is_empty() {
             self.base = low;
@@ -319,7 +320,7 @@ impl ExactSum {
     }
 }
 
-/// What `specials` counts, in its order.
+/// What `specials` counts, in this order.
 const SPECIALS: [f64; 3] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
 
 /// (m, e) with |x| = m · 2^e; m has at most 53 bits.
@@ -338,8 +339,7 @@ pub(crate) fn scale(x: f64, exponent: i32) -> f64 {
         return x;
     }
     let power = |e: i32| f64::from_bits(((e + 1023) as u64) << 52);
-    // First to [1, 2), exactly; then by a power that keeps clear of the subnormals until the last
-    // step.
+    // First scaled to [1, 2), exactly; then by a power that avoids subnormals until the last step.
     let (mantissa, own) = decompose(x);
     let zeros = mantissa.leading_zeros() as i32 - 11;
     let unit = ((mantissa << zeros) as f64 * power(-52)).copysign(x);

@@ -1,9 +1,9 @@
 //! [`Frequent`]: the most frequent values of a stream, in a table of fixed size.
 //!
 //! Space-Saving (Metwally, Agrawal and El Abbadi 2005, "Efficient computation of frequent and top-k
-//! elements in data streams"): while a value has a place it is counted; a new one takes the place of the
-//! least frequent, and inherits its count as its own possible error. As long as there are no more distinct
-//! values than places the counts are exact.
+//! elements in data streams"): a value in the table is counted; a new value replaces the least
+//! frequent one and inherits its count as possible error. The counts are exact while there are no
+//! more distinct values than entries.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,38 +11,38 @@ use std::hash::Hash;
 /// Counts of the most frequent values.
 #[derive(Clone, Debug)]
 pub struct Frequent<K> {
-    places: usize,
+    entries: usize,
     counts: HashMap<K, Count>,
     total: u64,
 }
 
-/// How often a value came.
+/// The estimated frequency of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// At most so often.
+    /// An upper bound of the frequency.
     pub most: u64,
-    /// By so much that may be too many; at most the total over the number of places.
+    /// The largest possible overestimate, at most the total divided by the number of entries.
     pub error: u64,
 }
 
 impl<K: Copy + Eq + Hash + Ord> Frequent<K> {
-    /// A table of `places`, at least one.
-    pub fn new(places: usize) -> Frequent<K> {
+    /// A table of `entries` entries, at least one.
+    pub fn new(entries: usize) -> Frequent<K> {
         Frequent {
-            places: places.max(1),
+            entries: entries.max(1),
             counts: HashMap::new(),
             total: 0,
         }
     }
 
-    /// Takes `count` copies of `value` in.
+    /// Adds `count` occurrences of `value`.
     pub fn add(&mut self, value: K, count: u64) {
         self.total += count;
         if let Some(known) = self.counts.get_mut(&value) {
             known.most += count;
             return;
         }
-        let error = match self.counts.len() < self.places {
+        let error = match self.counts.len() < self.entries {
             true => 0,
             false => self.evict(),
         };
@@ -50,15 +50,15 @@ impl<K: Copy + Eq + Hash + Ord> Frequent<K> {
         self.counts.insert(value, Count { most, error });
     }
 
-    /// Frees the place of the least frequent value; its count.
+    /// Removes the least frequent value; returns its count.
     fn evict(&mut self) -> u64 {
         let least = self.counts.iter().min_by_key(|(key, c)| (c.most, **key));
-        let (&key, &count) = least.expect("a table has a place");
+        let (&key, &count) = least.expect("a table has an entry");
         self.counts.remove(&key);
         count.most
     }
 
-    /// How many values came.
+    /// The number of values added.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -88,14 +88,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_count_is_off_by_no_more_than_its_error(values in prop::collection::vec(0..40u8, 0..400), places in 1..16usize) {
-            let mut frequent = Frequent::new(places);
+        fn a_count_is_off_by_no_more_than_its_error(values in prop::collection::vec(0..40u8, 0..400), entries in 1..16usize) {
+            let mut frequent = Frequent::new(entries);
             values.iter().for_each(|v| frequent.add(*v, 1));
             let top = frequent.top(usize::MAX);
-            prop_assert!(top.len() <= places);
+            prop_assert!(top.len() <= entries);
             for (value, count) in top {
                 let exact = values.iter().filter(|v| **v == value).count() as u64;
-                prop_assert!(count.error <= values.len() as u64 / places as u64);
+                prop_assert!(count.error <= values.len() as u64 / entries as u64);
                 prop_assert!(exact <= count.most && count.most - count.error <= exact);
             }
         }

@@ -1,17 +1,17 @@
-//! [`Grid`]: how often pairs of values fall together, a histogram of two dimensions.
+//! [`Grid`]: counts of pairs of values, a two-dimensional histogram.
 //!
-//! What the authors of `vscsiStats` wished for to tell seek distance against latency (Ahmad 2007, section
-//! 3.6). Memory is 8 bytes a cell, whatever is counted.
+//! The authors of `vscsiStats` wanted this to relate seek distance to latency (Ahmad 2007, section
+//! 3.6). Memory is 8 bytes per cell, independent of the number of pairs.
 
 use std::fmt;
 
 use crate::axis::Axis;
 use crate::codec::{self, Bytes, Malformed};
 
-/// What begins the bytes.
+/// The version byte of the encoding.
 const VERSION: u8 = 1;
 
-/// Most cells of a grid: 8 MiB.
+/// The largest number of cells of a grid: 8 MiB.
 const CELLS_MAX: usize = 1 << 20;
 
 /// Counts by the cells of two axes.
@@ -19,28 +19,28 @@ const CELLS_MAX: usize = 1 << 20;
 pub struct Grid {
     x: Axis,
     y: Axis,
-    /// Column by column.
+    /// Counts, column by column.
     counts: Vec<u64>,
     total: u64,
 }
 
-/// Two grids whose axes differ have no sum.
+/// Two grids with different axes cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAxes;
 
 impl fmt::Display for OtherAxes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the grids have other axes")
+        f.write_str("the grids have different axes")
     }
 }
 
 impl std::error::Error for OtherAxes {}
 
 impl Grid {
-    /// Of nothing yet.
+    /// An empty grid.
     ///
     /// # Panics
-    /// With more than 2^20 cells.
+    /// If there are more than 2^20 cells.
     pub fn new(x: Axis, y: Axis) -> Grid {
         let cells = x.cells() * y.cells();
         assert!(cells <= CELLS_MAX, "a grid of {cells} cells is too large");
@@ -58,14 +58,15 @@ impl Grid {
         let (Some(column), Some(row)) = (self.x.cell(x), self.y.cell(y)) else {
             unreachable!("the axes cover what they were grown to");
         };
-        self.x.mark(column);
-        self.y.mark(row);
+        self.x.mark_used(column);
+        self.y.mark_used(row);
         let rows = self.y.cells();
         tally(&mut self.counts[column * rows + row], count);
         tally(&mut self.total, count);
     }
 
-    /// Grows the axes, where they grow, until they cover these values, so that several grids have the same.
+    /// Grows the axes, if they can grow, to cover these values, so that several grids can be
+    /// aligned.
     pub fn cover(&mut self, x: i64, y: i64) {
         if let Some(grown) = self.x.grown_to(x) {
             self.move_to(grown, self.y.clone());
@@ -80,23 +81,23 @@ impl Grid {
         &self.x
     }
 
-    /// The second.
+    /// The second dimension.
     pub fn y(&self) -> &Axis {
         &self.y
     }
 
-    /// The count of a cell; 0 where there is none.
+    /// The count of a cell; 0 if there is no such cell.
     pub fn count(&self, column: usize, row: usize) -> u64 {
         self.column(column).get(row).copied().unwrap_or(0)
     }
 
-    /// The counts of a column, by row; none where there is no such column.
+    /// The counts of a column, by row; empty if there is no such column.
     pub fn column(&self, column: usize) -> &[u64] {
         let rows = self.y.cells();
         self.counts.chunks_exact(rows).nth(column).unwrap_or(&[])
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -104,9 +105,9 @@ impl Grid {
     /// Adds the counts of `other`.
     ///
     /// # Errors
-    /// When its axes are others; axes that grow may have grown differently. Nothing is added then.
+    /// If the axes differ; growing axes may have grown differently. Nothing is added then.
     pub fn merge(&mut self, other: &Grid) -> Result<(), OtherAxes> {
-        if !self.x.is_like(&other.x) || !self.y.is_like(&other.y) {
+        if !self.x.is_compatible(&other.x) || !self.y.is_compatible(&other.y) {
             return Err(OtherAxes);
         }
         let (x, y) = (self.x.grown_over(&other.x), self.y.grown_over(&other.y));
@@ -114,7 +115,7 @@ impl Grid {
             let (x, y) = (x.unwrap_or(self.x.clone()), y.unwrap_or(self.y.clone()));
             self.move_to(x, y);
         }
-        let (columns, rows) = (other.x.places_in(&self.x), other.y.places_in(&self.y));
+        let (columns, rows) = (other.x.cells_in(&self.x), other.y.cells_in(&self.y));
         for (column, row, count) in other.cells() {
             let (Some(column), Some(row)) = (columns[column], rows[row]) else {
                 unreachable!("this grid has grown over the other");
@@ -142,8 +143,8 @@ impl Grid {
         self.counts.capacity() * size_of::<u64>() + limits(&self.x) + limits(&self.y)
     }
 
-    /// Appends its bytes: the axes, and of each cell that is not empty its distance from the one before and
-    /// its count.
+    /// Appends the encoded grid: the axes, then for each nonempty cell its distance from the
+    /// previous one and its count.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         self.x.encode(out);
@@ -158,17 +159,17 @@ impl Grid {
         }
     }
 
-    /// Reads what [`Grid::encode`] wrote.
+    /// Decodes a grid written by [`Grid::encode`].
     ///
     /// # Errors
-    /// When it did not, or another version did.
+    /// If the bytes are invalid or of another version.
     pub fn decode(bytes: &mut Bytes<'_>) -> Result<Grid, Malformed> {
         if bytes.byte()? != VERSION {
             return Err(Malformed("a grid of another version"));
         }
         let (x, y) = (Axis::decode(bytes)?, Axis::decode(bytes)?);
         if x.cells() * y.cells() > CELLS_MAX {
-            return Err(Malformed("a grid is larger than any is"));
+            return Err(Malformed("a grid exceeds the size limit"));
         }
         let mut grid = Grid::new(x, y);
         let mut at = 0u64;
@@ -177,7 +178,7 @@ impl Grid {
             let cell = usize::try_from(at)
                 .ok()
                 .and_then(|at| grid.counts.get_mut(at));
-            let cell = cell.ok_or(Malformed("there is no such cell"))?;
+            let cell = cell.ok_or(Malformed("invalid cell"))?;
             let count = bytes.u64()?;
             tally(cell, count);
             tally(&mut grid.total, count);
@@ -187,13 +188,13 @@ impl Grid {
             .all(|(x, y, _)| grid.x.is_used(x) && grid.y.is_used(y));
         match sound {
             true => Ok(grid),
-            false => Err(Malformed("a count lies beyond the cells in use")),
+            false => Err(Malformed("a count outside the used cells")),
         }
     }
 
-    /// Moves the counts to axes that cover the same and more.
+    /// Moves the counts to axes that cover a superset of the current range.
     fn move_to(&mut self, x: Axis, y: Axis) {
-        let (columns, rows) = (self.x.places_in(&x), self.y.places_in(&y));
+        let (columns, rows) = (self.x.cells_in(&x), self.y.cells_in(&y));
         let mut moved = vec![0; x.cells() * y.cells()];
         for (column, row, count) in self.cells() {
             let (Some(column), Some(row)) = (columns[column], rows[row]) else {
@@ -205,7 +206,7 @@ impl Grid {
     }
 }
 
-/// Counts add up modulo 2^64, as all weights here do.
+/// Adds modulo 2^64, like all weights.
 fn tally(sum: &mut u64, count: u64) {
     *sum = sum.wrapping_add(count);
 }

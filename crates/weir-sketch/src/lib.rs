@@ -1,26 +1,25 @@
-//! Mergeable summaries of values: what an aggregate keeps of the rows it has seen.
+//! Mergeable summaries of values: the state of an aggregate over the rows it has seen.
 //!
-//! Every summary here takes a value in with a weight and out again with the opposite weight, in any
-//! order; two summaries merge into the one that all their values would have made; and each goes to
-//! bytes and back, so that a host can send it.
+//! A value is added with a weight and removed with the opposite weight, in any order. Merging two
+//! summaries gives the summary of all their values. Each summary can be encoded to bytes and
+//! decoded, so that a host can send it.
 //!
-//! | summary | keeps | answers | error |
-//! | --- | --- | --- | --- |
-//! | [`OrderedCounts`] | each distinct value, with its count | least, greatest, n-th | none |
-//! | [`ExactSum`] | the sum as one wide integer | sum, and with [`Moments`] the variance | one rounding |
-//! | [`LogLinear`] | counts in buckets of equal relative width | quantiles | a bucket's width, 1/128 by default |
-//! | [`LogBins`] | counts in buckets of equal relative width, as a kernel program keeps them | quantiles | half a bucket, 1/32 |
-//! | [`Limits`] | how values fall under upper limits | histograms as `vscsiStats` prints them | none |
-//! | [`Grid`] | how often pairs of values fall together | histograms of two dimensions | none |
+//! - [`OrderedCounts`]: each distinct value with its count; least, greatest and n-th value, exact.
+//! - [`ExactSum`]: the sum as one wide integer, rounded once; with [`Moments`] the variance.
+//! - [`LogLinear`]: counts in buckets of equal relative width; quantiles within a bucket's width,
+//!   1/128 by default.
+//! - [`LogBins`]: the same as a kernel program can maintain it; quantiles within half a bucket,
+//!   1/32.
+//! - [`Limits`]: counts by upper limit; histograms in the format of `vscsiStats`, exact.
+//! - [`Grid`]: counts of pairs of values; two-dimensional histograms, exact.
 //!
-//! Others follow a stream of keys, of which none goes out again:
+//! Others summarise a stream of keys; keys cannot be removed from them:
 //!
-//! | summary | keeps | answers | error |
-//! | --- | --- | --- | --- |
-//! | [`Frequent`] | counts of the most frequent values | which prevail | the total over the places; none with few distinct values |
-//! | [`Distinct`] | how rare the rarest hashes were | how many different keys | 2.3 % standard deviation, [`Distinct::ERROR`] |
-//! | [`ReuseSampler`] | the keys, or a sample of them, by last touch | the stack distance of each reference | none until it samples |
-//! | [`ReuseHistogram`] | stack distances | the miss ratio of an LRU cache of any size | told with each ratio |
+//! - [`Frequent`]: the most frequent values; an error of at most the total over the entries, none
+//!   with few distinct values.
+//! - [`Distinct`]: the number of distinct keys; 2.3 % standard deviation, [`Distinct::ERROR`].
+//! - [`ReuseSampler`]: the stack distance of each reference; exact until it samples.
+//! - [`ReuseHistogram`]: the miss ratio of an LRU cache of any size, with an error bound.
 //!
 //! Weights add up modulo 2^64: a summary holds fewer than 2^63 values.
 

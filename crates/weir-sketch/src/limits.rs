@@ -1,27 +1,27 @@
-//! [`Limits`]: buckets by upper limit, for histograms that people read.
+//! [`Limits`]: buckets by upper limit, for human-readable histograms.
 //!
-//! A bucket holds the values up to its limit that are above the limit before, and what is above the
-//! last limit overflows. That is the rule of `vscsiStats` (Ahmad 2007, "Easy and efficient disk I/O
-//! workload characterization in VMware ESX server"), also for negative values: a seek of -215
-//! blocks counts under the limit -128.
+//! A bucket holds the values above the previous limit up to its own; values above the last limit
+//! overflow. This is the rule of `vscsiStats` (Ahmad 2007, "Easy and efficient disk I/O workload
+//! characterization in VMware ESX server"), also for negative values: a seek of -215 blocks counts
+//! under the limit -128.
 
 use std::cmp::Ordering;
 
 /// Upper limits of buckets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limits<V> {
-    /// 0 and ± the powers of two, as many as it takes.
+    /// 0 and ± the powers of two, as many as needed.
     PowersOfTwo,
-    /// These, ascending; then one bucket for everything above.
+    /// The given limits, ascending; then one bucket for everything above.
     Explicit(Vec<V>),
 }
 
-/// A number that has a least power of two, its negative, or 0, that it does not exceed.
+/// A number that has a least upper bound among the powers of two, their negatives, and 0.
 pub trait PowerOfTwo: Copy {
-    /// The number of the bucket that power is the limit of; ascending with the limit.
+    /// The number of the bucket whose limit is that bound; ascending with the limit.
     fn power_bucket(self) -> i32;
 
-    /// The limit of a bucket; `None` when values of the bucket have no upper limit (NaN).
+    /// The limit of a bucket; `None` if values of the bucket have no upper limit (NaN).
     fn power(bucket: i32) -> Option<Self>;
 
     /// The order of values, NaN last.
@@ -29,7 +29,7 @@ pub trait PowerOfTwo: Copy {
 }
 
 impl<V: PowerOfTwo> Limits<V> {
-    /// The number of the bucket that holds `value`; a greater value has no lesser number.
+    /// The number of the bucket that holds `value`; monotonic in `value`.
     pub fn bucket(&self, value: V) -> i32 {
         match self {
             Limits::PowersOfTwo => value.power_bucket(),
@@ -37,7 +37,7 @@ impl<V: PowerOfTwo> Limits<V> {
         }
     }
 
-    /// The upper limit of a bucket; `None` for the overflow.
+    /// The upper limit of a bucket; `None` for the overflow bucket.
     pub fn limit(&self, bucket: i32) -> Option<V> {
         match self {
             Limits::PowersOfTwo => V::power(bucket),
@@ -46,8 +46,8 @@ impl<V: PowerOfTwo> Limits<V> {
     }
 }
 
-/// The number of the bucket with limit 2^k is k + 1, that of -2^k is -(k + 1). Above 2^62 the limit
-/// is the greatest integer.
+/// The bucket with limit 2^k has number k + 1, that with limit -2^k has number -(k + 1). Above 2^62
+/// the limit is the greatest integer.
 impl PowerOfTwo for i64 {
     fn power_bucket(self) -> i32 {
         match self {
@@ -72,10 +72,10 @@ impl PowerOfTwo for i64 {
     }
 }
 
-/// Added to an exponent, which is -1074 at least, to make bucket numbers positive.
+/// Added to an exponent (at least -1074) to make bucket numbers positive.
 const EXPONENT_BIAS: i32 = 1075;
 
-/// Beyond +∞, whose exponent counts as 1024.
+/// Above the bucket of +∞, whose exponent counts as 1024.
 const NAN_BUCKET: i32 = EXPONENT_BIAS + 1025;
 
 /// Fractions have negative powers. Above 2^1023 the limit is +∞; the limit of -∞ is itself. NaN

@@ -1,12 +1,13 @@
-//! [`LogBins`]: counts in bins of equal relative width, as a kernel program can keep them.
+//! [`LogBins`]: counts in bins of equal relative width, as a kernel program can maintain them.
 //!
-//! The bins are those of [`LogLinear`](crate::LogLinear) with 16 to a power of two, but hold a count
-//! only. A quantile is read in the middle of its bin.
+//! The bins are those of [`LogLinear`](crate::LogLinear) with 16 per power of two, but hold only a
+//! count. A quantile is the midpoint of its bin.
 
 use crate::log_linear::Bucketed;
 
 /// Counts by bin. Values up to 31 in magnitude have a bin each; above, each power of two has
-/// 2^[`LogBins::BITS`]. All bins from the least to the greatest that was used take 8 bytes each, 16 kB at most.
+/// 2^[`LogBins::BITS`]. The bins from the lowest to the highest used one take 8 bytes each, at most
+/// 16 kB.
 #[derive(Clone, Debug, Default)]
 pub struct LogBins {
     /// The bin of the first count.
@@ -26,12 +27,12 @@ impl LogBins {
     /// Bins per power of two, as a power of two.
     pub const BITS: u32 = 4;
 
-    /// How far a quantile lies from the true one at most, relative to it: half a bin.
+    /// The largest relative error of a quantile: half a bin.
     pub const ERROR: f64 = 1.0 / 32.0;
 
-    /// The number of the bin that holds `value`; a greater value has no lesser number.
+    /// The number of the bin that holds `value`; monotonic in `value`.
     pub fn bin(value: i64) -> i32 {
-        value.place(LogBins::BITS).0
+        value.locate(LogBins::BITS).0
     }
 
     /// The least and the greatest value of a bin, by magnitude.
@@ -40,36 +41,36 @@ impl LogBins {
         (i64::at(bin, 0, bits), i64::at(bin, u32::MAX, bits))
     }
 
-    /// Takes `count` copies of `value` in.
+    /// Adds `count` occurrences of `value`.
     pub fn add(&mut self, value: i64, count: u64) {
         self.add_to_bin(LogBins::bin(value), count);
     }
 
-    /// Takes `count` values of a bin in; of the last there is when `bin` is beyond it.
+    /// Adds `count` values to a bin, or to the last bin if `bin` is beyond it.
     pub fn add_to_bin(&mut self, bin: i32, count: u64) {
         let (first, last) = i64::buckets(LogBins::BITS);
         if count > 0 {
-            *self.reach(bin.clamp(first, last)) += count;
+            *self.grow_to(bin.clamp(first, last)) += count;
         }
     }
 
-    /// How many values the bin of `value` holds.
+    /// The number of values in the bin of `value`.
     pub fn count(&self, value: i64) -> u64 {
-        self.place(LogBins::bin(value))
+        self.index_of(LogBins::bin(value))
             .map_or(0, |at| self.counts[at])
     }
 
-    /// Takes in what `other` holds.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &LogBins) {
         for (bin, count) in other.bins() {
             self.add_to_bin(bin, count);
         }
     }
 
-    /// Takes out what `earlier`, an earlier state of these, held.
+    /// Subtracts the counts of `earlier`, an earlier state of these bins.
     pub fn remove(&mut self, earlier: &LogBins) {
         for (bin, count) in earlier.bins() {
-            if let Some(at) = self.place(bin) {
+            if let Some(at) = self.index_of(bin) {
                 self.counts[at] = self.counts[at].saturating_sub(count);
             }
         }
@@ -96,15 +97,15 @@ impl LogBins {
         None
     }
 
-    fn place(&self, bin: i32) -> Option<usize> {
+    fn index_of(&self, bin: i32) -> Option<usize> {
         let at = usize::try_from(bin.checked_sub(self.first)?).ok()?;
         (at < self.counts.len()).then_some(at)
     }
 
-    /// The count of a bin, with room made for it where there is none.
+    /// The count of a bin; allocates the bin if needed.
     #[inline]
-    fn reach(&mut self, bin: i32) -> &mut u64 {
-        let at = match self.place(bin) {
+    fn grow_to(&mut self, bin: i32) -> &mut u64 {
+        let at = match self.index_of(bin) {
             Some(at) => at,
             None => self.widen(bin),
         };
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_values_have_bins_of_their_own() {
+    fn small_values_have_their_own_bins() {
         for value in -31..=31 {
             assert_eq!(LogBins::span(LogBins::bin(value)), (value, value));
         }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bin_that_is_none_counts_in_the_last() {
+    fn a_bin_out_of_range_counts_in_the_last() {
         let mut bins = LogBins::default();
         bins.add_to_bin(i32::MAX, 2);
         bins.add_to_bin(i32::MIN, 1);
@@ -158,12 +159,12 @@ mod tests {
             values.iter().for_each(|&value| bins.add(value, 1));
             values.sort_unstable();
             let exact = values[crate::log_linear::rank(q, values.len() as u64) as usize] as f64;
-            let told = bins.quantile(q).unwrap() as f64;
-            prop_assert!((told - exact).abs() <= exact.abs() * LogBins::ERROR + 1.0, "{told} for {exact}");
+            let estimate = bins.quantile(q).unwrap() as f64;
+            prop_assert!((estimate - exact).abs() <= exact.abs() * LogBins::ERROR + 1.0, "{estimate} for {exact}");
         }
 
         #[test]
-        fn what_was_merged_can_be_removed(
+        fn a_merged_histogram_can_be_removed(
             a in prop::collection::vec(any::<i64>(), 0..50),
             b in prop::collection::vec(any::<i64>(), 0..50),
         ) {

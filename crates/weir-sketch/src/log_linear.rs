@@ -1,52 +1,52 @@
 //! [`LogLinear`]: counts in buckets of equal relative width, for quantiles of a known relative
 //! error.
 //!
-//! Each power of two is cut into 2^`BITS` buckets of equal width, as in HdrHistogram (Gil Tene) and
-//! fio's completion latencies (`stat.h`, `FIO_IO_U_PLAT_BITS`, 6 there and 7 here by default). A
-//! bucket is at most 2^-`BITS` of its values wide. Beside its count it keeps the mean of its
-//! values, and is read there: so what comes out is within 2^-`BITS` of what went in, 1/128, never
-//! beyond the greatest or the least value, and exact where values repeat, as sizes and queue depths
-//! do.
+//! Each power of two is divided into 2^`BITS` buckets of equal width, as in HdrHistogram (Gil Tene)
+//! and fio's completion latencies (`stat.h`, `FIO_IO_U_PLAT_BITS`, 6 there and 7 here by default).
+//! A bucket is at most 2^-`BITS` of its values wide. Besides its count it stores the mean of its
+//! values, which represents them: a result is within 2^-`BITS` (1/128) of the true value, never
+//! outside the range of the values, and exact for repeated values such as sizes and queue depths.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
 use crate::codec::{self, Bytes, Malformed};
 
-/// Buckets per power of two, as a power of two: the default.
+/// The default number of buckets per power of two, as a power of two.
 pub const SUB_BUCKET_BITS: u32 = 7;
 
-/// Bits of a value's place in its bucket; wider buckets drop the last ones. Some 2^31 values in one
-/// bucket overflow the sum of places, and the bucket is then read somewhere else in it.
+/// Bits of the offset of a value in its bucket; wider buckets drop the lowest bits. About 2^31
+/// values in one bucket overflow the sum of offsets; the bucket then reports a wrong value within
+/// it.
 const OFFSET_BITS: u32 = 32;
 
-/// Buckets lie in blocks of so many; a block is there once one of its buckets is.
+/// The number of buckets in a block, as a power of two. A block is allocated with its first bucket.
 const BLOCK_BITS: u32 = 4;
 const BLOCK: usize = 1 << BLOCK_BITS;
 
-/// What begins the bytes.
+/// The version byte of the encoding.
 const VERSION: u8 = 1;
 
-/// A number that has a bucket.
+/// A number that can be assigned to a bucket.
 pub trait Bucketed: Copy {
-    /// Its bucket among those with 2^`bits` to a power of two, and how far it lies in it, away from
-    /// zero. Greater numbers have greater buckets.
-    fn place(self, bits: u32) -> (i32, u32);
+    /// The bucket, with 2^`bits` buckets per power of two, and the offset in the bucket, away from
+    /// zero. Monotonic in the value.
+    fn locate(self, bits: u32) -> (i32, u32);
 
-    /// The number at a place.
+    /// The number with this bucket and offset.
     fn at(bucket: i32, offset: u32, bits: u32) -> Self;
 
-    /// The buckets there are, first and last.
+    /// The first and the last bucket.
     fn buckets(bits: u32) -> (i32, i32);
 }
 
-/// Counts by bucket, 16 bytes each. Integers take up to 260 kB, floats that span their whole range
-/// 9 MB; latencies of one disk some 30 kB.
+/// Counts by bucket, 16 bytes each. Integers take up to 260 kB, floats over their whole range
+/// 9 MB, the latencies of one disk about 30 kB.
 #[derive(Clone, Debug)]
 pub struct LogLinear<V, const BITS: u32 = SUB_BUCKET_BITS> {
     total: i64,
-    /// By place, which is the bucket number over [`BLOCK`].
-    index: Vec<Place>,
+    /// Blocks by number, which is the bucket number divided by [`BLOCK`].
+    index: Vec<BlockEntry>,
     blocks: Vec<[Bucket; BLOCK]>,
     values: PhantomData<V>,
 }
@@ -54,18 +54,18 @@ pub struct LogLinear<V, const BITS: u32 = SUB_BUCKET_BITS> {
 /// The values of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// How many.
+    /// The number of values.
     pub count: i64,
-    /// How far they lie in the bucket, added up.
+    /// The sum of their offsets in the bucket.
     pub offsets: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    place: i32,
-    /// Which of `blocks`.
+struct BlockEntry {
+    entry: i32,
+    /// Index in `blocks`.
     slot: u32,
-    /// The block's counts together.
+    /// The sum of the block's counts.
     total: i64,
 }
 
@@ -81,9 +81,9 @@ impl<V, const BITS: u32> Default for LogLinear<V, BITS> {
 }
 
 impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
-    /// Takes `weight` copies of `value` in, or out when negative.
+    /// Adds `weight` copies of `value`; removes them if negative.
     pub fn add(&mut self, value: V, weight: i64) {
-        let (bucket, offset) = value.place(BITS);
+        let (bucket, offset) = value.locate(BITS);
         let offsets = i64::from(offset).wrapping_mul(weight);
         self.add_to_bucket(
             bucket,
@@ -94,28 +94,28 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
         );
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn total(&self) -> i64 {
         self.total
     }
 
-    /// The `q`-quantile by nearest rank: the least value that at least a share `q` of all values
-    /// does not exceed, within 2^-`BITS` of it. `None` without values. `q` is from 0 to 1.
+    /// The `q`-quantile by nearest rank: the least value such that at least a share `q` of all
+    /// values does not exceed it, within 2^-`BITS`. `None` without values. `q` is from 0 to 1.
     pub fn quantile(&self, q: f64) -> Option<V> {
         let total = u64::try_from(self.total).ok().filter(|&n| n > 0)?;
         let mut left = rank(q, total);
-        for place in &self.index {
-            let here = place.total.max(0) as u64;
+        for entry in &self.index {
+            let here = entry.total.max(0) as u64;
             if left >= here {
                 left -= here;
                 continue;
             }
-            for (i, bucket) in self.blocks[place.slot as usize].iter().enumerate() {
+            for (i, bucket) in self.blocks[entry.slot as usize].iter().enumerate() {
                 let here = bucket.count.max(0) as u64;
                 if left < here {
                     let mean = bucket.offsets.div_euclid(bucket.count);
                     let mean = mean.clamp(0, u32::MAX.into()) as u32;
-                    return Some(V::at((place.place << BLOCK_BITS) + i as i32, mean, BITS));
+                    return Some(V::at((entry.entry << BLOCK_BITS) + i as i32, mean, BITS));
                 }
                 left -= here;
             }
@@ -123,17 +123,17 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
         None
     }
 
-    /// The buckets that are not empty, in order.
+    /// The nonempty buckets, in order.
     pub fn buckets(&self) -> impl Iterator<Item = (i32, Bucket)> + '_ {
-        self.index.iter().flat_map(|place| {
-            let buckets = self.blocks[place.slot as usize].iter().enumerate();
+        self.index.iter().flat_map(|entry| {
+            let buckets = self.blocks[entry.slot as usize].iter().enumerate();
             let numbered =
-                buckets.map(|(i, &bucket)| ((place.place << BLOCK_BITS) + i as i32, bucket));
+                buckets.map(|(i, &bucket)| ((entry.entry << BLOCK_BITS) + i as i32, bucket));
             numbered.filter(|&(_, bucket)| bucket != Bucket::default())
         })
     }
 
-    /// Takes everything of `other` in.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &LogLinear<V, BITS>) {
         for (number, bucket) in other.buckets() {
             self.add_to_bucket(number, bucket);
@@ -142,12 +142,12 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
 
     /// Bytes on the heap.
     pub fn bytes(&self) -> usize {
-        self.index.capacity() * size_of::<Place>()
+        self.index.capacity() * size_of::<BlockEntry>()
             + self.blocks.capacity() * size_of::<[Bucket; BLOCK]>()
     }
 
-    /// Appends its bytes: version, `BITS`, how many buckets, and of each the distance from the one
-    /// before, the count and the offsets.
+    /// Appends the encoded histogram: version, `BITS`, the number of buckets, then for each bucket
+    /// the distance from the previous one, the count and the offsets.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend([VERSION, BITS as u8]);
         codec::put_u64(out, self.buckets().count() as u64);
@@ -160,10 +160,10 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
         }
     }
 
-    /// Reads what [`LogLinear::encode`] wrote.
+    /// Decodes a histogram written by [`LogLinear::encode`].
     ///
     /// # Errors
-    /// When it did not, or another version or width did.
+    /// If the bytes are invalid, or of another version or width.
     pub fn decode(bytes: &mut Bytes<'_>) -> Result<LogLinear<V, BITS>, Malformed> {
         if bytes.array()? != [VERSION, BITS as u8] {
             return Err(Malformed("a histogram of another version or bucket width"));
@@ -174,7 +174,7 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
         for _ in 0..bytes.length(3)? {
             number = number.wrapping_add(bytes.i64()?);
             if !(i64::from(first)..=i64::from(last)).contains(&number) {
-                return Err(Malformed("there is no such bucket"));
+                return Err(Malformed("invalid bucket"));
             }
             let (count, offsets) = (bytes.i64()?, bytes.i64()?);
             histogram.add_to_bucket(number as i32, Bucket { count, offsets });
@@ -182,21 +182,21 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
         Ok(histogram)
     }
 
-    /// Adds values that somebody else has counted, to a bucket of [`Bucketed::buckets`].
+    /// Adds values counted elsewhere to a bucket of [`Bucketed::buckets`].
     pub fn add_to_bucket(&mut self, number: i32, added: Bucket) {
         if added == Bucket::default() {
             return;
         }
-        let (place, i) = (number >> BLOCK_BITS, number as usize % BLOCK);
-        let at = match self.index.binary_search_by_key(&place, |p| p.place) {
+        let (entry, i) = (number >> BLOCK_BITS, number as usize % BLOCK);
+        let at = match self.index.binary_search_by_key(&entry, |p| p.entry) {
             Ok(at) => at,
             Err(at) => {
                 let slot = self.blocks.len() as u32;
                 self.blocks.push([Bucket::default(); BLOCK]);
                 self.index.insert(
                     at,
-                    Place {
-                        place,
+                    BlockEntry {
+                        entry,
                         slot,
                         total: 0,
                     },
@@ -204,9 +204,9 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
                 at
             }
         };
-        let place = &mut self.index[at];
-        place.total = place.total.wrapping_add(added.count);
-        let bucket = &mut self.blocks[place.slot as usize][i];
+        let entry = &mut self.index[at];
+        entry.total = entry.total.wrapping_add(added.count);
+        let bucket = &mut self.blocks[entry.slot as usize][i];
         bucket.count = bucket.count.wrapping_add(added.count);
         bucket.offsets = bucket.offsets.wrapping_add(added.offsets);
         self.total = self.total.wrapping_add(added.count);
@@ -217,7 +217,7 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
 }
 
 /// The nearest rank of `q` among `total` values, counted from 0: ⌈q · total⌉ - 1. A product within
-/// rounding of a whole number is taken for that number, so that 0.07 of 100 is 7 and not 8.
+/// rounding error of an integer counts as that integer: 0.07 of 100 is 7, not 8.
 pub(crate) fn rank(q: f64, total: u64) -> u64 {
     let product = q * total as f64;
     let whole = product.round();
@@ -226,10 +226,10 @@ pub(crate) fn rank(q: f64, total: u64) -> u64 {
     (rank as u64).clamp(1, total) - 1
 }
 
-/// Buckets of |x| are 0, 1, .. one value wide up to 2^(bits + 1), then twice as wide with each
-/// power of two; those of negative numbers mirror them.
+/// Buckets of |x| are one value wide (0, 1, ..) up to 2^(bits + 1), then twice as wide with each
+/// power of two; buckets of negative numbers mirror them.
 impl Bucketed for i64 {
-    fn place(self, bits: u32) -> (i32, u32) {
+    fn locate(self, bits: u32) -> (i32, u32) {
         let magnitude = self.unsigned_abs();
         let shift = (magnitude | 1).ilog2().saturating_sub(bits);
         let bucket = (shift << bits) as i32 + (magnitude >> shift) as i32;
@@ -251,14 +251,14 @@ impl Bucketed for i64 {
     }
 
     fn buckets(bits: u32) -> (i32, i32) {
-        (i64::MIN.place(bits).0, i64::MAX.place(bits).0)
+        (i64::MIN.locate(bits).0, i64::MAX.locate(bits).0)
     }
 }
 
 /// The bucket of a float is its exponent and the first bits of its fraction. Subnormals share
 /// buckets of one width; -∞, +∞ and NaN have their own, in this order at the ends.
 impl Bucketed for f64 {
-    fn place(self, bits: u32) -> (i32, u32) {
+    fn locate(self, bits: u32) -> (i32, u32) {
         let x = if self.is_nan() { f64::NAN } else { self };
         let magnitude = x.abs().to_bits();
         let bucket = (magnitude >> (52 - bits)) as i32;
@@ -282,6 +282,6 @@ impl Bucketed for f64 {
     }
 
     fn buckets(bits: u32) -> (i32, i32) {
-        (f64::NEG_INFINITY.place(bits).0, f64::NAN.place(bits).0)
+        (f64::NEG_INFINITY.locate(bits).0, f64::NAN.locate(bits).0)
     }
 }

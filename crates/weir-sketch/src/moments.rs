@@ -1,9 +1,9 @@
-//! [`Moments`]: count, sum and sum of squares, kept exactly, and from them the variance.
+//! [`Moments`]: exact count, sum and sum of squares, and the variance computed from them.
 //!
 //! n·Σx² - (Σx)² cancels almost completely when values are large and close together (times,
-//! offsets), and is then worthless in floats. Here it is formed from exact sums and rounded once at
-//! the end (Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance", The
-//! American Statistician 37, on what goes wrong otherwise).
+//! offsets), which makes it useless in floats. Here it is computed from exact sums and rounded once
+//! at the end (see Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance",
+//! The American Statistician 37, for the errors of the naive formula).
 
 use crate::codec::{self, Bytes, Malformed};
 use crate::exact::{ExactSum, scale};
@@ -17,28 +17,28 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Takes `weight` copies of `x` in, or out when negative.
+    /// Adds `weight` copies of `x`; removes them if negative.
     pub fn add(&mut self, x: f64, weight: i64) {
         self.count = self.count.wrapping_add(weight);
         self.sum.add(x, weight);
         self.squares.add_square(x, weight);
     }
 
-    /// Takes `weight` copies of `x` in, or out when negative.
+    /// Adds `weight` copies of `x`; removes them if negative.
     pub fn add_int(&mut self, x: i64, weight: i64) {
         self.count = self.count.wrapping_add(weight);
         self.sum.add_int(x, weight);
         self.squares.add_int_square(x, weight);
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn count(&self) -> i64 {
         self.count
     }
 
-    /// The sum of squared distances from the mean, over `count - freedom`: the population's
-    /// variance with freedom 0, the sample's with
-    /// 1. `None` where that is not positive. NaN with an infinity or NaN among the values.
+    /// The sum of squared distances from the mean, over `count - freedom`: the variance of the
+    /// population with freedom 0, of the sample with freedom 1. `None` where the divisor is not
+    /// positive. NaN with an infinity or NaN among the values.
     pub fn variance(&self, freedom: u8) -> Option<f64> {
         let (quotient, exponent) = self.spread(freedom)?;
         Some(scale(quotient, exponent))
@@ -54,7 +54,7 @@ impl Moments {
         ))
     }
 
-    /// Takes everything of `other` in.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Moments) {
         self.count = self.count.wrapping_add(other.count);
         self.sum.merge(&other.sum);
@@ -66,17 +66,17 @@ impl Moments {
         self.sum.bytes() + self.squares.bytes()
     }
 
-    /// Appends its bytes.
+    /// Appends the encoded moments.
     pub fn encode(&self, out: &mut Vec<u8>) {
         codec::put_i64(out, self.count);
         self.sum.encode(out);
         self.squares.encode(out);
     }
 
-    /// Reads what [`Moments::encode`] wrote.
+    /// Decodes moments written by [`Moments::encode`].
     ///
     /// # Errors
-    /// When it did not.
+    /// If the bytes are invalid.
     pub fn decode(bytes: &mut Bytes<'_>) -> Result<Moments, Malformed> {
         Ok(Moments {
             count: bytes.i64()?,

@@ -1,34 +1,35 @@
-//! [`OrderedCounts`]: distinct values in order, each with how often it is there.
+//! [`OrderedCounts`]: distinct values in order, each with its count.
 //!
-//! The values lie in sorted chunks of at most [`CHUNK_MAX`], so that taking one in or out is two
-//! binary searches and a short move inside the first-level cache, and a value takes its own size, 8
-//! bytes for the count, and half of that again for room. A balanced tree needs as many steps, each
-//! to another cache line.
+//! The values lie in sorted chunks of at most [`CHUNK_MAX`]: inserting or removing takes two binary
+//! searches and a short move within the first-level cache. A value takes its own size, 8 bytes for
+//! the count, and half of that again as slack. A balanced tree needs as many steps, each to another
+//! cache line.
 
-/// Most entries of a chunk; a full one is split.
+/// The largest number of entries of a chunk; a full chunk is split.
 const CHUNK_MAX: usize = 128;
 
-/// A chunk below this is joined with a neighbour that has room.
+/// A chunk smaller than this is merged with a neighbour that has capacity.
 const CHUNK_MIN: usize = CHUNK_MAX / 4;
 
-/// A multiset of values in order. Counts may be negative for a while, when what goes is told before
-/// what came.
+/// An ordered multiset of values. Counts may be negative temporarily, when a retraction arrives
+/// before its insertion.
 #[derive(Clone, Debug)]
 pub struct OrderedCounts<K> {
-    /// The first value of each chunk, apart, so that finding the chunk stays in few cache lines.
+    /// The first value of each chunk, stored separately so that finding a chunk touches few cache
+    /// lines.
     firsts: Vec<K>,
     chunks: Vec<Chunk<K>>,
     total: i64,
     bytes: usize,
 }
 
-/// A piece of the sorted list, never empty.
+/// A nonempty part of the sorted list.
 #[derive(Clone, Debug)]
 struct Chunk<K> {
-    /// The counts' sum.
+    /// The sum of the counts.
     total: i64,
     keys: Vec<K>,
-    /// How often each is there, never 0.
+    /// The count of each key, never 0.
     counts: Vec<i64>,
 }
 
@@ -44,7 +45,7 @@ impl<K> Default for OrderedCounts<K> {
 }
 
 impl<K: Copy + Ord> OrderedCounts<K> {
-    /// Takes `weight` copies of `key` in, or out when negative, and returns how many there are now.
+    /// Adds `weight` copies of `key` (removes them if negative) and returns the new count.
     pub fn add(&mut self, key: K, weight: i64) -> i64 {
         if weight == 0 {
             return self.count(key);
@@ -55,7 +56,7 @@ impl<K: Copy + Ord> OrderedCounts<K> {
             self.insert_chunk(0, Chunk::of_one(key, weight));
             return weight;
         };
-        let i = chunk.place_of(&key);
+        let i = chunk.index_of(&key);
         if chunk.keys.get(i) != Some(&key) {
             self.insert(at, i, key, weight);
             return weight;
@@ -69,51 +70,51 @@ impl<K: Copy + Ord> OrderedCounts<K> {
         count
     }
 
-    /// How often `key` is there.
+    /// The count of `key`.
     pub fn count(&self, key: K) -> i64 {
         let chunk = self.chunks.get(self.chunk_of(&key));
-        let found = chunk.map(|chunk| (chunk, chunk.place_of(&key)));
+        let found = chunk.map(|chunk| (chunk, chunk.index_of(&key)));
         found
             .filter(|(chunk, i)| chunk.keys.get(*i) == Some(&key))
             .map_or(0, |(c, i)| c.counts[i])
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     pub fn total(&self) -> i64 {
         self.total
     }
 
-    /// How many distinct values.
+    /// The number of distinct values.
     pub fn distinct(&self) -> usize {
         self.chunks.iter().map(|c| c.keys.len()).sum()
     }
 
-    /// True when nothing is there.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// The least value that is there.
+    /// The least value with a positive count.
     pub fn first(&self) -> Option<K> {
         self.chunks.iter().find_map(|chunk| chunk.first_present(0))
     }
 
-    /// The greatest value that is there.
+    /// The greatest value with a positive count.
     pub fn last(&self) -> Option<K> {
         self.chunks.iter().rev().find_map(Chunk::last_present)
     }
 
-    /// The least value from `key` on that is there.
+    /// The least value at or above `key` with a positive count.
     pub fn first_from(&self, key: K) -> Option<K> {
         let (head, rest) = self.chunks.get(self.chunk_of(&key)..)?.split_first()?;
-        let found = head.first_present(head.place_of(&key));
+        let found = head.first_present(head.index_of(&key));
         found.or_else(|| rest.iter().find_map(|chunk| chunk.first_present(0)))
     }
 
     /// The value at `rank` (0 is the least) in the sorted list of all copies.
     pub fn nth(&self, rank: u64) -> Option<K> {
         let mut left = rank;
-        // Counts below 0 are on their way to be cancelled; they hold no rank.
+        // Entries with a negative count will cancel out; they have no rank.
         for chunk in &self.chunks {
             let total = chunk.total.max(0) as u64;
             if left >= total {
@@ -131,8 +132,8 @@ impl<K: Copy + Ord> OrderedCounts<K> {
         None
     }
 
-    /// The one or two values in the middle of the sorted list of all copies; one twice when their
-    /// number is odd.
+    /// The one or two middle values in the sorted list of all copies; the same value twice if the
+    /// number of copies is odd.
     pub fn middle(&self) -> Option<(K, K)> {
         let total = u64::try_from(self.total).ok()?;
         let low = total.checked_sub(1)? / 2;
@@ -144,7 +145,7 @@ impl<K: Copy + Ord> OrderedCounts<K> {
         self.chunks.iter().flat_map(Chunk::iter)
     }
 
-    /// Takes everything of `other` in.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &OrderedCounts<K>) {
         for (key, count) in other.iter() {
             self.add(key, count);
@@ -158,7 +159,7 @@ impl<K: Copy + Ord> OrderedCounts<K> {
             + self.chunks.capacity() * size_of::<Chunk<K>>()
     }
 
-    /// The chunk where `key` is or belongs.
+    /// The chunk that contains `key` or should contain it.
     fn chunk_of(&self, key: &K) -> usize {
         self.firsts
             .partition_point(|first| first <= key)
@@ -174,8 +175,8 @@ impl<K: Copy + Ord> OrderedCounts<K> {
             self.bytes = self.bytes + chunk.bytes() - before;
             self.firsts[at] = chunk.keys[0];
         } else if is_last && i == CHUNK_MAX {
-            // Ever greater values (sequence numbers, times) fill chunk after chunk instead of
-            // leaving halves behind.
+            // Ascending values (sequence numbers, times) fill chunk after chunk instead of leaving
+            // half-full chunks behind.
             self.insert_chunk(at + 1, Chunk::of_one(key, weight));
         } else {
             let upper = chunk.split();
@@ -243,8 +244,8 @@ impl<K: Copy + Ord> Chunk<K> {
         }
     }
 
-    /// Where `key` is or belongs.
-    fn place_of(&self, key: &K) -> usize {
+    /// The index of `key`, or where to insert it.
+    fn index_of(&self, key: &K) -> usize {
         self.keys.partition_point(|k| k < key)
     }
 
@@ -271,7 +272,7 @@ impl<K: Copy + Ord> Chunk<K> {
         self.keys.insert(i, key);
     }
 
-    /// Takes out a value whose count is 0 and so no longer part of the total.
+    /// Removes a value whose count is 0 and which is no longer part of the total.
     fn remove(&mut self, i: usize) {
         self.keys.remove(i);
         self.counts.remove(i);

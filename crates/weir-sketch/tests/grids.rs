@@ -1,4 +1,4 @@
-//! Grids: pairs fall where both values fall, axes that grow lose nothing, and parts make the whole.
+//! Grids: pairs count in the cell of both values, growing axes lose nothing, and merging is exact.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ fn both_growing() -> Grid {
     Grid::new(Axis::growing(16, 1), Axis::growing(8, 8))
 }
 
-/// Where a pair lies must be a cell whose spans hold it.
+/// Whether the bounds of a cell include the value.
 fn holds(axis: &Axis, cell: usize, value: i64) -> bool {
     let (least, greatest) = axis.span(cell);
     least.is_none_or(|least| least <= value) && greatest.is_none_or(|greatest| value <= greatest)
 }
 
 #[test]
-fn a_pair_falls_where_both_fall() {
+fn a_pair_counts_in_the_cell_of_both_values() {
     let grid = of(&empty(), &[(0, 0), (63, 7), (5, 8), (5, 1_001)]);
     assert_eq!(
         grid.cells().collect::<Vec<_>>(),
@@ -41,7 +41,7 @@ fn a_pair_falls_where_both_fall() {
 }
 
 #[test]
-fn what_lies_beyond_doubles_the_width() {
+fn a_value_out_of_range_doubles_the_cell_width() {
     let mut grid = of(&empty(), &[(0, 0), (7, 0), (63, 0)]);
     assert_eq!(grid.x().span(1), (Some(4), Some(7)));
     grid.add(64, 0, 1);
@@ -55,7 +55,7 @@ fn what_lies_beyond_doubles_the_width() {
 }
 
 #[test]
-fn any_integer_finds_a_cell() {
+fn every_integer_has_a_cell() {
     let grid = of(
         &both_growing(),
         &[(i64::MIN, 3), (i64::MAX, i64::MIN), (0, i64::MAX)],
@@ -75,7 +75,7 @@ fn log_linear_limits_are_at_equal_relative_distances() {
 }
 
 #[test]
-fn grids_of_other_axes_have_no_sum() {
+fn grids_with_different_axes_cannot_be_merged() {
     let mut grid = empty();
     assert!(grid.merge(&both_growing()).is_err());
     assert!(
@@ -101,7 +101,7 @@ fn counts(grid: &Grid) -> Counts {
         .collect()
 }
 
-/// What the cells of `grid` should hold of `pairs`.
+/// The expected counts of the cells of `grid` for `pairs`.
 fn by_cell(grid: &Grid, pairs: &[(i64, i64)]) -> Counts {
     let mut counts = Counts::new();
     for (x, y) in pairs {
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_make_the_whole(a in any_pairs(), b in any_pairs(), growing in any::<bool>()) {
+    fn merged_parts_equal_the_whole(a in any_pairs(), b in any_pairs(), growing in any::<bool>()) {
         let axes = if growing { both_growing() } else { empty() };
         let mut sum = of(&axes, &a);
         sum.merge(&of(&axes, &b)).unwrap();
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn merging_nothing_changes_nothing(pairs in any_pairs()) {
+    fn merging_an_empty_grid_changes_nothing(pairs in any_pairs()) {
         let mut grid = of(&both_growing(), &pairs);
         let before = grid.clone();
         grid.merge(&both_growing()).unwrap();
@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_give_it_back(pairs in any_pairs(), growing in any::<bool>()) {
+    fn encoding_round_trips(pairs in any_pairs(), growing in any::<bool>()) {
         let grid = of(&if growing { both_growing() } else { empty() }, &pairs);
         let mut bytes = Vec::new();
         grid.encode(&mut bytes);

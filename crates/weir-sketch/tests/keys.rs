@@ -1,4 +1,4 @@
-//! How many keys are distinct: within the error, whole or in parts.
+//! Distinct keys: the estimate is within the error, for one sketch and for merged ones.
 
 use proptest::prelude::*;
 use weir_sketch::{Bytes, Distinct};
@@ -18,9 +18,9 @@ fn distinct_keys_are_counted_within_the_error() {
         for run in 0..6u64 {
             let keys = 10u64.pow(power);
             let first = run * 1_000_000_007;
-            let told = distinct((first..first + keys).chain(first..first + keys / 2)).count();
-            let off = told / keys as f64 - 1.0;
-            assert!(off.abs() < 4.0 * Distinct::ERROR, "{told} for {keys}");
+            let estimate = distinct((first..first + keys).chain(first..first + keys / 2)).count();
+            let off = estimate / keys as f64 - 1.0;
+            assert!(off.abs() < 4.0 * Distinct::ERROR, "{estimate} for {keys}");
             squares += off * off;
             runs += 1.0;
         }
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_give_it_back(keys in prop::collection::vec(any::<u64>(), 0..500)) {
+    fn encoding_round_trips(keys in prop::collection::vec(any::<u64>(), 0..500)) {
         let distinct = distinct(keys);
         let mut bytes = Vec::new();
         distinct.encode(&mut bytes);

@@ -1,5 +1,5 @@
-//! What every summary promises: order does not matter, what came can go, parts merge into the
-//! whole, bytes give it back, and wrong bytes are an error.
+//! Properties of every summary: order does not matter, added values can be removed, merging parts
+//! gives the whole, encoding round-trips, and invalid bytes are an error.
 
 use proptest::prelude::*;
 use weir_sketch::{
@@ -34,10 +34,10 @@ fn decoded<T>(bytes: &[u8], decode: impl Fn(&mut Bytes<'_>) -> Result<T, Malform
     value
 }
 
-/// The sum of floats by an independent route: as integers in units of 2^-1074, in a plain big
+/// The sum of floats computed independently: as integers in units of 2^-1074, in a plain big
 /// number of bits.
 fn sum_by_bits(values: &[(f64, i64)]) -> f64 {
-    // Digits of 32 bits, least significant first, signed, so that nothing carries until the end.
+    // Signed digits of 32 bits, least significant first, so that nothing carries until the end.
     let mut digits = vec![0i128; 80];
     for &(x, weight) in values {
         let bits = x.abs().to_bits();
@@ -64,8 +64,7 @@ fn sum_by_bits(values: &[(f64, i64)]) -> f64 {
         negate(&mut digits);
         carry(&mut digits);
     }
-    // As a decimal-free hexadecimal fraction, which the standard library does not parse: round by
-    // hand, half to even.
+    // The standard library does not parse hexadecimal fractions: round by hand, half to even.
     let bit = |i: usize| digits[i / 32] >> (i % 32) & 1 == 1;
     let Some(top) = (0..80 * 32).rev().find(|&i| bit(i)) else {
         return 0.0;
@@ -77,8 +76,7 @@ fn sum_by_bits(values: &[(f64, i64)]) -> f64 {
     if low > 0 && bit(low - 1) && (mantissa & 1 == 1 || (0..low - 1).any(bit)) {
         mantissa += 1;
     }
-    // Below 2^53 units the number is subnormal or just normal, and its bits are the units
-    // themselves.
+    // Below 2^53 units the number is subnormal or the smallest normal; its bits are the units.
     let magnitude = if low == 0 {
         f64::from_bits(mantissa)
     } else {
@@ -101,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn an_exact_sum_forgets_what_goes(
+    fn removed_values_leave_no_trace_in_an_exact_sum(
         stays in prop::collection::vec(any_float(), 0..10),
         goes in prop::collection::vec((any::<f64>(), 1i64..i64::MAX), 0..20),
     ) {
@@ -114,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn exact_sums_merge_and_travel(
+    fn exact_sums_merge_and_round_trip(
         left in prop::collection::vec((any_float(), -9i64..9), 0..20),
         right in prop::collection::vec((any::<f64>(), -9i64..9), 0..20),
     ) {
@@ -135,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn an_exact_sum_of_integers_is_one(values in prop::collection::vec((any_int(), any::<i64>()), 0..8)) {
+    fn an_exact_sum_of_integers_is_their_sum(values in prop::collection::vec((any_int(), any::<i64>()), 0..8)) {
         let mut sum = ExactSum::default();
         let mut expected = 0i128;
         for &(x, w) in &values {
@@ -149,10 +147,10 @@ proptest! {
         prop_assert_eq!(sum.to_f64(), expected as f64);
     }
 
-    /// Against the definition, on integers small enough for it in 128 bits but far from zero, where
+    /// Against the definition, on integers that fit it in 128 bits but are far from zero, where
     /// floats would cancel.
     #[test]
-    fn the_variance_is_its_definition(
+    fn the_variance_matches_its_definition(
         offset in prop_oneof![Just(0i64), Just(1_700_000_000_000_000_000), any::<i32>().prop_map(i64::from)],
         values in prop::collection::vec(0i64..1_000_000, 1..50),
         goes in prop::collection::vec(any_int(), 0..10),
@@ -181,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn ordered_counts_are_a_sorted_list(
+    fn ordered_counts_match_a_sorted_list(
         steps in prop::collection::vec((0i64..400, 1i64..3, any::<bool>()), 0..3000)
     ) {
         let mut counts = OrderedCounts::default();
@@ -212,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn ordered_counts_take_what_goes_before_it_comes(
+    fn ordered_counts_accept_a_retraction_before_its_insertion(
         rows in prop::collection::vec((-50i64..50, -4i64..5), 0..600)
     ) {
         let mut counts = OrderedCounts::default();
@@ -253,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn histograms_forget_merge_and_travel(
+    fn histograms_remove_merge_and_round_trip(
         left in prop::collection::vec((any_int(), 1i64..9), 0..60),
         right in prop::collection::vec((any_int(), 1i64..9), 0..60),
     ) {
@@ -279,13 +277,13 @@ proptest! {
     #[test]
     fn buckets_ascend_with_their_values(mut ints in prop::collection::vec(any_int(), 2..50)) {
         ints.sort_unstable();
-        let buckets: Vec<i32> = ints.iter().map(|x| x.place(7).0).collect();
+        let buckets: Vec<i32> = ints.iter().map(|x| x.locate(7).0).collect();
         prop_assert!(buckets.is_sorted());
         for x in ints {
-            let (bucket, offset) = x.place(7);
+            let (bucket, offset) = x.locate(7);
             let back = i64::at(bucket, offset, 7);
             prop_assert!(back == x || x.unsigned_abs() >= 1 << 40, "{x} comes back as {back}");
-            prop_assert_eq!(back.place(7), (bucket, offset));
+            prop_assert_eq!(back.locate(7), (bucket, offset));
         }
     }
 
@@ -380,7 +378,7 @@ fn vscsistats_counts_a_seek_of_minus_215_under_minus_128() {
 }
 
 #[test]
-fn a_share_of_a_whole_number_of_values_is_that_number() {
+fn a_quantile_rank_ignores_rounding_error() {
     let mut histogram = LogLinear::<i64>::default();
     (1..=100).for_each(|x| histogram.add(x, 1));
     // 0.07 · 100 is 7.000000000000001 in floats.
@@ -390,7 +388,7 @@ fn a_share_of_a_whole_number_of_values_is_that_number() {
 }
 
 #[test]
-fn infinities_and_nan_in_a_sum_can_go_again() {
+fn infinities_and_nan_can_be_removed_from_a_sum() {
     let mut sum = ExactSum::default();
     sum.add(1.5, 1);
     sum.add(f64::INFINITY, 2);
@@ -403,7 +401,7 @@ fn infinities_and_nan_in_a_sum_can_go_again() {
 }
 
 #[test]
-fn a_sum_beyond_floats_has_a_mean_within() {
+fn a_mean_is_finite_when_the_sum_overflows() {
     let mut sum = ExactSum::default();
     sum.add(f64::MAX, 2);
     assert_eq!(sum.to_f64(), f64::INFINITY);

@@ -1,9 +1,9 @@
-//! Reuse distances against a plain list of keys, and samples of them against the whole.
+//! Reuse distances against a plain list of keys, and samples against the exact curve.
 
 use proptest::prelude::*;
 use weir_sketch::{Bytes, ReuseHistogram, ReuseSampler, Touch};
 
-/// Sizes of caches of which miss ratios are compared.
+/// The cache sizes whose miss ratios are compared.
 fn sizes() -> impl Iterator<Item = u64> {
     (0..20).flat_map(|power| [1 << power, 3 << power])
 }
@@ -23,7 +23,7 @@ fn exact(keys: &[u64]) -> ReuseHistogram {
     histogram
 }
 
-/// Misses of an LRU cache, by having one.
+/// Misses of a simulated LRU cache.
 fn misses_of_a_cache(keys: &[u64], size: usize) -> usize {
     let mut cache: Vec<u64> = Vec::new();
     let mut misses = 0;
@@ -40,13 +40,13 @@ fn misses_of_a_cache(keys: &[u64], size: usize) -> usize {
     misses
 }
 
-/// A number that looks random, for workloads that are the same at each run.
+/// A pseudorandom number, for reproducible workloads.
 fn scatter(i: u64) -> u64 {
     let x = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11
 }
 
-/// Few keys often and many seldom: the k-th of `keys` about as often as 1/k.
+/// A skewed workload: the k-th of `keys` is about 1/k as frequent as the first.
 fn skewed(references: u64, keys: f64) -> Vec<u64> {
     let unit = |i| scatter(i) as f64 / (1u64 << 53) as f64;
     (0..references).map(|i| keys.powf(unit(i)) as u64).collect()
@@ -72,7 +72,7 @@ fn without_references_all_miss() {
 }
 
 #[test]
-fn the_memory_told_is_kept_to_and_used() {
+fn the_memory_limit_is_respected_and_used() {
     for bytes in [1 << 16, 1 << 20, 3 << 20] {
         let mut sampler = ReuseSampler::new(bytes);
         let (mut most, mut keys) = (0, 0);
@@ -95,17 +95,17 @@ fn the_memory_told_is_kept_to_and_used() {
     }
 }
 
-/// How far the sampled curve is from the exact one for caches that hold a hundred sampled keys or more, on average
-/// and at most; and for how many of all caches it is further than the error that it tells.
+/// The mean and the largest distance of the sampled curve from the exact one, over caches that hold
+/// at least a hundred sampled keys; and how many of all caches exceed the reported error.
 fn compare(keys: &[u64], sampler: &mut ReuseSampler) -> (f64, f64, usize) {
     let whole = exact(keys);
     let sample = histogram(keys, sampler, ReuseHistogram::SKETCH_BITS);
     assert!(!sampler.is_exact());
     let (mut total, mut most, mut beyond, mut count) = (0.0, 0.0f64, 0, 0.0);
     for size in sizes() {
-        let told = sample.miss_ratio(size);
-        let off = (told.ratio - whole.miss_ratio(size).ratio).abs();
-        beyond += usize::from(off > told.error + 1e-9);
+        let estimate = sample.miss_ratio(size);
+        let off = (estimate.ratio - whole.miss_ratio(size).ratio).abs();
+        beyond += usize::from(off > estimate.error + 1e-9);
         if size as f64 * sampler.rate() >= 100.0 {
             total += off;
             most = most.max(off);
@@ -116,7 +116,7 @@ fn compare(keys: &[u64], sampler: &mut ReuseSampler) -> (f64, f64, usize) {
 }
 
 #[test]
-fn a_sample_tells_the_curve_of_the_whole() {
+fn a_sample_estimates_the_exact_curve() {
     let mixed: Vec<u64> = (0..1_200_000)
         .map(|i| match i % 3 {
             0 => i / 3 % 100_000,
@@ -147,7 +147,7 @@ fn a_sample_tells_the_curve_of_the_whole() {
 }
 
 #[test]
-fn the_error_shrinks_with_memory_and_is_none_when_exact() {
+fn the_error_shrinks_with_memory_and_is_zero_when_exact() {
     let keys = skewed(400_000, 1e5);
     let error = |bytes| {
         let histogram = histogram(
@@ -163,25 +163,25 @@ fn the_error_shrinks_with_memory_and_is_none_when_exact() {
 }
 
 #[test]
-fn a_sample_of_nothing_does_not_hang() {
+fn an_invalid_sampling_rate_samples_every_key() {
     let mut sampler = ReuseSampler::with_rate(0, f64::NAN);
-    let touched = (0..1_000).filter(|&key| sampler.touch(key) != Touch::Passed);
-    assert!(touched.count() == 1_000, "what is no rate is taken for all");
+    let touched = (0..1_000).filter(|&key| sampler.touch(key) != Touch::Unsampled);
+    assert!(touched.count() == 1_000, "an invalid rate counts as 1");
     let mut sampler = ReuseSampler::with_rate(0, -1.0);
-    assert!((0..1_000).all(|key| sampler.touch(key) == Touch::Passed));
+    assert!((0..1_000).all(|key| sampler.touch(key) == Touch::Unsampled));
 }
 
 proptest! {
     #[test]
-    fn the_exact_curve_is_that_of_real_caches(keys in prop::collection::vec(0u64..50, 1..400), size in 1usize..60) {
+    fn the_exact_curve_matches_simulated_caches(keys in prop::collection::vec(0u64..50, 1..400), size in 1usize..60) {
         let ratio = misses_of_a_cache(&keys, size) as f64 / keys.len() as f64;
-        let told = exact(&keys).miss_ratio(size as u64);
-        prop_assert!((told.ratio - ratio).abs() < 1e-12, "{told:?} for {ratio}");
-        prop_assert_eq!(told.error, 0.0);
+        let estimate = exact(&keys).miss_ratio(size as u64);
+        prop_assert!((estimate.ratio - ratio).abs() < 1e-12, "{estimate:?} for {ratio}");
+        prop_assert_eq!(estimate.error, 0.0);
     }
 
     #[test]
-    fn merged_is_a_cache_each(
+    fn merged_histograms_describe_separate_caches(
         a in prop::collection::vec(0u64..50, 1..200),
         b in prop::collection::vec(0u64..50, 1..200),
         size in 1usize..60,
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_give_it_back(keys in prop::collection::vec(0u64..20_000, 0..3_000), fine in any::<bool>()) {
+    fn encoding_round_trips(keys in prop::collection::vec(0u64..20_000, 0..3_000), fine in any::<bool>()) {
         let bits = if fine { ReuseHistogram::EXACT_BITS } else { ReuseHistogram::SKETCH_BITS };
         let before = histogram(&keys, &mut ReuseSampler::with_rate(1 << 16, 0.5), bits);
         let mut bytes = Vec::new();
@@ -204,8 +204,8 @@ proptest! {
         rest.end().unwrap();
         // Bins of any width end at powers of two.
         for size in (0..20).map(|power| 1 << power) {
-            let (told, expected) = (after.miss_ratio(size).ratio, before.miss_ratio(size).ratio);
-            prop_assert!((told - expected).abs() < 1e-9, "{told} for {expected} at {size}");
+            let (estimate, expected) = (after.miss_ratio(size).ratio, before.miss_ratio(size).ratio);
+            prop_assert!((estimate - expected).abs() < 1e-9, "{estimate} for {expected} at {size}");
         }
         if !fine {
             prop_assert_eq!(after, before);

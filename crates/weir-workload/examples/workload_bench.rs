@@ -1,7 +1,8 @@
-//! What it costs to follow a workload: ns a request for each part, over generated requests.
+//! The cost of characterising a workload: ns per request for each part, over generated requests.
 //!
-//! 1,000,000 requests, of 4 KiB or of 64 KiB, three reads to a write, at random places of 128 GiB, up to 32 at
-//! a time, each with its end. Generating them is not measured; times are those of the thread on its processor.
+//! 1,000,000 requests, of 4 KiB or of 64 KiB, three reads per write, at random addresses of 128
+//! GiB, up to 32 in flight, each with its end. Generating them is not measured; times are processor
+//! times of the thread.
 //!
 //! `cargo run --release -p weir-workload --example workload_bench`
 
@@ -53,7 +54,7 @@ fn main() {
 
 type Run = fn(&[Event], &[Step]);
 
-/// A part that takes steps in.
+/// A part that processes steps.
 macro_rules! part {
     ($what:literal, $tally:ty) => {
         ($what, |_, steps| {
@@ -110,7 +111,8 @@ fn events(sectors: i64) -> Vec<Event> {
     let mut in_flight = VecDeque::new();
     let mut random = 1u64;
     for id in 0..REQUESTS {
-        // A linear congruential generator (Knuth, The Art of Computer Programming 2, section 3.3.4).
+        // A linear congruential generator (Knuth, The Art of Computer Programming 2, section
+        // 3.3.4).
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
@@ -144,7 +146,7 @@ fn events(sectors: i64) -> Vec<Event> {
     events
 }
 
-/// Time of this thread on its processor (Linux, Documentation/scheduler/sched-stats.rst).
+/// Processor time of this thread (Linux, Documentation/scheduler/sched-stats.rst).
 fn thread_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
     let first = stat

@@ -1,5 +1,5 @@
-//! [`Characteriser`]: takes the events of all subjects in, online and in bounded memory, and gives
-//! the [`Report`].
+//! [`Characteriser`]: processes the events of all subjects, online and in bounded memory, and
+//! returns the [`Report`].
 
 use std::collections::HashMap;
 
@@ -25,23 +25,23 @@ use crate::interference;
 use crate::profile::{Profile, Report, SubjectName};
 use crate::verdict::verdict;
 
-/// Most subjects that are followed; requests of others are counted only.
+/// The largest number of subjects; requests of others are only counted.
 pub const SUBJECTS_MAX: usize = 256;
 
-/// Distances are to the closest of so many requests, as `vscsiStats` has it.
+/// The number of previous requests for closest distances, as in `vscsiStats`.
 const CLOSEST_OF: usize = 16;
 
 /// Bytes on a disk are counted in 64 bits.
 const SECTORS_MAX: i64 = i64::MAX / SECTOR_BYTES;
 
-/// No request is longer: 2 TiB, where the kernel counts the bytes of one in 32 bits (`bi_size`). So sums of
-/// lengths stay within theirs.
+/// The longest request: 2 TiB, since the kernel counts its bytes in 32 bits (`bi_size`). So sums of
+/// lengths do not overflow.
 const LENGTH_SECTORS_MAX: i64 = 1 << 32;
 
-/// Instants are between 1933 and 2116, so that any two are less than 64 bits apart.
+/// Timestamps are between 1933 and 2116, so that any two differ by less than 64 bits.
 const INSTANTS_NS: [Nanos; 2] = [-(1 << 60), 1 << 62];
 
-/// Follows all subjects.
+/// Tracks all subjects.
 #[derive(Debug)]
 pub struct Characteriser {
     reuse_memory_bytes: usize,
@@ -52,7 +52,7 @@ pub struct Characteriser {
     last: Nanos,
 }
 
-/// One subject and all that is kept of it.
+/// The state of one subject.
 #[derive(Debug)]
 struct Followed {
     first: Nanos,
@@ -80,8 +80,8 @@ impl Default for Characteriser {
 }
 
 impl Characteriser {
-    /// Of no subjects yet. Each gets so many bytes for its reuse distances, see [`ReuseTally::new`]; the other
-    /// analyses of a subject take up to 2 MiB.
+    /// Without subjects. Each gets this many bytes for its reuse distances, see
+    /// [`ReuseTally::new`]; the other analyses of a subject take up to 2 MiB.
     pub fn new(reuse_memory_bytes: usize) -> Characteriser {
         Characteriser {
             reuse_memory_bytes,
@@ -93,7 +93,7 @@ impl Characteriser {
         }
     }
 
-    /// Takes an event in. Those of a subject come in order of time.
+    /// Adds an event. The events of a subject must be in timestamp order.
     pub fn take(&mut self, subject: &Subject, event: &Event) {
         let event = &self.possible(*event);
         self.first.get_or_insert(event.ts());
@@ -109,7 +109,7 @@ impl Characteriser {
         }
     }
 
-    /// The event without values that no disk can have, so that no analysis overflows.
+    /// The event without impossible values, so that no analysis overflows.
     fn possible(&mut self, event: Event) -> Event {
         match event {
             Event::Issued(mut request) => {
@@ -141,7 +141,7 @@ impl Characteriser {
         }
     }
 
-    /// What is known so far.
+    /// The report so far.
     pub fn report(&self) -> Report {
         let profiles = self.subjects.iter();
         let mut profiles: Vec<Profile> = profiles

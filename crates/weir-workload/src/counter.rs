@@ -1,8 +1,9 @@
 //! [`Counter`]: fills [`Histograms`] from events, in constant memory.
 //!
-//! The counting rules are those of `vscsiStats`, as its own output shows them. At the issue of a request:
-//! length, seek distance, closest seek distance, inter-arrival time, outstanding requests; at its end: wait,
-//! service and latency. `All` has its own predecessor for seek and inter-arrival, and so has each operation.
+//! The counting rules are those of `vscsiStats`, as its own output shows them. At the issue of a
+//! request: length, seek distance, closest seek distance, inter-arrival time, outstanding requests;
+//! at its end: wait, service and latency. `All` has its own predecessor for seek and inter-arrival,
+//! and so has each operation.
 
 use weir_model::SECTOR_BYTES;
 
@@ -11,7 +12,7 @@ use crate::histograms::Histograms;
 use crate::metric::{Class, Metric};
 use crate::track::{End, Issue, Step, Track};
 
-/// Counts what one subject does.
+/// Counts the requests of one subject.
 ///
 /// ```
 /// use weir_model::Op;
@@ -20,7 +21,8 @@ use crate::track::{End, Issue, Step, Track};
 /// let mut counter = Counter::new(16);
 /// for (ts, sector) in [(0, 100), (7_000, 108)] {
 ///     let (id, sectors) = (sector, 8);
-///     counter.take(&Event::Issued(Request { ts, id, op: Op::Read, sector: Some(sector), sectors }));
+///     let request = Request { ts, id, op: Op::Read, sector: Some(sector), sectors };
+///     counter.take(&Event::Issued(request));
 /// }
 /// let seeks = counter.histograms().of(Metric::Seek, Class::All);
 /// assert_eq!((seeks.count, seeks.min), (1, 1), "the second follows the first");
@@ -33,7 +35,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Of a disk of which nothing was seen yet; see [`Track::new`] for `closest_of`.
+    /// Without requests; see [`Track::new`] for `closest_of`.
     pub fn new(closest_of: usize) -> Counter {
         Counter {
             track: Track::new(closest_of),
@@ -41,20 +43,20 @@ impl Counter {
         }
     }
 
-    /// Adds an event, and gives it with its context. Events come in timestamp order.
+    /// Adds an event and returns it with its context. Events must be in timestamp order.
     pub fn take(&mut self, event: &Event) -> Step {
         let step = self.track.take(event);
         self.histograms.count(&step);
         step
     }
 
-    /// What was counted since the start or the last reset.
+    /// The counts since the start or the last reset.
     pub fn histograms(&self) -> &Histograms {
         &self.histograms
     }
 
-    /// Starts to count afresh. The last requests stay known, as in `vscsiStats`, so that the next one has a
-    /// distance, and so does what is in flight.
+    /// Resets the counts. The last requests and those in flight are retained, as in `vscsiStats`,
+    /// so that the next request has a distance.
     pub fn reset(&mut self) {
         self.histograms = Histograms::default();
     }
@@ -64,7 +66,7 @@ impl Counter {
         self.track.little_ratio()
     }
 
-    /// How many requests were not remembered until their end; see [`Track::forgotten`].
+    /// The number of requests that were removed before their end; see [`Track::forgotten`].
     pub fn forgotten(&self) -> u64 {
         self.track.forgotten()
     }
@@ -111,7 +113,7 @@ impl Histograms {
                 self.add_for(metric, op, value);
             }
         }
-        // How long this request was in flight is not known, so neither what was with it.
+        // The time in flight of this request is unknown, and so are the counts that include it.
         if let (false, Some(issue)) = (end.response.is_timed(), end.issue) {
             for class in [Class::All, Class::Of(issue.request.op)] {
                 self.of_mut(Metric::Outstanding, class)

@@ -1,8 +1,8 @@
 //! [`whole_disk`]: the disk that a device of the host is, or is a partition of.
 
-/// The disk of a partition: Linux names it by a number after the disk's name, with a `p` between where that
-/// ends in a digit (block/partitions/core.c, `part_devt` and `disk_name`). Other names that end in a number
-/// are of disks themselves, as `/dev/nullb1` and `/dev/vg0/web1`.
+/// The disk of a partition: Linux names it by a number after the disk's name, with a `p` between
+/// where that ends in a digit (block/partitions/core.c, `part_devt` and `disk_name`). Other names
+/// that end in a number are of disks themselves, as `/dev/nullb1` and `/dev/vg0/web1`.
 pub fn whole_disk(path: &str) -> &str {
     let disk = path.trim_end_matches(|c: char| c.is_ascii_digit());
     let Some(name) = disk.strip_prefix("/dev/") else {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_is_on_its_disk() {
+    fn a_partition_belongs_to_its_disk() {
         for (path, disk) in [
             ("/dev/sda3", "/dev/sda"),
             ("/dev/sda", "/dev/sda"),

@@ -1,31 +1,31 @@
-//! [`Distribution`]: how the values of one metric fall, in constant memory.
+//! [`Distribution`]: the distribution of the values of one metric, in constant memory.
 
 use weir_sketch::LogBins;
 
 use crate::metric::Metric;
 
-/// The values of one metric: counts under vscsiStats' limits and in bins of equal relative width, with
-/// count, sum, least and greatest.
+/// The values of one metric: counts under vscsiStats' limits and in bins of equal relative width,
+/// with count, sum, least and greatest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distribution {
-    /// What it is of.
+    /// The metric.
     pub metric: Metric,
-    /// How many values.
+    /// The number of values.
     pub count: u64,
     /// Their sum.
     pub sum: i128,
-    /// The least; of no meaning without values.
+    /// The least value; undefined without values.
     pub min: i64,
-    /// The greatest; likewise.
+    /// The greatest value; undefined without values.
     pub max: i64,
-    /// How many lie under each of [`Metric::limits`], and last above all.
+    /// The number of values under each of [`Metric::limits`], and last above all.
     pub bins: Vec<u64>,
     /// The same values in bins of equal relative width, from which quantiles come.
     pub log: LogBins,
 }
 
 impl Distribution {
-    /// Of no values yet.
+    /// Without values.
     pub fn new(metric: Metric) -> Distribution {
         Distribution {
             metric,
@@ -38,7 +38,7 @@ impl Distribution {
         }
     }
 
-    /// Takes a value in.
+    /// Adds a value.
     pub fn add(&mut self, value: i64) {
         self.count += 1;
         self.sum += i128::from(value);
@@ -49,8 +49,8 @@ impl Distribution {
         self.log.add(value, 1);
     }
 
-    /// Takes a value out that was taken in; one that was not changes nothing. The least and the greatest are
-    /// afterwards those of the bins that are left, as the values themselves are not kept.
+    /// Removes a value that was added; another value has no effect. Least and greatest are then
+    /// those of the remaining bins, as individual values are not stored.
     pub fn remove(&mut self, value: i64) {
         let mut one = Distribution::new(self.metric);
         one.add(value);
@@ -64,7 +64,7 @@ impl Distribution {
         };
     }
 
-    /// Takes in what `other`, of the same metric, holds.
+    /// Adds the values of `other`, of the same metric.
     pub fn merge(&mut self, other: &Distribution) {
         debug_assert_eq!(self.metric, other.metric, "distributions of one metric");
         self.count += other.count;
@@ -77,8 +77,8 @@ impl Distribution {
         self.log.merge(&other.log);
     }
 
-    /// What came since `earlier`, a state of this same distribution; least and greatest are those of the bins
-    /// that are left, as the values themselves are not kept.
+    /// The difference to `earlier`, a previous state of this distribution; least and greatest are
+    /// those of the remaining bins, as individual values are not stored.
     pub fn since(&self, earlier: &Distribution) -> Distribution {
         let mut rest = self.clone();
         rest.count -= earlier.count;
@@ -102,7 +102,7 @@ impl Distribution {
         rest
     }
 
-    /// Whether this can be what `earlier` has become: no bin has become less.
+    /// Whether this can be a later state of `earlier`: no bin has decreased.
     pub fn continues(&self, earlier: &Distribution) -> bool {
         let mut bins = self.bins.iter().zip(&earlier.bins);
         bins.all(|(now, then)| now >= then) && self.count >= earlier.count

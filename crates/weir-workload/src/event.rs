@@ -1,8 +1,8 @@
-//! What a disk did, as the distributions and analyses take it in.
+//! The events of a disk, as input of distributions and analyses.
 
 use weir_model::{Nanos, Op, Symbol};
 
-/// Whose I/O it is: the finest that the source can tell. What is not known is `None`.
+/// The owner of the I/O, as precise as the source allows. Unknown parts are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Subject {
     /// The virtual machine.
@@ -17,18 +17,19 @@ pub struct Subject {
     pub cgroup: Option<Symbol>,
 }
 
-/// Something happened to a request of a disk.
+/// An event of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
     /// It was issued to the device.
     Issued(Request),
-    /// It finished.
+    /// It completed.
     Finished(Response),
-    /// It has ended, but its completion was not received; [`Unseen`](crate::Unseen) finds such requests.
+    /// It has ended, but its completion was not received; [`Unseen`](crate::Unseen) finds such
+    /// requests.
     Lost {
-        /// When that became known.
+        /// The time of detection.
         ts: Nanos,
-        /// That of its request.
+        /// The id of its request.
         id: i64,
     },
 }
@@ -40,9 +41,10 @@ pub struct Request {
     pub ts: Nanos,
     /// Pairs it with its response.
     pub id: i64,
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// First sector, on the virtual disk where that is known, else on the host's device; `None` for a flush.
+    /// First sector, on the virtual disk where that is known, else on the host's device; `None` for
+    /// a flush.
     pub sector: Option<i64>,
     /// Length in sectors.
     pub sectors: i64,
@@ -53,29 +55,29 @@ pub struct Request {
 pub struct Response {
     /// When it finished.
     pub ts: Nanos,
-    /// That of its request.
+    /// The id of its request.
     pub id: i64,
-    /// What it did.
+    /// The operation.
     pub op: Op,
     /// Insert to issue, ns.
     pub wait_ns: Option<Nanos>,
     /// Issue to complete, ns.
     pub service_ns: Option<Nanos>,
-    /// Insert to complete, ns: what the VM felt.
+    /// Insert to complete, ns: the latency that the VM observes.
     pub latency_ns: Option<Nanos>,
     /// It ended with an error.
     pub failed: bool,
 }
 
 impl Response {
-    /// How long it took: from insertion where that is known, else from issue.
+    /// The latency: from insert if known, else from issue.
     pub fn total_ns(&self) -> Option<Nanos> {
         self.latency_ns.or(self.service_ns)
     }
 }
 
 impl Event {
-    /// When it happened.
+    /// The timestamp.
     pub fn ts(&self) -> Nanos {
         match self {
             Event::Issued(request) => request.ts,

@@ -1,25 +1,25 @@
-//! [`Evidence`] and [`Confidence`]: what a statement rests on, and how far it can be relied on.
+//! [`Evidence`] and [`Confidence`]: the basis of a statement, and its reliability.
 
 use serde::Serialize;
 
 /// A number behind a statement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    /// What it is, with its unit at the end: `sequential_share`, `read_latency_p99_ns`.
+    /// Its name, with the unit at the end: `sequential_share`, `read_latency_p99_ns`.
     pub name: &'static str,
-    /// How much.
+    /// The value.
     pub value: f64,
 }
 
-/// How far a statement can be relied on.
+/// The reliability of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// It is more likely than not; look for yourself before you act on it.
+    /// More likely than not; verify before acting on it.
     Low,
-    /// The numbers carry it, but it was seen for a short time or in few requests.
+    /// Supported by the numbers, but from a short time or few requests.
     Moderate,
-    /// The numbers carry it with room to spare.
+    /// Clearly supported by the numbers.
     High,
 }
 
@@ -31,7 +31,7 @@ impl Evidence {
 }
 
 impl Confidence {
-    /// As a word.
+    /// The name.
     pub fn as_str(self) -> &'static str {
         match self {
             Confidence::Low => "low",
@@ -40,8 +40,8 @@ impl Confidence {
         }
     }
 
-    /// What so many requests can carry at most: [`REQUESTS_LOW`] and ten times as many are the borders.
-    /// `None` where they carry nothing.
+    /// The highest confidence for this number of requests, with thresholds at [`REQUESTS_LOW`] and
+    /// ten times that. `None` below.
     pub fn of_requests(requests: u64) -> Option<Confidence> {
         match requests {
             n if n >= 10 * REQUESTS_LOW => Some(Confidence::High),
@@ -52,8 +52,10 @@ impl Confidence {
     }
 }
 
-/// Nothing is concluded from fewer requests: a share has a standard error of 5 % or more then.
+/// The smallest number of requests for a conclusion: with fewer, a share has a standard error of 5
+/// % or more.
 pub const REQUESTS_MIN: u64 = 100;
 
-/// Fewer carry a low confidence only: a share has a standard error of up to 1.6 % from here on.
+/// The smallest number of requests for more than low confidence: a share has a standard error of up
+/// to 1.6 % from here on.
 pub const REQUESTS_LOW: u64 = 1_000;

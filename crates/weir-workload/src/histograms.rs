@@ -20,17 +20,17 @@ impl Default for Histograms {
 }
 
 impl Histograms {
-    /// One of them.
+    /// One distribution.
     pub fn of(&self, metric: Metric, class: Class) -> &Distribution {
         &self.of[place(metric, class)]
     }
 
-    /// The same, to be filled.
+    /// One distribution, mutable.
     pub fn of_mut(&mut self, metric: Metric, class: Class) -> &mut Distribution {
         &mut self.of[place(metric, class)]
     }
 
-    /// Removes the numbers of outstanding requests, where they are not reliable.
+    /// Removes the numbers of outstanding requests if they are unreliable.
     pub fn clear_outstanding(&mut self) {
         for class in Class::ALL {
             let of = self.of_mut(Metric::Outstanding, class);
@@ -38,25 +38,25 @@ impl Histograms {
         }
     }
 
-    /// How many requests were issued.
+    /// The number of issued requests.
     pub fn requests(&self) -> u64 {
         self.of(Metric::Length, Class::All).count
     }
 
-    /// Takes in what `other` holds.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Histograms) {
         for (mine, others) in self.of.iter_mut().zip(&other.of) {
             mine.merge(others);
         }
     }
 
-    /// Whether these can be what `earlier` has become, without a reset in between.
+    /// Whether these can be a later state of `earlier`, without a reset in between.
     pub fn continues(&self, earlier: &Histograms) -> bool {
         let mut pairs = self.of.iter().zip(&earlier.of);
         pairs.all(|(now, then)| now.continues(then))
     }
 
-    /// What came since `earlier`, a state of these same histograms.
+    /// The difference to `earlier`, a previous state of these histograms.
     pub fn since(&self, earlier: &Histograms) -> Histograms {
         let pairs = self.of.iter().zip(&earlier.of);
         Histograms {

@@ -1,12 +1,12 @@
-//! [`Interference`]: which subject's latency and throughput change when another one on the same device is
-//! active, as section 5.3 and figure 6 of Ahmad 2007 show it for two VMs.
+//! [`Interference`]: which subject's latency and throughput change when another one on the same
+//! device is active, as section 5.3 and figure 6 of Ahmad 2007 show it for two VMs.
 //!
-//! The time lines of two subjects on one device are laid side by side. The victim's mean latency in the
-//! intervals in which the other is active is held against that in those in which it is idle, by the rank-sum test
-//! of Mann and Whitney (1947), which asks nothing of how latencies are distributed. Where others share
-//! the device too, intervals in which they are idle are taken if there are enough: only then can one be named.
-//! Intervals that follow each other are not independent, so a significance is worth less than it looks;
-//! how often the other came and went counts for the confidence as well.
+//! The timelines of two subjects on one device are compared. The victim's mean latency in intervals
+//! in which the other is active is compared with that in intervals in which it is idle, by the
+//! rank-sum test of Mann and Whitney (1947), which assumes no distribution. If other subjects share
+//! the device, intervals in which they are idle are used if there are enough: only then can one be
+//! identified. Successive intervals are not independent, so the significance is overestimated; the
+//! number of the other's transitions between active and idle is part of the confidence.
 
 use serde::Serialize;
 use weir_model::Nanos;
@@ -17,54 +17,55 @@ use crate::evidence::{Confidence, Evidence};
 use crate::profile::{Missing, Profile, SubjectName, Topic};
 use crate::ranks::{median, rank_sum_z};
 
-/// Fewer intervals with or without the other tell nothing.
+/// The smallest number of intervals with and without the other.
 const INTERVALS_MIN: usize = 5;
 
-/// Requests that finish in an interval of the victim, in the mean, so that the interval's mean tells something.
+/// The mean number of completed requests of the victim per interval, so that the interval's mean is
+/// meaningful.
 const TIMED_MEAN: f64 = 10.0;
 
-/// Fewer intervals are not lengthened further.
+/// Intervals are not lengthened below this number.
 const INTERVALS_WANTED: usize = 64;
 
-/// Subjects of one device that are looked at, the busiest.
+/// The number of subjects per device that are compared, the busiest.
 const SUBJECTS_MAX: usize = 16;
 
-/// A smaller change of the latency is not worth a word.
+/// The smallest reported change of the latency.
 const RATIO_MIN: f64 = 1.2;
 
-/// Standard deviations above what chance gives: 1 in 100, 1 in 1,000, 1 in 10,000.
+/// Standard deviations that chance exceeds in 1 of 100, 1,000 and 10,000 cases.
 const Z: [f64; 3] = [2.33, 3.09, 3.72];
 
 /// One subject disturbs another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interference {
-    /// Who suffers.
+    /// The affected subject.
     pub victim: SubjectName,
-    /// Who is active then.
+    /// The disturbing subject.
     pub disturber: SubjectName,
-    /// The victim's median latency while the other is active, over that while it is not: medians of the means of
-    /// intervals.
+    /// The victim's median latency while the other is active, divided by that while it is idle:
+    /// medians of interval means.
     pub latency_ratio: f64,
-    /// The same of its requests per second.
+    /// The same for its requests per second.
     pub throughput_ratio: f64,
-    /// How far it can be relied on.
+    /// The confidence.
     pub confidence: Confidence,
-    /// What it rests on.
+    /// The evidence.
     pub evidence: Vec<Evidence>,
 }
 
-/// What was found among all subjects.
+/// The result for all subjects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// Who disturbs whom, the strongest first.
+    /// The disturbances, the strongest first.
     pub interference: Vec<Interference>,
-    /// Pairs, victim and other, of which the data tell whether.
+    /// The number of pairs (victim and other) with sufficient data.
     pub pairs_tested: u64,
-    /// Why others could not be judged.
+    /// Why others could not be assessed.
     pub missing: Vec<Missing>,
 }
 
-/// Looks at all pairs that share a device.
+/// Evaluates all pairs that share a device.
 pub fn find(profiles: &[Profile]) -> Found {
     let mut found = Found::default();
     let mut untold = 0;
@@ -111,7 +112,7 @@ struct Comparison {
     with: Vec<Interval>,
     without: Vec<Interval>,
     interval_ns: Nanos,
-    /// How often the other came or went.
+    /// The number of the other's transitions between active and idle.
     switches: u64,
     /// Others on the device were idle in all these intervals.
     alone: bool,
@@ -177,7 +178,7 @@ impl Comparison {
             return None;
         }
         let throughput_ratio = ratio(rate)?;
-        // Who sends other requests than before has another latency without anybody's help.
+        // A subject whose own requests change has another latency without interference.
         let length_ratio = ratio(length).unwrap_or(1.0);
         let changed = !(2.0 / 3.0..=1.5).contains(&length_ratio);
         let per_s = 1e9 / self.interval_ns as f64;
@@ -217,7 +218,7 @@ impl Comparison {
     }
 }
 
-/// All in intervals of the same length: long enough that means of the first tell something.
+/// All timelines in intervals of the same length, long enough for meaningful means.
 fn side_by_side(lines: &[&Timeline]) -> Vec<Timeline> {
     let longest = lines.iter().map(|l| l.interval_ns).max().unwrap_or(1);
     let lengthened = |to: Nanos| -> Vec<Timeline> {
@@ -239,7 +240,7 @@ fn side_by_side(lines: &[&Timeline]) -> Vec<Timeline> {
     all
 }
 
-/// All but the first and the last, which may be cut.
+/// All but the first and last intervals, which may be incomplete.
 fn inner(intervals: &[Interval]) -> &[Interval] {
     match intervals {
         [_, inner @ .., _] => inner,
@@ -247,10 +248,10 @@ fn inner(intervals: &[Interval]) -> &[Interval] {
     }
 }
 
-/// When a subject is active.
+/// The activity of a subject.
 struct Activity<'a> {
     line: &'a Timeline,
-    /// Requests to an interval from which on it is active.
+    /// The number of requests per interval from which on it is active.
     least: f64,
 }
 
@@ -263,7 +264,7 @@ impl Activity<'_> {
         }
     }
 
-    /// Whether it is active then; `None` where it does a little.
+    /// Whether it is active at that time; `None` at low activity.
     fn at(&self, ts_ns: Nanos) -> Option<bool> {
         let found = self
             .line

@@ -1,15 +1,16 @@
-//! Histograms as JSON: a value that a reader makes the same histograms of again.
+//! Histograms as JSON, from which the same histograms can be read back.
 //!
-//! By metric and class: count, sum, least, greatest, mean and quantiles in the metric's own unit (bytes,
-//! sectors, ns, requests). `bins` are vscsiStats', as `[limit, count]`, the last with limit null; `log` are
-//! the bins of equal relative width that hold something, as `[least, greatest, count]` by magnitude.
+//! By metric and class: count, sum, least, greatest, mean and quantiles in the metric's own unit
+//! (bytes, sectors, ns, requests). `bins` are vscsiStats', as `[limit, count]`, the last with limit
+//! null; `log` are the bins of equal relative width that hold something, as `[least, greatest,
+//! count]` by magnitude.
 
 use serde_json::{Map, Value, json};
 use weir_sketch::LogBins;
 
 use crate::{Class, Distribution, Histograms, Measure, Metric};
 
-/// The quantiles that are told.
+/// The reported quantiles.
 pub const QUANTILES: [(&str, f64); 4] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
@@ -54,7 +55,7 @@ fn of_distribution(of: &Distribution) -> Value {
     Value::Object(told)
 }
 
-/// What [`of_histograms`] was made of; `None` for anything else.
+/// Reads the output of [`of_histograms`]; `None` for anything else.
 pub fn to_histograms(value: &Value) -> Option<Histograms> {
     let mut histograms = Histograms::default();
     for (name, classes) in value.as_object()? {
@@ -101,7 +102,7 @@ fn to_distribution(metric: Metric, told: &Value) -> Option<Distribution> {
     (totals == [Some(of.count); 2]).then_some(of)
 }
 
-/// A number where JSON's readers keep it, else its digits.
+/// A number if JSON readers preserve it, else its digits as text.
 fn integer(value: i128) -> Value {
     match i64::try_from(value) {
         Ok(value) => json!(value),

@@ -1,10 +1,10 @@
-//! What a workload is: the distributions that `vscsiStats` keeps of a virtual disk (Ahmad 2007, "Easy
-//! and efficient disk I/O workload characterization in VMware ESX server", section 3), and what can be
-//! said of the workload beyond them.
+//! Workload characterisation: the distributions that `vscsiStats` collects for a virtual disk
+//! (Ahmad 2007, "Easy and efficient disk I/O workload characterization in VMware ESX server",
+//! section 3), and further analyses.
 //!
-//! [`Event`]s of one [`Subject`] go in, in order of time; what comes out is data. Nothing here opens a
-//! file, looks at a clock or prints: the kernel's histograms, a recording and a live stream give the same
-//! [`Histograms`], bin for bin.
+//! The input are the [`Event`]s of each [`Subject`] in timestamp order; the output is plain data.
+//! Nothing here opens a file, reads a clock or prints: the kernel's histograms, a recording and a
+//! live stream give the same [`Histograms`], bin for bin.
 
 mod advice;
 pub mod analysis;

@@ -1,24 +1,24 @@
-//! [`Little`]: the self-check of the number of requests in flight.
+//! [`Little`]: a consistency check of the number of requests in flight.
 //!
-//! Little's law (Little 1961, "A proof for the queuing formula L = lambda W"): the mean number in flight is
-//! the rate times the mean time in flight, so the integral of the number in flight over time is the sum of
-//! the times. The number is counted from issues and ends, the times are measured by the source: where events
-//! are missing, the two differ.
+//! Little's law (Little 1961, "A proof for the queuing formula L = lambda W"): the mean number in
+//! flight is the rate times the mean time in flight, so the integral of the number in flight over
+//! time is the sum of the times. The number is counted from issues and ends, the times are measured
+//! by the source: where events are missing, the two differ.
 
 use weir_model::Nanos;
 
 use crate::event::Response;
 
-/// The quotients with which the number in flight is reliable. Below, completions are missing and their
+/// The ratios at which the number in flight is reliable. Below, completions are missing and their
 /// requests count as in flight for too long; above, issues are missing.
 const RELIABLE: std::ops::RangeInclusive<f64> = 0.8..=1.25;
 
-/// Whether a number in flight with this quotient of times over integral is reliable.
+/// Whether a number in flight with this ratio of times to integral is reliable.
 pub fn is_reliable(ratio: f64) -> bool {
     RELIABLE.contains(&ratio)
 }
 
-/// Why a number in flight with this quotient is not reported.
+/// Why a number in flight with this ratio is not reported.
 pub fn unreliable(ratio: f64) -> String {
     let missing = match ratio < 1.0 {
         true => "completions of requests are missing",
@@ -41,7 +41,7 @@ pub struct Little {
 }
 
 impl Little {
-    /// Time goes on to `ts`, with so many requests in flight until then.
+    /// Advances to `ts`, with this number of requests in flight until then.
     pub fn advance(&mut self, ts: Nanos, in_flight: usize) {
         if self.first.is_none() {
             (self.first, self.last) = (Some(ts), ts);
@@ -51,7 +51,7 @@ impl Little {
         self.last = self.last.max(ts);
     }
 
-    /// A request finished. Those that were issued before the first event do not count.
+    /// Adds a completed request. Requests issued before the first event do not count.
     pub fn finish(&mut self, response: &Response, issue_is_known: bool) {
         let Some(time) = response.service_ns.or(response.latency_ns) else {
             return;
@@ -63,8 +63,9 @@ impl Little {
         }
     }
 
-    /// Times over integral, with the requests in flight that were issued at the times in `open`. Those
-    /// that are in flight for longer than any that finished count as if their end were missing.
+    /// Times over integral, with the requests in flight that were issued at the times in `open`.
+    /// Those that are in flight for longer than any that finished count as if their end were
+    /// missing.
     pub fn ratio(&self, open: impl Iterator<Item = Nanos>) -> Option<f64> {
         let ages = open.map(|issued| self.last.saturating_sub(issued));
         let young: f64 = ages

@@ -1,8 +1,8 @@
 //! [`Metric`]: what is measured of each request, with vscsiStats' names and bins.
 //!
-//! The limits are those of a real `vscsiStats -p all -c`. A bin holds the values up to its limit and
-//! above the one before, negative ones too; one more bin holds what is above the last. Times are kept in
-//! nanoseconds here, so that a limit of 100 µs is 100,000.
+//! The limits are those of a real `vscsiStats -p all -c`. A bin has the values above the previous
+//! limit up to its own, also for negative values; one more bin has the values above the last limit.
+//! Times are in nanoseconds, so a limit of 100 µs is 100,000.
 
 use weir_model::Op;
 
@@ -11,10 +11,11 @@ use weir_model::Op;
 pub enum Metric {
     /// Length of the request, bytes (paper, section 3.2).
     Length,
-    /// First sector minus last sector of the previous request, sectors; sequential is 1 (section 3.1). The
-    /// rows of one operation measure from the previous request of that operation.
+    /// First sector minus last sector of the previous request, sectors; sequential is 1 (section
+    /// 3.1). The rows of one operation measure from the previous request of that operation.
     Seek,
-    /// The least such distance in magnitude from any of the last N requests; of all operations together only.
+    /// The least such distance in magnitude from any of the last N requests; of all operations
+    /// together only.
     SeekClosest,
     /// Time since the previous request, ns (section 3.2); each operation has its own predecessor.
     Interarrival,
@@ -28,7 +29,7 @@ pub enum Metric {
     Latency,
 }
 
-/// What a metric counts in.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Bytes.
@@ -41,12 +42,12 @@ pub enum Measure {
     Requests,
 }
 
-/// The requests that a distribution is of.
+/// The class of requests in a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// All operations.
     All,
-    /// One of them.
+    /// One operation.
     Of(Op),
 }
 
@@ -80,7 +81,7 @@ static TIME: [i64; 10] = [
 ];
 
 impl Metric {
-    /// All, in the order in which they are shown.
+    /// All, in display order.
     pub const ALL: [Metric; 8] = [
         Metric::Length,
         Metric::Seek,
@@ -106,7 +107,7 @@ impl Metric {
         }
     }
 
-    /// What it counts in.
+    /// Its unit.
     pub fn measure(self) -> Measure {
         match self {
             Metric::Length => Measure::Bytes,
@@ -128,14 +129,14 @@ impl Metric {
         }
     }
 
-    /// Whether it is kept for `class`.
+    /// Whether it is collected for `class`.
     pub fn is_of(self, class: Class) -> bool {
         self != Metric::SeekClosest || class == Class::All
     }
 }
 
 impl Class {
-    /// All, in the order in which they are shown.
+    /// All, in display order.
     pub const ALL: [Class; 6] = [
         Class::All,
         Class::Of(Op::Read),
@@ -153,7 +154,7 @@ impl Class {
         }
     }
 
-    /// Its place in [`Class::ALL`].
+    /// Its index in [`Class::ALL`].
     pub fn index(self) -> usize {
         match self {
             Class::All => 0,

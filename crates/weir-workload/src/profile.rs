@@ -1,8 +1,8 @@
-//! [`Profile`] and [`Report`]: what is known of one virtual disk, and of all, as plain data.
+//! [`Profile`] and [`Report`]: the characteristics of one virtual disk, and of all, as plain data.
 //!
-//! As JSON the names of the fields are those here, with their units at the end: `_ns` nanoseconds, `_bytes`,
-//! `_per_s` per second, `_share` from 0 to 1; what is not known is `null`. Instants are nanoseconds since the
-//! Unix epoch.
+//! The JSON field names are those here, with units at the end: `_ns` nanoseconds, `_bytes`,
+//! `_per_s` per second, `_share` from 0 to 1; unknown values are `null`. Timestamps are nanoseconds
+//! since the Unix epoch.
 
 use serde::Serialize;
 use weir_model::{Nanos, Symbol};
@@ -27,33 +27,34 @@ use crate::interference::Interference;
 use crate::little;
 use crate::verdict::Verdict;
 
-/// What is known of all subjects.
+/// The report on all subjects.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The first event of any.
     pub began_ns: Option<Nanos>,
     /// From there to the last.
     pub span_ns: Nanos,
-    /// Requests of all subjects, those without a profile too.
+    /// Requests of all subjects, including those without a profile.
     pub requests: u64,
-    /// Requests of the subjects for which there was no place.
+    /// Requests of subjects beyond the limit.
     pub requests_left_out: u64,
-    /// Requests at a place, or of a length, that no disk has. They count, but as if without a place.
+    /// Requests with an impossible address or length. They are counted as requests without an
+    /// address.
     pub requests_impossible: u64,
-    /// Each subject, the one with most requests first.
+    /// The subjects, the one with the most requests first.
     pub profiles: Vec<Profile>,
-    /// Who disturbs whom, among those on one device; the strongest first.
+    /// Disturbances among subjects on one device; the strongest first.
     pub interference: Vec<Interference>,
-    /// Ordered pairs on one device of which the data tell whether one disturbs the other.
+    /// The number of ordered pairs on one device with sufficient data.
     pub pairs_tested: u64,
-    /// What could not be assessed of them together, and why.
+    /// What could not be assessed about all subjects together, and why.
     pub missing: Vec<Missing>,
 }
 
-/// What is known of one subject.
+/// The profile of one subject.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
-    /// Whose I/O it is.
+    /// The subject.
     pub subject: SubjectName,
     /// Its first event.
     pub began_ns: Nanos,
@@ -61,25 +62,25 @@ pub struct Profile {
     pub span_ns: Nanos,
     /// Its requests, of any kind.
     pub requests: u64,
-    /// What kind of workload it is; `None` where there are too few requests to tell.
+    /// The kind of workload; `None` with too few requests.
     pub verdict: Option<Verdict>,
     /// Reads, writes and the others.
     pub mix: Mix,
-    /// How long they are.
+    /// Request lengths.
     pub sizes: Sizes,
-    /// How sequential.
+    /// Sequential and random access.
     pub order: Order,
-    /// How they come.
+    /// The arrival process.
     pub arrivals: Arrivals,
-    /// How unevenly.
+    /// Burstiness.
     pub bursts: Bursts,
-    /// How many at a time; `None` where ends are not known, or too many of them are missing.
+    /// Requests in flight; `None` if ends are unknown or too many are missing.
     pub parallelism: Option<Parallelism>,
-    /// How long they take, by load; `None` where that is not known.
+    /// Latency by load; `None` if unknown.
     pub load: Option<Load>,
-    /// Where they go.
+    /// Regions of the disk.
     pub regions: Regions,
-    /// What happened when.
+    /// Activity by time.
     pub timeline: Timeline,
     /// Address over time, a sample.
     pub access: Access,
@@ -87,9 +88,9 @@ pub struct Profile {
     pub addresses: AddressTally,
     /// Seek distance, length and requests in flight, each against latency.
     pub pairs: PairTally,
-    /// How soon blocks are used again, and what caches hit; `None` without reads and writes.
+    /// Reuse of blocks, and the miss ratios of caches; `None` without reads and writes.
     pub reuse: Option<Reuse>,
-    /// What follows for storage.
+    /// Advice for storage.
     pub advice: Vec<Advice>,
     /// What could not be assessed, and why.
     pub missing: Vec<Missing>,
@@ -98,7 +99,7 @@ pub struct Profile {
     pub histograms: Histograms,
 }
 
-/// A subject's name, in texts.
+/// The name of a subject as texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SubjectName {
     /// The virtual machine.
@@ -109,53 +110,53 @@ pub struct SubjectName {
     pub pdisk: Option<&'static str>,
 }
 
-/// Something to do, or to leave as it is.
+/// A recommendation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// What it is about.
+    /// The topic.
     pub topic: Topic,
     /// The advice in a sentence or two.
     pub text: String,
-    /// How far it can be relied on.
+    /// The confidence.
     pub confidence: Confidence,
-    /// What it rests on.
+    /// The evidence.
     pub evidence: Vec<Evidence>,
 }
 
-/// Something that the data do not carry.
+/// A topic with insufficient data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Missing {
-    /// What nothing is said about.
+    /// The topic.
     pub topic: Topic,
-    /// Why, and what it would take.
+    /// The reason, and what data would be needed.
     pub text: String,
 }
 
-/// What advice is about.
+/// The topic of advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Topic {
-    /// What kind of workload it is.
+    /// The kind of workload.
     Verdict,
-    /// How large a cache pays.
+    /// Cache size.
     CacheSize,
-    /// How wide a stripe unit should be.
+    /// Stripe unit size.
     StripeUnit,
     /// Flash or disk.
     Medium,
-    /// What belongs on disk groups of its own.
+    /// Separation on disk groups.
     Separation,
-    /// How many requests are in flight, and for how long any is.
+    /// Requests in flight, and latencies.
     QueueDepth,
-    /// Whether requests lie as blocks do.
+    /// Alignment.
     Alignment,
-    /// Who disturbs whom.
+    /// Interference.
     Interference,
 }
 
 impl Profile {
-    /// Removes everything that rests on the number in flight where that fails its self-check, and adds why
-    /// to what is missing.
+    /// Removes everything derived from the number in flight if it fails its consistency check, and
+    /// records the reason as missing.
     pub fn leave_out_unreliable(&mut self) {
         let Some(parallelism) = self.parallelism.take_if(|p| !p.is_reliable()) else {
             return;
@@ -200,7 +201,7 @@ impl std::fmt::Display for SubjectName {
 }
 
 impl Topic {
-    /// In words.
+    /// As text.
     pub fn as_str(self) -> &'static str {
         match self {
             Topic::Verdict => "verdict",

@@ -1,5 +1,4 @@
-//! Medians and the rank-sum test: what can be said of samples without asking how they are
-//! distributed.
+//! Medians and the rank-sum test: distribution-free statistics.
 
 /// The median; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
@@ -13,9 +12,9 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// How many standard deviations the rank sum of `a` lies above what it would be if `a` and `b` were drawn
-/// from the same distribution (Mann and Whitney 1947, normal approximation, with the correction for
-/// ties; good from 5 values each on).
+/// How many standard deviations the rank sum of `a` lies above what it would be if `a` and `b` were
+/// drawn from the same distribution (Mann and Whitney 1947, normal approximation, with the
+/// correction for ties; good from 5 values each on).
 pub fn rank_sum_z(a: &[f64], b: &[f64]) -> f64 {
     let (m, n) = (a.len() as f64, b.len() as f64);
     let all = m + n;
@@ -43,14 +42,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 
     #[test]
-    fn the_rank_sum_test_gives_what_a_table_gives() {
+    fn the_rank_sum_test_matches_published_values() {
         // Ranks 6 to 10 of 10: U = 25, mean 12.5, deviation √(25·11/12) = 4.787.
         let z = rank_sum_z(&[6.0, 7.0, 8.0, 9.0, 10.0], &[1.0, 2.0, 3.0, 4.0, 5.0]);
         assert!((z - 12.5 / 4.787).abs() < 1e-3, "{z}");

@@ -1,11 +1,13 @@
-//! [`Track`]: the context of each request (distance, gap, depth), and which end belongs to which request.
+//! [`Track`]: the context of each request (distance, gap, depth), and which end belongs to which
+//! request.
 //!
-//! A disk's requests and their ends go in, in timestamp order; each comes out with what the counting rules
-//! of `vscsiStats` define for it (Ahmad 2007, sections 3.1 to 3.3). Memory is bounded: the ends of the last N
-//! requests, and the requests in flight up to [`IN_FLIGHT_MAX`].
+//! The input are the requests of a disk and their ends in timestamp order; each is returned with
+//! the context that the counting rules of `vscsiStats` define (Ahmad 2007, sections 3.1 to 3.3).
+//! Memory is bounded: the ends of the last N requests, and the requests in flight up to
+//! [`IN_FLIGHT_MAX`].
 //!
-//! A request whose completion was not received stops counting as in flight when the source's own count says
-//! so ([`Event::Lost`]), when its id is in use again, or after [`IN_FLIGHT_NS_MAX`].
+//! A request whose completion was not received stops counting as in flight when the count of the
+//! source shows it ([`Event::Lost`]), when its id is reused, or after [`IN_FLIGHT_NS_MAX`].
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,17 +18,19 @@ use crate::event::{Event, Request, Response};
 use crate::little::Little;
 use crate::metric::Class;
 
-/// Most requests in flight that are remembered; the end of a further one counts as that of an unknown one.
+/// The largest number of tracked requests in flight; the end of a further one counts as that of an
+/// unknown request.
 pub const IN_FLIGHT_MAX: usize = 1 << 16;
 
-/// After so long in flight the completion of a request is assumed to be lost: no driver lets a request wait
-/// that long. The live tap has the same bound.
+/// The time in flight after which the completion is assumed to be lost: no driver lets a request
+/// wait that long. The live tap has the same bound.
 pub const IN_FLIGHT_NS_MAX: Nanos = 300 * NANOS_PER_SECOND;
 
-/// How often requests that have been in flight for too long are removed.
+/// The interval at which requests in flight for too long are removed.
 const SWEEP_NS: Nanos = 10 * NANOS_PER_SECOND;
 
-/// Most requests whose completion seems to be lost that are still recognised should it arrive after all.
+/// The largest number of requests with a seemingly lost completion that are still recognised if it
+/// arrives late.
 const LOST_MAX: usize = 1 << 10;
 
 /// A request, relative to those before it.
@@ -38,7 +42,8 @@ pub struct Issue {
     pub seek_sectors: Option<i64>,
     /// The same to the previous request of its operation.
     pub seek_of_op_sectors: Option<i64>,
-    /// The least such distance in magnitude to the last N requests that have sectors, on a tie to the later.
+    /// The least such distance in magnitude to the last N requests that have sectors, on a tie to
+    /// the later.
     pub seek_closest_sectors: Option<i64>,
     /// Time since the previous request.
     pub gap_ns: Option<Nanos>,
@@ -48,12 +53,12 @@ pub struct Issue {
     pub in_flight: i64,
 }
 
-/// The end of a request, with its issue where that was seen.
+/// The end of a request, with its issue if known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct End {
     /// The end itself.
     pub response: Response,
-    /// The request's issue; `None` when it was not received, or is no longer known.
+    /// The issue of the request; `None` if it was not received or has been removed.
     pub issue: Option<Issue>,
     /// Requests in flight afterwards.
     pub in_flight: i64,
@@ -68,14 +73,14 @@ pub enum Step {
     Finished(End),
     /// The completion of a request was not received; it is no longer in flight.
     Lost {
-        /// When that became known.
+        /// The time of detection.
         ts: Nanos,
         /// Requests in flight afterwards.
         in_flight: i64,
     },
 }
 
-/// Follows the requests of one subject.
+/// Tracks the requests of one subject.
 #[derive(Clone, Debug)]
 pub struct Track {
     /// By [`Class::index`].
@@ -85,9 +90,9 @@ pub struct Track {
     closest_of: usize,
     /// Requests in flight, and the latest [`LOST_MAX`] whose completion seems to be lost.
     open: HashMap<i64, Open, BuildHasherDefault<IdHasher>>,
-    /// Those of `open` that count as in flight.
+    /// The number of entries in `open` that count as in flight.
     in_flight: usize,
-    /// Those that do not, the earliest first; some of them may have ended since.
+    /// The other entries, the earliest first; some of them may have ended since.
     lost: VecDeque<i64>,
     swept: Option<Nanos>,
     forgotten: u64,
@@ -109,8 +114,8 @@ struct Previous {
 }
 
 impl Track {
-    /// Of a disk of which nothing was seen yet. Closest distances are to the last `closest_of` requests: 16
-    /// for `vscsiStats`, none with 0.
+    /// Without requests. Closest distances are to the last `closest_of` requests: 16 for
+    /// `vscsiStats`, none with 0.
     pub fn new(closest_of: usize) -> Track {
         Track {
             previous: [Previous::default(); Class::ALL.len()],
@@ -149,15 +154,16 @@ impl Track {
         }
     }
 
-    /// Little's law: the sum of the times in flight over the integral of the number in flight. 1 where all
-    /// requests and their ends were received, see [`Little`]; `None` as long as nothing was in flight.
+    /// Little's law: the sum of the times in flight over the integral of the number in flight. 1
+    /// where all requests and their ends were received, see [`Little`]; `None` as long as nothing
+    /// was in flight.
     pub fn little_ratio(&self) -> Option<f64> {
         let counted = self.open.values().filter(|open| !open.is_lost);
         self.little.ratio(counted.map(|open| open.issue.request.ts))
     }
 
-    /// How many requests were not remembered until their end: too many were in flight, or their completion
-    /// was not received.
+    /// The number of requests that were removed before their end: too many were in flight, or their
+    /// completion was not received.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -173,7 +179,8 @@ impl Track {
         Some(open.issue)
     }
 
-    /// The completion of a request was not received. Should it come after all, the issue is still known.
+    /// Marks a request whose completion was not received. If it arrives late, the issue is still
+    /// known.
     fn lose(&mut self, id: i64) {
         let Some(open) = self.open.get_mut(&id).filter(|open| !open.is_lost) else {
             return;
@@ -218,7 +225,7 @@ impl Track {
         issue
     }
 
-    /// Makes `request` the one before the next.
+    /// Makes `request` the predecessor of the next.
     fn follow(&mut self, request: &Request) {
         let last_sector = request
             .sector
@@ -244,11 +251,11 @@ impl Track {
             .iter()
             .rev()
             .map(|last| first.saturating_sub(*last));
-        // Of equals the first counts, and the latest request comes first.
+        // Ties are resolved to the first, which is the latest request.
         distances.min_by_key(|distance| distance.unsigned_abs())
     }
 
-    /// Now and then removes what has been in flight for too long.
+    /// Periodically removes requests that have been in flight for too long.
     fn sweep(&mut self, now: Nanos) {
         let swept = *self.swept.get_or_insert(now);
         if now.saturating_sub(swept) < SWEEP_NS {
@@ -265,8 +272,8 @@ impl Track {
 }
 
 impl Response {
-    /// Whether the time of the end is known. Traces without completions only imply it: which of their
-    /// requests were in flight together is not known.
+    /// Whether the time of the end is known. Traces without completions only imply it: which of
+    /// their requests were in flight together is not known.
     pub fn is_timed(&self) -> bool {
         self.wait_ns.is_some() || self.service_ns.is_some() || self.latency_ns.is_some()
     }
@@ -281,7 +288,8 @@ impl Hasher for IdHasher {
         bytes.iter().for_each(|&byte| self.write_i64(byte.into()));
     }
 
-    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4), both halves of the product.
+    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4), both halves of
+    /// the product.
     fn write_i64(&mut self, id: i64) {
         let product = u128::from(self.0 ^ id as u64) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (product >> 64) as u64 ^ product as u64;

@@ -1,10 +1,11 @@
-//! [`Unseen`]: requests whose completion was not received, by the source's own count of those in flight.
+//! [`Unseen`]: requests whose completion was not received, by the source's own count of those in
+//! flight.
 //!
-//! A live tap knows a request by the kernel's structure; when that is in use again, the earlier request has
-//! ended, whether or not its completion was received. A recording numbers requests afresh, so the structure
-//! is not in it. But each request carries the number in flight on its disk, itself included (`in_flight`):
-//! where more are open here than that, some have ended. The oldest are the likeliest. Should the completion
-//! of one of them arrive after all, another one takes its place.
+//! A live tap identifies a request by the kernel's structure; when that is reused, the earlier
+//! request has ended, whether or not its completion was received. A recording numbers requests
+//! itself and does not contain the structure. But each request has the number in flight on its
+//! disk, itself included (`in_flight`): if more are open here, some have ended, most likely the
+//! oldest. If the completion of one of them arrives late, another one replaces it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
@@ -15,13 +16,13 @@ use crate::devices::whole_disk;
 use crate::event::Subject;
 use crate::track::{IN_FLIGHT_MAX, IN_FLIGHT_NS_MAX};
 
-/// Most disks that are followed.
+/// The largest number of disks.
 const DISKS_MAX: usize = 1 << 12;
 
-/// Most requests of a disk that are remembered once they have been found to be lost.
+/// The largest number of retained lost requests of a disk.
 const LOST_MAX: usize = 1 << 10;
 
-/// What one count of requests in flight is about.
+/// The scope of one count of requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counted {
     host: Option<Symbol>,
@@ -29,7 +30,8 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// The disk of a host's device: a partition's requests are counted with those of the whole disk.
+    /// The disk of a host's device: a partition's requests are counted with those of the whole
+    /// disk.
     pub fn device(host: Option<Symbol>, pdisk: Option<Symbol>) -> Counted {
         Counted {
             host,
@@ -66,8 +68,8 @@ struct Open {
 pub type LostRequest = (Subject, i64);
 
 impl Unseen {
-    /// A request is issued, with so many in flight on its disk by the source's count, itself included.
-    /// Gives the earlier ones that have ended before it.
+    /// A request is issued, with this number in flight on its disk by the source's count, itself
+    /// included. Returns the earlier requests that must have ended.
     pub fn issued(
         &mut self,
         disk: Counted,
@@ -97,7 +99,8 @@ impl Unseen {
         lost
     }
 
-    /// A request has finished. Gives the one that is missing in its place, if this one was thought to be.
+    /// A request has completed. Returns the request that is lost instead, if this one was assumed
+    /// to be.
     pub fn finished(&mut self, disk: Counted, id: i64) -> Option<LostRequest> {
         let disk = self.disks.get_mut(&disk)?;
         if disk.close(id).is_some() {
@@ -125,7 +128,7 @@ impl Disk {
         Some((oldest.subject, oldest.id))
     }
 
-    /// Requests that [`crate::Track`] removes as well by now.
+    /// Requests that [`crate::Track`] has removed by now.
     fn forget_old(&mut self, now: Nanos) {
         while let Some(oldest) = self.open.first_entry() {
             let is_old = now.saturating_sub(oldest.get().ts) > IN_FLIGHT_NS_MAX;

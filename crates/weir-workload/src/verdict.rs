@@ -1,13 +1,15 @@
-//! [`Verdict`]: what kind of workload it is, in a few words, by rules that anyone can check.
+//! [`Verdict`]: the kind of workload in a few words, by documented rules.
 //!
-//! | pattern | rule, by requests |
-//! | --- | --- |
-//! | log-structured | of the writes 70 % or more are sequential, of the reads 60 % or more random, and each are 10 % of all or more |
-//! | sequential, k interleaved sequential streams | 70 % or more continue a run forward; k run counts as one |
-//! | reverse scan | 70 % or more continue a run backward |
-//! | strided | 70 % or more continue a run at a constant distance |
-//! | random | 70 % or more are at a place of their own, or at one just used |
-//! | mixed | none of these; the parts are those with 10 % or more |
+//! The first matching rule applies; shares are of requests:
+//!
+//! - log-structured: of the writes at least 70 % are sequential, of the reads at least 60 % random,
+//!   and each are at least 10 % of all.
+//! - sequential, or k interleaved sequential streams: at least 70 % continue a run forward, with
+//!   one run or k runs alternating.
+//! - reverse scan: at least 70 % continue a run backward.
+//! - strided: at least 70 % continue a run at a constant distance.
+//! - random: at least 70 % are at a random address, or at one just used.
+//! - mixed: none of these; the parts are those with at least 10 %.
 
 use serde::Serialize;
 
@@ -15,28 +17,28 @@ use crate::analysis::mix::Mix;
 use crate::analysis::order::{Order, Sequence};
 use crate::evidence::{Confidence, Evidence};
 
-/// A pattern prevails from this share of the requests on.
+/// The share of the requests from which on a pattern is dominant.
 pub const PREVAILING_SHARE: f64 = 0.7;
 
-/// Reads of a log-structured workload are at least so random.
+/// The smallest random share of the reads of a log-structured workload.
 const RANDOM_READS_SHARE: f64 = 0.6;
 
-/// Less is not worth a word.
+/// The smallest reported share.
 const PART_SHARE: f64 = 0.1;
 
-/// What kind of workload it is.
+/// The kind of workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The pattern; as JSON `pattern` is its name, and `streams` beside it how many.
     #[serde(flatten)]
     pub pattern: Pattern,
-    /// The same in words: `4 interleaved sequential streams`.
+    /// The text form: `4 interleaved sequential streams`.
     pub label: String,
-    /// What it is made of, the greatest part first.
+    /// Its parts, the greatest first.
     pub parts: Vec<Part>,
-    /// How far it can be relied on.
+    /// The confidence.
     pub confidence: Confidence,
-    /// What it rests on.
+    /// The evidence.
     pub evidence: Vec<Evidence>,
 }
 
@@ -44,29 +46,29 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "pattern", rename_all = "snake_case")]
 pub enum Pattern {
-    /// One run after the other.
+    /// Consecutive runs.
     Sequential,
-    /// Several runs that take turns.
+    /// Several interleaved runs.
     InterleavedStreams {
-        /// How many.
+        /// The number of runs.
         streams: u32,
     },
-    /// Runs towards the beginning of the disk.
+    /// Backward runs.
     ReverseScan,
     /// Runs with gaps of constant length.
     Strided,
-    /// Each at a place of its own.
+    /// Random addresses.
     Random,
-    /// Writes to the end of a log, reads all over it.
+    /// Appending writes and random reads.
     LogStructured,
-    /// Several of these.
+    /// Several patterns.
     Mixed,
 }
 
 /// A part of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// What it is.
+    /// The pattern.
     #[serde(flatten)]
     pub pattern: Pattern,
     /// Its share of the requests, from 0 to 1.
@@ -74,7 +76,7 @@ pub struct Part {
 }
 
 impl Pattern {
-    /// In words.
+    /// As text.
     pub fn label(self) -> String {
         match self {
             Pattern::Sequential => "sequential".into(),
@@ -90,7 +92,7 @@ impl Pattern {
     }
 }
 
-/// What kind of workload has this mix and order; `None` where there are too few requests to tell.
+/// The kind of workload with this mix and order; `None` with too few requests.
 pub fn verdict(mix: &Mix, order: &Order) -> Option<Verdict> {
     let confidence = Confidence::of_requests(order.all.requests)?;
     let parts = parts(&order.all);
@@ -98,7 +100,7 @@ pub fn verdict(mix: &Mix, order: &Order) -> Option<Verdict> {
     let (pattern, label, clear) = match log_structured(mix, order) {
         true => (Pattern::LogStructured, Pattern::LogStructured.label(), true),
         false if greatest.share >= PREVAILING_SHARE => {
-            // Near the border it might as well be called mixed.
+            // Near the threshold, `mixed` would be as plausible.
             let clear = greatest.share >= PREVAILING_SHARE + 0.1;
             (greatest.pattern, greatest.pattern.label(), clear)
         }
@@ -127,7 +129,7 @@ fn log_structured(mix: &Mix, order: &Order) -> bool {
         && order.reads.random_share >= Some(RANDOM_READS_SHARE)
 }
 
-/// The patterns that have a share worth a word; the greatest even if it has not.
+/// The patterns above the smallest reported share; the greatest in any case.
 fn parts(all: &Sequence) -> Vec<Part> {
     let forward = match all.interleaved_streams {
         0 | 1 => Pattern::Sequential,

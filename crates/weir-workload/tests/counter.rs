@@ -1,4 +1,5 @@
-//! Counting in user space: cases worked out by hand, and any events against the rules as they are written.
+//! Counting in user space: hand-computed cases, and random events against a direct evaluation of
+//! the rules.
 
 use proptest::prelude::*;
 use weir_model::Op;
@@ -24,7 +25,7 @@ fn write(ts: i64, id: i64, sector: i64) -> Event {
     issued(ts, id, Op::Write, Some(sector), 16)
 }
 
-/// The end of a request that waited a tenth of its latency.
+/// The end of a request whose wait is a tenth of its latency.
 fn finished(ts: i64, id: i64, op: Op, latency_ns: i64) -> Event {
     Event::Finished(Response {
         ts,
@@ -57,7 +58,7 @@ fn counted(events: &[Event]) -> Histograms {
     counter.histograms().clone()
 }
 
-/// The values of a distribution whose every bin holds values of one kind only: (value in the bin, count).
+/// The values of a distribution in which each bin has a single value: (value in the bin, count).
 fn log_values(distribution: &Distribution) -> Vec<(i64, u64)> {
     let bins = distribution.log.bins();
     bins.map(|(bin, count)| (weir_sketch::LogBins::span(bin).0, count))
@@ -88,7 +89,7 @@ fn each_operation_has_its_own_predecessor() {
 }
 
 #[test]
-fn the_closest_of_equals_is_the_later_request() {
+fn ties_of_closest_distance_go_to_the_later_request() {
     let mut events = vec![read(0, 1, 100), read(1, 2, 86)]; // ends at 107 and 93
     events.push(read(2, 3, 100));
     let histograms = counted(&events);
@@ -103,8 +104,8 @@ fn the_closest_of_equals_is_the_later_request() {
 }
 
 #[test]
-fn only_the_last_n_requests_are_close() {
-    // Seventeen streams take turns: with 16 to compare with, the own one is just out of reach.
+fn the_closest_distance_considers_the_last_n_requests() {
+    // Seventeen interleaved streams: with 16 to compare with, the own stream is just out of range.
     let streams = |n: i64| -> Vec<Event> {
         let turns = 0..10 * n;
         turns
@@ -153,7 +154,7 @@ fn an_unknown_end_counts_its_latency_and_nothing_in_flight() {
 }
 
 #[test]
-fn without_times_of_ends_nothing_is_said_of_requests_in_flight() {
+fn without_end_times_requests_in_flight_are_not_reported() {
     let ends = |i| [read(i * 10, i, i * 8), untimed(i * 10, i, Op::Read)];
     let histograms = counted(&(0..9).flat_map(ends).collect::<Vec<_>>());
     let outstanding = histograms.of(Metric::Outstanding, Class::All);
@@ -163,7 +164,7 @@ fn without_times_of_ends_nothing_is_said_of_requests_in_flight() {
 }
 
 #[test]
-fn a_reset_keeps_what_came_before_in_mind() {
+fn a_reset_retains_the_previous_requests() {
     let mut counter = Counter::new(16);
     counter.take(&read(0, 1, 0));
     counter.reset();
@@ -177,7 +178,7 @@ fn a_reset_keeps_what_came_before_in_mind() {
 }
 
 #[test]
-fn what_never_ends_is_forgotten_and_told() {
+fn requests_without_an_end_are_removed_and_counted() {
     let mut counter = Counter::new(16);
     let full = IN_FLIGHT_MAX as i64;
     for id in 0..full + 10 {
@@ -193,7 +194,7 @@ fn what_never_ends_is_forgotten_and_told() {
     assert_eq!(counter.forgotten(), 10 + full as u64);
 }
 
-/// What the rules say of `events`, each value looked up in all that came before.
+/// The expected counts of `events`, computed from all earlier ones.
 fn by_definition(events: &[Event], closest_of: usize) -> Vec<(Metric, Class, i64)> {
     let mut values = Vec::new();
     for (i, event) in events.iter().enumerate() {
@@ -267,7 +268,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Requests and ends, of which some never come and some come of requests that nobody saw.
+/// Requests and ends, some of them missing.
 fn any_events() -> impl Strategy<Value = Vec<Event>> {
     let step = (
         any_op(),
@@ -299,7 +300,7 @@ fn any_events() -> impl Strategy<Value = Vec<Event>> {
 
 proptest! {
     #[test]
-    fn counting_keeps_the_rules(events in any_events(), closest_of in 0usize..20) {
+    fn counts_match_a_direct_evaluation_of_the_rules(events in any_events(), closest_of in 0usize..20) {
         let mut counter = Counter::new(closest_of);
         events.iter().for_each(|event| { counter.take(event); });
         let mut expected = Histograms::default();
@@ -322,7 +323,7 @@ proptest! {
     }
 
     #[test]
-    fn a_value_taken_out_leaves_the_bins_of_the_others(
+    fn removing_a_value_keeps_the_bins_of_the_others(
         values in prop::collection::vec(-2_000i64..2_000, 1..40),
         at in any::<prop::sample::Index>(),
     ) {

@@ -1,5 +1,5 @@
-//! Blocks that are used again, working sets, and measures that fall together: cases worked out by hand, and
-//! bounds of memory.
+//! Reuse of blocks, working sets, and joint distributions: hand-computed cases, and bounds of
+//! memory.
 
 use weir_model::Op;
 use weir_workload::analysis::addresses::AddressTally;
@@ -34,7 +34,7 @@ fn reuse(requests: impl IntoIterator<Item = Request>) -> Reuse {
     tally.result().unwrap()
 }
 
-/// The miss ratios of all touches and of reads in a cache of so many blocks.
+/// The miss ratios of all touches and of reads in a cache of this many blocks.
 fn misses(reuse: &Reuse, blocks: i64) -> (f64, Option<f64>) {
     let cache = reuse.curve.iter().find(|c| c.cache_bytes == blocks * 4096);
     let cache = cache.unwrap();
@@ -42,7 +42,7 @@ fn misses(reuse: &Reuse, blocks: i64) -> (f64, Option<f64>) {
 }
 
 #[test]
-fn a_request_touches_the_blocks_that_it_lies_in() {
+fn a_request_touches_the_blocks_it_overlaps() {
     // Sectors 7 and 8 are in different blocks of 4 KiB; a flush and a discard touch none.
     let reuse = reuse([
         request(0, Op::Write, 7, 2),
@@ -86,8 +86,8 @@ fn a_cache_that_holds_the_loop_hits_it() {
 }
 
 #[test]
-fn the_working_set_is_told_over_time() {
-    // A thousand blocks over and over for a minute, then another thousand.
+fn the_working_set_is_reported_over_time() {
+    // A thousand blocks repeatedly for a minute, then another thousand.
     let block = |i: i64| i / 60_000 * 10_000 + i % 1_000;
     let requests = (0..120_000).map(|i| request(i * SECOND_NS / 1_000, Op::Write, block(i) * 8, 8));
     let set = reuse(requests).working_set;
@@ -106,7 +106,7 @@ fn the_working_set_is_told_over_time() {
 }
 
 #[test]
-fn memory_is_what_was_told() {
+fn memory_stays_within_the_limit() {
     let mut tally = ReuseTally::new(4096, 1 << 20);
     let scattered = |i: i64| {
         request(
@@ -133,7 +133,7 @@ fn memory_is_what_was_told() {
 }
 
 #[test]
-fn a_request_of_any_length_ends() {
+fn a_request_of_any_length_is_handled() {
     let huge = [
         request(0, Op::Write, i64::MAX - 5, i64::MAX),
         request(1, Op::Read, i64::MIN, i64::MAX),
@@ -157,7 +157,7 @@ fn finished(request: Request, latency_ns: i64) -> Event {
 }
 
 #[test]
-fn pairs_fall_where_both_values_fall() {
+fn pairs_count_in_the_cell_of_both_values() {
     let (near, far) = (
         request(0, Op::Read, 0, 8),
         request(10_000_000, Op::Read, 100_000_000, 128),
@@ -226,14 +226,14 @@ fn sectors_are_counted_by_time_and_address() {
         "one pair of axes for both"
     );
     assert!(tally.grid(Op::Discard).is_none());
-    // A diagonal: later is higher.
+    // A diagonal: later requests are at higher addresses.
     let rows: Vec<usize> = reads.cells().map(|(_, row, _)| row).collect();
     assert!(rows.is_sorted() && *rows.last().unwrap() >= 60, "{rows:?}");
     assert!(tally.bytes() < 300_000);
 }
 
 #[test]
-fn a_profile_has_them_and_its_json_too() {
+fn a_profile_and_its_json_contain_them() {
     let mut characteriser = weir_workload::Characteriser::default();
     let subject = weir_workload::Subject::default();
     for i in 0..100 {

@@ -1,5 +1,5 @@
-//! Requests whose completion, or whose issue, was not received: the number in flight that is counted from
-//! what is left is held against a brute-force recomputation over the whole load.
+//! Requests whose completion or issue was not received: the number in flight counted from the
+//! remaining events is compared with a brute-force computation over the complete load.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use weir_workload::{
     Unseen,
 };
 
-/// A load, and what of it is lost.
+/// A load, and the events that are lost.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     disks: usize,
     /// VMs on each disk.
     owners: usize,
-    /// Of the requests, one in so many loses its completion; 0 is none.
+    /// One of this many requests loses its completion; 0 is none.
     completions_lost: i64,
-    /// And its issue.
+    /// One of this many requests loses its issue.
     issues_lost: i64,
-    /// Requests are known by the structure that they use, not by a number of their own.
+    /// Requests are identified by their structure, not by a unique number.
     ids_recur: bool,
-    /// The source counts what is in flight.
+    /// The source counts the requests in flight.
     counts: bool,
 }
 
@@ -35,10 +35,10 @@ const PLAIN: Load = Load {
     counts: true,
 };
 
-/// Structures of a disk's queue.
+/// The structures of a disk's queue.
 const STRUCTURES: usize = 32;
 
-/// What happened to a request, in truth.
+/// The actual course of a request.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     disk: usize,
@@ -73,8 +73,8 @@ impl Random {
     }
 }
 
-/// Some 2,000 requests to each disk, a few in flight at a time. Structures are taken as the kernel's
-/// allocator does: the one that was freed last.
+/// About 2,000 requests to each disk, a few in flight at a time. Structures are allocated as in the
+/// kernel: the one that was freed last.
 fn made(load: &Load, seed: u64) -> Vec<Made> {
     let mut random = Random(seed * 0x9e37_79b9 + 1);
     let mut all = Vec::new();
@@ -108,7 +108,7 @@ fn made(load: &Load, seed: u64) -> Vec<Made> {
     all
 }
 
-/// Until when a request counts: to its end if that is received, else until its structure is in use again.
+/// Until when a request counts: to its end if that is received, else until its structure is reused.
 fn counts_until(made: &[Made], which: usize) -> i64 {
     let own = &made[which];
     if !own.completion_lost {
@@ -119,8 +119,8 @@ fn counts_until(made: &[Made], which: usize) -> i64 {
     next.map_or(i64::MAX, |m| m.issued)
 }
 
-/// The numbers in flight at each issue that is received, itself included: by the structures in use as far
-/// as they are known, and in truth. `whose` selects a disk, or an owner on it.
+/// The numbers in flight at each received issue, itself included: by the known structures in use,
+/// and actual. `whose` selects a disk, or an owner on it.
 fn brute_force(made: &[Made], whose: &dyn Fn(&Made) -> bool) -> Vec<[i64; 2]> {
     let known: Vec<usize> = (0..made.len())
         .filter(|i| whose(&made[*i]) && !made[*i].issue_lost)
@@ -136,7 +136,7 @@ fn brute_force(made: &[Made], whose: &dyn Fn(&Made) -> bool) -> Vec<[i64; 2]> {
     numbers.collect()
 }
 
-/// What a source delivers of it.
+/// The events that a source delivers.
 fn delivered(load: &Load, made: &[Made]) -> Vec<Delivered> {
     let mut steps: Vec<(i64, bool, usize)> = Vec::new();
     for (which, m) in made.iter().enumerate() {
@@ -196,7 +196,7 @@ fn subject(disk: usize, owner: usize) -> Subject {
     }
 }
 
-/// Every event, after the requests that it shows to have ended.
+/// Every event, after the requests that must have ended before it.
 fn replay(events: &[Delivered], take: &mut dyn FnMut(Subject, Event)) {
     let mut unseen = Unseen::default();
     for d in events {
@@ -278,7 +278,7 @@ fn outstanding_requests_are_those_of_the_structures_in_use() {
             let (found, count) = outstanding(counter);
             assert_eq!(count, numbers.len() as u64, "{load:?}");
             let ratio = counter.little_ratio().unwrap();
-            // Where both are lost, the end of one request is that of another's structure.
+            // If both are lost, the end of one request is that of another's structure.
             let both = load.issues_lost > 0 && load.completions_lost > 0;
             let [expected, truth] = [0, 1].map(|i| mean(numbers.iter().map(|n| n[i])));
             let tolerance = if both { 0.01 } else { 1e-9 };
@@ -298,7 +298,7 @@ fn outstanding_requests_are_those_of_the_structures_in_use() {
 }
 
 #[test]
-fn of_several_vms_on_a_disk_each_has_its_own() {
+fn several_vms_on_a_disk_have_separate_counts() {
     let load = Load {
         disks: 2,
         owners: 3,
@@ -311,7 +311,7 @@ fn of_several_vms_on_a_disk_each_has_its_own() {
         let numbers = brute_force(&made, &|m| (m.disk, m.owner) == (disk, owner));
         let truth = mean(numbers.iter().map(|n| n[1]));
         let (found, _) = outstanding(&counters[&subject(disk, owner)]);
-        // Which of them has ended is not in the number, so that it may be attributed to another VM.
+        // The number does not show which of them has ended, so it may be attributed to another VM.
         assert!(
             (found / truth - 1.0).abs() < 0.05,
             "{found} {truth} {disk} {owner}"
@@ -353,7 +353,7 @@ fn without_a_count_or_a_recurring_id_the_number_is_reported_as_unreliable() {
 }
 
 #[test]
-fn with_the_count_busy_time_is_that_of_the_load() {
+fn with_the_count_busy_time_matches_the_load() {
     let made = made(&PLAIN, 7);
     let mut characteriser = Characteriser::default();
     replay(&delivered(&PLAIN, &made), &mut |subject, event| {
@@ -361,7 +361,7 @@ fn with_the_count_busy_time_is_that_of_the_load() {
     });
     let profile = characteriser.report().profiles.remove(0);
     let parallelism = profile.parallelism.unwrap();
-    // Requests come in the order of their issue.
+    // Requests are in the order of their issue.
     let (mut busy, mut until) = (0, 0);
     for m in &made {
         busy += (m.ended - m.issued.max(until)).max(0);
@@ -396,7 +396,7 @@ fn a_request_without_an_end_expires() {
 }
 
 #[test]
-fn a_late_completion_is_that_of_its_request_and_another_one_is_missing_in_its_place() {
+fn a_late_completion_is_matched_and_another_request_counts_as_lost() {
     let disk = Counted::device(None, Some(Symbol::new("/dev/sda1")));
     let same = Counted::device(None, Some(Symbol::new("/dev/sda2")));
     assert_eq!(disk, same, "partitions are counted with their disk");
@@ -404,7 +404,7 @@ fn a_late_completion_is_that_of_its_request_and_another_one_is_missing_in_its_pl
     let mut unseen = Unseen::default();
     assert_eq!(unseen.issued(disk, of(1), 10, Some(1)), []);
     assert_eq!(unseen.issued(same, of(2), 20, Some(2)), []);
-    // One has ended: the older, it seems.
+    // One has ended, presumably the older.
     assert_eq!(unseen.issued(disk, of(3), 30, Some(2)), [of(1)]);
     assert_eq!(unseen.finished(disk, 1), Some(of(2)), "so it was the other");
     assert_eq!(unseen.finished(disk, 1), None);

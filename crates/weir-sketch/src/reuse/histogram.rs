@@ -1,22 +1,23 @@
-//! [`ReuseHistogram`]: how stack distances fall, and the miss-ratio curve that follows.
+//! [`ReuseHistogram`]: the distribution of stack distances, and the resulting miss-ratio curve.
 //!
-//! An LRU cache that holds `size` keys hits a reference when its stack distance is below `size`, whatever
-//! else happens (Mattson and others 1970): one histogram tells the miss ratio of every size. A sampled
-//! reference counts for as many as the inverse of the sampling rate at its time. What that estimate makes
-//! too many or too few references goes to distance 0, as SHARDS-adj does (Waldspurger and others 2015,
-//! section 3.2): the number of references is known, and those that miss it are of few, hot keys.
+//! An LRU cache that holds `size` keys hits a reference if its stack distance is below `size`
+//! (Mattson and others 1970): one histogram gives the miss ratio of every size. A sampled reference
+//! is weighted by the inverse of the sampling rate at its time. The difference between the
+//! estimated and the actual number of references is added to distance 0, as in SHARDS-adj
+//! (Waldspurger and others 2015, section 3.2): the actual number is known, and the difference stems
+//! from few, hot keys.
 
 use super::sampler::{GROUPS, Sampled, Touch};
 use crate::codec::{self, Bytes, Malformed};
 use crate::log_linear::Bucketed;
 
-/// Bins per power of two, as a power of two, of the parts from which errors are estimated.
+/// Bins per power of two, as a power of two, of the groups from which errors are estimated.
 const GROUP_BITS: u32 = 3;
 
 /// Student's t for 95 % and the 7 degrees of freedom of [`GROUPS`].
 const T_95: f64 = 2.365;
 
-/// What begins the bytes.
+/// The version byte of the encoding.
 const VERSION: u8 = 1;
 
 /// Distances by bin, and first references.
@@ -25,7 +26,7 @@ pub struct ReuseHistogram {
     references: u64,
     all: Distances,
     groups: Vec<Distances>,
-    /// The least sampling rate of a reference.
+    /// The lowest sampling rate of a reference.
     rate: f64,
 }
 
@@ -36,11 +37,11 @@ pub struct MissRatio {
     pub size: u64,
     /// The share of references that miss, first references included.
     pub ratio: f64,
-    /// How far that is from the true one: in 95 of 100 cases not more.
+    /// The half width of the 95 % confidence interval of the ratio.
     pub error: f64,
 }
 
-/// Weights of distances.
+/// Weights by distance.
 #[derive(Clone, Debug)]
 struct Distances {
     bits: u32,
@@ -50,18 +51,19 @@ struct Distances {
 }
 
 impl ReuseHistogram {
-    /// Bins per power of two, as a power of two, that keep distances below 2^21 apart: 8 bytes for each up to
-    /// the greatest, so 16 MiB, and 8 MiB for each power of two beyond.
+    /// Bins per power of two, as a power of two, that keep distances below 2^21 separate: 8 bytes
+    /// for each up to the greatest, so 16 MiB, and 8 MiB for each power of two beyond.
     pub const EXACT_BITS: u32 = 20;
 
-    /// The same for a fixed memory: sizes within 1/128, at most [`ReuseHistogram::SKETCH_BYTES_MAX`].
+    /// The same for fixed memory: sizes within 1/128, at most [`ReuseHistogram::SKETCH_BYTES_MAX`].
     pub const SKETCH_BITS: u32 = 7;
 
-    /// What a histogram with [`ReuseHistogram::SKETCH_BITS`] takes at most.
+    /// The largest size of a histogram with [`ReuseHistogram::SKETCH_BITS`].
     pub const SKETCH_BYTES_MAX: usize =
         8 * (64 << 7) + GROUPS * (8 * (64 << GROUP_BITS) + size_of::<Distances>());
 
-    /// Of no references yet, with 2^`bits` bins to a power of two, at most [`ReuseHistogram::EXACT_BITS`].
+    /// An empty histogram with 2^`bits` bins per power of two, at most
+    /// [`ReuseHistogram::EXACT_BITS`].
     pub fn new(bits: u32) -> ReuseHistogram {
         let bits = bits.min(ReuseHistogram::EXACT_BITS);
         ReuseHistogram {
@@ -72,23 +74,24 @@ impl ReuseHistogram {
         }
     }
 
-    /// Takes a reference in.
+    /// Adds a reference.
     #[inline]
     pub fn add(&mut self, touch: Touch) {
         self.references += 1;
         match touch {
-            Touch::Passed => {}
+            Touch::Unsampled => {}
             Touch::First(sampled) => self.add_sampled(sampled, None),
-            Touch::Again { distance, sampled } => self.add_sampled(sampled, Some(distance)),
+            Touch::Repeated { distance, sampled } => self.add_sampled(sampled, Some(distance)),
         }
     }
 
-    /// How many references.
+    /// The number of references.
     pub fn references(&self) -> u64 {
         self.references
     }
 
-    /// How many of them were the first to their key: the number of distinct keys, estimated when sampled.
+    /// The number of first references, which is the number of distinct keys; an estimate if
+    /// sampled.
     pub fn distinct(&self) -> f64 {
         self.all.first
     }
@@ -98,13 +101,13 @@ impl ReuseHistogram {
         self.rate >= 1.0
     }
 
-    /// The greatest distance, within its bin; `None` when no key came twice.
+    /// The greatest distance, to the precision of its bin; `None` if no key was referenced twice.
     pub fn greatest(&self) -> Option<u64> {
         let bin = self.all.bins.iter().rposition(|&weight| weight > 0.0)?;
         Some(self.all.span(bin).1)
     }
 
-    /// The distances that are there: least and greatest of each bin, and how many references, ascending.
+    /// The nonempty bins, ascending: least and greatest distance, and the number of references.
     pub fn distances(&self) -> impl Iterator<Item = (u64, u64, f64)> + '_ {
         let bins = self.all.bins.iter().enumerate();
         let present = bins.filter(|(_, weight)| **weight > 0.0);
@@ -114,7 +117,7 @@ impl ReuseHistogram {
         })
     }
 
-    /// The miss ratio of an LRU cache that holds `size` keys; without references all miss.
+    /// The miss ratio of an LRU cache that holds `size` keys; 1 without references.
     pub fn miss_ratio(&self, size: u64) -> MissRatio {
         if self.references == 0 {
             let (ratio, error) = (1.0, 0.0);
@@ -135,9 +138,9 @@ impl ReuseHistogram {
             .collect()
     }
 
-    /// Takes in the references of `other`, of other keys or other times. The curve is then that of both,
-    /// each with a cache of its own of that size: how they would share one depends on how they interleave,
-    /// which no histogram tells.
+    /// Adds the references of `other`, of other keys or other times. The curve then describes two
+    /// separate caches of the given size each: a shared cache depends on how the references
+    /// interleave, which a histogram does not record.
     pub fn merge(&mut self, other: &ReuseHistogram) {
         self.references = self.references.saturating_add(other.references);
         self.rate = self.rate.min(other.rate);
@@ -153,8 +156,8 @@ impl ReuseHistogram {
         self.all.bytes() + groups + self.groups.capacity() * size_of::<Distances>()
     }
 
-    /// Appends its bytes: 9 or more for each distance that is there, in bins of [`ReuseHistogram::SKETCH_BITS`]
-    /// where they are finer.
+    /// Appends the encoded histogram: 9 or more bytes for each nonempty bin, with bins coarsened to
+    /// [`ReuseHistogram::SKETCH_BITS`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         codec::put_u64(out, self.references);
@@ -169,10 +172,10 @@ impl ReuseHistogram {
         self.groups.iter().for_each(|group| group.encode(out));
     }
 
-    /// Reads what [`ReuseHistogram::encode`] wrote.
+    /// Decodes a histogram written by [`ReuseHistogram::encode`].
     ///
     /// # Errors
-    /// When it did not, or another version did.
+    /// If the bytes are invalid or of another version.
     pub fn decode(bytes: &mut Bytes<'_>) -> Result<ReuseHistogram, Malformed> {
         if bytes.byte()? != VERSION {
             return Err(Malformed("reuse distances of another version"));
@@ -205,9 +208,9 @@ impl ReuseHistogram {
         (misses / self.references as f64).clamp(0.0, 1.0)
     }
 
-    /// Three causes, of which the second and third are none where every key is sampled: that the size lies
-    /// inside a bin; that other keys might have been sampled, told from how the groups differ; and that
-    /// distances among n sampled keys are off by a share of 1/√n.
+    /// Three sources of error; the second and third are 0 if every key is sampled: the size lies
+    /// inside a bin; other keys might have been sampled, estimated from the differences between
+    /// groups; and distances among n sampled keys have a relative error of 1/√n.
     fn error(&self, size: u64) -> f64 {
         let inside = self.all.misses(size).1 / self.references as f64;
         let unsampled = 1.0 - self.rate;
@@ -233,7 +236,7 @@ impl ReuseHistogram {
     }
 }
 
-/// The same distances, whatever room there is for more.
+/// Equal distances, regardless of spare capacity.
 impl PartialEq for Distances {
     fn eq(&self, other: &Distances) -> bool {
         let present = |d: &Distances| d.bins.iter().rposition(|&w| w > 0.0).map_or(0, |i| i + 1);
@@ -259,13 +262,14 @@ impl Distances {
         };
         let bin = self.bin(distance);
         if bin >= self.bins.len() {
-            self.reach(bin);
+            self.grow_to(bin);
         }
         self.bins[bin] += weight;
     }
 
-    /// Makes room up to `bin`: by doubling within the first power of two, then a power of two at a time.
-    fn reach(&mut self, bin: usize) {
+    /// Grows up to `bin`: by doubling within the first power of two, then by one power of two at a
+    /// time.
+    fn grow_to(&mut self, bin: usize) {
         let bins = (bin + 1)
             .next_power_of_two()
             .min((bin + 1).next_multiple_of(1 << self.bits));
@@ -282,7 +286,8 @@ impl Distances {
         }
     }
 
-    /// The weight of what misses in a cache of `size` keys, and how far inside of a bin that was cut.
+    /// The weight of the misses in a cache of `size` keys, and how much of it is interpolated in a
+    /// bin.
     fn misses(&self, size: u64) -> (f64, f64) {
         let size = size.min(i64::MAX as u64);
         let cut = self.bin(size);
@@ -302,7 +307,7 @@ impl Distances {
 
     fn bin(&self, distance: u64) -> usize {
         let distance = i64::try_from(distance).unwrap_or(i64::MAX);
-        distance.place(self.bits).0 as usize
+        distance.locate(self.bits).0 as usize
     }
 
     fn span(&self, bin: usize) -> (u64, u64) {
@@ -334,7 +339,7 @@ impl Distances {
     fn decode(bytes: &mut Bytes<'_>) -> Result<Distances, Malformed> {
         let bits = u32::from(bytes.byte()?);
         if bits > ReuseHistogram::SKETCH_BITS {
-            return Err(Malformed("distances are finer than any that are sent"));
+            return Err(Malformed("the resolution of distances is too fine"));
         }
         let mut distances = Distances::new(bits);
         distances.first = weight(bytes)?;
@@ -343,7 +348,7 @@ impl Distances {
         for _ in 0..bytes.length(9)? {
             bin = bin.wrapping_add(bytes.u64()?);
             if bin > bins {
-                return Err(Malformed("there is no such distance"));
+                return Err(Malformed("invalid distance"));
             }
             let least = distances.span(bin as usize).0;
             distances.add(Some(least), weight(bytes)?);
@@ -356,6 +361,6 @@ fn weight(bytes: &mut Bytes<'_>) -> Result<f64, Malformed> {
     let weight = bytes.f64()?;
     match (0.0..=u64::MAX as f64).contains(&weight) {
         true => Ok(weight),
-        false => Err(Malformed("a weight is not a number of references")),
+        false => Err(Malformed("invalid weight")),
     }
 }

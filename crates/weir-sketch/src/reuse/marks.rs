@@ -1,23 +1,24 @@
-//! [`Marks`]: a set of moments, and how many of them lie after a given one.
+//! [`Marks`]: a set of timestamps that counts the members after a given one.
 //!
-//! One bit a moment, and over blocks of 512 bits a Fenwick tree of their counts (Fenwick 1994, "A new
-//! data structure for cumulative frequency tables"): counting takes a few tree nodes and one cache line.
+//! One bit per timestamp, and over blocks of 512 bits a Fenwick tree of counts (Fenwick 1994, "A
+//! new data structure for cumulative frequency tables"): a query takes a few tree nodes and one
+//! cache line.
 
-/// Words of a block.
+/// 64-bit words in a block.
 const WORDS: usize = 8;
 const BITS: usize = WORDS * 64;
 
-/// Marked moments below the capacity.
+/// The marked timestamps below the capacity.
 #[derive(Clone, Debug)]
 pub(super) struct Marks {
     bits: Vec<[u64; WORDS]>,
-    /// `tree[i]` is the count of the blocks that Fenwick's node `i + 1` covers.
+    /// `tree[i]` is the count of the blocks that node `i + 1` of the Fenwick tree covers.
     tree: Vec<u32>,
     marked: u32,
 }
 
 impl Marks {
-    /// None marked, room for at least `capacity` moments.
+    /// An empty set with room for at least `capacity` timestamps.
     pub(super) fn new(capacity: usize) -> Marks {
         let blocks = capacity.div_ceil(BITS).max(1);
         Marks {
@@ -35,21 +36,21 @@ impl Marks {
         self.marked
     }
 
-    /// Bytes on the heap of marks with room for `capacity` moments.
+    /// Bytes on the heap of a set with room for `capacity` timestamps.
     pub(super) fn bytes_for(capacity: usize) -> usize {
         capacity.div_ceil(BITS).max(1) * (WORDS * 8 + 4)
     }
 
-    pub(super) fn set(&mut self, moment: u32) {
-        let (block, word, bit) = place(moment);
-        debug_assert_eq!(self.bits[block][word] & bit, 0, "a moment is marked once");
+    pub(super) fn set(&mut self, time: u32) {
+        let (block, word, bit) = position(time);
+        debug_assert_eq!(self.bits[block][word] & bit, 0, "a time is marked once");
         self.bits[block][word] |= bit;
         self.marked += 1;
         self.change(block, 1);
     }
 
-    pub(super) fn clear(&mut self, moment: u32) {
-        let (block, word, bit) = place(moment);
+    pub(super) fn clear(&mut self, time: u32) {
+        let (block, word, bit) = position(time);
         debug_assert_ne!(
             self.bits[block][word] & bit,
             0,
@@ -60,9 +61,9 @@ impl Marks {
         self.change(block, u32::MAX);
     }
 
-    /// How many marked moments lie before `moment`.
-    pub(super) fn before(&self, moment: u32) -> u32 {
-        let (block, word, bit) = place(moment);
+    /// The number of marked timestamps before `time`.
+    pub(super) fn before(&self, time: u32) -> u32 {
+        let (block, word, bit) = position(time);
         let words = &self.bits[block];
         let mut count = (words[word] & (bit - 1)).count_ones();
         count += words[..word].iter().map(|w| w.count_ones()).sum::<u32>();
@@ -74,7 +75,7 @@ impl Marks {
         count
     }
 
-    /// Marks the moments from 1 to `count` and no others.
+    /// Marks exactly the timestamps from 1 to `count`.
     pub(super) fn set_first(&mut self, count: u32) {
         self.marked = count;
         self.tree.fill(0);
@@ -98,15 +99,15 @@ impl Marks {
     }
 }
 
-/// Of the 64 moments from `from` on those before `moment`.
-fn below(moment: u32, from: u32) -> u64 {
-    match moment.saturating_sub(from) {
+/// A mask of those of the 64 timestamps from `from` that are before `time`.
+fn below(time: u32, from: u32) -> u64 {
+    match time.saturating_sub(from) {
         count @ 0..64 => (1 << count) - 1,
         _ => u64::MAX,
     }
 }
 
-fn place(moment: u32) -> (usize, usize, u64) {
-    let moment = moment as usize;
-    (moment / BITS, moment % BITS / 64, 1 << (moment % 64))
+fn position(time: u32) -> (usize, usize, u64) {
+    let time = time as usize;
+    (time / BITS, time % BITS / 64, 1 << (time % 64))
 }

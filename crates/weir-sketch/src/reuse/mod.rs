@@ -1,8 +1,8 @@
-//! Reuse distance: how many other keys are touched between two touches of the same one, and the miss-ratio
-//! curve that follows from it.
+//! Reuse distance: the number of other keys touched between two touches of the same key, and the
+//! miss-ratio curve derived from it.
 //!
-//! [`ReuseSampler`] finds the distances, exactly or of a sample in fixed memory; [`ReuseHistogram`] collects
-//! them and tells the miss ratio of an LRU cache of any size.
+//! [`ReuseSampler`] computes the distances, exactly or for a sample in fixed memory;
+//! [`ReuseHistogram`] collects them and gives the miss ratio of an LRU cache of any size.
 
 mod histogram;
 mod marks;

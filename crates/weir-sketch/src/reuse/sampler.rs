@@ -1,23 +1,23 @@
-//! [`ReuseSampler`]: LRU stack distances of a stream of keys, exact while memory suffices and of a
+//! [`ReuseSampler`]: LRU stack distances of a stream of keys, exact while memory suffices and for a
 //! sample of the keys from then on.
 //!
-//! That is SHARDS with a fixed size (Waldspurger, Park, Garthwaite and Ahmad 2015, "Efficient MRC
-//! construction with SHARDS", FAST '15, sections 3 and 4): a key belongs to the sample by its hash, so
-//! that all or none of its references do; distances among sampled keys are divided by the sampling
-//! rate; and when the sample outgrows its memory, the rate is lowered and the keys that are no longer
-//! in the sample are dropped. The paper drops one key at a time from a priority queue; here the
-//! rate falls by a sixteenth at once, which needs no queue and so keeps more keys in the same memory.
+//! This is SHARDS with a fixed size (Waldspurger, Park, Garthwaite and Ahmad 2015, "Efficient MRC
+//! construction with SHARDS", FAST '15, sections 3 and 4). The hash of a key decides whether it is
+//! in the sample, so all or none of its references are. Distances among sampled keys are divided by
+//! the sampling rate. When the sample exceeds its memory, the rate is lowered and keys outside the
+//! new sample are dropped. The paper drops one key at a time from a priority queue; here the rate
+//! falls by a sixteenth at once, which needs no queue and keeps more keys in the same memory.
 
 use super::stack::Stack;
 use crate::hash::mix;
 
-/// Independent parts of the sample, from whose differences errors are estimated.
+/// Independent groups of the sample, from whose differences errors are estimated.
 pub(super) const GROUPS: usize = 8;
 
-/// Keys for which there is room at the start.
+/// The initial capacity, in keys.
 const KEYS_AT_FIRST: usize = 1024;
 
-/// Finds the stack distances of a sample of keys.
+/// Computes the stack distances of a sample of keys.
 #[derive(Clone, Debug)]
 pub struct ReuseSampler {
     stack: Stack,
@@ -26,45 +26,45 @@ pub struct ReuseSampler {
     bytes_max: usize,
 }
 
-/// What a reference to a key was.
+/// The classification of a reference to a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Touch {
-    /// To a key that is not in the sample.
-    Passed,
-    /// The first one to its key.
+    /// The key is not in the sample.
+    Unsampled,
+    /// The first reference to the key.
     First(Sampled),
-    /// To a key that was touched before, since when this many others were touched; an estimate unless the
-    /// sample holds all keys.
-    Again {
-        /// The LRU stack distance: 0 for a key that is touched twice in a row. A cache that holds more keys
-        /// than this hits.
+    /// A repeated reference to the key; the distance is an estimate unless the sample holds all
+    /// keys.
+    Repeated {
+        /// The LRU stack distance: 0 for a key that is touched twice in a row. A cache that holds
+        /// more keys than this hits.
         distance: u64,
-        /// What the reference stands for.
+        /// The weight of the reference.
         sampled: Sampled,
     },
 }
 
-/// What a reference in the sample stands for.
+/// The weight of a sampled reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampled {
     /// The share of the keys that was in the sample.
     pub(super) rate: f64,
-    /// Which part of the sample the key is in.
+    /// The group of the key in the sample.
     pub(super) group: usize,
 }
 
 impl ReuseSampler {
-    /// Fewest bytes that hold a useful sample.
+    /// The smallest useful memory, in bytes.
     pub const BYTES_MIN: usize = 1 << 16;
 
-    /// Never holds more than `bytes_max` on the heap, nor less than [`ReuseSampler::BYTES_MIN`]. Exact until
-    /// that holds no more keys, some 48,000 to the MiB.
+    /// A sampler that uses at most `bytes_max` on the heap, or [`ReuseSampler::BYTES_MIN`] if
+    /// larger. Exact until the memory is full, at about 48,000 keys per MiB.
     pub fn new(bytes_max: usize) -> ReuseSampler {
         ReuseSampler::with_rate(bytes_max, 1.0)
     }
 
-    /// The same that begins with a share `rate` of the keys instead of all. With room for all of them this is
-    /// SHARDS with a fixed rate, and costs less time.
+    /// The same, but starts with a share `rate` of the keys instead of all. If memory suffices for
+    /// that sample, this is SHARDS with a fixed rate, and costs less time.
     pub fn with_rate(bytes_max: usize, rate: f64) -> ReuseSampler {
         let bytes_max = bytes_max.clamp(ReuseSampler::BYTES_MIN, 1 << 32);
         let most = match rate < 1.0 {
@@ -78,12 +78,12 @@ impl ReuseSampler {
         }
     }
 
-    /// Takes a reference to a key in.
+    /// Adds a reference to a key.
     #[inline]
     pub fn touch(&mut self, key: u64) -> Touch {
         let hash = mix(key);
         if hash > self.most {
-            return Touch::Passed;
+            return Touch::Unsampled;
         }
         self.touch_sampled(hash)
     }
@@ -93,7 +93,7 @@ impl ReuseSampler {
         (self.most as f64 + 1.0) / RANGE
     }
 
-    /// Whether every key was in the sample so far, so that distances are exact.
+    /// Whether every key has been in the sample so far, so that distances are exact.
     pub fn is_exact(&self) -> bool {
         self.most == u64::MAX
     }
@@ -112,17 +112,17 @@ impl ReuseSampler {
         if self.stack.len() == self.stack.keys_max() && !self.stack.contains(hash) {
             self.make_room();
             if hash > self.most {
-                return Touch::Passed;
+                return Touch::Unsampled;
             }
         }
         let sampled = Sampled {
             rate: self.rate(),
-            // Bits that choose neither the sample nor, in it, the place in the table.
+            // Bits that determine neither membership in the sample nor the slot in the table.
             group: (hash >> 32) as usize % GROUPS,
         };
         match self.stack.touch(hash) {
             None => Touch::First(sampled),
-            Some(distance) => Touch::Again {
+            Some(distance) => Touch::Repeated {
                 distance: (distance as f64 / sampled.rate).round() as u64,
                 sampled,
             },
@@ -138,7 +138,7 @@ impl ReuseSampler {
         } else if keys < large {
             self.stack = self.stack.grown(large);
         } else {
-            // The first sixteenth may, of few keys, hold none.
+            // With few keys, the first sixteenth may be empty.
             while self.stack.len() == keys {
                 self.most -= self.most / 16;
                 self.stack.drop_above(self.most);
@@ -147,16 +147,16 @@ impl ReuseSampler {
     }
 }
 
-/// How many hashes there are.
+/// The number of hashes.
 const RANGE: f64 = 18_446_744_073_709_551_616.0;
 
-/// Keys of the last table before the largest. Both are there while keys move from one to the other, so
+/// The capacity of the table before the largest. Both exist while keys are moved between them, so
 /// this one gets an eighth of the memory.
 fn keys_small(bytes_max: usize) -> usize {
     keys_fitting(bytes_max / 8)
 }
 
-/// The most keys whose table takes no more than `bytes`, within a few.
+/// The largest number of keys whose table takes at most `bytes`, within a few.
 fn keys_fitting(bytes: usize) -> usize {
     let mut keys = bytes / 16;
     while Stack::bytes_for(keys) > bytes {

@@ -1,16 +1,16 @@
-//! Whether requests lie as the blocks of the storage do.
+//! Whether requests are aligned to the blocks of the storage.
 //!
-//! Flash pages, sectors of today's disks and blocks of most arrays are 4 KiB or a multiple. A write that
-//! covers a part of one makes the storage read the rest first.
+//! Flash pages, sectors of current disks and blocks of most arrays are 4 KiB or a multiple. A write
+//! to a part of one makes the storage read the rest first.
 
 use super::Conclusion;
 use crate::evidence::{Confidence, Evidence};
 use crate::profile::Profile;
 
-/// Fewer of the writes lie elsewhere in any case: a partition table, a label.
+/// A smaller share of the writes is always unaligned: a partition table, a label.
 const UNALIGNED_SHARE: f64 = 0.1;
 
-/// What the alignment of the writes says.
+/// Evaluates the alignment of the writes.
 pub fn says(profile: &Profile) -> Conclusion {
     let writes = &profile.sizes.writes;
     let (Some(confidence), Some(aligned)) = (

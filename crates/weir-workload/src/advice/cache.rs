@@ -1,27 +1,29 @@
-//! How large a cache pays, from the miss-ratio curve.
+//! The recommended cache size, from the miss-ratio curve.
 //!
-//! The curve tells the hits of an LRU cache in front of the storage, below any cache of the VM's own, whose hits
-//! never come here. What pays is the smallest cache that hits nearly all that any cache could have hit in the
-//! time that was watched; where the hits grow evenly up to the whole working set there is none.
+//! The curve gives the hits of an LRU cache in front of the storage, below any cache in the VM,
+//! whose hits are not observed. The recommended size is the smallest that gets nearly all hits any
+//! cache could have had in the observed time; there is none if the hits grow evenly up to the whole
+//! working set.
 
 use super::Conclusion;
 use crate::analysis::reuse::{CacheSize, Reuse};
 use crate::evidence::{Confidence, Evidence, REQUESTS_LOW};
 use crate::profile::Profile;
 
-/// A cache that hits so much of what any could is large enough.
+/// The share of the possible hits at which a cache is large enough.
 const OF_ATTAINABLE: f64 = 0.9;
 
-/// Fewer hits do not pay.
+/// The smallest useful share of hits.
 const HITS_MIN: f64 = 0.1;
 
-/// A cache of so much of the working set is the working set.
+/// A cache of this share of the working set holds the working set.
 const OF_WORKING_SET: f64 = 0.5;
 
-/// Less certain miss ratios carry nothing, and less certain than the second not much.
+/// The largest error of a miss ratio for any conclusion, and for a confident one.
 const ERRORS: [f64; 2] = [0.1, 0.02];
 
-/// What the curve says: of reads where there are enough of them, else of writes, which a cache may hold back.
+/// Evaluates the curve: of reads if there are enough of them, else of writes, which a cache may
+/// delay.
 pub fn says(profile: &Profile) -> Conclusion {
     let Some(reuse) = &profile.reuse else {
         return Conclusion::Untold("it takes reads or writes".into());
@@ -60,13 +62,13 @@ pub fn says(profile: &Profile) -> Conclusion {
     let confidence = confidence(touches, error);
     let size = shown(enough.cache_bytes as f64);
     if most < HITS_MIN {
-        // There is no size to mark where none pays.
+        // There is no size to report if no cache is useful.
         evidence.retain(|e| !["cache_bytes", "hit_ratio"].contains(&e.name));
         let text = format!(
             "no cache pays: {:.0} % of what is touched by {what} was touched before in the time that was watched",
             100.0 * most
         );
-        // A longer time might show reuse that this one is too short for.
+        // A longer observation might show reuse that this one misses.
         return Conclusion::Do(text, confidence.min(Confidence::Moderate), evidence);
     }
     let whole = reuse.working_set.bytes;

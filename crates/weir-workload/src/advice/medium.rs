@@ -1,8 +1,9 @@
-//! Flash or disk: how many random requests a second there are, and how long the sequential ones.
+//! Flash or disk: from the rate of random requests and the throughput of sequential ones.
 //!
-//! A disk takes a seek and half a turn for a request at a random place: 8.5 ms and 4.2 ms at 7,200 turns a
-//! minute, so some 80 a second, and twice as many with a deep queue or faster turns. Sequential requests cost
-//! it no more than flash. Random writes are what flash wears by (Ouarnoughi 2014, section IV.B).
+//! A random request on a disk takes a seek and half a rotation: 8.5 ms and 4.2 ms at 7,200
+//! rotations a minute, so about 80 a second, and twice as many with a deep queue or faster
+//! rotation. Sequential requests are as fast as on flash. Random writes wear flash (Ouarnoughi
+//! 2014, section IV.B).
 
 use weir_model::NANOS_PER_SECOND;
 
@@ -11,20 +12,20 @@ use crate::analysis::arrivals::Source;
 use crate::evidence::{Confidence, Evidence};
 use crate::profile::Profile;
 
-/// Requests at random places that a disk serves in a second.
+/// Random requests per second of a disk.
 const DISK_RANDOM_PER_S: f64 = 100.0;
 
-/// Bytes that a disk moves in a second, sequentially.
+/// Sequential bytes per second of a disk.
 const DISK_BYTES_PER_S: f64 = 150e6;
 
-/// A rate is not known from less: ten seconds, of which the first and the last request leave a little. How much
-/// more the busiest second has takes 16 of them.
+/// The shortest observation for a rate: ten seconds, with a margin for the first and last request.
+/// The rate of the busiest second takes 16 of them.
 const SPAN_NS_MIN: i64 = 10 * NANOS_PER_SECOND - NANOS_PER_SECOND / 2;
 
-/// Random writes are many from here on.
+/// The threshold for many random writes.
 const RANDOM_WRITES_SHARE: f64 = 0.3;
 
-/// What rate and order say.
+/// Evaluates rate and order.
 pub fn says(profile: &Profile) -> Conclusion {
     let span = profile.span_ns as f64 / NANOS_PER_SECOND as f64;
     let order = &profile.order.all;
@@ -38,14 +39,14 @@ pub fn says(profile: &Profile) -> Conclusion {
         ));
     }
     let scattered = 1.0 - sequential;
-    // The rate is of all requests, and flushes go nowhere.
+    // The rate includes all requests; flushes have no address.
     let placed = order.requests as f64 / profile.requests.max(1) as f64;
     let random = rate * placed * scattered;
     let random_peak = profile.bursts.peak_to_mean_1s.map(|peak| peak * random);
     let moved = (profile.mix.read_bytes + profile.mix.written_bytes) as f64 / span;
     let evidence = evidence(profile, [random, scattered, moved], random_peak);
     let carried = Confidence::of_requests(order.requests).unwrap_or(Confidence::Low);
-    // What a closed source asks for depends on how fast it is answered.
+    // The rate of a closed source depends on the latency.
     let carried = match profile.arrivals.source {
         Some(Source::Closed) => carried.min(Confidence::Moderate),
         _ => carried,
@@ -76,7 +77,7 @@ pub fn says(profile: &Profile) -> Conclusion {
     ))
 }
 
-/// What flash has to stand.
+/// The write load on flash.
 fn wear(profile: &Profile) -> String {
     let writes = 1.0 - profile.mix.read_share.unwrap_or(1.0);
     let scattered = 1.0 - profile.order.writes.sequential_share.unwrap_or(1.0);
@@ -89,7 +90,7 @@ fn wear(profile: &Profile) -> String {
     }
 }
 
-/// What a disk would make of the latency.
+/// The expected latency on a disk.
 fn waits(profile: &Profile, scattered: f64) -> String {
     let now = profile
         .load

@@ -1,7 +1,7 @@
-//! What follows for storage from a profile: each rule in a file, in the order in which they are told.
+//! Storage advice from a profile: one rule per file, in the order of the report.
 //!
-//! A rule says what to do with its evidence and confidence, or what is missing for it to say anything, or nothing
-//! where there is nothing to do.
+//! A rule returns advice with evidence and confidence, or what data is missing, or nothing if there
+//! is no need for action.
 
 mod alignment;
 mod cache;
@@ -14,23 +14,23 @@ use crate::profile::{Advice, Missing, Profile, Topic};
 
 /// A rule.
 pub struct Rule {
-    /// What it is about.
+    /// The topic.
     pub topic: Topic,
-    /// What it says of a profile with [`REQUESTS_LOW`] reads and writes or more.
+    /// Applies the rule to a profile with at least [`REQUESTS_LOW`] reads and writes.
     pub says: fn(&Profile) -> Conclusion,
 }
 
-/// What a rule concludes.
+/// The conclusion of a rule.
 pub enum Conclusion {
-    /// To do this, because of that.
+    /// Advice with its reasons.
     Do(String, Confidence, Vec<Evidence>),
-    /// That the data do not carry it: why, and what it would take.
+    /// The data is insufficient: why, and what would be needed.
     Untold(String),
-    /// Nothing.
+    /// No advice.
     Nothing,
 }
 
-/// Every rule, in the order in which advice is told.
+/// Every rule, in the order of the report.
 pub static RULES: &[Rule] = &[
     Rule {
         topic: Topic::CacheSize,

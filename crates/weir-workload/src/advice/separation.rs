@@ -1,15 +1,15 @@
-//! What belongs on disk groups of its own: sequential streams that take turns, and a log beside random
-//! requests (Ahmad 2007, sections 3.1 and 3.6).
+//! Workloads that should be on separate disk groups: interleaved sequential streams, and a log next
+//! to random requests (Ahmad 2007, sections 3.1 and 3.6).
 
 use super::Conclusion;
 use crate::evidence::{Confidence, Evidence, REQUESTS_MIN};
 use crate::profile::Profile;
 use crate::verdict::Pattern;
 
-/// Less of it sequential is not worth disks of its own.
+/// The smallest sequential share that justifies separate disks.
 const SEQUENTIAL_SHARE: f64 = 0.3;
 
-/// What the order says.
+/// Evaluates the order.
 pub fn says(profile: &Profile) -> Conclusion {
     let Some(confidence) = Confidence::of_requests(profile.order.all.requests) else {
         return Conclusion::Nothing;

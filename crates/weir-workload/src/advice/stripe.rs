@@ -1,8 +1,9 @@
-//! How wide a stripe unit should be, from the sizes of the requests and how many are in flight.
+//! The recommended stripe unit, from request sizes and the number in flight.
 //!
-//! Chen and Patterson 1990 ("Maximizing performance in a striped disk array") and Chen and Lee 1995: where
-//! several requests are in flight, a unit should be so wide that a request keeps to one disk, and the
-//! requests use several disks; where there is one at a time, so narrow that each request uses all disks.
+//! Chen and Patterson 1990 ("Maximizing performance in a striped disk array") and Chen and Lee
+//! 1995: with several requests in flight, a unit should be wide enough that a request stays on one
+//! disk while the requests use several; with one at a time, narrow enough that each request uses
+//! all disks.
 
 use weir_model::{Op, SECTOR_BYTES};
 
@@ -11,18 +12,18 @@ use crate::evidence::{Confidence, Evidence};
 use crate::metric::{Class, Metric};
 use crate::profile::{Profile, Topic};
 
-/// So many in flight count as several.
+/// The number in flight that counts as several.
 const SEVERAL: f64 = 1.5;
 
-/// A request of the usual greatest length crosses the border of a unit once in so many times.
+/// How rarely a request of the typical largest size may cross a unit boundary.
 const CROSSING: i64 = 4;
 
-/// Units that arrays know.
+/// Units that arrays support.
 const UNIT_BYTES: std::ops::RangeInclusive<i64> = 16 << 10..=1 << 20;
 
-/// What sizes and parallelism say.
+/// Evaluates sizes and parallelism.
 pub fn says(profile: &Profile) -> Conclusion {
-    // Discards and written zeroes are as long as they like: no data moves.
+    // The length of discards and write-zeroes requests is ignored: no data is transferred.
     let of = |op| profile.histograms.of(Metric::Length, Class::Of(op));
     let mut lengths = of(Op::Read).clone();
     lengths.merge(of(Op::Write));
@@ -69,6 +70,6 @@ pub fn says(profile: &Profile) -> Conclusion {
         );
         return Conclusion::Do(text, carried.min(Confidence::Moderate), evidence);
     }
-    // One small request at a time gains nothing from more disks, however they are striped.
+    // With one small request at a time, more disks have no benefit, however they are striped.
     Conclusion::Nothing
 }

@@ -6,15 +6,15 @@ use weir_model::{Nanos, Op, SECTOR_BYTES};
 
 use crate::track::Step;
 
-/// Most points.
+/// The largest number of points.
 pub const POINTS_MAX: usize = 4_096;
 
 /// A sample of the reads and writes: each is in it with the same probability.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Access {
-    /// How many reads and writes the points stand for; all are there while they are no more than 4,096.
+    /// The number of reads and writes that were sampled; up to 4,096 all are included.
     pub requests: u64,
-    /// The points in order of time.
+    /// The points in timestamp order.
     pub points: Vec<Point>,
 }
 
@@ -27,11 +27,11 @@ pub struct Point {
     pub first_byte: i64,
     /// Its length.
     pub bytes: i64,
-    /// It is a write, not a read.
+    /// Whether it is a write.
     pub write: bool,
 }
 
-/// Takes requests in, by Vitter 1985, "Random sampling with a reservoir", algorithm R.
+/// Samples requests with Vitter 1985, "Random sampling with a reservoir", algorithm R.
 #[derive(Clone, Debug, Default)]
 pub struct AccessTally {
     requests: u64,
@@ -40,7 +40,7 @@ pub struct AccessTally {
 }
 
 impl AccessTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Issued(issue) = step else { return };
         let request = &issue.request;
@@ -64,8 +64,8 @@ impl AccessTally {
         }
     }
 
-    /// The next number of a fixed sequence, so that the same events give the same sample: SplitMix64 (Steele,
-    /// Lea and Flood 2014).
+    /// The next number of a fixed pseudorandom sequence, so that the same events give the same
+    /// sample: SplitMix64 (Steele, Lea and Flood 2014).
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -74,7 +74,7 @@ impl AccessTally {
         z ^ (z >> 31)
     }
 
-    /// What was seen.
+    /// The result.
     pub fn result(&self) -> Access {
         let mut points = self.points.clone();
         points.sort_by_key(|point| (point.ts_ns, point.first_byte));

@@ -1,8 +1,8 @@
-//! [`AddressTally`]: where on the disk how much was read and written, and when: time against address.
+//! [`AddressTally`]: sectors read and written by time and address.
 //!
-//! What figures 8 and 9 of Ouarnoughi 2014 plot as points, counted: sectors by 128 spans of time and 128 spans
-//! of addresses, both of which double as time goes on and as more of the disk is touched. An operation takes
-//! 131 kB from its first request on.
+//! The plots of figures 8 and 9 of Ouarnoughi 2014 as counts: sectors by 128 time intervals and 128
+//! address ranges, both doubled as needed to cover time and addresses. An operation takes 131 kB
+//! from its first request on.
 
 use serde::{Serialize, Serializer};
 use weir_model::{Nanos, Op, SECTOR_BYTES};
@@ -11,38 +11,38 @@ use weir_sketch::{Axis, Grid};
 use crate::metric::Class;
 use crate::track::Step;
 
-/// Spans of time.
+/// The number of time intervals.
 const COLUMNS: usize = 128;
 
-/// The shortest: about 1 ms.
+/// The shortest interval: about 1 ms.
 const COLUMN_NS_MIN: i64 = 1 << 20;
 
-/// Spans of addresses.
+/// The number of address ranges.
 const ROWS: usize = 128;
 
-/// The shortest: 4 KiB.
+/// The shortest range: 4 KiB.
 const ROW_SECTORS_MIN: i64 = 8;
 
-/// Counts sectors by time and address, for each operation. All have the same axes: the time of the issue in ns,
-/// and the sector. As JSON it is [`AddressCounts`].
+/// Counts sectors by time and address, for each operation. All have the same axes: the time of the
+/// issue in ns, and the sector. As JSON it is [`AddressCounts`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AddressTally {
-    /// By [`Class::index`]; there is none for all of them.
+    /// By [`Class::index`]; unused for all operations together.
     of: [Option<Box<Grid>>; Class::ALL.len()],
 }
 
 /// Sectors by time and address, as plain data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AddressCounts {
-    /// When the first column begins.
+    /// The start of the first column.
     pub began_ns: Nanos,
-    /// How long a column is.
+    /// The length of a column.
     pub column_ns: Nanos,
-    /// Where the first row begins.
+    /// The start of the first row.
     pub first_byte: i64,
-    /// How long a row is.
+    /// The length of a row.
     pub row_bytes: i64,
-    /// What each operation did.
+    /// The counts of each operation.
     pub ops: Vec<OpCounts>,
 }
 
@@ -51,12 +51,12 @@ pub struct AddressCounts {
 pub struct OpCounts {
     /// The operation.
     pub op: &'static str,
-    /// Cells that are not empty: column, row, sectors.
+    /// Nonempty cells: column, row, sectors.
     pub cells: Vec<(usize, usize, u64)>,
 }
 
 impl AddressTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Issued(issue) = step else { return };
         let request = &issue.request;
@@ -66,7 +66,7 @@ impl AddressTally {
         let last = first.saturating_add(request.sectors - 1);
         let class = Class::Of(request.op).index();
         if self.of[class].is_none() {
-            // With the axes that the others have grown to.
+            // With the axes of the other operations.
             let like = self.of.iter().flatten().next();
             let (x, y) = like.map_or_else(axes, |grid| (grid.x().clone(), grid.y().clone()));
             self.of[class] = Some(Box::new(Grid::new(x, y)));
@@ -128,7 +128,7 @@ fn axes() -> (Axis, Axis) {
     )
 }
 
-/// Counts the sectors of each row, of which there are no more than [`ROWS`].
+/// Counts the sectors of each row, at most [`ROWS`].
 fn spread(grid: &mut Grid, ts: i64, first: i64, last: i64) {
     let mut at = first;
     loop {

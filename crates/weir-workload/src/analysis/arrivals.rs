@@ -1,5 +1,5 @@
-//! [`Arrivals`]: how requests come: by the clock, at random, or in bursts; and whether they wait for each
-//! other.
+//! [`Arrivals`]: the arrival process of requests: periodic, random, or bursty; and whether requests
+//! wait for earlier ones.
 
 use serde::Serialize;
 use weir_model::{NANOS_PER_SECOND, Nanos};
@@ -9,20 +9,21 @@ use super::parallelism::Parallelism;
 use crate::evidence::REQUESTS_MIN;
 use crate::track::Step;
 
-/// How requests come. Times are between successive requests of any kind.
+/// The arrival process. Times are between successive requests of any kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Arrivals {
     /// Requests per second, from the first to the last.
     pub rate_mean_per_s: Option<f64>,
     /// Mean time between requests.
     pub interarrival_mean_ns: Option<f64>,
-    /// Standard deviation over mean of the times between requests: 0 for a clock, 1 for a Poisson process.
+    /// Coefficient of variation of the times between requests: 0 for a clock, 1 for a Poisson
+    /// process.
     pub interarrival_cv: Option<f64>,
-    /// How far successive times between requests resemble each other, from -1 to 1: 0 for independent ones.
+    /// Autocorrelation of successive times between requests, from -1 to 1: 0 for independent ones.
     pub interarrival_correlation: Option<f64>,
-    /// What it looks like; `None` where it is between or there are too few requests.
+    /// The kind of process; `None` if it is between kinds or there are too few requests.
     pub process: Option<Process>,
-    /// Whether requests wait for those before them; `None` where the outstanding requests do not tell.
+    /// Whether requests wait for earlier ones; `None` if the number in flight does not show it.
     pub source: Option<Source>,
 }
 
@@ -30,27 +31,27 @@ pub struct Arrivals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Process {
-    /// As by a clock: times between requests vary by less than half their mean, and so do counts.
+    /// Periodic: times between requests vary by less than half their mean, and so do counts.
     Regular,
-    /// Independently at random: their variation is near 1, and counts are dispersed like it.
+    /// Random and independent: the variation of times and the dispersion of counts are near 1.
     Poisson,
-    /// In bursts: times vary by more than their mean, or counts are dispersed more than twice as much as at
-    /// random.
+    /// Bursty: times vary by more than their mean, or the dispersion of counts is more than twice
+    /// that of a random process.
     Bursty,
 }
 
-/// Where requests come from, as queueing theory has it.
+/// The kind of source, in terms of queueing theory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// A fixed number of clients each of which waits for its answer: the number of requests in flight is
-    /// nearly constant while there is work. A faster disk is used for more requests.
+    /// Closed: a fixed number of clients, each of which waits for its response. The number in
+    /// flight is nearly constant under load; a faster disk gets more requests.
     Closed,
-    /// Requests come whether or not earlier ones have finished: the number in flight varies freely.
+    /// Open: requests arrive independently of earlier ones; the number in flight varies freely.
     Open,
 }
 
-/// Takes requests in.
+/// Collects requests.
 #[derive(Clone, Debug, Default)]
 pub struct ArrivalTally {
     first: Option<Nanos>,
@@ -66,7 +67,7 @@ pub struct ArrivalTally {
 }
 
 impl ArrivalTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Issued(issue) = step else { return };
         self.first.get_or_insert(issue.request.ts);
@@ -84,7 +85,7 @@ impl ArrivalTally {
         }
     }
 
-    /// What was seen, with what the other analyses say of it.
+    /// The result, combined with other analyses.
     pub fn result(&self, bursts: &Bursts, parallelism: Option<&Parallelism>) -> Arrivals {
         let (Some(first), Some(last)) = (self.first, self.last) else {
             return Arrivals::default();
@@ -109,8 +110,9 @@ impl ArrivalTally {
     }
 }
 
-/// By the variation of the gaps, and by the dispersion: too much counts on every scale; too little only on
-/// those that hold some requests each, as on shorter ones a clock looks like chance.
+/// Uses the variation of the gaps and the dispersion of the counts: a high dispersion counts on
+/// every scale, a low one only on scales with several requests per interval, since shorter ones
+/// make a clock look random.
 fn process(cv: f64, bursts: &Bursts) -> Option<Process> {
     let dispersion = bursts.scales.iter().map(|s| s.index_of_dispersion);
     let most = dispersion.fold(0.0, f64::max);
@@ -127,8 +129,8 @@ fn process(cv: f64, bursts: &Bursts) -> Option<Process> {
     }
 }
 
-/// A closed source keeps its number of requests in flight. What requests of an open one find in flight
-/// varies at least about as much as its mean, as that of a Poisson process does.
+/// A closed source keeps a constant number of requests in flight. With an open source, the number
+/// varies at least about as much as its mean, as for a Poisson process.
 fn source(parallelism: &Parallelism) -> Option<Source> {
     if parallelism.requests < REQUESTS_MIN || !parallelism.is_reliable() {
         return None;

@@ -1,10 +1,10 @@
-//! [`Bursts`]: how unevenly requests come, on every scale of time.
+//! [`Bursts`]: burstiness of requests on every time scale.
 //!
 //! Requests are counted in intervals of 1 ms, 2 ms, 4 ms and so on. The **index of dispersion for
-//! counts** of a scale is the variance of its counts over their mean: 1 at every scale for a Poisson process, 0
-//! for a clock, and growing with the scale where bursts come in bursts (Gusella 1991, "Characterizing the
-//! variability of arrival processes with indexes of dispersion"). All scales are kept in one pass: two
-//! intervals of a scale make one of the next.
+//! counts** of a scale is the variance of its counts over their mean: 1 at every scale for a
+//! Poisson process, 0 for a clock, and growing with the scale where bursts come in bursts (Gusella
+//! 1991, "Characterizing the variability of arrival processes with indexes of dispersion"). All
+//! scales are kept in one pass: two intervals of a scale make one of the next.
 
 use serde::Serialize;
 use weir_model::{NANOS_PER_SECOND, Nanos};
@@ -14,25 +14,26 @@ use crate::track::Step;
 /// The shortest interval.
 pub const SCALE_NS_MIN: Nanos = 1_000_000;
 
-/// Scales, each twice the one before: up to an interval of 2.3 hours.
+/// The number of scales, each twice the previous one: up to an interval of 2.3 hours.
 const SCALES: usize = 24;
 
-/// Fewer intervals tell nothing of a scale.
+/// The smallest number of intervals of a scale.
 const INTERVALS_MIN: u64 = 16;
 
-/// Fewer scales carry no exponent.
+/// The smallest number of scales for an exponent.
 const SCALES_MIN: usize = 5;
 
-/// How unevenly requests come.
+/// The burstiness of requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Bursts {
-    /// The scales of which 16 intervals or more are complete, the shortest first.
+    /// The scales with at least 16 complete intervals, the shortest first.
     pub scales: Vec<Scale>,
-    /// The most requests in an interval of about a second (1,024 ms), over the mean of such intervals.
+    /// The most requests in an interval of about a second (1,024 ms), divided by the mean.
     pub peak_to_mean_1s: Option<f64>,
-    /// An estimate of the Hurst parameter from the growth of the index of dispersion with the scale, as its
-    /// logarithm has slope 2H - 1 for a self-similar process: about 0.5 without long memory, towards 1 where
-    /// bursts come on all scales. A coarse estimate, biased where the rate has a trend.
+    /// An estimate of the Hurst parameter from the growth of the index of dispersion with the
+    /// scale, as its logarithm has slope 2H - 1 for a self-similar process: about 0.5 without long
+    /// memory, towards 1 where bursts come on all scales. A coarse estimate, biased where the rate
+    /// has a trend.
     pub hurst_by_dispersion: Option<Hurst>,
 }
 
@@ -41,13 +42,13 @@ pub struct Bursts {
 pub struct Scale {
     /// The length.
     pub interval_ns: Nanos,
-    /// Complete intervals, empty ones too.
+    /// Complete intervals, including empty ones.
     pub intervals: u64,
-    /// Requests to an interval, in the mean.
+    /// The mean number of requests per interval.
     pub requests_mean: f64,
-    /// The most requests in one.
+    /// The largest number of requests in an interval.
     pub requests_max: u64,
-    /// Variance over mean of the requests to an interval.
+    /// Variance over mean of the requests per interval.
     pub index_of_dispersion: f64,
 }
 
@@ -56,17 +57,18 @@ pub struct Scale {
 pub struct Hurst {
     /// The estimate.
     pub estimate: f64,
-    /// Scales it rests on.
+    /// The number of scales used.
     pub scales: usize,
-    /// The share of the variation among those scales that a straight line explains, from 0 to 1.
+    /// The share of the variation among those scales that the fitted line explains (R²), from 0 to
+    /// 1.
     pub fit: f64,
 }
 
-/// Takes requests in.
+/// Counts requests.
 #[derive(Clone, Debug, Default)]
 pub struct BurstTally {
     began: Option<Nanos>,
-    /// The interval that is being counted, and its count so far.
+    /// The current interval and its count so far.
     interval: i64,
     count: u64,
     scales: [Counts; SCALES],
@@ -84,7 +86,7 @@ struct Counts {
 }
 
 impl BurstTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Issued(issue) = step else { return };
         let ts = issue.request.ts;
@@ -99,8 +101,8 @@ impl BurstTally {
         self.count += 1;
     }
 
-    /// Takes `times` intervals with `count` requests each into `scale`, and pairs of them into the next.
-    /// Many at a time are always empty ones.
+    /// Adds `times` intervals with `count` requests each to `scale`, and pairs of them to the next.
+    /// A large `times` occurs only for empty intervals.
     fn add(&mut self, scale: usize, count: u64, times: u64) {
         if times == 0 || scale == SCALES {
             return;
@@ -122,7 +124,7 @@ impl BurstTally {
         self.add(scale + 1, 2 * count, left / 2);
     }
 
-    /// What was seen.
+    /// The result.
     pub fn result(&self) -> Bursts {
         let lengths = (0..SCALES).map(|scale| SCALE_NS_MIN << scale);
         let scales = self.scales.iter().zip(lengths);
@@ -155,8 +157,8 @@ impl Counts {
     }
 }
 
-/// A straight line through the logarithms of dispersion and length. Scales with fewer than one request to
-/// an interval look like a Poisson process whatever they are, and are left out.
+/// Fits a line to the logarithms of dispersion and length. Scales with less than one request per
+/// interval always look like a Poisson process and are excluded.
 fn hurst(scales: &[Scale]) -> Option<Hurst> {
     let told = |s: &&Scale| s.requests_mean >= 1.0 && s.index_of_dispersion > 0.0;
     let points: Vec<(f64, f64)> = scales

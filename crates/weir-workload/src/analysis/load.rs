@@ -1,4 +1,5 @@
-//! [`Load`]: latency against load: by the requests in flight at the issue, and by the rate of an interval.
+//! [`Load`]: latency against load: by the requests in flight at the issue, and by the rate of an
+//! interval.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,11 @@ use weir_sketch::LogBins;
 use super::timeline::Timeline;
 use crate::track::Step;
 
-/// Numbers in flight by powers of two, the last for all that is more.
+/// Numbers in flight by powers of two, the last for all larger ones.
 const DEPTHS: usize = 18;
 
-/// Latency against load. The latency is from insertion to completion where that is known, else from issue.
+/// Latency against load. The latency is from insertion to completion where that is known, else from
+/// issue.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
     /// All requests.
@@ -27,50 +29,50 @@ pub struct Load {
     pub by_rate: Vec<ByRate>,
 }
 
-/// How long requests took.
+/// The latency of requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Latency {
-    /// How many.
+    /// The number of requests.
     pub requests: u64,
-    /// In the mean.
+    /// The mean.
     pub mean_ns: f64,
-    /// Half took no longer; within 1/32, as the other quantiles.
+    /// The median; quantiles are within 1/32.
     pub p50_ns: Nanos,
-    /// 95 % took no longer.
+    /// The 95 % quantile.
     pub p95_ns: Nanos,
-    /// 99 % took no longer.
+    /// The 99 % quantile.
     pub p99_ns: Nanos,
-    /// The longest.
+    /// The largest latency.
     pub max_ns: Nanos,
 }
 
-/// Latency of the requests that were issued with so many in flight.
+/// Latency of the requests that were issued with this number in flight.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ByDepth {
-    /// At least so many, itself included.
+    /// The smallest number, itself included.
     pub in_flight_min: i64,
-    /// At most so many.
+    /// The largest number.
     pub in_flight_max: i64,
-    /// How long they took.
+    /// Their latency.
     pub latency: Latency,
 }
 
-/// Latency in the intervals with such a rate.
+/// Latency in intervals with a similar rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ByRate {
-    /// At least so many requests per second finished.
+    /// The lower bound of the rate, in completed requests per second.
     pub rate_min_per_s: f64,
-    /// Fewer than so many.
+    /// The upper bound, exclusive.
     pub rate_max_per_s: f64,
     /// Intervals.
     pub intervals: u64,
-    /// Requests that finished in them.
+    /// Requests completed in them.
     pub requests: u64,
-    /// Mean latency of those.
+    /// The mean latency of those.
     pub latency_mean_ns: f64,
 }
 
-/// Takes requests in.
+/// Collects requests.
 #[derive(Clone, Debug)]
 pub struct LoadTally {
     all: Times,
@@ -99,7 +101,7 @@ impl Default for LoadTally {
 }
 
 impl LoadTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Finished(end) = step else { return };
         let Some(latency) = end.response.total_ns() else {
@@ -118,7 +120,7 @@ impl LoadTally {
         }
     }
 
-    /// What was seen, with the rates of `timeline`; `None` without latencies.
+    /// The result, with the rates of `timeline`; `None` without latencies.
     pub fn result(&self, timeline: &Timeline) -> Option<Load> {
         let depths = self.by_depth.iter().enumerate();
         let by_depth = depths.filter_map(|(power, times)| {
@@ -177,7 +179,7 @@ fn by_rate(timeline: &Timeline) -> Vec<ByRate> {
         });
         rate.intervals += 1;
         rate.requests += interval.timed;
-        // The sum for now; the mean when all are there.
+        // The sum first; divided by the count at the end.
         rate.latency_mean_ns += interval.latency_sum_ns as f64;
     }
     for rate in rates.values_mut() {

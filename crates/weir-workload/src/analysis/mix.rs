@@ -1,11 +1,11 @@
-//! [`Mix`]: how many requests of each kind, and how much they move.
+//! [`Mix`]: the number of requests of each kind, and their bytes.
 
 use serde::Serialize;
 use weir_model::{Op, SECTOR_BYTES};
 
 use crate::track::Step;
 
-/// What a subject's requests do. Counted exactly, at their issue.
+/// The operations of a subject, counted exactly at issue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Mix {
     /// Reads.
@@ -18,17 +18,17 @@ pub struct Mix {
     pub discards: u64,
     /// Requests to write zeroes.
     pub write_zeroes: u64,
-    /// Bytes that were asked to be read.
+    /// Bytes to be read.
     pub read_bytes: u64,
-    /// Bytes that were asked to be written, zeroes apart.
+    /// Bytes to be written, excluding write-zeroes requests.
     pub written_bytes: u64,
     /// Requests that ended with an error.
     pub failed: u64,
-    /// Reads among reads and writes, from 0 to 1.
+    /// The share of reads among reads and writes, from 0 to 1.
     pub read_share: Option<f64>,
     /// The same by bytes.
     pub read_bytes_share: Option<f64>,
-    /// Writes between two flushes, in the mean.
+    /// The mean number of writes between two flushes.
     pub writes_per_flush: Option<f64>,
 }
 

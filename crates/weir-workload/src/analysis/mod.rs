@@ -1,5 +1,5 @@
-//! The analyses, one a file: each takes the steps of one subject in, in order of time, in bounded
-//! memory, and gives plain data.
+//! The analyses, one per file: each processes the steps of one subject in timestamp order, in
+//! bounded memory, and returns plain data.
 
 pub mod access;
 pub mod addresses;

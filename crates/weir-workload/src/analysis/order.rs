@@ -1,8 +1,9 @@
-//! [`Order`]: how much is sequential, in how many interleaved streams, and how much is not.
+//! [`Order`]: the sequential share, the number of interleaved streams, and the random share.
 //!
-//! Ahmad 2007 (section 3.1) concludes on interleaved streams from two histograms: distances to the previous
-//! request and to the closest of the last 16. Both shares are given. They cannot tell how many streams there
-//! are, nor see them among more than 16; so streams are followed one by one as well ([`runs`](super::runs)).
+//! Ahmad 2007 (section 3.1) infers interleaved streams from two histograms: distances to the
+//! previous request and to the closest of the last 16. Both shares are reported. They do not give
+//! the number of streams, and miss more than 16 interleaved ones; so streams are also tracked one
+//! by one ([`runs`](super::runs)).
 
 use serde::Serialize;
 use weir_model::{Op, SECTOR_BYTES};
@@ -25,42 +26,42 @@ pub struct Order {
 /// The order of some requests. Shares are of these requests, from 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Sequence {
-    /// How many.
+    /// The number of requests.
     pub requests: u64,
-    /// Those that continue a run forward: begin where another request of the run ended. A run has at
-    /// least four requests; its first does not continue it.
+    /// The share that continues a run forward: starts where another request of the run ended. A run
+    /// has at least four requests; its first does not continue it.
     pub sequential_share: Option<f64>,
     /// The same by bytes.
     pub sequential_bytes_share: Option<f64>,
-    /// Those that continue a run backward.
+    /// The share that continues a run backward.
     pub reverse_share: Option<f64>,
-    /// Those that continue a run with a constant distance forward, leaving gaps.
+    /// The share that continues a run with a constant forward distance and gaps.
     pub strided_share: Option<f64>,
-    /// Those that begin where a recent one of the same operation began.
+    /// The share that starts where a recent request of the same operation started.
     pub repeated_share: Option<f64>,
-    /// All others.
+    /// The share of all others.
     pub random_share: Option<f64>,
-    /// Runs that were found.
+    /// The number of runs.
     pub runs: u64,
-    /// Requests to a run, in the mean.
+    /// The mean number of requests per run.
     pub run_requests_mean: Option<f64>,
-    /// How many runs take turns: 1 when one run comes after the other, 0 without runs.
+    /// The number of interleaved runs: 1 for consecutive runs, 0 without runs.
     ///
-    /// With each request of a run, the other runs that had requests since its last are counted. `k` is the
-    /// greatest number for which at least 1 in 2·k requests of runs met k - 1 others: what k
-    /// streams give that take turns evenly or at random. A stream that has fewer than a few per cent of the
-    /// requests does not count.
+    /// With each request of a run, the other runs that had requests since its last are counted. `k`
+    /// is the greatest number for which at least 1 in 2·k requests of runs met k - 1 others: what k
+    /// streams give that take turns evenly or at random. A stream that has fewer than a few per
+    /// cent of the requests does not count.
     pub interleaved_streams: u32,
-    /// The distance between the first sectors of successive requests of the runs that are not forward, where
-    /// one has most of those requests.
+    /// The distance between the first sectors of successive requests of the runs that are not
+    /// forward, where one has most of those requests.
     pub stride_sectors: Option<i64>,
-    /// Those at distance 1 from the previous request, as in the histogram of seek distances.
+    /// The share at distance 1 from the previous request, as in the histogram of seek distances.
     pub seek_sequential_share: Option<f64>,
-    /// Those at distance 1 from the closest of the last 16 requests of any operation.
+    /// The share at distance 1 from the closest of the last 16 requests of any operation.
     pub closest_sequential_share: Option<f64>,
 }
 
-/// Takes requests in.
+/// Collects requests.
 #[derive(Clone, Debug)]
 pub struct OrderTally {
     runs: Runs,
@@ -104,7 +105,7 @@ impl Default for OrderTally {
 }
 
 impl OrderTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Issued(issue) = step else { return };
         let request = &issue.request;
@@ -126,7 +127,7 @@ impl OrderTally {
         self.closest_sequential += u64::from(issue.seek_closest_sectors == Some(1));
     }
 
-    /// What was seen.
+    /// The result.
     pub fn result(&self) -> Order {
         let mut all = self.reads.clone();
         all.merge(&self.writes);
@@ -232,7 +233,7 @@ impl SequenceTally {
     }
 }
 
-/// How many runs take turns, by [`Sequence::interleaved_streams`].
+/// The number of interleaved runs, by [`Sequence::interleaved_streams`].
 fn interleaved(depths: &[u64; DEPTHS]) -> u32 {
     let all: u64 = depths.iter().sum();
     let deep = |k: usize| depths[k - 1..].iter().sum::<u64>();

@@ -1,9 +1,8 @@
-//! [`PairTally`]: how two measures of a request fall together: seek distance, length or requests in flight
-//! against latency.
+//! [`PairTally`]: joint distributions: seek distance, length or requests in flight against latency.
 //!
-//! The histograms of two dimensions that section 3.6 of Ahmad 2007 asks for. One dimension has the limits of
-//! `vscsiStats`; the latency has four cells to a power of two, from 1 µs to 17 s. A class of operations takes
-//! 52 kB from its first request that ends with a latency on.
+//! The two-dimensional histograms that section 3.6 of Ahmad 2007 proposes. One dimension has the
+//! limits of `vscsiStats`; the latency has four cells per power of two, from 1 µs to 17 s. A class
+//! of operations takes 52 kB from its first request with a latency.
 
 use serde::{Serialize, Serializer};
 use weir_model::{Op, SECTOR_BYTES};
@@ -12,7 +11,7 @@ use weir_sketch::{Axis, Grid};
 use crate::metric::{Class, Metric};
 use crate::track::{End, Step};
 
-/// Cells of the latency to a power of two, as a power of two.
+/// Latency cells per power of two, as a power of two.
 const LATENCY_BITS: u32 = 2;
 
 /// The first limit of the latency: 2^10 ns.
@@ -21,10 +20,11 @@ const LATENCY_POWER_MIN: u32 = 10;
 /// The last limit: 2^34 ns.
 const LATENCY_POWER_MAX: u32 = 34;
 
-/// What is held against the latency.
+/// The measure that is paired with the latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pair {
-    /// The distance from the previous request, sectors; of one operation, from the previous one of that.
+    /// The distance from the previous request, in sectors; for one operation, from the previous one
+    /// of that operation.
     SeekLatency,
     /// The length, bytes.
     LengthLatency,
@@ -33,7 +33,7 @@ pub enum Pair {
 }
 
 impl Pair {
-    /// All, in the order in which they are shown.
+    /// All, in display order.
     pub const ALL: [Pair; 3] = [
         Pair::SeekLatency,
         Pair::LengthLatency,
@@ -79,7 +79,7 @@ pub struct PairTally {
 /// The counts of a pair for a class of operations, as plain data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PairCounts {
-    /// What is held against the latency.
+    /// The measure that is paired with the latency.
     pub measure: &'static str,
     /// The operation; `None` for all together.
     pub op: Option<&'static str>,
@@ -92,7 +92,7 @@ pub struct PairCounts {
 }
 
 impl PairTally {
-    /// Takes a step in. The latency is from insertion to completion where that is known, else from issue.
+    /// Adds a step. The latency is from insert to completion if known, else from issue.
     pub fn take(&mut self, step: &Step) {
         let Step::Finished(end) = step else { return };
         let (Some(latency), Some(issue)) = (end.response.total_ns(), end.issue) else {
@@ -115,7 +115,7 @@ impl PairTally {
         self.of[class.index()].as_ref().map(|grids| &grids[at])
     }
 
-    /// Removes the numbers of requests in flight, where they are not reliable.
+    /// Removes the numbers of requests in flight if they are unreliable.
     pub fn clear_outstanding(&mut self) {
         let is_outstanding = |pair: &Pair| *pair == Pair::OutstandingLatency;
         let at = Pair::ALL.iter().position(is_outstanding);
@@ -146,7 +146,7 @@ impl PairTally {
         counts.collect()
     }
 
-    /// Takes in what `other` holds.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &PairTally) {
         for (mine, others) in self.of.iter_mut().zip(&other.of) {
             let Some(others) = others else { continue };

@@ -1,4 +1,4 @@
-//! [`Parallelism`]: how many requests are in flight together.
+//! [`Parallelism`]: the number of requests in flight.
 
 use serde::Serialize;
 use weir_model::Nanos;
@@ -6,30 +6,30 @@ use weir_model::Nanos;
 use crate::little::is_reliable;
 use crate::track::Step;
 
-/// Numbers in flight that are counted apart; more count as the last.
+/// Numbers in flight with separate counts; larger ones count as the last.
 const DEPTHS: usize = 257;
 
-/// The requests in flight together, of those whose ends are known.
+/// The requests in flight, for requests with a known end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Parallelism {
     /// Requests counted at their issue.
     pub requests: u64,
-    /// In flight when a request is issued, itself included, in the mean.
+    /// The mean number in flight at an issue, itself included.
     pub at_issue_mean: f64,
-    /// Standard deviation over mean of the same.
+    /// Coefficient of variation of the same.
     pub at_issue_cv: f64,
-    /// The most in flight at an issue.
+    /// The largest number in flight at an issue.
     pub at_issue_max: i64,
     /// The number in flight that was most frequent at an issue; 257 stands for more than 256.
     pub modal: i64,
     /// Issues at which the number in flight was that or one beside it, from 0 to 1.
     pub modal_share: f64,
-    /// In flight in the mean over time, idle times included.
+    /// The mean number in flight over time, including idle times.
     pub in_flight_mean: f64,
-    /// The share of the time in which something was in flight, from 0 to 1.
+    /// The share of time with requests in flight, from 0 to 1.
     pub busy_share: f64,
-    /// The sum of the times in flight over the integral of the number in flight: 1 where all requests and
-    /// their ends were received, see [`Little`](crate::little::Little).
+    /// The sum of the times in flight over the integral of the number in flight: 1 where all
+    /// requests and their ends were received, see [`Little`](crate::little::Little).
     pub little_ratio: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ impl Parallelism {
     }
 }
 
-/// Takes requests in.
+/// Collects requests.
 #[derive(Clone, Debug)]
 pub struct ParallelismTally {
     issues: u64,
@@ -111,8 +111,8 @@ impl ParallelismTally {
         self.busy_ns += if self.in_flight > 0 { passed } else { 0.0 };
     }
 
-    /// What was received, with [`Track::little_ratio`](crate::Track::little_ratio); `None` where ends are not
-    /// known.
+    /// The result, with [`Track::little_ratio`](crate::Track::little_ratio); `None` if ends are
+    /// unknown.
     pub fn result(&self, little_ratio: Option<f64>) -> Option<Parallelism> {
         if self.timed == 0 || self.issues == 0 {
             return None;

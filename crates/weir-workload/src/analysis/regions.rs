@@ -1,7 +1,8 @@
-//! [`Regions`]: where on the disk the requests go, and how much they keep to a few places.
+//! [`Regions`]: which parts of the disk are accessed, and how concentrated the access is.
 //!
-//! The disk is divided into cells of equal length; those that are touched are counted. Cells begin at
-//! 64 KiB and double when there are too many, so memory is bounded and counts are exact for the length told.
+//! The disk is divided into cells of equal length; touched cells are counted. Cells start at 64 KiB
+//! and double when there are too many, so memory is bounded and counts are exact for the reported
+//! length.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +11,22 @@ use weir_model::{Op, SECTOR_BYTES};
 
 use crate::track::Step;
 
-/// Most cells.
+/// The largest number of cells.
 const CELLS_MAX: usize = 4_096;
 
 /// The shortest cell: 64 KiB.
 const CELL_SECTORS_MIN: i64 = 128;
 
-/// One request touches at most so many cells; a longer one lengthens them.
+/// The largest number of cells that one request touches; a longer one doubles the cell length.
 const SPANNED_MAX: i64 = 64;
 
-/// Regions that are named.
+/// The number of reported regions.
 const HOTTEST_MAX: usize = 8;
 
-/// Shares of the touched space of which is told how much of the I/O goes there.
+/// Shares of the touched space for which the share of I/O is reported.
 const SPACE_SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
-/// Where reads and writes go.
+/// The distribution of reads and writes over the disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Regions {
     /// The length of a cell.
@@ -34,42 +35,43 @@ pub struct Regions {
     pub first_byte: i64,
     /// From there to the end of the last.
     pub span_bytes: i64,
-    /// Cells that were touched, as bytes: no less than what was touched itself.
+    /// The touched cells in bytes, an upper bound of the touched bytes.
     pub touched_bytes: i64,
     /// Cells that were both read and written, as a share of those touched, from 0 to 1.
     pub read_and_written_share: Option<f64>,
-    /// How much of the I/O, by bytes, goes to the hottest cells: the more, the better a cache or a fast tier does.
+    /// The share of I/O, by bytes, of the hottest cells: the larger, the more effective a cache or
+    /// a fast tier.
     pub concentration: Vec<Concentration>,
-    /// The hottest places, the hottest first; neighbouring cells as hot are one. Empty where no place is
-    /// hotter than four times the mean.
+    /// The hottest regions, the hottest first; neighbouring cells of equal heat are merged. Empty
+    /// if no region is hotter than four times the mean.
     pub hottest: Vec<Region>,
 }
 
-/// How much goes to the hottest part of the touched space.
+/// The share of I/O of the hottest part of the touched space.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Concentration {
     /// The part, from 0 to 1.
     pub space_share: f64,
-    /// What of the I/O, by bytes, goes there, from 0 to 1.
+    /// Its share of the I/O, by bytes, from 0 to 1.
     pub access_share: f64,
 }
 
-/// A place on the disk.
+/// A region of the disk.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Region {
-    /// Where it begins.
+    /// Its start.
     pub first_byte: i64,
     /// Its length.
     pub bytes: i64,
     /// Requests that touched it; one that touches several cells counts in each.
     pub requests: u64,
-    /// What of the I/O, by bytes, goes there, from 0 to 1.
+    /// Its share of the I/O, by bytes, from 0 to 1.
     pub access_share: f64,
     /// Bytes read there among those read and written, from 0 to 1.
     pub read_share: f64,
 }
 
-/// Takes requests in.
+/// Counts requests.
 #[derive(Clone, Debug)]
 pub struct RegionTally {
     cell_sectors: i64,
@@ -105,7 +107,7 @@ impl Default for RegionTally {
 }
 
 impl RegionTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Issued(issue) = step else { return };
         let request = &issue.request;
@@ -150,7 +152,7 @@ impl RegionTally {
         }
     }
 
-    /// What was seen.
+    /// The result.
     pub fn result(&self) -> Regions {
         let (Some((&first, _)), Some((&last, _))) =
             (self.cells.first_key_value(), self.cells.last_key_value())
@@ -176,7 +178,7 @@ impl RegionTally {
         heats.sort_unstable_by_key(|heat| std::cmp::Reverse(*heat));
         let all: u64 = heats.iter().sum();
         let told = SPACE_SHARES.iter();
-        // A share of less than one cell is not to be told.
+        // A share of less than one cell cannot be reported.
         let told = told.filter(|share| *share * heats.len() as f64 >= 1.0);
         told.map(|&space_share| {
             let cells = (space_share * heats.len() as f64) as usize;

@@ -1,10 +1,10 @@
-//! [`Reuse`]: how soon blocks are used again, what a cache of which size would hit, and how many blocks are in
-//! use.
+//! [`Reuse`]: reuse distances of blocks, the hit ratio of caches by size, and the working set.
 //!
-//! A request touches each block of 4 KiB that it lies in. Between two touches of a block lie so many others:
-//! its LRU stack distance, found exactly while memory suffices and of a sample of the blocks from then on, as
-//! SHARDS does (Waldspurger and others 2015; see [`weir_sketch::ReuseSampler`]). What the authors of `vscsiStats`
-//! thought too expensive to keep online (Ahmad 2007, section 3.6), in a fixed memory.
+//! A request touches each block of 4 KiB that it overlaps. The number of other blocks between two
+//! touches of a block is its LRU stack distance, computed exactly while memory suffices and then
+//! for a sample of the blocks as in SHARDS (Waldspurger and others 2015; see
+//! [`weir_sketch::ReuseSampler`]). The authors of `vscsiStats` considered this too expensive online
+//! (Ahmad 2007, section 3.6); here it takes a fixed memory.
 
 use std::collections::BTreeMap;
 
@@ -14,92 +14,93 @@ use weir_sketch::{Distinct, ReuseHistogram, ReuseSampler};
 
 use crate::track::Step;
 
-/// The length of a block, unless told.
+/// The default block length.
 pub const BLOCK_BYTES: i64 = 4_096;
 
-/// Memory for the blocks that are followed, unless told: 1 MiB follows some 40,000.
+/// The default memory for tracked blocks: 1 MiB holds about 40,000.
 pub const MEMORY_BYTES: usize = 1 << 20;
 
-/// Most blocks of one request that are followed: 256 MiB of 4 KiB.
+/// The largest number of tracked blocks of one request: 256 MiB of 4 KiB.
 const BLOCKS_MAX: i64 = 1 << 16;
 
-/// Most intervals of the working set.
+/// The largest number of intervals of the working set.
 const INTERVALS_MAX: i64 = 64;
 
 /// The shortest interval.
 const INTERVAL_NS_MIN: Nanos = 1_000_000;
 
-/// Sizes of caches to a power of two.
+/// Cache sizes per power of two.
 const SIZES_PER_POWER: u64 = 4;
 
-/// The smallest cache that is told, in blocks.
+/// The smallest reported cache, in blocks.
 const SIZE_MIN: u64 = 16;
 
-/// How often and how soon blocks are used again.
+/// The reuse of blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reuse {
     /// The length of a block.
     pub block_bytes: i64,
     /// Touches of blocks by reads and writes.
     pub touches: u64,
-    /// Those by reads.
+    /// Touches by reads.
     pub read_touches: u64,
-    /// Touches of blocks that were not touched before, as a share of all: no cache hits them.
+    /// First touches of blocks, as a share of all: no cache hits them.
     pub first_share: f64,
-    /// Whether all blocks were followed, so that distances are exact.
+    /// Whether all blocks were tracked, so that distances are exact.
     pub exact: bool,
-    /// The share of the blocks that is followed now.
+    /// The share of the blocks that is tracked now.
     pub sampling_rate: f64,
-    /// The miss ratio of LRU caches, the smallest first, until a larger one hits no more.
+    /// The miss ratio of LRU caches, the smallest first, up to the size beyond which hits do not
+    /// increase.
     pub curve: Vec<CacheSize>,
-    /// What is in use.
+    /// The working set.
     pub working_set: WorkingSet,
 }
 
-/// A cache and what misses it, with reads and writes both allocating.
+/// A cache and its miss ratio, with allocation on reads and writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CacheSize {
-    /// What it holds.
+    /// Its capacity.
     pub cache_bytes: i64,
     /// The share of touches that miss.
     pub miss_ratio: f64,
-    /// How far from the true one that is: in 95 of 100 cases not more.
+    /// The error of the ratio: the half width of its 95 % confidence interval.
     pub miss_ratio_error: f64,
     /// The share of touches by reads that miss; `None` without reads.
     pub read_miss_ratio: Option<f64>,
-    /// Likewise.
+    /// The error of that share.
     pub read_miss_ratio_error: Option<f64>,
 }
 
-/// Different blocks that are touched.
+/// Distinct blocks that are touched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorkingSet {
-    /// All of them, in bytes.
+    /// All, in bytes.
     pub bytes: f64,
-    /// Those that were read.
+    /// Blocks read, in bytes.
     pub read_bytes: f64,
-    /// Those that were written.
+    /// Blocks written, in bytes.
     pub written_bytes: f64,
     /// The standard deviation of these numbers, relative to them.
     pub error_share: f64,
     /// The length of an interval.
     pub interval_ns: Nanos,
-    /// The intervals in which something was touched, in order.
+    /// The intervals with touches, in order.
     pub intervals: Vec<InUse>,
 }
 
 /// The working set of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InUse {
-    /// When it begins.
+    /// Its start.
     pub ts_ns: Nanos,
-    /// Different blocks touched in it, in bytes.
+    /// Distinct blocks touched in it, in bytes.
     pub bytes: f64,
-    /// Different blocks touched until its end, in bytes.
+    /// Distinct blocks touched until its end, in bytes.
     pub bytes_so_far: f64,
 }
 
-/// Takes requests in.
+/// Collects requests.
 #[derive(Clone, Debug)]
 pub struct ReuseTally {
     block_sectors: i64,
@@ -111,7 +112,7 @@ pub struct ReuseTally {
     over_time: OverTime,
 }
 
-/// Different blocks by interval.
+/// Distinct blocks by interval.
 #[derive(Clone, Debug)]
 struct OverTime {
     interval_ns: Nanos,
@@ -126,16 +127,16 @@ impl Default for ReuseTally {
 }
 
 impl ReuseTally {
-    /// Follows blocks of `block_bytes`, rounded down to sectors, in at most `memory_bytes` for the reuse distances,
-    /// 256 KiB at least; the working set takes up to 140 kB more.
+    /// Tracks blocks of `block_bytes`, rounded down to sectors, in at most `memory_bytes` for the
+    /// reuse distances, at least 256 KiB; the working set takes up to 140 kB more.
     pub fn new(block_bytes: i64, memory_bytes: usize) -> ReuseTally {
         let histograms = 2 * ReuseHistogram::SKETCH_BYTES_MAX;
         let sampler = ReuseSampler::new(memory_bytes.saturating_sub(histograms));
         ReuseTally::with(block_bytes, sampler, ReuseHistogram::SKETCH_BITS)
     }
 
-    /// The same with every distance kept apart, for a recording: exact while blocks fit `memory_bytes`, 21 bytes
-    /// each, and then 16 bytes for each distance there is.
+    /// The same with exact distances, for a recording: exact while blocks fit `memory_bytes`, 21
+    /// bytes each, plus 16 bytes for each distinct distance.
     pub fn exact(block_bytes: i64, memory_bytes: usize) -> ReuseTally {
         let sampler = ReuseSampler::new(memory_bytes);
         ReuseTally::with(block_bytes, sampler, ReuseHistogram::EXACT_BITS)
@@ -153,7 +154,7 @@ impl ReuseTally {
         }
     }
 
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Issued(issue) = step else { return };
         let request = &issue.request;
@@ -198,7 +199,7 @@ impl ReuseTally {
         reuse + sets * self.read.bytes()
     }
 
-    /// What was seen; `None` without reads and writes.
+    /// The result; `None` without reads and writes.
     pub fn result(&self) -> Option<Reuse> {
         let all = self.histogram();
         if all.references() == 0 {
@@ -280,7 +281,8 @@ impl Default for OverTime {
 }
 
 impl OverTime {
-    /// The interval of `ts`, made if there is none; all are lengthened first where they would be too many.
+    /// The interval of `ts`, created if needed; all intervals are lengthened first if there would
+    /// be too many.
     fn at(&mut self, ts: Nanos) -> &mut Distinct {
         loop {
             let number = ts.div_euclid(self.interval_ns);

@@ -1,33 +1,33 @@
 //! [`Runs`]: finds the sequential streams among interleaved requests, in a table of fixed size.
 //!
-//! A **run** is a chain of requests of one operation: each begins where the one before ended
-//! (forward), ends where it began (backward), or lies a constant distance from it (strided). Runs are
-//! followed by their positions, so it does not matter how many are interleaved, how long their requests are
-//! or what else comes between. A run counts from [`RUN_MIN`] requests on, so that requests at random places
-//! make none by chance.
+//! A **run** is a chain of requests of one operation: each starts where the previous one ended
+//! (forward), ends where it started (backward), or is at a constant distance from it (strided).
+//! Runs are tracked by position, so interleaving, request lengths and other requests in between do
+//! not matter. A chain counts as a run from [`RUN_MIN`] requests on, so that random requests do not
+//! form runs by chance.
 
 use weir_model::Op;
 
-/// Requests that make a run.
+/// The smallest number of requests of a run.
 pub const RUN_MIN: u64 = 4;
 
-/// Runs and possible beginnings of runs that are remembered.
+/// The number of tracked runs and candidates.
 const PLACES: usize = 128;
 
-/// Possible beginnings are given up for new ones only when there are this many, so that a run
-/// with rare requests is not lost to noise.
+/// Candidates are replaced only when there are this many, so that a run with rare requests is not
+/// lost to noise.
 const BEGINNINGS_MIN: usize = 64;
 
 /// A stride is at most this long: 4 MiB.
 const STRIDE_SECTORS_MAX: u64 = 8_192;
 
-/// Depths of interleaving that are told apart.
+/// Depths of interleaving with separate counts.
 pub const DEPTHS: usize = 32;
 
-/// How a run goes on.
+/// The direction of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
-    /// Each request begins where the one before ended.
+    /// Each request starts where the previous one ended.
     Forward,
     /// Each request lies before the previous one, at its beginning or at a constant distance.
     Backward,
@@ -35,11 +35,11 @@ pub enum Course {
     Strided,
 }
 
-/// What a request is to the runs.
+/// The relation of a request to the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The requests that, with this one, are known to continue a run: 0 for a request that is at a place of
-    /// its own, more than 1 when it makes a run of what came before.
+    /// The number of requests that are now known to continue a run: 0 for a random request, more
+    /// than 1 if this request turns its predecessors into a run.
     pub continued: Option<Continued>,
     /// It begins where the last request of a chain began.
     pub repeated: bool,
@@ -48,9 +48,9 @@ pub struct Place {
 /// Requests that continue a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Continued {
-    /// How.
+    /// The direction.
     pub course: Course,
-    /// How many requests more are known to continue a run than before.
+    /// The number of further requests known to continue a run.
     pub requests: u64,
     /// Their length.
     pub sectors: u64,
@@ -60,7 +60,7 @@ pub struct Continued {
     pub joined_run: bool,
     /// Other runs, of any operation, that had a request since this one's last.
     pub depth: usize,
-    /// The same of this operation.
+    /// The same for this operation only.
     pub depth_of_op: usize,
     /// Distance between the first sectors, where it is constant.
     pub stride_sectors: Option<i64>,
@@ -73,14 +73,14 @@ pub struct Runs {
     requests: u64,
 }
 
-/// What a request is to the chains.
+/// The relation of a request to the chains.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     /// The chain that it continues.
     continued: Option<usize>,
     /// One whose last request began at the same place.
     same: Option<usize>,
-    /// The distance from the nearest possible beginning, if that can be a stride.
+    /// The distance from the nearest candidate, if that can be a stride.
     stride: Option<i64>,
 }
 
@@ -93,9 +93,9 @@ struct Run {
     first: i64,
     /// First sector behind its last request.
     end: i64,
-    /// How it goes on; `None` for a single request.
+    /// Its direction; `None` for a single request.
     course: Option<Course>,
-    /// Distance of its last request from the one before, if it is to be tried.
+    /// The distance between its last two requests, if it may be a stride.
     stride: Option<i64>,
     requests: u64,
     /// Length of all requests but the first.
@@ -117,7 +117,7 @@ impl Run {
         }
     }
 
-    /// How a request would go on with it.
+    /// The direction in which a request would continue it.
     fn course_of(&self, first: i64, sectors: i64) -> Option<Course> {
         let step = first - self.first;
         let fits = |course| self.course.is_none_or(|c| c == course);
@@ -133,7 +133,7 @@ impl Run {
 }
 
 impl Runs {
-    /// Takes a request in.
+    /// Adds a request.
     pub fn take(&mut self, op: Op, first: i64, sectors: i64) -> Place {
         self.requests += 1;
         let found = self.look_for(op, first, sectors);
@@ -157,7 +157,7 @@ impl Runs {
         }
     }
 
-    /// What a request is to the chains, in one pass over them.
+    /// The relation of a request to the chains, in one pass over them.
     fn look_for(&self, op: Op, first: i64, sectors: i64) -> Found {
         let mut found = Found::default();
         let mut best = None;
@@ -167,7 +167,7 @@ impl Runs {
                 continue;
             }
             if let Some(course) = run.course_of(first, sectors) {
-                // Forward before all, then the longest.
+                // Forward first, then the longest.
                 let merit = Some((course == Course::Forward, run.requests, run.seen));
                 if merit > best {
                     (best, found.continued) = (merit, Some(at));
@@ -225,8 +225,8 @@ impl Runs {
         }
     }
 
-    /// Requests are not always issued in the order of their sectors: a chain that begins where run
-    /// `at` ends now is its continuation. That chain.
+    /// Requests are not always issued in sector order: returns the chain that starts where run `at`
+    /// now ends, which is its continuation.
     fn joined(&mut self, at: usize, course: Course) -> Option<Run> {
         let run = self.runs[at];
         let follows = |r: &Run| {
@@ -242,7 +242,7 @@ impl Runs {
         run.end = other.end;
         run.first = other.first;
         run.requests += other.requests;
-        // The first request of the other continues this run as well.
+        // The first request of the other chain continues this run as well.
         let first = match other.course {
             None => other.end - other.origin,
             Some(_) => 0,
@@ -252,7 +252,7 @@ impl Runs {
         Some(other)
     }
 
-    /// Remembers a request as the possible beginning of a run, with the distance from the nearest such one.
+    /// Stores a request as a candidate, with the distance from the nearest one.
     fn begin(&mut self, op: Op, first: i64, sectors: i64, stride: Option<i64>) {
         if self.runs.len() == PLACES {
             self.evict();
@@ -272,7 +272,7 @@ impl Runs {
 
     fn evict(&mut self) {
         let mut beginnings = 0;
-        // The oldest of all, and of the beginnings: when it was seen, and where it is.
+        // The oldest entry, and the oldest candidate: when it was seen, and its index.
         let mut oldest = [(u64::MAX, 0); 2];
         for (at, run) in self.runs.iter().enumerate() {
             oldest[0] = oldest[0].min((run.seen, at));

@@ -1,4 +1,4 @@
-//! [`Sizes`]: how long the requests are, which lengths prevail, and how they are aligned.
+//! [`Sizes`]: request lengths, the most frequent ones, and alignment.
 
 use serde::Serialize;
 use weir_model::{Op, SECTOR_BYTES};
@@ -6,19 +6,19 @@ use weir_sketch::Frequent;
 
 use crate::track::{Issue, Step};
 
-/// Distinct lengths that are counted for each operation; exact as long as there are no more.
+/// Distinct lengths counted for each operation; exact up to this number.
 const LENGTHS_MAX: usize = 64;
 
-/// A length prevails when it has at least this share of the requests.
+/// The smallest share of the requests of a frequent length.
 const DOMINANT_SHARE: f64 = 0.05;
 
-/// Lengths that are named at most.
+/// The largest number of reported lengths.
 const DOMINANT_MAX: usize = 8;
 
-/// So many of the requests must have an alignment.
+/// The share of the requests that must have an alignment.
 const ALIGNED_SHARE: f64 = 0.95;
 
-/// Powers of two that alignments are told in: 512 B to 1 MiB.
+/// The reported alignments as powers of two: 512 B to 1 MiB.
 const ALIGNMENTS: usize = 12;
 
 /// The lengths of a subject's reads and writes.
@@ -35,20 +35,21 @@ pub struct Sizes {
 /// The lengths of some requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Lengths {
-    /// How many requests.
+    /// The number of requests.
     pub requests: u64,
     /// Their mean length.
     pub mean_bytes: Option<f64>,
-    /// The lengths that prevail, the most frequent first: those with 5 % of the requests or more. Exact with
-    /// up to 64 distinct lengths, else too high by a 64th of the requests at most.
+    /// The most frequent lengths, the most frequent first: those with at least 5 % of the requests.
+    /// Exact with up to 64 distinct lengths, otherwise too high by at most a 64th of the requests.
     pub dominant: Vec<Dominant>,
-    /// The greatest power of two, up to 1 MiB, that divides first sector and length of 95 % of the requests.
+    /// The greatest power of two, up to 1 MiB, that divides first sector and length of 95 % of the
+    /// requests.
     pub alignment_bytes: Option<i64>,
     /// Requests whose first byte and length are multiples of 4 KiB, from 0 to 1.
     pub aligned_4k_share: Option<f64>,
 }
 
-/// A length that prevails.
+/// A frequent length.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dominant {
     /// The length.
@@ -59,7 +60,7 @@ pub struct Dominant {
     pub share: f64,
 }
 
-/// Takes lengths in.
+/// Collects lengths.
 #[derive(Clone, Debug)]
 pub struct SizeTally {
     reads: LengthTally,
@@ -84,7 +85,7 @@ impl Default for SizeTally {
 }
 
 impl SizeTally {
-    /// Takes a step in.
+    /// Adds a step.
     pub fn take(&mut self, step: &Step) {
         let Step::Issued(issue) = step else { return };
         match issue.request.op {
@@ -94,7 +95,7 @@ impl SizeTally {
         }
     }
 
-    /// What was seen.
+    /// The result.
     pub fn result(&self) -> Sizes {
         let mut all = self.reads.clone();
         all.merge(&self.writes);
@@ -126,7 +127,7 @@ impl LengthTally {
         self.alignments[power.min(ALIGNMENTS - 1)] += 1;
     }
 
-    /// Takes in what `other` holds; the lengths named are those of both.
+    /// Adds the counts of `other`; the reported lengths are those of both.
     fn merge(&mut self, other: &LengthTally) {
         self.sectors += other.sectors;
         let mut lengths = Frequent::new(2 * LENGTHS_MAX);

@@ -1,7 +1,7 @@
-//! [`Timeline`]: what happened when, in intervals that grow so that their number stays bounded.
+//! [`Timeline`]: activity by time, in intervals that grow so that their number stays bounded.
 //!
-//! Intervals begin at 1 ms and double as often as the span needs. They begin at multiples of their length since
-//! the epoch, so that those of two subjects can be laid side by side.
+//! Intervals start at 1 ms and double as needed. They are aligned to multiples of their length
+//! since the epoch, so that those of two subjects can be compared.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use weir_model::{Nanos, Op, SECTOR_BYTES};
 
 use crate::track::Step;
 
-/// Most intervals from the first to the last.
+/// The largest number of intervals from first to last.
 pub const INTERVALS_MAX: i64 = 1_024;
 
 /// The shortest interval.
 const INTERVAL_NS_MIN: Nanos = 1_000_000;
 
-/// What happened when.
+/// Activity by time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Timeline {
     /// The length of an interval.
     pub interval_ns: Nanos,
-    /// The intervals in which something happened, in order.
+    /// The intervals with activity, in order.
     pub intervals: Vec<Interval>,
 }
 
-/// What happened in an interval. Requests are counted where they were issued, times where they finished.
+/// The activity of an interval. Requests are counted at their issue, latencies at their completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Interval {
-    /// When it begins.
+    /// Its start.
     pub ts_ns: Nanos,
     /// Reads issued.
     pub reads: u64,
@@ -42,8 +42,8 @@ pub struct Interval {
     pub written_bytes: u64,
     /// Requests finished whose latency is known.
     pub timed: u64,
-    /// Sum over those of the requests in flight when they were issued, themselves included; `None` where that
-    /// is not reliable.
+    /// Sum over those of the requests in flight when they were issued, themselves included; `None`
+    /// where that is not reliable.
     pub in_flight_sum: Option<u64>,
     /// Sum of their latencies.
     pub latency_sum_ns: i64,
@@ -51,7 +51,7 @@ pub struct Interval {
     pub latency_max_ns: Nanos,
 }
 
-/// Adds steps up.
+/// Accumulates steps.
 #[derive(Clone, Debug)]
 pub struct TimeTally {
     interval_ns: Nanos,
@@ -104,7 +104,8 @@ impl TimeTally {
         }
     }
 
-    /// The interval of `ts`, made if there is none; all are lengthened first where they would be too many.
+    /// The interval of `ts`, created if needed; all intervals are lengthened first if there would
+    /// be too many.
     fn at(&mut self, ts: Nanos) -> &mut Interval {
         loop {
             let number = ts.div_euclid(self.interval_ns);
@@ -122,7 +123,7 @@ impl TimeTally {
         }
     }
 
-    /// What was seen.
+    /// The result.
     pub fn result(&self) -> Timeline {
         let intervals = self.intervals.iter();
         Timeline {

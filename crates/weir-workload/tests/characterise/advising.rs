@@ -1,4 +1,4 @@
-//! What follows for storage, and that nothing follows where the data do not carry it.
+//! Storage advice, and its absence with insufficient data.
 
 use weir_model::{Nanos, Op};
 use weir_workload::{Advice, Characteriser, Confidence, Event, Profile, Topic};
@@ -13,7 +13,7 @@ fn missing(profile: &Profile, topic: Topic) -> bool {
     profile.missing.iter().any(|m| m.topic == topic)
 }
 
-/// `count` requests of `sectors` each `gap`, `latency` long, at random places.
+/// `count` random requests of `sectors`, one each `gap`, with this latency.
 fn scattered(count: usize, gap: Nanos, latency: Nanos, sectors: i64) -> Vec<Io> {
     let mut random = Random::new(31);
     let mut ios = reads((0..count).map(|_| random.below(1 << 20) * 8));
@@ -25,7 +25,7 @@ fn scattered(count: usize, gap: Nanos, latency: Nanos, sectors: i64) -> Vec<Io> 
 }
 
 #[test]
-fn many_random_requests_want_flash_and_few_do_with_a_disk() {
+fn many_random_requests_need_flash_and_few_a_disk() {
     let many = profile(&scattered(30_000, 1_000_000, 500_000, 8));
     let flash = advice(&many, Topic::Medium).unwrap();
     assert!(
@@ -59,7 +59,7 @@ fn many_random_requests_want_flash_and_few_do_with_a_disk() {
 }
 
 #[test]
-fn random_writes_are_what_flash_has_to_stand() {
+fn random_writes_are_reported_as_flash_wear() {
     let mut ios = scattered(30_000, 1_000_000, 500_000, 8);
     ios.iter_mut().for_each(|io| io.op = Op::Write);
     let profile = profile(&ios);
@@ -72,7 +72,7 @@ fn random_writes_are_what_flash_has_to_stand() {
 }
 
 #[test]
-fn requests_in_flight_together_want_wide_stripes() {
+fn concurrent_requests_need_wide_stripes() {
     let deep = profile(&scattered(20_000, 1_000_000, 8_000_000, 32));
     let stripe = advice(&deep, Topic::StripeUnit).unwrap();
     assert!(
@@ -115,7 +115,7 @@ fn requests_in_flight_together_want_wide_stripes() {
 }
 
 #[test]
-fn streams_that_take_turns_want_disks_of_their_own() {
+fn interleaved_streams_need_separate_disks() {
     let three = profile(&reads((0..6_000).map(|i| ((i % 3) << 24) + i / 3 * 8)));
     let apart = advice(&three, Topic::Separation).unwrap();
     assert!(
@@ -128,7 +128,7 @@ fn streams_that_take_turns_want_disks_of_their_own() {
 }
 
 #[test]
-fn writes_across_blocks_are_told_and_others_are_not() {
+fn unaligned_writes_are_reported() {
     let mut ios = scattered(2_000, 1_000_000, 200_000, 8);
     ios.iter_mut().for_each(|io| io.op = Op::Write);
     assert_eq!(advice(&profile(&ios), Topic::Alignment), None);
@@ -144,7 +144,7 @@ fn writes_across_blocks_are_told_and_others_are_not() {
 }
 
 #[test]
-fn too_few_requests_and_too_short_a_time_carry_no_advice() {
+fn insufficient_data_gives_no_advice() {
     let few = profile(&scattered(900, 20_000_000, 500_000, 8));
     assert_eq!(few.advice, []);
     for topic in [Topic::Medium, Topic::StripeUnit, Topic::Separation] {
@@ -155,8 +155,8 @@ fn too_few_requests_and_too_short_a_time_carry_no_advice() {
 }
 
 #[test]
-fn a_cache_pays_where_few_blocks_are_used_again_and_again() {
-    // Nine of ten reads go to 4 MiB, the others anywhere.
+fn a_cache_is_recommended_for_frequently_reused_blocks() {
+    // Nine of ten reads go to 4 MiB, the others to random addresses.
     let mut random = Random::new(41);
     let ios = reads((0..60_000).map(|i| match i % 10 {
         0 => (1 << 24) + random.below(1 << 22) * 8,
@@ -182,7 +182,7 @@ fn a_cache_pays_where_few_blocks_are_used_again_and_again() {
 }
 
 #[test]
-fn no_cache_pays_where_nothing_is_used_again() {
+fn no_cache_is_recommended_without_reuse() {
     let profile = profile(&reads((0..20_000).map(|i| 8 * i)));
     let cache = advice(&profile, Topic::CacheSize).unwrap();
     assert!(
@@ -190,12 +190,12 @@ fn no_cache_pays_where_nothing_is_used_again() {
         "{}",
         cache.text
     );
-    // The plot of the curve marks the size that pays by this.
+    // The plot of the curve marks the recommended size by this.
     assert!(cache.evidence.iter().all(|e| e.name != "cache_bytes"));
 }
 
 #[test]
-fn a_loop_wants_all_of_it_in_the_cache() {
+fn a_loop_needs_a_cache_of_its_size() {
     let profile = profile(&reads((0..40_000).map(|i| i % 5_000 * 8)));
     let cache = advice(&profile, Topic::CacheSize).unwrap();
     assert!(
@@ -206,8 +206,8 @@ fn a_loop_wants_all_of_it_in_the_cache() {
 }
 
 #[test]
-fn where_ends_were_lost_nothing_is_concluded_from_what_is_in_flight() {
-    // Every hundredth end is lost; what is left takes 1 ms of 2.
+fn lost_ends_suppress_conclusions_from_requests_in_flight() {
+    // Every hundredth end is lost; the other requests take 1 ms of 2.
     let mut characteriser = Characteriser::default();
     let subject = disk("vm", "/dev/vda", "/dev/sda");
     for event in events(&scattered(4_000, 2_000_000, 1_000_000, 8)) {

@@ -1,4 +1,4 @@
-//! How requests come, how many are in flight, and how long they take under load.
+//! Arrival process, requests in flight, and latency under load.
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_workload::Profile;
@@ -6,7 +6,7 @@ use weir_workload::analysis::arrivals::{Process, Source};
 
 use crate::load::{Io, Random, profile, reads};
 
-/// Requests at these times, at random places, each taking `latency`.
+/// Requests at these times, at random addresses, each taking `latency`.
 fn at(times: impl IntoIterator<Item = Nanos>, latency: Nanos) -> Vec<Io> {
     let mut random = Random::new(2);
     let times: Vec<Nanos> = times.into_iter().collect();
@@ -79,7 +79,7 @@ fn bursts_of_bursts_are_bursty_on_every_scale() {
 }
 
 #[test]
-fn the_scales_count_what_a_plain_count_counts() {
+fn scales_match_a_direct_count() {
     let times = poisson(5_000, 700_000.0, 3);
     let profile = profile(&at(times.clone(), 1_000));
     assert!(profile.bursts.scales.len() >= 5);
@@ -100,8 +100,8 @@ fn the_scales_count_what_a_plain_count_counts() {
 }
 
 #[test]
-fn clients_that_wait_are_a_closed_source_and_others_an_open_one() {
-    // Four clients, each asking anew as soon as it has its answer.
+fn waiting_clients_are_a_closed_source_and_others_open() {
+    // Four clients, each sending a request when the previous one completes.
     let mut random = Random::new(8);
     let mut clients = [0; 4];
     let mut ios = at((0..8_000).map(|i| i * 1_000), 0);
@@ -130,7 +130,7 @@ fn clients_that_wait_are_a_closed_source_and_others_an_open_one() {
 }
 
 #[test]
-fn latency_is_told_by_depth_and_by_rate() {
+fn latency_is_reported_by_depth_and_by_rate() {
     // Alternating seconds: alone and fast, or eight together and slow.
     let mut times = Vec::new();
     for second in 0..20 {

@@ -1,4 +1,4 @@
-//! Whatever comes, memory is bounded and nothing is said that cannot be.
+//! With any input, memory is bounded and no unsupported statement is made.
 
 use proptest::prelude::*;
 use weir_model::{Op, Symbol};
@@ -60,7 +60,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_events_make_a_sound_report(mut events in prop::collection::vec(any_event(), 0..400)) {
+    fn any_events_give_a_consistent_report(mut events in prop::collection::vec(any_event(), 0..400)) {
         events.sort_by_key(Event::ts);
         let mut characteriser = Characteriser::default();
         let subject = Subject::default();
@@ -73,7 +73,7 @@ proptest! {
 }
 
 #[test]
-fn lengths_that_no_request_has_do_not_add_up() {
+fn impossible_lengths_do_not_overflow() {
     let mut characteriser = Characteriser::default();
     let issued = |ts| {
         Event::Issued(Request {
@@ -94,7 +94,7 @@ fn lengths_that_no_request_has_do_not_add_up() {
 }
 
 #[test]
-fn subjects_beyond_the_bound_are_counted() {
+fn subjects_beyond_the_limit_are_counted() {
     let mut characteriser = Characteriser::default();
     for i in 0..SUBJECTS_MAX as i64 + 10 {
         let subject = Subject {

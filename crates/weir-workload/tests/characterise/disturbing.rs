@@ -1,11 +1,12 @@
-//! Two VMs on one disk: who disturbs whom, as section 5.3 and figure 6 of Ahmad 2007.
+//! Interference of two VMs on one disk, as in section 5.3 and figure 6 of Ahmad 2007.
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_workload::{Confidence, Interference, Report, Subject};
 
 use crate::load::{Io, Random, disk, reads, report};
 
-/// A request each 5 ms for a minute; while `slow` holds they take ten times as long and come half as often.
+/// A request each 5 ms for a minute; while `slow` holds they take ten times as long and their rate
+/// is halved.
 fn victim(sequential: bool, slow: impl Fn(Nanos) -> bool) -> Vec<Io> {
     let mut random = Random::new(21);
     let mut now = 0;
@@ -41,7 +42,7 @@ fn other(on: impl Fn(Nanos) -> bool) -> Vec<Io> {
     times.map(io).collect()
 }
 
-/// Of 20 seconds the first 10.
+/// The first 10 of each 20 seconds.
 fn by_turns(ts: Nanos) -> bool {
     ts / (10 * NANOS_PER_SECOND) % 2 == 0
 }
@@ -61,7 +62,7 @@ fn between<'a>(report: &'a Report, victim: &str, disturber: &str) -> Option<&'a 
 }
 
 #[test]
-fn who_is_slow_while_another_is_active_is_disturbed() {
+fn a_subject_slowed_by_another_is_disturbed() {
     let report = report(&[
         (vm("seq", "/dev/sdb1"), victim(true, by_turns)),
         (vm("rand", "/dev/sdb2"), other(by_turns)),
@@ -80,7 +81,7 @@ fn who_is_slow_while_another_is_active_is_disturbed() {
 }
 
 #[test]
-fn who_is_as_fast_as_ever_is_not() {
+fn an_unaffected_subject_is_not_disturbed() {
     let report = report(&[
         (vm("a", "/dev/sdb"), victim(false, never)),
         (vm("b", "/dev/sdb"), other(by_turns)),
@@ -91,7 +92,7 @@ fn who_is_as_fast_as_ever_is_not() {
 }
 
 #[test]
-fn nobody_is_disturbed_by_who_is_on_another_disk() {
+fn subjects_on_different_disks_do_not_interfere() {
     let report = report(&[
         (vm("a", "/dev/sdb"), victim(true, by_turns)),
         (vm("b", "/dev/sdc"), other(by_turns)),
@@ -101,7 +102,7 @@ fn nobody_is_disturbed_by_who_is_on_another_disk() {
 }
 
 #[test]
-fn of_two_that_come_and_go_the_right_one_is_named() {
+fn the_interfering_subject_is_identified_among_two() {
     let innocent = |ts| (ts / (3 * NANOS_PER_SECOND)) % 2 == 0;
     let report = report(&[
         (vm("a", "/dev/sdb"), victim(true, by_turns)),
@@ -117,7 +118,7 @@ fn of_two_that_come_and_go_the_right_one_is_named() {
 }
 
 #[test]
-fn one_change_is_weak_evidence_and_always_active_is_none() {
+fn one_transition_is_weak_evidence_and_constant_activity_none() {
     let late = |ts| ts > 30 * NANOS_PER_SECOND;
     let once = report(&[
         (vm("a", "/dev/sdb"), victim(true, late)),

@@ -1,9 +1,9 @@
-//! Loads made to measure: requests at chosen places and times, each with its end.
+//! Synthetic loads: requests at chosen addresses and times, each with its end.
 
 use weir_model::{Nanos, Op, Symbol};
 use weir_workload::{Characteriser, Event, Profile, Report, Request, Response, Subject};
 
-/// A request to be made.
+/// A request to be generated.
 #[derive(Clone, Copy, Debug)]
 pub struct Io {
     pub ts: Nanos,
@@ -13,7 +13,7 @@ pub struct Io {
     pub latency: Nanos,
 }
 
-/// Numbers that look random and are always the same (xorshift64*, Vigna 2016).
+/// Reproducible pseudorandom numbers (xorshift64*, Vigna 2016).
 pub struct Random(u64);
 
 impl Random {
@@ -56,7 +56,7 @@ pub fn reads(sectors: impl IntoIterator<Item = i64>) -> Vec<Io> {
     sectors.into_iter().enumerate().map(read).collect()
 }
 
-/// The events of these requests in order of time.
+/// The events of these requests in timestamp order.
 pub fn events(ios: &[Io]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     for (id, io) in ios.iter().enumerate() {
@@ -82,7 +82,7 @@ pub fn events(ios: &[Io]) -> Vec<Event> {
     events
 }
 
-/// What is said of several disks.
+/// The report on several disks.
 pub fn report(loads: &[(Subject, Vec<Io>)]) -> Report {
     let mut all: Vec<(Subject, Event)> = Vec::new();
     for (subject, ios) in loads {
@@ -96,7 +96,7 @@ pub fn report(loads: &[(Subject, Vec<Io>)]) -> Report {
     characteriser.report()
 }
 
-/// What is said of one disk.
+/// The profile of one disk.
 pub fn profile(ios: &[Io]) -> Profile {
     let mut report = report(&[(disk("vm", "/dev/vda", "/dev/sda"), ios.to_vec())]);
     report.profiles.remove(0)

@@ -1,4 +1,4 @@
-//! What is said of workloads of which it is known what they are.
+//! Characterisation of workloads with known properties.
 
 mod advising;
 mod arriving;

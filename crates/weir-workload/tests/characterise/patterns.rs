@@ -1,4 +1,5 @@
-//! The pattern of a workload: sequential, interleaved streams, reverse, strided, random, log-structured.
+//! The pattern of a workload: sequential, interleaved streams, reverse, strided, random,
+//! log-structured.
 
 use weir_model::Op;
 use weir_workload::{Confidence, Pattern, Profile};
@@ -18,8 +19,8 @@ fn streams(k: u32) -> Pattern {
     }
 }
 
-/// `k` streams of `count` requests together: whose turn it is and how long a request is come from
-/// `turn` and `sectors`.
+/// `k` interleaved streams of `count` requests: the order and the lengths come from `turn` and
+/// `sectors`.
 fn interleaved(
     k: i64,
     count: i64,
@@ -38,7 +39,7 @@ fn interleaved(
 }
 
 #[test]
-fn one_to_eight_streams_are_counted_that_take_turns_in_order() {
+fn one_to_eight_streams_interleaved_in_order_are_counted() {
     for k in 1..=8 {
         let ios = interleaved(k, 1_600, |i| i % k, |_| 8);
         assert_eq!(pattern(&profile(&ios)), streams(k as u32));
@@ -46,7 +47,7 @@ fn one_to_eight_streams_are_counted_that_take_turns_in_order() {
 }
 
 #[test]
-fn one_to_eight_streams_are_counted_that_take_turns_at_random() {
+fn one_to_eight_streams_interleaved_at_random_are_counted() {
     for k in 1..=8 {
         let mut random = Random::new(7 + k as u64);
         let ios = interleaved(k, 1_600, |_| random.below(k), |_| 8);
@@ -74,7 +75,7 @@ fn noise_does_not_hide_the_streams() {
         for io in &mut ios {
             io.ts *= 2;
         }
-        // One request of six is somewhere else.
+        // One request of six is at a random address.
         let noise = ios.iter().step_by(5).copied().map(|io| Io {
             ts: io.ts + 1_000_000,
             sector: random.below(DISK_SECTORS / 8) * 8,
@@ -93,7 +94,7 @@ fn noise_does_not_hide_the_streams() {
 }
 
 #[test]
-fn half_noise_makes_a_mixture_that_names_the_streams() {
+fn half_noise_gives_a_mixture_with_the_streams() {
     let mut random = Random::new(5);
     let ios = interleaved(4, 8_000, |i| i % 4, |_| 8);
     let with_noise = ios.iter().flat_map(|io| {
@@ -119,8 +120,8 @@ fn half_noise_makes_a_mixture_that_names_the_streams() {
 }
 
 #[test]
-fn one_run_after_the_other_is_one_stream() {
-    // A file in 40 fragments, read from its beginning to its end.
+fn consecutive_runs_are_one_stream() {
+    // A file in 40 fragments, read from start to end.
     let mut random = Random::new(3);
     let fragments: Vec<i64> = (0..40)
         .map(|_| random.below(DISK_SECTORS / 8) * 8)
@@ -135,7 +136,7 @@ fn one_run_after_the_other_is_one_stream() {
 }
 
 #[test]
-fn a_rare_stream_beside_a_busy_one_does_not_count() {
+fn a_rare_stream_next_to_a_busy_one_does_not_count() {
     let ios = interleaved(2, 4_000, |i| i64::from(i % 50 == 0), |_| 8);
     assert_eq!(pattern(&profile(&ios)), Pattern::Sequential);
 }
@@ -167,7 +168,7 @@ fn random_requests_are_random_also_on_a_small_disk() {
 }
 
 #[test]
-fn scans_toward_the_beginning_are_reverse() {
+fn backward_scans_are_reverse() {
     let contiguous = reads((0..2_000).map(|i| 80_000 - 8 * i));
     assert_eq!(pattern(&profile(&contiguous)), Pattern::ReverseScan);
     let with_gaps = profile(&reads((0..2_000).map(|i| 800_000 - 64 * i)));
@@ -194,7 +195,7 @@ fn sequential_writes_under_random_reads_are_a_log() {
             0 => io,
             _ => {
                 end += 128;
-                // A new segment now and then.
+                // A new segment occasionally.
                 end += if i % 200 == 1 { 1 << 16 } else { 0 };
                 Io {
                     op: Op::Write,
@@ -221,7 +222,7 @@ fn sequential_writes_under_random_reads_are_a_log() {
 }
 
 #[test]
-fn few_requests_get_no_verdict_and_some_get_a_modest_one() {
+fn few_requests_give_no_verdict_and_some_a_low_confidence() {
     let sequential = |count| profile(&reads((0..count).map(|i| 8 * i)));
     assert_eq!(sequential(99).verdict, None);
     let confidence = |count| sequential(count).verdict.unwrap().confidence;

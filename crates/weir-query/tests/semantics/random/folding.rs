@@ -474,7 +474,7 @@ fn kept(call: &FoldCall, rows: &[Element]) -> Kept {
         Keep::LogLinear { bits } => {
             let mut bins: BTreeMap<i32, (u64, u64)> = BTreeMap::new();
             for value in values {
-                let (bin, offset) = value.place(*bits);
+                let (bin, offset) = value.locate(*bits);
                 let bin = bins.entry(bin).or_default();
                 *bin = (bin.0 + 1, bin.1 + u64::from(offset));
             }
