@@ -1,11 +1,11 @@
-//! [`Answer`]: what a sink is told of a query's rows before the first one comes.
+//! [`Answer`]: the description of a query's rows that a sink gets before the first row.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use weir_model::{Schema, Shape, Value};
 
-/// What instants count.
+/// The unit of instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Nanoseconds since the Unix epoch.
@@ -19,31 +19,29 @@ pub enum Clock {
 pub struct SortKey {
     /// Position of the column.
     pub column: usize,
-    /// Greatest first.
+    /// Descending order.
     pub descending: bool,
     /// NULLs before everything else, whatever the direction.
     pub nulls_first: bool,
 }
 
-/// The rows that will come.
+/// The description of the rows.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Their columns.
     pub schema: Arc<Schema>,
     /// Rows of a stream or deltas of a relation.
     pub shape: Shape,
-    /// What their instants count.
+    /// The unit of their instants.
     pub clock: Clock,
-    /// The order in which a relation is shown; what it leaves open is settled by the values from
-    /// left to right.
+    /// The display order of a relation; ties are resolved by the values from left to right.
     pub order: Vec<SortKey>,
-    /// Numbers as they are, without units chosen for the reader.
+    /// Raw numbers, without scaled units.
     pub raw: bool,
 }
 
 impl Answer {
-    /// The columns' names, each different from the others and from the names in `reserved`: a
-    /// repeated one gets a number.
+    /// Unique column names, also different from those in `reserved`: a repeated name gets a number.
     pub fn unique_names(&self, reserved: &[&str]) -> Vec<String> {
         let mut taken: Vec<String> = reserved.iter().map(|r| r.to_string()).collect();
         for field in &self.schema.fields {
@@ -58,8 +56,7 @@ impl Answer {
         taken.split_off(reserved.len())
     }
 
-    /// How many lines a row of weight `weight` takes: a stream's row as many as it came times, a
-    /// delta one.
+    /// The number of lines of a row of weight `weight`: for a stream one per copy, for a delta one.
     pub(crate) fn lines(&self, weight: i64) -> i64 {
         match self.shape {
             Shape::Stream => weight,
@@ -67,7 +64,7 @@ impl Answer {
         }
     }
 
-    /// How two rows of a relation are ordered for show.
+    /// Compares two rows of a relation for display.
     pub fn compare(&self, a: &[Value], b: &[Value]) -> Ordering {
         let by_key = |key: &SortKey| {
             let (a, b) = (&a[key.column], &b[key.column]);
@@ -103,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart() {
+    fn repeated_names_are_made_unique() {
         let answer = answer(&["x", "x", "weight", "x_2"], vec![]);
         assert_eq!(
             answer.unique_names(&["instant", "weight"]),
@@ -112,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_shown_by_the_keys_and_then_by_their_values() {
+    fn rows_are_ordered_by_keys_then_by_values() {
         let key = SortKey {
             column: 1,
             descending: true,

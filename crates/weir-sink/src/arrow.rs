@@ -1,10 +1,10 @@
-//! An answer as Arrow's record batches, for where it leaves the process: Parquet files, and whoever
-//! watches a query of a monitor.
+//! An answer as Arrow record batches, for Parquet files and for clients that watch a query of a
+//! monitor.
 //!
-//! Columns: `instant` (timestamp in UTC; in a script the tick, an integer), `weight` (how often a
-//! relation's row came or went; not of a stream), then the answer's, texts as dictionaries. Units
-//! and meanings are in the metadata of each column; the schema's own metadata say what the answer
-//! is (`weir.shape`, `weir.order`), so that a reader can show it as it was meant.
+//! Columns: `instant` (timestamp in UTC; in a script the tick, an integer), `weight` (copies of a
+//! relation's row inserted or retracted; not for a stream), then the columns of the answer, texts
+//! as dictionaries. Units and descriptions are in the metadata of each column; the metadata of the
+//! schema describe the answer (`weir.shape`, `weir.order`), so that a reader can display it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use weir_model::{Batch, Column, Field, Schema, Shape, Symbol, Tally, Type, Unit,
 
 use crate::{Answer, Clock, SortKey};
 
-/// The metadata that say whether rows or changes come.
+/// The metadata key for the shape: rows or deltas.
 const SHAPE: &str = "weir.shape";
 
-/// The metadata that say in which order a relation is shown.
+/// The metadata key for the display order of a relation.
 const ORDER: &str = "weir.order";
 
 /// The columns of an answer.
@@ -48,7 +48,7 @@ pub fn schema(answer: &Answer) -> ArrowSchema {
 }
 
 /// Rows or deltas of an answer as one record batch with the columns of [`schema`]. A stream's rows
-/// come once each; [`each_once`] sees to that.
+/// must be unique per line; see [`each_once`].
 pub fn record_batch(answer: &Answer, schema: &SchemaRef, batch: &Batch) -> RecordBatch {
     let instants = Column::Int(Int64Array::new(batch.ts.clone(), None));
     let mut arrays: Vec<ArrayRef> = vec![arrow_array(&instants, instant(answer).ty)];
@@ -61,8 +61,8 @@ pub fn record_batch(answer: &Answer, schema: &SchemaRef, batch: &Batch) -> Recor
     RecordBatch::try_new(schema.clone(), arrays).expect("the arrays are those of the schema")
 }
 
-/// The batch in pieces in which each row stands for as many lines as the answer has: a stream's row
-/// that came twice is there twice, a relation's delta once.
+/// Splits the batch so that each row stands for the number of lines in the answer: a stream's row
+/// of weight 2 is repeated, a relation's delta is not.
 pub fn each_once(answer: &Answer, batch: &Batch) -> Vec<Batch> {
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -83,10 +83,10 @@ pub fn each_once(answer: &Answer, batch: &Batch) -> Vec<Batch> {
     pieces
 }
 
-/// The answer that columns and metadata of [`schema`] describe.
+/// Decodes the answer that columns and metadata of [`schema`] describe.
 ///
 /// # Errors
-/// When they are of something else: what is missing or not understood.
+/// If they describe something else: what is missing or unknown.
 pub fn answer_of(schema: &ArrowSchema) -> Result<Answer, String> {
     let metadata = |key: &str| schema.metadata().get(key).map(String::as_str);
     let shape = match metadata(SHAPE) {
@@ -119,7 +119,7 @@ pub fn answer_of(schema: &ArrowSchema) -> Result<Answer, String> {
 /// The rows or deltas of a record batch that has the columns of [`schema`].
 ///
 /// # Errors
-/// When it has others.
+/// If it has other columns.
 pub fn batch_of(answer: &Answer, rows: &RecordBatch) -> Result<Batch, String> {
     let before = before(answer.shape);
     if rows.num_columns() != before + answer.schema.len() {
@@ -146,7 +146,7 @@ pub fn batch_of(answer: &Answer, rows: &RecordBatch) -> Result<Batch, String> {
     })
 }
 
-/// How many columns stand before the answer's own.
+/// The number of columns before the answer's own.
 fn before(shape: Shape) -> usize {
     match shape {
         Shape::Stream => 1,
@@ -235,7 +235,7 @@ fn column_of(array: &ArrayRef, ty: Type) -> Result<Column, String> {
     })
 }
 
-/// Texts, plain or as a dictionary. A text that finds no room in the table of texts is NULL.
+/// Texts, plain or as a dictionary. A text that does not fit the symbol table is NULL.
 fn texts(array: &ArrayRef) -> Option<Vec<Value>> {
     let value = |text: &str| Symbol::try_new(text).map_or(Value::Null, Value::Text);
     if let Some(plain) = array.as_string_opt::<i32>() {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_an_answers_batch_reads_back() {
+    fn an_answer_round_trips_through_a_batch() {
         for shape in [Shape::Stream, Shape::Relation] {
             let answer = answer(shape);
             let arrow: SchemaRef = Arc::new(schema(&answer));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_something_else_are_refused() {
+    fn other_columns_are_rejected() {
         let error = answer_of(&ArrowSchema::empty()).unwrap_err();
         assert!(error.contains("weir.shape"), "{error}");
         let stream = answer(Shape::Stream);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streams_row_that_came_twice_is_there_twice() {
+    fn a_stream_row_of_weight_two_appears_twice() {
         let batch = Batch::deltas(
             vec![0, 1, 2],
             vec![1, 2, 1],

@@ -1,7 +1,6 @@
 //! `--format csv`: comma-separated values with a header, quoted as in RFC 4180, lines ended by a
 //! line feed. `--format csv-safe`: the same for spreadsheet programs, which evaluate a field that
-//! begins as a formula does: such a text, as the name of a process may be, begins with an
-//! apostrophe.
+//! starts like a formula: such a text (a process name, for example) is prefixed with an apostrophe.
 //!
 //! The first column is `instant` (RFC 3339 in UTC, or a script's tick); deltas of a relation have
 //! `weight` next. NULL is an empty field, an empty text is `""`. Numbers are in the column's own
@@ -27,7 +26,7 @@ pub static SAFE_FORMAT: Format = Format {
     resume: Some(|answer, target| Ok(Box::new(Csv::resume(answer, target, Formulas::Quoted)))),
 };
 
-/// What becomes of texts that spreadsheet programs take for formulas.
+/// How to treat texts that spreadsheet programs interpret as formulas.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Formulas {
     Kept,
@@ -58,7 +57,7 @@ impl Csv {
         Ok(Csv::resume(answer, target, formulas))
     }
 
-    /// One whose header is there already.
+    /// Continues output that already has a header.
     fn resume(answer: Answer, target: Target, formulas: Formulas) -> Csv {
         Csv {
             answer,

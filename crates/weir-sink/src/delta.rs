@@ -1,12 +1,12 @@
-//! `--format delta`: one readable line a delta.
+//! `--format delta`: one readable line per delta.
 //!
 //! ```text
 //! [2026-10-19T12:00:01.000000000Z]:+:r, 1523, 81230.5
 //! [2026-10-19T12:00:02.000000000Z]:-:r, 1523, 81230.5
 //! ```
 //!
-//! `+` came, `-` went, `+3` came three times. Numbers are in the column's own unit; a text is in
-//! quotes where it could be mistaken for something else.
+//! `+` inserted, `-` retracted, `+3` inserted three times. Numbers are in the column's own unit; a
+//! text is quoted where it would be ambiguous.
 
 use weir_model::{Batch, Type, Value};
 

@@ -1,8 +1,8 @@
-//! [`DiskstatsTree`]: a directory from which the unmodified `iostat -f DIR` reads disks.
+//! [`DiskstatsTree`]: a directory for the unmodified `iostat -f DIR`.
 //!
-//! iostat(1) of sysstat 12 takes from such a directory `block/NAME/stat` (as /sys/block/NAME/stat),
-//! and with `-p` the file `diskstats` (as /proc/diskstats). Every file is written beside its place
-//! and renamed, so that a reader sees a whole one.
+//! iostat(1) of sysstat 12 reads `block/NAME/stat` (as /sys/block/NAME/stat) in such a directory,
+//! and with `-p` the file `diskstats` (as /proc/diskstats). Every file is written to a temporary
+//! file and renamed, so that a reader always sees a complete file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,21 +17,21 @@ use crate::text::beginning;
 /// Longest name of a device; sysstat keeps 127 bytes of one.
 const NAME_BYTES_MAX: usize = 120;
 
-/// The file with the number of the process that keeps the tree.
+/// The file with the id of the process that maintains the tree.
 const PID_FILE: &str = "weir.pid";
 
-/// A tree and what it holds.
+/// A tree and its content.
 pub struct DiskstatsTree {
     root: PathBuf,
-    /// What was written last, by the device's name in the tree.
+    /// The content last written, by the device's name in the tree.
     written: BTreeMap<String, DiskCounters>,
 }
 
 impl DiskstatsTree {
-    /// Takes `root`, which is made where it is not there; what another weir has left in it goes.
+    /// Opens `root`, which is created if needed; the files of a previous weir are removed.
     ///
     /// # Errors
-    /// When it cannot be written, holds files that are not a tree's, or another process keeps it.
+    /// If it cannot be written, contains other files, or is in use by another process.
     pub fn create(root: &Path) -> Result<DiskstatsTree, SinkError> {
         make_dir(root)?;
         let pid_file = root.join(PID_FILE);
@@ -61,7 +61,7 @@ impl DiskstatsTree {
         Ok(tree)
     }
 
-    /// Makes the tree show `disks`: names and counters, in any order. A name is escaped by
+    /// Updates the tree to `disks`: names and counters, in any order. A name is escaped by
     /// [`device_name`].
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl DiskstatsTree {
         Ok(())
     }
 
-    /// Takes everything away again, and the directory itself where nothing else is in it.
+    /// Removes the tree, and the directory itself if it is then empty.
     ///
     /// # Errors
     /// When a file cannot be removed.
@@ -119,7 +119,7 @@ impl DiskstatsTree {
         self.root.join("block")
     }
 
-    /// Writes a file so that it is whole whenever it is read.
+    /// Writes a file atomically.
     fn put(&self, path: &Path, text: &str) -> Result<(), SinkError> {
         let name = path
             .file_name()
@@ -141,9 +141,9 @@ fn diskstats(disks: &BTreeMap<String, DiskCounters>) -> String {
     text
 }
 
-/// A name as one word and one file name: space, control characters and the backslash as in
-/// /proc/mounts (`\040`), and `/` as `!`, as the kernel has it. A name that is too long ends in a
-/// number made of all of it.
+/// A name without spaces that is valid as a file name: space, control characters and the backslash
+/// as in /proc/mounts (`\040`), and `/` as `!`, as in the kernel. A name that is too long ends with
+/// a hash of all of it.
 pub fn device_name(name: &str) -> String {
     let mut escaped = String::new();
     for c in name.chars() {
@@ -170,7 +170,7 @@ pub fn device_name(name: &str) -> String {
     escaped
 }
 
-/// True when `pid` is a process that is there.
+/// Whether process `pid` exists.
 fn runs(pid: &str) -> bool {
     let number = !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit());
     let own = pid == std::process::id().to_string();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_come_change_and_go() {
+    fn disks_are_added_changed_and_removed() {
         let dir = scratch("tree");
         let mut tree = DiskstatsTree::create(&dir).unwrap();
         let stat = |name: &str| fs::read_to_string(dir.join("block").join(name).join("stat")).ok();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_other_things_is_left_alone() {
+    fn a_directory_with_other_files_is_not_used() {
         let dir = scratch("foreign");
         fs::create_dir_all(dir.join("block")).unwrap();
         fs::write(dir.join("block/precious"), "x").unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_has_one_keeper_and_is_taken_over_from_a_dead_one() {
+    fn a_tree_has_one_owner_and_a_stale_one_is_replaced() {
         let dir = scratch("keeper");
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join(PID_FILE), "1\n").unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_different_and_short() {
+    fn escaped_names_stay_distinct_and_short() {
         let long = |end: &str| "v".repeat(300) + end;
         let (a, b) = (device_name(&long("a")), device_name(&long("b")));
         assert!(a != b && a.len() <= NAME_BYTES_MAX);

@@ -1,11 +1,11 @@
-//! [`SinkError`]: how a sink fails, naming the file.
+//! [`SinkError`]: the errors of a sink, with the name of the file.
 
 use std::io;
 
-/// Why a sink cannot go on.
+/// An error of a sink.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// Nobody reads the output any more, as after `| head`. This ends the work, and is no failure.
+    /// The reader has closed the output, as in `| head`. This ends the program without a failure.
     #[error("{name}: closed by its reader")]
     Closed {
         /// The file, or `standard output`.
@@ -16,7 +16,7 @@ pub enum SinkError {
     Io {
         /// The file, or `standard output`.
         name: String,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
     /// Parquet cannot be written.
@@ -24,21 +24,21 @@ pub enum SinkError {
     Parquet {
         /// The file, or `standard output`.
         name: String,
-        /// What the writer says.
+        /// The error of the writer.
         error: parquet::errors::ParquetError,
     },
-    /// The format and the target do not fit.
+    /// The format does not support the target.
     #[error("{what}; {remedy}")]
     Unsuited {
-        /// What does not fit.
+        /// The problem.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
 }
 
 impl SinkError {
-    /// What became of writing to `name`.
+    /// Converts the result of writing to `name`.
     pub fn io(name: &str, error: io::Error) -> SinkError {
         let name = name.to_owned();
         match error.kind() {

@@ -1,18 +1,18 @@
-//! `--format json`: one JSON object a line, valid wherever the output ends.
+//! `--format json`: one JSON object per line, valid wherever the output ends.
 //!
 //! ```json
 //! {"instant":"2026-10-19T12:00:01.000000000Z","weight":1,"op":"r","avg(latency)":81230.5}
 //! ```
 //!
-//! `instant` is when the row came or went (RFC 3339 in UTC, nanoseconds; in a script the tick, a
-//! number); deltas of a relation have `weight`, how often the row came (> 0) or went (< 0). Then
-//! the columns, numbers as numbers in the column's own unit, points in time as texts like
-//! `instant`, tallies as lists of `[value, count]`. A float that JSON cannot hold (NaN, infinite)
-//! is null.
+//! `instant` is the time of insertion or retraction (RFC 3339 in UTC, nanoseconds; in a script the
+//! tick, a number); deltas of a relation have `weight`, the number of copies inserted (> 0) or
+//! retracted (< 0). Then the columns, numbers as numbers in the column's own unit, timestamps as
+//! texts like `instant`, tallies as lists of `[value, count]`. A float that JSON cannot represent
+//! (NaN, infinite) is null.
 //!
-//! Where the input ended within a slide of the query's window, the rows of that slide end with
-//! `"incomplete":{"covers":4000000000,"of":10000000000}`: how much of the slide the input covers, in
-//! nanoseconds (in a script in ticks).
+//! If the input ended within a slide of the query's window, the rows of that slide end with
+//! `"incomplete":{"covers":4000000000,"of":10000000000}`: how much of the slide the input covers,
+//! in nanoseconds (in a script in ticks).
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ struct Json {
     keys: Vec<String>,
     target: Target,
     line: String,
-    /// What each line ends with.
+    /// The end of each line.
     end: String,
 }
 
@@ -129,7 +129,7 @@ fn push_value(line: &mut String, value: &Value, ty: Type) {
     }
 }
 
-/// Appends `text` as a JSON string (RFC 8259, section 7), with all that could steer a terminal
+/// Appends `text` as a JSON string (RFC 8259, section 7), with all terminal control characters
 /// escaped as well.
 pub(crate) fn push_text(line: &mut String, text: &str) {
     line.push('"');

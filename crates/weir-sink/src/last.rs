@@ -1,14 +1,14 @@
-//! [`Last`]: what a relation holds at the end, once, through any sink.
+//! [`Last`]: the final content of a relation, written once to any sink.
 
 use weir_model::{Batch, Column, Shape, Type};
 
 use crate::relation::{RELATION_BYTES_MAX, Relation};
 use crate::{Answer, Format, Incomplete, Sink, SinkError, Target};
 
-/// Rows handed on at a time.
+/// Rows per batch.
 const CHUNK: usize = 4_096;
 
-/// Keeps a relation and writes its rows, in their order, when it is finished. They carry the
+/// Maintains a relation and writes its rows, in display order, when it is finished. They have the
 /// instant of the last change and no weight.
 pub struct Last {
     answer: Answer,
@@ -20,7 +20,7 @@ impl Last {
     /// Opens `format` for the last state of the relation that `answer` describes.
     ///
     /// # Errors
-    /// When the answer is a stream, which holds nothing at the end, or `format` fails.
+    /// If the answer is a stream, which has no final content, or `format` fails.
     pub fn open(format: &Format, answer: Answer, target: Target) -> Result<Last, SinkError> {
         if answer.shape == Shape::Stream {
             return Err(SinkError::Unsuited {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_state_is_written_in_its_order() {
+    fn only_the_final_state_is_written_in_order() {
         let out = Captured::default();
         let target = out.target(None);
         let mut last = Last::open(&crate::csv::FORMAT, answer(Shape::Relation), target).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_no_last_state() {
+    fn a_stream_has_no_final_state() {
         let target = Captured::default().target(None);
         let error = Last::open(&crate::csv::FORMAT, answer(Shape::Stream), target).err();
         assert!(matches!(error, Some(SinkError::Unsuited { .. })));

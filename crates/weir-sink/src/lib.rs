@@ -1,4 +1,4 @@
-//! Sinks: where answers go. A sink takes the rows or deltas of one query and shows or stores them.
+//! Sinks: a sink receives the rows or deltas of one query and displays or stores them.
 //!
 //! | module | gives |
 //! | --- | --- |
@@ -8,17 +8,17 @@
 //! | [`delta`] | one readable line a delta, `[instant]:+:values` |
 //! | [`stream`] | the output format of the Stanford STREAM prototype, exactly |
 //! | [`parquet`] | a Parquet file |
-//! | [`arrow`] | record batches, for Parquet files and whoever watches a query of a monitor |
+//! | [`arrow`] | record batches, for Parquet files and clients of a monitor |
 //! | [`iostat`] | the reports of sysstat's iostat |
 //! | [`diskstats_tree`] | a directory for `iostat -f` |
 //! | [`vscsistats`] | a disk's histograms in the CSV of VMware's vscsiStats |
 //! | [`metrics`] | metrics for Prometheus, over HTTP |
-//! | [`report`] | what `weir characterise` says |
+//! | [`report`] | the report of `weir characterise` |
 //! | [`plot`] | histograms, heat maps and lines, as SVG or for a terminal |
 //! | [`last`] | any of these, of what a relation holds at the end |
 //!
-//! A sink knows its answer's columns ([`Answer`]) before the first row comes. It knows nothing of
-//! taps and queries.
+//! A sink gets the description of its columns ([`Answer`]) before the first row. It does not depend
+//! on taps or queries.
 
 pub mod answer;
 pub mod arrow;
@@ -50,22 +50,22 @@ pub use target::{Screen, Target};
 
 use weir_model::Batch;
 
-/// Where the rows or deltas of one query go.
+/// The destination of the rows or deltas of one query.
 pub trait Sink: Send {
-    /// Takes rows (of a stream) or deltas (of a relation), in time order.
+    /// Writes rows (of a stream) or deltas (of a relation), in timestamp order.
     ///
     /// # Errors
-    /// When the target fails; [`SinkError::Closed`] when nobody reads any more.
+    /// If the target fails; [`SinkError::Closed`] if the reader has closed it.
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError>;
 
-    /// Brings to the eye what was written; called between instants, never within one.
+    /// Flushes or redraws the output; called between instants, never within one.
     ///
     /// # Errors
     /// As [`Sink::write`].
     fn flush(&mut self) -> Result<(), SinkError>;
 
-    /// Marks all that is written from here on: it is the result of a slide that the input ended in.
-    /// A format that has no place for the mark leaves it out.
+    /// Marks all following output as the result of a slide in which the input ended. A format
+    /// without such a mark ignores it.
     fn incomplete(&mut self, slide: Incomplete) {
         let _ = slide;
     }
@@ -76,7 +76,7 @@ pub trait Sink: Send {
     /// As [`Sink::write`].
     fn finish(&mut self) -> Result<(), SinkError>;
 
-    /// What a reader of the output should know about it: rows that had to be left out.
+    /// A remark for the reader of the output: rows that had to be omitted.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -87,26 +87,26 @@ pub trait Sink: Send {
 pub struct Incomplete {
     /// How much of the slide the input covers, in the unit of the answer's instants.
     pub covers: i64,
-    /// How long the slide is.
+    /// The length of the slide.
     pub slide: i64,
 }
 
 /// A kind of sink, for help, completion and `--format`.
 pub struct Format {
-    /// What `--format` calls it.
+    /// Its name in `--format`.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// Its description in a sentence.
     pub doc: &'static str,
-    /// Opens one for an answer.
+    /// Opens a sink for an answer.
     pub open: Open,
-    /// Opens one that goes on where the output of another one ends; `None` where that cannot be.
+    /// Opens a sink that continues existing output; `None` if the format cannot.
     pub resume: Option<Open>,
 }
 
 /// Opens a sink for an answer.
 pub type Open = fn(Answer, Target) -> Result<Box<dyn Sink>, SinkError>;
 
-/// Every sink that `--format` knows, in the order the help lists them.
+/// Every sink of `--format`, in the order of the help.
 pub static SINKS: &[&Format] = &[
     &table::FORMAT,
     &delta::FORMAT,

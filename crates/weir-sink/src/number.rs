@@ -1,8 +1,8 @@
-//! Numbers for readers: `1.2 ms`, `4.0 KiB`, and C's `%g`.
+//! Human-readable numbers: `1.2 ms`, `4.0 KiB`, and C's `%g`.
 
 use weir_model::Unit;
 
-/// A number in the unit that suits its size, or `None` where the unit has no other sizes.
+/// A number in a scaled unit, or `None` if the unit is not scaled.
 pub fn scaled(x: f64, unit: Unit) -> Option<String> {
     match unit {
         Unit::Nanoseconds => Some(scale(x, 1_000.0, &["ns", "us", "ms", "s"])),
@@ -53,7 +53,7 @@ pub fn general(x: f64) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
-/// Without zeros at the end of a fraction.
+/// Removes trailing zeros of a fraction.
 pub(crate) fn trimmed(decimal: &str) -> &str {
     match decimal.contains('.') {
         true => decimal.trim_end_matches('0').trim_end_matches('.'),
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_gets_the_unit_of_its_size() {
+    fn numbers_have_scaled_units() {
         let shown = |x, unit| scaled(x, unit).unwrap();
         assert_eq!(shown(850.0, Unit::Nanoseconds), "850 ns");
         assert_eq!(shown(850.5, Unit::Nanoseconds), "850.5 ns");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn general_is_percent_g() {
+    fn general_format_matches_percent_g() {
         // Each pair was printed by C: printf("%g").
         let pairs = [
             (0.0, "0"),

@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format {
     resume: None,
 };
 
-/// Most rows and bytes of a row group, which is held in memory until it is full.
+/// The largest row group in rows and bytes; it is held in memory until it is full.
 const ROW_GROUP_ROWS: usize = 1 << 17;
 const ROW_GROUP_BYTES: usize = 64 << 20;
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_came_twice_is_there_twice() {
+    fn a_row_of_weight_two_is_written_twice() {
         let out = Captured::default();
         let mut sink = (FORMAT.open)(answer(Shape::Stream), out.target(None)).unwrap();
         let columns = vec![Column::texts(["a", "b", "c"]), Column::ints(vec![1, 2, 3])];

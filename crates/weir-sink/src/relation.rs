@@ -1,17 +1,17 @@
-//! [`Relation`]: what a relation holds now, kept up to date from its deltas.
+//! [`Relation`]: the current content of a relation, maintained from its deltas.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use weir_model::{Batch, Column, Type, Value};
 
-/// Most bytes that one relation's rows may take.
+/// The largest memory of one relation's rows, in bytes.
 pub const RELATION_BYTES_MAX: usize = 512 << 20;
 
-/// What the table itself takes for each row, roughly.
+/// The approximate overhead of the table per row.
 const ROW_BYTES: usize = 64;
 
-/// A bag of rows: how often each one is there.
+/// A multiset of rows.
 #[derive(Debug)]
 pub struct Relation {
     rows: HashMap<Box<[Value]>, i64>,
@@ -33,7 +33,7 @@ impl Relation {
         }
     }
 
-    /// Takes deltas.
+    /// Applies deltas.
     pub fn apply(&mut self, batch: &Batch) {
         for i in 0..batch.len() {
             self.change(batch.row(i).into(), batch.weight(i));
@@ -49,7 +49,7 @@ impl Relation {
             if rest <= 0 {
                 self.rows.remove(&row);
                 self.bytes -= bytes;
-                // More went than is held: the surplus had been left out.
+                // More copies are retracted than are stored: the others had been omitted.
                 self.left_out += rest;
             }
         } else if weight < 0 || self.bytes + bytes > self.bytes_max {
@@ -60,12 +60,12 @@ impl Relation {
         }
     }
 
-    /// How many rows there were no room for.
+    /// The number of rows omitted for lack of memory.
     pub fn left_out(&self) -> i64 {
         self.left_out
     }
 
-    /// What a reader of it should know.
+    /// A remark for the reader.
     pub fn remarks(&self) -> Vec<String> {
         match self.left_out {
             0 => vec![],
@@ -76,12 +76,12 @@ impl Relation {
         }
     }
 
-    /// When it last changed.
+    /// The instant of the last change.
     pub fn instant(&self) -> i64 {
         self.instant
     }
 
-    /// How many rows it holds, each as often as it is there.
+    /// The number of rows, counting copies.
     pub fn len(&self) -> i64 {
         self.rows.values().sum()
     }
@@ -91,12 +91,12 @@ impl Relation {
         self.rows.is_empty()
     }
 
-    /// The different rows, with how often each is there, in no order.
+    /// The distinct rows with their counts, in no order.
     pub fn rows(&self) -> impl Iterator<Item = (&[Value], i64)> {
         self.rows.iter().map(|(row, times)| (&**row, *times))
     }
 
-    /// The first `count` different rows by `order`, with how often each is there.
+    /// The first `count` distinct rows by `order`, with their counts.
     pub fn first(
         &self,
         count: usize,
@@ -112,7 +112,7 @@ impl Relation {
     }
 }
 
-/// How often rows came or went at `instant`, as deltas of columns of those types.
+/// Insertions and retractions at `instant`, as deltas with columns of those types.
 pub fn deltas<'r>(
     types: &[Type],
     instant: i64,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_went_are_gone() {
+    fn retracted_rows_are_removed() {
         let mut relation = Relation::new(1 << 20);
         relation.apply(&deltas(&[1, 2, 1, -1, -1], &[3, 1, 2, 3, 1]));
         let rows: Vec<(i64, String)> = relation
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_until_it_goes() {
+    fn omitted_rows_are_counted_until_retracted() {
         let one = bytes(&[Value::Int(0)]);
         let mut relation = Relation::new(one);
         relation.apply(&deltas(&[1, 2], &[1, 2]));

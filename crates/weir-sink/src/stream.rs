@@ -5,8 +5,8 @@
 //! [3]:-:1, 1.1, abd
 //! ```
 //!
-//! The instant as an integer, one line for each time a row came or went, integers in decimal,
-//! floats as C's `%g`, texts as they are.
+//! The instant as an integer, one line per inserted or retracted copy, integers in decimal, floats
+//! as C's `%g`, texts unquoted.
 
 use std::fmt::Write;
 
@@ -76,7 +76,7 @@ mod tests {
     use weir_model::{Column, Field, Schema, Shape, Type};
 
     #[test]
-    fn lines_are_those_of_stream() {
+    fn lines_match_stream_output() {
         let fields = vec![
             Field::new("A", Type::Int),
             Field::new("B", Type::Float),

@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write};
 
 use crate::SinkError;
 
-/// Where a sink's bytes go.
+/// The destination of a sink's bytes.
 pub struct Target {
     name: String,
     out: BufWriter<Box<dyn Write + Send>>,
@@ -14,10 +14,9 @@ pub struct Target {
 /// A terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    /// Columns and lines, as they are now.
+    /// The current number of columns and lines.
     pub size: fn() -> (usize, usize),
-    /// The answer changes while it is looked at, so that a relation is drawn again and again in one
-    /// place.
+    /// The output is live, so a relation is redrawn in place.
     pub live: bool,
 }
 
@@ -35,12 +34,12 @@ impl Target {
         }
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The terminal, where it is one.
+    /// The terminal, if it is one.
     pub fn screen(&self) -> Option<Screen> {
         self.screen
     }
@@ -48,13 +47,13 @@ impl Target {
     /// Writes `text`.
     ///
     /// # Errors
-    /// When the target fails, [`SinkError::Closed`] when nobody reads it any more.
+    /// If the target fails; [`SinkError::Closed`] if the reader has closed it.
     pub fn put(&mut self, text: &str) -> Result<(), SinkError> {
         let written = self.out.write_all(text.as_bytes());
         written.map_err(|e| SinkError::io(&self.name, e))
     }
 
-    /// Hands on what is buffered.
+    /// Flushes the buffer.
     ///
     /// # Errors
     /// As [`Target::put`].
@@ -73,7 +72,7 @@ impl Write for Target {
     }
 }
 
-/// A target that a test reads afterwards.
+/// A target whose output a test can read.
 #[cfg(test)]
 pub(crate) mod capture {
     use super::*;

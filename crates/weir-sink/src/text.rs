@@ -1,9 +1,9 @@
-//! Text that is safe to print ([`weir_model::text`]), and how much room it takes.
+//! Text that is safe to print ([`weir_model::text`]), and its width.
 
 use unicode_width::UnicodeWidthChar;
 pub use weir_model::text::{is_control, shown, shown_lines};
 
-/// The beginning of `text`, whole characters of at most so many bytes.
+/// The longest prefix of `text`, in whole characters, of at most this many bytes.
 pub fn beginning(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
@@ -12,12 +12,12 @@ pub fn beginning(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// How many terminal columns `text` takes.
+/// The width of `text` in terminal columns.
 pub fn width(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// The beginning of `text` that fits into `columns`.
+/// The longest prefix of `text` that fits into `columns`.
 pub fn fitting(text: &str, columns: usize) -> &str {
     let mut taken = 0;
     for (at, c) in text.char_indices() {

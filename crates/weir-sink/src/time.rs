@@ -1,4 +1,4 @@
-//! Instants for readers and for machines, in UTC.
+//! Instants in human- and machine-readable form, in UTC.
 
 use weir_model::NANOS_PER_SECOND;
 
@@ -14,7 +14,7 @@ pub fn instant(at: i64, clock: Clock) -> String {
     }
 }
 
-/// Nanoseconds since the Unix epoch as RFC 3339 has them, with all nine digits.
+/// Nanoseconds since the Unix epoch in RFC 3339 format, with all nine digits.
 pub fn timestamp(at_ns: i64) -> String {
     let (days, seconds, nanos) = split(at_ns);
     let (year, month, day) = date(days);
@@ -22,8 +22,8 @@ pub fn timestamp(at_ns: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
 }
 
-/// The same with `digits` digits of the second's fraction, cut off: `2026-10-19T12:00:01Z` with none, and 9 are
-/// all there are.
+/// The same with `digits` digits of the fraction, at most 9, truncated: `2026-10-19T12:00:01Z` with
+/// none.
 pub fn timestamp_to(at_ns: i64, digits: usize) -> String {
     let text = timestamp(at_ns);
     let (seconds, fraction) = text.split_once('.').expect("a timestamp has a fraction");

@@ -1,12 +1,12 @@
-//! The CSV of VMware's `vscsiStats -p .. -c`, line for line, so that scripts made for that read it.
+//! The CSV of VMware's `vscsiStats -p .. -c`, line for line, so that existing scripts can parse it.
 //!
-//! The layout is that of a real output of ESX: for each histogram a title with the numbers of VM and
-//! disk, four lines `min` to `count`, a header, and a line `frequency,limit` for each bucket. The last
-//! limit comes twice: what is above it is counted in the second of the two lines. Times are in whole
-//! microseconds, the mean is cut to an integer, lines end with a line feed.
+//! The layout is that of a real output of ESX: for each histogram a title with the numbers of VM
+//! and disk, four lines `min` to `count`, a header, and a line `frequency,limit` for each bucket.
+//! The last limit occurs twice: the second line counts the values above it. Times are in whole
+//! microseconds, the mean is truncated to an integer, lines end with a line feed.
 //!
-//! vscsiStats knows reads and writes and the time as the VM feels it. Sections of weir's own, the two
-//! parts of that time, follow the same pattern and come only where they are asked for.
+//! vscsiStats reports reads, writes and the latency that the VM observes. weir's additional
+//! sections, wait and service, follow the same pattern and are printed only on request.
 
 use std::fmt::Write;
 
@@ -15,33 +15,33 @@ use weir_workload::{Class, Distribution, Histograms, Measure, Metric};
 
 use crate::text::shown;
 
-/// The disk that sections are of, as their titles name it.
+/// The disk in the titles of sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Stands for the number of the VM's world group.
+    /// Takes the place of the number of the VM's world group.
     pub world_group: u64,
-    /// Stands for the number of the virtual disk's handle.
+    /// Takes the place of the handle of the virtual disk.
     pub handle: u64,
-    /// The disk in the VM's words, in parentheses behind it: `scsi0:0` on ESX.
+    /// The name of the disk in the VM, in parentheses behind it: `scsi0:0` on ESX.
     pub name: String,
 }
 
 /// One histogram in vscsiStats' units: bytes, sectors, requests, microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// What it is of.
+    /// The metric.
     pub metric: Metric,
-    /// Of which requests: all, reads or writes.
+    /// The class of requests: all, reads or writes.
     pub class: Class,
     /// The least value; 0 without values, as the others.
     pub min: i64,
     /// The greatest.
     pub max: i64,
-    /// The mean, cut.
+    /// The mean, truncated.
     pub mean: i64,
-    /// How many values.
+    /// The number of values.
     pub count: u64,
-    /// How many under each limit, and last above all.
+    /// The counts under each limit, and last above all.
     pub frequencies: Vec<u64>,
 }
 
@@ -55,11 +55,11 @@ pub const ALL: [Metric; 6] = [
     Metric::Interarrival,
 ];
 
-/// The requests that a metric has sections for, in the order in which vscsiStats prints them.
+/// The classes of requests that a metric has sections for, in the order of vscsiStats.
 const CLASSES: [Class; 3] = [Class::All, Class::Of(Op::Read), Class::Of(Op::Write)];
 
 impl Section {
-    /// Of one of a disk's distributions.
+    /// From one distribution of a disk.
     pub fn new(class: Class, of: &Distribution) -> Section {
         let unit = i128::from(unit(of.metric));
         let shown = |value: i128| i64::try_from(value / unit).unwrap_or(i64::MAX);
@@ -79,7 +79,7 @@ impl Section {
     }
 }
 
-/// The sections of `metrics`: all, reads and writes of each, as far as vscsiStats has them.
+/// The sections of `metrics`: all, reads and writes of each, if vscsiStats has them.
 pub fn sections(histograms: &Histograms, metrics: &[Metric]) -> Vec<Section> {
     let of = |metric: &Metric| {
         let metric = *metric;
@@ -91,13 +91,13 @@ pub fn sections(histograms: &Histograms, metrics: &[Metric]) -> Vec<Section> {
     metrics.iter().flat_map(of).collect()
 }
 
-/// The text of a section. `closest_of` is how many previous requests the closest is sought among: 16 on
-/// ESX.
+/// The text of a section. `closest_of` is the number of previous requests for the closest distance:
+/// 16 on ESX.
 pub fn text(disk: &Disk, section: &Section, closest_of: usize) -> String {
     let mut text = String::new();
     let title = title(section.metric, section.class, closest_of);
     let name = shown(&disk.name).replace(',', "\\x2c");
-    // A String takes everything.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         text,
         "Histogram: {title},virtual machine worldGroupID,{},virtual disk handleID,{} ({name})",
@@ -120,7 +120,7 @@ pub fn text(disk: &Disk, section: &Section, closest_of: usize) -> String {
     text
 }
 
-/// What one of vscsiStats' units is in the metric's own.
+/// The factor from a unit of vscsiStats to the metric's own.
 fn unit(metric: Metric) -> i64 {
     match metric.measure() {
         Measure::Nanoseconds => NANOS_PER_MICRO,

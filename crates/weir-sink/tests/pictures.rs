@@ -1,5 +1,5 @@
-//! Pictures and pages as a reader gets them: well-formed, true to the numbers, closed to what names would
-//! smuggle in, and complete in themselves.
+//! Pictures and pages: well-formed, consistent with the numbers, safe against injection through
+//! names, and self-contained.
 
 use roxmltree::{Document, Node};
 use weir_model::{NANOS_PER_SECOND, Nanos, Op, Symbol};
@@ -8,7 +8,7 @@ use weir_sink::plot::{Bands, HeatMap, Histogram, Layout, Line, Lines, Mark, Meas
 use weir_sink::report::html::html;
 use weir_workload::{Characteriser, Distribution, Event, Metric, Request, Response, Subject};
 
-/// A name that would be markup in a page and close an attribute in a picture.
+/// A name that contains markup and would end an attribute.
 const HOSTILE: &str =
     "<script src=\"http://evil.example/x.js\">alert('1')</script>&\"'\u{1b}[2J\u{202e}";
 
@@ -66,7 +66,7 @@ fn bars_are_as_high_as_their_counts() {
 }
 
 #[test]
-fn what_is_compared_is_compared_by_shares() {
+fn compared_series_are_drawn_as_shares() {
     let few = lengths(&[(4096, 1), (8192, 3)]);
     let many = lengths(&[(4096, 300), (8192, 100)]);
     let both = [("a", &few), ("b", &many)];
@@ -74,7 +74,7 @@ fn what_is_compared_is_compared_by_shares() {
     let document = Document::parse(&text).expect("well-formed XML");
     let heights = |class: &str| -> Vec<f64> {
         let bars = of_class(&document, class).into_iter();
-        // The legend's swatch has no text of its own.
+        // The legend's swatch has no tooltip.
         let bars = bars.filter(|b| b.has_children());
         bars.map(|b| coordinate(&b, "height")).collect()
     };
@@ -85,7 +85,7 @@ fn what_is_compared_is_compared_by_shares() {
 }
 
 #[test]
-fn labels_do_not_run_into_each_other() {
+fn labels_do_not_overlap() {
     let mut seeks = Distribution::new(Metric::Seek);
     let limits = Metric::Seek.limits();
     limits.iter().for_each(|&limit| seeks.add(limit));
@@ -111,7 +111,7 @@ fn labels_do_not_run_into_each_other() {
 }
 
 #[test]
-fn a_heat_map_shows_each_cell_that_holds_something() {
+fn a_heat_map_draws_each_nonempty_cell() {
     let bands = |labels: &[&str]| Bands {
         title: HOSTILE.into(),
         labels: labels.iter().map(|l| (*l).into()).collect(),
@@ -136,7 +136,7 @@ fn a_heat_map_shows_each_cell_that_holds_something() {
 }
 
 #[test]
-fn lines_break_where_nothing_is_known() {
+fn lines_have_gaps_without_data() {
     let line = Line {
         name: "mean".into(),
         points: vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.0), (3.0, 4.0)],
@@ -163,8 +163,8 @@ fn lines_break_where_nothing_is_known() {
     assert!(!all.contains("NaN") && !all.contains("inf"));
 }
 
-/// A minute of two VMs on one device; the second is active for 10 of each 20 seconds, and the first is ten
-/// times as slow then.
+/// A minute of two VMs on one device; the second is active for 10 of each 20 seconds, and the first
+/// is ten times as slow during that time.
 fn two_vms() -> Characteriser {
     let vm = |name: &str| Subject {
         vm: Some(Symbol::new(name)),
@@ -241,7 +241,7 @@ fn a_page_is_complete_and_closed() {
         addresses, of_the_name,
         "nothing is named but in the VM's name"
     );
-    // HTML of this kind is XML once the doctype is off and its void elements are closed.
+    // This HTML is XML without the doctype and with closed void elements.
     let body = page.split_once("<body>").expect("a body").1;
     let body = format!("<body>{}", body.split_once("</html>").expect("an end").0);
     let document = Document::parse(&body).expect("all elements are closed");
@@ -284,7 +284,7 @@ fn a_page_is_complete_and_closed() {
 }
 
 #[test]
-fn a_page_of_nothing_says_so() {
+fn an_empty_page_states_that_it_is_empty() {
     let page = html(&Characteriser::new(1 << 20).report());
     assert!(page.contains("no requests") && page.ends_with("</html>\n"));
 }

@@ -1,4 +1,4 @@
-//! A real output of vscsiStats, read and printed again, is the same to the byte.
+//! A real output of vscsiStats round-trips byte for byte.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use weir_model::Op;
 use weir_sink::vscsistats::{ALL, Disk, Section, sections, text};
 use weir_workload::{Class, Histograms, Metric};
 
-/// A section as it stands in a file, read without a look at how we write them.
+/// A section of a file, parsed independently of our writer.
 #[derive(Debug)]
 struct Read {
     title: String,
@@ -18,7 +18,7 @@ struct Read {
     rows: Vec<(u64, i64)>,
 }
 
-/// Reads what has the shape of the real file; panics at the first line that has not.
+/// Parses a file with the structure of the real one; panics at the first other line.
 fn read(text: &str) -> Vec<Read> {
     assert!(text.ends_with('\n') && !text.contains('\r'));
     let mut lines = text.lines().peekable();
@@ -54,7 +54,7 @@ fn read(text: &str) -> Vec<Read> {
     all
 }
 
-/// What the titles of the real file are of, in its order.
+/// The subjects of the titles of the real file, in order.
 const TITLES: [(&str, Metric, Class); 16] = {
     let (all, r, w) = (Class::All, Class::Of(Op::Read), Class::Of(Op::Write));
     [
@@ -130,7 +130,7 @@ fn real_output(test: &str) -> Option<String> {
     let shared = std::env::var_os("WEIR_SHARED").map_or_else(beside, PathBuf::from);
     let path = shared.join("data/vscsistats-er0080/algonquin.csv");
     if !path.exists() {
-        // Not by `eprintln!`, which the harness keeps to itself.
+        // Not `eprintln!`, which the harness captures.
         writeln!(
             std::io::stderr(),
             "skipped: {test}: no sample data at {}",
@@ -143,8 +143,8 @@ fn real_output(test: &str) -> Option<String> {
 }
 
 #[test]
-fn a_real_output_comes_out_again_byte_for_byte() {
-    let Some(real) = real_output("a_real_output_comes_out_again_byte_for_byte") else {
+fn a_real_output_round_trips_byte_for_byte() {
+    let Some(real) = real_output("a_real_output_round_trips_byte_for_byte") else {
         return;
     };
     let sections = read(&real);
@@ -173,7 +173,7 @@ fn a_real_output_comes_out_again_byte_for_byte() {
 }
 
 #[test]
-fn what_we_print_is_read_by_who_reads_the_real_thing() {
+fn our_output_is_read_by_a_parser_of_the_original() {
     let mut histograms = Histograms::default();
     for (class, ns) in [
         (Class::All, 1_999),
@@ -216,6 +216,6 @@ fn what_we_print_is_read_by_who_reads_the_real_thing() {
     assert_eq!(sections[3].figures, [-7, 600_000, 149_997, 4]);
     assert_eq!(sections[3].rows[12..14], [(1, -6), (1, -4)]);
     assert_eq!(sections[3].rows.last(), Some(&(1, 500_000)));
-    // Nothing at all: zeroes.
+    // Without values: zeroes.
     assert_eq!(sections[9].figures, [0; 4]);
 }

@@ -9,17 +9,17 @@ pub(super) struct Column {
     pub name: &'static str,
     /// Characters of the table's column, the space before it included.
     pub width: usize,
-    /// What it shows.
+    /// Its value.
     pub cell: Cell,
 }
 
-/// What a column shows.
+/// The value of a column.
 pub(super) enum Cell {
-    /// A number with two digits behind the point.
+    /// A number with two decimal places.
     Number(fn(&Rates) -> f64),
     /// Sectors a second, in the unit in use.
     SectorRate(&'static [Kind]),
-    /// Sectors in the interval, in the unit in use, without digits behind the point.
+    /// Sectors in the interval, in the unit in use, without decimal places.
     SectorTotal(&'static [Kind]),
 }
 
@@ -125,7 +125,7 @@ impl Column {
         self.name.replace("kB", unit.symbol())
     }
 
-    /// What it shows of a disk.
+    /// Its value for a disk.
     pub fn text(&self, rates: &Rates, unit: Unit) -> String {
         match self.cell {
             Number(value) => format!("{:.2}", value(rates)),

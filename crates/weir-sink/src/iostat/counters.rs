@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What the kernel counts for a block device since boot, in the order and units of
+/// The kernel's counters of a block device since boot, in the order and units of
 /// Documentation/admin-guide/iostats.rst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
@@ -10,11 +10,11 @@ pub struct DiskCounters {
     pub reads: OpCounters,
     /// Writes.
     pub writes: OpCounters,
-    /// Requests that the device has now.
+    /// Requests in flight.
     pub in_flight: u64,
     /// Time during which the device had a request, ms.
     pub busy_ms: u64,
-    /// The time that all requests together took, ms.
+    /// The total time of all requests, ms.
     pub queue_ms: u64,
     /// Discards.
     pub discards: OpCounters,
@@ -25,17 +25,17 @@ pub struct DiskCounters {
 /// Counters of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounters {
-    /// Finished requests.
+    /// Completed requests.
     pub ios: u64,
-    /// Bios that were merged into requests that were there already.
+    /// Bios that were merged into existing requests.
     pub merges: u64,
     /// Sectors of 512 bytes.
     pub sectors: u64,
-    /// The time that the requests took, ms.
+    /// The total time of the requests, ms.
     pub time_ms: u64,
 }
 
-/// Why a line is no line of /proc/diskstats.
+/// A line that is not valid in /proc/diskstats.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{line}` is no line of diskstats, which has 14 fields or more: {what}")]
 pub struct BadLine {
@@ -44,11 +44,11 @@ pub struct BadLine {
 }
 
 impl DiskCounters {
-    /// Reads a line as /proc/diskstats has it: major, minor, name, and 11, 15 or 17 counters
-    /// (kernels before 4.18 and before 5.5 have fewer).
+    /// Parses a line of /proc/diskstats: major, minor, name, and 11, 15 or 17 counters (kernels
+    /// before 4.18 and before 5.5 have fewer).
     ///
     /// # Errors
-    /// When it is none.
+    /// If the line is invalid.
     pub fn parse(line: &str) -> Result<(&str, DiskCounters), BadLine> {
         let bad = |what| BadLine {
             line: line.trim().to_owned(),
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read_and_written_again() {
+    fn a_line_round_trips() {
         let line = "   8  16 sdb 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n";
         let (name, counters) = DiskCounters::parse(line).unwrap();
         assert_eq!((name, counters.ios()), ("sdb", 1 + 5 + 12 + 16));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_said_to_be_none() {
+    fn an_invalid_line_is_reported() {
         for line in [
             "",
             "8 0",

@@ -1,4 +1,4 @@
-//! [`CpuTimes`]: where the processors' time went, and the line `avg-cpu` that says so.
+//! [`CpuTimes`]: processor times, and the report `avg-cpu`.
 
 /// The first line of /proc/stat (proc_stat(5)), in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,8 +19,7 @@ const STEAL: usize = 7;
 pub(super) const NAMES: [&str; 6] = ["user", "nice", "system", "iowait", "steal", "idle"];
 
 impl CpuTimes {
-    /// The times of all processors together in the text of /proc/stat; what the kernel does not
-    /// count is 0.
+    /// The times of all processors together in the text of /proc/stat; missing values are 0.
     pub fn parse(stat: &str) -> Option<CpuTimes> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let mut ticks = [0; 8];
@@ -30,7 +29,7 @@ impl CpuTimes {
         Some(CpuTimes { ticks })
     }
 
-    /// How many processors the text of /proc/stat lists.
+    /// The number of processors in the text of /proc/stat.
     pub fn processors(stat: &str) -> usize {
         let numbered = |line: &&str| {
             let rest = line.strip_prefix("cpu").unwrap_or_default();
@@ -39,8 +38,8 @@ impl CpuTimes {
         stat.lines().filter(numbered).count()
     }
 
-    /// Shares of the time since `before` in percent, in the order of `NAMES`. Time in interrupts is
-    /// the system's. What ran backwards (the kernel corrects idle and iowait) counts as none.
+    /// Shares of the time since `before` in percent, in the order of `NAMES`. Interrupt time counts
+    /// as system time. A decreased counter (the kernel corrects idle and iowait) counts as 0.
     pub(super) fn shares(&self, before: &CpuTimes) -> [f64; 6] {
         let gone: [u64; 8] = std::array::from_fn(|i| self.ticks[i].saturating_sub(before.ticks[i]));
         let all = gone.iter().sum::<u64>().max(1) as f64;
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_time_between() {
+    fn shares_are_relative_to_the_elapsed_time() {
         let stat =
             "cpu  10 0 10 80 0 0 0 0 0 0\ncpu0 5 0 5 40 0 0 0 0\ncpu1 5 0 5 40 0 0 0 0\nintr 1\n";
         let before = CpuTimes::parse(stat).unwrap();

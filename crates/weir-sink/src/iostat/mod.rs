@@ -1,9 +1,8 @@
-//! The reports of sysstat's iostat(1), to the letter: from two states of disks' counters, as text
-//! or as JSON.
+//! The exact reports of sysstat's iostat(1), from two states of the disks' counters, as text or
+//! JSON.
 //!
-//! Layouts and formulas are those of sysstat 12.6, whose output on the same counters is what the
-//! tests compare with. A report's disks are whatever the caller counts: the kernel's, or virtual
-//! machines' disks.
+//! Layouts and formulas are those of sysstat 12.6; the tests compare with its output for the same
+//! counters. The disks of a report are chosen by the caller: the kernel's, or virtual disks.
 
 mod columns;
 mod counters;
@@ -21,7 +20,7 @@ use crate::time::{clock_time, date, split};
 use columns::Column;
 use rates::Rates;
 
-/// What a report shows.
+/// The options of a report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
     /// `-x`: all columns.
@@ -30,9 +29,9 @@ pub struct Style {
     pub short: bool,
     /// `-k`, `-m`.
     pub unit: Unit,
-    /// `-t`: when.
+    /// `-t`: the time.
     pub timestamp: bool,
-    /// `-z`: without disks that had nothing to do.
+    /// `-z`: without idle disks.
     pub active_only: bool,
     /// `-d`: the disks.
     pub disks: bool,
@@ -40,17 +39,17 @@ pub struct Style {
     pub cpu: bool,
 }
 
-/// In what volumes are counted.
+/// The unit of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
     /// 1,024 bytes, which sysstat calls kB.
     #[default]
     Kilobytes,
-    /// 1,024 times as many.
+    /// 1,024 kB.
     Megabytes,
 }
 
-/// The host that the reports are of.
+/// The host of the reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// `uname -s`
@@ -61,19 +60,19 @@ pub struct Host {
     pub release: String,
     /// `uname -m`
     pub machine: String,
-    /// How many.
+    /// The number of processors.
     pub processors: usize,
 }
 
 /// One report.
 pub struct Report<'a> {
-    /// When it was made, nanoseconds since the Unix epoch; shown in UTC.
+    /// Its time in nanoseconds since the Unix epoch; shown in UTC.
     pub at_ns: i64,
     /// Hundredths of a second between the two states of the counters.
     pub interval_cs: u64,
-    /// The processors' times before and now, where they are known.
+    /// The processor times before and now, if known.
     pub cpu: Option<(CpuTimes, CpuTimes)>,
-    /// The disks in the order in which they are shown.
+    /// The disks, in display order.
     pub disks: Vec<Disk<'a>>,
 }
 
@@ -81,7 +80,7 @@ pub struct Report<'a> {
 pub struct Disk<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its counters at the interval's beginning; 0 of a disk that was not there.
+    /// Its counters at the start of the interval; 0 for a new disk.
     pub before: DiskCounters,
     /// Its counters at the end.
     pub now: DiskCounters,
@@ -103,7 +102,7 @@ impl Unit {
     }
 }
 
-/// The first line of the text, and the one behind it.
+/// The first line of the text, and the following empty line.
 pub fn heading(host: &Host, at_ns: i64) -> String {
     let Host {
         sysname,
@@ -140,7 +139,7 @@ pub fn text(report: &Report<'_>, style: &Style) -> String {
         for (name, rates) in shown(report, style) {
             write!(text, "{:<13}", printable(name)).expect("a String takes all");
             for column in &columns {
-                // A value wider than its column keeps its distance.
+                // A value that is too wide is still separated by a space.
                 let value = column.text(&rates, style.unit);
                 write!(text, " {value:>width$}", width = column.width - 1)
                     .expect("a String takes all");
@@ -152,7 +151,7 @@ pub fn text(report: &Report<'_>, style: &Style) -> String {
     text
 }
 
-/// What begins the JSON document.
+/// The start of the JSON document.
 pub fn json_heading(host: &Host, at_ns: i64) -> String {
     let member = |name: &str, value: &str| format!("\t\t\t\"{name}\": {},\n", quoted(value));
     let mut text = "{\"sysstat\": {\n\t\"hosts\": [\n\t\t{\n".to_owned();
@@ -196,13 +195,13 @@ pub fn json(report: &Report<'_>, style: &Style) -> String {
     format!("\t\t\t\t{{\n{}\n\t\t\t\t}}", members.join(",\n"))
 }
 
-/// What goes between two reports of the JSON document.
+/// The separator of two reports in the JSON document.
 pub const JSON_BETWEEN: &str = ",\n";
 
-/// What ends the JSON document.
+/// The end of the JSON document.
 pub const JSON_END: &str = "\n\t\t\t]\n\t\t}\n\t]\n}}\n";
 
-/// In JSON a name has no percent sign.
+/// JSON names have no percent sign.
 fn member(column: &Column, rates: &Rates, unit: Unit) -> String {
     let name = column.title(unit);
     let name = name.trim_start_matches('%');

@@ -1,4 +1,4 @@
-//! [`Rates`]: what sysstat computes from two states of a disk's counters.
+//! [`Rates`]: the values that sysstat computes from two states of a disk's counters.
 
 use super::{DiskCounters, OpCounters};
 
@@ -18,12 +18,12 @@ pub(super) enum Kind {
     Discard,
 }
 
-/// The kinds that a column adds up.
+/// The kinds that a column sums.
 pub(super) const ALL: &[Kind] = &[Kind::Read, Kind::Write, Kind::Discard];
 
 impl Rates {
-    /// From `before` to `now` in `interval_cs` hundredths of a second. A disk that has counted
-    /// fewer requests than before is another one, which began with nothing.
+    /// From `before` to `now` in `interval_cs` hundredths of a second. A disk with decreased
+    /// counters is a new one, which started at 0.
     pub fn new(before: DiskCounters, now: DiskCounters, interval_cs: u64) -> Rates {
         let began = now.ios() < before.ios();
         Rates {
@@ -47,7 +47,7 @@ impl Rates {
         self.per_second(self.sum(kinds, |op| op.merges))
     }
 
-    /// Merges in percent of what was asked for.
+    /// Merges in percent of all bios.
     pub fn merged_percent(&self, kind: Kind) -> f64 {
         let merges = self.sum(&[kind], |op| op.merges);
         ratio(merges * 100.0, merges + self.sum(&[kind], |op| op.ios))
@@ -89,17 +89,17 @@ impl Rates {
         )
     }
 
-    /// Mean number of requests that were there.
+    /// Mean number of requests in flight.
     pub fn queue(&self) -> f64 {
         self.per_second(delta(self.before.queue_ms, self.now.queue_ms)) / 1000.0
     }
 
-    /// Share of the time in which there was a request, percent.
+    /// Share of the time with requests in flight, percent.
     pub fn busy_percent(&self) -> f64 {
         self.per_second(delta(self.before.busy_ms, self.now.busy_ms)) / 10.0
     }
 
-    /// True when nothing was asked of the disk.
+    /// Whether the disk was idle.
     pub fn idle(&self) -> bool {
         self.before.ios() == self.now.ios()
     }

@@ -1,17 +1,16 @@
-//! [`Buckets`]: the limits in which latencies are counted so that classic and native histograms are
-//! both exact.
+//! [`Buckets`]: the bucket limits of latencies, which make classic and native histograms exact.
 
 use super::Histogram;
 
-/// Native histograms' resolution: 2^3 buckets to a power of two, so that a limit is 9 % above the
-/// one before.
+/// Resolution of native histograms: 2^3 buckets per power of two, so each limit is 9 % above the
+/// previous one.
 pub const SCHEMA: i32 = 3;
 
-/// Values up to this, in seconds, are native histograms' zeros: 2^-20 s, just below 1 µs.
+/// The zero threshold of native histograms in seconds: 2^-20 s, just below 1 µs.
 pub const ZERO_LIMIT: f64 = 1.0 / (1u64 << 20) as f64;
 
 /// Buckets of the native histogram, by index: their upper limit is 2^(index / 8) s. The last one is
-/// 2^12 s, more than an hour; the one behind it takes what is longer.
+/// 2^12 s, more than an hour; one more bucket has larger values.
 const INDEX_MIN: i32 = -20 << SCHEMA;
 const INDEX_MAX: i32 = 12 << SCHEMA;
 
@@ -21,12 +20,12 @@ const CLASSIC_US: [i64; 20] = [
     500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000,
 ];
 
-/// The limits of both, in one row.
+/// The limits of both, merged.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     /// Upper limits in nanoseconds, ascending.
     limits_ns: Vec<i64>,
-    /// Each limit's bucket of the native histogram, and the one for what is above all limits.
+    /// The bucket of the native histogram for each limit, and the one above all limits.
     native: Vec<i32>,
 }
 
@@ -37,8 +36,8 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    /// All limits. A latency of whole nanoseconds is up to 2^(i/8) s exactly when it is up to that
-    /// many whole nanoseconds.
+    /// All limits. A latency in whole nanoseconds is at most 2^(i/8) s exactly if it is at most
+    /// that many whole nanoseconds, rounded down.
     pub fn new() -> Buckets {
         let per_power = f64::from(1 << SCHEMA);
         let native_ns = |i: i32| (f64::from(i) / per_power).exp2() * 1e9;

@@ -1,19 +1,19 @@
-//! [`Connections`]: which connections of the metrics server are open, and which one is closed when
-//! there are too many.
+//! [`Connections`]: the open connections of the metrics server, and which one to close at the
+//! limit.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::task::AbortHandle;
 
-/// Connections at a time.
+/// The largest number of connections.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// Of these, connections of one address (of IPv6, a /64).
+/// The largest number of connections of one address (of IPv6, a /64).
 pub const ADDRESS_CONNECTIONS_MAX: usize = 8;
 
-/// The open connections, the one whose last request is the oldest first. Without a request, the time
-/// of a connection's beginning counts.
+/// The open connections, ordered by the time of the last request, or of the connection if there was
+/// none.
 #[derive(Clone, Default)]
 pub struct Connections {
     open: Arc<Mutex<Open>>,
@@ -38,8 +38,7 @@ pub struct Connection {
 }
 
 impl Connections {
-    /// Adds a connection, and closes the oldest one of `peer`, or else of all, where there is no
-    /// room for it.
+    /// Adds a connection; at the limit, closes the oldest one of `peer`, or of all.
     pub fn open(&self, peer: IpAddr) -> Connection {
         let from = network(peer);
         let mut open = self.lock();
@@ -62,7 +61,7 @@ impl Connections {
         }
     }
 
-    /// Keeps what ends a connection.
+    /// Holds the sender that closes a connection.
     pub fn keep(&self, number: u64, task: AbortHandle) {
         let mut open = self.lock();
         if let Some(entry) = open.entries.iter_mut().find(|e| e.number == number) {
@@ -86,12 +85,12 @@ impl Open {
 }
 
 impl Connection {
-    /// Its number, which no other has.
+    /// Its unique number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// A whole request has come.
+    /// Records a complete request.
     pub fn requested(&self) {
         let mut open = self.connections.lock();
         if let Some(at) = open.entries.iter().position(|e| e.number == self.number) {
@@ -108,7 +107,7 @@ impl Drop for Connection {
     }
 }
 
-/// What counts as one address.
+/// The key of an address.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_together_are_bounded() {
+    fn the_total_of_all_addresses_is_bounded() {
         let connections = Connections::default();
         let open: Vec<Connection> = (0..CONNECTIONS_MAX as u8 + 5)
             .map(|n| connections.open(IpAddr::from([192, 0, 2, n])))

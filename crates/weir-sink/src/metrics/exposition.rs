@@ -1,8 +1,8 @@
-//! [`Exposition`]: the format that a scraper gets, by what it accepts (RFC 9110, section 12.5.1).
+//! [`Exposition`]: the response format, by content negotiation (RFC 9110, section 12.5.1).
 
 use super::{Family, protobuf, text};
 
-/// A format in which metrics are told.
+/// A format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposition {
     /// Prometheus' protocol buffers.
@@ -21,8 +21,8 @@ pub const EXPOSITIONS: [Exposition; 3] = [
 ];
 
 impl Exposition {
-    /// The format that is preferred by the header `Accept`, of equal ones the richest; without a
-    /// word of any of them, text.
+    /// The format with the highest preference in the header `Accept`, of equal ones the richest;
+    /// text if none matches.
     pub fn accepted(accept: &str) -> Exposition {
         let mut best = (Exposition::Text, 0.0);
         for range in accept.split(',') {
@@ -62,7 +62,7 @@ impl Exposition {
         best.0
     }
 
-    /// Its name, as a label has it.
+    /// Its name, as a label value.
     pub fn name(self) -> &'static str {
         match self {
             Exposition::Protobuf => "protobuf",
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scraper_gets_what_it_likes_best() {
+    fn the_preferred_format_is_selected() {
         use Exposition::{OpenMetrics, Protobuf, Text};
         let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
             application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";

@@ -1,12 +1,12 @@
-//! Metrics as Prometheus scrapes them: counters, gauges and histograms, in the format that the
-//! scraper asks for.
+//! Metrics for Prometheus: counters, gauges and histograms, in the format that the scraper
+//! requests.
 //!
 //! | module | gives |
 //! | --- | --- |
 //! | [`buckets`] | the limits in which latencies are counted, for classic and native histograms |
 //! | [`exposition`] | which format a scraper gets |
 //! | [`text`] | text 0.0.4 and OpenMetrics 1.0 |
-//! | [`protobuf`] | delimited `io.prometheus.client.MetricFamily`, the only one with native histograms |
+//! | [`protobuf`] | delimited `io.prometheus.client.MetricFamily`, with native histograms |
 //! | [`serve`] | HTTP |
 
 pub mod buckets;
@@ -24,24 +24,24 @@ pub use exposition::Exposition;
 pub struct Family {
     /// The name without `_total`: `weir_io_bytes`.
     pub name: String,
-    /// What it counts, in a sentence.
+    /// Its help text, a sentence.
     pub help: &'static str,
-    /// The base unit in which the name ends, or none.
+    /// The base unit at the end of the name, if any.
     pub unit: &'static str,
-    /// What kind of numbers.
+    /// The type of the family.
     pub kind: Kind,
     /// One for each combination of labels.
     pub series: Vec<Series>,
 }
 
-/// What kind of numbers a family holds.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows.
+    /// A monotonic counter.
     Counter,
-    /// Goes up and down.
+    /// A gauge.
     Gauge,
-    /// Counts by size.
+    /// A histogram.
     Histogram,
 }
 
@@ -50,9 +50,9 @@ pub enum Kind {
 pub struct Series {
     /// Names and values.
     pub labels: Vec<(&'static str, String)>,
-    /// Its value now.
+    /// Its value.
     pub sample: Sample,
-    /// When it began to count, nanoseconds since the Unix epoch.
+    /// When counting started, nanoseconds since the Unix epoch.
     pub created_ns: Option<i64>,
 }
 
@@ -65,24 +65,25 @@ pub enum Sample {
     Histogram(Histogram),
 }
 
-/// How many values there were of which size.
+/// The distribution of values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// All values added up.
+    /// The sum of all values.
     pub sum: f64,
-    /// All values.
+    /// The number of values.
     pub count: u64,
-    /// By upper limit, ascending: how many do not exceed it. The last limit, infinity, is left out.
+    /// By upper limit, ascending: the number of values that do not exceed it. The last limit,
+    /// infinity, is omitted.
     pub classic: Vec<(f64, u64)>,
-    /// How many do not exceed [`buckets::ZERO_LIMIT`].
+    /// The number of values that do not exceed [`buckets::ZERO_LIMIT`].
     pub zeros: u64,
-    /// By index of the bucket, ascending, of schema [`buckets::SCHEMA`]: how many are in it. Empty
-    /// buckets are left out.
+    /// By bucket index, ascending, of schema [`buckets::SCHEMA`]: the counts. Empty buckets are
+    /// omitted.
     pub native: Vec<(i32, u64)>,
 }
 
 impl Family {
-    /// The name as samples have it: counters end in `_total`.
+    /// The name in samples: counters end in `_total`.
     pub fn full_name(&self) -> String {
         match self.kind {
             Kind::Counter => format!("{}_total", self.name),

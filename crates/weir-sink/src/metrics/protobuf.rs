@@ -15,7 +15,7 @@ pub struct MetricFamily {
     /// The name, `_total` included.
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
-    /// What it counts.
+    /// The help text.
     #[prost(string, optional, tag = "2")]
     pub help: Option<String>,
     /// 0 counter, 1 gauge, 4 histogram.
@@ -71,7 +71,7 @@ pub struct CounterValue {
     /// The value.
     #[prost(double, optional, tag = "1")]
     pub value: Option<f64>,
-    /// Since when it counts.
+    /// When counting started.
     #[prost(message, optional, tag = "3")]
     pub created: Option<Timestamp>,
 }
@@ -79,13 +79,13 @@ pub struct CounterValue {
 /// `Histogram`
 #[derive(Clone, PartialEq, Message)]
 pub struct HistogramValue {
-    /// All values.
+    /// The number of values.
     #[prost(uint64, optional, tag = "1")]
     pub sample_count: Option<u64>,
     /// Their sum.
     #[prost(double, optional, tag = "2")]
     pub sample_sum: Option<f64>,
-    /// The classic buckets, infinity left out.
+    /// The classic buckets, without infinity.
     #[prost(message, repeated, tag = "3")]
     pub bucket: Vec<Bucket>,
     /// 2^schema native buckets to a power of two.
@@ -97,13 +97,13 @@ pub struct HistogramValue {
     /// The zeros.
     #[prost(uint64, optional, tag = "7")]
     pub zero_count: Option<u64>,
-    /// Which native buckets there are.
+    /// The spans of native buckets.
     #[prost(message, repeated, tag = "12")]
     pub positive_span: Vec<BucketSpan>,
-    /// The native buckets' counts, each less the one before.
+    /// The counts of the native buckets as differences to the previous one.
     #[prost(sint64, repeated, packed = "false", tag = "13")]
     pub positive_delta: Vec<i64>,
-    /// Since when it counts.
+    /// When counting started.
     #[prost(message, optional, tag = "15")]
     pub created: Option<Timestamp>,
 }
@@ -111,7 +111,7 @@ pub struct HistogramValue {
 /// `Bucket`
 #[derive(Clone, PartialEq, Message)]
 pub struct Bucket {
-    /// How many do not exceed the limit.
+    /// The number of values that do not exceed the limit.
     #[prost(uint64, optional, tag = "1")]
     pub cumulative_count: Option<u64>,
     /// The limit.
@@ -122,7 +122,7 @@ pub struct Bucket {
 /// `BucketSpan`
 #[derive(Clone, PartialEq, Message)]
 pub struct BucketSpan {
-    /// Buckets left out before it; of the first span, the index it begins with.
+    /// Empty buckets before it; for the first span, its first index.
     #[prost(sint32, optional, tag = "1")]
     pub offset: Option<i32>,
     /// Buckets.
@@ -133,10 +133,10 @@ pub struct BucketSpan {
 /// `google.protobuf.Timestamp`
 #[derive(Clone, PartialEq, Message)]
 pub struct Timestamp {
-    /// Since the Unix epoch.
+    /// Seconds since the Unix epoch.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
-    /// The rest.
+    /// Nanoseconds.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
 }
@@ -223,7 +223,7 @@ fn histogram(histogram: &Histogram, created: Option<Timestamp>) -> HistogramValu
 /// Runs of neighbouring buckets, and the differences of all counts from one to the next.
 fn spans(buckets: &[(i32, u64)]) -> (Vec<BucketSpan>, Vec<i64>) {
     let (mut spans, mut deltas): (Vec<BucketSpan>, Vec<i64>) = (Vec::new(), Vec::new());
-    // The index at which the next bucket of the run would lie, and the count before.
+    // The index of the next bucket of the run, and the previous count.
     let (mut next, mut before) = (0, 0);
     for (index, count) in buckets {
         match spans.last_mut() {
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_lie_in_runs() {
+    fn buckets_are_grouped_in_spans() {
         let (spans, deltas) = spans(&[(-3, 5), (-2, 2), (4, 7)]);
         let runs: Vec<(i32, u32)> = spans.iter().map(|s| (s.offset(), s.length())).collect();
         assert_eq!(runs, [(-3, 2), (5, 1)]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn families_follow_each_other_after_their_lengths() {
+    fn families_are_length_delimited() {
         let family = |name: &str, kind, value| Family {
             name: name.to_owned(),
             help: "h",

@@ -1,12 +1,12 @@
 //! [`Server`]: serves metrics at `/metrics`, one thread for all clients.
 //!
-//! A client can cost the server no more than its own connection: connections are bounded in number,
-//! in all and of one address, and in time, a request's head in size and in time, and the body of a
-//! request is not read. Where a bound is reached, the connection whose last request is the oldest is
-//! closed for the new one ([`Connections`]).
+//! A client cannot use more than its own connection: connections are limited in number, in total
+//! and per address, and in time; the head of a request is limited in size and time, and its body is
+//! not read. At a limit, the connection whose last request is the oldest is closed for the new one
+//! ([`Connections`]).
 //!
 //! A server on a loopback address answers only requests whose `Host` is an address or `localhost`.
-//! A page in a browser of this host cannot read the metrics by a name of its own that resolves to
+//! A web page in a browser on this host cannot read the metrics via its own name that resolves to
 //! 127.0.0.1 (DNS rebinding).
 
 use std::convert::Infallible;
@@ -30,32 +30,32 @@ use super::connections::{Connection, Connections};
 use super::{Exposition, Family};
 use crate::SinkError;
 
-/// Bytes of a request's head.
+/// The largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// How long a request's head may take, and how long a connection is kept without a request.
+/// The timeout of a request head, and of an idle connection.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// After this a connection takes no more requests.
+/// After this time a connection accepts no more requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How long the last answer of a connection may take.
+/// The timeout of the last response of a connection.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Pause after the system has no more room for a connection.
+/// The pause when the system cannot accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Makes the metrics for a scrape in a format.
+/// Produces the metrics for a scrape in a format.
 pub type Collect = dyn Fn(Exposition) -> Vec<Family> + Send + Sync;
 
-/// A server that is bound to its address and answers no request yet, so that privileges can be
-/// dropped before its thread exists.
+/// A server that is bound to its address but does not answer requests yet, so that privileges can
+/// be dropped before its thread exists.
 pub struct Bound {
     address: SocketAddr,
     listener: TcpListener,
 }
 
-/// The server, in a thread of its own; it ends when this is dropped.
+/// The server, in a background thread; it stops when this is dropped.
 pub struct Server {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
@@ -63,10 +63,10 @@ pub struct Server {
 }
 
 impl Bound {
-    /// Listens at `address`, whose port may be 0 for any. Clients can connect from now on.
+    /// Listens on `address`; port 0 selects any port. Clients can connect from now on.
     ///
     /// # Errors
-    /// When the address cannot be listened at.
+    /// If listening fails.
     pub fn at(address: SocketAddr) -> Result<Bound, SinkError> {
         let failed = |error| SinkError::io(&address.to_string(), error);
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -77,7 +77,7 @@ impl Bound {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -85,7 +85,7 @@ impl Bound {
     /// Starts the thread that answers requests.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// If the thread cannot be started.
     pub fn serve(self, collect: Arc<Collect>) -> Result<Server, SinkError> {
         let Bound { address, listener } = self;
         let failed = |error| SinkError::io(&address.to_string(), error);
@@ -106,7 +106,7 @@ impl Bound {
         let serve = move || {
             runtime.block_on(async {
                 tokio::spawn(accept(listener, page));
-                // Either way the sender is gone; the runtime ends what still goes on.
+                // Either way the sender is gone; the runtime ends the rest.
                 let _ = ended.await;
             });
         };
@@ -120,7 +120,7 @@ impl Bound {
 }
 
 impl Server {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -145,11 +145,11 @@ async fn accept(listener: tokio::net::TcpListener, page: Arc<Page>) {
                 let number = connection.number();
                 let task = tokio::spawn(converse(TokioIo::new(stream), page, connection));
                 connections.keep(number, task.abort_handle());
-                // A client whose request is there already is answered before the next one can take
-                // its place.
+                // A client with a pending request is answered before a new connection can displace
+                // it.
                 tokio::task::yield_now().await;
             }
-            // The peer is gone already, or the process has no file left: later there may be one.
+            // The peer has disconnected, or the process has no file descriptor left: retry later.
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
@@ -168,7 +168,7 @@ async fn converse(stream: TokioIo<tokio::net::TcpStream>, page: Arc<Page>, conne
         .header_read_timeout(HEAD_TIME_MAX)
         .max_buf_size(HEAD_BYTES_MAX);
     let mut connection = pin!(http.serve_connection(stream, service));
-    // How a connection fails is its client's affair.
+    // Errors of a connection concern only its client.
     let whole = tokio::time::timeout(CONNECTION_TIME_MAX, connection.as_mut()).await;
     if whole.is_err() {
         connection.as_mut().graceful_shutdown();
@@ -176,7 +176,7 @@ async fn converse(stream: TokioIo<tokio::net::TcpStream>, page: Arc<Page>, conne
     }
 }
 
-/// What is served.
+/// The state of the service.
 struct Page {
     /// The server listens at a loopback address.
     local: bool,
@@ -215,8 +215,8 @@ impl Page {
     }
 }
 
-/// Whether a request is addressed to `localhost` or to an IP address, which no web site's name can
-/// be. A request without `Host` is of HTTP/1.0, which browsers do not speak.
+/// Whether a request is addressed to `localhost` or to an IP address, which cannot be the name of a
+/// web site. A request without `Host` is HTTP/1.0, which browsers do not use.
 fn is_local<B>(request: &Request<B>) -> bool {
     let hosts = request.headers().get_all(HOST).iter();
     let hosts = hosts.map(|host| Authority::try_from(host.as_bytes()).ok());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn each_scraper_gets_its_format() {
+    fn each_scraper_gets_its_requested_format() {
         let server = server();
         let get = |path: &str, accept: &str| {
             let rest = format!("Host: localhost\r\nAccept: {accept}\r\nConnection: close");
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn slow_and_silent_clients_do_not_keep_others_waiting() {
+    fn slow_and_silent_clients_do_not_delay_others() {
         let server = server();
         let open = || TcpStream::connect(server.address()).unwrap();
-        // Silent ones, ones that began a request, and ones that do not read their answer.
+        // Idle connections, incomplete requests, and clients that do not read the response.
         for begun in ["", "GET /metr", &GET.replace("close", "keep-alive")] {
             let clients: Vec<TcpStream> = (0..CONNECTIONS_MAX + 1).map(|_| open()).collect();
             for mut client in &clients {
-                // One that was disconnected already cannot write.
+                // A closed connection cannot write.
                 let _ = client.write_all(begun.as_bytes());
             }
             let answer = ask(&server, GET);
@@ -340,7 +340,7 @@ mod tests {
             clients.push(TcpStream::connect(server.address()).unwrap());
             ask_again(clients.last_mut().unwrap());
         }
-        // The first one asks again, so the second is the oldest.
+        // The first one sends another request, so the second is the oldest.
         ask_again(&mut clients[0]);
         assert!(ask(&server, GET).starts_with("HTTP/1.1 200"));
         let mut rest = Vec::new();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_resolves_to_this_host_is_not_answered() {
+    fn a_foreign_host_name_is_rejected() {
         let server = server();
         let port = server.address().port();
         let get = |host: &str| ask(&server, &GET.replace("localhost", host));
@@ -373,7 +373,7 @@ mod tests {
         ] {
             assert!(get(host).starts_with("HTTP/1.1 200"), "{host}");
         }
-        // The target of a request in absolute form goes before its `Host`.
+        // An absolute request target takes precedence over `Host`.
         let absolute = GET.replace(" /metrics", " http://evil.example/metrics");
         assert!(ask(&server, &absolute).starts_with("HTTP/1.1 403"));
         let two = GET.replace("Connection", "Host: evil.example\r\nConnection");
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_use_is_named() {
+    fn an_address_in_use_is_reported() {
         let server = server();
         let error = Bound::at(server.address()).err().unwrap();
         assert!(

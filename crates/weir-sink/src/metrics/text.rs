@@ -6,10 +6,10 @@ use std::fmt::Write;
 
 use super::{Family, Histogram, Kind, Sample, Series};
 
-/// A String takes all that is written to it.
+/// Writing to a String cannot fail.
 const TAKES_ALL: &str = "a String takes all";
 
-/// What differs between the two formats.
+/// The differences of the two formats.
 #[derive(Clone, Copy, PartialEq)]
 enum Dialect {
     Prometheus,
@@ -77,7 +77,7 @@ fn push_histogram(
     for (limit, count) in &histogram.classic {
         let le = match dialect {
             Dialect::Prometheus => limit.to_string(),
-            // There a limit is always written as a float.
+            // There a limit must be written as a float.
             Dialect::OpenMetrics => format!("{limit:?}"),
         };
         push_sample(text, &bucket, series, Some(&le), *count as f64);

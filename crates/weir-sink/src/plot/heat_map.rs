@@ -1,4 +1,5 @@
-//! [`HeatMap`]: counts by two measures, as shades: latency over time, seek distance against latency.
+//! [`HeatMap`]: counts by two measures, as shades: latency over time, seek distance against
+//! latency.
 
 use weir_sketch::{Axis, Grid};
 
@@ -7,13 +8,13 @@ use super::quantity::Quantity;
 /// Counts by two measures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeatMap {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub x: Bands,
-    /// From the bottom up.
+    /// The vertical axis.
     pub y: Bands,
-    /// What is counted: `requests`.
+    /// The unit of the counts: `requests`.
     pub counted: String,
     /// Column by column, as many as there are bands of `x` and `y`.
     pub counts: Vec<u64>,
@@ -22,9 +23,9 @@ pub struct HeatMap {
 /// The parts of an axis, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bands {
-    /// What it measures.
+    /// The measure.
     pub title: String,
-    /// Of each part, its upper limit or when it began; not all are shown where there is no room.
+    /// The upper limit or start of each part; not all are drawn if space is short.
     pub labels: Vec<String>,
 }
 
@@ -39,7 +40,7 @@ impl HeatMap {
         self.counts.iter().copied().max().unwrap_or(0)
     }
 
-    /// Of a histogram of two dimensions; rows and columns at the edges that hold nothing are left out.
+    /// From a two-dimensional histogram; empty rows and columns at the edges are omitted.
     pub fn of_grid(title: &str, grid: &Grid, x: (&str, Quantity), y: (&str, Quantity)) -> HeatMap {
         let holds = |column: usize, row: usize| grid.count(column, row) > 0;
         let (wide, high) = (grid.x().cells(), grid.y().cells());
@@ -66,7 +67,7 @@ impl HeatMap {
     }
 }
 
-/// From the first that holds something to the last.
+/// The range of nonempty entries.
 fn range(cells: usize, holds: impl Fn(usize) -> bool) -> std::ops::Range<usize> {
     let first = (0..cells).find(|&i| holds(i)).unwrap_or(0);
     let end = (0..cells).rfind(|&i| holds(i)).map_or(first, |i| i + 1);
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grid_keeps_what_it_holds() {
+    fn a_heat_map_keeps_the_counts_of_its_grid() {
         let x = Axis::Limits(vec![1, 2, 4, 8]);
         let mut grid = Grid::new(x.clone(), x);
         grid.add(2, 8, 3);

@@ -1,4 +1,4 @@
-//! [`Histogram`]: how often values fell into bins, of one thing or of several to compare.
+//! [`Histogram`]: counts in bins, of one series or of several to compare.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use weir_workload::{Distribution, Metric};
 
 use super::quantity::Quantity;
 
-/// Which bins.
+/// The layout of the bins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// vscsiStats' own.
     Limits,
-    /// Bins of equal relative width, so many to a power of two: 1, 2, 4, 8 or 16.
+    /// Bins of equal relative width, with 1, 2, 4, 8 or 16 per power of two.
     Log {
-        /// How many.
+        /// The number of bins per power of two.
         per_power: u32,
     },
 }
@@ -22,19 +22,19 @@ pub enum Layout {
 /// Counts in bins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// What the bins are of, without its unit: `I/O length`.
+    /// The measure of the bins, without its unit: `I/O length`.
     pub of: String,
     /// The bins, ascending.
     pub bins: Vec<Bin>,
-    /// What the limits count in.
+    /// The unit of the limits.
     pub quantity: Quantity,
     /// One, or several to compare; each has a count for each bin.
     pub series: Vec<Series>,
 }
 
-/// The values of a bin: above `low`, up to `high`; where there is none, without end.
+/// The range of a bin: above `low`, up to `high`; unbounded if absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bin {
     /// Greater than this.
@@ -43,18 +43,18 @@ pub struct Bin {
     pub up_to: Option<i64>,
 }
 
-/// The counts of one thing.
+/// A series of counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// For each bin.
+    /// The count of each bin.
     pub counts: Vec<u64>,
 }
 
 impl Histogram {
-    /// Of distributions of one metric, each with its name. Empty bins at both ends are left out, where all
-    /// are empty there.
+    /// From distributions of one metric, each with its name. Leading and trailing bins that are
+    /// empty in all are omitted.
     pub fn new(title: &str, of: &[(&str, &Distribution)], layout: Layout) -> Histogram {
         let metric = of.first().map_or(Metric::Latency, |(_, d)| d.metric);
         let (bins, counts) = match layout {
@@ -87,7 +87,7 @@ impl Histogram {
         }
     }
 
-    /// A bin's limits in words: `4 KiB`, `2 KiB -> 4,095 B`, `512 KiB ->`.
+    /// A bin's limits as text: `4 KiB`, `2 KiB -> 4,095 B`, `512 KiB ->`.
     pub fn range(&self, bin: Bin) -> String {
         let show = |x: i64| self.quantity.limit(x);
         match (bin.above, bin.up_to) {
@@ -110,13 +110,13 @@ impl Histogram {
 }
 
 impl Series {
-    /// All its values.
+    /// The total count.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// What a metric is, in a phrase for titles.
+/// The name of a metric for titles.
 pub fn phrase(metric: Metric) -> &'static str {
     match metric {
         Metric::Length => "I/O length",
@@ -145,7 +145,7 @@ fn limits(metric: Metric, of: &[(&str, &Distribution)]) -> (Vec<Bin>, Vec<Vec<u6
 }
 
 fn log(per_power: u32, of: &[(&str, &Distribution)]) -> (Vec<Bin>, Vec<Vec<u64>>) {
-    // Wider bins by their least value.
+    // Wider bins are labelled by their least value.
     let mut wide: BTreeMap<i64, (i64, Vec<u64>)> = BTreeMap::new();
     for (i, (_, distribution)) in of.iter().enumerate() {
         for (bin, count) in distribution.log.bins() {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn wider_bins_hold_what_the_narrow_ones_hold() {
+    fn wider_bins_have_the_counts_of_the_narrow_ones() {
         let seeks = distribution(
             Metric::Seek,
             &[-5, -4, -1, 0, 1, 7, 8, 100, i64::MAX, i64::MIN],
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_has_the_same_bins() {
+    fn compared_series_have_the_same_bins() {
         let fast = distribution(Metric::Latency, &[5_000, 6_000]);
         let slow = distribution(Metric::Latency, &[60_000_000]);
         let both = Histogram::new("", &[("a", &fast), ("b", &slow)], Layout::Limits);

@@ -1,6 +1,6 @@
-//! [`Ink`]: what the terminal can show, and the characters that show an amount.
+//! [`Ink`]: the capabilities of the terminal, and the characters that represent an amount.
 
-/// What the terminal can show.
+/// The capabilities of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ink {
     /// Colours.
@@ -14,13 +14,13 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 const LETTERS: [char; 8] = ['.', '.', '-', '-', '=', '=', '#', '#'];
 
 impl Ink {
-    /// Letters only.
+    /// ASCII without colours.
     pub const PLAIN: Ink = Ink {
         color: false,
         unicode: false,
     };
 
-    /// What the environment says: NO_COLOR (no-color.org), TERM, and the locale's character set in
+    /// From the environment: NO_COLOR (no-color.org), TERM, and the locale's character set in
     /// LC_ALL, LC_CTYPE or LANG, in this order (locale(7)).
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Ink {
         let set = |name: &str| variable(name).filter(|v| !v.is_empty());
@@ -40,7 +40,7 @@ impl Ink {
         levels[at as usize]
     }
 
-    /// A bar of a share of `width`, to half a character where there are such.
+    /// A bar of a share of `width`, to half a character if the terminal supports it.
     pub fn bar_of(self, share: f64, width: usize) -> String {
         let halves = (share.clamp(0.0, 1.0) * width as f64 * 2.0).ceil() as usize;
         let (full, half) = match self.unicode {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_says_what_can_be_shown() {
+    fn capabilities_come_from_the_environment() {
         let xterm = ("TERM", "xterm-256color");
         assert_eq!(ink(&[xterm, ("LANG", "en_US.UTF-8")]), (true, true));
         assert_eq!(ink(&[xterm, ("NO_COLOR", "1")]), (false, false));

@@ -2,29 +2,29 @@
 
 use super::quantity::Quantity;
 
-/// What an axis measures.
+/// The description of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// In words, without the unit.
+    /// The name, without the unit.
     pub title: String,
-    /// In what.
+    /// The unit.
     pub quantity: Quantity,
-    /// Equal distances are equal ratios; values up to 0 are left out then.
+    /// Logarithmic scale; values up to 0 are omitted then.
     pub log: bool,
 }
 
 /// One or more lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub x: Measured,
-    /// From the bottom up.
+    /// The vertical axis.
     pub y: Measured,
     /// The lines.
     pub lines: Vec<Line>,
-    /// Places on the horizontal axis that are told.
+    /// Labelled positions on the horizontal axis.
     pub marks: Vec<Mark>,
 }
 
@@ -33,36 +33,36 @@ pub struct Lines {
 pub struct Line {
     /// Its name in the legend.
     pub name: String,
-    /// By ascending x; the line has a gap where y is no number.
+    /// Points by ascending x; the line has a gap where y is not a number.
     pub points: Vec<(f64, f64)>,
     /// A value holds until the next one.
     pub steps: bool,
 }
 
-/// A place on the horizontal axis: the cache size that pays.
+/// A labelled position on the horizontal axis: the recommended cache size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Where.
+    /// The position.
     pub x: f64,
-    /// What it is.
+    /// The label.
     pub text: String,
 }
 
 /// A cloud of points: address over time, reads and writes apart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Points {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub x: Measured,
-    /// From the bottom up.
+    /// The vertical axis.
     pub y: Measured,
     /// Each with its name in the legend.
     pub clouds: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 impl Measured {
-    /// In equal steps.
+    /// A linear axis.
     pub fn new(title: &str, quantity: Quantity) -> Measured {
         Measured {
             title: title.to_owned(),
@@ -71,7 +71,7 @@ impl Measured {
         }
     }
 
-    /// In equal ratios.
+    /// A logarithmic axis.
     pub fn log(title: &str, quantity: Quantity) -> Measured {
         Measured {
             log: true,

@@ -1,21 +1,22 @@
-//! [`Quantity`]: what an axis or a bin counts in, and how a value of it reads: `4 KiB`, `100 us`, `-5,000`.
+//! [`Quantity`]: the unit of an axis or a bin, and the formatting of its values: `4 KiB`, `100 us`,
+//! `-5,000`.
 
 use weir_workload::Measure;
 
 use crate::number;
 
-/// What is measured.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Bytes, in powers of 1,024.
     Bytes,
-    /// A span of time in nanoseconds, in the unit of its size up to the second.
+    /// A duration in nanoseconds, in a scaled unit up to seconds.
     Nanoseconds,
-    /// A span of time in nanoseconds that may be long: `90 s`, `12 min`, `2 h`.
+    /// A long duration in nanoseconds: `90 s`, `12 min`, `2 h`.
     Elapsed,
     /// A plain number: requests, sectors, requests per second.
     Number,
-    /// From 0 to 1, shown as per cent.
+    /// From 0 to 1, formatted as per cent.
     Share,
 }
 
@@ -72,7 +73,7 @@ impl Quantity {
             return thousands(&value.to_string());
         }
         let magnitude = value as f64;
-        // A unit is right where at most one digit follows the point.
+        // A unit is suitable if at most one decimal place remains.
         let fits = |(_, unit): &&(&str, f64)| {
             let x = magnitude.abs() / unit * 2.0;
             x >= 2.0 && x.fract() == 0.0
@@ -84,8 +85,8 @@ impl Quantity {
         joined(&trimmed(format!("{:.1}", magnitude / unit)), symbol)
     }
 
-    /// A limit in as many digits as a mark has room for: exact where that is short, and where one more or less is
-    /// another bin.
+    /// A limit with as many digits as a mark has space for: exact if short, and if the neighbouring
+    /// value is in another bin.
     pub fn limit(self, value: i64) -> String {
         let room = match self {
             Quantity::Nanoseconds | Quantity::Elapsed => 6,
@@ -97,7 +98,8 @@ impl Quantity {
         }
     }
 
-    /// A value in three digits at most where it is not a whole number: `1.02 us`, `12.5 ms`, `1,234`.
+    /// A value in three digits at most where it is not a whole number: `1.02 us`, `12.5 ms`,
+    /// `1,234`.
     pub fn short(self, value: f64) -> String {
         if !value.is_finite() {
             return "-".into();
@@ -107,7 +109,7 @@ impl Quantity {
         }
         let size = value.abs();
         let step = |i: usize| self.units().get(i + 1).map(|(_, unit)| *unit);
-        // What would round up to the next unit's 1 belongs there.
+        // A value that would round up to 1 of the next unit uses that unit.
         let fits = |i: &usize| step(*i).is_none_or(|next| size < next * 0.9995);
         let at = (0..self.units().len()).find(fits).expect("the last fits");
         let (symbol, unit) = self.units()[at];
@@ -129,7 +131,7 @@ fn joined(number: &str, symbol: &str) -> String {
     }
 }
 
-/// Without zeros at the end of a fraction, and a zero without a sign.
+/// Removes trailing zeros of a fraction, and the sign of zero.
 fn trimmed(decimal: String) -> String {
     match number::trimmed(&decimal) {
         "-0" => "0".into(),
@@ -162,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_reads_to_the_last_digit() {
+    fn a_limit_is_formatted_exactly() {
         let bytes = |x| Quantity::Bytes.exact(x);
         assert_eq!(bytes(512), "512 B");
         assert_eq!(bytes(4_095), "4,095 B");
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_reads_in_three_digits() {
+    fn a_value_has_three_digits() {
         let time = |x| Quantity::Nanoseconds.short(x);
         assert_eq!(time(1_023.0), "1.02 us");
         assert_eq!(time(999.9), "1 us");

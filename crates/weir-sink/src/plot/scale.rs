@@ -1,9 +1,9 @@
-//! [`Scale`]: from values to places between 0 and 1, and the round values to mark.
+//! [`Scale`]: maps values to positions between 0 and 1, and selects round values to mark.
 
 use super::lines::Measured;
 use super::quantity::Quantity;
 
-/// A range of values, in equal steps or equal ratios.
+/// A range of values, linear or logarithmic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     low: f64,
@@ -12,14 +12,14 @@ pub struct Scale {
     quantity: Quantity,
 }
 
-/// Round spans of time, ns, from one second on.
+/// Round durations in ns, from one second up.
 const SPANS: [f64; 16] = [
     1e9, 2e9, 5e9, 10e9, 15e9, 30e9, 60e9, 120e9, 300e9, 600e9, 900e9, 1_800e9, 3_600e9, 7_200e9,
     21_600e9, 86_400e9,
 ];
 
 impl Scale {
-    /// Covers the values; from 0 on in equal steps, unless `from_least`.
+    /// Covers the values; a linear scale starts at 0 unless `from_least`.
     pub fn new(measured: &Measured, values: impl Iterator<Item = f64>, from_least: bool) -> Scale {
         let usable = |v: &f64| v.is_finite() && (!measured.log || *v > 0.0);
         let (mut low, mut high) = values
@@ -47,7 +47,7 @@ impl Scale {
         }
     }
 
-    /// The same up to the next mark, so that the greatest value does not touch the edge.
+    /// Extended to the next mark, so that the greatest value does not touch the edge.
     pub fn rounded_up(self, most: usize) -> Scale {
         let ticks = self.ticks(most);
         let (Some(last), false) = (ticks.last(), self.log) else {
@@ -61,7 +61,8 @@ impl Scale {
         Scale { high, ..self }
     }
 
-    /// Where a value is: 0 at the low end, 1 at the high one; `None` beyond and where there is no logarithm.
+    /// The position of a value: 0 at the low end, 1 at the high one; `None` outside and without a
+    /// logarithm.
     pub fn place(&self, value: f64) -> Option<f64> {
         let at = match self.log {
             true => (value / self.low).ln() / (self.high / self.low).ln(),
@@ -70,7 +71,7 @@ impl Scale {
         (-1e-9..=1.0 + 1e-9).contains(&at).then_some(at)
     }
 
-    /// The value at a place.
+    /// The value at a position.
     pub fn value(&self, place: f64) -> f64 {
         match self.log {
             true => self.low * (self.high / self.low).powf(place),
@@ -78,7 +79,7 @@ impl Scale {
         }
     }
 
-    /// Round values, ascending, at most so many.
+    /// Round values, ascending, at most this many.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
         let most = most.max(2);
         let mut ticks = match self.log {
@@ -104,7 +105,7 @@ impl Scale {
         ticks.filter(|v| *v <= self.high + step * 1e-9).collect()
     }
 
-    /// The least round number that is no less.
+    /// The least round number that is not less.
     fn round(&self, least: f64) -> f64 {
         match self.quantity {
             Quantity::Bytes if least >= 1.0 => least.log2().ceil().exp2(),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_and_its_value_agree() {
+    fn position_and_value_are_inverse() {
         for measured in [
             Measured::new("", Quantity::Number),
             Measured::log("", Quantity::Number),

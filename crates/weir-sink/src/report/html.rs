@@ -1,4 +1,4 @@
-//! A report as one HTML page: words, numbers and plots, without scripts and without anything to load.
+//! A report as one HTML page: text, numbers and plots, without scripts or external resources.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::time::readable;
 
 const TAKES_ALL: &str = "a String takes everything";
 
-/// The page. Names come from guests and hosts, so everything that is not written here is escaped.
+/// The page. Names come from guests and hosts, so all external text is escaped.
 pub fn html(report: &Report) -> String {
     let mut out = String::new();
     let page = include_str!("page.css");
@@ -52,7 +52,7 @@ fn count(n: u64) -> String {
     thousands(&n.to_string())
 }
 
-/// When it was, and a line for each disk.
+/// The time of the recording, and a line for each disk.
 fn summary(out: &mut String, report: &Report) {
     let Some(began) = report.began_ns else {
         return paragraph(out, "verdict", "no requests");
@@ -97,7 +97,7 @@ fn label(profile: &Profile) -> &str {
     label.unwrap_or("too few requests to tell what kind of workload it is")
 }
 
-/// Who disturbs whom.
+/// The disturbances.
 fn together(out: &mut String, report: &Report) {
     if report.profiles.len() < 2 {
         return;

@@ -1,4 +1,4 @@
-//! The report of `weir characterise`: what kind of workload each disk has, and what follows.
+//! The report of `weir characterise`: the kind of workload of each disk, and advice.
 //!
 //! | module | gives |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! The plots of a report: every distribution, what falls together, what changes over time, and what
-//! caches would hit.
+//! The plots of a report: distributions, joint distributions, changes over time, and miss-ratio
+//! curves.
 
 use weir_model::{Nanos, Op};
 use weir_workload::analysis::pairs::Pair;
@@ -11,10 +11,10 @@ use crate::plot::{
     HeatMap, Histogram, Layout, Line, Lines, Mark, Measured, Points, Quantity, phrase, thousands,
 };
 
-/// Most disturbances that are drawn.
+/// The largest number of disturbances that are drawn.
 const DISTURBANCES_MAX: usize = 8;
 
-/// All plots of a disk, where there is something to show. Times are counted from `began_ns`.
+/// All plots of a disk with data. Times are relative to `began_ns`.
 pub fn of_profile(profile: &Profile, began_ns: Nanos) -> Vec<Picture> {
     let mut plots = vec![access(profile, began_ns)];
     plots.extend(Metric::ALL.map(|m| distribution(profile, m, Layout::Limits)));
@@ -32,8 +32,8 @@ pub fn of_profile(profile: &Profile, began_ns: Nanos) -> Vec<Picture> {
     plots.into_iter().flatten().collect()
 }
 
-/// The disturbances of a report, each as figure 6 of Ahmad 2007: the latency of both disks over time, and below
-/// it their rates.
+/// The disturbances of a report, each as figure 6 of Ahmad 2007: the latency of both disks over
+/// time, and below it their rates.
 pub fn of_disturbances(report: &Report) -> Vec<Picture> {
     let began_ns = report.began_ns.unwrap_or_default();
     let found = report.interference.iter().take(DISTURBANCES_MAX);
@@ -66,7 +66,7 @@ fn disturbance(report: &Report, found: &Interference, began_ns: Nanos) -> Option
     Some(Picture::side_by_side(&latency.title, &pictures, 1))
 }
 
-/// A distribution, reads and writes side by side where both are kept and there.
+/// A distribution, with reads and writes side by side if both are recorded and not empty.
 fn distribution(profile: &Profile, metric: Metric, layout: Layout) -> Option<Picture> {
     let of = |class: Class| profile.histograms.of(metric, class);
     let classes = [
@@ -78,7 +78,7 @@ fn distribution(profile: &Profile, metric: Metric, layout: Layout) -> Option<Pic
         shown.extend(classes.into_iter().filter(|(_, d)| d.count > 0));
     }
     let all = of(Class::All);
-    // Reads and writes each have a predecessor of their own, so all together tell something else.
+    // Reads and writes each have their own predecessor, so the combined series differs.
     if shown.is_empty() || metric == Metric::Seek && shown.len() > 1 {
         shown.push(("all", all));
     }
@@ -300,7 +300,7 @@ fn over_time(title: String, y: Measured, lines: Vec<Line>) -> Lines {
     }
 }
 
-/// The picture of the lines that have points; none where none has two.
+/// A plot of the lines with points; `None` if no line has two.
 fn drawn(mut plot: Lines) -> Option<Picture> {
     plot.lines.retain(|line| !line.points.is_empty());
     let tells = plot.lines.iter().any(|line| line.points.len() > 1);
@@ -315,7 +315,7 @@ fn latencies(timeline: &Timeline, began_ns: Nanos) -> Vec<(f64, f64)> {
     with_gaps(points.collect(), timeline.interval_ns)
 }
 
-/// A gap where more than a few intervals have no value.
+/// A gap of more than a few intervals interrupts the line.
 fn with_gaps(points: Vec<(f64, f64)>, interval_ns: Nanos) -> Vec<(f64, f64)> {
     let mut all = Vec::with_capacity(points.len());
     let mut last = f64::NEG_INFINITY;
@@ -329,7 +329,7 @@ fn with_gaps(points: Vec<(f64, f64)>, interval_ns: Nanos) -> Vec<(f64, f64)> {
     all
 }
 
-/// What was issued per second, by time since the beginning; 0 in the intervals that are not there.
+/// The issue rate, by time since the start; 0 in missing intervals.
 fn rates(timeline: &Timeline, began_ns: Nanos, count: fn(&Interval) -> u64) -> Vec<(f64, f64)> {
     let each = timeline.interval_ns;
     let mut points = Vec::new();

@@ -1,4 +1,4 @@
-//! A report as words and numbers: a paragraph for each disk, a line for each analysis.
+//! A report as text: a paragraph for each disk, a line for each analysis.
 
 use std::fmt::Write as _;
 
@@ -13,10 +13,10 @@ use weir_workload::{Advice, Confidence, Evidence, Interference, Missing, Profile
 use crate::number::scaled;
 use crate::text::{shown, width};
 
-/// Where the words of a line begin.
+/// The indentation of the text.
 const INDENT: usize = 14;
 
-/// Lines are no longer, but where a word is.
+/// The line width, except for single long words.
 const COLUMNS: usize = 100;
 
 /// The whole report.
@@ -45,7 +45,7 @@ pub fn text(report: &Report) -> String {
     out
 }
 
-/// What is said of requests that no disk has.
+/// The remark on requests with an impossible address.
 pub(super) fn impossible(report: &Report) -> String {
     format!(
         "{} requests are at places or of lengths that no disk has; they count as if without a place",
@@ -53,7 +53,7 @@ pub(super) fn impossible(report: &Report) -> String {
     )
 }
 
-/// What is said of all disks together.
+/// The section on all disks together.
 fn together(out: &mut String, report: &Report) {
     out.push_str("together\n");
     for found in &report.interference {
@@ -81,7 +81,7 @@ fn paragraph(out: &mut String, profile: &Profile) {
     conclusions(out, &profile.advice, &profile.missing);
 }
 
-/// What is known of a disk: phrases by subject. A subject of which nothing is known has none.
+/// The section of a disk: phrases by topic. A topic without data has none.
 pub(super) fn facts(profile: &Profile) -> [(&'static str, Vec<String>); 10] {
     let (sizes, sequences) = (&profile.sizes, &profile.order);
     [
@@ -180,8 +180,8 @@ fn lengths(lengths: &Lengths, order: &Sequence) -> Vec<String> {
     phrases
 }
 
-/// Whether enough requests continue one another that it matters in how many streams they do. A few
-/// do by chance.
+/// Whether enough requests are sequential for the number of streams to matter. A few are sequential
+/// by chance.
 fn goes_on(order: &Sequence) -> bool {
     let shares = [
         order.sequential_share,
@@ -355,7 +355,7 @@ fn reuse(profile: &Profile) -> Vec<String> {
             percent(reuse.first_share)
         ),
     ];
-    // Eight points tell the form of the curve.
+    // Eight points show the shape of the curve.
     let step = reuse.curve.len().div_ceil(8).max(1);
     let points = reuse.curve.iter().rev().step_by(step);
     let points: Vec<String> = points
@@ -381,7 +381,7 @@ fn reuse(profile: &Profile) -> Vec<String> {
     phrases
 }
 
-/// What follows, and what does not because something is missing: once for all that lack the same.
+/// Advice, and topics without advice because of missing data, grouped by reason.
 fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
     for advice in advice {
         let grounds = grounds(advice.confidence, &advice.evidence);
@@ -393,7 +393,7 @@ fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
     }
 }
 
-/// What is not assessed and why: a sentence for all that lack the same.
+/// Topics that are not assessed: a sentence for all with the same reason.
 pub(super) fn unsaid(missing: &[Missing]) -> Vec<String> {
     let mut told: Vec<&str> = Vec::new();
     let mut sentences = Vec::new();
@@ -409,7 +409,7 @@ pub(super) fn unsaid(missing: &[Missing]) -> Vec<String> {
     sentences
 }
 
-/// Who is disturbed by whom, and how much.
+/// The disturbances and their size.
 pub(super) fn disturbance(found: &Interference) -> String {
     let (latency, rate) = (found.latency_ratio, found.throughput_ratio);
     let grounds = grounds(found.confidence, &found.evidence);
@@ -431,7 +431,7 @@ fn bytes(x: f64) -> String {
     scaled(x, Unit::Bytes).expect("bytes have greater units")
 }
 
-/// A span: `12.3 s` up to a minute, then `2:00:00`.
+/// A duration: `12.3 s` up to a minute, then `2:00:00`.
 pub(super) fn time(ns: f64) -> String {
     let minute = 60 * NANOS_PER_SECOND;
     if ns < minute as f64 {
@@ -453,7 +453,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// A number with as many digits as its size deserves.
+/// A number with a suitable precision.
 fn figure(x: f64) -> String {
     match x.abs() {
         _ if x.fract() == 0.0 => format!("{x:.0}"),

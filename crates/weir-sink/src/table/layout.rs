@@ -1,4 +1,4 @@
-//! How values become cells and cells become aligned lines.
+//! Formatting of values as cells, and of cells as aligned lines.
 
 use weir_model::{Field, Type, Unit, Value};
 
@@ -7,7 +7,7 @@ use crate::{Answer, Clock, number, text, time};
 /// Spaces between two columns.
 const GAP: &str = "  ";
 
-/// The columns of a table, as wide as the widest cell so far, so that they do not jump about.
+/// The columns of a table, as wide as the widest cell so far, so that they stay stable.
 pub struct Layout {
     columns: Vec<Column>,
     raw: bool,
@@ -21,7 +21,7 @@ struct Column {
 }
 
 impl Layout {
-    /// The columns of `answer`, after a column of instants where `instants` asks for one.
+    /// The columns of `answer`, after a column of instants if `instants` is set.
     pub fn new(answer: &Answer, instants: bool) -> Layout {
         let instant = match answer.clock {
             Clock::Nanoseconds => Field::new("time", Type::Text),
@@ -84,7 +84,7 @@ impl Layout {
     }
 }
 
-/// A column's name, with the unit where the cells do not carry it.
+/// A column's name, with the unit if the cells do not have it.
 fn header(field: &Field, raw: bool) -> String {
     let name = text::shown(&field.name);
     let in_cells = !raw && number::scaled(0.0, field.unit).is_some();

@@ -1,7 +1,8 @@
-//! `--format table`: aligned columns for the eye.
+//! `--format table`: aligned columns for reading.
 //!
-//! A relation is shown as it is: on a terminal while it changes, drawn again in one place
-//! ([`snapshot`]); otherwise once, at the end. A stream's rows are shown as they come ([`rows`]).
+//! A relation is displayed as its current content: on a terminal it is redrawn in place while it
+//! changes ([`snapshot`]); otherwise it is printed once, at the end. The rows of a stream are
+//! printed as they arrive ([`rows`]).
 
 mod layout;
 mod rows;

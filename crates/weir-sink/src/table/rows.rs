@@ -1,14 +1,14 @@
-//! A stream's rows as they come, aligned, with the time of each.
+//! The rows of a stream as they arrive, aligned, with the time of each.
 
 use weir_model::{Batch, Type};
 
 use super::layout::Layout;
 use crate::{Answer, Clock, Sink, SinkError, Target, time};
 
-/// Lines kept back to find the columns' widths, at most.
+/// The largest number of lines buffered to determine column widths.
 const LINES_MAX: usize = 1_000;
 
-/// A terminal of no known height repeats the header after so many lines.
+/// On a terminal of unknown height, the header is repeated after this many lines.
 const HEADER_EVERY: usize = 50;
 
 pub struct Rows {
@@ -23,7 +23,7 @@ pub struct Rows {
 
 impl Rows {
     pub fn new(answer: Answer, target: Target) -> Rows {
-        // A row that tells its own time needs no second one.
+        // A row with its own timestamp needs no second one.
         let own_time = |f: &weir_model::Field| f.ty == Type::Time && f.name == "ts";
         let instants = !answer.schema.fields.iter().any(own_time);
         Rows {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_numbers_are_as_they_are() {
+    fn raw_numbers_are_unscaled() {
         let out = Captured::default();
         let mut sink = (FORMAT.open)(answer(true), out.target(None)).unwrap();
         sink.write(&rows(1)).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_sees_the_header_once_a_screen() {
+    fn the_header_repeats_once_per_screen() {
         let screen = Screen {
             size: || (80, 12),
             live: true,

@@ -1,4 +1,5 @@
-//! A relation as it is: drawn again in one place while it changes, or once at the end.
+//! The current content of a relation: redrawn in place while it changes, or printed once at the
+//! end.
 
 use std::fmt::Write;
 
@@ -8,10 +9,10 @@ use super::layout::Layout;
 use crate::relation::{RELATION_BYTES_MAX, Relation};
 use crate::{Answer, Sink, SinkError, Target, text};
 
-/// Lines of a terminal that does not tell its height.
+/// The assumed height of a terminal.
 const HEIGHT_DEFAULT: usize = 24;
 
-/// Columns of a terminal that does not tell its width.
+/// The assumed width of a terminal.
 const WIDTH_DEFAULT: usize = 80;
 
 pub struct Snapshot {
@@ -20,7 +21,7 @@ pub struct Snapshot {
     layout: Layout,
     relation: Relation,
     changed: bool,
-    /// Lines of the picture on the screen.
+    /// The number of lines on the screen.
     drawn: usize,
 }
 
@@ -36,7 +37,7 @@ impl Snapshot {
         }
     }
 
-    /// The cells of the first `rows_max` different rows, each with how often it is there.
+    /// The cells of the first `rows_max` distinct rows, each with its count.
     fn cells(&mut self, rows_max: usize) -> Vec<(Vec<String>, i64)> {
         let answer = &self.answer;
         let rows = self.relation.first(rows_max, |a, b| answer.compare(a, b));
@@ -48,8 +49,8 @@ impl Snapshot {
         self.layout.line(cells.iter().map(|c| c.as_str()))
     }
 
-    /// The relation as at most `lines_max` lines, header first; the last one says how many rows had
-    /// no place.
+    /// The relation as at most `lines_max` lines, header first; the last one has the number of
+    /// omitted rows.
     fn lines(&mut self, lines_max: usize) -> Vec<String> {
         let total = self.relation.len();
         let cut = total >= lines_max as i64;
@@ -66,15 +67,14 @@ impl Snapshot {
         lines
     }
 
-    /// Replaces the picture on the screen by the present one, in a single write, so that it does
-    /// not flicker.
+    /// Redraws the screen in a single write, to avoid flicker.
     fn draw(&mut self, size: (usize, usize)) -> Result<(), SinkError> {
         let known = |n: usize, default| if n > 0 { n } else { default };
         let (width, height) = (known(size.0, WIDTH_DEFAULT), known(size.1, HEIGHT_DEFAULT));
         let lines = self.lines(height.saturating_sub(1).max(2));
         let mut picture = String::new();
         if self.drawn > 0 {
-            // Up to the first line of the last picture (ECMA-48: CUU).
+            // To the first line of the previous output (ECMA-48: CUU).
             write!(picture, "\x1b[{}A\r", self.drawn).expect("a String takes everything");
         }
         for line in &lines {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_gets_the_last_state_once_in_order() {
+    fn a_pipe_gets_the_final_state_once_in_order() {
         let out = Captured::default();
         let mut sink = (FORMAT.open)(answer(), out.target(None)).unwrap();
         sink.write(&deltas(&[(1, "r", 1), (1, "w", 7)])).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_drawn_over_in_place_and_never_overflows() {
+    fn a_terminal_is_redrawn_in_place_within_its_height() {
         let screen = Screen {
             size: || (10, 4),
             live: true,

@@ -8,7 +8,7 @@ use crate::text::shown;
 #[derive(Clone, Debug, Default)]
 pub struct Canvas(String);
 
-/// Where a text has its anchor.
+/// The anchor of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// At its beginning.
@@ -22,7 +22,7 @@ pub enum Anchor {
 const TAKES_ALL: &str = "a String takes everything";
 
 impl Canvas {
-    /// A rectangle of a class, with a text that shows when the pointer rests on it.
+    /// A rectangle of a class, with a tooltip.
     pub fn rect(&mut self, class: &str, [x, y, width, height]: [f64; 4], says: Option<&str>) {
         let (x, y, width, height) = (number(x), number(y), number(width), number(height));
         write!(
@@ -98,8 +98,8 @@ pub fn number(x: f64) -> String {
     }
 }
 
-/// Text for XML and HTML: control characters written out, what would begin or end markup as a character
-/// reference.
+/// Escapes text for XML and HTML: control characters become visible, markup characters become
+/// references.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in shown(text).chars() {
@@ -117,7 +117,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// About how wide a text is, in a sans-serif font of this size.
+/// The approximate width of a text in a sans-serif font of this size.
 pub fn text_width(text: &str, size: f64) -> f64 {
     let each = |c: char| match c {
         'i' | 'j' | 'l' | 't' | 'f' | '.' | ',' | ':' | '|' | ' ' | '(' | ')' | '-' => 0.34,

@@ -1,4 +1,4 @@
-//! [`Frame`]: what is around a plot: title, legend, axes with round or named marks.
+//! [`Frame`]: the surroundings of a plot: title, legend, axes with round or named marks.
 
 use super::Picture;
 use super::canvas::{Anchor, Canvas, text_width};
@@ -8,16 +8,16 @@ use crate::plot::scale::Scale;
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 340.0;
 
-/// Of marks and legends.
+/// The font size of marks and legends.
 const SMALL: f64 = 11.0;
 
-/// How far named marks are apart at least.
+/// The smallest distance of named marks.
 const NAMES_APART: f64 = 13.0;
 
 /// The longest title of a legend or mark that is drawn.
 const NAME_MAX: usize = 48;
 
-/// A plot's place in its picture, and what is drawn around it.
+/// The area of a plot in its picture, and what is drawn around it.
 pub struct Frame {
     title: String,
     /// The plot: left, top, right, bottom.
@@ -32,7 +32,7 @@ pub struct Frame {
 pub enum Marks<'a> {
     /// Round values.
     Round(&'a Scale),
-    /// Of parts of equal size, each in the middle of its part.
+    /// Marks of parts of equal size, each centred in its part.
     Names(&'a [String]),
 }
 
@@ -42,12 +42,12 @@ pub struct Side<'a> {
     pub marks: Marks<'a>,
 }
 
-/// Most round marks of an axis.
+/// The largest number of round marks of an axis.
 pub const TICKS_X: usize = 8;
 pub const TICKS_Y: usize = 6;
 
 impl Frame {
-    /// Draws what is around two axes of numbers.
+    /// Draws the surroundings of a plot with two numeric axes.
     pub fn of_numbers(
         title: &str,
         (x_title, x): (&str, &Scale),
@@ -61,7 +61,7 @@ impl Frame {
         Frame::new(title, &side(x_title, x), &side(y_title, y), legend)
     }
 
-    /// Draws what is around. The legend names each series with its class.
+    /// Draws the surroundings. The legend has the name of each series in its colour class.
     pub fn new(title: &str, x: &Side, y: &Side, legend: &[(String, String)]) -> Frame {
         let names_y = labels(&y.marks, TICKS_Y);
         let widest = |names: &[(f64, String)]| {
@@ -158,7 +158,7 @@ impl Frame {
         }
     }
 
-    /// The horizontal coordinate of a place from 0 to 1.
+    /// The horizontal coordinate of a position from 0 to 1.
     pub fn x(&self, place: f64) -> f64 {
         self.left + place * (self.right - self.left)
     }
@@ -183,7 +183,7 @@ impl Frame {
     }
 }
 
-/// The beginning of a text, with a mark where something is missing.
+/// A truncated text, with a mark if something is missing.
 fn cut(text: &str, most: usize) -> String {
     match text.chars().count() > most {
         true => text.chars().take(most - 1).chain(['…']).collect(),
@@ -191,7 +191,7 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Each mark's place and text.
+/// The position and text of each mark.
 fn labels(marks: &Marks, most: usize) -> Vec<(f64, String)> {
     match marks {
         Marks::Round(scale) => scale
@@ -208,7 +208,7 @@ fn labels(marks: &Marks, most: usize) -> Vec<(f64, String)> {
     }
 }
 
-/// The legend's entries, as many to a line as have room.
+/// The legend's entries, as many per line as fit.
 fn legend_lines(legend: &[(String, String)], room: f64) -> Vec<Vec<(String, String)>> {
     let mut lines: Vec<Vec<(String, String)>> = Vec::new();
     let mut taken = f64::INFINITY;

@@ -7,7 +7,8 @@ use crate::plot::{HeatMap, thousands};
 /// Shades: classes `h1` to `h9`.
 const SHADES: u32 = 9;
 
-/// More cells than this in a direction are drawn together: they would be narrower than a pixel or two.
+/// The largest number of cells per direction; more are merged, as they would be narrower than a
+/// pixel or two.
 const COLUMNS_MAX: usize = 280;
 
 /// Draws a heat map.
@@ -53,7 +54,7 @@ pub fn heat_map(map: &HeatMap) -> Picture {
             thousands(&count.to_string()),
             map.counted
         );
-        // A little over its neighbours, so that no seam shows between them.
+        // Slightly overlapping, to avoid visible seams.
         let area = [x, y, slot + 0.3, step + 0.3];
         frame.canvas.rect(&format!("h{shade}"), area, Some(&says));
     }
@@ -72,7 +73,7 @@ fn shade(count: u64, most: u64) -> Option<u32> {
     }
 }
 
-/// What the shades stand for: each with its least count.
+/// The legend of the shades: each with its least count.
 fn legend(map: &HeatMap, most: u64) -> Vec<(String, String)> {
     let mut legend: Vec<(String, String)> = Vec::new();
     let mut told = 0;

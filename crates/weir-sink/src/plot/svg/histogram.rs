@@ -5,8 +5,8 @@ use super::frame::{Frame, Marks, Side, TICKS_Y, series_class};
 use crate::plot::scale::Scale;
 use crate::plot::{Histogram, Measured, Quantity, thousands};
 
-/// Draws a histogram. A single series is shown in numbers; several in shares of their own totals, so that shapes
-/// compare though numbers differ.
+/// Draws a histogram. A single series is drawn in absolute numbers; several as shares of their own
+/// totals, so that shapes can be compared.
 pub fn histogram(histogram: &Histogram) -> Picture {
     let several = histogram.series.len() > 1;
     let height = |series: usize, bin: usize| {

@@ -6,7 +6,7 @@ use super::frame::{Frame, TICKS_Y, series_class};
 use crate::plot::Lines;
 use crate::plot::scale::Scale;
 
-/// Points of up to so many per line are marked, and tell their values.
+/// Up to this many points per line are marked, with a tooltip.
 const MARKED_MAX: usize = 40;
 
 /// Draws lines.
@@ -35,7 +35,7 @@ pub fn lines(plot: &Lines) -> Picture {
             };
             let (at_x, at_y) = (number(frame.x(at_x)), number(frame.y(at_y)));
             path += &match &last_y {
-                // A point without neighbours shows as a dot.
+                // A point without neighbours is drawn as a dot.
                 None => format!("M{at_x} {at_y}h.01"),
                 Some(_) if line.steps => format!("H{at_x}V{at_y}"),
                 Some(_) => format!("L{at_x} {at_y}"),
@@ -55,7 +55,7 @@ pub fn lines(plot: &Lines) -> Picture {
         let at = frame.x(place);
         let (top, bottom) = (frame.top, frame.bottom);
         frame.canvas.line("mark", (at, top), (at, bottom));
-        // Beside the line where there is more room.
+        // On the side of the line with more space.
         let (anchor, dx) = match at + 8.0 + text_width(&mark.text, 12.0) > frame.right {
             true => (Anchor::End, -6.0),
             false => (Anchor::Start, 6.0),

@@ -1,8 +1,9 @@
 //! Plots as SVG: one self-contained picture, or a part of a page.
 //!
-//! Colours are classes of one style sheet, so that a picture follows the reader's light or dark scheme. Series
-//! have the colours of Okabe and Ito 2008, "Color universal design", which differ for every kind of colour
-//! vision. The shades of heat maps differ in lightness. A value shows when the pointer rests on its mark.
+//! Colours are classes of one style sheet, so that a picture follows the reader's light or dark
+//! scheme. Series have the colours of Okabe and Ito 2008, "Color universal design", which can be
+//! distinguished with every kind of colour vision. The shades of heat maps differ in lightness.
+//! Values are shown as tooltips.
 
 mod canvas;
 mod frame;
@@ -19,7 +20,7 @@ pub use points::points;
 
 use canvas::number;
 
-/// The rules for every picture; a page that holds pictures has them once.
+/// The style sheet of every picture; a page with several pictures includes it once.
 pub const STYLE: &str = include_str!("style.css");
 
 /// Elements, and the space they take in CSS pixels.
@@ -58,7 +59,7 @@ impl Picture {
         )
     }
 
-    /// Several in one: the next to the right of the one before, the first of a new line after `columns`.
+    /// Combines several pictures: each to the right of the previous one, with `columns` per line.
     pub fn side_by_side(title: &str, pictures: &[Picture], columns: usize) -> Picture {
         let mut all = Picture {
             title: title.to_owned(),

@@ -1,4 +1,4 @@
-//! A cloud of points, each series in a colour of its own, as figures 8 and 9 of Ouarnoughi 2014 show the
+//! A scatter plot, each series in its own colour, as figures 8 and 9 of Ouarnoughi 2014 show the
 //! addresses of reads and writes over time.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,8 @@ use crate::plot::scale::Scale;
 /// The length of a point's side.
 const POINT: f64 = 2.0;
 
-/// Draws points. Points of one series that fall on one place are drawn once, so that the picture is bounded.
+/// Draws points. Coinciding points of one series are drawn once, so that the size of the picture is
+/// bounded.
 pub fn points(plot: &Points) -> Picture {
     let all = || plot.clouds.iter().flat_map(|(_, points)| points.iter());
     let x = Scale::new(&plot.x, all().map(|p| p.0), true);

@@ -1,4 +1,4 @@
-//! A heat map in characters: a shade a cell, the more the darker, in steps of equal ratio.
+//! A heat map in characters: one shade per cell, darker for larger counts, in steps of equal ratio.
 
 use super::{cell, under};
 use crate::plot::{HeatMap, Ink, thousands};
@@ -8,14 +8,14 @@ use crate::text::{shown, width};
 const LETTERS: [&str; 9] = [".", ":", "-", "=", "+", "*", "#", "%", "@"];
 const SHADES: [&str; 4] = ["░", "▒", "▓", "█"];
 
-/// Colours of the 256 that terminals know, from dark blue over green to yellow; each is brighter than the one
-/// before, so that they also differ without colour vision.
+/// Colours of the 256-colour palette, from dark blue over green to yellow; each is brighter than
+/// the previous one, so that they also differ without colour vision.
 const COLORS: [u8; 9] = [18, 24, 30, 36, 42, 77, 113, 149, 227];
 
 /// The widest label of a row.
 const LABEL_MAX: usize = 12;
 
-/// Draws a heat map, the lowest band at the bottom. Bands that have no room of their own are drawn together.
+/// Draws a heat map, the lowest band at the bottom. Bands are merged if there is not enough space.
 pub fn heat_map(map: &HeatMap, ink: Ink, columns: usize) -> String {
     let mut text = format!("{}\n", shown(&map.title));
     let (wide, high) = (map.x.labels.len(), map.y.labels.len());
@@ -61,7 +61,7 @@ fn spread(labels: &[(usize, String)]) -> Vec<(usize, String)> {
     labels.iter().step_by(every.max(1)).cloned().collect()
 }
 
-/// How many shades there are.
+/// The number of shades.
 fn levels(ink: Ink) -> usize {
     match (ink.color, ink.unicode) {
         (true, _) => COLORS.len(),
@@ -83,7 +83,7 @@ fn level(count: u64, most: u64, ink: Ink) -> Option<usize> {
     }
 }
 
-/// A line of cells, each so many characters wide; neighbours of one colour share its sequence.
+/// A line of cells of equal width; neighbours of one colour share its escape sequence.
 fn painted(cells: &[Option<usize>], characters: usize, ink: Ink) -> String {
     let mut text = String::new();
     let mut color = None;
@@ -112,7 +112,7 @@ fn glyph(cell: Option<usize>, ink: Ink) -> &'static str {
     }
 }
 
-/// What the shades mean.
+/// The legend of the shades.
 fn legend(map: &HeatMap, most: u64, ink: Ink, indent: &str) -> String {
     let last = levels(ink) - 1;
     let mut text = format!("{indent}{}:", shown(&map.counted));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_show_amounts() {
+    fn characters_represent_amounts() {
         let drawn = heat_map(&map(6), Ink::PLAIN, 40);
         let expected = "\
 latency over time
@@ -171,7 +171,7 @@ latency
     }
 
     #[test]
-    fn what_has_no_room_is_drawn_together() {
+    fn bands_without_space_are_merged() {
         let drawn = heat_map(&map(500), Ink::PLAIN, 60);
         let rows: Vec<&str> = drawn.lines().filter(|l| l.contains('|')).collect();
         assert!(rows.iter().all(|l| l.len() <= 60), "{drawn}");

@@ -1,18 +1,18 @@
-//! A histogram as the tools of bcc draw one: a line a bin, a bar of stars; what is compared stands in
-//! columns side by side.
+//! A histogram in the style of the bcc tools: a line per bin, a bar of stars; several series are in
+//! adjacent columns.
 
 use super::cell;
 use crate::plot::{Histogram, Ink, Series, thousands};
 use crate::text::{shown, width};
 
-/// The longest bar; more tells no more.
+/// The longest bar; more gives no more information.
 const BAR_MAX: usize = 40;
 
-/// The shortest that is worth drawing.
+/// The shortest useful bar.
 const BAR_MIN: usize = 4;
 
-/// Draws a histogram. With several series each count is followed by its share, and bars are as long as
-/// shares, so that shapes compare though numbers differ.
+/// Draws a histogram. With several series each count is followed by its share, and bars represent
+/// shares, so that shapes can be compared.
 pub fn histogram(histogram: &Histogram, ink: Ink, columns: usize) -> String {
     let mut text = String::new();
     if !histogram.title.is_empty() {
@@ -82,12 +82,12 @@ pub fn histogram(histogram: &Histogram, ink: Ink, columns: usize) -> String {
 
 fn count_width(series: &Series) -> usize {
     let most = series.counts.iter().copied().max().unwrap_or(0);
-    // A share of 100.0 % takes all of its room, so that the count leaves some.
+    // A share of 100.0 % uses its full width, so the count is followed by a space.
     let gap = usize::from(most > 0 && most as f64 >= 0.9995 * series.total() as f64);
     (thousands(&most.to_string()).len() + gap).max("count".len())
 }
 
-/// What the longest bar stands for.
+/// The value of the longest bar.
 fn most(histogram: &Histogram) -> f64 {
     let several = histogram.series.len() > 1;
     let of = |series: &Series| {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_look_as_those_of_bcc() {
+    fn bars_have_the_format_of_bcc() {
         let lengths = distribution(Metric::Length, &[(512, 1), (4096, 608), (8192, 304)]);
         let one = Histogram::new("lengths of vm\x1b[2J", &[("", &lengths)], Layout::Limits);
         let expected = "\
@@ -150,7 +150,7 @@ lengths of vm\\x1b[2J
     }
 
     #[test]
-    fn what_is_compared_stands_side_by_side() {
+    fn compared_series_are_side_by_side() {
         let xp = distribution(Metric::Length, &[(65_536, 90), (4_096, 10)]);
         let vista = distribution(Metric::Length, &[(1 << 20, 30)]);
         let both = Histogram::new("", &[("xp", &xp), ("vista", &vista)], Layout::Limits);

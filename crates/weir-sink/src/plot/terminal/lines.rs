@@ -1,4 +1,4 @@
-//! Lines in characters: a grid of marks, a letter a line, with round values beside it.
+//! Lines in characters: a grid of marks, one letter per line, with round values beside it.
 
 use super::{cell, under};
 use crate::plot::scale::Scale;
@@ -68,7 +68,7 @@ pub fn lines(plot: &Lines, ink: Ink, columns: usize) -> String {
     text
 }
 
-/// Which mark is which line, where there are several.
+/// The legend of the marks, if there are several lines.
 fn key(plot: &Lines, ink: Ink) -> String {
     if plot.lines.len() < 2 {
         return String::new();

@@ -1,4 +1,4 @@
-//! Plots for a terminal: lines of text no wider than asked, each ended by a newline.
+//! Plots for a terminal: lines of text of limited width, each ended by a newline.
 
 mod heat_map;
 mod histogram;
@@ -10,7 +10,7 @@ pub use lines::lines;
 
 use crate::text::{fitting, shown, width};
 
-/// `text`, cut to so many columns, and filled up with spaces from the left or the right.
+/// `text`, truncated or padded to this many columns, from the left or the right.
 fn cell(text: &str, columns: usize, right: bool) -> String {
     let text = shown(text);
     let text = fitting(&text, columns);
@@ -21,15 +21,14 @@ fn cell(text: &str, columns: usize, right: bool) -> String {
     }
 }
 
-/// Labels under an axis of so many columns, each beginning at its place; one that would run into the one
-/// before is left out.
+/// Labels under an axis, each starting at its position; overlapping labels are omitted.
 fn under(labels: &[(usize, String)], columns: usize) -> String {
     let mut line = String::new();
     let mut taken = 0;
     for (place, label) in labels {
         let label = shown(label);
         let wide = width(&label);
-        // The last ones are drawn to the left so that they end with the axis.
+        // The last ones are shifted left to end with the axis.
         let place = (*place).min(columns.saturating_sub(wide));
         if (place < taken + 2 && taken > 0) || wide > columns {
             continue;
