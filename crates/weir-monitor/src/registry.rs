@@ -262,7 +262,7 @@ impl Registry {
     pub fn close(&mut self, monitor: &mut Monitor) {
         for (query, _) in self.running() {
             if let Some(running) = monitor.query_mut(query) {
-                running.publisher.end("the monitor is ending");
+                running.publisher.end("the monitor is shutting down");
             }
         }
     }

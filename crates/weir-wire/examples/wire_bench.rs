@@ -1,8 +1,8 @@
-//! What rows cost on the wire: bytes, and processor time to write and to read them, a row.
+//! The cost of rows on the wire: bytes, and processor time to encode and decode, per row.
 //!
-//! `cargo run --release -p weir-wire --example wire_bench`, or `cargo xtask bench wire`. Rows are those
-//! of 200,000 requests a second on 10 disks. Times are those of the thread on its processor, the least
-//! of some rounds; a round writes or reads about a million rows, or as many as `ROWS` body.
+//! `cargo run --release -p weir-wire --example wire_bench`, or `cargo xtask bench wire`. The rows
+//! are those of 200,000 requests a second on 10 disks. Times are processor times of the thread, the
+//! minimum of several rounds; a round encodes or decodes about a million rows, or `ROWS`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
 use weir_wire::frame::{self, Compression, Decoded};
 use weir_wire::message::{UpBody, encode_body};
 
-/// Rows that a round writes or reads.
+/// Rows per round.
 const ROWS: usize = 1_000_000;
 const ROUNDS: usize = 5;
 /// Between two requests, in nanoseconds.
 const PACE_NS: i64 = 5_000;
 
-/// What rows are: a name, and the columns of so many rows.
+/// A kind of rows: a name, and a function that creates the columns of that many rows.
 type Shape = (&'static str, fn(usize) -> Vec<Column>);
 
 static SHAPES: &[Shape] = &[("narrow", narrow), ("whole", whole), ("partial", partial)];
@@ -45,7 +45,7 @@ fn main() {
     }
 }
 
-/// Of a row.
+/// Per row.
 struct Cost {
     bytes: f64,
     write_ns: f64,
@@ -77,7 +77,7 @@ fn measure(batch: &Batch, compression: Compression, all: usize) -> Cost {
     }
 }
 
-/// The least time a row of some rounds with `all` rows in words of `rows`.
+/// The minimum time per row over several rounds with `all` rows in messages of `rows`.
 fn least(rows: usize, all: usize, mut word: impl FnMut()) -> f64 {
     let words = all.div_ceil(rows);
     let rounds = (0..ROUNDS).map(|_| {
@@ -119,7 +119,7 @@ fn narrow(rows: usize) -> Vec<Column> {
     ]
 }
 
-/// Of `select *`: what a request is, where, whose, and how long it took.
+/// Of `select *`: the request, its location, its owner, and its latency.
 fn whole(rows: usize) -> Vec<Column> {
     let mut columns = narrow(rows);
     columns.extend([

@@ -1,7 +1,7 @@
-//! Who may do what: tokens from a file, names and roles in certificates.
+//! Access control: tokens from a file, names and roles in certificates.
 //!
-//! A role is written the same in both: `read`, `place` (and read), `agent`, or `agent:HOST` for an
-//! agent that may speak for that host alone. A line of the tokens' file:
+//! A role has the same syntax in both: `read`, `place` (includes read), `agent`, or `agent:HOST`
+//! for an agent of that host alone. A line of the token file:
 //!
 //! ```text
 //! # token                                           name   roles
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! In a certificate a role is a URI among the subject's alternative names (RFC 5280, 4.2.1.6):
-//! `weir:place`, `weir:agent:web1`. The name is the first of the DNS names there. Libraries that
-//! check certificates read those names anyway, so no further parser meets what a stranger sends.
+//! `weir:place`, `weir:agent:web1`. The name is the first of its DNS names. Certificate libraries
+//! parse these names anyway, so no further parser handles untrusted input.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,27 +23,28 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use crate::{Peer, Principal, Role, WireError};
 
-/// The longest file of tokens that is read, in bytes.
+/// The longest accepted token file, in bytes.
 const TOKENS_BYTES_MAX: u64 = 1 << 20;
-/// The longest file with one token that is read, in bytes.
+/// The longest accepted file with a single token, in bytes.
 const TOKEN_FILE_BYTES_MAX: u64 = 4096;
-/// The most tokens: each is compared with what comes, so that time tells nothing.
+/// The largest number of tokens; each is compared with the given one, so that timing reveals
+/// nothing.
 const TOKENS_MAX: usize = 10_000;
-/// The lengths of a token in bytes. Sixteen random letters are out of reach of guessing.
+/// The valid lengths of a token in bytes. Sixteen random characters cannot be guessed.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
-/// What a URI among a certificate's names begins with if it names a role.
+/// The scheme of a URI that names a role in a certificate.
 const URI_SCHEME: &str = "weir:";
 
-/// What somebody is granted.
+/// The permissions of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) principal: Principal,
-    /// The only host that an agent may speak for; `None` for any.
+    /// The only host that an agent may represent; `None` for any.
     pub(crate) host: Option<String>,
 }
 
 impl Grant {
-    /// What a peer may do that needs to show nothing: all there is.
+    /// All permissions, for a peer that needs no credentials.
     fn open(peer: &Peer) -> Grant {
         Grant {
             principal: Principal {
@@ -54,7 +55,7 @@ impl Grant {
         }
     }
 
-    /// A grant of the roles in `words`.
+    /// A grant of the roles `words`.
     fn of<'a>(name: &str, words: impl Iterator<Item = &'a str>) -> Result<Grant, String> {
         let mut grant = Grant {
             principal: Principal {
@@ -74,7 +75,7 @@ impl Grant {
                 }
                 _ => {
                     return Err(format!(
-                        "`{word}` is no role; roles are read, place, agent and (once) agent:HOST"
+                        "`{word}` is not a role; roles are read, place, agent and (once) agent:HOST"
                     ));
                 }
             };
@@ -86,24 +87,24 @@ impl Grant {
         }
     }
 
-    /// True if it goes with `role`. Who may place may look.
+    /// Whether it includes `role`. `place` includes `read`.
     pub(crate) fn allows(&self, role: Role) -> bool {
         let roles = &self.principal.roles;
         roles.contains(&role) || role == Role::Read && roles.contains(&Role::Place)
     }
 }
 
-/// A certificate that was found good.
+/// A verified certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Certified {
-    /// It, and those between it and its authority.
+    /// The certificate and its intermediates.
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    /// What its owner is granted, or why nothing.
+    /// The grant of its owner, or why there is none.
     pub(crate) grant: Result<Grant, String>,
 }
 
 impl Certified {
-    /// Reads what was shown; `None` if that was nothing.
+    /// Reads a certificate chain; `None` if it is empty.
     pub(crate) fn read(chain: &[CertificateDer<'static>]) -> Option<Certified> {
         Some(Certified {
             grant: granted(chain.first()?),
@@ -124,28 +125,29 @@ fn granted(der: &CertificateDer<'_>) -> Result<Grant, String> {
     })
 }
 
-/// What somebody shows.
+/// The credentials of a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Credentials {
     pub(crate) peer: Peer,
     /// The header `authorization`.
     pub(crate) authorization: Option<String>,
-    /// What the certificate is good for, or why for nothing, if one was shown.
+    /// The grant of the certificate, or why there is none, if a certificate was presented.
     pub(crate) certificate: Option<Result<Grant, String>>,
 }
 
-/// What has to be shown to be let in.
+/// The access rules.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
     /// `None` if tokens are not accepted.
     tokens: Option<Vec<(String, Grant)>>,
     certificates: bool,
-    /// Peers on the network need to show nothing. For tests, where no other user is on the host.
+    /// Network peers need no credentials. For tests, where no other user is on the host.
     open: bool,
 }
 
 impl Access {
-    /// With the tokens in file `tokens`, and certificates if the connection's TLS checks them.
+    /// Rules with the tokens in file `tokens`, and certificates if the connection's TLS verifies
+    /// them.
     pub(crate) fn load(
         tokens: Option<&Path>,
         certificates: bool,
@@ -158,7 +160,7 @@ impl Access {
         })
     }
 
-    /// Whether a peer that shows nothing is granted everything. The kernel lets only processes of
+    /// Whether a peer without credentials is granted everything. The kernel lets only processes of
     /// the socket's user and group connect to a unix socket.
     fn is_open_to(&self, credentials: &Credentials) -> bool {
         let shows_nothing =
@@ -169,7 +171,7 @@ impl Access {
         }
     }
 
-    /// What `credentials` are good for, or why for nothing.
+    /// The grant of `credentials`, or why there is none.
     pub(crate) fn grant(&self, credentials: &Credentials) -> Result<Grant, String> {
         if self.is_open_to(credentials) {
             return Ok(Grant::open(&credentials.peer));
@@ -179,17 +181,17 @@ impl Access {
                 return token_grant(tokens, header);
             }
             (None, Some(_)) if credentials.certificate.is_none() => {
-                return Err("tokens are not taken here, certificates are".to_owned());
+                return Err("tokens are not accepted here, certificates are".to_owned());
             }
             _ => {}
         }
         match &credentials.certificate {
             Some(grant) => grant.clone(),
             None if self.certificates => Err(
-                "neither a token (header `authorization: Bearer TOKEN`) nor a certificate was shown"
+                "neither a token (header `authorization: Bearer TOKEN`) nor a certificate was presented"
                     .to_owned(),
             ),
-            None => Err("no token was shown (header `authorization: Bearer TOKEN`)".to_owned()),
+            None => Err("no token was presented (header `authorization: Bearer TOKEN`)".to_owned()),
         }
     }
 }
@@ -200,19 +202,17 @@ fn token_grant(tokens: &[(String, Grant)], header: &str) -> Result<Grant, String
         return Err("the header is not `authorization: Bearer TOKEN`".to_owned());
     }
     let shown = header[7..].trim().as_bytes();
-    // All are compared to the end, whichever it is.
+    // All tokens are compared completely, whichever matches.
     let mut found = None;
     for (token, grant) in tokens {
         if bool::from(token.as_bytes().ct_eq(shown)) {
             found = Some(grant);
         }
     }
-    found
-        .cloned()
-        .ok_or_else(|| "the token is not known here".to_owned())
+    found.cloned().ok_or_else(|| "unknown token".to_owned())
 }
 
-/// Opens a file that holds secrets; one that others can read is refused.
+/// Reads a file with secrets; a file that others can read is rejected.
 pub(crate) fn read_secret(path: &Path, bytes_max: u64) -> Result<String, WireError> {
     let wrong = |why: String| WireError::File {
         path: path.to_owned(),
@@ -241,16 +241,16 @@ pub(crate) fn read_secret(path: &Path, bytes_max: u64) -> Result<String, WireErr
     }
 }
 
-/// The token in a file: its first word. A file that other users can read is refused.
+/// The token in a file: its first word. A file that other users can read is rejected.
 ///
 /// # Errors
-/// When the file cannot be read, is open to others or holds no token.
+/// If the file cannot be read, is open to others or contains no token.
 pub fn read_token(path: &Path) -> Result<String, WireError> {
     let text = read_secret(path, TOKEN_FILE_BYTES_MAX)?;
     let token = text.split_whitespace().next().map(str::to_owned);
     token.ok_or_else(|| WireError::File {
         path: path.to_owned(),
-        why: "it holds no token; write it there as one word".to_owned(),
+        why: "it contains no token; write the token as one word".to_owned(),
     })
 }
 
@@ -276,13 +276,13 @@ fn parse_tokens(text: &str) -> Result<Vec<(String, Grant)>, String> {
         };
         if !TOKEN_BYTES.contains(&token.len()) {
             return Err(at(format!(
-                "a token has {} to {} letters; `openssl rand -hex 24` makes one",
+                "a token has {} to {} characters; `openssl rand -hex 24` makes one",
                 TOKEN_BYTES.start(),
                 TOKEN_BYTES.end()
             )));
         }
         if tokens.iter().any(|(known, _)| known == token) {
-            return Err(at("the token stands there twice".to_owned()));
+            return Err(at("duplicate token".to_owned()));
         }
         if tokens.len() == TOKENS_MAX {
             return Err(at(format!("more than {TOKENS_MAX} tokens")));
@@ -291,7 +291,7 @@ fn parse_tokens(text: &str) -> Result<Vec<(String, Grant)>, String> {
         tokens.push((token.to_owned(), grant));
     }
     match tokens.is_empty() {
-        true => Err("no token in it, so that nobody could get in".to_owned()),
+        true => Err("it contains no token, so no peer could authenticate".to_owned()),
         false => Ok(tokens),
     }
 }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_gives_its_name_its_roles_and_its_host() {
+    fn a_token_grants_its_name_roles_and_host() {
         let access = access(&format!("# who\n\n{TOKEN} web1 agent:web1,read\n"));
         let grant = access
             .grant(&shown(Some(&format!("Bearer {TOKEN}"))))
@@ -330,21 +330,21 @@ mod tests {
     }
 
     #[test]
-    fn who_may_place_may_look() {
+    fn the_place_role_includes_read() {
         let access = access(&format!("{TOKEN} alice place"));
         let grant = access.grant(&shown(Some(&format!("bearer {TOKEN}"))));
         assert!(grant.unwrap().allows(Role::Read));
     }
 
     #[test]
-    fn another_token_or_none_is_refused_with_the_reason() {
+    fn invalid_or_missing_tokens_are_rejected_with_the_reason() {
         let access = access(&format!("{TOKEN} alice place"));
         for (header, why) in [
-            (None, "no token was shown"),
+            (None, "no token was presented"),
             (Some("Basic eHg6eHg="), "is not `authorization: Bearer"),
-            (Some("Bearer 0123456789abcdeF"), "not known"),
-            (Some("Bearer 0123456789abcde"), "not known"),
-            (Some("Bearer "), "not known"),
+            (Some("Bearer 0123456789abcdeF"), "unknown token"),
+            (Some("Bearer 0123456789abcde"), "unknown token"),
+            (Some("Bearer "), "unknown token"),
             (Some("é"), "is not `authorization: Bearer"),
         ] {
             let error = access.grant(&shown(header)).unwrap_err();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn only_peers_of_a_unix_socket_need_to_show_nothing() {
+    fn only_unix_socket_peers_need_no_credentials() {
         let local = |authorization: Option<&str>| Credentials {
             peer: Peer::Local { uid: 5, pid: 1 },
             ..shown(authorization)
@@ -363,7 +363,7 @@ mod tests {
         let grant = closed.grant(&local(None)).unwrap();
         assert_eq!(grant.principal.name, "uid 5");
         assert!(grant.allows(Role::Agent) && grant.allows(Role::Place));
-        // A peer that shows a token has what the token grants, and no more.
+        // A peer that presents a token has the roles of the token, and no more.
         let tokens = access(&format!("{TOKEN} bob read"));
         let bob = tokens.grant(&local(Some(&format!("Bearer {TOKEN}"))));
         assert!(!bob.unwrap().allows(Role::Place));
@@ -376,17 +376,20 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_refused_with_the_line() {
+    fn a_malformed_token_file_is_rejected_with_the_line() {
         for (text, why) in [
-            ("", "no token in it"),
+            ("", "it contains no token"),
             ("short alice place", "line 1: a token has 16"),
             ("# x\n0123456789abcdef alice", "line 2: a line is"),
-            ("0123456789abcdef alice root", "`root` is no role"),
-            ("0123456789abcdef alice agent:", "`agent:` is no role"),
-            ("0123456789abcdef a agent:x,agent:y", "`agent:y` is no role"),
+            ("0123456789abcdef alice root", "`root` is not a role"),
+            ("0123456789abcdef alice agent:", "`agent:` is not a role"),
+            (
+                "0123456789abcdef a agent:x,agent:y",
+                "`agent:y` is not a role",
+            ),
             (
                 "0123456789abcdef a read\n0123456789abcdef b place",
-                "line 2: the token stands there twice",
+                "line 2: duplicate token",
             ),
         ] {
             let error = parse_tokens(text).unwrap_err();
@@ -395,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_is_refused_with_the_remedy() {
+    fn a_readable_secret_file_is_rejected_with_the_remedy() {
         use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("weir-tokens-{}", std::process::id()));
         std::fs::write(&path, format!("{TOKEN} alice place\n")).unwrap();

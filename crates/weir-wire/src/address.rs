@@ -1,5 +1,5 @@
-//! [`Address`]: where a monitor is: `HOST`, `HOST:PORT`, `http://HOST:PORT`, `https://HOST:PORT`,
-//! `unix:PATH`; `unix:` alone is the default socket of this host.
+//! [`Address`]: the address of a monitor: `HOST`, `HOST:PORT`, `http://HOST:PORT`,
+//! `https://HOST:PORT`, `unix:PATH`; `unix:` alone is the default socket of this host.
 
 use std::env;
 use std::fmt;
@@ -12,10 +12,10 @@ use rustix::process::geteuid;
 
 use crate::WireError;
 
-/// The port of a monitor unless another is given.
+/// The default port of a monitor.
 pub const DEFAULT_PORT: u16 = 7733;
 
-/// Where a monitor is.
+/// The address of a monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// On the network.
@@ -24,7 +24,7 @@ pub enum Address {
         host: String,
         /// The TCP port.
         port: u16,
-        /// Set by `http://` (no TLS) and `https://` (TLS); without either, TLS is used when an
+        /// Set by `http://` (no TLS) and `https://` (TLS); without either, TLS is used if an
         /// authority is given.
         tls: Option<bool>,
     },
@@ -32,15 +32,15 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// The name of the monitor's socket in its folder.
+/// The name of the monitor's socket in its directory.
 const SOCKET_NAME: &str = "monitor.sock";
 
-/// The folder of the system's monitor.
+/// The directory of the system's monitor.
 const SYSTEM_FOLDER: &str = "/run/weir-monitor";
 
-/// Where a monitor of this process listens by default: in the runtime directory of its service
-/// (systemd.exec(5), RUNTIME_DIRECTORY), of the system for root, else of the user. `None` if the
-/// user has none.
+/// The default socket for a monitor started by this process: in the runtime directory of its
+/// service (systemd.exec(5), RUNTIME_DIRECTORY), of the system for root, else of the user. `None`
+/// if the user has none.
 pub fn socket_to_serve() -> Option<PathBuf> {
     let service = env::var_os("RUNTIME_DIRECTORY").and_then(|all| {
         let first = env::split_paths(&all).next()?;
@@ -51,14 +51,13 @@ pub fn socket_to_serve() -> Option<PathBuf> {
     Some(folder.join(SOCKET_NAME))
 }
 
-/// Where a monitor of this host is looked for by default: the user's own if there is one, else the
-/// system's.
+/// The default socket of a monitor on this host: the user's own if it exists, else the system's.
 pub fn socket_to_dial() -> PathBuf {
     let own = match geteuid().is_root() {
         true => None,
         false => user_folder().map(|folder| folder.join(SOCKET_NAME)),
     };
-    // A monitor that was killed leaves its socket behind.
+    // A killed monitor leaves its socket file behind.
     own.filter(|path| UnixStream::connect(path).is_ok())
         .unwrap_or_else(|| Path::new(SYSTEM_FOLDER).join(SOCKET_NAME))
 }
@@ -129,8 +128,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
 }
 
 impl Address {
-    /// Whether a connection to it leaves this host's kernel unseen by others: the loopback
-    /// interface, or a unix socket.
+    /// Whether connections stay within this host: the loopback interface, or a unix socket.
     pub fn is_local(&self) -> bool {
         match self {
             Address::Tcp { host, .. } => {
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_the_default() {
+    fn omitted_parts_have_defaults() {
         check("monitor", "monitor:7733", None);
         check("10.0.0.1:80", "10.0.0.1:80", None);
         check("https://m.example.org", "m.example.org:7733", Some(true));
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_the_reason() {
+    fn an_invalid_address_is_rejected_with_the_reason() {
         for (text, why) in [
             ("", "the host is missing"),
             ("m:70000", "`70000` is not a port"),

@@ -1,9 +1,9 @@
-//! [`Client`]: places queries at a monitor and watches what they give.
+//! [`Client`]: submits queries to a monitor and watches their results.
 //!
-//! Results are Arrow's record batches; `weir_sink::arrow` makes a sink's rows of them.
+//! Results are Arrow record batches; `weir_sink::arrow` converts them to the rows of a sink.
 //!
-//! Calls block; a thread of the client's own drives the network, so that the connection lives while
-//! nobody waits for it. Who loses the connection decides whether to connect again.
+//! Calls block; a background thread drives the network, so the connection stays alive between
+//! calls. After a lost connection the caller decides whether to reconnect.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::dial::causes;
 use crate::event::{ResultUpdate, Submit};
 use crate::{Dial, Refusal, WireError};
 
-/// The longest message with results that is taken, in bytes.
+/// The longest accepted message with results, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// How long an answer to anything but a watch may take. The monitor gives up earlier.
+/// The timeout of all calls but a watch. The monitor's own timeout is shorter.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A connection to a monitor.
@@ -36,12 +36,12 @@ pub struct Client {
     flight: FlightServiceClient<Channel>,
 }
 
-/// A query that was placed, or that runs.
+/// A submitted query, or one that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubmittedQuery {
-    /// Its name: what watches and cancels it.
+    /// Its name, for watching and cancelling.
     pub name: String,
-    /// Its columns, with the answer's description as metadata.
+    /// Its columns, with the description of the results as metadata.
     pub schema: SchemaRef,
 }
 
@@ -49,8 +49,8 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// When a file that `dial` names is not what it should be, or nobody answers. A token that is
-    /// not taken is told by the first call.
+    /// If a file that `dial` names is invalid, or no monitor answers. An invalid token is reported
+    /// by the first call.
     pub fn connect(dial: Dial) -> Result<Client, WireError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -67,17 +67,17 @@ impl Client {
         })
     }
 
-    /// Places a query.
+    /// Submits a query.
     ///
     /// # Errors
-    /// As the monitor refuses it ([`WireError::Refused`] has its diagnostics), or the network
+    /// If the monitor rejects it ([`WireError::Refused`] has its diagnostics), or the network
     /// fails.
     pub fn submit(&mut self, submit: &Submit) -> Result<SubmittedQuery, WireError> {
         let words = serde_json::to_vec(submit).expect("a query is always JSON");
         self.flight_info(FlightDescriptor::new_cmd(words))
     }
 
-    /// The columns of a query that runs.
+    /// The columns of a running query.
     ///
     /// # Errors
     /// As [`Client::submit`].
@@ -100,10 +100,10 @@ impl Client {
         })
     }
 
-    /// Watches a query: first what its relation holds, then what changes.
+    /// Watches a query: first the current content of its relation, then the changes.
     ///
     /// # Errors
-    /// When there is no such query, the bound of watchers is reached, or the network fails.
+    /// If there is no such query, the limit of watchers is reached, or the network fails.
     pub fn watch(&mut self, query: &str) -> Result<Watch, WireError> {
         let call = self.dial.call(Ticket::new(query.to_owned()))?;
         let stream = self.answer(|mut f| async move { f.do_get(call).await })?;
@@ -118,18 +118,18 @@ impl Client {
         })
     }
 
-    /// What queries there are, as the monitor's JSON: a list of objects with `name` and more.
+    /// The queries, as the monitor's JSON: a list of objects with `name` and more.
     ///
     /// # Errors
-    /// When it is refused or the network fails.
+    /// If the request is rejected or the network fails.
     pub fn queries(&mut self) -> Result<serde_json::Value, WireError> {
         self.act("queries", "")
     }
 
-    /// What agents there are, as the monitor's JSON.
+    /// The agents, as the monitor's JSON.
     ///
     /// # Errors
-    /// When it is refused or the network fails.
+    /// If the request is rejected or the network fails.
     pub fn hosts(&mut self) -> Result<serde_json::Value, WireError> {
         self.act("hosts", "")
     }
@@ -146,7 +146,7 @@ impl Client {
     /// Ends a query.
     ///
     /// # Errors
-    /// When there is no such query, it is refused, or the network fails.
+    /// If there is no such query, the request is rejected, or the network fails.
     pub fn cancel(&mut self, query: &str) -> Result<serde_json::Value, WireError> {
         self.act("cancel", query)
     }
@@ -183,13 +183,13 @@ impl Client {
 
     fn odd(&self, why: &str) -> WireError {
         WireError::Malformed(crate::Malformed(format!(
-            "what the monitor at {} answered: {why}",
+            "reply of the monitor at {}: {why}",
             self.dial.address
         )))
     }
 }
 
-/// What a status means to whoever asked.
+/// The error for a status of the monitor.
 pub(crate) fn refused(dial: &Dial, status: &Status) -> WireError {
     let address = dial.address.to_string();
     let why = status.message().to_owned();
@@ -212,7 +212,7 @@ pub(crate) fn refused(dial: &Dial, status: &Status) -> WireError {
     }
 }
 
-/// A query that is being watched; it ends when this is dropped.
+/// A watched query; watching ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
     dial: Dial,
@@ -221,22 +221,22 @@ pub struct Watch {
     schema: Option<SchemaRef>,
 }
 
-/// What came of waiting for results.
+/// The result of waiting for results.
 #[derive(Debug)]
 pub enum WatchEvent {
-    /// Rows and how complete they are.
+    /// Rows and their completeness.
     Update(ResultUpdate),
-    /// Nothing, for as long as was waited.
+    /// No update within the wait time.
     Timeout,
-    /// The query has ended; its last note said why.
+    /// The query has ended; the note of its last update has the reason.
     Ended,
 }
 
 impl Watch {
-    /// What comes next; waits for at most `wait_max`.
+    /// The next event; waits for at most `wait_max`.
     ///
     /// # Errors
-    /// When the connection breaks, or what comes is not readable.
+    /// If the connection breaks, or an update is invalid.
     pub fn next(&mut self, wait_max: Duration) -> Result<WatchEvent, WireError> {
         let odd = |why: String| WireError::Malformed(crate::Malformed(why));
         let messages = &mut self.messages;
@@ -259,14 +259,14 @@ impl Watch {
                 DecodedPayload::RecordBatch(batch) => {
                     let note = message.inner.app_metadata;
                     let note = serde_json::from_slice(&note)
-                        .map_err(|e| odd(format!("the note beside the rows is no JSON: {e}")))?;
+                        .map_err(|e| odd(format!("the note of the rows is not JSON: {e}")))?;
                     return Ok(WatchEvent::Update(ResultUpdate { batch, note }));
                 }
             }
         }
     }
 
-    /// The columns, once they have come.
+    /// The columns, once they have been received.
     pub fn schema(&self) -> Option<&SchemaRef> {
         self.schema.as_ref()
     }

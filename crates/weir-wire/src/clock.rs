@@ -1,81 +1,83 @@
-//! The monitor's time on the agent's host: how far the agent's clock is off, how sure that is, and
+//! The monitor's time on the agent's host: the offset of the agent's clock, its error bound, and
 //! the conversion.
 //!
-//! A ping and its answer give RFC 5905's four timestamps (section 8): the true offset lies within
-//! half the round trip's delay of ((t2 - t1) + (t3 - t4)) / 2, however unequal the two ways are. Each
-//! exchange is such an interval; what is known is their intersection, which widens with time by as
-//! much as the clocks' rates may differ. The rates' difference is itself an interval, from two
+//! A ping and its reply give RFC 5905's four timestamps (section 8): the true offset lies within
+//! half the round-trip delay of ((t2 - t1) + (t3 - t4)) / 2, however asymmetric the paths are. Each
+//! exchange gives such an interval; the estimate is their intersection, which widens with time by
+//! as much as the clock rates may differ. The rate difference is itself an interval, from two
 //! offsets far apart.
 //!
-//! The conversion is a chain of straight lines through agent's and monitor's time. A new measurement
-//! begins a new line where the last one had got to, and approaches the measured time at a bounded
-//! rate. So converted times never go backwards, and an old time is converted as it was before.
+//! The conversion is a chain of line segments from agent time to monitor time. A new measurement
+//! starts a new segment at the end of the last one, and approaches the measured time at a bounded
+//! rate. So converted times never go backwards, and an old time is converted as before.
 //!
-//! [`Discipline`] is arithmetic and reads no clock; [`Clock`] is one that threads share.
+//! [`Discipline`] is arithmetic and reads no clock; [`Clock`] is shared by threads.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
-/// By how much the rates of two clocks may differ before that was measured: what Linux lets a clock
-/// be steered by (`MAXFREQ`, `include/linux/timex.h`), in parts per billion.
+/// The largest rate difference of two clocks before it is measured: the limit of clock steering in
+/// Linux (`MAXFREQ`, `include/linux/timex.h`), in parts per billion.
 const RATE_PPB_MAX: f64 = 500_000.0;
-/// By how much a measured difference of rates may change again: RFC 5905's frequency tolerance.
+/// How much a measured rate difference may change: RFC 5905's frequency tolerance.
 const WANDER_PPB: f64 = 15_000.0;
-/// How exactly a clock can be read: both may be coarse to a microsecond.
+/// The resolution of clock readings: both may be coarse to a microsecond.
 const READING_NS: i64 = 1_000;
-/// The least time between two offsets that tell a rate.
+/// The smallest time between two offsets from which a rate is computed.
 const RATE_SPAN_NS: i64 = 8 * NANOS_PER_SECOND;
-/// How fast an error is worked off.
+/// The rate at which an error is corrected.
 const SLEW_PPB: f64 = 1_000_000.0;
-/// An error beyond this is stepped over: forward at once, backward by nearly stopping.
+/// A larger error is stepped over: forward at once, backward by nearly stopping.
 pub const STEP_NS: i64 = 50_000_000;
-/// How much of the agent's time passes as the monitor's while a backward step is waited out.
+/// The rate of converted time during a backward step.
 const HOLD_RATE: f64 = 1.0 / 16.0;
-/// A backward step is waited out until so little of it is left.
+/// A backward step ends when the remaining error is this small.
 const HELD_NS: i64 = 1_000_000;
-/// How many lines are kept for times gone by.
+/// The number of segments retained for past times.
 const LINES_MAX: usize = 64;
-/// A round trip longer than this says nothing.
+/// A longer round trip is rejected.
 const DELAY_NS_MAX: i64 = 10 * NANOS_PER_SECOND;
-/// An answer that is older than an earlier one by so much says that the agent's clock was set back.
+/// A reply that is older than a previous one by this much means that the agent's clock was set
+/// back.
 const SET_BACK_NS: i64 = NANOS_PER_SECOND;
-/// How far beyond the present a time may lie that is converted.
+/// How far in the future a converted time may be.
 const CONVERTED_AHEAD_MAX: i64 = NANOS_PER_SECOND;
 const PPB: f64 = 1e9;
 
 /// The four timestamps of an exchange, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// t1: when the ping left, by the agent's clock.
+    /// t1: when the agent sent the ping, by its clock.
     pub left: Nanos,
-    /// t2: when it came, by the monitor's.
+    /// t2: when the monitor received it, by its clock.
     pub came: Nanos,
-    /// t3: when the answer left, by the monitor's.
+    /// t3: when the monitor sent the reply, by its clock.
     pub answered: Nanos,
-    /// t4: when that came, by the agent's.
+    /// t4: when the agent received the reply, by its clock.
     pub back: Nanos,
 }
 
-/// What became of an exchange.
+/// The effect of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeOutcome {
-    /// It was used.
+    /// It updated the estimate.
     Used,
     /// Its timestamps are impossible or too far apart.
     Rejected,
-    /// A clock was set: the error of so many nanoseconds was beyond [`STEP_NS`] and is stepped over.
-    /// Negative: our time is ahead and nearly stands still until the monitor's has come up.
+    /// A clock was set: this error in nanoseconds exceeded [`STEP_NS`] and is stepped over.
+    /// Negative: the converted time is ahead and nearly stops until the monitor's time has caught
+    /// up.
     Stepped(i64),
 }
 
-/// Where the true offset (monitor's time less agent's) lies.
+/// The interval that contains the true offset (monitor time minus agent time).
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     low: i64,
     high: i64,
-    /// At which time of the agent's.
+    /// The agent time of the measurement.
     at: Nanos,
 }
 
@@ -93,8 +95,8 @@ impl Interval {
         if back < left || answered < came || !(-READING_NS..=DELAY_NS_MAX).contains(&delay) {
             return None;
         }
-        // It came after it left and was back after it was answered. While it was under way the
-        // clocks drifted apart.
+        // Causality: received after sent, on both paths. Meanwhile the clocks may have drifted
+        // apart.
         let margin = READING_NS + ((back - left) as f64 * RATE_PPB_MAX / PPB) as i64 + 1;
         Some(Interval {
             low: answered.checked_sub(back)? - margin,
@@ -103,7 +105,7 @@ impl Interval {
         })
     }
 
-    /// The same at another time, with the rates' difference between the two of `rate`, in ppb.
+    /// The interval at another time, given the rate difference, in ppb.
     fn aged(self, at: Nanos, rate: Rate) -> Interval {
         let span = (at - self.at) as f64;
         let (slow, fast) = match span < 0.0 {
@@ -126,7 +128,7 @@ impl Interval {
     }
 }
 
-/// Where the true difference of the rates lies, in parts per billion.
+/// The interval of the true rate difference, in parts per billion.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     low: f64,
@@ -153,7 +155,8 @@ impl Rate {
     }
 }
 
-/// From `from` on, `to` passes with `1 + excess` of the agent's rate.
+/// A segment: from agent time `from`, monitor time starts at `to` and runs at `1 + excess` of the
+/// agent's rate.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     from: Nanos,
@@ -169,48 +172,48 @@ impl Line {
     }
 }
 
-/// What is known of the monitor's time; arithmetic only.
+/// The estimate of the monitor's time; arithmetic only.
 #[derive(Debug, Default)]
 pub struct Discipline {
     offset: Option<Interval>,
     rate: Option<Rate>,
-    /// An offset from long ago, to tell the rate by.
+    /// An old offset, to compute the rate.
     reference: Option<Interval>,
-    /// The one that will follow it.
+    /// The next reference.
     next_reference: Option<Interval>,
-    /// By when they begin; the last two may lie in the future.
+    /// Ordered by start; the last two may lie in the future.
     lines: VecDeque<Line>,
-    /// The latest time that was converted: nothing before may change any more.
+    /// The latest time converted: the conversion up to it must not change.
     converted: Option<Nanos>,
-    /// A backward step is being waited out.
+    /// A backward step is in progress.
     holding: bool,
     steps: u64,
 }
 
 impl Discipline {
-    /// Nothing is known yet.
+    /// Without measurements.
     pub fn new() -> Discipline {
         Discipline::default()
     }
 
-    /// True once an exchange was used.
+    /// Whether an exchange was used.
     pub fn is_synchronised(&self) -> bool {
         !self.lines.is_empty()
     }
 
-    /// How often a clock was set while we looked.
+    /// The number of steps of a clock.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Learns from an exchange.
+    /// Updates the estimate with an exchange.
     pub fn update(&mut self, exchange: Exchange) -> ExchangeOutcome {
         let Some(new) = Interval::of(exchange) else {
             return ExchangeOutcome::Rejected;
         };
         if let Some(known) = self.offset.filter(|known| new.at < known.at) {
             return match known.at - new.at < SET_BACK_NS {
-                // An answer that was overtaken by a later one.
+                // A reply that was reordered after a later one.
                 true => ExchangeOutcome::Rejected,
                 false => self.restart(new),
             };
@@ -226,7 +229,8 @@ impl Discipline {
             self.offset = Some(both);
             self.update_rate(both);
         } else {
-            // They contradict each other: a clock was set, or changed its rate. Only the new one counts.
+            // The intervals are disjoint: a clock was set or changed its rate. Only the new one
+            // counts.
             self.offset = Some(new);
             (self.rate, self.reference, self.next_reference) = (None, Some(new), None);
         }
@@ -238,8 +242,8 @@ impl Discipline {
         ExchangeOutcome::Stepped(error)
     }
 
-    /// The agent's clock was set back: what was known of it is void. Its own times go back, so
-    /// nothing can keep converted ones from jumping.
+    /// Restarts after the agent's clock was set back. Its own timestamps go backwards, so converted
+    /// ones jump too.
     fn restart(&mut self, new: Interval) -> ExchangeOutcome {
         let before = self.line_at(new.at).at(new.at);
         *self = Discipline {
@@ -263,7 +267,7 @@ impl Discipline {
         };
         let span = now.at - reference.at;
         if span < RATE_SPAN_NS {
-            // A better offset soon after the start makes a better reference.
+            // A more precise offset soon after the start makes a better reference.
             if now.half_width() < reference.half_width() && span < RATE_SPAN_NS / 4 {
                 self.reference = Some(now);
             }
@@ -272,23 +276,23 @@ impl Discipline {
         let rate = Rate::between(reference, now);
         self.rate = (rate.low <= rate.high).then_some(rate);
         let next = *self.next_reference.get_or_insert(now);
-        // The reference is one to two spans of 8 long: a rate of long ago may have changed.
+        // The reference is 8 to 16 rate spans old: an older rate may have changed.
         if now.at - next.at >= 8 * RATE_SPAN_NS {
             (self.reference, self.next_reference) = (Some(next), Some(now));
         }
     }
 
-    /// Begins a new line towards what is known now, and says by how much the last one was off.
+    /// Starts a new segment towards the estimate and returns the error of the last one.
     fn steer(&mut self) -> i64 {
         let known = self.offset.expect("an exchange was used");
         let rate = self.rate().middle();
-        // What was converted from the future is no time of a row, and holds nothing up.
+        // A converted future time is not the time of a row and does not block correction.
         let ahead = known.at.saturating_add(CONVERTED_AHEAD_MAX);
         let converted = self.converted.map_or(known.at, |c| c.min(ahead));
         let from = known.at.max(converted);
         let goal = from.saturating_add(known.aged(from, self.rate()).middle());
         if self.converted.is_none() {
-            // Nobody has seen a time yet: none can go back.
+            // No time has been converted yet: none can go backwards.
             self.lines.clear();
         }
         if self.lines.is_empty() {
@@ -301,7 +305,7 @@ impl Discipline {
         if error > STEP_NS {
             self.push(from, goal, rate / PPB);
         } else if error != 0 {
-            // As fast as is allowed, then on at the measured rate.
+            // At the allowed rate first, then at the measured rate.
             self.holding = error < -STEP_NS || self.holding && error < -HELD_NS;
             let slew = match self.holding {
                 true => HOLD_RATE - 1.0,
@@ -331,9 +335,9 @@ impl Discipline {
         *line.or(self.lines.front()).expect("synchronised")
     }
 
-    /// The monitor's time at a time of the agent's; the agent's own before anything is known. Never
-    /// decreases with `agent`, whatever is learned between two calls; times of more than some
-    /// minutes ago are converted by the oldest line that is kept.
+    /// The monitor's time for a time of the agent; the agent's own before the first measurement.
+    /// Never decreases with `agent`, whatever is measured between two calls; times more than some
+    /// minutes ago are converted by the oldest segment.
     pub fn to_monitor(&mut self, agent: Nanos) -> Nanos {
         if self.lines.is_empty() {
             return agent;
@@ -342,13 +346,13 @@ impl Discipline {
         self.line_at(agent).at(agent)
     }
 
-    /// What is to be added to the agent's time at `agent` to have the monitor's, as well as is known.
+    /// The offset to add to the agent's time at `agent`, as estimated.
     pub fn offset_ns(&self, agent: Nanos) -> i64 {
         self.interval_at(agent).map_or(0, Interval::middle)
     }
 
-    /// How far [`Discipline::to_monitor`] may be off at `agent`, for a time near the present: the
-    /// true time is not further away. Without an exchange, as far as can be said.
+    /// The error bound of [`Discipline::to_monitor`] at `agent`, for a time near the present. The
+    /// maximum before the first exchange.
     pub fn error_ns(&self, agent: Nanos) -> i64 {
         let Some(known) = self.interval_at(agent) else {
             return i64::MAX;
@@ -357,7 +361,7 @@ impl Discipline {
         (known.high - told).max(told - known.low).max(0)
     }
 
-    /// By how much the monitor's clock is faster, in parts per billion, once that was measured.
+    /// How much faster the monitor's clock is, in parts per billion, once measured.
     pub fn drift_ppb(&self) -> Option<f64> {
         self.rate.map(Rate::middle)
     }
@@ -367,12 +371,12 @@ impl Discipline {
     }
 }
 
-/// The monitor's time, for all threads of an agent.
+/// The monitor's time, shared by all threads of an agent.
 #[derive(Debug, Default)]
 pub struct Clock(Mutex<Discipline>);
 
 impl Clock {
-    /// Nothing is known yet.
+    /// Without measurements.
     pub fn new() -> Clock {
         Clock::default()
     }
@@ -407,7 +411,7 @@ impl Clock {
         self.lock().steps()
     }
 
-    /// Another monitor is another time: nothing is known of it. Converted times may jump.
+    /// Discards the estimate, for another monitor. Converted times may jump.
     pub fn reset(&self) {
         *self.lock() = Discipline::new();
     }

@@ -1,4 +1,4 @@
-//! [`Dial`]: how an agent or a client gets to its monitor: address, TLS, token.
+//! [`Dial`]: how an agent or a client connects to its monitor: address, TLS, token.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,30 +10,30 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::tls::{self, Pem};
 use crate::{Address, WireError};
 
-/// How long a connection may take to come about.
+/// The timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a connection is asked whether it is still there.
+/// The interval of keep-alive probes.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// How long it may take to say so.
+/// The timeout of a keep-alive probe.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How to get to a monitor.
+/// How to connect to a monitor.
 #[derive(Clone, Debug)]
 pub struct Dial {
-    /// Where it is.
+    /// The address of the monitor.
     pub address: Address,
-    /// The token that says who we are.
+    /// The token that authenticates the caller.
     pub token: Option<String>,
     /// PEM file of the authority that signed the monitor's certificate; with it, TLS is used.
     pub authority: Option<PathBuf>,
-    /// PEM files of our own certificate and its key.
+    /// PEM files of the client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name in the monitor's certificate, if it is not the host's.
     pub server_name: Option<String>,
 }
 
 impl Dial {
-    /// To the monitor at `address`, without TLS or token unless the address says so.
+    /// Connects to the monitor at `address`, without TLS or token unless the address requires TLS.
     pub fn new(address: Address) -> Dial {
         Dial {
             address,
@@ -44,7 +44,7 @@ impl Dial {
         }
     }
 
-    /// True if TLS is to be spoken.
+    /// Whether to use TLS.
     fn is_tls(&self) -> bool {
         match &self.address {
             Address::Tcp { tls, .. } => tls.unwrap_or(self.authority.is_some()),
@@ -55,7 +55,7 @@ impl Dial {
     /// Connects.
     ///
     /// # Errors
-    /// When a file is not what it should be, or nobody answers.
+    /// If a file is invalid, or no monitor answers.
     pub async fn connect(&self) -> Result<Channel, WireError> {
         self.endpoint()?
             .connect()
@@ -63,17 +63,17 @@ impl Dial {
             .map_err(|e| self.unreachable(&e))
     }
 
-    /// A call with our token.
+    /// A call with the token.
     ///
     /// # Errors
-    /// When the token cannot be a header.
+    /// If the token cannot be a header.
     pub(crate) fn call<T>(&self, message: T) -> Result<Request<T>, WireError> {
         let mut call = Request::new(message);
         if let Some(token) = &self.token {
             let value = format!("Bearer {token}").parse();
             let value = value.map_err(|_| WireError::Option {
                 what: "token",
-                why: "it has letters that a header cannot carry; use plain ASCII".to_owned(),
+                why: "it has characters that a header cannot carry; use plain ASCII".to_owned(),
             })?;
             call.metadata_mut().insert("authorization", value);
         }
@@ -112,7 +112,7 @@ impl Dial {
         }
     }
 
-    /// Why TLS cannot be set up with the files that were read.
+    /// The reason that TLS cannot be set up with these files.
     fn unusable(&self, error: &(dyn Error + 'static)) -> WireError {
         let why = causes(error);
         match &self.identity {
@@ -150,7 +150,7 @@ impl Dial {
         Ok(config)
     }
 
-    /// The error for a network that fails before anything was answered.
+    /// The error for a network failure before the first reply.
     pub(crate) fn unreachable(&self, error: &(dyn Error + 'static)) -> WireError {
         let why = causes(error);
         let lower = why.to_lowercase();
@@ -161,7 +161,7 @@ impl Dial {
         }
     }
 
-    /// What to try; `why` is the error in lower case.
+    /// The remedy; `why` is the error in lower case.
     fn remedy(&self, why: &str) -> &'static str {
         let any = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
         if let Address::Unix(_) = self.address {
@@ -201,13 +201,13 @@ impl Dial {
     }
 }
 
-/// An error and what caused it, without what is said twice.
+/// An error and its causes, without repetitions.
 pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // rustls explains this one at length, with a link.
+        // The message of rustls is long and contains a link.
         let cause_text = match cause_text.contains("without sending TLS close_notify") {
             true => "the connection was closed in the middle of TLS".to_owned(),
             false => cause_text,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_monitor_without_tls_is_answered_with_advice_to_use_none() {
+    fn plain_http_is_advised_only_for_a_monitor_without_tls() {
         let tls = |why| remedy("m:1", true, why);
         for why in [
             "stream closed because of a broken pipe",
@@ -248,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_has_remedies_of_its_own() {
+    fn unix_sockets_have_their_own_remedies() {
         let socket = |why| remedy("unix:/run/m.sock", false, why);
         assert!(socket("permission denied (os error 13)").contains("group"));
         assert!(socket("no such file or directory (os error 2)").contains("running"));
     }
 
     #[test]
-    fn what_is_not_a_name_is_not_reported_as_an_address() {
+    fn a_key_mismatch_names_the_key_file() {
         let dial = Dial {
             identity: Some(("a.crt".into(), "b.key".into())),
             ..Dial::new("https://m".parse().unwrap())

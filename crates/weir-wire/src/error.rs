@@ -1,104 +1,104 @@
-//! What can go wrong on the wire: with what a peer body, with the settings, or with the world.
+//! Errors of the wire: protocol violations of a peer, invalid settings, and failures of the
+//! environment.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What a peer said is not what this protocol allows. The text names the word, the part and the
-/// bound.
+/// A message of a peer violates the protocol. The text names the message, the part and the bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub String);
 
 impl Malformed {
-    /// `what` came `count` times, or is so long, and at most `most` are allowed.
+    /// An error for `what` that has a count or length of `count` where at most `most` are allowed.
     pub fn too_many(what: &str, count: usize, most: usize) -> Malformed {
         Malformed(format!("{what}: {count}, at most {most} are allowed"))
     }
 }
 
-/// A failure of the network, of its settings, or of whoever speaks at the other end.
+/// A failure of the network, its settings, or the peer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// An address is not written as one.
+    /// Invalid syntax of an address.
     #[error(
         "`{text}` is not an address: {why}; write HOST, HOST:PORT, https://HOST:PORT or unix:PATH"
     )]
     Address {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The server cannot take its address.
+    /// The server cannot listen on its address.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which address.
+        /// The address.
         address: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The settings do not protect what they open.
+    /// The settings would expose an unprotected server.
     #[error("{0}")]
     Unprotected(String),
-    /// A file that the settings name cannot be read or is not what it should be.
+    /// A file named in the settings cannot be read or is invalid.
     #[error("{path}: {why}", path = path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it and what to do.
+        /// The reason and the remedy.
         why: String,
     },
-    /// Nobody answers there.
+    /// No monitor answers at the address.
     #[error("cannot reach the monitor at {address}: {why}; {remedy}")]
     Unreachable {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the network said.
+        /// The error of the network.
         why: String,
-        /// What to try.
+        /// The remedy.
         remedy: String,
     },
-    /// The other end does not let us in, or not do this.
+    /// The monitor denies access, or denies the operation.
     #[error("the monitor at {address} refuses: {why}")]
     Denied {
-        /// Who.
+        /// The address.
         address: String,
-        /// What it said.
+        /// Its reason.
         why: String,
     },
-    /// The monitor understood the request and refuses it: the words are off, there is no such
-    /// query, a bound is reached. The text is complete.
+    /// The monitor rejects the request: the query is invalid or does not exist, or a limit is
+    /// reached. The text is complete.
     #[error("{0}")]
     Refused(crate::Refusal),
-    /// The connection was there and broke.
+    /// The connection was lost.
     #[error("the connection to the monitor at {address} broke: {why}")]
     Broken {
-        /// With whom.
+        /// The address.
         address: String,
-        /// What the network said.
+        /// The error of the network.
         why: String,
     },
-    /// An option that makes no sense.
+    /// An invalid option.
     #[error("{what}: {why}")]
     Option {
-        /// Which.
+        /// The option.
         what: &'static str,
-        /// What is wrong, and what to do.
+        /// The reason and the remedy.
         why: String,
     },
-    /// The directory for what waits to be sent cannot be used.
+    /// The spool directory cannot be used.
     #[error("spool {path}", path = path.display())]
     Spool {
         /// The directory or a file in it.
         path: PathBuf,
-        /// What the system body.
+        /// The error of the system.
         source: io::Error,
     },
     /// The network's thread cannot be started.
-    #[error("the network's thread does not start: {0}")]
+    #[error("cannot start the network thread: {0}")]
     Thread(io::Error),
-    /// What was said is outside the protocol's bounds.
+    /// A message violates the bounds of the protocol.
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }

@@ -1,7 +1,8 @@
-//! What the monitor's server hears: agents that come, speak and go, and clients that ask.
+//! Events of the monitor's server: agents connect, send messages and disconnect, and clients send
+//! requests.
 //!
-//! The server owns the network; what the words mean is for whoever receives the events, one after
-//! the other.
+//! The server owns the network; the receiver of the events interprets the messages, one after the
+//! other.
 
 use std::fmt;
 
@@ -12,102 +13,103 @@ use tokio::sync::{mpsc, oneshot};
 use crate::Peer;
 use crate::protocol::{AgentMessage, Hello, MonitorMessage, Welcome};
 
-/// Names one connection of an agent; never used twice while the monitor runs.
+/// Identifies one connection of an agent; never reused while the monitor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
 
-/// Something that happened on the network.
+/// An event on the network.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// An agent has come. Until it is welcomed nothing of it is read.
+    /// An agent has connected. Nothing more is read from it until it is welcomed.
     Joined(Joined),
-    /// It said something. Words with numbers come in order; each comes once in a session, and those
-    /// up to [`Welcome::taken`] do not come again.
+    /// A message of an agent. Numbered messages arrive in order and once per session; those up to
+    /// [`Welcome::acked`] are not repeated.
     Message {
-        /// On which connection.
+        /// The connection.
         session: SessionId,
-        /// The number of the word; `None` for those that are not numbered.
+        /// The number of the message; `None` if it is not numbered.
         number: Option<u64>,
-        /// What.
+        /// The content.
         message: AgentMessage,
     },
-    /// Its connection is gone.
+    /// The connection of an agent has ended.
     Left {
-        /// Which connection.
+        /// The connection.
         session: SessionId,
-        /// Why, in words.
+        /// The reason.
         why: String,
     },
-    /// A peer was refused.
+    /// A peer was rejected.
     Refused {
         /// The peer.
         peer: Peer,
         /// The reason.
         why: String,
-        /// How many more were refused before it without an event of their own.
+        /// How many rejections before this one were not reported.
         suppressed: u64,
     },
-    /// A client asks.
+    /// A request of a client.
     Request {
-        /// Who.
+        /// The client.
         who: Principal,
-        /// What.
+        /// The content.
         request: Request,
-        /// Where the answer goes.
+        /// Where to send the reply.
         reply: ReplySender,
     },
 }
 
-/// An agent that has come.
+/// An agent that has connected.
 #[derive(Debug)]
 pub struct Joined {
     /// Its connection.
     pub session: SessionId,
-    /// The other end of that.
+    /// Its peer address.
     pub peer: Peer,
-    /// What it said of itself.
+    /// Its first message.
     pub hello: Hello,
-    /// To be welcomed, or refused with a reason.
+    /// Where to send the welcome, or a rejection with a reason.
     pub welcome: oneshot::Sender<Result<Welcome, Refusal>>,
-    /// What it is to do. Bounded: an agent that does not read is let go by whoever finds it full.
+    /// Messages to the agent. Bounded: when the queue is full, the sender must disconnect the
+    /// agent.
     pub orders: mpsc::Sender<MonitorMessage>,
 }
 
-/// What somebody may do.
+/// A permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// Look: list queries and watch them.
+    /// List and watch queries.
     Read,
-    /// Place queries and cancel them as well.
+    /// Submit and cancel queries as well.
     Place,
-    /// Be an agent.
+    /// Join as an agent.
     Agent,
 }
 
-/// Who speaks.
+/// An authenticated peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The name that goes with the token or certificate; without either the address or the local user.
+    /// The name of the token or certificate; without either, the address or the local user.
     pub name: String,
-    /// What it may do.
+    /// Its permissions.
     pub roles: Vec<Role>,
 }
 
-/// What a client asks. The server has checked its role.
+/// A request of a client. The server has checked its role.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// Place a query.
+    /// Submit a query.
     Submit(Submit),
-    /// Watch what a query gives: first what its relation holds, then what changes.
+    /// Watch a query: first the current content of its relation, then the changes.
     Watch {
         /// The query's name.
         query: String,
     },
-    /// What queries there are.
+    /// List the queries.
     Queries,
-    /// What agents there are.
+    /// List the agents.
     Hosts,
-    /// Where each part of a query runs, and what it costs.
+    /// Show where each part of a query runs and what it costs.
     Explain(Submit),
     /// End a query.
     Cancel {
@@ -116,46 +118,46 @@ pub enum Request {
     },
 }
 
-/// A query to be placed.
+/// A query to submit.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Submit {
     /// The query in CQL.
     pub query: String,
-    /// What to call it; without a name it gets one.
+    /// Its name; generated if absent.
     pub name: Option<String>,
-    /// It runs until it is cancelled, also over restarts; otherwise as long as somebody watches.
+    /// Run it until it is cancelled, also across restarts; otherwise while it is watched.
     pub standing: bool,
-    /// Where it is to run, instead of where it costs least: `rows`, `partials`, `agent`.
+    /// The placement strategy, instead of the cheapest: `rows`, `partials`, `agent`.
     pub place: Option<String>,
-    /// It is one of the queries of a script.
+    /// Set if it is one of the queries of a script.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub script: Option<OfScript>,
 }
 
-/// That a text is a script in the format of the STREAM prototype, of which one query is meant.
+/// Selects one query of a script in the format of the STREAM prototype.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfScript {
-    /// Which one, counted from 1 in the order of the text; named queries that others read are not
-    /// counted.
+    /// The position of the query, counted from 1 in the order of the text; named queries that other
+    /// queries read are not counted.
     pub query: u32,
-    /// How many nanoseconds a tick of the script's time has, at most a second's.
+    /// The length of a tick of the script's time in nanoseconds, at most a second.
     pub tick_ns: u32,
 }
 
-/// Why something is refused.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The words are off: the diagnostics, as they are shown.
+    /// The query is invalid: the diagnostics, formatted.
     Invalid(String),
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound(String),
-    /// A bound is reached; it may go another time.
+    /// A limit is reached; the request may succeed later.
     LimitReached(String),
-    /// Something with that name is there already.
+    /// An object of that name exists already.
     AlreadyExists(String),
-    /// It cannot be done.
+    /// The operation failed.
     Failed(String),
 }
 
@@ -171,34 +173,34 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Where the answer to a [`Request`] goes.
+/// Where to send the reply to a [`Request`].
 #[derive(Debug)]
 pub struct ReplySender(pub oneshot::Sender<Result<Reply, Refusal>>);
 
-/// The answer to a [`Request`].
+/// The reply to a [`Request`].
 #[derive(Debug)]
 pub enum Reply {
-    /// To all but [`Request::Watch`]: JSON for whoever asked.
+    /// JSON for the client, for all requests but [`Request::Watch`].
     Json(serde_json::Value),
-    /// To [`Request::Submit`] and [`Request::Watch`]: the name and columns of a query, and for
-    /// [`Request::Watch`] what comes of it.
+    /// For [`Request::Submit`] and [`Request::Watch`]: the name and columns of a query, and for
+    /// [`Request::Watch`] its results.
     Query {
         /// The query's name.
         name: String,
-        /// Its columns as Arrow's, with the answer's description as metadata.
+        /// Its Arrow schema, with the description of the results as metadata.
         schema: SchemaRef,
-        /// What comes.
+        /// The results.
         results: Option<mpsc::Receiver<ResultUpdate>>,
     },
 }
 
-/// What somebody who watches a query is shown.
+/// An update for a client that watches a query.
 #[derive(Clone, Debug)]
 pub struct ResultUpdate {
-    /// Rows or deltas; without rows, it is said how complete they are.
+    /// Rows or deltas; may be empty when only the note has changed.
     pub batch: RecordBatch,
-    /// Besides: `at` (ns), `reset` (forget what was shown before), `hosts`, `hosts_heard`,
-    /// `rows_lost`, `rows_late`, `rows_away`, `rows_before`, `skipped`, and at the end `ended` with
-    /// the reason.
+    /// Metadata: `at` (ns), `reset` (discard earlier results), `hosts`, `hosts_heard`, `rows_lost`,
+    /// `rows_late`, `rows_away`, `rows_before`, `skipped`, and in the last update `ended` with the
+    /// reason.
     pub note: serde_json::Value,
 }

@@ -1,9 +1,9 @@
-//! One exchange with a monitor, as an agent holds it: [`begin`] dials and is welcomed; [`MessageSender`] says
-//! words and [`MessageReceiver`] hears what comes down.
+//! One exchange with a monitor, from the agent's side: [`join`] connects and reads the welcome,
+//! [`MessageSender`] sends messages and [`MessageReceiver`] receives them.
 //!
-//! An agent that must lose nothing has an [`crate::Uplink`], with a thread, an outbox and a spool.
-//! This is for whoever drives many agents on one runtime: words that were said on an exchange that
-//! breaks are gone.
+//! An agent that must not lose messages uses an [`crate::Uplink`], with a thread, an outbox and a
+//! spool. This module is for a process that simulates many agents on one runtime: messages sent on
+//! an exchange that breaks are lost.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use crate::message::{DOWN_BYTES_MAX, Down, DownBody, Up, UpBody};
 use crate::outbox::EncodedMessage;
 use crate::protocol::{AgentMessage, ChannelId, Hello, MonitorMessage, Welcome};
 
-/// The longest message that is acked: a word of the monitor and room for Flight's own fields.
+/// The longest accepted message: one of the monitor and room for Flight's own fields.
 const MESSAGE_BYTES_MAX: usize = DOWN_BYTES_MAX + (64 << 10);
-/// Messages between us and the network: those that are there together travel together.
+/// Capacity of the queue to the network; queued messages are sent together.
 const SENDING_MAX: usize = 16;
 
-/// Both ways, and what the monitor said first.
+/// Both directions, and the monitor's first message.
 pub(crate) type Streams = (mpsc::Sender<FlightData>, Streaming<FlightData>, Welcome);
 
-/// Connects, says hello and hears the welcome.
+/// Connects, sends the hello and receives the welcome.
 pub(crate) async fn open(dial: &Dial, hello: &Hello) -> Result<Streams, WireError> {
     let hello = Up::hello(hello)?;
     let channel = dial.connect().await?;
@@ -46,12 +46,12 @@ pub(crate) async fn open(dial: &Dial, hello: &Hello) -> Result<Streams, WireErro
         Some(DownBody::Welcome(body)) => Ok((up, down, Welcome::try_from(body)?)),
         _ => Err(broken(
             dial,
-            "its first word is no welcome; is it a monitor of weir?",
+            "its first message is not a welcome; is it a monitor of weir?",
         )),
     }
 }
 
-/// What a status of the monitor's means to an agent.
+/// The error for a status of the monitor.
 pub(crate) fn status_error(dial: &Dial, status: &Status) -> WireError {
     match refused(dial, status) {
         WireError::Refused(refusal) => WireError::Denied {
@@ -69,10 +69,10 @@ fn broken(dial: &Dial, why: &str) -> WireError {
     }
 }
 
-/// Dials as the agent that `hello` body, and is welcomed. Word 1 comes next.
+/// Joins as the agent that `hello` describes. The next message has number 1.
 ///
 /// # Errors
-/// When nobody answers, we are not let in, or the monitor speaks another version.
+/// If no monitor answers, access is denied, or the monitor uses another version.
 pub async fn join(
     dial: &Dial,
     hello: &Hello,
@@ -93,7 +93,7 @@ pub async fn join(
     Ok((welcome, sender, MessageReceiver { dial, down }))
 }
 
-/// The way up.
+/// The direction to the monitor.
 #[derive(Debug)]
 pub struct MessageSender {
     dial: Arc<Dial>,
@@ -105,11 +105,11 @@ pub struct MessageSender {
 }
 
 impl MessageSender {
-    /// Says a word; waits while the monitor does not read. Rows that no frame can carry are told as
-    /// lost.
+    /// Sends a message; waits while the monitor does not read. Rows that do not fit a frame are
+    /// reported as lost.
     ///
     /// # Errors
-    /// When the exchange is over; [`MessageReceiver::receive`] has the reason.
+    /// If the exchange has ended; [`MessageReceiver::receive`] returns the reason.
     pub async fn send(&mut self, message: AgentMessage) -> Result<(), WireError> {
         let encoded = match message {
             AgentMessage::Rows { channel, batch } => {
@@ -136,15 +136,15 @@ impl MessageSender {
         let parts = [&data.app_metadata, &data.data_header, &data.data_body];
         self.bytes += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         let sent = self.up.send(data).await;
-        sent.map_err(|_| broken(&self.dial, "the exchange is over"))
+        sent.map_err(|_| broken(&self.dial, "the exchange has ended"))
     }
 
-    /// The number of the last word that was said.
+    /// The number of the last message.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The bytes of all messages so far, without Flight's and HTTP/2's own.
+    /// The bytes of all messages so far, without the overhead of Flight and HTTP/2.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -159,7 +159,7 @@ fn lost(channel: ChannelId, rows: usize, refused: &FrameError) -> EncodedMessage
     EncodedMessage::message(UpBody::try_from(lost).expect("it is within the bounds"))
 }
 
-/// The way down.
+/// The direction from the monitor.
 #[derive(Debug)]
 pub struct MessageReceiver {
     dial: Arc<Dial>,
@@ -167,17 +167,17 @@ pub struct MessageReceiver {
 }
 
 impl MessageReceiver {
-    /// What the monitor says next. Nothing is lost when this is dropped before it is done.
+    /// Receives the next message. Cancel-safe: no message is lost if the future is dropped.
     ///
     /// # Errors
-    /// When the exchange is over, with the reason.
+    /// When the exchange has ended, with the reason.
     pub async fn receive(&mut self) -> Result<MonitorMessage, WireError> {
         loop {
             let data = self.down.message().await;
             let data = data.map_err(|status| status_error(&self.dial, &status))?;
             let data = data.ok_or_else(|| broken(&self.dial, "it ended the exchange"))?;
             return match Down::read(&data)?.body {
-                // We asked for no time; a word of a later release is not for us.
+                // No ping was sent; messages of later releases are ignored.
                 Some(DownBody::Pong(_)) | None => continue,
                 Some(body) => {
                     MonitorMessage::try_from(body).map_err(|e| broken(&self.dial, &e.to_string()))

@@ -1,7 +1,8 @@
-//! The monitor's side of one connection of an agent: what comes is read, checked and taken once.
+//! The monitor's side of one connection of an agent: messages are decoded, checked and accepted
+//! once.
 //!
-//! Pure: it neither reads from the network nor looks at a clock. Whoever has the connection gives it
-//! each message and the time at which it came.
+//! Does no I/O and reads no clock: the owner of the connection passes each message and its arrival
+//! time.
 
 use std::sync::Arc;
 
@@ -14,37 +15,37 @@ use crate::frame::{self, Decoded};
 use crate::message::{Down, Pong, Up, UpBody};
 use crate::protocol::{AgentMessage, ChannelId, Welcome};
 
-/// What a message was.
+/// The result of reading a message.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A word: for [`crate::ServerEvent::Message`], with its number if it has one.
+    /// A message for [`crate::ServerEvent::Message`], with its number if it has one.
     Message(Option<u64>, AgentMessage),
-    /// A question about the time; the answer goes back at once, before anything that waits.
+    /// The reply to a ping, to be sent at once, before anything that is queued.
     Pong(Box<FlightData>),
-    /// The agent no longer has so many messages that were not taken, from `first` on: the monitor has
-    /// forgotten what it had taken.
+    /// The agent no longer has these unacknowledged messages: the monitor lost the state that had
+    /// acknowledged them.
     Missing {
-        /// The number of the first that is missing.
+        /// The number of the first missing message.
         first: u64,
-        /// How many.
+        /// The number of missing messages.
         messages: u64,
     },
-    /// Nothing that concerns anybody else.
+    /// No action is needed.
     Ignored,
 }
 
-/// One connection of an agent, from its welcome on.
+/// One connection of an agent, after its welcome.
 #[derive(Debug)]
 pub struct Intake {
-    /// The number of the last word that was taken.
+    /// The number of the last message received.
     acked: u64,
     texts: ReceivedTexts,
     resumed: bool,
 }
 
 impl Intake {
-    /// For an agent that was welcomed so; texts that are new to this process are charged to
-    /// `budget`, its host's.
+    /// For an agent with this welcome; texts that are new to this process are charged to `budget`,
+    /// the budget of its host.
     pub fn new(welcome: &Welcome, budget: Arc<TextBudget>) -> Intake {
         Intake {
             acked: welcome.acked,
@@ -53,10 +54,11 @@ impl Intake {
         }
     }
 
-    /// Takes a message that came at `now`, by the monitor's clock.
+    /// Reads a message that arrived at `now`, by the monitor's clock.
     ///
     /// # Errors
-    /// When the agent breaks the protocol; its connection must end then. What it said before stands.
+    /// If the agent violates the protocol; its connection must end then. Earlier messages remain
+    /// valid.
     pub fn receive(&mut self, data: &FlightData, now: Nanos) -> Result<Incoming, Malformed> {
         let up = Up::read(data)?;
         match (up.body, up.number) {
@@ -77,7 +79,7 @@ impl Intake {
                 let status = UpBody::Status(body);
                 Ok(Incoming::Message(None, AgentMessage::try_from(status)?))
             }
-            (Some(_), 0) => Err(Malformed("a word without its number".into())),
+            (Some(_), 0) => Err(Malformed("a message without its number".into())),
             (None, 0) => Ok(Incoming::Ignored),
             (body, number) => self.numbered(number, body, data),
         }
@@ -110,7 +112,7 @@ impl Intake {
         }
         if number != self.acked + 1 {
             return Err(Malformed(format!(
-                "word {number} came where {} comes next",
+                "message {number} where {} is expected",
                 self.acked + 1
             )));
         }
@@ -126,9 +128,12 @@ impl Intake {
                     },
                 }
             }
-            Some(UpBody::Status(_)) => return Err(Malformed("status has no number".into())),
+            Some(UpBody::Status(_)) => {
+                return Err(Malformed("a status must not have a number".into()));
+            }
             Some(body) => AgentMessage::try_from(body)?,
-            // A word of a later release. It is taken, or it would come again and again.
+            // A message of a later release is acknowledged, or the agent would send it again
+            // forever.
             None => {
                 self.acked = number;
                 return Ok(Incoming::Ignored);

@@ -1,15 +1,15 @@
-//! The wire: agent ↔ monitor ↔ whoever asks, on Arrow Flight over gRPC.
+//! The protocol between agents, the monitor and clients: Arrow Flight over gRPC.
 //!
-//! An agent dials the monitor and keeps one exchange (`DoExchange`) open: what it says goes up
-//! ([`AgentMessage`]), what it is to do comes down ([`MonitorMessage`]). What may not be lost is numbered;
-//! the monitor takes each number once and says when it needs it no more ([`MonitorMessage::Ack`]), so
-//! that a connection that broke neither loses nor doubles a row. [`Uplink`] is the agent's side of
-//! that, [`Server`] the monitor's; docs/wire.md has the whole.
+//! An agent connects to the monitor and keeps one exchange (`DoExchange`) open. It sends
+//! [`AgentMessage`]s and receives [`MonitorMessage`]s. Messages that must not be lost are numbered;
+//! the monitor accepts each number once and acknowledges it ([`MonitorMessage::Ack`]), so a broken
+//! connection neither loses nor duplicates a row. [`Uplink`] is the agent's side, [`Server`] the
+//! monitor's; docs/wire.md describes the whole protocol.
 //!
-//! Clients submit, list, watch and cancel queries with Flight's own calls, so that any Flight client
-//! can ([`Request`]).
+//! Clients submit, list, watch and cancel queries with Flight's standard calls, so any Flight
+//! client can do so ([`Request`]).
 //!
-//! The crate knows nothing of taps, queries or sinks: a fragment of a query is bytes to it.
+//! The crate does not depend on taps, queries or sinks: a fragment of a query is opaque bytes.
 
 pub mod access;
 pub mod address;

@@ -1,11 +1,11 @@
-//! [`Peer`]: the other end of a connection, as the kernel reports it.
+//! [`Peer`]: the remote end of a connection, as reported by the kernel.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The other end of a connection.
+/// The remote end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Peer {
@@ -21,7 +21,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The name of a peer that shows neither token nor certificate: its address or its user.
+    /// The name of a peer that presents neither token nor certificate: its address or its user.
     pub fn name(&self) -> String {
         match self {
             Peer::Tcp(address) => address.ip().to_string(),
@@ -52,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_read_back_as_it_was_written() {
+    fn a_peer_round_trips() {
         let local = Peer::Local { uid: 7, pid: 9 };
         for peer in [Peer::Tcp("10.0.0.1:80".parse().unwrap()), local] {
             let text = serde_json::to_string(&peer).unwrap();
             assert_eq!(serde_json::from_str::<Peer>(&text).unwrap(), peer);
         }
-        // States of earlier versions hold an address.
+        // State files of earlier versions contain an address.
         let earlier: Peer = serde_json::from_str("\"[::1]:7\"").unwrap();
         assert_eq!(earlier.name(), "::1");
     }

@@ -1,181 +1,181 @@
-//! What agent and monitor say to each other.
+//! The messages between an agent and the monitor.
 //!
-//! Every time on the wire is the monitor's: an agent measures how far its clock is off and converts
-//! where rows leave its taps, before its engine sees them.
+//! All timestamps are in the monitor's time: an agent measures the offset of its clock and converts
+//! timestamps where rows leave its taps, before its engine processes them.
 
 use weir_model::{Batch, Nanos};
 
-/// Names what one fragment of a query gives, the same on all agents. The monitor gives the numbers
-/// and never uses one twice, not even after a restart.
+/// Identifies the output of one fragment of a query, the same on all agents. The monitor assigns
+/// the numbers and never reuses one, not even after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u64);
 
-/// The first thing an agent says on a connection.
+/// The first message of an agent on a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// The name of its host, unique in the fleet: what column `host` body.
+    /// The name of its host, unique in the fleet: the value of column `host`.
     pub host: String,
-    /// A random number of the agent's process: numbers of words begin anew with it.
+    /// A random number of the agent's process. Message numbers start again with each process.
     pub instance: u64,
-    /// What `weir --version` says there.
+    /// The output of `weir --version` there.
     pub version: String,
-    /// What earlier processes of this agent produced and did not survive to account for, as it was
-    /// last written down.
+    /// The last tallies on disk of earlier processes of this agent whose losses are not accounted
+    /// for.
     pub earlier: Vec<(u64, Vec<ChannelTally>)>,
-    /// Most bytes of words that were sent and are held until the monitor needs them no more; beyond,
-    /// the agent sends nothing. 0 if it does not say.
+    /// The capacity, in bytes, for messages that were sent and are not acknowledged; when it is
+    /// full, the agent sends nothing. 0 if unknown.
     pub held_bytes_max: u64,
 }
 
-/// What became of a channel's requests at an agent, since the channel was started there. A row that
-/// is sent stands for one request, a group for those that it was made of.
+/// The requests of a channel at an agent since the channel was started there. A row stands for one
+/// request, a group for the requests it was aggregated from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelTally {
-    /// Which channel.
+    /// The channel.
     pub channel: ChannelId,
-    /// Requests that the fragment has taken in and that are in rows that it gave, or will be when
-    /// their interval is over; and those that the tap lost.
+    /// Requests that the fragment has received and that its rows include or will include when their
+    /// interval ends, and requests that the tap lost.
     pub produced: u64,
-    /// Those of them of which nothing will come, for whatever reason.
+    /// The part of them that is lost, for any reason.
     pub lost: u64,
 }
 
-/// The monitor's answer to [`Hello`].
+/// The monitor's reply to [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// A random number that a monitor keeps over restarts. What an agent holds back for another
-    /// monitor is void.
+    /// A random number that a monitor keeps across restarts. Messages retained for another monitor
+    /// are discarded.
     pub monitor: u64,
-    /// The number of the last word of this instance that the monitor has taken; 0 if none.
+    /// The number of the last message of this instance that the monitor has received; 0 if none.
     pub acked: u64,
-    /// The channels that are to run. Others are stopped; those that do not run yet are started by
+    /// The channels that should run. Others are stopped; those that do not run yet are started by
     /// [`MonitorMessage::Start`].
     pub channels: Vec<ChannelId>,
-    /// How often the agent is to say how far it has come.
+    /// How often the agent sends its watermark.
     pub heartbeat_interval: Nanos,
 }
 
-/// What an agent body. All but [`AgentMessage::Status`] are numbered, from 1, in the order in which
-/// they are said, and are kept by the agent until the monitor needs them no more.
+/// A message of an agent. All but [`AgentMessage::Status`] are numbered from 1 in the order in
+/// which they are sent, and retained by the agent until acknowledged.
 #[derive(Clone, Debug)]
 pub enum AgentMessage {
-    /// Rows (or deltas) of a channel, in time order, none older than [`AgentMessage::Watermark`] said
-    /// before.
+    /// Rows (or deltas) of a channel in timestamp order, all later than the last
+    /// [`AgentMessage::Watermark`].
     Rows {
-        /// Which channel.
+        /// The channel.
         channel: ChannelId,
         /// The rows.
         batch: Batch,
     },
-    /// No more rows at or before this instant will come, in any channel that runs. The largest
-    /// instant says that the agent ends.
+    /// No more rows at or before this instant will come, in any running channel. The largest
+    /// instant means that the agent ends.
     Watermark(Nanos),
-    /// The channel runs: rows after `at` come, those before were not seen.
+    /// The channel runs: rows after `at` follow, earlier ones were not observed.
     Started {
-        /// Which channel.
+        /// The channel.
         channel: ChannelId,
-        /// From when on.
+        /// The start.
         at: Nanos,
     },
-    /// The channel's fragment failed; nothing more comes of it.
+    /// The channel's fragment failed; no more rows follow.
     Failed {
-        /// Which channel.
+        /// The channel.
         channel: ChannelId,
-        /// Why, in words for whoever asked.
+        /// The reason, for the user.
         why: String,
     },
-    /// Requests that were seen, or are known to have happened, and of which nothing will come.
+    /// Requests that were observed, or are known to have happened, and that no row will include.
     Lost {
-        /// Of which channel.
+        /// The channel.
         channel: ChannelId,
-        /// How many.
+        /// The number of requests.
         requests: u64,
-        /// Why: `spool_full`, `text_budget`, `ring_full`, ...
+        /// The cause: `spool_full`, `text_budget`, `ring_full`, ...
         cause: String,
     },
     /// A row of stream `weir`.
     Note(Note),
-    /// How the agent is. Of these only the newest counts; they are neither numbered nor kept.
+    /// The state of the agent. Only the newest is relevant; it is neither numbered nor retained.
     Status(Status),
 }
 
-/// A control or error tuple: a row of stream `weir` from an agent.
+/// A row of stream `weir` from an agent: a measurement or an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// When, in the monitor's time.
+    /// The time, by the monitor's clock.
     pub at: Nanos,
-    /// Who counts or says it: `tap`, `engine`, `agent`, `uplink`, a query.
+    /// The component: `tap`, `engine`, `agent`, `uplink`, a query.
     pub place: String,
-    /// What: `events_in`, `events_lost`, `shedding`, `probe_failed`, ...
+    /// The counter: `events_in`, `events_lost`, `shedding`, `probe_failed`, ...
     pub counter: String,
-    /// Why.
+    /// The cause.
     pub cause: Option<String>,
-    /// The device concerned.
+    /// The device.
     pub device: Option<String>,
-    /// How much since the last of its kind.
+    /// The increment since the previous note of its kind.
     pub value: i64,
-    /// How much since the agent's start.
+    /// The total since the start of the agent.
     pub total: i64,
 }
 
-/// How an agent is: a row of relation `hosts`, and what placement decides by.
+/// The state of an agent: a row of relation `hosts`, and the input of placement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
     /// How far its clock is behind the monitor's (negative: ahead).
     pub offset_ns: i64,
-    /// Half the width of the interval in which the true offset lies.
+    /// Half the width of the interval that contains the true offset.
     pub offset_error_ns: i64,
     /// Processor time of the process since its start.
     pub cpu_ns: i64,
     /// Memory of the process.
     pub memory_bytes: i64,
-    /// Bytes of words that wait to be taken, in memory and on disk.
+    /// Bytes of messages that are not acknowledged, in memory and on disk.
     pub waiting_bytes: i64,
-    /// Those of them that are on disk.
+    /// The part of them that is on disk.
     pub spooled_bytes: i64,
-    /// Requests that the host's devices finish in a second, by the kernel's own count.
+    /// Requests that the host's devices complete per second, by the kernel's own counters.
     pub requests_per_second: f64,
-    /// The share of events that is kept, 1 if nothing is shed.
+    /// The share of events that is not shed; 1 without shedding.
     pub kept_share: f64,
-    /// What each running fragment has cost so far.
+    /// The cost of each running fragment so far.
     pub channels: Vec<ChannelCost>,
-    /// What became of each channel's rows.
+    /// The tally of each channel.
     pub tallies: Vec<ChannelTally>,
 }
 
-/// What a fragment has cost at an agent since it was started.
+/// The cost of a fragment at an agent since it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelCost {
-    /// Whose.
+    /// The channel.
     pub channel: ChannelId,
-    /// Rows (and what groups stand for) that its sources gave.
+    /// Input rows (for groups, the requests that they represent).
     pub rows_in: u64,
-    /// Rows that it gave.
+    /// Output rows.
     pub rows_out: u64,
     /// Bytes on the wire.
     pub bytes_out: u64,
 }
 
-/// What the monitor body.
+/// A message of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorMessage {
-    /// Run this fragment; of a channel that runs already nothing changes.
+    /// Run this fragment; no effect if the channel runs already.
     Start {
-        /// What its rows are to be called.
+        /// The channel of its rows.
         channel: ChannelId,
         /// The fragment, as `weir_query::plan::codec` encodes it.
         fragment: Vec<u8>,
     },
-    /// Stop it; what it gave until now still comes.
+    /// Stop the channel; rows that it has produced are still sent.
     Stop {
-        /// Which.
+        /// The channel.
         channel: ChannelId,
     },
-    /// All words up to this number are safe with the monitor; the agent may forget them.
+    /// All messages up to this number are durable at the monitor; the agent may discard them.
     Ack {
         /// The number.
         number: u64,
     },
-    /// Say how far you have come this often.
+    /// A new interval between watermarks.
     HeartbeatInterval(Nanos),
 }

@@ -1,4 +1,4 @@
-//! PEM files for TLS: read, checked, and complained about by name.
+//! PEM files for TLS: reading, validation, and errors that name the file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use crate::WireError;
 use crate::access::read_secret;
 
-/// The longest PEM file that is read. A bundle of public authorities has 200 KiB.
+/// The longest accepted PEM file. A bundle of public authorities has 200 KiB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
 
 /// A PEM file's contents.
@@ -54,9 +54,9 @@ impl Pem {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
         match found {
             Ok(found) if !found.is_empty() => Ok(found),
-            Ok(_) => {
-                Err(self.wrong("no certificate in it; it begins `-----BEGIN CERTIFICATE-----`"))
-            }
+            Ok(_) => Err(self.wrong(
+                "no certificate in it; a certificate begins with `-----BEGIN CERTIFICATE-----`",
+            )),
             Err(e) => Err(self.wrong(format!("a certificate in it is damaged: {e}"))),
         }
     }
@@ -65,7 +65,7 @@ impl Pem {
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, WireError> {
         PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|e| {
             self.wrong(format!(
-                "no private key in it ({e}); encrypted keys are not understood"
+                "no private key in it ({e}); encrypted keys are not supported"
             ))
         })
     }
@@ -83,29 +83,29 @@ pub(crate) fn identity(certificate: &Path, key: &Path) -> Result<(Pem, Pem), Wir
     Ok((certificate, key))
 }
 
-/// TLS as the monitor speaks it.
+/// The TLS settings of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
-    /// PEM file of the monitor's certificate, and of those between it and its authority.
+    /// PEM file of the monitor's certificate and its intermediates.
     pub certificate: PathBuf,
     /// PEM file of its key.
     pub key: PathBuf,
-    /// PEM file of the authorities whose certificates agents and clients may show. With tokens as
-    /// well, either will do; without, who has no certificate is not let in.
+    /// PEM file of the authorities whose client certificates are accepted. If tokens are configured
+    /// too, either suffices; otherwise a client certificate is required.
     pub authority: Option<PathBuf>,
 }
 
-/// TLS as the monitor's files say it.
+/// The loaded TLS configuration.
 #[derive(Debug)]
 pub(crate) struct LoadedTls {
-    /// What handshakes are done with.
+    /// The configuration for handshakes.
     pub(crate) config: Arc<ServerConfig>,
-    /// What tells whose certificates are taken; `None` if nobody's are asked for.
+    /// Verifies client certificates; `None` if none are requested.
     clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl LoadedTls {
-    /// True if these certificates, the peer's own first, would be taken now.
+    /// Whether this certificate chain, the peer's own first, would be accepted now.
     pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
         let (Some(clients), Some((own, between))) = (&self.clients, chain.split_first()) else {
             return false;
@@ -116,7 +116,7 @@ impl LoadedTls {
 }
 
 impl ServerTls {
-    /// Reads the files. A certificate is demanded from everybody unless `tokens` are taken too.
+    /// Reads the files. Client certificates are required unless `tokens` are accepted too.
     pub(crate) fn load(&self, tokens: bool) -> Result<LoadedTls, WireError> {
         let (certificate, key) = identity(&self.certificate, &self.key)?;
         let provider = Arc::new(ring::default_provider());

@@ -1,4 +1,4 @@
-//! Clients place, watch, list and cancel queries over Flight, and hear why not when they may not.
+//! Clients submit, watch, list and cancel queries over Flight, and get the reason of a rejection.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn shown(seen: WatchEvent) -> ResultUpdate {
 }
 
 #[test]
-fn what_a_query_gives_comes_as_rows_with_their_notes() {
+fn results_arrive_as_rows_with_notes() {
     let monitor = Monitor::local(|_| {});
     let mut client = client(&monitor);
     let placed = client.submit(&cql("select vm from IO")).unwrap();
@@ -84,7 +84,7 @@ fn queries_and_hosts_are_listed_explained_and_cancelled() {
 }
 
 #[test]
-fn the_monitors_refusal_comes_whole() {
+fn a_rejection_of_the_monitor_arrives_complete() {
     let monitor = Monitor::local(|_| {});
     let mut client = client(&monitor);
     let refused = client.submit(&cql("oops")).unwrap_err();
@@ -100,7 +100,7 @@ fn the_monitors_refusal_comes_whole() {
 }
 
 #[test]
-fn nobody_there_is_told_with_what_to_try() {
+fn an_unreachable_monitor_is_reported_with_a_remedy() {
     let address = {
         let monitor = Monitor::local(|_| {});
         monitor.server.address().to_string()
@@ -111,7 +111,7 @@ fn nobody_there_is_told_with_what_to_try() {
 }
 
 #[test]
-fn one_principal_watches_so_many_queries_and_ending_one_makes_room() {
+fn the_watch_limit_of_a_principal_is_enforced() {
     let monitor = Monitor::local(|o| o.limits.watches_per_principal_max = 1);
     let mut client = client(&monitor);
     let mut first = client.watch("endless").unwrap();
@@ -124,14 +124,14 @@ fn one_principal_watches_so_many_queries_and_ending_one_makes_room() {
 }
 
 #[test]
-fn who_asks_too_often_is_refused_and_served_again_later() {
+fn the_request_rate_is_limited() {
     let monitor = Monitor::local(|o| o.limits.requests_per_second = 2);
     let mut client = client(&monitor);
     let refused = (0..100)
         .find_map(|_| client.queries().err())
         .expect("a refusal");
     assert!(
-        refused.to_string().contains("more than 2 times"),
+        refused.to_string().contains("more than 2 requests"),
         "{refused}"
     );
     support::until("it may ask again", || client.queries().is_ok());
@@ -145,14 +145,14 @@ fn a_dropped_server_ends_its_watchers_and_frees_its_port() {
     let mut watch = client.watch("endless").unwrap();
     shown(watch.next(WAIT_MAX).unwrap());
     support::within(move || drop(monitor));
-    // What was sent before still comes; then the end, or word that the connection is gone.
+    // Updates sent before still arrive; then the end, or an error about the lost connection.
     while let Ok(WatchEvent::Update(_)) = watch.next(WAIT_MAX) {}
     assert!(client.queries().is_err());
     drop(std::net::TcpListener::bind(address).unwrap());
 }
 
 #[test]
-fn waiting_in_vain_says_so() {
+fn waiting_without_results_times_out() {
     let monitor = Monitor::local(|_| {});
     let mut client = client(&monitor);
     let mut watch = client.watch("endless").unwrap();

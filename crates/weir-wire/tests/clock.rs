@@ -1,5 +1,5 @@
-//! Simulated clocks: the true time always lies within the told bound, times never go backwards, and
-//! what is told gets better.
+//! Simulated clocks: the true time always lies within the reported bound, times never go backwards,
+//! and the bound shrinks.
 
 use proptest::prelude::*;
 use weir_wire::clock::{Discipline, Exchange, ExchangeOutcome, STEP_NS};
@@ -10,9 +10,9 @@ const MICRO: i64 = 1_000;
 /// An agent's clock beside the monitor's: `offset + drift` off.
 #[derive(Clone, Copy, Debug)]
 struct World {
-    /// Agent's time less the monitor's at the start.
+    /// Agent time minus monitor time at the start.
     offset: i64,
-    /// By how much the agent's clock is too fast.
+    /// The rate error of the agent's clock.
     drift_ppb: i64,
 }
 
@@ -25,7 +25,7 @@ impl World {
         monitor + self.offset + drift as i64
     }
 
-    /// A ping that leaves at `monitor` and takes so long there and back.
+    /// A ping sent at `monitor` with these delays of the two paths.
     fn exchange(&self, monitor: i64, there: i64, back: i64) -> Exchange {
         Exchange {
             left: self.agent(monitor),
@@ -41,7 +41,7 @@ fn worlds() -> impl Strategy<Value = World> {
         .prop_map(|(offset, drift_ppb)| World { offset, drift_ppb })
 }
 
-/// Delays of one ping: mostly short, sometimes long, each way by itself.
+/// Delays of one ping: mostly short, sometimes long, independent for each path.
 fn delays() -> impl Strategy<Value = (i64, i64)> {
     let way = || prop_oneof![8 => 50 * MICRO..300 * MICRO, 1 => 300 * MICRO..400_000 * MICRO];
     (way(), way())
@@ -49,7 +49,7 @@ fn delays() -> impl Strategy<Value = (i64, i64)> {
 
 proptest! {
     #[test]
-    fn the_true_time_lies_within_the_bound_and_times_never_go_back(
+    fn the_true_time_is_within_the_bound_and_times_are_monotonic(
         world in worlds(),
         pings in prop::collection::vec((delays(), 1..5_000i64), 1..120),
         looks in prop::collection::vec(0..1000i64, 5),
@@ -73,14 +73,14 @@ proptest! {
         }
         told.sort();
         prop_assert!(told.is_sorted_by_key(|(_, shown)| *shown), "backwards");
-        // What was converted before is converted the same now, as far as lines are kept.
+        // Earlier conversions are repeatable, as far as segments are retained.
         for (agent, shown) in told.iter().rev().take(20) {
             prop_assert_eq!(discipline.to_monitor(*agent), *shown);
         }
     }
 
     #[test]
-    fn a_clock_that_is_set_is_followed_without_going_back(
+    fn a_clock_step_is_followed_without_going_back(
         world in worlds(), set in -20 * SECOND..20 * SECOND, at in 3..20usize,
     ) {
         prop_assume!(set.abs() > 2 * STEP_NS);
@@ -89,7 +89,7 @@ proptest! {
         let mut agent_before = i64::MIN;
         let mut steps = 0;
         for i in 0..60usize {
-            // The monitor's clock is set; the agent's goes on.
+            // The monitor's clock is set; the agent's is not.
             let monitor = START + i as i64 * SECOND;
             let shift = if i >= at { set } else { 0 };
             let mut exchange = world.exchange(monitor, 100 * MICRO, 100 * MICRO);
@@ -126,7 +126,7 @@ fn on_a_lan_the_bound_shrinks_below_a_millisecond_and_stays_there() {
     let mut monitor = START;
     let mut worst = 0;
     for i in 0..100i64 {
-        // Jitter that is worse on the way back.
+        // More jitter on the return path.
         discipline.update(world.exchange(monitor, 80 * MICRO, (80 + i * 37 % 200) * MICRO));
         let pause = if i < 8 { SECOND / 10 } else { 4 * SECOND };
         let agent = world.agent(monitor + pause);
@@ -141,7 +141,7 @@ fn on_a_lan_the_bound_shrinks_below_a_millisecond_and_stays_there() {
 }
 
 #[test]
-fn impossible_timestamps_are_not_believed() {
+fn impossible_timestamps_are_rejected() {
     let mut discipline = Discipline::new();
     let exchange = |left, came, answered, back| Exchange {
         left,
@@ -164,7 +164,7 @@ fn impossible_timestamps_are_not_believed() {
 }
 
 #[test]
-fn an_agents_clock_that_is_set_back_is_believed_at_once() {
+fn an_agent_clock_set_back_is_followed_at_once() {
     let mut discipline = Discipline::new();
     let world = World {
         offset: 5 * SECOND,

@@ -1,5 +1,5 @@
-//! Whatever becomes of the connection, the monitor and the spool, each row that an agent says arrives
-//! once and in order, or is told lost: delivered + lost = produced, to the row.
+//! Whatever happens to the connection, the monitor and the spool, each row that an agent sends
+//! arrives once and in order, or is reported as lost: delivered + lost = produced, exactly.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn with_memory_and_a_spool_that_are_too_small() {
+fn with_a_small_spool_every_row_is_accounted_for() {
     let mut lost = 0;
     for seed in seeds() {
         let mut simulation = Simulation::new(seed, TINY, |_| {});
@@ -29,7 +29,7 @@ fn with_memory_and_a_spool_that_are_too_small() {
 }
 
 #[test]
-fn with_memory_alone() {
+fn without_a_spool_every_row_is_accounted_for() {
     for seed in seeds() {
         let room = OutboxCapacity {
             disk_bytes: 0,
@@ -42,7 +42,7 @@ fn with_memory_alone() {
 }
 
 #[test]
-fn with_room_for_everything_nothing_is_lost() {
+fn with_enough_capacity_nothing_is_lost() {
     for seed in seeds() {
         let room = OutboxCapacity {
             memory_bytes: 256 << 10,
@@ -51,7 +51,7 @@ fn with_room_for_everything_nothing_is_lost() {
         let mut simulation = Simulation::new(200 + seed, room, |_| {});
         simulation.is_paced = true;
         (0..120).for_each(|_| simulation.step());
-        // Long enough a silence that all but what was sent goes through the disk.
+        // The monitor is silent long enough that everything unsent passes through the disk.
         simulation.relay.aim(None);
         simulation.relay.break_off();
         (0..2000).for_each(|_| simulation.send_rows());
@@ -66,7 +66,7 @@ fn with_room_for_everything_nothing_is_lost() {
 }
 
 #[test]
-fn a_full_spool_loses_the_oldest_and_tells_how_many() {
+fn a_full_spool_loses_and_counts_the_oldest_rows() {
     let mut simulation = Simulation::new(1, TINY, |_| {});
     simulation.relay.aim(None);
     simulation.relay.break_off();
@@ -88,10 +88,10 @@ fn a_full_spool_loses_the_oldest_and_tells_how_many() {
     assert_eq!(newest, Some(&simulation.last), "the newest rows are there");
 }
 
-/// A monitor that has forgotten everything is another one: what was for the one before is void, and
-/// nothing of it comes to the new one.
+/// A monitor without its state is another monitor: messages for the previous one are discarded and
+/// none of them arrives at the new one.
 #[test]
-fn a_monitor_without_memory() {
+fn a_monitor_that_lost_its_state() {
     for seed in seeds() {
         let mut simulation = Simulation::new(300 + seed, TINY, |_| {});
         (0..60).for_each(|_| simulation.step());
@@ -105,7 +105,7 @@ fn a_monitor_without_memory() {
             ..MonitorState::default()
         });
         simulation.relay.stall(false);
-        // The channels of the other monitor are over, and begin anew.
+        // The channels of the other monitor have ended, and start again.
         let welcome = loop {
             match simulation.uplink.receive(support::WAIT_MAX) {
                 Some(UplinkEvent::Welcome { channels, .. }) if channels.is_empty() => {
@@ -131,7 +131,7 @@ fn a_monitor_without_memory() {
             oldest.is_none_or(|oldest| *oldest > void_before),
             "seed {seed}"
         );
-        // What the old one had and told was forgotten; all else is delivered, lost or void.
+        // What the old one had and reported is gone; everything else is delivered, lost or void.
         let sum = |map: &BTreeMap<ChannelId, u64>| map.values().sum::<u64>();
         let delivered: u64 = CHANNELS.iter().map(|c| new.delivered(*c)).sum();
         let void = simulation.uplink.state().rows_void;

@@ -1,7 +1,7 @@
-//! `examples/watch.py`: any Flight client places a query and reads what comes.
+//! `examples/watch.py`: any Flight client can submit a query and read its results.
 //!
-//! pyarrow is installed into an environment of the tests' own; without python3, its `venv` or a way
-//! to the package index the test skips, loudly.
+//! pyarrow is installed into a separate virtual environment; without python3, its `venv` or access
+//! to the package index the test is skipped with a message.
 
 mod support;
 
@@ -96,7 +96,7 @@ fn a_python_client_prints_results_as_they_come() {
     let file = directory.secret("token", token);
     let guarded = Monitor::local(|o| o.tokens = Some(tokens));
     let output = watch(&python, &guarded, &["select * from IO"]);
-    assert!(text(&output.stderr).contains("no token was shown"));
+    assert!(text(&output.stderr).contains("no token was presented"));
     let with = ["--token-file", file.to_str().unwrap(), "select * from IO"];
     assert!(watch(&python, &guarded, &with).status.success());
 }

@@ -1,4 +1,4 @@
-//! Who asks too much, too often or too wide hurts only itself.
+//! Excessive load from one client, agent or address does not affect the others.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn with(dial: &Dial, token: &str) -> Dial {
 }
 
 #[test]
-fn one_client_with_thousands_of_requests() {
+fn thousands_of_requests_of_one_client_are_limited() {
     let directory = Directory::new();
     let monitor = Monitor::local(|o| {
         o.tokens = Some(tokens(&directory));
@@ -37,7 +37,7 @@ fn one_client_with_thousands_of_requests() {
     });
     let plain = monitor.dial();
     let mut attacked = AttackedServer::with(monitor, with(&plain, GOOD));
-    // Four threads, as fast as they can, over connections of their own.
+    // Four threads at full speed, each over its own connection.
     let flood = |dial: Dial| {
         move || {
             let mut client = Client::connect(dial).unwrap();
@@ -46,7 +46,10 @@ fn one_client_with_thousands_of_requests() {
                 match client.queries() {
                     Ok(_) => answered += 1,
                     Err(WireError::Refused(Refusal::LimitReached(why))) => {
-                        assert!(why.contains("`flooder` asks more than 50 times"), "{why}");
+                        assert!(
+                            why.contains("`flooder` sends more than 50 requests"),
+                            "{why}"
+                        );
                         refused += 1;
                     }
                     Err(other) => panic!("{other}"),
@@ -74,9 +77,9 @@ fn one_client_with_thousands_of_requests() {
 }
 
 #[test]
-fn more_connections_than_one_address_may_have() {
+fn connections_beyond_the_address_limit_are_rejected() {
     let attacked = AttackedServer::new(|o| o.limits.connections_per_address_max = 20);
-    // Each has asked for something, so none of them makes room for another.
+    // Each has a granted request, so none of them is closed for another.
     let mut clients = Vec::new();
     while clients.len() < 19 {
         let mut client = Client::connect(attacked.dial.clone()).unwrap();
@@ -101,14 +104,14 @@ fn more_connections_than_one_address_may_have() {
 }
 
 #[test]
-fn watchers_that_come_and_go() {
+fn reconnecting_watchers_leave_nothing_behind() {
     let attacked = AttackedServer::new(|o| {
         o.limits.watches_per_principal_max = 8;
         o.limits.requests_per_second = 100_000;
     });
     let mut client = Client::connect(attacked.dial.clone()).unwrap();
     for round in 0..500 {
-        // The place of one that has gone is free a little later.
+        // The slot of a closed connection is free a little later.
         let mut watch = None;
         until("there is a place to watch from", || {
             watch = client.watch("endless").ok();
@@ -129,7 +132,7 @@ fn watchers_that_come_and_go() {
 }
 
 #[test]
-fn a_monitor_that_is_busy_lets_everybody_wait_and_loses_nothing() {
+fn a_busy_monitor_delays_peers_and_loses_nothing() {
     let attacked = AttackedServer::new(|o| {
         o.limits.events_waiting_max = 16;
         o.limits.request_ms = 1_000;
@@ -137,7 +140,7 @@ fn a_monitor_that_is_busy_lets_everybody_wait_and_loses_nothing() {
     let monitor = &attacked.monitor;
     let mut fast = Agent::join(&attacked.dial, "fast").unwrap();
     monitor.busy.store(true, Ordering::Relaxed);
-    // Its thread may be inside one more wait for an event.
+    // Its thread may still wait for one event.
     std::thread::sleep(Duration::from_millis(100));
     let sending = std::thread::spawn(move || {
         for at in 1..=2_000 {
@@ -163,14 +166,14 @@ fn a_monitor_that_is_busy_lets_everybody_wait_and_loses_nothing() {
 }
 
 #[test]
-fn hosts_that_come_and_go_by_the_hundred() {
+fn hundreds_of_reconnecting_hosts_are_served() {
     let mut attacked = AttackedServer::new(|o| {
         o.limits.requests_per_second = 100_000;
         o.limits.first_request_ms = 1_000;
     });
     for number in 0..200 {
         match number % 4 {
-            // Goes before it is welcomed, after, in the middle of a word, without a hello.
+            // Disconnects before the welcome, after it, within a message, without a hello.
             0 => drop(Agent::dial(&attacked.dial, hello(&format!("host{number}")))),
             1 => drop(Agent::join(&attacked.dial, &format!("host{number}"))),
             2 => {

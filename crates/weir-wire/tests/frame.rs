@@ -1,4 +1,4 @@
-//! Rows come out of a frame as they went in, whatever they are.
+//! Decoded rows equal the encoded ones, for any rows.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use weir_wire::ChannelId;
 use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
 use weir_wire::frame::{self, Compression, Decoded, FrameError};
 
-/// Encodes and decodes `batch` on a connection of its own.
+/// Encodes and decodes `batch` on a new connection.
 fn over_the_wire(batch: &Batch, compression: Compression) -> Batch {
     let mut texts = TextTable::default();
     let frame = frame::encode(ChannelId(7), batch, &mut texts, compression).expect("a frame");
@@ -105,13 +105,13 @@ fn batches() -> impl Strategy<Value = Batch> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(batch in batches(), zstd in any::<bool>()) {
+    fn encoding_round_trips(batch in batches(), zstd in any::<bool>()) {
         let compression = if zstd { Compression::Zstd } else { Compression::None };
         assert_same(&batch, &over_the_wire(&batch, compression));
     }
 
     #[test]
-    fn a_damaged_frame_is_refused_or_other_rows(
+    fn a_corrupt_frame_is_rejected_or_decodes_to_valid_rows(
         batch in batches(),
         zstd in any::<bool>(),
         damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..8),
@@ -134,7 +134,7 @@ proptest! {
         }
         let mut head = frame.head.clone();
         head.rows = rows.unwrap_or(head.rows);
-        // It may be other rows, but whole ones.
+        // Other rows are possible, but they are valid.
         let (header, body) = (header.into(), body.into());
         if let Ok(Decoded::Rows(batch)) = frame::decode(&head, &header, &body, &known) {
             (0..batch.len()).for_each(|row| drop(batch.row(row)));
@@ -142,14 +142,14 @@ proptest! {
     }
 
     #[test]
-    fn a_slice_is_encoded_as_what_it_holds(batch in batches(), a in 0..40usize, b in 0..40usize) {
+    fn a_slice_is_encoded_as_its_rows(batch in batches(), a in 0..40usize, b in 0..40usize) {
         let (from, to) = (a.min(b).min(batch.len()), a.max(b).min(batch.len()));
         let slice = batch.slice(from, to - from);
         assert_same(&slice, &over_the_wire(&slice, Compression::None));
     }
 }
 
-/// What an engine never gives, but a frame might.
+/// Batches that an engine never produces, but a frame could contain.
 fn odd_batches() -> Vec<Batch> {
     // Without the checks of `Batch::stream`.
     let stream = |ts: Vec<i64>, columns| Batch {
@@ -195,7 +195,7 @@ fn odd_batches() -> Vec<Batch> {
 }
 
 #[test]
-fn what_a_reader_refuses_is_not_written() {
+fn invalid_rows_are_not_encoded() {
     let mut refused = 0;
     for (i, batch) in odd_batches().iter().enumerate() {
         for compression in [Compression::None, Compression::Zstd] {
@@ -234,7 +234,7 @@ fn a_narrow_row_takes_few_bytes() {
 }
 
 #[test]
-fn texts_beyond_the_budget_are_told_and_known_ones_cost_nothing() {
+fn texts_beyond_the_budget_are_reported_and_known_texts_are_free() {
     let budget = Arc::new(TextBudget::new(1, 100));
     let fresh = |n: u32| Symbol::try_new(&format!("known before {n}")).unwrap();
     (0..3).for_each(|n| {
@@ -252,7 +252,7 @@ fn texts_beyond_the_budget_are_told_and_known_ones_cost_nothing() {
         "known before 2",
     ];
     known.add(&body(0, &texts)).unwrap();
-    // A connection made anew shares what is left, which is nothing; what was received is known.
+    // A new connection shares the exhausted budget; texts received before are known.
     let mut again = ReceivedTexts::new(budget);
     again
         .add(&body(0, &["new to all 3", "new to all 1"]))
@@ -307,7 +307,7 @@ fn form(kind: u32, base: i64) -> weir_wire::message::Form {
 }
 
 #[test]
-fn a_table_that_is_full_refuses_new_texts_only() {
+fn a_full_table_rejects_only_new_texts() {
     let mut texts = TextTable::default();
     let long = "x".repeat(frame::texts::TEXT_BYTES_MAX + 1);
     let batch = |text: &str| Batch::stream(vec![1], vec![Column::texts([text])]);

@@ -1,5 +1,5 @@
-//! Whatever comes over the network, a good agent and a good client are served meanwhile, and
-//! nothing of it remains.
+//! Whatever an attacker sends, a well-behaved agent and client are served meanwhile, and no
+//! resources remain in use.
 
 mod support;
 
@@ -23,10 +23,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame (RFC 9113, 6.5).
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-/// Reads until the other side ends the connection.
+/// Reads until the peer closes the connection.
 fn ends(mut tcp: TcpStream) {
     let mut rest = Vec::new();
-    // A reset is an end as well.
+    // A reset counts as the end.
     if let Err(error) = tcp.read_to_end(&mut rest) {
         assert_ne!(
             error.kind(),
@@ -37,16 +37,16 @@ fn ends(mut tcp: TcpStream) {
 }
 
 #[test]
-fn random_bytes() {
+fn random_bytes_are_rejected() {
     let mut attacked = AttackedServer::new(|o| o.limits.first_request_ms = 2_000);
     let mut numbers = Random::new(1);
     for round in 0..200 {
         let mut tcp = attacked.tcp();
         let noise = numbers.bytes(1 + round * 7);
-        // Some begin as HTTP/2, so that the noise gets further.
+        // Some start as valid HTTP/2, so that the noise reaches later stages.
         let begin: &[u8] = if round % 2 == 0 { PREFACE } else { b"" };
         let settings: &[u8] = if round % 4 == 0 { SETTINGS } else { b"" };
-        // The server may have ended it meanwhile.
+        // The server may have closed it meanwhile.
         let _ = tcp.write_all(&[begin, settings, &noise].concat());
         if round % 50 == 0 {
             attacked.serves();
@@ -57,9 +57,9 @@ fn random_bytes() {
 }
 
 #[test]
-fn the_wrong_protocol() {
+fn another_protocol_is_rejected() {
     let attacked = AttackedServer::new(|o| o.limits.first_request_ms = 2_000);
-    // A TLS 1.2 client hello, cut off.
+    // A truncated TLS 1.2 client hello.
     let client_hello = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
     let http1 = b"GET / HTTP/1.1\r\nHost: monitor\r\n\r\n";
     for words in [&client_hello[..], http1, b"\n", b"EHLO x\r\n"] {
@@ -71,7 +71,7 @@ fn the_wrong_protocol() {
 }
 
 #[test]
-fn plain_text_and_silence_where_tls_is_spoken() {
+fn plain_text_and_silence_on_a_tls_port_are_disconnected() {
     let directory = Directory::new();
     let authority = Authority::new(&directory, "authority");
     let tls = authority.server(&directory, None);
@@ -91,7 +91,7 @@ fn plain_text_and_silence_where_tls_is_spoken() {
         ends(tcp);
     }
     let counted = |cause| attacked.monitor.counted("connections_closed", Some(cause));
-    // A connection has ended a little before that is counted.
+    // A connection ends slightly before it is counted.
     until("all four are counted", || {
         counted("tls_failed") + counted("tls_slow") == 4
     });
@@ -100,7 +100,7 @@ fn plain_text_and_silence_where_tls_is_spoken() {
 }
 
 #[test]
-fn half_open_connections_by_the_thousand() {
+fn thousands_of_half_open_connections_are_bounded() {
     let mut attacked = AttackedServer::new(|o| {
         o.limits.connections_max = 500;
         o.limits.first_request_ms = 5_000;
@@ -108,9 +108,9 @@ fn half_open_connections_by_the_thousand() {
     let mut half_open = Vec::new();
     for number in 0..3_000 {
         let mut tcp = attacked.tcp();
-        // A third says nothing, a third only how HTTP/2 begins, a third a piece of that.
+        // A third sends nothing, a third only the HTTP/2 preface, a third a part of it.
         let begin = [b"", PREFACE, &PREFACE[..5]][number % 3];
-        // It may have had to make room already.
+        // It may have been closed for others already.
         let _ = tcp.write_all(begin);
         half_open.push(tcp);
         if number % 1_000 == 999 {
@@ -138,10 +138,10 @@ fn half_open_connections_by_the_thousand() {
 }
 
 #[test]
-fn bytes_that_drip() {
+fn slow_senders_are_disconnected() {
     let mut attacked = AttackedServer::new(|o| o.limits.first_request_ms = 1_000);
     let mut tcp = attacked.tcp();
-    // A SETTINGS frame after the other keeps the connection alive and asks for nothing.
+    // Repeated SETTINGS frames keep the connection alive without a request.
     tcp.write_all(PREFACE).unwrap();
     until("the drip is cut off", || {
         std::thread::sleep(Duration::from_millis(20));
@@ -158,7 +158,7 @@ fn bytes_that_drip() {
 }
 
 #[test]
-fn giant_frames_and_messages() {
+fn oversized_frames_and_messages_are_rejected() {
     let mut attacked = AttackedServer::new(|_| {});
     // An HTTP/2 frame of 16 MiB less one byte.
     let mut tcp = attacked.tcp();
@@ -175,9 +175,9 @@ fn giant_frames_and_messages() {
     let error = client.submit(&submit(1 << 20)).unwrap_err().to_string();
     assert!(error.contains("message length too large"), "{error}");
     let error = client.submit(&submit(100 << 10)).unwrap_err().to_string();
-    assert!(error.contains("at most 65536 are taken"), "{error}");
+    assert!(error.contains("at most 65536 are accepted"), "{error}");
     client.queries().unwrap();
-    // A word of an agent of 8 MiB.
+    // A message of an agent of 8 MiB.
     let mut giant = Agent::join(&attacked.dial, "giant").unwrap();
     giant.send_data(FlightData {
         data_body: vec![0; 8 << 20].into(),
@@ -194,7 +194,7 @@ fn giant_frames_and_messages() {
 }
 
 #[test]
-fn a_message_that_claims_four_gigabytes_and_requests_that_are_reset_at_once() {
+fn oversized_length_prefixes_and_rapid_resets_are_rejected() {
     let mut attacked = AttackedServer::new(|_| {});
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -210,7 +210,7 @@ fn a_message_that_claims_four_gigabytes_and_requests_that_are_reset_at_once() {
         body.send_data(claim.to_vec().into(), false).unwrap();
         let answer = answer.await.unwrap();
         assert_ne!(answer.headers()["grpc-status"], "0");
-        // "Rapid reset" (CVE-2023-44487); the server may end the connection, and need not.
+        // "Rapid reset" (CVE-2023-44487); the server may close the connection, but need not.
         for _ in 0..5_000 {
             let Ok(ready) = sender.clone().ready().await else {
                 break;
@@ -218,7 +218,7 @@ fn a_message_that_claims_four_gigabytes_and_requests_that_are_reset_at_once() {
             sender = ready;
             match sender.send_request(request(address), false) {
                 Ok((_, mut body)) => {
-                    // Without this the request would not leave before it is reset.
+                    // Without this the request would not be sent before it is reset.
                     tokio::task::yield_now().await;
                     body.send_reset(h2::Reason::CANCEL);
                 }
@@ -243,13 +243,13 @@ fn request(address: SocketAddr) -> http::Request<()> {
 }
 
 #[test]
-fn an_agent_that_does_not_keep_to_the_protocol() {
+fn protocol_violations_of_an_agent_end_its_session() {
     let mut attacked = AttackedServer::new(|_| {});
     let raw = |bytes: &[u8]| FlightData {
         app_metadata: bytes.to_vec().into(),
         ..FlightData::default()
     };
-    // Before the welcome: nothing, noise, another word, another version.
+    // Before the welcome: no message, noise, another message, another version.
     let changed = |version, host: &str| {
         let mut up = Up::read(&hello("v")).unwrap();
         match &mut up.body {
@@ -261,11 +261,11 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
         raw(&up.encode_to_vec())
     };
     let firsts = [
-        (FlightData::default(), "begins with hello"),
-        (raw(b"\xff\xff\xff"), "a word of the agent"),
-        (numbered(1, UpBody::Watermark(1)), "begins with hello"),
+        (FlightData::default(), "must be hello"),
+        (raw(b"\xff\xff\xff"), "message of the agent"),
+        (numbered(1, UpBody::Watermark(1)), "must be hello"),
         (changed(99, "v"), "version"),
-        (changed(PROTOCOL_VERSION, ""), "no name of a host"),
+        (changed(PROTOCOL_VERSION, ""), "is not a host name"),
     ];
     for (first, part) in firsts {
         let status = Agent::dial(&attacked.dial, first).unwrap().ended();
@@ -331,7 +331,7 @@ fn an_agent_that_does_not_keep_to_the_protocol() {
 }
 
 #[test]
-fn an_agent_that_says_nothing_or_too_much() {
+fn silent_agents_are_disconnected_and_fast_ones_slowed() {
     let mut attacked = AttackedServer::new(|o| {
         o.limits.first_request_ms = 500;
         o.limits.agent_silence_ms = 2_000;
@@ -353,16 +353,20 @@ fn an_agent_that_says_nothing_or_too_much() {
     );
     let status = chatty.ended();
     assert!(
-        status.message().contains("said nothing for 2000 ms"),
+        status
+            .message()
+            .contains("no message from the agent for 2000 ms"),
         "{status}"
     );
     until("it is told", || {
-        attacked.monitor.has_received("left the agent said nothing")
+        attacked
+            .monitor
+            .has_received("left no message from the agent")
     });
 }
 
 #[test]
-fn a_reader_that_never_reads() {
+fn a_client_that_never_reads_is_bounded() {
     let mut attacked = AttackedServer::new(|_| {});
     let mut lazy = Client::connect(attacked.dial.clone()).unwrap();
     let lazy_watch = lazy.watch("endless").unwrap();
@@ -374,7 +378,7 @@ fn a_reader_that_never_reads() {
         note: serde_json::Value::String("x".repeat(100_000)),
         ..support::shown_batches().remove(0)
     };
-    // What is shown fills the buffers on the way and then waits; nothing grows beyond.
+    // Updates fill the network buffers and then wait; memory does not grow further.
     let (mut taken, mut refused) = (0, 0);
     while refused < 100 {
         match sender.try_send(shown.clone()) {

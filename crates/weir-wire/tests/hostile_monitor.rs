@@ -1,5 +1,5 @@
-//! Whatever is behind the monitor's address, the agent goes on, says what is wrong, keeps within its
-//! memory, and has lost nothing when a good monitor is there.
+//! Whatever answers at the monitor's address, the agent continues, reports the error, keeps within
+//! its memory, and loses nothing when it reaches a working monitor.
 
 mod support;
 
@@ -28,12 +28,12 @@ const ROOM: OutboxCapacity = OutboxCapacity {
     disk_bytes: 0,
 };
 const CHANNEL: ChannelId = ChannelId(1);
-/// Where a test is about silence, and where it is not: a good monitor on a busy machine must not be
-/// taken for a silent one.
+/// The silence timeout of tests about silence, and of others: a working monitor on a busy machine
+/// must not count as silent.
 const SHORT: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(40);
 
-/// An agent before one bad monitor, and then before a good one.
+/// An agent that connects to a faulty monitor, and then to a working one.
 struct Trial {
     relay: Relay,
     uplink: Uplink,
@@ -41,7 +41,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// A monitor is given up when it is silent for `silence_max`.
+    /// The agent disconnects from a monitor that is silent for `silence_max`.
     fn new(bad: SocketAddr, silence_max: Duration) -> Trial {
         let relay = Relay::new(Ipv4Addr::LOCALHOST, bad).unwrap();
         let dial = Dial::new(relay.address().to_string().parse().unwrap());
@@ -65,7 +65,7 @@ impl Trial {
         self.last += count;
     }
 
-    /// The bad monitor is noticed for what it is.
+    /// The failure is reported with the expected reason.
     fn fails(&mut self, why: &str) {
         self.say(10);
         let mut last = None;
@@ -79,7 +79,7 @@ impl Trial {
         });
     }
 
-    /// A good monitor comes, and has all that was not lost for want of room.
+    /// A working monitor receives everything that was not dropped for lack of memory.
     fn goes_on(mut self) {
         let good = RecordingMonitor::new(1, Behavior::default());
         self.relay.aim(Some(good.address()));
@@ -130,7 +130,7 @@ fn check_word(word: FlightData, why: &str) {
     check_script(Script::sends(vec![first, word]), why);
 }
 
-/// A server that does `answer` to each connection.
+/// A server that runs `answer` for each connection.
 struct Raw {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -149,7 +149,7 @@ impl Raw {
                     return;
                 }
                 answer(&mut tcp);
-                // Half open: nobody reads it any more.
+                // Half open: nothing reads it any more.
                 open.push(tcp);
             }
         });
@@ -165,7 +165,7 @@ impl Drop for Raw {
 }
 
 #[test]
-fn one_that_never_answers() {
+fn a_monitor_that_never_answers_times_out() {
     let raw = Raw::new(|_| {});
     let mut trial = Trial::new(raw.address, SHORT);
     trial.fails("did not answer for 6 s");
@@ -173,7 +173,7 @@ fn one_that_never_answers() {
 }
 
 #[test]
-fn one_that_talks_noise() {
+fn a_monitor_that_sends_noise_is_rejected() {
     let numbers = Mutex::new(Random::new(1));
     let raw = Raw::new(move |tcp| {
         let noise = numbers.lock().unwrap().bytes(100_000);
@@ -185,7 +185,7 @@ fn one_that_talks_noise() {
 }
 
 #[test]
-fn one_that_is_a_web_server() {
+fn a_web_server_is_reported() {
     let raw = Raw::new(|tcp| {
         let mut request = [0; 24];
         let _ = tcp.read(&mut request);
@@ -197,7 +197,7 @@ fn one_that_is_a_web_server() {
 }
 
 #[test]
-fn one_that_welcomes_nobody() {
+fn a_monitor_without_a_welcome_times_out() {
     check_script(Script::sends(vec![]), "did not answer for 6 s");
     let end = Script {
         holds: false,
@@ -205,11 +205,14 @@ fn one_that_welcomes_nobody() {
     };
     check_script(end, "it ended before the welcome");
     let first = body(DownBody::Ack(0));
-    check_script(Script::sends(vec![first]), "its first word is no welcome");
+    check_script(
+        Script::sends(vec![first]),
+        "its first message is not a welcome",
+    );
 }
 
 #[test]
-fn one_of_another_version() {
+fn a_monitor_of_another_version_is_rejected() {
     let first = DownBody::Welcome(WelcomeBody {
         version: 9,
         ..welcome()
@@ -217,19 +220,19 @@ fn one_of_another_version() {
     check_script(
         Script::sends(vec![body(first)]),
         &format!(
-            "the monitor speaks version 9 of the protocol, this agent version {PROTOCOL_VERSION}; \
+            "the monitor uses version 9 of the protocol, this agent version {PROTOCOL_VERSION}; \
              run the same release"
         ),
     );
 }
 
 #[test]
-fn one_that_breaks_the_protocol() {
+fn a_monitor_that_violates_the_protocol_is_rejected() {
     check_word(
         body(DownBody::Ack(1_000_000)),
-        "it takes word 1000000, which was never said",
+        "acknowledges message 1000000, which was never sent",
     );
-    check_word(body(DownBody::Welcome(welcome())), "a second time");
+    check_word(body(DownBody::Welcome(welcome())), "a second welcome");
     check_word(
         body(DownBody::HeartbeatInterval(0)),
         "heartbeat interval: 0 ns",
@@ -240,13 +243,13 @@ fn one_that_breaks_the_protocol() {
     });
     check_script(
         Script::sends(vec![body(first)]),
-        "it has taken word 5, which was never said",
+        "acknowledges message 5, which was never sent",
     );
     let noise = FlightData {
         app_metadata: Random::new(3).bytes(500).into(),
         ..FlightData::default()
     };
-    check_word(noise, "a word of the monitor: ");
+    check_word(noise, "message of the monitor: ");
     let long = Down::from(&MonitorMessage::Start {
         channel: CHANNEL,
         fragment: vec![0; (1 << 20) + 1],
@@ -255,7 +258,7 @@ fn one_that_breaks_the_protocol() {
 }
 
 #[test]
-fn one_whose_frames_are_giant() {
+fn oversized_frames_of_a_monitor_are_rejected() {
     let giant = FlightData {
         data_body: vec![0; 20 << 20].into(),
         ..FlightData::default()
@@ -263,9 +266,9 @@ fn one_whose_frames_are_giant() {
     check_word(giant, "decoded message length too large");
 }
 
-/// Its words and answers are in order but for the times, which are any.
+/// Its messages are valid but for the timestamps, which are random.
 #[test]
-fn one_whose_clock_is_mad() {
+fn random_clock_replies_are_tolerated() {
     let mut words = vec![body(DownBody::Welcome(welcome()))];
     let mut numbers = Random::new(4);
     for _ in 0..100 {
@@ -275,14 +278,14 @@ fn one_whose_clock_is_mad() {
             transmit_ns: numbers.next() as i64,
         })));
     }
-    // Nobody asked for these answers; then nothing more comes.
-    check_script(Script::sends(words), "said nothing for 6 s");
+    // These replies were not requested; then nothing more follows.
+    check_script(Script::sends(words), "sent nothing for 6 s");
 }
 
-/// It reads everything and never says that anything is safe: then half of the room is for what it
-/// was sent, and the oldest of the rest is dropped.
+/// It reads everything and never acknowledges: half of the memory is for sent messages, and the
+/// oldest of the rest is dropped.
 #[test]
-fn one_that_takes_nothing() {
+fn a_monitor_that_never_acknowledges_is_bounded() {
     let first = Down::from(&Welcome {
         monitor: 1,
         acked: 0,
@@ -301,9 +304,9 @@ fn one_that_takes_nothing() {
     trial.goes_on();
 }
 
-/// It does not read either.
+/// It does not read.
 #[test]
-fn one_that_reads_nothing() {
+fn a_monitor_that_never_reads_is_disconnected() {
     let first = body(DownBody::Welcome(welcome()));
     let monitor = ScriptedMonitor::new(Script {
         reads: false,
@@ -313,14 +316,14 @@ fn one_that_reads_nothing() {
     for _ in 0..2_000 {
         trial.say(400);
     }
-    trial.fails("said nothing for 6 s");
+    trial.fails("sent nothing for 6 s");
     assert_eq!(monitor.read.load(Ordering::Relaxed), 0);
     trial.goes_on();
 }
 
-/// It orders without end, of an agent that does not read its orders.
+/// It sends orders without end to an agent that does not read them.
 #[test]
-fn one_that_orders_without_end() {
+fn a_monitor_that_sends_orders_without_end_is_disconnected() {
     for bytes in [0, 1 << 20] {
         let pong = |origin_ns| Pong {
             origin_ns,
@@ -341,14 +344,14 @@ fn one_that_orders_without_end() {
             ..Script::sends(words)
         });
         let mut trial = Trial::new(monitor.address, LONG);
-        trial.fails("orders of the monitor were not read");
+        trial.fails("messages of the monitor were not read");
         trial.goes_on();
     }
 }
 
-/// Orders come in the order in which the monitor gave them, and none before the clock is known.
+/// Orders arrive in the order sent, and none before the clock is synchronised.
 #[test]
-fn orders_wait_for_the_clock() {
+fn orders_wait_for_clock_synchronisation() {
     let good = RecordingMonitor::new(1, Behavior::default());
     good.run_channels(&[1, 2, 3]);
     let uplink = Uplink::dial(options(good.dial(), 7)).unwrap();

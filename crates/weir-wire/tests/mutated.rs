@@ -1,6 +1,5 @@
-//! Bytes of valid messages, changed at random, and bytes that are random: whoever reads them, agent or
-//! monitor, ends with a word or a reason, takes no more memory than the largest word needs, and what
-//! comes out obeys the rules of rows.
+//! Mutated valid messages and random bytes: the decoders of agent and monitor return a message or
+//! an error, use no more memory than the largest message needs, and decoded rows are valid.
 //!
 //! `WEIR_BLESS=1` writes the valid messages into the corpus of the fuzz target `wire`.
 
@@ -25,8 +24,8 @@ use weir_wire::{
     AgentMessage, ChannelCost, ChannelId, Hello, Intake, MonitorMessage, Note, Status, Welcome,
 };
 
-/// What the largest word may need: its values, its bytes before and after decompression, and what
-/// the allocator keeps beside them.
+/// The memory of the largest message: its values, its bytes before and after decompression, and the
+/// overhead of the allocator.
 const MEMORY_BYTES: u64 = 160 << 20;
 
 fn batch() -> Batch {
@@ -76,7 +75,7 @@ fn numbered(body: UpBody) -> FlightData {
     }
 }
 
-/// What agents say, the texts of its rows first.
+/// Messages of agents, the texts of the rows first.
 fn from_agents() -> Vec<FlightData> {
     let mut texts = TextTable::default();
     let frames = [Compression::None, Compression::Zstd].map(|compression| {
@@ -143,7 +142,7 @@ fn from_agents() -> Vec<FlightData> {
     all
 }
 
-/// What monitors say.
+/// Messages of monitors.
 fn from_monitors() -> Vec<FlightData> {
     let channel = ChannelId(1);
     let welcome = Welcome {
@@ -169,7 +168,7 @@ fn from_monitors() -> Vec<FlightData> {
     all
 }
 
-/// Changes bytes: some are replaced, left out, put in, doubled or cut off.
+/// Mutates bytes: replaces, removes, inserts, repeats or truncates.
 fn mutate(bytes: &Bytes, numbers: &mut Random) -> Bytes {
     let mut bytes = bytes.to_vec();
     for _ in 0..1 + numbers.below(4) {
@@ -177,7 +176,7 @@ fn mutate(bytes: &Bytes, numbers: &mut Random) -> Bytes {
         match numbers.below(6) {
             0 if place < bytes.len() => bytes[place] ^= 1 << numbers.below(8),
             1 if place < bytes.len() => {
-                // Random at which arithmetic ends.
+                // Values at the limits of arithmetic.
                 bytes[place] = [0, 1, 0x7f, 0x80, 0xff][numbers.below(5) as usize];
             }
             2 if place < bytes.len() => drop(bytes.remove(place)),
@@ -204,7 +203,7 @@ fn mutate_data(data: &FlightData, numbers: &mut Random) -> FlightData {
     data
 }
 
-/// Says another thing of the same columns.
+/// Changes the header of the same columns.
 fn mutate_head(head: &RowsHead, numbers: &mut Random) -> RowsHead {
     let mut head = head.clone();
     let form = |numbers: &mut Random| Form {
@@ -225,7 +224,7 @@ fn mutate_head(head: &RowsHead, numbers: &mut Random) -> RowsHead {
         }
     }
     if numbers.below(50) == 0 {
-        // Columns that take no room on the wire.
+        // Columns that take no space on the wire.
         let column = Form {
             kind: frame::KIND_INT,
             ..Form::default()
@@ -237,9 +236,9 @@ fn mutate_head(head: &RowsHead, numbers: &mut Random) -> RowsHead {
     head
 }
 
-/// The monitor reads it, on a connection that knows the texts.
+/// Decodes it as the monitor, on a connection that knows the texts.
 fn receive(texts: &FlightData, data: &FlightData, budget: &Arc<TextBudget>) -> bool {
-    // The reason or the name of the host, if it is one.
+    // The error, or the host name.
     let _ = Up::read_hello(data).map_err(|e| e.to_string());
     let welcome = Welcome {
         monitor: 1,
@@ -262,7 +261,7 @@ fn receive(texts: &FlightData, data: &FlightData, budget: &Arc<TextBudget>) -> b
     }
 }
 
-/// Rows as engines take them for granted.
+/// The properties of rows that engines assume.
 fn check(batch: &Batch) {
     assert!(batch.len() <= ROWS_MAX && batch.columns.len() <= COLUMNS_MAX);
     assert!(batch.len() * batch.columns.len() <= VALUES_MAX);
@@ -278,7 +277,7 @@ fn check(batch: &Batch) {
     }
 }
 
-/// What is read beyond this aborts the process.
+/// Exceeding this aborts the process.
 fn limit_memory() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let data = status.lines().find_map(|l| l.strip_prefix("VmData:"));
@@ -296,7 +295,7 @@ fn limit_memory() {
 }
 
 #[test]
-fn no_bytes_break_whoever_reads_them() {
+fn mutated_messages_decode_or_fail_within_memory() {
     bless();
     limit_memory();
     let mut numbers = Random::new(1);
@@ -341,13 +340,13 @@ fn no_bytes_break_whoever_reads_them() {
         let _ = Down::read(&data);
         let _ = spool::split(data.app_metadata.clone());
     }
-    // Else the changes were too rough to get anywhere.
+    // Otherwise the mutations were too destructive to reach later stages.
     assert!(understood > 1_000, "{understood} were understood");
 }
 
-/// A few bytes cannot make a word of many.
+/// A few bytes cannot produce a message with many rows.
 #[test]
-fn a_small_message_is_a_small_word() {
+fn a_small_message_decodes_to_few_rows() {
     let column = Form {
         kind: frame::KIND_INT,
         ..Form::default()
@@ -373,7 +372,7 @@ fn a_small_message_is_a_small_word() {
     assert!(Symbol::get("a text that nobody has sent").is_none());
 }
 
-/// As `weir_fuzz::wire` takes them: the length of each part, then the parts.
+/// The input format of `weir_fuzz::wire`: the length of each part, then the parts.
 fn bless() {
     if std::env::var_os("WEIR_BLESS").is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Who is let in, as what, and what others are told.
+//! Authentication and authorization, and the reported reasons.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn assert_denied<T: std::fmt::Debug>(answer: Result<T, WireError>, part: &str) {
 }
 
 #[test]
-fn the_loopback_interface_needs_tokens_and_a_unix_socket_needs_nothing() {
+fn loopback_requires_tokens_and_a_unix_socket_does_not() {
     let directory = Directory::new();
     let mut options = ServerOptions {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
@@ -52,7 +52,7 @@ fn the_loopback_interface_needs_tokens_and_a_unix_socket_needs_nothing() {
     assert!(error.contains("every user of this host"), "{error}");
     options.tokens = Some(tokens(&directory));
     drop(Server::bind(options.clone()).unwrap());
-    // At the socket the user needs no token; a token that is shown counts all the same.
+    // The user needs no token at the socket; a presented token still applies.
     let socket = directory.path().join("m.sock");
     options.listen = Listen::Unix(socket.clone());
     let monitor = Monitor::start(options).unwrap();
@@ -63,9 +63,9 @@ fn the_loopback_interface_needs_tokens_and_a_unix_socket_needs_nothing() {
         Client::connect(dial(&monitor, Some("wrongwrongwrongwrong")))
             .unwrap()
             .queries(),
-        "not known",
+        "unknown token",
     );
-    // Who was refused, and why, is reported.
+    // The rejected peer and the reason are reported.
     until("both are reported", || {
         monitor.has_received("refused") && monitor.has_received("`grafana` may not place")
     });
@@ -74,7 +74,7 @@ fn the_loopback_interface_needs_tokens_and_a_unix_socket_needs_nothing() {
 }
 
 #[test]
-fn an_address_that_others_reach_needs_tls_and_then_proof_of_who_comes() {
+fn a_reachable_address_requires_tls_and_authentication() {
     let directory = Directory::new();
     let authority = Authority::new(&directory, "authority");
     let mut options = ServerOptions {
@@ -91,7 +91,7 @@ fn an_address_that_others_reach_needs_tls_and_then_proof_of_who_comes() {
 }
 
 #[test]
-fn a_token_lets_in_for_its_roles_alone() {
+fn a_token_grants_only_its_roles() {
     let directory = Directory::new();
     let monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
     let client = |token| Client::connect(dial(&monitor, token)).unwrap();
@@ -101,8 +101,8 @@ fn a_token_lets_in_for_its_roles_alone() {
     assert_denied(place(&mut grafana), "`grafana` may not place");
     assert_denied(grafana.cancel("q"), "`grafana` may not place or cancel");
     assert_denied(client(Some(WEB1)).queries(), "`w` may not read");
-    assert_denied(client(None).queries(), "no token was shown");
-    assert_denied(client(Some("0000000000000000")).queries(), "not known here");
+    assert_denied(client(None).queries(), "no token was presented");
+    assert_denied(client(Some("0000000000000000")).queries(), "unknown token");
     let agent = Agent::join(&dial(&monitor, Some(ALICE)), "web1")
         .err()
         .unwrap();
@@ -118,7 +118,7 @@ fn a_token_lets_in_for_its_roles_alone() {
 }
 
 #[test]
-fn an_agent_speaks_for_its_own_host_alone() {
+fn an_agent_can_join_only_as_its_own_host() {
     let directory = Directory::new();
     let monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
     let dial = dial(&monitor, Some(WEB1));
@@ -135,7 +135,7 @@ fn an_agent_speaks_for_its_own_host_alone() {
 }
 
 #[test]
-fn who_guesses_tokens_loses_the_connection_and_others_do_not() {
+fn guessing_tokens_closes_only_that_connection() {
     let directory = Directory::new();
     let monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
     let mut good = Client::connect(dial(&monitor, Some(ALICE))).unwrap();
@@ -147,7 +147,7 @@ fn who_guesses_tokens_loses_the_connection_and_others_do_not() {
 }
 
 #[test]
-fn a_certificate_lets_in_for_the_roles_in_it() {
+fn a_certificate_grants_its_roles() {
     let directory = Directory::new();
     let authority = Authority::new(&directory, "authority");
     let stranger = Authority::new(&directory, "stranger");
@@ -170,7 +170,7 @@ fn a_certificate_lets_in_for_the_roles_in_it() {
     Agent::join(&with(signed("web1", &["weir:agent:web1"])), "web1").unwrap();
 
     // Without a certificate, or with one of another authority, the handshake fails; with TLS 1.3
-    // a client learns that when it asks.
+    // the client gets the error with its first request.
     let asks = |identity| Client::connect(with(identity)).and_then(|mut c| c.queries());
     assert!(matches!(asks(None), Err(WireError::Unreachable { .. })));
     let strange = stranger.sign(&directory, "mallory", &["weir:place"]);
@@ -183,11 +183,11 @@ fn a_certificate_lets_in_for_the_roles_in_it() {
     });
 }
 
-/// What a test does to a good way to dial.
+/// Changes valid connection settings.
 type Change<'a> = &'a dyn Fn(&mut Dial);
 
 #[test]
-fn a_client_says_what_is_wrong_with_its_side_of_tls() {
+fn a_client_reports_its_tls_errors() {
     let directory = Directory::new();
     let authority = Authority::new(&directory, "authority");
     let stranger = Authority::new(&directory, "stranger");
@@ -237,7 +237,7 @@ fn a_client_says_what_is_wrong_with_its_side_of_tls() {
 }
 
 #[test]
-fn a_reload_lets_go_who_is_no_longer_known_and_keeps_the_others() {
+fn a_reload_disconnects_removed_tokens_only() {
     let directory = Directory::new();
     let monitor = Monitor::local(|o| o.tokens = Some(tokens(&directory)));
     let mut web1 = Agent::join(&dial(&monitor, Some(WEB1)), "web1").unwrap();
@@ -251,13 +251,13 @@ fn a_reload_lets_go_who_is_no_longer_known_and_keeps_the_others() {
     directory.secret("tokens", &format!("{ALICE} alice place\n"));
     monitor.server.reload().unwrap();
     let status = web1.ended();
-    assert!(status.message().contains("no longer taken"), "{status}");
+    assert!(status.message().contains("no longer accepted"), "{status}");
     place(&mut alice).unwrap();
     assert!(Agent::join(&dial(&monitor, Some(WEB1)), "web1").is_err());
 }
 
 #[test]
-fn a_reload_lets_go_whose_certificate_is_of_an_authority_that_is_gone() {
+fn a_reload_disconnects_certificates_of_removed_authorities() {
     let directory = Directory::new();
     let [before, after] = ["before", "after"].map(|name| Authority::new(&directory, name));
     let pem = |authority: &Authority| std::fs::read_to_string(&authority.certificate).unwrap();
@@ -275,7 +275,7 @@ fn a_reload_lets_go_whose_certificate_is_of_an_authority_that_is_gone() {
     let mut watch = alice.watch("endless").unwrap();
     let disconnect = || monitor.counted("connections_closed", Some("certificate"));
 
-    // Both are acked: the old ones are there, the new one comes.
+    // Both are accepted: existing connections stay, new ones are admitted.
     directory.secret("clients.pem", &(pem(&before) + &pem(&after)));
     monitor.server.reload().unwrap();
     let mut bob = Client::connect(with(&after, "bob", "weir:place")).unwrap();

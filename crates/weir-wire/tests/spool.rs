@@ -1,5 +1,5 @@
-//! A spool on a disk that is full, hangs, loses what it was given or is in use: whoever speaks never
-//! waits for it, and each row arrives or is told lost.
+//! A spool on a disk that is full, hangs, loses data or is in use: the sender never waits for it,
+//! and each row arrives or is reported as lost.
 
 mod support;
 
@@ -14,7 +14,7 @@ use weir_guest::{LoopDisk, MemoryFolder, run};
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Uplink, UplinkOptions};
 
-/// More on disk than any test body.
+/// More disk space than any test uses.
 const AMPLE: OutboxCapacity = OutboxCapacity {
     memory_bytes: TINY.memory_bytes,
     disk_bytes: 256 << 20,
@@ -25,7 +25,7 @@ fn simulation(spool: &Path) -> Simulation {
     Simulation::new(1, AMPLE, |options| options.spool = Some(spool))
 }
 
-/// Nobody hears the agent.
+/// No monitor listens.
 fn cut_off(simulation: &Simulation) {
     simulation.relay.aim(None);
     simulation.relay.break_off();
@@ -35,7 +35,7 @@ fn join(simulation: &Simulation) {
     simulation.relay.aim(Some(simulation.ledger().address()));
 }
 
-/// Says until the spool has something, never faster than it takes it.
+/// Sends until the spool is in use, at the speed of the disk at most.
 fn spool_some(simulation: &mut Simulation) {
     simulation.is_paced = true;
     (0..600).for_each(|_| simulation.send_rows());
@@ -68,12 +68,12 @@ fn skipped(test: &str, why: &dyn std::fmt::Display) {
 }
 
 #[test]
-fn a_full_disk() {
+fn a_full_disk_loses_only_counted_rows() {
     let folder = match MemoryFolder::new(1) {
         Ok(folder) => folder,
-        Err(why) => return skipped("a_full_disk", &why),
+        Err(why) => return skipped("a_full_disk_loses_only_counted_rows", &why),
     };
-    // Somebody else has most of it.
+    // Another file uses most of the disk.
     let other = folder.path().join("other");
     fs::write(&other, vec![1; 600 << 10]).unwrap();
     let mut simulation = simulation(&folder.path().join("spool"));
@@ -82,12 +82,12 @@ fn a_full_disk() {
         simulation.send_rows();
     }
     until("the disk is full", || {
-        // The disk is asked again when more is said.
+        // The disk is tried again after more has been sent.
         simulation.send_rows();
         simulation.uplink.state().waiting.disk_failures > 0
     });
     memory_is_kept(&simulation);
-    // Then there is room again.
+    // Then there is space again.
     let failures = simulation.uplink.state().waiting.disk_failures;
     fs::remove_file(&other).unwrap();
     spool_some(&mut simulation);
@@ -102,14 +102,14 @@ fn a_full_disk() {
     });
 }
 
-/// The file system hangs, as one of a server that is gone: saying goes on, and so does what needs no
-/// disk; and the end comes all the same.
+/// The file system hangs, as one of an unreachable server: sending and everything without disk
+/// access continue, and closing ends in time.
 #[test]
-fn a_disk_that_hangs() {
+fn a_hanging_disk_does_not_block_sending() {
     let disk = LoopDisk::new(64).and_then(|disk| Ok((disk.file_system()?, disk)));
     let (folder, _disk) = match disk {
         Ok(disk) => disk,
-        Err(why) => return skipped("a_disk_that_hangs", &why),
+        Err(why) => return skipped("a_hanging_disk_does_not_block_sending", &why),
     };
     let folder_name = folder.to_string_lossy().into_owned();
     let mut simulation = simulation(&folder.join("spool"));
@@ -141,7 +141,7 @@ fn a_disk_that_hangs() {
     );
 }
 
-/// A file system that is thawed when this is dropped.
+/// A frozen file system that is thawed when this is dropped.
 struct Frozen(String);
 
 impl Frozen {
@@ -158,7 +158,7 @@ impl Drop for Frozen {
 }
 
 #[test]
-fn segments_that_are_lost_or_changed() {
+fn lost_and_corrupt_segments_are_counted() {
     let directory = support::authority::Directory::new();
     let spool = directory.path().join("spool");
     let mut simulation = simulation(&spool);
@@ -179,7 +179,7 @@ fn segments_that_are_lost_or_changed() {
 }
 
 #[test]
-fn a_directory_that_goes_away() {
+fn a_removed_directory_loses_only_counted_rows() {
     let directory = support::authority::Directory::new();
     let spool = directory.path().join("spool");
     let mut simulation = simulation(&spool);
@@ -199,7 +199,7 @@ fn a_directory_that_goes_away() {
 }
 
 #[test]
-fn what_an_earlier_process_left_is_removed_and_two_do_not_share() {
+fn old_segments_are_removed_and_a_spool_is_not_shared() {
     let directory = support::authority::Directory::new();
     let spool = directory.path().join("spool");
     fs::create_dir(&spool).unwrap();

@@ -1,5 +1,5 @@
-//! An agent's uplink and a monitor's server over the loopback: what is said arrives, once and in
-//! order, and what the monitor has taken is forgotten.
+//! An agent's uplink and a monitor's server over the loopback: messages arrive once and in order,
+//! and acknowledged messages are released.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn welcome(uplink: &Uplink) -> Vec<ChannelId> {
 }
 
 #[test]
-fn what_is_said_arrives_and_is_forgotten() {
+fn messages_arrive_and_are_released() {
     let ledger = RecordingMonitor::new(1, Behavior::default());
     ledger.run_channels(&[3]);
     let uplink = Uplink::dial(options(ledger.dial(), 7)).unwrap();
@@ -32,7 +32,7 @@ fn what_is_said_arrives_and_is_forgotten() {
     };
     assert_eq!(uplink.receive(WAIT_MAX), Some(UplinkEvent::Message(start)));
 
-    // Times can be converted from the welcome on, although the host's clock is off.
+    // Timestamps can be converted from the welcome on, although the host's clock is wrong.
     let clock = uplink.clock();
     assert!(clock.is_synchronised());
     let (agent, monitor) = (now() - BEHIND, now());
@@ -81,7 +81,7 @@ fn what_is_said_arrives_and_is_forgotten() {
 }
 
 #[test]
-fn a_monitor_that_comes_late_has_everything() {
+fn a_monitor_started_late_receives_everything() {
     let early = RecordingMonitor::new(1, Behavior::default());
     let relay = Relay::new(Ipv4Addr::LOCALHOST, early.address()).unwrap();
     relay.aim(None);
@@ -113,10 +113,10 @@ fn a_monitor_that_comes_late_has_everything() {
 
 const TOKEN: &str = "web1web1web1web1web1web1";
 
-/// Over TLS, with a token; and what is said of one that is not known, of an authority that did not
-/// sign, and of no TLS at all.
+/// Over TLS, with a token; and the errors for an unknown token, an authority that did not sign, and
+/// missing TLS.
 #[test]
-fn an_agent_shows_who_it_is() {
+fn an_agent_authenticates() {
     let directory = Directory::new();
     let authority = Authority::new(&directory, "authority");
     let tokens = directory.secret("tokens", &format!("{TOKEN} w agent:web1\n"));
@@ -143,14 +143,14 @@ fn an_agent_shows_who_it_is() {
                 token: Some(unknown),
                 ..good.clone()
             },
-            "refuses: the token is not known here",
+            "refuses: unknown token",
         ),
         (
             Dial {
                 token: None,
                 ..good.clone()
             },
-            "refuses: no token was shown",
+            "refuses: no token was presented",
         ),
         (
             Dial {

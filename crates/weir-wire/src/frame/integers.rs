@@ -1,4 +1,5 @@
-//! Integers in as few bytes as their range needs: frame of reference, with common zero bits left out.
+//! Integers in as few bytes as their range needs: frame of reference, without common trailing zero
+//! bits.
 //!
 //! `value = base + (written << shift)`, in wrapping 64-bit arithmetic. See "frame of reference" in
 //! Goldstein, Ramakrishnan and Shaft, Compressing Relations and Indexes, ICDE 1998.
@@ -14,9 +15,9 @@ use super::ipc::Stored;
 use crate::error::Malformed;
 use crate::message::Form;
 
-/// The narrow form of `values`, and the array that is written of it, if any.
+/// The narrow encoding of `values`, and the array to write, if any.
 pub fn narrow(kind: u32, values: &ScalarBuffer<i64>, nulls: Option<&NullBuffer>) -> Written {
-    // Whatever lies under a NULL takes part in the range: it costs room at worst, never a value.
+    // Values under a NULL take part in the range: that may cost bytes, never correctness.
     let nulls = nulls.filter(|n| n.null_count() > 0).cloned();
     let base = values.iter().copied().min().unwrap_or(0);
     let bits = values
@@ -60,10 +61,10 @@ pub fn narrow(kind: u32, values: &ScalarBuffer<i64>, nulls: Option<&NullBuffer>)
     (form(width), Some(array))
 }
 
-/// A form and the array that goes with it.
+/// An encoding and its array.
 pub type Written = (Form, Option<ArrayRef>);
 
-/// Arrow's type of the written array, if one is written.
+/// The Arrow type of the written array, if there is one.
 pub fn stored_as(form: &Form) -> Result<Option<Stored>, Malformed> {
     if form.shift > 63 {
         return Err(Malformed(format!("rows: a shift by {} bits", form.shift)));
@@ -78,7 +79,7 @@ pub fn stored_as(form: &Form) -> Result<Option<Stored>, Malformed> {
     })
 }
 
-/// The values behind a form that [`stored_as`] has accepted, whose array comes next.
+/// Decodes the values of an encoding accepted by [`stored_as`], whose array comes next.
 pub fn widen(
     form: &Form,
     arrays: &mut impl Iterator<Item = ArrayRef>,

@@ -1,8 +1,8 @@
-//! Arrays as one Arrow IPC record batch message, and back from bytes that nobody vouches for.
+//! Arrays as one Arrow IPC record batch message, and decoding of untrusted bytes.
 //!
-//! Arrow's own reader slices buffers where the message says and allocates what it body, and panics
-//! where that is nonsense. So the message is held against the columns that are expected before that
-//! reader sees it. Format: Arrow's columnar format, "Encapsulated message format", `Message.fbs`.
+//! Arrow's own reader slices buffers and allocates memory as the message states, and panics if that
+//! is invalid. So the message is checked against the expected columns first. Format: Arrow's
+//! columnar format, "Encapsulated message format", `Message.fbs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use prost::bytes::Bytes;
 use super::Compression;
 use crate::error::Malformed;
 
-/// Most bytes that the buffers of one message have after decompression.
+/// The largest total size of the buffers of one message after decompression.
 const DECODED_BYTES_MAX: usize = 16 << 20;
-/// Buffers begin at multiples of this, the least that Arrow allows.
+/// The alignment of buffers, the minimum that Arrow allows.
 const ALIGNMENT: usize = 8;
 
-/// What an array on the wire is.
+/// The type of an array on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// `Bool`.
@@ -54,13 +54,13 @@ impl Stored {
         }
     }
 
-    /// Validity and values, and offsets between them where values differ in length.
+    /// The number of buffers: validity and values, and offsets if values differ in length.
     fn buffers(self) -> usize {
         if self == Stored::Binary { 3 } else { 2 }
     }
 }
 
-/// The header and the body of a message with these arrays; both empty without arrays.
+/// Encodes arrays: the header and the body of a message; both empty without arrays.
 pub fn write(
     arrays: &[ArrayRef],
     rows: usize,
@@ -87,7 +87,7 @@ pub fn write(
     Ok((message.ipc_message, message.arrow_data))
 }
 
-/// The arrays of a message, one of each type, each of `rows` values.
+/// Decodes the arrays of a message, one of each type, each of `rows` values.
 pub fn read(
     header: &Bytes,
     body: &Bytes,
@@ -117,7 +117,7 @@ fn schema(types: impl Iterator<Item = DataType>) -> Arc<Schema> {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// Everything that Arrow's reader takes for granted.
+/// Checks everything that Arrow's reader assumes.
 fn check(
     batch: &arrow_ipc::RecordBatch<'_>,
     body: &[u8],
@@ -168,12 +168,13 @@ fn check(
         };
     }
     match decoded_bytes > DECODED_BYTES_MAX {
-        true => off("more bytes than one word may have"),
+        true => off("more bytes than one message may have"),
         false => Ok(()),
     }
 }
 
-/// How long a compressed buffer says it will be: 8 bytes, little-endian; -1 if it is not compressed.
+/// The decompressed length of a compressed buffer: 8 bytes, little-endian; -1 if it is not
+/// compressed.
 fn decoded_length(bytes: &[u8]) -> Option<usize> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     match i64::from_le_bytes(*length) {

@@ -1,12 +1,12 @@
-//! Rows as they travel: a batch becomes an Arrow IPC record batch of columns that are as narrow as
-//! their values, and back.
+//! Encoding of rows: a batch becomes an Arrow IPC record batch whose columns are as narrow as their
+//! values.
 //!
-//! An integer column is written as differences from its smallest value, without the zero bits that
-//! all of them end in, in 1, 2, 4 or 8 bytes; a column that holds one value only takes no room at
-//! all. Times are such a column; one that says the times of its rows again is not written. A text is
-//! the number under which the agent has sent it before ([`texts`]). How each column is written stands
-//! in [`RowsHead`], so whoever reads needs no schema; it asks [`check`] whether the rows are what it
-//! expects.
+//! An integer column is written as differences from its smallest value, without common trailing
+//! zero bits, in 1, 2, 4 or 8 bytes; a constant column takes no space. Timestamps are such a
+//! column; a column that repeats the timestamps of its rows is not written. A text is written as
+//! the number under which the agent has sent it before ([`texts`]). The encoding of each column is
+//! in [`RowsHead`], so decoding needs no schema; [`check`] compares the rows with the expected
+//! columns.
 
 mod integers;
 mod ipc;
@@ -27,21 +27,21 @@ use crate::message::{FRAME_BYTES_MAX, Form, RowsHead, instant};
 use crate::protocol::ChannelId;
 use texts::{ReceivedTexts, TextTable};
 
-/// Most rows of one word.
+/// The largest number of rows of one message.
 pub const ROWS_MAX: usize = 1 << 16;
-/// Most columns of a channel.
+/// The largest number of columns of a channel.
 pub const COLUMNS_MAX: usize = 1024;
-/// Most values of one word: rows times columns. A column that holds one value only takes no room on
-/// the wire, but it does where it is read.
+/// The largest number of values of one message: rows times columns. A constant column takes no
+/// space on the wire, but memory when decoded.
 pub const VALUES_MAX: usize = 1 << 22;
-/// The largest weight of a row, either way.
+/// The largest absolute weight of a row.
 pub const WEIGHT_MAX: i64 = 1 << 40;
 
 /// [`Form::kind`]: all values are NULL, nothing is written.
 pub const KIND_NULLS: u32 = 0;
 /// [`Form::kind`]: booleans, Arrow's `Bool`.
 pub const KIND_BOOL: u32 = 1;
-/// [`Form::kind`]: integers and times, as [`Form`] body.
+/// [`Form::kind`]: integers and times, see [`Form`].
 pub const KIND_INT: u32 = 2;
 /// [`Form::kind`]: floats, Arrow's `Float64`.
 pub const KIND_FLOAT: u32 = 3;
@@ -52,54 +52,54 @@ pub const KIND_TALLY: u32 = 5;
 /// [`Form::kind`]: bytes, Arrow's `Binary`.
 pub const KIND_BYTES: u32 = 6;
 
-/// [`Form::kind`]: the times of the rows once more, nothing is written.
+/// [`Form::kind`]: equal to the timestamps of the rows, nothing is written.
 pub const KIND_TIMES: u32 = 7;
 
-/// How the columns' buffers are compressed.
+/// The compression of the buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// With zstd, each buffer by itself.
+    /// zstd, each buffer separately.
     Zstd,
 }
 
-/// Rows as they travel.
+/// Encoded rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// What is in the message.
+    /// The protocol buffer.
     pub head: RowsHead,
-    /// The header of Arrow's IPC message; empty if no column needs room.
+    /// The header of Arrow's IPC message; empty if no column takes space.
     pub header: Bytes,
     /// Its body.
     pub body: Bytes,
 }
 
 impl Frame {
-    /// How many bytes it is on the wire, without what Flight and gRPC put around it.
+    /// Its size in bytes, without the overhead of Flight and gRPC.
     pub fn bytes(&self) -> usize {
         self.head.encoded_len() + self.header.len() + self.body.len()
     }
 }
 
-/// Why rows do not become a frame.
+/// Why rows cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// They need more texts than an agent may have.
+    /// They need more texts than an agent may use.
     TextBudget,
     /// There are more than [`ROWS_MAX`] rows or [`VALUES_MAX`] values, or their columns take more
     /// than half of [`FRAME_BYTES_MAX`] before compression.
     TooLong,
-    /// They are not rows of this protocol: a column or a weight is off.
+    /// They are invalid: a column or a weight is out of range.
     Malformed(Malformed),
 }
 
-/// Rows were dropped because they refer to more texts than an agent may have.
+/// Rows were dropped because they need more texts than an agent may use.
 pub const CAUSE_TEXTS: &str = "text_budget";
 
 impl FrameError {
-    /// What [`crate::AgentMessage::Lost`] says of rows that are dropped for it.
+    /// The cause in [`crate::AgentMessage::Lost`] of rows that are dropped for this error.
     pub fn cause(&self) -> &'static str {
         match self {
             FrameError::TextBudget => CAUSE_TEXTS,
@@ -109,19 +109,19 @@ impl FrameError {
     }
 }
 
-/// What became of a frame.
+/// The result of decoding a frame.
 #[derive(Debug)]
 pub enum Decoded {
     /// The rows.
     Rows(Batch),
-    /// A row refers to a text that was beyond the budget; they stand for so many requests.
+    /// A row refers to a text beyond the budget; the number of requests that the rows represent.
     TextBudget(u64),
 }
 
-/// Writes rows of `channel`. Texts that the table does not have yet are added to it.
+/// Encodes rows of `channel`. New texts are added to the table.
 ///
 /// # Errors
-/// See [`FrameError`]; the table may have grown all the same.
+/// See [`FrameError`]; the table may have grown nevertheless.
 pub fn encode(
     channel: ChannelId,
     batch: &Batch,
@@ -135,7 +135,7 @@ pub fn encode(
         let most = Malformed::too_many("rows: columns", batch.columns.len(), COLUMNS_MAX);
         return Err(FrameError::Malformed(most));
     }
-    // What the monitor would not take is not sent: it would come again and again.
+    // Rows that the monitor would reject are not sent: they would be sent again forever.
     check_times(&batch.ts).map_err(FrameError::Malformed)?;
     check_weights(batch.weights.as_deref().unwrap_or(&[])).map_err(FrameError::Malformed)?;
     let mut arrays = Vec::with_capacity(batch.columns.len() + 2);
@@ -174,7 +174,7 @@ pub fn encode(
     })
 }
 
-/// A column as it is written.
+/// Encodes a column.
 fn write_column(
     column: &Column,
     ts: &[i64],
@@ -212,11 +212,11 @@ fn write_tallies(column: &TallyArray, texts: &mut TextTable) -> Result<BinaryArr
     ))
 }
 
-/// Reads rows, whatever the bytes are: nothing is allocated that the bytes do not account for, and
-/// what comes out obeys [`Batch`]'s rules and this protocol's bounds.
+/// Decodes rows from untrusted bytes: memory is allocated in proportion to the input, and the
+/// result satisfies the rules of [`Batch`] and the bounds of the protocol.
 ///
 /// # Errors
-/// When they are not a frame; the text names the part.
+/// If the bytes are no valid frame; the text names the part.
 pub fn decode(
     head: &RowsHead,
     header: &Bytes,
@@ -270,10 +270,10 @@ pub fn decode(
     }))
 }
 
-/// Whether rows have the columns that `schema` body. A column of NULLs goes for any type.
+/// Checks that rows have the columns of `schema`. A column of NULLs matches any type.
 ///
 /// # Errors
-/// Names the first column that is another.
+/// Names the first column that differs.
 pub fn check(batch: &Batch, schema: &Schema) -> Result<(), Malformed> {
     if batch.columns.len() != schema.len() {
         return Err(Malformed(format!(
@@ -302,7 +302,7 @@ pub fn check(batch: &Batch, schema: &Schema) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Arrow's type of what is written of a column, if anything is.
+/// The Arrow type of the written column, if any.
 fn stored_as(form: &Form) -> Result<Option<ipc::Stored>, Malformed> {
     use ipc::Stored;
     Ok(match form.kind {
@@ -311,7 +311,7 @@ fn stored_as(form: &Form) -> Result<Option<ipc::Stored>, Malformed> {
         KIND_FLOAT => Some(Stored::Float),
         KIND_INT | KIND_TEXT => integers::stored_as(form)?,
         KIND_TALLY | KIND_BYTES => Some(Stored::Binary),
-        kind => return Err(Malformed(format!("rows: {kind} is no kind of column"))),
+        kind => return Err(Malformed(format!("rows: {kind} is not a kind of column"))),
     })
 }
 
@@ -344,12 +344,12 @@ fn check_times(ts: &[i64]) -> Result<(), Malformed> {
 fn check_weights(weights: &[i64]) -> Result<(), Malformed> {
     let allowed = |w: &i64| *w != 0 && (-WEIGHT_MAX..=WEIGHT_MAX).contains(w);
     match weights.iter().find(|w| !allowed(w)) {
-        Some(w) => Err(Malformed(format!("rows: {w} is no weight of a row"))),
+        Some(w) => Err(Malformed(format!("rows: {w} is not a valid weight"))),
         None => Ok(()),
     }
 }
 
-/// A column; `None` when it refers to a text beyond the budget.
+/// Decodes a column; `None` if it refers to a text beyond the budget.
 fn read_column(
     form: &Form,
     arrays: &mut impl Iterator<Item = ArrayRef>,
@@ -380,7 +380,7 @@ fn read_column(
             return read_tallies(bytes.as_binary::<i32>(), texts);
         }
         KIND_BYTES => Column::Bytes(next().as_binary::<i32>().clone()),
-        kind => return Err(Malformed(format!("rows: {kind} is no kind of column"))),
+        kind => return Err(Malformed(format!("rows: {kind} is not a kind of column"))),
     }))
 }
 

@@ -1,8 +1,9 @@
-//! A tally (a list of values with counts) as bytes: their number, then each value and its count.
+//! Encoding of a tally (a list of values with counts): the number of entries, then each value and
+//! its count.
 //!
-//! Numbers are protocol buffers' variable-length integers, signed ones zigzag. A value begins with
-//! a byte that says what it is: 0 NULL, 1 false, 2 true, 3 integer, 4 float (8 bytes, little-endian),
-//! 5 number of a text, 6 tally, 7 bytes (their number, then they).
+//! Numbers are protocol buffers' variable-length integers, signed ones zigzag. A value starts with
+//! a type byte: 0 NULL, 1 false, 2 true, 3 integer, 4 float (8 bytes, little-endian), 5 number of a
+//! text, 6 tally, 7 bytes (length, then the bytes).
 
 use std::sync::Arc;
 
@@ -14,16 +15,16 @@ use super::FrameError;
 use super::texts::{ReceivedTexts, TextTable};
 use crate::error::Malformed;
 
-/// How deep tallies may lie in tallies.
+/// The largest nesting depth of tallies.
 const DEPTH_MAX: usize = 4;
-const TOO_DEEP: &str = "has more entries than bytes, or lies too deep";
-/// The least bytes of an entry: what it is, and a count.
+const TOO_DEEP: &str = "has more entries than bytes, or is nested too deeply";
+/// The smallest entry: a type byte and a count.
 const ENTRY_BYTES_MIN: usize = 2;
 
-/// The bytes of a tally.
+/// Encodes a tally.
 ///
 /// # Errors
-/// When the table has no room for a text of it, or tallies lie too deep in it.
+/// If the table has no room for one of its texts, or it is nested too deeply.
 pub fn write(tally: &Tally, texts: &mut TextTable) -> Result<Vec<u8>, FrameError> {
     let mut out = Vec::with_capacity(1 + tally.0.len() * 4);
     put(tally, texts, &mut out, DEPTH_MAX)?;
@@ -72,12 +73,12 @@ fn put(
     Ok(())
 }
 
-/// The tally of these bytes; `None` when it refers to a text beyond the budget.
+/// Decodes a tally; `None` if it refers to a text beyond the budget.
 pub fn read(mut bytes: &[u8], texts: &ReceivedTexts) -> Result<Option<Tally>, Malformed> {
     let tally = take(&mut bytes, texts, DEPTH_MAX)?;
     match bytes.is_empty() {
         true => Ok(tally),
-        false => Err(off("goes on behind its end")),
+        false => Err(off("has trailing bytes")),
     }
 }
 

@@ -1,9 +1,9 @@
-//! Texts by number: an agent sends each text once on a connection, and rows refer to it by number.
+//! Texts by number: an agent sends each text once per connection, and rows refer to it by number.
 //!
-//! The numbers are the agent's process's own and stay as they are while it lives, also for rows that
-//! wait on disk. On every connection the texts are sent anew before the first word that refers to
-//! them, so a monitor need not remember them. A text that is known is never forgotten (it is a
-//! [`Symbol`]), so an agent has a budget of texts that nobody had before.
+//! The numbers belong to the agent's process and never change, also for rows on disk. On every
+//! connection a text is sent again before the first message that refers to it, so a monitor need
+//! not store them. A known text is never freed (it is a [`Symbol`]), so new texts are limited by a
+//! budget per host.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -15,17 +15,17 @@ use weir_model::Symbol;
 use crate::error::Malformed;
 use crate::message::TextsBody;
 
-/// Most bytes of one text.
+/// The longest text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
-/// Most texts that an agent's process may refer to.
+/// The largest number of texts of an agent's process.
 pub const TEXTS_MAX: usize = 1 << 18;
-/// Most bytes that they have together.
+/// Their largest total size in bytes.
 pub const TEXTS_BYTES_MAX: usize = 16 << 20;
-/// About how many bytes of texts go into one message.
+/// The approximate number of bytes of texts in one message.
 const MESSAGE_BYTES: usize = 64 << 10;
-/// Most hosts whose budgets are kept apart; further ones share one.
+/// The largest number of hosts with a separate budget; further hosts share one.
 const HOSTS_MAX: usize = 1 << 14;
-/// No number: the text was not asked for yet.
+/// No number: the text has not been used yet.
 const NONE: u32 = u32::MAX;
 
 /// The agent's side: the number of each text.
@@ -38,8 +38,8 @@ pub struct TextTable {
 }
 
 impl TextTable {
-    /// A text's number, given now if it has none; `None` when the table is full or the text is
-    /// longer than [`TEXT_BYTES_MAX`].
+    /// The number of a text, assigned if needed; `None` if the table is full or the text is longer
+    /// than [`TEXT_BYTES_MAX`].
     pub fn number(&mut self, symbol: Symbol) -> Option<u32> {
         let id = symbol.id() as usize;
         match self.numbers.get(id) {
@@ -81,17 +81,17 @@ impl TextTable {
         }
     }
 
-    /// How many texts there are: all numbers are below.
+    /// The number of texts: all numbers are below.
     pub fn len(&self) -> u32 {
         self.texts.len() as u32
     }
 
-    /// True without texts.
+    /// Whether there are no texts.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }
 
-    /// The next texts to be sent where those below `first` were, as many as go into one message.
+    /// The texts from number `first` on, as many as fit one message.
     pub fn from(&self, first: u32) -> TextsBody {
         let mut bytes = 0;
         let texts = self.texts.iter().skip(first as usize).map(|s| s.as_str());
@@ -107,7 +107,7 @@ impl TextTable {
     }
 }
 
-/// How many texts of an agent may be new to the monitor's process, and how many were.
+/// The number and bytes of texts of an agent that may still be new to the monitor's process.
 #[derive(Debug)]
 pub struct TextBudget {
     left: Mutex<Left>,
@@ -120,14 +120,14 @@ struct Left {
 }
 
 impl TextBudget {
-    /// A budget of so many new texts with so many bytes.
+    /// A budget of `texts` new texts with `bytes` bytes in total.
     pub fn new(texts: usize, bytes: usize) -> TextBudget {
         TextBudget {
             left: Mutex::new(Left { texts, bytes }),
         }
     }
 
-    /// The symbol of a text, if it is known or the budget has room for it.
+    /// The symbol of a text, if it is known or within the budget.
     fn intern(&self, text: &str) -> Option<Symbol> {
         if let Some(known) = Symbol::get(text) {
             return Some(known);
@@ -136,7 +136,7 @@ impl TextBudget {
         if left.texts == 0 || left.bytes < text.len() {
             return None;
         }
-        // Names of the monitor's own keep their half of the table, whatever agents send.
+        // Half of the symbol table is reserved for the monitor's own names.
         let symbol = Symbol::try_computed(text).ok()?;
         left.texts -= 1;
         left.bytes -= text.len();
@@ -144,7 +144,7 @@ impl TextBudget {
     }
 }
 
-/// The budgets of all agents, by host: a connection made anew gets no new budget.
+/// The budgets of all agents, by host: a new connection gets no new budget.
 #[derive(Debug)]
 pub struct TextBudgets {
     texts: usize,
@@ -154,14 +154,14 @@ pub struct TextBudgets {
 }
 
 impl Default for TextBudgets {
-    /// As much as an agent may refer to at once.
+    /// The limits of one agent.
     fn default() -> TextBudgets {
         TextBudgets::new(TEXTS_MAX, TEXTS_BYTES_MAX)
     }
 }
 
 impl TextBudgets {
-    /// So many new texts with so many bytes for each host.
+    /// A budget of `texts` new texts with `bytes` bytes in total for each host.
     pub fn new(texts: usize, bytes: usize) -> TextBudgets {
         TextBudgets {
             texts,
@@ -196,7 +196,7 @@ pub struct ReceivedTexts {
 }
 
 impl ReceivedTexts {
-    /// Nothing known yet; what is new to the process is charged to `budget`.
+    /// No texts yet; texts that are new to the process are charged to `budget`.
     pub fn new(budget: Arc<TextBudget>) -> ReceivedTexts {
         ReceivedTexts {
             ids: Vec::new(),
@@ -205,7 +205,7 @@ impl ReceivedTexts {
         }
     }
 
-    /// How many texts came: the number of the next.
+    /// The number of texts received: the number of the next.
     pub fn len(&self) -> u32 {
         self.ids.len() as u32
     }
@@ -215,14 +215,14 @@ impl ReceivedTexts {
         self.ids.is_empty()
     }
 
-    /// Takes more texts.
+    /// Adds texts.
     ///
     /// # Errors
-    /// When they do not follow those before, or are more than an agent may have.
+    /// If they do not follow the previous ones, or exceed the limits of an agent.
     pub fn add(&mut self, body: &TextsBody) -> Result<(), Malformed> {
         if body.first as usize != self.ids.len() {
             return Err(Malformed(format!(
-                "texts: from number {} on, where {} comes next",
+                "texts: start at number {} where {} is expected",
                 body.first,
                 self.ids.len()
             )));

@@ -1,4 +1,4 @@
-//! What the monitor says to an agent.
+//! Messages of the monitor to an agent.
 
 use arrow_flight::FlightData;
 use prost::Message;
@@ -13,15 +13,15 @@ use crate::protocol::{ChannelId, MonitorMessage, Welcome};
 /// A message from the monitor.
 #[derive(Clone, PartialEq, Message)]
 pub struct Down {
-    /// What it body; unknown to this version if absent.
+    /// The content; absent if unknown to this version.
     #[prost(oneof = "DownBody", tags = "1, 2, 3, 4, 5, 6")]
     pub body: Option<DownBody>,
 }
 
-/// What a message from the monitor body.
+/// The content of a message from the monitor.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum DownBody {
-    /// The answer to the agent's first message.
+    /// The reply to the agent's first message.
     #[prost(message, tag = "1")]
     Welcome(WelcomeBody),
     /// [`MonitorMessage::Start`].
@@ -36,7 +36,7 @@ pub enum DownBody {
     /// [`MonitorMessage::HeartbeatInterval`], in nanoseconds.
     #[prost(int64, tag = "5")]
     HeartbeatInterval(i64),
-    /// The answer to a ping.
+    /// The reply to a ping.
     #[prost(message, tag = "6")]
     Pong(Pong),
 }
@@ -50,13 +50,13 @@ pub struct WelcomeBody {
     /// [`Welcome::monitor`].
     #[prost(fixed64, tag = "2")]
     pub monitor: u64,
-    /// [`Welcome::taken`].
+    /// [`Welcome::acked`].
     #[prost(uint64, tag = "3")]
     pub acked: u64,
     /// [`Welcome::channels`].
     #[prost(uint64, repeated, tag = "4")]
     pub channels: Vec<u64>,
-    /// [`Welcome::heartbeat`], in nanoseconds.
+    /// [`Welcome::heartbeat_interval`], in nanoseconds.
     #[prost(int64, tag = "5")]
     pub heartbeat_interval_ns: i64,
 }
@@ -72,24 +72,24 @@ pub struct StartBody {
     pub fragment: Vec<u8>,
 }
 
-/// The answer to a ping: RFC 5905's origin, receive and transmit timestamps.
+/// The reply to a ping: RFC 5905's origin, receive and transmit timestamps.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Pong {
-    /// When the ping left the agent, by the agent's clock.
+    /// When the agent sent the ping, by the agent's clock.
     #[prost(int64, tag = "1")]
     pub origin_ns: i64,
-    /// When it came to the monitor, by the monitor's.
+    /// When the monitor received it, by the monitor's clock.
     #[prost(int64, tag = "2")]
     pub receive_ns: i64,
-    /// When the answer left, by the monitor's.
+    /// When the monitor sent the reply, by the monitor's clock.
     #[prost(int64, tag = "3")]
     pub transmit_ns: i64,
 }
 
 impl Down {
-    /// Reads a message and holds it against every bound.
+    /// Decodes a message and checks it against every bound.
     pub fn read(data: &FlightData) -> Result<Down, Malformed> {
-        let down: Down = read(&data.app_metadata, DOWN_BYTES_MAX, "a word of the monitor")?;
+        let down: Down = read(&data.app_metadata, DOWN_BYTES_MAX, "message of the monitor")?;
         match &down.body {
             Some(DownBody::Welcome(welcome)) => {
                 at_most("welcome: channels", welcome.channels.len(), CHANNELS_MAX)?;
@@ -105,7 +105,7 @@ impl Down {
         Ok(down)
     }
 
-    /// As it travels.
+    /// Encodes the message.
     pub fn data(&self) -> FlightData {
         FlightData {
             app_metadata: self.encode_to_vec().into(),
@@ -146,7 +146,7 @@ impl TryFrom<WelcomeBody> for Welcome {
     fn try_from(body: WelcomeBody) -> Result<Welcome, Malformed> {
         if body.version != PROTOCOL_VERSION {
             return Err(Malformed(format!(
-                "the monitor speaks version {} of the protocol, this agent version \
+                "the monitor uses version {} of the protocol, this agent version \
                  {PROTOCOL_VERSION}; run the same release of weir on both",
                 body.version
             )));
@@ -160,7 +160,7 @@ impl TryFrom<WelcomeBody> for Welcome {
     }
 }
 
-/// A word other than the welcome and answers to pings.
+/// A message other than the welcome and replies to pings.
 impl TryFrom<DownBody> for MonitorMessage {
     type Error = Malformed;
     fn try_from(body: DownBody) -> Result<MonitorMessage, Malformed> {
@@ -175,9 +175,9 @@ impl TryFrom<DownBody> for MonitorMessage {
             DownBody::Ack(number) => MonitorMessage::Ack { number },
             DownBody::HeartbeatInterval(ns) => MonitorMessage::HeartbeatInterval(ns),
             DownBody::Welcome(_) => {
-                return Err(Malformed("it welcomes us a second time".into()));
+                return Err(Malformed("a second welcome".into()));
             }
-            DownBody::Pong(_) => return Err(Malformed("it answers what was not asked".into())),
+            DownBody::Pong(_) => return Err(Malformed("a reply without a ping".into())),
         })
     }
 }

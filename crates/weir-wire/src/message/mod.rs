@@ -1,8 +1,8 @@
-//! Words as protocol buffers: what travels as `app_metadata` of Flight's `FlightData`.
+//! Messages as protocol buffers: the `app_metadata` of Flight's `FlightData`.
 //!
-//! There is no `.proto` file: the messages are declared here, and docs/wire.md lists them. Whatever
-//! is read is held against the bounds below before anything else looks at it; what is written obeys
-//! them too, so that an agent learns of a note that is too long where the note is made.
+//! There is no `.proto` file: the messages are declared here, and docs/wire.md lists them. Every
+//! message is checked against the bounds below when it is decoded and when it is encoded, so an
+//! agent gets an error for a note that is too long where it creates the note.
 
 mod down;
 mod up;
@@ -14,48 +14,47 @@ use weir_model::{NANOS_PER_SECOND, Nanos};
 
 use crate::error::Malformed;
 
-/// What carries a message and the rows that go with it.
+/// Carries a message and its rows.
 pub use arrow_flight::FlightData;
 pub use down::{Down, DownBody, Pong, WelcomeBody};
 pub use up::{
     AGENT_PATH, Form, LostBody, NoteBody, Ping, RowsHead, TextsBody, Up, UpBody, encode_body,
 };
 
-/// The version of everything on the link. A peer of another version is refused with a word that
-/// says so. Fields may be added without a new version where a reader that does not know them is
-/// right all the same.
+/// The version of the protocol. A peer of another version is rejected with an error that states
+/// both. Fields may be added without a new version if readers that ignore them stay correct.
 pub const PROTOCOL_VERSION: u32 = 3;
 
-/// Most bytes of one word: its message, and the rows that go with it.
+/// The largest message with its rows, in bytes.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
-/// Most bytes of a message from an agent, without rows: those of the largest status.
+/// The largest message of an agent without rows, in bytes: the largest status.
 pub const UP_BYTES_MAX: usize = 512 << 10;
-/// Most bytes of a message from the monitor.
+/// The largest message of the monitor, in bytes.
 pub const DOWN_BYTES_MAX: usize = FRAGMENT_BYTES_MAX + (64 << 10);
-/// Most bytes of a fragment of a query.
+/// The largest fragment of a query, in bytes.
 pub const FRAGMENT_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of a name: of a host, a place, a counter, a device, a cause.
+/// The longest name of a host, component, counter, device or cause, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// Most bytes of a host's name (`HOST_NAME_MAX` of limits.h is 64; names with domains are at most 253,
-/// RFC 1035, section 2.3.4).
+/// The longest host name, in bytes (`HOST_NAME_MAX` of limits.h is 64; domain names have at most
+/// 253, RFC 1035, section 2.3.4).
 pub const HOST_BYTES_MAX: usize = 255;
-/// Most bytes of a reason in words.
+/// The longest reason, in bytes.
 pub const REASON_BYTES_MAX: usize = 16 << 10;
-/// Most channels that run at an agent at once.
+/// The largest number of channels that run at an agent at once.
 pub const CHANNELS_MAX: usize = 4096;
-/// Most channels that have ended of which an agent still tells what became of their rows.
+/// The largest number of ended channels whose tallies an agent still reports.
 pub const ENDED_MAX: usize = 1024;
-/// Most tallies of one process of an agent: of channels that run, and that have ended.
+/// The largest number of tallies of one process of an agent: running and ended channels.
 pub const TALLIES_MAX: usize = CHANNELS_MAX + ENDED_MAX;
-/// Most earlier processes that an agent accounts for.
+/// The largest number of earlier processes that an agent accounts for.
 pub const EARLIER_MAX: usize = 64;
-/// How often an agent says how far it has come where its fragments show nothing: 500 ms.
+/// The interval of an agent's watermarks while they cannot affect a result: 500 ms.
 pub const IDLE_WATERMARK_NS: Nanos = 500_000_000;
-/// The heartbeats that a monitor may ask for: not so fast that agents do nothing else, not so slow
-/// that nobody is thought alive.
+/// The heartbeat intervals that a monitor may request: not so short that agents do nothing else,
+/// not so long that agents seem disconnected.
 pub const HEARTBEAT_INTERVAL_NS: RangeInclusive<Nanos> = 5_000_000..=10 * NANOS_PER_SECOND;
 
-/// Reads a message of at most `bytes_max` bytes; `what` names it in errors.
+/// Decodes a message of at most `bytes_max` bytes; `what` names it in errors.
 fn read<M: Message + Default>(bytes: &[u8], bytes_max: usize, what: &str) -> Result<M, Malformed> {
     if bytes.len() > bytes_max {
         let what = format!("{what}: bytes of its message");
@@ -71,10 +70,10 @@ fn at_most(what: &str, count: usize, most: usize) -> Result<(), Malformed> {
     }
 }
 
-/// A time in this protocol lies between 1970 and 2116, so that there is room to add to it.
+/// Checks a timestamp. It must be between 1970 and 2116, which leaves room for additions.
 pub(crate) fn instant(what: &str, ns: i64) -> Result<i64, Malformed> {
     match (0..=i64::MAX / 2).contains(&ns) {
         true => Ok(ns),
-        false => Err(Malformed(format!("{what}: {ns} ns is no time"))),
+        false => Err(Malformed(format!("{what}: {ns} ns is out of range"))),
     }
 }

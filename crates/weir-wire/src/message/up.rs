@@ -1,4 +1,4 @@
-//! What an agent says to the monitor.
+//! Messages of an agent to the monitor.
 
 use arrow_flight::{FlightData, FlightDescriptor};
 use prost::Message;
@@ -17,28 +17,28 @@ pub const AGENT_PATH: &str = "agent";
 /// A message from an agent.
 #[derive(Clone, PartialEq, Message)]
 pub struct Up {
-    /// The number of the word; 0 if it has none.
+    /// The number of the message; 0 if it has none.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// What it body; unknown to this version if absent.
+    /// The content; absent if unknown to this version.
     #[prost(oneof = "UpBody", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub body: Option<UpBody>,
 }
 
-/// What a message from an agent body.
+/// The content of a message from an agent.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum UpBody {
     /// The first message of a connection.
     #[prost(message, tag = "2")]
     Hello(HelloBody),
-    /// The first after the welcome: the number of the next word that comes. One above
-    /// [`crate::Welcome::taken`] plus 1 says that the words between are gone.
+    /// The first after the welcome: the number of the next message. If it is above
+    /// [`crate::Welcome::acked`] plus 1, the messages between are lost.
     #[prost(uint64, tag = "3")]
     Resume(u64),
-    /// More of the texts that rows refer to by number.
+    /// Further texts that rows refer to by number.
     #[prost(message, tag = "4")]
     Texts(TextsBody),
-    /// What time is it?
+    /// A request for the monitor's time.
     #[prost(message, tag = "5")]
     Ping(Ping),
     /// [`AgentMessage::Rows`]; the columns are in the header and body of the Flight message.
@@ -87,7 +87,7 @@ pub struct HelloBody {
     pub held_bytes_max: u64,
 }
 
-/// What an earlier process of an agent left behind.
+/// The tallies of an earlier process of an agent.
 #[derive(Clone, PartialEq, Message)]
 pub struct EarlierBody {
     /// The process's random number.
@@ -115,7 +115,7 @@ pub struct TallyBody {
 /// Texts that rows refer to by number, the first of them under number `first`.
 #[derive(Clone, PartialEq, Message)]
 pub struct TextsBody {
-    /// The number of the first; all smaller ones came before, on this connection.
+    /// The number of the first; all smaller ones were sent before, on this connection.
     #[prost(uint32, tag = "1")]
     pub first: u32,
     /// The texts.
@@ -126,36 +126,36 @@ pub struct TextsBody {
 /// RFC 5905's transmit timestamp of a client.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Ping {
-    /// When it left, by the agent's clock, in nanoseconds.
+    /// When the agent sent it, by its clock, in nanoseconds.
     #[prost(int64, tag = "1")]
     pub origin_ns: i64,
 }
 
-/// [`AgentMessage::Rows`] without what is in the columns' buffers.
+/// [`AgentMessage::Rows`] without the buffers of the columns.
 #[derive(Clone, PartialEq, Message)]
 pub struct RowsHead {
     /// The channel.
     #[prost(uint64, tag = "1")]
     pub channel: u64,
-    /// How many rows.
+    /// The number of rows.
     #[prost(uint32, tag = "2")]
     pub rows: u32,
-    /// How the times are written.
+    /// The encoding of the timestamps.
     #[prost(message, optional, tag = "3")]
     pub ts: Option<Form>,
-    /// How the weights are, if there are any.
+    /// The encoding of the weights, if there are any.
     #[prost(message, optional, tag = "4")]
     pub weights: Option<Form>,
-    /// How each column is.
+    /// The encoding of each column.
     #[prost(message, repeated, tag = "5")]
     pub columns: Vec<Form>,
-    /// How many requests the rows stand for, where they are groups; otherwise 0.
+    /// The number of requests that the rows represent if they are groups; otherwise 0.
     #[prost(uint64, tag = "6")]
     pub requests: u64,
 }
 
 impl RowsHead {
-    /// How many requests the rows stand for.
+    /// The number of requests that the rows represent.
     pub fn requests(&self) -> u64 {
         match self.requests {
             0 => u64::from(self.rows),
@@ -164,17 +164,17 @@ impl RowsHead {
     }
 }
 
-/// How a column is written: of which kind its values are, and for integers and numbers of texts
-/// that `value = base + (written << shift)`, where `written` takes `width` bytes.
+/// The encoding of a column: the kind of its values and, for integers and text numbers, `value =
+/// base + (written << shift)`, where `written` takes `width` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Form {
-    /// What the values are: `frame::KIND_..`.
+    /// The kind of the values: `frame::KIND_..`.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
     /// Bytes of a written integer: 0 (all are `base`), 1, 2, 4 or 8.
     #[prost(uint32, tag = "2")]
     pub width: u32,
-    /// How many zero bits at the end are left out.
+    /// The number of trailing zero bits that are omitted.
     #[prost(uint32, tag = "3")]
     pub shift: u32,
     /// The smallest value.
@@ -188,7 +188,7 @@ pub struct StartedBody {
     /// The channel.
     #[prost(uint64, tag = "1")]
     pub channel: u64,
-    /// From when on.
+    /// The start, in nanoseconds.
     #[prost(sint64, tag = "2")]
     pub at_ns: i64,
 }
@@ -199,7 +199,7 @@ pub struct FailedBody {
     /// The channel.
     #[prost(uint64, tag = "1")]
     pub channel: u64,
-    /// Why.
+    /// The reason.
     #[prost(string, tag = "2")]
     pub why: String,
 }
@@ -210,10 +210,10 @@ pub struct LostBody {
     /// The channel.
     #[prost(uint64, tag = "1")]
     pub channel: u64,
-    /// How many requests.
+    /// The number of requests.
     #[prost(uint64, tag = "2")]
     pub requests: u64,
-    /// Why.
+    /// The reason.
     #[prost(string, tag = "3")]
     pub cause: String,
 }
@@ -297,12 +297,12 @@ pub struct CostBody {
 }
 
 impl Up {
-    /// Reads a message and holds its counts and lengths against the bounds of this protocol.
+    /// Decodes a message and checks its counts and lengths against the bounds of the protocol.
     pub fn read(data: &FlightData) -> Result<Up, Malformed> {
-        read(&data.app_metadata, UP_BYTES_MAX, "a word of the agent")
+        read(&data.app_metadata, UP_BYTES_MAX, "message of the agent")
     }
 
-    /// A message without a number, as it travels.
+    /// Encodes a message without a number.
     pub fn data(body: UpBody) -> FlightData {
         FlightData {
             app_metadata: encode_body(body).into(),
@@ -310,10 +310,10 @@ impl Up {
         }
     }
 
-    /// The first message of a connection, as it travels.
+    /// Encodes the first message of a connection.
     ///
     /// # Errors
-    /// When a name or a count is beyond its bound.
+    /// If a name or a count exceeds its bound.
     pub fn hello(hello: &Hello) -> Result<FlightData, Malformed> {
         let body = HelloBody {
             version: PROTOCOL_VERSION,
@@ -333,17 +333,19 @@ impl Up {
         })
     }
 
-    /// The agent's first message.
+    /// Decodes the agent's first message.
     pub fn read_hello(data: &FlightData) -> Result<Hello, Malformed> {
         match Up::read(data)?.body {
             Some(UpBody::Hello(body)) => Hello::try_from(body),
-            _ => Err(Malformed("an agent begins with hello".into())),
+            _ => Err(Malformed(
+                "the first message of an agent must be hello".into(),
+            )),
         }
     }
 }
 
-/// The bytes of a message without its number. Protocol buffers are joined by joining their bytes, so
-/// the number can be put behind it when the word is sent.
+/// The bytes of a message without its number. Protocol buffers are concatenated by concatenating
+/// their bytes, so the number can be appended when the message is sent.
 pub fn encode_body(body: UpBody) -> Vec<u8> {
     Up {
         number: 0,
@@ -352,10 +354,10 @@ pub fn encode_body(body: UpBody) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// A word other than rows, checked.
+/// Checks a message other than rows.
 ///
 /// # Errors
-/// When a text, a number or a count is beyond its bound, or the word is rows.
+/// If a text, a number or a count exceeds its bound, or the message is rows.
 impl TryFrom<UpBody> for AgentMessage {
     type Error = Malformed;
     fn try_from(body: UpBody) -> Result<AgentMessage, Malformed> {
@@ -387,22 +389,22 @@ impl TryFrom<UpBody> for AgentMessage {
             }
             UpBody::Note(body) => AgentMessage::Note(Note::try_from(body)?),
             UpBody::Status(body) => AgentMessage::Status(Status::try_from(body)?),
-            UpBody::Hello(_) => return Err(Malformed("hello came a second time".into())),
-            _ => return Err(Malformed("this word has no meaning here".into())),
+            UpBody::Hello(_) => return Err(Malformed("a second hello".into())),
+            _ => return Err(Malformed("unexpected message".into())),
         })
     }
 }
 
-/// The message of a word other than rows, held against the bounds.
+/// Encodes a message other than rows and checks it against the bounds.
 ///
 /// # Errors
-/// As the other way round; rows go through [`crate::frame`].
+/// As for decoding; rows are encoded by [`crate::frame`].
 impl TryFrom<AgentMessage> for UpBody {
     type Error = Malformed;
     fn try_from(message: AgentMessage) -> Result<UpBody, Malformed> {
         let body = match message {
             AgentMessage::Rows { .. } => {
-                return Err(Malformed("rows are not only a message".into()));
+                return Err(Malformed("rows are encoded as a frame".into()));
             }
             AgentMessage::Watermark(ns) => UpBody::Watermark(ns),
             AgentMessage::Started { channel, at } => UpBody::Started(StartedBody {
@@ -435,13 +437,13 @@ impl TryFrom<HelloBody> for Hello {
     fn try_from(body: HelloBody) -> Result<Hello, Malformed> {
         if body.version != PROTOCOL_VERSION {
             return Err(Malformed(format!(
-                "the agent speaks version {} of the protocol, this monitor version {}; run the \
+                "the agent uses version {} of the protocol, this monitor version {}; run the \
                  same release of weir on both",
                 body.version, PROTOCOL_VERSION
             )));
         }
         if body.host.is_empty() || body.host.chars().any(char::is_control) {
-            return Err(Malformed(format!("{:?} is no name of a host", body.host)));
+            return Err(Malformed(format!("{:?} is not a host name", body.host)));
         }
         at_most("hello: bytes of the host", body.host.len(), HOST_BYTES_MAX)?;
         at_most(
@@ -606,7 +608,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_with_all_that_an_agent_may_have_is_taken() {
+    fn the_largest_status_is_accepted() {
         let most = u64::MAX;
         let cost = |channel| ChannelCost {
             channel: ChannelId(most - channel),

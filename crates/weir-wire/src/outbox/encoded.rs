@@ -1,4 +1,4 @@
-//! [`EncodedMessage`]: a word as it waits, encoded but for its number.
+//! [`EncodedMessage`]: a queued message, encoded except for its number.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -8,37 +8,37 @@ use crate::frame::Frame;
 use crate::message::{FlightData, Up, UpBody, encode_body};
 use crate::protocol::ChannelId;
 
-/// What a word costs besides its bytes.
+/// Memory per message in addition to its bytes.
 const OVERHEAD_BYTES: usize = 160;
 
-/// A word as it waits: all but its number is encoded.
+/// A queued message, encoded except for its number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncodedMessage {
-    /// What it is, as far as that matters while it waits.
+    /// Its kind, as far as the outbox needs it.
     pub kind: MessageKind,
-    /// Its message without the number.
+    /// Its protocol buffer without the number.
     pub envelope: Bytes,
-    /// The header of its rows, if it has rows.
+    /// The header of its rows, if any.
     pub header: Bytes,
-    /// Their body.
+    /// The body of its rows.
     pub body: Bytes,
-    /// The texts that must have been sent before: all with smaller numbers.
+    /// The number of texts that must be sent before it.
     pub texts: u32,
 }
 
-/// What matters of a word while it waits.
+/// The kind of a queued message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MessageKind {
-    /// Rows of a channel that stand for so many requests.
+    /// Rows of a channel, and the number of requests they represent.
     Rows(ChannelId, u64),
-    /// Time has come so far.
+    /// A watermark.
     Watermark(Nanos),
-    /// Anything else: it is kept when rows are dropped.
+    /// Anything else: it is retained when rows are dropped.
     Other(Box<UpBody>),
 }
 
 impl EncodedMessage {
-    /// A word other than rows.
+    /// A message other than rows.
     pub fn message(body: UpBody) -> EncodedMessage {
         let envelope = encode_body(body.clone()).into();
         EncodedMessage {
@@ -53,7 +53,7 @@ impl EncodedMessage {
         }
     }
 
-    /// Rows, which refer to none but the first `texts` texts.
+    /// Rows that refer only to the first `texts` texts.
     pub fn rows(frame: Frame, texts: u32) -> EncodedMessage {
         let channel = ChannelId(frame.head.channel);
         EncodedMessage {
@@ -70,12 +70,12 @@ impl EncodedMessage {
         self.envelope.len() + self.header.len() + self.body.len()
     }
 
-    /// What it takes of the room for words.
+    /// Its memory in the outbox.
     pub(super) fn cost(&self) -> usize {
         self.bytes() + OVERHEAD_BYTES
     }
 
-    /// As it travels under that number. Protocol buffers are joined by joining their bytes.
+    /// Encodes it with a number. Protocol buffers are concatenated by concatenating their bytes.
     pub fn data(&self, number: u64) -> FlightData {
         let mut bytes = Vec::with_capacity(self.envelope.len() + 11);
         bytes.extend_from_slice(&self.envelope);

@@ -1,4 +1,4 @@
-//! [`LossSummary`]: what dropped words leave behind, so that nothing but rows is lost, and those by count.
+//! [`LossSummary`]: replaces dropped messages, so that only rows are lost, and those are counted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,20 +8,20 @@ use super::MessageKind;
 use crate::message::{LostBody, NoteBody, UpBody};
 use crate::protocol::ChannelId;
 
-/// Most kinds of notes that are kept apart; further ones are counted as `notes_dropped`.
+/// The largest number of distinct notes; further ones are counted as `notes_dropped`.
 const NOTES_MAX: usize = 256;
 
-/// What dropped words leave behind. It is said in this order: what began, rows lost, what failed,
-/// notes, and how far time had come.
+/// The summary of dropped messages. It is sent in this order: channels started, rows lost, channels
+/// failed, notes, the watermark.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossSummary {
-    /// Of each channel the last.
+    /// The last of each channel.
     started: BTreeMap<ChannelId, UpBody>,
-    /// Requests.
+    /// Lost requests.
     lost: BTreeMap<(ChannelId, String), u64>,
-    /// Requests in rows that lie in a segment: lost if it is dropped.
+    /// Requests in the rows of a segment: lost if it is dropped.
     rows: BTreeMap<ChannelId, u64>,
-    /// Of each channel the last.
+    /// The last of each channel.
     failed: BTreeMap<ChannelId, UpBody>,
     notes: VecDeque<NoteBody>,
     notes_dropped: i64,
@@ -29,7 +29,7 @@ pub struct LossSummary {
 }
 
 impl LossSummary {
-    /// What the words of a segment would leave behind if it were dropped.
+    /// The summary of the messages of a segment if it is dropped.
     pub fn of<'a>(messages: impl IntoIterator<Item = &'a MessageKind>) -> LossSummary {
         let mut losses = LossSummary::default();
         for kind in messages {
@@ -43,7 +43,7 @@ impl LossSummary {
         losses
     }
 
-    /// A word was dropped, for `cause`.
+    /// Adds a message dropped for `cause`.
     pub fn add(&mut self, kind: &MessageKind, cause: &str) {
         match kind {
             MessageKind::Rows(channel, rows) => self.lose(*channel, *rows, cause),
@@ -61,13 +61,13 @@ impl LossSummary {
                     self.failed
                         .insert(ChannelId(body.channel), (**message).clone());
                 }
-                // Nothing else is kept until it is taken.
+                // Nothing else is retained.
                 _ => {}
             },
         }
     }
 
-    /// A segment was dropped, for `cause`; it is younger than what was dropped before.
+    /// Adds a dropped segment, which is newer than what was dropped before.
     pub fn append(&mut self, later: &LossSummary, cause: &str) {
         self.started.extend(later.started.clone());
         for ((channel, cause), rows) in &later.lost {
@@ -88,7 +88,7 @@ impl LossSummary {
         *self.lost.entry((channel, cause.to_owned())).or_default() += rows;
     }
 
-    /// Notes of one kind add up: each says how much since the last of its kind.
+    /// Notes of one kind are added up: each has the increment since the previous one.
     fn note(&mut self, note: &NoteBody) {
         let same = |other: &NoteBody| {
             (&other.place, &other.counter, &other.cause, &other.device)
@@ -107,23 +107,23 @@ impl LossSummary {
         }
     }
 
-    /// Rows by channel that lie in a segment.
+    /// Requests by channel in the rows of a segment.
     pub fn rows(&self) -> &BTreeMap<ChannelId, u64> {
         &self.rows
     }
 
-    /// How many words are left to be said.
+    /// The number of messages that it expands to.
     pub fn len(&self) -> usize {
         let messages = [self.started.len(), self.lost.len(), self.failed.len()];
         messages.iter().sum::<usize>() + self.notes.len() + usize::from(self.watermark.is_some())
     }
 
-    /// True if nothing is left to be said.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The next thing to be said.
+    /// Removes and returns the next message.
     pub fn pop(&mut self) -> Option<UpBody> {
         if let Some((_, started)) = self.started.pop_first() {
             return Some(started);

@@ -1,21 +1,21 @@
-//! What an agent has said and its monitor has not acked: numbered, bounded, and never lost unseen.
+//! The messages of an agent that its monitor has not acknowledged: numbered, bounded, and never
+//! lost without a report.
 //!
 //! ```text
 //! released │ sent: numbered │ lost │ front │ segments: on disk │ being written │ lost │ tail
 //! ```
-//! A word gets its number when it is sent for the first time. Until then it may still be merged or
-//! dropped; afterwards it stays in memory, as it is, until the monitor says that it is safe. So each
-//! number means one word for ever, and what is dropped was delivered to nobody.
+//! A message gets its number when it is sent for the first time. Until then it may be merged or
+//! dropped; afterwards it stays in memory unchanged until it is acknowledged. So each number
+//! identifies one message forever, and a dropped message was never delivered.
 //!
-//! When memory runs out, the oldest words of the tail go to disk as a segment ([`spool`]). When the
-//! disk has no more capacity its oldest segment is dropped, and when it is too slow or fails, the oldest
-//! words in memory. What dropped words stand for takes their position ([`LossSummary`]): rows lost by
-//! channel, what began and failed, how far time had come.
+//! When memory is full, the oldest messages of the tail are written to disk as a segment
+//! ([`spool`]). When the disk is full, its oldest segment is dropped; when the disk is too slow or
+//! fails, the oldest messages in memory. A [`LossSummary`] replaces dropped messages: rows lost by
+//! channel, channels started and failed, the watermark.
 //!
-//! The outbox reads and writes nothing itself: it gives [`DiskTask`]s to whoever may wait for a disk,
-//! one at a time, and is told what came of them. Of its memory, a half is for words that were sent
-//! and a quarter for what waits before it goes to disk; the rest is for words on their way to the
-//! disk and back.
+//! The outbox does no I/O itself: it returns [`DiskTask`]s, one at a time, and receives their
+//! results. Half of its memory is for messages that were sent and a quarter for messages to be
+//! written; the rest is for messages being written or read.
 
 mod encoded;
 mod loss_summary;
@@ -30,95 +30,94 @@ pub use spool::{DiskResult, DiskTask};
 
 use crate::protocol::ChannelId;
 
-/// Rows were dropped because no capacity was left for what waits.
+/// Rows were dropped because the outbox was full.
 pub const CAUSE_FULL: &str = "spool_full";
-/// A segment on disk could not be read again.
+/// A segment on disk could not be read.
 pub const CAUSE_UNREADABLE: &str = "spool_unreadable";
 
-/// The capacity that waiting words may take.
+/// The capacity of an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutboxCapacity {
-    /// Bytes in memory. What the monitor was sent and has not acked stays beyond it if need be, which
-    /// is at most one word.
+    /// Bytes in memory. Unacknowledged messages may exceed it by at most one message.
     pub memory_bytes: usize,
-    /// Bytes on disk; 0 if nothing is to go there.
+    /// Bytes on disk; 0 without a spool.
     pub disk_bytes: u64,
 }
 
 impl OutboxCapacity {
-    /// The part of the memory that is for words that were sent and are not safe yet.
+    /// The part of the memory for messages that were sent and are not acknowledged.
     pub fn sent_bytes(&self) -> usize {
         self.memory_bytes / 2
     }
 }
 
-/// What waits to be acked by the monitor.
+/// The messages that are not acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Words, sent or not.
+    /// The number of messages, sent or not.
     pub messages: u64,
-    /// Bytes of them, in memory and on disk.
+    /// Their bytes, in memory and on disk.
     pub bytes: u64,
-    /// Those on disk.
+    /// The part of them on disk.
     pub spooled_bytes: u64,
-    /// How often the disk did not write or read what it should.
+    /// The number of failed reads and writes.
     pub disk_failures: u64,
 }
 
-/// A run of words on disk.
+/// A sequence of messages on disk.
 #[derive(Debug)]
 struct Segment {
     number: u64,
     bytes: u64,
     messages: u64,
-    /// What was lost before its words.
+    /// Losses before its messages.
     before: LossSummary,
-    /// What its words leave behind if it is dropped.
+    /// The loss summary of its messages if it is dropped.
     losses: LossSummary,
 }
 
-/// Words on their way to the disk.
+/// Messages that are being written.
 #[derive(Debug)]
 struct Writing {
     number: u64,
     messages: Vec<EncodedMessage>,
     cost: usize,
-    /// What was lost before them.
+    /// Losses before them.
     before: LossSummary,
 }
 
-/// Words that wait. See the module's description.
+/// Unacknowledged messages. See the module's description.
 #[derive(Debug)]
 pub struct Outbox {
     capacity: OutboxCapacity,
-    /// Words up to this number are not kept any more.
+    /// Messages up to this number were removed.
     released: u64,
-    /// The monitor has said that words up to this number are safe.
+    /// The monitor has acknowledged messages up to this number.
     acked: u64,
     sent: VecDeque<EncodedMessage>,
     sent_bytes: usize,
-    /// How many of `sent` need not be sent again on this connection.
+    /// The number of messages in `sent` that need not be sent again on this connection.
     delivered: usize,
-    /// What was lost before the front.
+    /// Losses before the front.
     losses: LossSummary,
     front: VecDeque<EncodedMessage>,
     segments: VecDeque<Segment>,
     writing: Option<Writing>,
-    /// What was lost between all those and the tail.
+    /// Losses between these and the tail.
     gap: LossSummary,
     tail: VecDeque<EncodedMessage>,
     tail_bytes: usize,
-    /// Of all words that are in memory.
+    /// Bytes of all messages in memory.
     memory_bytes: usize,
     disk_bytes: u64,
     next_segment: u64,
     /// Segments whose files are to be removed.
     removable: Vec<u64>,
-    /// Nothing else can be sent before the oldest segment is read.
+    /// Nothing can be sent before the oldest segment is read.
     needs_load: bool,
-    /// An disk_task is under way.
+    /// A disk task is running.
     is_busy: bool,
-    /// Rows dropped since they were asked for last.
+    /// Rows dropped since the last call of [`Outbox::take_dropped`].
     dropped: BTreeMap<ChannelId, u64>,
     disk_failures: u64,
 }
@@ -151,9 +150,10 @@ impl Outbox {
         }
     }
 
-    // ---- What is said -----------------------------------------------------------------------
+    // ---- Enqueue ----------------------------------------------------------------------------
 
-    /// Takes a word. If memory is full even so, the oldest words that were never sent are dropped.
+    /// Adds a message. If memory is still full, the oldest messages that were never sent are
+    /// dropped.
     pub fn push(&mut self, message: EncodedMessage) {
         let is_watermark =
             |message: &EncodedMessage| matches!(message.kind, MessageKind::Watermark(_));
@@ -168,8 +168,8 @@ impl Outbox {
         self.shrink(self.capacity.memory_bytes);
     }
 
-    /// Drops the oldest words in memory that were never sent until no more than `most` is used.
-    /// Words that were sent stay: the monitor may have them.
+    /// Drops the oldest messages in memory that were never sent until at most `most` bytes are
+    /// used. Messages that were sent stay: the monitor may have received them.
     fn shrink(&mut self, most: usize) {
         while self.memory_bytes > most {
             if let Some(message) = self.front.pop_front() {
@@ -194,7 +194,7 @@ impl Outbox {
         }
     }
 
-    /// Drops the oldest segment, and before it the front, which is older still.
+    /// Drops the front, which is older, and the oldest segment.
     fn drop_segment(&mut self, cause: &str) {
         while let Some(message) = self.front.pop_front() {
             self.drop_message(&message, DropPosition::AuthService);
@@ -213,13 +213,13 @@ impl Outbox {
 
     // ---- Disk -------------------------------------------------------------------------------
 
-    /// True if there is an disk_task.
+    /// Whether there is a disk task.
     pub fn has_disk_task(&self) -> bool {
         let any = !self.removable.is_empty() || self.needs_load || self.is_spilling();
         !self.is_busy && any
     }
 
-    /// What the disk is to do now, if anything. Nothing more comes until [`Outbox::finish_disk_task`].
+    /// The next disk task, if any. No other is returned until [`Outbox::finish_disk_task`].
     pub fn next_disk_task(&mut self) -> Option<DiskTask> {
         if !self.has_disk_task() {
             return None;
@@ -238,12 +238,12 @@ impl Outbox {
         disk_task
     }
 
-    /// How many bytes go into one segment, about.
+    /// The approximate size of a segment.
     fn segment_bytes(&self) -> usize {
         self.capacity.memory_bytes / 16
     }
 
-    /// True if memory runs out.
+    /// Whether memory is nearly full.
     fn is_spilling(&self) -> bool {
         let most = self.capacity.memory_bytes - self.capacity.memory_bytes / 4;
         self.capacity.disk_bytes > 0
@@ -251,7 +251,7 @@ impl Outbox {
             && self.tail_bytes >= self.segment_bytes()
     }
 
-    /// How many of the oldest words of the tail are to go to disk, and their bytes there.
+    /// How many of the oldest messages of the tail should be written, and their bytes on disk.
     fn spill(&self) -> Option<(usize, u64)> {
         if !self.is_spilling() {
             return None;
@@ -267,7 +267,7 @@ impl Outbox {
         (bytes <= self.capacity.disk_bytes).then_some((count, bytes))
     }
 
-    /// Takes the oldest words of the tail to be written.
+    /// Removes the oldest messages of the tail to write them.
     fn write(&mut self, count: usize) -> DiskTask {
         let messages: Vec<EncodedMessage> = self.tail.drain(..count).collect();
         let cost = messages.iter().map(EncodedMessage::cost).sum();
@@ -283,7 +283,7 @@ impl Outbox {
         DiskTask::Write { number, messages }
     }
 
-    /// The words that were to be written go back to where they were.
+    /// Returns messages that were not written to the tail.
     fn requeue(&mut self) {
         let Some(writing) = self.writing.take() else {
             return;
@@ -296,7 +296,7 @@ impl Outbox {
             }
             return;
         }
-        // Younger words were dropped meanwhile: these would have been before.
+        // Newer messages were dropped meanwhile; these would have been dropped first.
         for message in &writing.messages {
             self.drop_message(message, DropPosition::Tail);
         }
@@ -312,7 +312,7 @@ impl Outbox {
         })
     }
 
-    /// What came of an disk_task.
+    /// Handles the result of a disk task.
     pub fn finish_disk_task(&mut self, result: DiskResult) {
         self.is_busy = false;
         match result {
@@ -330,7 +330,7 @@ impl Outbox {
     fn written(&mut self, number: u64, written: std::io::Result<u64>) {
         let expected = self.writing.as_ref().is_some_and(|w| w.number == number);
         match written {
-            // What waited was made void meanwhile.
+            // The messages were discarded meanwhile.
             _ if !expected => self.removable.push(number),
             Ok(bytes) => {
                 let writing = self.writing.take().expect("it is expected");
@@ -352,10 +352,11 @@ impl Outbox {
                     ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
                 );
                 if is_full && !self.segments.is_empty() {
-                    // The oldest makes capacity for the youngest, as when our own bound is reached.
+                    // The oldest segment is dropped for the newest, as when the own bound is
+                    // reached.
                     self.drop_segment(CAUSE_FULL);
                 } else {
-                    // So the disk is asked again only when about as much more has been said.
+                    // The disk is tried again only after about as much data has been added.
                     let spill = self.capacity.memory_bytes - self.capacity.memory_bytes / 4;
                     self.shrink(spill - self.segment_bytes());
                 }
@@ -377,11 +378,11 @@ impl Outbox {
         self.front = messages;
     }
 
-    // ---- What is sent -----------------------------------------------------------------------
+    // ---- Send -------------------------------------------------------------------------------
 
-    /// A connection has come about; the monitor has had all words up to `acked`. Gives the number of
-    /// the next word that will be sent: more than `acked + 1` if the monitor asks for words that it
-    /// once said were acked, `None` if it says to have acked what was never sent.
+    /// Starts a connection on which the monitor has received all messages up to `acked`. Returns
+    /// the number of the next message to be sent: more than `acked + 1` if the monitor requests
+    /// messages that it had acknowledged, `None` if it acknowledges messages that were never sent.
     pub fn resume(&mut self, acked: u64) -> Option<u64> {
         if acked > self.last_sent() {
             return None;
@@ -395,7 +396,7 @@ impl Outbox {
         self.released + self.sent.len() as u64
     }
 
-    /// The number and the next word to be sent on this connection, if any waits in memory.
+    /// The next message to be sent on this connection and its number, if one is in memory.
     pub fn next_message(&mut self) -> Option<(u64, &EncodedMessage)> {
         if !self.has_next() {
             return None;
@@ -410,7 +411,7 @@ impl Outbox {
         Some((number, &self.sent[self.delivered - 1]))
     }
 
-    /// Takes the next word that was never sent, where [`Outbox::has_next`] has seen one.
+    /// Takes the next message that was never sent, after [`Outbox::has_next`] has returned true.
     fn next_unsent(&mut self) -> Option<EncodedMessage> {
         if let Some(body) = self.losses.pop() {
             return Some(self.in_memory(body));
@@ -426,8 +427,8 @@ impl Outbox {
         Some(message)
     }
 
-    /// True if something can be sent on this connection. If only the disk has it, that becomes an
-    /// disk_task.
+    /// Whether a message can be sent on this connection. If it is on disk, reading it becomes a
+    /// disk task.
     pub fn has_next(&mut self) -> bool {
         self.release();
         if self.delivered < self.sent.len() {
@@ -450,14 +451,14 @@ impl Outbox {
         message
     }
 
-    /// True if more may be sent before the monitor says that something is safe. Half of the memory is
-    /// for what was sent, the rest for what is to be: else a monitor that reads and never says so
-    /// would fill it with words that may not be dropped.
+    /// Whether more may be sent before the next ack. Half of the memory is for sent messages:
+    /// otherwise a monitor that never acknowledges would fill it with messages that must not be
+    /// dropped.
     fn is_window_open(&self) -> bool {
         self.sent_bytes < self.capacity.sent_bytes()
     }
 
-    /// Words up to `number` are safe with the monitor. False if they were never sent.
+    /// The monitor acknowledges messages up to `number`. Returns false if they were never sent.
     pub fn ack(&mut self, number: u64) -> bool {
         if number > self.last_sent() {
             return false;
@@ -467,8 +468,8 @@ impl Outbox {
         true
     }
 
-    /// Forgets what is safe and was sent on this connection. The monitor may know of words that it
-    /// had on an earlier one; here they still come, because numbers follow each other.
+    /// Removes messages that are acknowledged and were sent on this connection. A message that was
+    /// acknowledged earlier is still sent, because numbers must be consecutive.
     fn release(&mut self) {
         while self.released < self.acked && self.delivered > 0 {
             let message = self.sent.pop_front().expect("it was delivered");
@@ -479,8 +480,8 @@ impl Outbox {
         }
     }
 
-    /// Everything that waits is void, because it was for another monitor. The next word will have
-    /// the number after `acked`. Gives the rows that nobody will have.
+    /// Discards all messages, which were for another monitor. The next message gets the number
+    /// after `acked`. Returns the number of discarded rows.
     pub fn clear(&mut self, acked: u64) -> u64 {
         let writing = self.writing.as_ref().map_or(&[][..], |w| &w.messages);
         let messages = self.sent.iter().chain(&self.front).chain(writing);
@@ -511,7 +512,7 @@ impl Outbox {
         std::mem::take(&mut self.dropped)
     }
 
-    /// What waits.
+    /// The messages that are not acknowledged.
     pub fn waiting(&self) -> Backlog {
         let writing = self.writing.as_ref().map_or(0, |w| w.messages.len());
         let messages = self.sent.len() + self.front.len() + writing + self.tail.len();
@@ -529,11 +530,11 @@ impl Outbox {
     }
 }
 
-/// Where a word was dropped.
+/// Where a message was dropped.
 #[derive(Clone, Copy)]
 enum DropPosition {
-    /// Before everything that was never sent.
+    /// Before all messages that were never sent.
     AuthService,
-    /// Behind everything that is on disk.
+    /// After everything on disk.
     Tail,
 }

@@ -1,12 +1,12 @@
-//! Words on disk: files of a directory that belongs to one agent, each a run of words.
+//! Messages on disk: files in a directory owned by one agent, each a sequence of messages.
 //!
-//! A segment is written once and read once. It lives no longer than the process that wrote it: what
-//! an earlier process left behind is removed at the start, and its rows are accounted for by what the
-//! agent remembers of that process ([`crate::Hello::earlier`]). So nothing needs to be flushed.
+//! A segment is written once and read once, by the same process. Segments of an earlier process are
+//! removed at the start; their rows are accounted for by the tallies of that process
+//! ([`crate::Hello::earlier`]). So nothing needs to be synced to disk.
 //!
-//! A segment is `weirspl1`, then words: the kind (1 byte), the lengths of message, header and body
-//! and the number of texts (u32 each), the rows and the channel or time (u64 each), all little-endian,
-//! and the three parts; at the end the CRC-32 of everything before.
+//! A segment is `weirspl1`, then messages: the kind (1 byte), the lengths of envelope, header and
+//! body and the number of texts (u32 each), the rows and the channel or time (u64 each), all
+//! little-endian, and the three parts; at the end the CRC-32 of everything before.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -30,60 +30,60 @@ const LOCK: &str = "lock";
 const EXTENSION: &str = "weirspool";
 const RECORD_HEAD_BYTES: usize = 1 + 4 * 4 + 2 * 8;
 
-/// What a disk is to do.
+/// A disk operation.
 #[derive(Debug)]
 pub enum DiskTask {
-    /// Write words as a new segment.
+    /// Write messages as a new segment.
     Write {
-        /// The segment's number, never used before.
+        /// The number of the segment, never reused.
         number: u64,
-        /// The words.
+        /// The messages.
         messages: Vec<EncodedMessage>,
     },
     /// Read a segment.
     Read {
-        /// Its number.
+        /// The number of the segment.
         number: u64,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
-        /// How many words it holds.
+        /// The number of its messages.
         messages: u64,
     },
     /// Remove the files of these segments.
     Remove(Vec<u64>),
 }
 
-/// What came of it.
+/// The result of a disk task.
 #[derive(Debug)]
 pub enum DiskResult {
-    /// The segment of this number has so many bytes, or nothing of it is left.
+    /// The segment of this number has been written with this length, or failed and was removed.
     Written(u64, io::Result<u64>),
-    /// The words of the segment of this number.
+    /// The messages of the segment of this number.
     Read(u64, io::Result<VecDeque<EncodedMessage>>),
-    /// What could be removed was.
+    /// The removable files were removed.
     Removed,
 }
 
-/// A directory of segments, which nobody else uses meanwhile.
+/// A directory of segments, locked against other processes.
 #[derive(Debug)]
 pub struct Spool {
     directory: PathBuf,
-    /// Locked as long as this lives.
+    /// Holds the lock.
     _lock: File,
 }
 
-/// The length of a segment of these words.
+/// The length of a segment with these messages.
 pub fn segment_bytes<'a>(messages: impl Iterator<Item = &'a EncodedMessage>) -> u64 {
     let bytes: usize = messages.map(|w| RECORD_HEAD_BYTES + w.bytes()).sum();
     (MAGIC.len() + bytes + SUM_BYTES) as u64
 }
 
 impl Spool {
-    /// The spool in `directory`, which is made if it is not there. What an earlier process left in
-    /// it is removed.
+    /// Opens the spool in `directory`, which is created if needed. Segments of an earlier process
+    /// are removed.
     ///
     /// # Errors
-    /// When the directory cannot be made, read or written, or another process uses it.
+    /// If the directory cannot be created, read or written, or another process uses it.
     pub fn open(directory: &Path) -> Result<Spool, WireError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -111,7 +111,7 @@ impl Spool {
             _lock: lock,
         };
         spool.clean().map_err(failed(directory))?;
-        // A disk that cannot be written is told now and not when it is needed.
+        // An unwritable directory is reported at the start, not when the spool is needed.
         let probe = spool.path(u64::MAX);
         fs::write(&probe, MAGIC).map_err(failed(&probe))?;
         fs::remove_file(&probe).map_err(failed(&probe))?;
@@ -121,7 +121,7 @@ impl Spool {
     /// Removes all segments.
     ///
     /// # Errors
-    /// When the directory cannot be read, or a file of it stays.
+    /// If the directory cannot be read, or a file cannot be removed.
     pub fn clean(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
@@ -132,7 +132,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Does an disk_task; waits for the disk.
+    /// Runs a disk task; blocks.
     pub fn run(&self, disk_task: DiskTask) -> DiskResult {
         match disk_task {
             DiskTask::Write { number, messages } => {
@@ -145,7 +145,7 @@ impl Spool {
             } => DiskResult::Read(number, self.read(number, bytes, messages)),
             DiskTask::Remove(numbers) => {
                 for number in numbers {
-                    // If it stays, it is removed at the next start.
+                    // If this fails, it is removed at the next start.
                     let _ = fs::remove_file(self.path(number));
                 }
                 DiskResult::Removed
@@ -177,7 +177,12 @@ impl Spool {
 
     fn read(&self, number: u64, bytes: u64, messages: u64) -> io::Result<VecDeque<EncodedMessage>> {
         let path = self.path(number);
-        let changed = || io::Error::new(io::ErrorKind::InvalidData, "it is not what was written");
+        let changed = || {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "its content differs from what was written",
+            )
+        };
         if fs::metadata(&path)?.len() != bytes {
             return Err(changed());
         }
@@ -189,7 +194,7 @@ impl Spool {
     }
 }
 
-/// Makes a file that nobody else can read; `again` if it may be there already.
+/// Creates a file that only the owner can read; `again` if it may exist already.
 fn private(path: &Path, again: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600);
@@ -217,7 +222,7 @@ fn put(message: &EncodedMessage, out: &mut Vec<u8>) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// The words of a segment's bytes; `None` if they are no segment.
+/// Decodes the messages of a segment; `None` if the bytes are invalid.
 pub fn split(bytes: Bytes) -> Option<VecDeque<EncodedMessage>> {
     let end = bytes.len().checked_sub(SUM_BYTES)?;
     let sum = bytes.slice(end..).get_u32_le();

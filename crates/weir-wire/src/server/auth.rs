@@ -1,4 +1,4 @@
-//! [`AuthService`]: lets a request in, or not, before anything of it is read.
+//! [`AuthService`]: authenticates a request before its body is read.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,10 +18,10 @@ use super::limits::{AGENT_MESSAGE_BYTES_MAX, CLIENT_MESSAGE_BYTES_MAX};
 use super::service::{Caller, FlightApi, Shared};
 use crate::access::Credentials;
 
-/// The call that agents make; the only one whose messages may be long.
+/// The call of agents; the only one with long messages.
 const EXCHANGE: &str = "/arrow.flight.protocol.FlightService/DoExchange";
 
-/// What HTTP/2 requests come to.
+/// The service that receives HTTP/2 requests.
 #[derive(Clone, Debug)]
 pub(super) struct AuthService {
     shared: Arc<Shared>,
@@ -41,12 +41,12 @@ impl AuthService {
         }
     }
 
-    /// Who asks, if they may.
+    /// The authenticated caller.
     fn admit(&self, request: &http::Request<Body>) -> Result<Caller, Status> {
         let connection = request
             .extensions()
             .get::<Arc<Connection>>()
-            .expect("every connection says who it is");
+            .expect("every connection has its connect info");
         let authorization = request.headers().get("authorization");
         let credentials = Credentials {
             peer: connection.peer,
@@ -97,7 +97,7 @@ impl Service<http::Request<Body>> for AuthService {
                 Ok(answer) => answer,
                 Err(_) => {
                     shared.counters.add(Count::Unanswered, 1);
-                    let why = "the request did not come whole, or was not answered, in time";
+                    let why = "the request was not received or answered in time";
                     Ok(Status::deadline_exceeded(why).into_http())
                 }
             }

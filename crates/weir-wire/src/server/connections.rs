@@ -1,4 +1,4 @@
-//! Connections: counted in all and by address, and let go when nothing comes of them.
+//! Connections: limited in total and by address, and closed when unused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,18 +14,18 @@ use crate::Peer;
 use crate::access::Certified;
 use crate::tls::LoadedTls;
 
-/// One connection, as all who serve it know it.
+/// One connection, shared by everything that serves it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) peer: Peer,
     came: Instant,
-    /// Its certificate; set once, when the handshake is done.
+    /// Its certificate; set once, after the handshake.
     pub(crate) certificate: OnceLock<Certified>,
-    /// It has asked for something that was granted.
+    /// A request of it was granted.
     has_request: AtomicBool,
-    /// Requests that are being served.
+    /// The number of active requests.
     busy: AtomicU32,
-    /// When the last of them ended, in milliseconds since `came`.
+    /// When the last of them ended, in milliseconds since the connection was accepted.
     idle_since_ms: AtomicU64,
     refusals: AtomicU32,
     pub(crate) bytes: Mutex<RateLimit>,
@@ -33,24 +33,24 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Ends it: whoever reads from it or writes to it gets an error. False if that was done before.
+    /// Closes it: reads and writes fail from now on. False if it was closed already.
     pub(crate) fn disconnect(&self) -> bool {
-        let disconnect = self.disconnect.lock().expect("nobody panics here").take();
-        // Without a receiver it has ended already.
+        let disconnect = self.disconnect.lock().expect("no panic while held").take();
+        // Without a receiver it has been closed already.
         disconnect.map(|disconnect| disconnect.send(())).is_some()
     }
 
-    /// It has asked for something that is granted; until it has, it may be let go for others.
+    /// A request of it was granted.
     pub(crate) fn mark_granted(&self) {
         self.has_request.store(true, Ordering::Relaxed);
     }
 
-    /// Something was refused. True if that was once too often.
+    /// Counts a rejected request. True if the limit is exceeded.
     pub(crate) fn refuse(&self) -> bool {
         self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= REFUSALS_PER_CONNECTION_MAX
     }
 
-    /// True unless it showed a certificate that would not be taken now.
+    /// True unless it presented a certificate that would not be accepted now.
     pub(crate) fn is_accepted_by(&self, tls: &LoadedTls) -> bool {
         let shown = self.certificate.get();
         shown.is_none_or(|certified| tls.accepts(&certified.chain))
@@ -60,7 +60,7 @@ impl Connection {
         self.came.elapsed().as_millis() as u64
     }
 
-    /// Why it should be let go now, if it should.
+    /// The reason to close it now, if there is one.
     fn overdue(&self, limits: &Limits) -> Option<Count> {
         if !self.has_request.load(Ordering::Relaxed) {
             return (self.age_ms() >= limits.first_request_ms).then_some(Count::NoRequest);
@@ -73,7 +73,7 @@ impl Connection {
     }
 }
 
-/// A request that is being served; the connection is not idle as long as it is there.
+/// An active request; the connection is not idle while it exists.
 #[derive(Debug)]
 pub(crate) struct ActiveRequest(Arc<Connection>);
 
@@ -92,7 +92,7 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// All connections there are.
+/// All connections.
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: Limits,
@@ -103,12 +103,12 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    /// By the order in which they came.
+    /// By the order in which they were accepted.
     open: BTreeMap<u64, Arc<Connection>>,
     by_site: HashMap<PeerKey, usize>,
 }
 
-/// A connection's place; it is free again when this is dropped.
+/// A connection's slot; free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     number: u64,
@@ -125,23 +125,24 @@ impl Connections {
         }
     }
 
-    /// A place for a connection from `peer`, and a receiver that completes when the connection has to
-    /// end. Without room the oldest connection that has not made a request yet ends.
+    /// Reserves a slot for a connection from `peer`, with a receiver that completes when the
+    /// connection has to be closed. Without a free slot, the oldest connection without a granted
+    /// request is closed.
     ///
     /// # Errors
-    /// When there is none, with the reason.
+    /// If there is none, with the reason.
     pub(crate) fn admit(
         self: &Arc<Self>,
         peer: Peer,
     ) -> Result<(ConnectionSlot, oneshot::Receiver<()>), &'static str> {
-        let mut table = self.table.lock().expect("nobody panics here");
+        let mut table = self.table.lock().expect("no panic while held");
         let peer_key = peer_key(peer);
         let there = table.by_site.get(&peer_key).copied().unwrap_or(0);
         let no_room = if there >= self.limits.connections_per_address_max {
             Some((
                 Count::AddressFull,
                 Some(peer_key),
-                "too many connections of this address",
+                "too many connections from this address",
             ))
         } else if table.open.len() >= self.limits.connections_max {
             Some((Count::Full, None, "too many connections"))
@@ -183,11 +184,11 @@ impl Connections {
         Ok((place, told))
     }
 
-    /// Lets those go that are overdue, over and over.
+    /// Closes overdue connections, periodically.
     pub(crate) async fn sweep(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(250)).await;
-            let table = self.table.lock().expect("nobody panics here");
+            let table = self.table.lock().expect("no panic while held");
             for connection in table.open.values() {
                 if let Some(count) = connection.overdue(&self.limits)
                     && connection.disconnect()
@@ -198,11 +199,11 @@ impl Connections {
         }
     }
 
-    /// Lets those go that showed a certificate which would not be taken now.
+    /// Closes connections with a certificate that would not be accepted now.
     pub(crate) fn recheck_certificates(&self, tls: &LoadedTls) {
-        let table = self.table.lock().expect("nobody panics here");
+        let table = self.table.lock().expect("no panic while held");
         let open: Vec<Arc<Connection>> = table.open.values().cloned().collect();
-        // Signatures take their time, and others are to come and go meanwhile.
+        // Verifying signatures is slow, and the lock is needed meanwhile.
         drop(table);
         for connection in open {
             if !connection.is_accepted_by(tls) && connection.disconnect() {
@@ -211,17 +212,17 @@ impl Connections {
         }
     }
 
-    /// Lets all go.
+    /// Closes all connections.
     pub(crate) fn disconnect_all(&self) {
-        let table = self.table.lock().expect("nobody panics here");
+        let table = self.table.lock().expect("no panic while held");
         for connection in table.open.values() {
             connection.disconnect();
         }
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub(crate) fn len(&self) -> usize {
-        self.table.lock().expect("nobody panics here").open.len()
+        self.table.lock().expect("no panic while held").open.len()
     }
 }
 
@@ -249,15 +250,15 @@ impl Table {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut table = self.connections.table.lock().expect("nobody panics here");
+        let mut table = self.connections.table.lock().expect("no panic while held");
         table.remove(self.number);
     }
 }
 
-/// What connections are counted by.
+/// The key by which connections are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum PeerKey {
-    /// An address; of IPv6 the first 64 bits, since a host usually has all that begin so.
+    /// An address; of IPv6 the first 64 bits, since a host usually controls all of such a prefix.
     Ip(IpAddr),
     /// A user of this host.
     User(u32),
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_the_oldest_that_asked_for_nothing_goes() {
+    fn the_oldest_connection_without_a_request_is_closed_first() {
         let all = connections(2, 2);
         let (first, mut first_told) = all.admit(from("10.0.0.1")).unwrap();
         let (second, mut second_told) = all.admit(from("10.0.0.2")).unwrap();
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_user_has_the_room_of_one_address() {
+    fn a_local_user_has_the_limit_of_one_address() {
         let all = connections(10, 1);
         let local = |uid, pid| all.admit(Peer::Local { uid, pid });
         let (first, _told) = local(5, 1).unwrap();
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_takes_room_from_itself_alone() {
+    fn an_address_displaces_only_its_own_connections() {
         let all = connections(10, 1);
         let (_other, mut other_told) = all.admit(from("10.0.0.1")).unwrap();
         let (_first, mut first_told) = all.admit(from("[2001:db8::1]")).unwrap();

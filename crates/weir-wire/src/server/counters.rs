@@ -1,8 +1,8 @@
-//! What the server counts: who came, who was refused and why, how much came and went.
+//! The counters of the server: connections, rejections with their causes, and traffic.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Something that is counted.
+/// A counted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Accepted,
@@ -36,7 +36,7 @@ pub(crate) enum Count {
     Watches,
 }
 
-/// Each count with its counter and cause, in the order in which they are shown.
+/// Each count with its counter and cause, in the order in which they are reported.
 const COUNTS: &[(Count, &str, Option<&str>)] = &[
     (Count::Accepted, "connections_in", None),
     (
@@ -97,14 +97,14 @@ const COUNTS: &[(Count, &str, Option<&str>)] = &[
     (Count::Watches, "watches_in", None),
 ];
 
-/// One counter as it stands.
+/// The value of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// What is counted.
+    /// The counter.
     pub counter: &'static str,
-    /// Why it happened, where there are several reasons.
+    /// The cause, if there are several.
     pub cause: Option<&'static str>,
-    /// How often since the server started.
+    /// The number of events since the server started.
     pub total: u64,
 }
 
@@ -117,7 +117,7 @@ impl Counters {
         self.0[count as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// As they stand.
+    /// Their values.
     pub(crate) fn read(&self) -> Vec<Counter> {
         let read =
             |&(count, counter, cause): &(Count, &'static str, Option<&'static str>)| Counter {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_count_stands_in_its_own_place() {
+    fn each_count_has_its_own_index() {
         for (index, (count, ..)) in COUNTS.iter().enumerate() {
             assert_eq!(*count as usize, index);
         }

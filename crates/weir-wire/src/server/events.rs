@@ -1,4 +1,4 @@
-//! [`EventQueue`]: where the monitor's one thread receives what happens on the network.
+//! [`EventQueue`]: the queue of network events for the monitor's thread.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use tokio::sync::mpsc;
 
 use crate::ServerEvent;
 
-/// What happens on the network, one after the other.
+/// The queue of network events.
 #[derive(Debug)]
 pub struct EventQueue {
     receiver: mpsc::Receiver<ServerEvent>,
-    /// Only to wait with a bound.
+    /// Only used to wait with a timeout.
     runtime: Runtime,
 }
 
-/// What came of waiting.
+/// The result of waiting.
 #[derive(Debug)]
 pub enum NextEvent {
-    /// This happened.
+    /// An event.
     Event(ServerEvent),
-    /// Nothing, for as long as was waited.
+    /// No event within the wait time.
     Timeout,
-    /// Nothing will happen any more: the server has stopped.
+    /// The server has stopped.
     Ended,
 }
 
 impl EventQueue {
-    /// A receiver and its sender, with room for `capacity` events. The server makes its own; this
-    /// is for whoever says without a network what happens.
+    /// A queue and its sender, with capacity for `capacity` events. The server creates its own;
+    /// this is for tests and simulations without a network.
     pub fn channel(capacity: usize) -> (mpsc::Sender<ServerEvent>, EventQueue) {
         let (send, receiver) = mpsc::channel(capacity.max(1));
         let runtime = Builder::new_current_thread()
@@ -69,7 +69,7 @@ mod tests {
     use crate::SessionId;
 
     #[test]
-    fn events_come_in_order_then_nothing_then_the_end() {
+    fn events_are_received_in_order_then_timeout_then_end() {
         let (send, mut events) = EventQueue::channel(2);
         for number in [1, 2] {
             let left = ServerEvent::Left {

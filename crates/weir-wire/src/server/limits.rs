@@ -1,12 +1,12 @@
-//! [`Limits`]: how much the network may ask of the monitor.
+//! [`Limits`]: the limits on what peers may request from the monitor.
 
 use std::time::Duration;
 
 use crate::message::FRAME_BYTES_MAX;
 
-/// The longest message from an agent, in bytes: a word, and room for Flight's own fields.
+/// The longest message of an agent, in bytes: one with rows, and room for Flight's own fields.
 pub(crate) const AGENT_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX + (512 << 10);
-/// The longest message from a client, in bytes: a query and what goes with it.
+/// The longest message of a client, in bytes: a query and its metadata.
 pub(crate) const CLIENT_MESSAGE_BYTES_MAX: usize = 256 << 10;
 /// The longest query, in bytes.
 pub(crate) const QUERY_BYTES_MAX: usize = 64 << 10;
@@ -16,57 +16,57 @@ pub(crate) const NAME_BYTES_MAX: usize = 256;
 pub(crate) const STREAMS_PER_CONNECTION_MAX: u32 = 32;
 /// The longest HTTP/2 header list, in bytes.
 pub(crate) const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// The longest HTTP/2 frame that is taken, in bytes (RFC 9113's smallest).
+/// The longest accepted HTTP/2 frame, in bytes (the minimum of RFC 9113).
 pub(crate) const HTTP_FRAME_BYTES_MAX: u32 = 16 << 10;
-/// What may come on one request before it is read: an agent's messages, in bytes.
+/// The receive window of one request, in bytes: an agent's messages.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// What may come on one connection before it is read, in bytes.
+/// The receive window of one connection, in bytes.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
-/// Requests that were reset before they were answered; beyond, the connection ends
+/// Requests that were reset before they were answered; beyond this, the connection is closed
 /// (CVE-2023-44487, "rapid reset").
 pub(crate) const RESETS_PENDING_MAX: usize = 20;
-/// Errors of a peer's making that are answered with a reset; beyond, the connection ends.
+/// Protocol errors of a peer that are answered with a reset; beyond this, the connection is closed.
 pub(crate) const RESETS_LOCAL_MAX: usize = 128;
-/// Refusals (a wrong token, a role that is missing) after which a connection is let go.
+/// Rejected requests (an invalid token, a missing role) after which a connection is closed.
 pub(crate) const REFUSALS_PER_CONNECTION_MAX: u32 = 8;
-/// Words that wait to be sent to an agent.
+/// The queue of messages to an agent.
 pub(crate) const ORDERS_WAITING_MAX: usize = 256;
-/// Connections that were accepted and wait to be served.
+/// The queue of accepted connections.
 pub(crate) const CONNECTIONS_WAITING_MAX: usize = 64;
-/// How often a connection is asked whether it is still there.
+/// The interval of keep-alive probes.
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// How long it may take to say so.
+/// The timeout of a keep-alive probe.
 pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much the network may ask of the monitor. Reaching a limit is counted.
+/// The limits of the server. Reaching one is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections in all. When all places are taken, whoever has not asked for anything yet and
-    /// came first has to go.
+    /// Connections in total. When all slots are in use, the oldest connection without a granted
+    /// request is closed.
     pub connections_max: usize,
     /// Connections from one address (of IPv6, one /64).
     pub connections_per_address_max: usize,
-    /// How long a connection may take to its first whole request (of an agent: its hello).
+    /// The time until the first complete request of a connection (for an agent, its hello).
     pub first_request_ms: u64,
-    /// How long a TLS handshake may take.
+    /// The timeout of a TLS handshake.
     pub tls_handshake_ms: u64,
-    /// How long a request may take to come and to be answered.
+    /// The timeout for receiving and answering a request.
     pub request_ms: u64,
-    /// How long an agent may be silent.
+    /// The longest silence of an agent.
     pub agent_silence_ms: u64,
-    /// How long a connection on which nothing is asked for is kept.
+    /// The time after which a connection without active requests is closed.
     pub idle_ms: u64,
-    /// Words from one agent in a second; beyond, it is read more slowly.
+    /// Messages per second of one agent; beyond this, it is read more slowly.
     pub agent_messages_per_second: u64,
-    /// Bytes from one agent in a second; beyond, it is read more slowly.
+    /// Bytes per second of one agent; beyond this, it is read more slowly.
     pub agent_bytes_per_second: u64,
-    /// Bytes from one client's connection in a second; beyond, it is read more slowly.
+    /// Bytes per second of one client connection; beyond this, it is read more slowly.
     pub client_bytes_per_second: u64,
-    /// Requests of one principal in a second; beyond, they are refused.
+    /// Requests per second of one principal; beyond this, they are rejected.
     pub requests_per_second: u64,
-    /// Queries that one principal watches at once.
+    /// Queries that one principal may watch at once.
     pub watches_per_principal_max: usize,
-    /// EventQueue that wait for the monitor. When all places are taken, agents wait.
+    /// Events queued for the monitor. While the queue is full, agents wait.
     pub events_waiting_max: usize,
 }
 
@@ -90,7 +90,7 @@ impl Default for Limits {
     }
 }
 
-/// How much of something may still happen: so much a second, and what was left of the last second.
+/// A token bucket: a rate per second, with at most one second's amount saved.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     per_second: f64,
@@ -107,7 +107,7 @@ impl RateLimit {
         }
     }
 
-    /// Takes `amount`, more than there is if need be, and says how long to wait before the next.
+    /// Takes `amount`, even beyond the balance, and returns how long to wait before the next.
     pub(crate) fn take(&mut self, amount: u64, now: std::time::Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
@@ -115,7 +115,7 @@ impl RateLimit {
         Duration::from_secs_f64((-self.left / self.per_second).clamp(0.0, 60.0))
     }
 
-    /// Takes `amount` if that much is there.
+    /// Takes `amount` if the balance suffices.
     pub(crate) fn try_take(&mut self, amount: u64, now: std::time::Instant) -> bool {
         let waits = self.take(amount, now) > Duration::ZERO;
         if waits {
@@ -124,7 +124,7 @@ impl RateLimit {
         !waits
     }
 
-    /// From now on `per_second`.
+    /// Sets the rate.
     pub(crate) fn set(&mut self, per_second: u64) {
         self.per_second = per_second.max(1) as f64;
     }
@@ -136,7 +136,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn who_takes_more_than_a_second_gives_waits_for_it() {
+    fn exceeding_the_rate_causes_a_wait() {
         let start = Instant::now();
         let mut rate_limit = RateLimit::new(100);
         rate_limit.at = start;

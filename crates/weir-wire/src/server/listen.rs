@@ -1,4 +1,4 @@
-//! Accepts connections, does their TLS handshakes, and gives them to the HTTP/2 server.
+//! Accepts connections, performs TLS handshakes, and passes them to the HTTP/2 server.
 
 use std::io;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use super::stream::{Bytes, GuardedStream};
 use crate::Peer;
 use crate::access::Certified;
 
-/// How long to wait when the system has no descriptor left for another connection.
+/// The pause when no file descriptor is left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Descriptors that are left for all else the process does.
+/// File descriptors reserved for the rest of the process.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
-/// How many connections this process can have, after its limit of descriptors was raised as far as
-/// it may be and need be.
+/// The number of connections this process can have, after raising its limit of file descriptors as
+/// far as allowed and needed.
 pub(super) fn connections_possible(limits: &Limits) -> usize {
     let wanted = limits.connections_max as u64 + DESCRIPTORS_RESERVED;
     let now = getrlimit(Resource::Nofile);
@@ -51,7 +51,7 @@ pub(super) fn connections_possible(limits: &Limits) -> usize {
 #[derive(Debug)]
 enum Accepting {
     Tcp(TcpListener),
-    /// The socket in the file system lives as long as this.
+    /// The socket file exists as long as this.
     Unix(UnixListener, #[allow(dead_code)] SocketFile),
 }
 
@@ -63,7 +63,7 @@ enum Accepted {
 }
 
 impl Accepting {
-    /// Called on the runtime.
+    /// Must be called on the runtime.
     fn new(listener: Listener) -> io::Result<Accepting> {
         Ok(match listener {
             Listener::Tcp(listener) => Accepting::Tcp(TcpListener::from_std(listener)?),
@@ -77,7 +77,7 @@ impl Accepting {
         Ok(match self {
             Accepting::Tcp(listener) => {
                 let (tcp, address) = listener.accept().await?;
-                // Small messages are not held back; a connection on which this fails is broken.
+                // Disables Nagle's algorithm; a connection on which this fails is broken.
                 let _ = tcp.set_nodelay(true);
                 (Accepted::Tcp(tcp), Peer::Tcp(address))
             }
@@ -94,7 +94,7 @@ impl Accepting {
     }
 }
 
-/// Serves peers until the runtime ends.
+/// Accepts peers until the runtime ends.
 pub(super) async fn serve(listener: Listener, shared: Arc<Shared>, connections: Arc<Connections>) {
     let listener =
         Accepting::new(listener).expect("the listener does not block and the runtime has I/O");
@@ -146,14 +146,14 @@ async fn accept(
         let (shared, ready) = (shared.clone(), ready.clone());
         tokio::spawn(async move {
             if let Some(guarded) = guarded(&shared, accepted, place, disconnect).await {
-                // The server stops when nobody takes it.
+                // Without a receiver the server is stopping.
                 let _ = ready.send(Ok(guarded)).await;
             }
         });
     }
 }
 
-/// The connection as it is served, after the handshake if there is one; `None` if it is none.
+/// The connection after its TLS handshake, if any; `None` if that failed.
 async fn guarded(
     shared: &Shared,
     accepted: Accepted,
@@ -193,7 +193,7 @@ async fn guarded(
         bytes = TlsAcceptor::from(tls.config.clone()).accept(tcp) => bytes,
         _ = &mut disconnect => return None,
         () = tokio::time::sleep(timeout) => {
-            refuse(Count::TlsSlow, "it was not done in time");
+            refuse(Count::TlsSlow, "timed out");
             return None;
         }
     };
@@ -209,7 +209,7 @@ async fn guarded(
         let connection = &place.connection;
         let set = connection.certificate.set(certified);
         set.expect("a connection has one handshake");
-        // A reload during the handshake may not have seen it.
+        // A reload during the handshake may have missed this connection.
         let now = shared.rules.borrow().clone();
         let changed = !Arc::ptr_eq(&now, &rules);
         if changed

@@ -1,15 +1,15 @@
-//! The monitor's side of the network: it listens, lets in who may come in, and turns what they say
-//! into [`Event`](crate::event::Event)s for one receiver.
+//! The monitor's side of the network: accepts connections, authenticates peers, and passes their
+//! messages as [`ServerEvent`](crate::event::ServerEvent)s to one receiver.
 //!
 //! The life of a request:
-//! 1. `listen` accepts a connection if there is a place for it (`connections`) and does the TLS
+//! 1. `listen` accepts a connection if there is a free slot (`connections`) and performs the TLS
 //!    handshake; `stream` counts its bytes from then on.
-//! 2. `front` holds the request's token or the connection's certificate against [`crate::access`],
-//!    and its rate against the limits. Nothing of a request is read before.
-//! 3. `service` checks the role and reads the request (`requests`), or begins an agent's `session`.
-//! 4. The event goes to the monitor. There is room for so many; when it is full, whoever asked
-//!    waits, an agent's connection is not read, and TCP tells the agent.
-//! 5. `results` gives a watcher its rows as Arrow's own stream.
+//! 2. `auth` checks the token of the request or the certificate of the connection against
+//!    [`crate::access`], and its rate against the limits, before the request is read.
+//! 3. `service` checks the role and decodes the request (`requests`), or starts a `session`.
+//! 4. The event is queued for the monitor. While the queue is full, clients wait and agents are not
+//!    read (TCP flow control).
+//! 5. `results` encodes the updates of a watcher as an Arrow stream.
 
 mod auth;
 mod connections;
@@ -48,24 +48,24 @@ pub use events::{EventQueue, NextEvent};
 pub use limits::Limits;
 pub use socket::Listen;
 
-/// How long tasks may take to end when the server stops.
+/// The timeout for tasks to end when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Threads that serve the network.
+/// The number of network threads.
 const THREADS: usize = 2;
 
-/// What the server is to do.
+/// The configuration of the server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: Listen,
-    /// TLS; without it only peers on this host are served.
+    /// TLS; without it only peers on this host are accepted.
     pub tls: Option<ServerTls>,
     /// File of tokens, see [`crate::access`].
     pub tokens: Option<PathBuf>,
     /// Peers on the loopback interface need neither token nor certificate. For tests: every user of
-    /// the host could place queries and join as an agent.
+    /// the host could submit queries and join as an agent.
     pub open: bool,
-    /// Bounds of what peers may ask.
+    /// The limits on requests of peers.
     pub limits: Limits,
 }
 
@@ -81,7 +81,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// What may change while the server runs: who is let in, and with which certificates.
+/// The settings that can be reloaded: access rules and certificates.
 #[derive(Debug)]
 struct Rules {
     access: Access,
@@ -102,11 +102,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and serves on threads of its own.
+    /// Listens, and serves on background threads.
     ///
     /// # Errors
-    /// When an address beyond this host is to be listened to without TLS, or any address without
-    /// certificates or tokens; when a file is not what it should be; when the address is in use.
+    /// If an address beyond this host is used without TLS, or any address without certificates or
+    /// tokens; if a file is invalid; if the address is in use.
     pub fn bind(options: ServerOptions) -> Result<(Server, EventQueue), WireError> {
         let rules = Arc::new(load(&options)?);
         let listen = |source| WireError::Listen {
@@ -155,22 +155,21 @@ impl Server {
     /// Checks the options as [`Server::bind`] does, without listening.
     ///
     /// # Errors
-    /// As of [`Server::bind`], but for the address.
+    /// As [`Server::bind`], except for the address.
     pub fn check(options: &ServerOptions) -> Result<(), WireError> {
         load(options).map(drop)
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Reads certificates and tokens again. Who comes from now on is held against them, and so are
-    /// connections that are there: who shows a token that is gone, or a certificate of an authority
-    /// that is gone or that holds no longer, is let go.
+    /// Reloads certificates and tokens. They apply to new and existing connections: a connection
+    /// with a removed token, or with a certificate that is no longer valid, is closed.
     ///
     /// # Errors
-    /// When a file is not what it should be; all stays as it was then.
+    /// If a file is invalid; nothing changes then.
     pub fn reload(&self) -> Result<(), WireError> {
         let rules = Arc::new(load(&self.options)?);
         self.rules.send_replace(rules.clone());
@@ -183,17 +182,17 @@ impl Server {
         Ok(())
     }
 
-    /// What was counted, for stream `weir`.
+    /// The counters, for stream `weir`.
     pub fn counters(&self) -> Vec<Counter> {
         self.counters.read()
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// How many tasks serve them; none when nobody is there.
+    /// The number of tasks that serve them; 0 without connections.
     pub fn tasks(&self) -> usize {
         self.runtime.metrics().num_alive_tasks()
     }
@@ -203,13 +202,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It panicked if at all on another thread, which has said so.
+            // If it panicked, that thread has reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// Reads the files that the options name, and refuses options that would serve anyone.
+/// Reads the files named in the options, and rejects options that would admit anyone.
 fn load(options: &ServerOptions) -> Result<Rules, WireError> {
     let tokens = options.tokens.is_some();
     let certificates = options.tls.as_ref().is_some_and(|t| t.authority.is_some());
@@ -251,7 +250,7 @@ fn load(options: &ServerOptions) -> Result<Rules, WireError> {
     })
 }
 
-/// Serves until it is told to stop, and then ends within [`STOP_TIMEOUT`].
+/// Serves until it is stopped, then ends within [`STOP_TIMEOUT`].
 fn run(
     runtime: Runtime,
     listener: Listener,

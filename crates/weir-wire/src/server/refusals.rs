@@ -1,4 +1,4 @@
-//! [`Refusals`]: which peers were refused and why, for the monitor's log, bounded in rate.
+//! [`Refusals`]: reports rejected peers to the monitor's log at a limited rate.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 
 use crate::{Peer, ServerEvent};
 
-/// Most refusals that are reported in a second; a scan of ports must not fill a log.
+/// The largest number of reports per second; a port scan must not fill a log.
 const PER_SECOND_MAX: u32 = 10;
 
-/// Reports refusals.
+/// Reports rejections.
 #[derive(Debug)]
 pub(super) struct Refusals {
     events: mpsc::Sender<ServerEvent>,
@@ -21,7 +21,7 @@ pub(super) struct Refusals {
 struct Second {
     began: Instant,
     reported: u32,
-    /// Since the last report.
+    /// Rejections since the last report.
     suppressed: u64,
 }
 
@@ -38,8 +38,8 @@ impl Refusals {
         }
     }
 
-    /// Reports that `peer` was refused because of `why`. Beyond the rate, or while the monitor has
-    /// no room for events, it is only counted, and the next report has the count.
+    /// Reports that `peer` was rejected because of `why`. Above the rate, or while the event queue
+    /// is full, it is only counted, and the next report includes the count.
     pub(super) fn report(&self, peer: Peer, why: impl Into<String>) {
         let mut second = self.second.lock().expect("no holder of the lock panics");
         if second.began.elapsed() >= Duration::from_secs(1) {
@@ -69,7 +69,7 @@ mod tests {
         let (send, mut events) = mpsc::channel(1_000);
         let refusals = Refusals::new(send);
         let peer = Peer::Local { uid: 1, pid: 2 };
-        // More than a second's worth for each of several seconds that a slow machine may need.
+        // More than the limit of the several seconds that a slow machine may need.
         for _ in 0..1_000 {
             refusals.report(peer, "no token");
         }

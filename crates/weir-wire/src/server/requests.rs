@@ -1,4 +1,4 @@
-//! What a Flight client's bytes mean: descriptors, tickets and actions as [`Request`]s.
+//! Decodes the descriptors, tickets and actions of Flight clients as [`Request`]s.
 
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::{Action, FlightDescriptor, Ticket};
@@ -8,27 +8,30 @@ use super::limits::{NAME_BYTES_MAX, QUERY_BYTES_MAX};
 use crate::event::Submit;
 use crate::{Refusal, Request, Role};
 
-/// Every action, in the order in which `ListActions` tells them.
+/// Every action, in the order of `ListActions`.
 pub(super) const ACTIONS: &[(&str, &str)] = &[
     (
         "submit",
-        "place a query; body: CQL or {\"query\", \"name\", \"standing\", \"place\", \"script\"}",
+        "submit a query; body: CQL or {\"query\", \"name\", \"standing\", \"place\", \"script\"}",
     ),
     ("queries", "list the queries"),
     ("hosts", "list the agents' hosts"),
-    ("explain", "say where a query would run; body as of submit"),
+    (
+        "explain",
+        "show where a query would run; body as for submit",
+    ),
     ("cancel", "end a query; body: its name"),
 ];
 
-/// The longest answer in words that goes into a gRPC status, in bytes: it travels as an HTTP
-/// header, percent-encoded, and clients take 8 KiB of those.
+/// The longest error text in a gRPC status, in bytes: it is sent as an HTTP header,
+/// percent-encoded, and clients accept 8 KiB of headers.
 const STATUS_BYTES_MAX: usize = 6 << 10;
 
-/// A query to be placed, from CQL or from JSON.
+/// A query to submit, from CQL or JSON.
 pub(super) fn submit(bytes: &[u8]) -> Result<Submit, Status> {
     if bytes.len() > QUERY_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
-            "the query has {} bytes, at most {QUERY_BYTES_MAX} are taken",
+            "the query has {} bytes, at most {QUERY_BYTES_MAX} are accepted",
             bytes.len()
         )));
     }
@@ -36,7 +39,7 @@ pub(super) fn submit(bytes: &[u8]) -> Result<Submit, Status> {
     let submit = match text.trim_start().starts_with('{') {
         true => serde_json::from_str(text).map_err(|e| {
             Status::invalid_argument(format!(
-                "the JSON of the query is off: {e}; it is {{\"query\": CQL, \"name\": NAME, \
+                "invalid JSON of the query: {e}; expected {{\"query\": CQL, \"name\": NAME, \
                  \"standing\": true|false, \"place\": PLACE}}"
             ))
         })?,
@@ -54,12 +57,12 @@ pub(super) fn submit(bytes: &[u8]) -> Result<Submit, Status> {
     Ok(submit)
 }
 
-/// The query that a descriptor names or body.
+/// The query that a descriptor names or contains.
 #[derive(Debug, PartialEq)]
 pub(super) enum QueryReference {
     /// By name.
     Named(String),
-    /// In words.
+    /// By its text.
     New(Submit),
 }
 
@@ -84,7 +87,7 @@ pub(super) fn watched(ticket: &Ticket) -> Result<Request, Status> {
     Ok(Request::Watch { query })
 }
 
-/// What an action asks.
+/// The request of an action.
 pub(super) fn action(action: &Action) -> Result<Request, Status> {
     match action.r#type.as_str() {
         "submit" => submit(&action.body).map(Request::Submit),
@@ -105,7 +108,7 @@ pub(super) fn action(action: &Action) -> Result<Request, Status> {
     }
 }
 
-/// What one must be allowed to ask it.
+/// The role that a request requires.
 pub(super) fn role(request: &Request) -> Role {
     match request {
         Request::Submit(_) | Request::Cancel { .. } => Role::Place,
@@ -115,7 +118,7 @@ pub(super) fn role(request: &Request) -> Role {
     }
 }
 
-/// A refusal as gRPC says it.
+/// A rejection as a gRPC status.
 pub(super) fn status(refusal: Refusal) -> Status {
     match refusal {
         Refusal::Invalid(text) => Status::invalid_argument(shortened(text)),
@@ -127,7 +130,7 @@ pub(super) fn status(refusal: Refusal) -> Status {
 }
 
 fn shortened(text: String) -> String {
-    // What is not plain ASCII takes three bytes for one on its way.
+    // Percent-encoding takes three bytes for each byte that is not plain ASCII.
     let cost = |c: char| match c.is_ascii_graphic() && c != '%' || c == ' ' {
         true => 1,
         false => 3 * c.len_utf8(),
@@ -171,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_comes_as_cql_or_as_json() {
+    fn a_query_is_cql_or_json() {
         let cql = query_reference(&FlightDescriptor::new_cmd("select * from IO")).unwrap();
         let json = br#" {"query": "select * from IO"}"#;
         assert_eq!(cql, QueryReference::New(submit(json).unwrap()));
@@ -180,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_is_refused_with_the_reason() {
+    fn an_invalid_request_is_rejected_with_the_reason() {
         let long = "x".repeat(QUERY_BYTES_MAX + 1);
         for (bytes, why) in [
             (&b""[..], "the query is empty"),
             (b"\xff", "not UTF-8"),
-            (b"{", "the JSON of the query is off"),
+            (b"{", "invalid JSON of the query"),
             (br#"{"query": "q", "nmae": "n"}"#, "unknown field `nmae`"),
             (br#"{"query": "q", "name": "a\nb"}"#, "control characters"),
             (

@@ -1,5 +1,5 @@
-//! What a query gives as Flight messages that any Arrow reader takes as they come: the schema, then
-//! for each batch its dictionaries of texts and its rows, with the note as `app_metadata`.
+//! Results of a query as Flight messages that any Arrow reader can process as a stream: the schema,
+//! then for each batch its text dictionaries and its rows, with the note as `app_metadata`.
 
 use arrow_array::RecordBatch;
 use arrow_flight::{FlightData, SchemaAsIpc};
@@ -9,11 +9,10 @@ use serde_json::json;
 
 use crate::event::ResultUpdate;
 
-/// About how many bytes a message with rows has at most; clients refuse more than 4 MiB unless
-/// they are told otherwise.
+/// The approximate size limit of a message with rows; by default, clients reject more than 4 MiB.
 const MESSAGE_BYTES_AIM: usize = 1 << 20;
 
-/// Writes the messages for one watcher.
+/// Encodes the messages for one watcher.
 pub(super) struct Encoder {
     schema: SchemaRef,
     generator: IpcDataGenerator,
@@ -27,7 +26,7 @@ impl Encoder {
         Encoder {
             schema,
             generator: IpcDataGenerator::default(),
-            // Each batch brings the dictionaries of its own texts; readers replace those they have.
+            // Each batch includes the dictionaries of its own texts; readers replace earlier ones.
             dictionaries: DictionaryTracker::new(false),
             options: IpcWriteOptions::default(),
             context: IpcWriteContext::default(),
@@ -44,8 +43,8 @@ impl Encoder {
         encoded.into()
     }
 
-    /// The messages for what is shown. Many rows are cut into several; the note goes with the
-    /// first, and the others say `part`.
+    /// The messages for an update. Many rows are split into several messages; the note is in the
+    /// first, the others have `part`.
     pub(super) fn shown(&mut self, shown: &ResultUpdate) -> Result<Vec<FlightData>, ArrowError> {
         let batch = &shown.batch;
         if batch.schema_ref().fields() != self.schema.fields() {
@@ -83,7 +82,7 @@ impl Encoder {
     }
 }
 
-/// A schema as `FlightInfo` and `SchemaResult` carry it.
+/// A schema in the encoding of `FlightInfo` and `SchemaResult`.
 pub(super) fn schema_bytes(schema: &SchemaRef) -> Result<bytes::Bytes, ArrowError> {
     let options = IpcWriteOptions::default();
     let message: arrow_flight::IpcMessage = SchemaAsIpc::new(schema, &options).try_into()?;

@@ -1,4 +1,5 @@
-//! [`FlightApi`]: Flight's calls as [`ServerEvent`]s, and the monitor's answers as Flight's.
+//! [`FlightApi`]: converts Flight's calls to [`ServerEvent`]s, and the monitor's replies to
+//! Flight's.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -29,15 +30,15 @@ use crate::event::{Reply, ResultUpdate};
 use crate::frame::texts::{TEXTS_BYTES_MAX, TEXTS_MAX, TextBudgets};
 use crate::{Refusal, ReplySender, Request, Role, ServerEvent};
 
-/// Principals whose rates are kept apart; those that were not seen for a second are forgotten.
+/// The number of principals with a separate rate limit; those inactive for a second are removed.
 const RATES_MAX: usize = 10_000;
-/// Messages of a watch that wait to be sent, besides what HTTP/2 has taken.
+/// The queue of a watch, in addition to what HTTP/2 has buffered.
 const MESSAGES_WAITING_MAX: usize = 1;
 
 type Sent<T> = ReceiverStream<Result<T, Status>>;
 type ListStream<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
@@ -52,7 +53,7 @@ pub(super) struct Shared {
     watches: Mutex<HashMap<String, usize>>,
 }
 
-/// Who asks.
+/// An authenticated caller.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) connection: Arc<Connection>,
@@ -80,7 +81,7 @@ impl Shared {
         })
     }
 
-    /// Counts and reports a request that was refused; after many the connection is closed.
+    /// Counts and reports a rejected request; after too many the connection is closed.
     pub(super) fn refused(&self, connection: &Connection, count: Count, why: &str) {
         self.counters.add(count, 1);
         self.refusals.report(connection.peer, why);
@@ -90,11 +91,11 @@ impl Shared {
         }
     }
 
-    /// One more request of `principal`.
+    /// Applies the rate limit to a request of `principal`.
     pub(super) fn within_rate(&self, principal: &str) -> Result<(), Status> {
         let per_second = self.limits.requests_per_second;
         let now = Instant::now();
-        let mut rates = self.rates.lock().expect("nobody panics here");
+        let mut rates = self.rates.lock().expect("no panic while held");
         if rates.len() >= RATES_MAX && !rates.contains_key(principal) {
             rates.retain(|_, (_, last)| now.duration_since(*last) < Duration::from_secs(1));
         }
@@ -107,26 +108,26 @@ impl Shared {
         }
         self.counters.add(Count::TooOften, 1);
         Err(Status::resource_exhausted(format!(
-            "`{principal}` asks more than {per_second} times a second; ask again later"
+            "`{principal}` sends more than {per_second} requests per second; try again later"
         )))
     }
 
-    /// Until what was shown is no longer good.
+    /// Completes when the credentials are no longer valid.
     pub(super) async fn revoked(&self, caller: &Caller, role: Role) -> Status {
         let mut rules = self.rules.clone();
         loop {
             if rules.changed().await.is_err() {
-                return Status::unavailable("the monitor is ending");
+                return Status::unavailable("the monitor is shutting down");
             }
             let grant = rules.borrow().access.grant(&caller.credentials);
             if !grant.is_ok_and(|g| g.allows(role) && g.host == caller.grant.host) {
-                return Status::unauthenticated("what was shown is no longer taken here");
+                return Status::unauthenticated("the credentials are no longer accepted");
             }
         }
     }
 }
 
-/// A query that is being watched, counted for who watches.
+/// A watched query, counted for its watcher.
 struct Watch {
     shared: Arc<Shared>,
     principal: String,
@@ -135,7 +136,7 @@ struct Watch {
 impl Watch {
     fn begin(shared: &Arc<Shared>, principal: &str) -> Result<Watch, Status> {
         let most = shared.limits.watches_per_principal_max;
-        let mut watches = shared.watches.lock().expect("nobody panics here");
+        let mut watches = shared.watches.lock().expect("no panic while held");
         let there = watches.get(principal).copied().unwrap_or(0);
         if there >= most {
             shared.counters.add(Count::TooManyWatches, 1);
@@ -154,7 +155,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut watches = self.shared.watches.lock().expect("nobody panics here");
+        let mut watches = self.shared.watches.lock().expect("no panic while held");
         if let Some(there) = watches.get_mut(&self.principal) {
             *there -= 1;
             if *there == 0 {
@@ -169,9 +170,9 @@ impl Drop for Watch {
 pub(super) struct FlightApi(pub(super) Arc<Shared>);
 
 impl FlightApi {
-    /// Who made this call, if they have the role.
+    /// The caller, if it has the role.
     fn caller<T>(&self, call: &Call<T>, role: Role) -> Result<Caller, Status> {
-        let caller: &Caller = call.extensions().get().expect("the front put it there");
+        let caller: &Caller = call.extensions().get().expect("set by the authentication");
         if !caller.grant.allows(role) {
             let role = match role {
                 Role::Read => "read queries",
@@ -186,9 +187,9 @@ impl FlightApi {
         Ok(caller.clone())
     }
 
-    /// Asks the monitor.
+    /// Sends a request to the monitor and waits for the reply.
     async fn request(&self, caller: &Caller, request: Request) -> Result<Reply, Status> {
-        let ending = || Status::unavailable("the monitor is ending");
+        let ending = || Status::unavailable("the monitor is shutting down");
         let (reply, answer) = oneshot::channel::<Result<Reply, Refusal>>();
         let event = ServerEvent::Request {
             who: caller.grant.principal.clone(),
@@ -200,12 +201,12 @@ impl FlightApi {
         answer.map_err(requests::status)
     }
 
-    /// What comes of reading a request, counted if it is off.
+    /// Counts a request that is malformed.
     fn read<T>(&self, read: Result<T, Status>) -> Result<T, Status> {
         read.inspect_err(|_| self.0.counters.add(Count::Malformed, 1))
     }
 
-    /// A query's name and columns: of one that runs, or of one that is placed now.
+    /// The name and columns of a query: a running one, or one that is submitted now.
     async fn query(&self, call: &Call<FlightDescriptor>) -> Result<(String, SchemaRef), Status> {
         let (caller, request) = match self.read(requests::query_reference(call.get_ref()))? {
             QueryReference::New(submit) => {
@@ -217,12 +218,12 @@ impl FlightApi {
         };
         match self.request(&caller, request).await? {
             Reply::Query { name, schema, .. } => Ok((name, schema)),
-            Reply::Json(_) => Err(Status::internal("the monitor gave no columns")),
+            Reply::Json(_) => Err(Status::internal("the monitor returned no columns")),
         }
     }
 }
 
-/// How a query is found: by its name, on this connection.
+/// The flight of a query: its name, on this connection.
 fn flight_info(name: &str) -> FlightInfo {
     FlightInfo::new()
         .with_descriptor(FlightDescriptor::new_path(vec![name.to_owned()]))
@@ -231,10 +232,10 @@ fn flight_info(name: &str) -> FlightInfo {
 }
 
 fn broken(error: arrow_schema::ArrowError) -> Status {
-    Status::internal(format!("the rows cannot be written: {error}"))
+    Status::internal(format!("the rows cannot be encoded: {error}"))
 }
 
-/// Sends what is shown until there is no more, nobody reads any more, or the watcher is let go.
+/// Sends updates until the query ends, the client stops reading, or the watcher is disconnected.
 async fn show(
     shared: Arc<Shared>,
     caller: Caller,
@@ -252,7 +253,7 @@ async fn show(
             let messages = match encoder.shown(&shown) {
                 Ok(messages) => messages,
                 Err(error) => {
-                    // Whoever no longer reads needs no reason.
+                    // A client that no longer reads gets no reason.
                     let _ = out.send(Err(broken(error))).await;
                     return;
                 }
@@ -268,7 +269,7 @@ async fn show(
         () = sending => {}
         () = out.closed() => {}
         status = shared.revoked(&caller, Role::Read) => {
-            // A watcher that does not read is let go without the reason.
+            // A watcher that does not read is disconnected without the reason.
             let _ = out.try_send(Err(status));
         }
     }
@@ -289,7 +290,7 @@ impl FlightService for FlightApi {
         _: Call<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
         Err(Status::unimplemented(
-            "there is no handshake; show a token with each call, as header `authorization: Bearer \
+            "there is no handshake; send a token with each call, as header `authorization: Bearer \
              TOKEN`, or a certificate",
         ))
     }
@@ -302,7 +303,7 @@ impl FlightService for FlightApi {
         let Reply::Json(serde_json::Value::Array(queries)) =
             self.request(&caller, Request::Queries).await?
         else {
-            return Err(Status::internal("the monitor gave no list"));
+            return Err(Status::internal("the monitor returned no list"));
         };
         let flights: Vec<_> = queries
             .iter()
@@ -329,7 +330,7 @@ impl FlightService for FlightApi {
         _: Call<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
         Err(Status::unimplemented(
-            "a query is placed at once; GetFlightInfo does it, and DoGet gives what comes of it",
+            "queries are not polled: submit with GetFlightInfo and read the results with DoGet",
         ))
     }
 
@@ -352,7 +353,7 @@ impl FlightService for FlightApi {
                 results: Some(results),
                 ..
             } => (schema, results),
-            _ => return Err(Status::internal("the monitor gave nothing to watch")),
+            _ => return Err(Status::internal("the monitor returned no results")),
         };
         let (out, sent) = mpsc::channel(MESSAGES_WAITING_MAX);
         let (shared, busy) = (self.0.clone(), ActiveRequest::new(&caller.connection));
@@ -368,7 +369,7 @@ impl FlightService for FlightApi {
         _: Call<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
         Err(Status::unimplemented(
-            "nothing is put here; rows come from agents (`weir agent`), through DoExchange",
+            "DoPut is not supported; rows come from agents (`weir agent`), through DoExchange",
         ))
     }
 
@@ -380,7 +381,7 @@ impl FlightService for FlightApi {
             .extensions()
             .get()
             .cloned()
-            .expect("the front put it there");
+            .expect("set by the authentication");
         if !caller.grant.allows(Role::Agent) {
             self.caller(&call, Role::Agent)?;
         }

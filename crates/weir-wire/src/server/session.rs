@@ -1,4 +1,4 @@
-//! An agent's session: hello, welcome, and then messages both ways until one side goes.
+//! An agent's session: hello, welcome, then messages in both directions until one side ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,11 +38,11 @@ pub(super) async fn serve(
         Ok(joined) => joined,
         Err(status) => {
             if let Some(session) = joined_session {
-                // The monitor may have welcomed it already, and would hold its place for ever.
+                // The monitor may have welcomed it already and must be informed that it has left.
                 let why = status.message().to_owned();
                 let _ = shared.events.send(ServerEvent::Left { session, why }).await;
             }
-            // An agent that has gone needs no reason.
+            // A disconnected agent gets no reason.
             let _ = out.send(Err(status)).await;
             return;
         }
@@ -55,17 +55,18 @@ pub(super) async fn serve(
         () = out.closed() => Status::cancelled("the connection broke"),
     };
     let why = status.message().to_owned();
-    // The agent is joined_session first; whether it hears it is its own affair.
+    // The agent is informed first, if it still reads.
     let _ = out.try_send(Err(status));
     drop(messages);
     let left = ServerEvent::Left { session, why };
-    // Without a receiver the server is ending.
+    // Without a receiver the server is stopping.
     let _ = shared.events.send(left).await;
 }
 
 type Joining = (SessionId, (String, Welcome), mpsc::Receiver<MonitorMessage>);
 
-/// Hears the agent's hello and gets it welcomed; `joined_session` is the session once the monitor knows of it.
+/// Receives the agent's hello and the monitor's welcome; `joined_session` is set once the monitor
+/// knows of the session.
 async fn join(
     shared: &Shared,
     caller: &Caller,
@@ -85,7 +86,7 @@ async fn join(
         welcome,
         orders,
     });
-    let ending = || Status::unavailable("the monitor is ending");
+    let ending = || Status::unavailable("the monitor is shutting down");
     shared.events.send(joined).await.map_err(|_| ending())?;
     *joined_session = Some(session);
     let welcome = welcomed
@@ -93,7 +94,7 @@ async fn join(
         .map_err(|_| ending())?
         .map_err(requests::status)?;
     shared.counters.add(Count::Sessions, 1);
-    // There is room: it is the first that is sent.
+    // The queue is empty: this is the first message.
     let _ = out.send(Ok(Down::from(&welcome).data())).await;
     Ok((session, (host, welcome), orders_waiting))
 }
@@ -110,11 +111,15 @@ async fn hello(
     };
     let first = match timeout(wait_max, messages.message()).await {
         Ok(Ok(Some(first))) => first,
-        Ok(Ok(None)) => return Err(malformed("an agent begins with hello".to_owned())),
+        Ok(Ok(None)) => {
+            return Err(malformed(
+                "the first message of an agent must be hello".to_owned(),
+            ));
+        }
         Ok(Err(status)) => return Err(status),
         Err(_) => {
             shared.counters.add(Count::SessionSilent, 1);
-            return Err(Status::deadline_exceeded("no hello came in time"));
+            return Err(Status::deadline_exceeded("no hello in time"));
         }
     };
     let hello = Up::read_hello(&first).map_err(|e| malformed(e.to_string()))?;
@@ -127,12 +132,12 @@ async fn hello(
         return Err(Status::permission_denied(why));
     }
     caller.connection.mark_granted();
-    let mut bytes = caller.connection.bytes.lock().expect("nobody panics here");
+    let mut bytes = caller.connection.bytes.lock().expect("no panic while held");
     bytes.set(shared.limits.agent_bytes_per_second);
     Ok(hello)
 }
 
-/// Takes what the agent body, until it says no more or what it may not.
+/// Receives messages until the agent disconnects or violates the protocol.
 async fn receive(
     shared: &Shared,
     session: SessionId,
@@ -150,7 +155,7 @@ async fn receive(
             Err(_) => {
                 shared.counters.add(Count::SessionSilent, 1);
                 return Status::deadline_exceeded(format!(
-                    "the agent said nothing for {} ms",
+                    "no message from the agent for {} ms",
                     shared.limits.agent_silence_ms
                 ));
             }
@@ -164,7 +169,7 @@ async fn receive(
         let incoming = match intake.receive(&message, now()) {
             Ok(Incoming::Message(number, message)) => message_event(session, number, message),
             Ok(Incoming::Pong(answer)) => {
-                // An agent that does not read its answers asks again.
+                // An agent that does not read replies will send another ping.
                 let _ = out.try_send(Ok(*answer));
                 continue;
             }
@@ -179,7 +184,7 @@ async fn receive(
             }
         };
         if shared.events.send(incoming).await.is_err() {
-            return Status::unavailable("the monitor is ending");
+            return Status::unavailable("the monitor is shutting down");
         }
     }
 }
@@ -192,7 +197,7 @@ fn message_event(session: SessionId, number: Option<u64>, message: AgentMessage)
     }
 }
 
-/// Passes on what the agent is to do, until there is no more or it does not read.
+/// Sends the monitor's messages to the agent until there are no more or it does not read.
 async fn send_orders(
     shared: &Shared,
     mut orders: mpsc::Receiver<MonitorMessage>,
@@ -205,16 +210,14 @@ async fn send_orders(
             Ok(Err(_)) => return Status::cancelled("the connection broke"),
             Err(_) => {
                 shared.counters.add(Count::SessionNotRead, 1);
-                return Status::deadline_exceeded(
-                    "the agent does not read what it is joined_session",
-                );
+                return Status::deadline_exceeded("the agent does not read its messages");
             }
         }
     }
-    Status::unavailable("the monitor let the agent go")
+    Status::unavailable("the monitor disconnected the agent")
 }
 
-/// This host's clock, which is the fleet's.
+/// This host's clock, which is the clock of the fleet.
 fn now() -> Nanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as Nanos)

@@ -1,4 +1,4 @@
-//! [`Listen`]: where a server accepts connections: a TCP address, or a unix socket of this host.
+//! [`Listen`]: the address of a server: a TCP address, or a unix socket of this host.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
@@ -15,15 +15,15 @@ use rustix::net::{
 
 use crate::Address;
 
-/// Rights on the socket: to connect takes the right to write, so the monitor's user and the
-/// members of the socket's group may.
+/// The mode of the socket. Connecting requires write permission, so the monitor's user and the
+/// members of the socket's group can connect.
 const SOCKET_MODE: u32 = 0o660;
-/// Rights on a folder that is made for the socket.
+/// The mode of a directory created for the socket.
 const FOLDER_MODE: u32 = 0o755;
-/// Connections that wait to be accepted.
+/// The queue of connections to accept.
 const BACKLOG: i32 = 128;
 
-/// Where a server accepts connections.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// At an address; port 0 lets the system choose one.
@@ -63,7 +63,7 @@ impl From<SocketAddr> for Listen {
     }
 }
 
-/// A listening socket. That of a unix socket is removed with it.
+/// A listening socket. The file of a unix socket is removed with it.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
@@ -71,10 +71,10 @@ pub(super) enum Listener {
 }
 
 impl Listener {
-    /// Listens.
+    /// Starts listening.
     ///
     /// # Errors
-    /// When the address is in use or not this host's, or the socket cannot be created.
+    /// If the address is in use or not this host's, or the socket cannot be created.
     pub(super) fn bind(listen: &Listen) -> io::Result<Listener> {
         match listen {
             Listen::Tcp(address) => {
@@ -90,7 +90,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// The address, with the port chosen by the system.
     pub(super) fn address(&self) -> io::Result<Address> {
         Ok(match self {
             Listener::Tcp(listener) => listener.local_addr()?.into(),
@@ -99,8 +99,7 @@ impl Listener {
     }
 }
 
-/// A unix socket in the file system; it is removed when this is dropped, unless another server has
-/// replaced it.
+/// A unix socket file; removed when this is dropped, unless another server has replaced it.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -121,7 +120,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((facts.dev(), facts.ino()))
 }
 
-/// Creates the socket with its rights before anyone can connect.
+/// Creates the socket with its mode before anyone can connect.
 fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
         let mut builder = DirBuilder::new();
@@ -140,8 +139,7 @@ fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((socket.into(), bound))
 }
 
-/// Removes a socket that no process listens at any more. Other files stay, and so does a socket in
-/// use: the bind fails then.
+/// Removes a stale socket. Other files stay, and so does a socket in use: the bind fails then.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if !is_socket {
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_for_its_user_and_group_and_goes_with_its_server() {
+    fn a_socket_is_restricted_and_removed_with_its_server() {
         let folder = Folder::new("socket-mode");
         let path = folder.0.join("new/monitor.sock");
         let listener = Listener::bind(&Listen::Unix(path.clone())).unwrap();
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_socket_is_replaced_and_nothing_else_is() {
+    fn only_a_stale_socket_is_replaced() {
         let folder = Folder::new("socket-stale");
         let path = folder.0.join("m.sock");
         drop(UnixListener::bind(&path).unwrap());
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_listen_is_read_as_it_is_written() {
+    fn a_listen_address_round_trips() {
         for text in [
             "127.0.0.1:0",
             "[::1]:7733",

@@ -1,5 +1,5 @@
-//! [`GuardedStream`]: a connection's bytes, counted, slowed down beyond its rate_limit, and ended when the
-//! connection is let go.
+//! [`GuardedStream`]: the bytes of a connection: counted, rate-limited, and closed when the
+//! connection is disconnected.
 
 use std::future::Future;
 use std::io;
@@ -18,7 +18,7 @@ use tonic::transport::server::Connected;
 use super::connections::{Connection, ConnectionSlot};
 use super::counters::{Count, Counters};
 
-/// The bytes underneath.
+/// The underlying stream.
 #[derive(Debug)]
 pub(crate) enum Bytes {
     Plain(TcpStream),
@@ -26,7 +26,7 @@ pub(crate) enum Bytes {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection that is served.
+/// An open connection.
 #[derive(Debug)]
 pub(crate) struct GuardedStream {
     bytes: Bytes,
@@ -52,7 +52,7 @@ impl GuardedStream {
         }
     }
 
-    /// An error once the connection has been let go.
+    /// An error once the connection has been disconnected.
     fn poll_disconnect(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let gone = match &mut self.disconnect {
             Some(disconnect) => Pin::new(disconnect).poll(cx).is_ready(),
@@ -62,13 +62,13 @@ impl GuardedStream {
             self.disconnect = None;
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
-                "the monitor let the connection go",
+                "the monitor closed the connection",
             ));
         }
         Ok(())
     }
 
-    /// Ready when the last bytes' worth of waiting is over.
+    /// Ready when the delay for the previous bytes has passed.
     fn poll_delay(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(pause) = &mut self.pause {
             std::task::ready!(pause.as_mut().poll(cx));
@@ -80,7 +80,7 @@ impl GuardedStream {
     fn charge(&mut self, bytes: usize) {
         self.counters.add(Count::BytesIn, bytes as u64);
         let connection = &self.place.connection;
-        let mut rate_limit = connection.bytes.lock().expect("nobody panics here");
+        let mut rate_limit = connection.bytes.lock().expect("no panic while held");
         let wait = rate_limit.take(bytes as u64, Instant::now());
         if !wait.is_zero() {
             self.counters.add(Count::BytesSlowed, 1);

@@ -1,4 +1,5 @@
-//! One connection to the monitor: hello, welcome, clock, and then words both ways until it breaks.
+//! One connection to the monitor: hello, welcome, clock synchronisation, then messages in both
+//! directions until it breaks.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -16,10 +17,10 @@ use crate::exchange;
 use crate::message::{Down, DownBody, Pong};
 use crate::protocol::{MonitorMessage, Welcome};
 
-/// How long the monitor may take to say why it reads no more.
+/// How long to wait for the monitor's reason after it has stopped reading.
 const REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Connects, and comes back with the reason when the connection is gone.
+/// Connects and runs until the connection is gone; returns the reason.
 pub(super) async fn run(
     options: &UplinkOptions,
     shared: &Shared,
@@ -35,7 +36,7 @@ pub(super) async fn run(
     }
 }
 
-/// A connection on which we were welcomed.
+/// A connection after the welcome.
 struct Connection<'a> {
     options: &'a UplinkOptions,
     shared: &'a Shared,
@@ -43,14 +44,14 @@ struct Connection<'a> {
     up: mpsc::Sender<FlightData>,
     down: Streaming<FlightData>,
     sending: Sending,
-    /// Orders that wait until the clock's offset is known, the welcome first.
+    /// Events held back until the clock offset is known, the welcome first.
     pending: VecDeque<UplinkEvent>,
     monitors: u64,
     heard_at: Instant,
 }
 
 impl State {
-    /// The monitor has welcomed us: the number of the word to go on with, and what the caller hears.
+    /// Handles the welcome: the number of the next message, and the event for the caller.
     fn welcomed(
         &mut self,
         shared: &Shared,
@@ -61,11 +62,11 @@ impl State {
             self.monitors += 1;
             shared.clock.reset();
         }
-        // Also if what follows fails: it is known by its number.
+        // Set even if the rest fails: the monitor is identified by its number.
         self.shown.monitor = Some(welcome.monitor);
         let resume = self.outbox.resume(welcome.acked).ok_or_else(|| {
             format!(
-                "the monitor says that it has taken word {}, which was never said",
+                "the monitor acknowledges message {}, which was never sent",
                 welcome.acked
             )
         })?;
@@ -113,7 +114,7 @@ impl<'a> Connection<'a> {
         })
     }
 
-    /// Speaks and hears until the connection breaks; says why.
+    /// Sends and receives until the connection breaks; returns the reason.
     async fn exchange_messages(&mut self) -> String {
         if let Err(why) = self.deliver() {
             return why;
@@ -138,7 +139,7 @@ impl<'a> Connection<'a> {
                 () = self.shared.send_ready.notified(), if !has_next => continue,
                 () = sleep_until(self.sending.ping_at()), if !has_next => continue,
                 () = sleep_until(self.heard_at + self.options.silence_max) => {
-                    return silence(self.options, "said nothing");
+                    return silence(self.options, "sent nothing");
                 }
             };
             if let Err(why) = self.received(received) {
@@ -147,7 +148,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// True if something is to be sent. If only the disk has it, the disk is asked.
+    /// Whether there is something to send. If it is on disk, the disk task is started.
     fn has_next(&self) -> bool {
         let mut state = self.shared.lock();
         let has_next = self.sending.has_next(&mut state);
@@ -164,22 +165,24 @@ impl<'a> Connection<'a> {
         let data =
             received.ok_or_else(|| format!("the monitor at {address} ended the connection"))?;
         let down = Down::read(&data)
-            .map_err(|e| format!("the monitor at {address} breaks the protocol: {e}"))?;
+            .map_err(|e| format!("the monitor at {address} violates the protocol: {e}"))?;
         self.heard_at = Instant::now();
         match down.body {
             Some(DownBody::Pong(pong)) => self.take_pong(pong),
             Some(DownBody::Ack(number)) => match self.shared.lock().outbox.ack(number) {
                 true => Ok(()),
                 false => Err(format!(
-                    "the monitor at {address} breaks the protocol: it takes word {number}, which \
-                     was never said"
+                    "the monitor at {address} violates the protocol: it acknowledges message {number}, which \
+                     was never sent"
                 )),
             },
             Some(body) => match MonitorMessage::try_from(body) {
                 Ok(message) => self.queue(message),
-                Err(e) => Err(format!("the monitor at {address} breaks the protocol: {e}")),
+                Err(e) => Err(format!(
+                    "the monitor at {address} violates the protocol: {e}"
+                )),
             },
-            // A word of a later release.
+            // A message of a later release is ignored.
             None => Ok(()),
         }
     }
@@ -203,7 +206,7 @@ impl<'a> Connection<'a> {
         self.deliver()
     }
 
-    /// The caller is to hear this.
+    /// Queues an event for the caller.
     fn queue(&mut self, message: MonitorMessage) -> Result<(), String> {
         let order = UplinkEvent::Message(message);
         let mut state = self.shared.lock();
@@ -217,7 +220,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Tells the caller what waits, once times can be converted.
+    /// Delivers the queued events to the caller once timestamps can be converted.
     fn deliver(&mut self) -> Result<(), String> {
         if !self.shared.clock.is_synchronised() {
             return Ok(());
@@ -242,7 +245,7 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// What the caller has not received it will not hear; the next welcome says it anew.
+    /// Discards the undelivered events; the next welcome replaces them.
     fn discard_events(&mut self) {
         let bytes: usize = self.pending.iter().map(UplinkEvent::bytes).sum();
         self.shared.lock().events_bytes -= bytes;
@@ -258,5 +261,7 @@ fn silence(options: &UplinkOptions, what: &str) -> String {
 }
 
 fn not_read() -> String {
-    format!("more than {EVENTS_MAX} orders of the monitor were not read, or too many bytes of them")
+    format!(
+        "more than {EVENTS_MAX} messages of the monitor were not read, or too many bytes of them"
+    )
 }

@@ -1,8 +1,7 @@
-//! [`Uplink`]: the agent's side of the link: a thread that dials the monitor, for ever.
+//! [`Uplink`]: the agent's side of the link: a thread that keeps connecting to the monitor.
 //!
-//! Whoever has the uplink says words and never waits: a word is encoded where it is said, and what
-//! the network or a disk has to do with it happens in the uplink's thread. Orders come through a
-//! channel that is read when it suits.
+//! Sending never blocks: messages are encoded by the caller, and the uplink's thread does the
+//! network and disk I/O. Events are queued until the caller reads them.
 
 mod connection;
 mod sending;
@@ -28,50 +27,51 @@ use crate::outbox::spool::Spool;
 use crate::outbox::{Backlog, EncodedMessage, LossSummary, Outbox, OutboxCapacity};
 use crate::protocol::{AgentMessage, ChannelId, Hello, MonitorMessage, Note};
 
-/// Orders that wait to be read, and their bytes; an agent that reads none loses its connection.
+/// Capacity for events that the caller has not read, in number and bytes; an agent that reads none
+/// loses its connection.
 const EVENTS_MAX: usize = 2 * CHANNELS_MAX;
 const EVENTS_BYTES_MAX: usize = 64 << 20;
-/// The least memory for what waits.
+/// The smallest memory for queued messages.
 const MEMORY_BYTES_MIN: usize = 256 << 10;
-/// About how many rows go into one word.
+/// The approximate number of rows in one message.
 const MESSAGE_ROWS: usize = 4096;
-/// Channels whose bytes are remembered.
+/// The number of channels whose bytes are counted.
 const CHANNELS_KNOWN_MAX: usize = 2 * CHANNELS_MAX;
-/// How long the disk may take to finish what it was asked before the end.
+/// How long a running disk task may take at shutdown.
 const DISK_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The agent's clock, in nanoseconds since the Unix epoch: the one its rows are from.
+/// The agent's clock, in nanoseconds since the Unix epoch; timestamps of its rows are from it.
 pub type Now = Arc<dyn Fn() -> Nanos + Send + Sync>;
 
-/// What an uplink is to be.
+/// The configuration of an uplink.
 #[derive(Clone)]
 pub struct UplinkOptions {
-    /// The way to the monitor.
+    /// How to reach the monitor.
     pub dial: Dial,
-    /// What is said first on every connection, besides how much is held.
+    /// The first message on every connection; the uplink sets `held_bytes_max`.
     pub hello: Hello,
     /// The agent's clock.
     pub now: Now,
-    /// The room for words that wait. Half of the memory is for what the monitor was sent and has not
-    /// taken; it is told how much that is, and holds no more than half of it back for standing
-    /// queries that look back.
+    /// The capacity for queued messages. Half of the memory is for sent messages that are not
+    /// acknowledged; the monitor is informed of its size and delays acks for standing queries over
+    /// at most half of it.
     pub room: OutboxCapacity,
-    /// The directory for what memory has no room for; without one nothing goes to disk. It belongs
-    /// to this agent alone, and what an earlier process left in it is removed.
+    /// The directory for messages that do not fit in memory; without one nothing is written to
+    /// disk. It belongs to this agent alone, and files of an earlier process in it are removed.
     pub spool: Option<PathBuf>,
     /// The longest pause between two attempts to reach the monitor.
     pub retry_max: Duration,
-    /// The shortest, after the first failure; each further one doubles it.
+    /// The pause after the first failure; each further failure doubles it.
     pub retry_min: Duration,
-    /// How long a monitor may say nothing, before its welcome and at any time after: then it is as
-    /// good as gone.
+    /// The longest silence of a monitor, before its welcome and at any time after; then it counts
+    /// as disconnected.
     pub silence_max: Duration,
-    /// How long the end waits for what was said to be taken.
+    /// How long closing waits for acks.
     pub shutdown_timeout: Duration,
 }
 
 impl UplinkOptions {
-    /// With the default bounds: 32 MiB in memory, and 1 GiB on disk once there is a directory.
+    /// With default limits: 32 MiB in memory, and 1 GiB on disk if there is a directory.
     pub fn new(dial: Dial, hello: Hello, now: Now) -> UplinkOptions {
         UplinkOptions {
             dial,
@@ -90,26 +90,27 @@ impl UplinkOptions {
     }
 }
 
-/// What comes down.
+/// An event from the uplink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UplinkEvent {
-    /// The monitor has welcomed us, for the first time or again, and the clock's offset is known.
+    /// The monitor has welcomed the agent, for the first time or again, and the clock offset is
+    /// known.
     Welcome {
-        /// The channels that are to run; others are over. Empty if this is another monitor than
-        /// before: what ran was asked by that one.
+        /// The channels that should run; others have ended. Empty if this is another monitor than
+        /// before: the running channels belong to the previous one.
         channels: Vec<ChannelId>,
-        /// How often it wants to hear how far we have come.
+        /// The interval between watermarks.
         heartbeat: Nanos,
     },
-    /// It says something: start, stop or heartbeat.
+    /// A message: start, stop or heartbeat interval.
     Message(MonitorMessage),
-    /// The connection is gone or did not come about; why, in words. Another is tried without our
-    /// doing.
+    /// The connection was lost or could not be established, with the reason. The uplink tries
+    /// again.
     Disconnected(String),
 }
 
 impl UplinkEvent {
-    /// What it takes of the room for orders.
+    /// Its memory in the queue.
     fn bytes(&self) -> usize {
         match self {
             UplinkEvent::Message(MonitorMessage::Start { fragment, .. }) => fragment.len(),
@@ -118,33 +119,33 @@ impl UplinkEvent {
     }
 }
 
-/// How the link is.
+/// The state of the link.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UplinkState {
-    /// Welcomed, and the connection stands.
+    /// Connected and welcomed.
     pub connected: bool,
-    /// The number of the monitor that welcomed us last.
+    /// The number of the last monitor.
     pub monitor: Option<u64>,
-    /// What waits to be taken.
+    /// The messages that are not acknowledged.
     pub waiting: Backlog,
-    /// How often we were welcomed.
+    /// The number of welcomes.
     pub welcomes: u64,
-    /// How many connections ended or did not come about.
+    /// The number of connections that were lost or could not be established.
     pub failures: u64,
-    /// Why the last of them did.
+    /// The reason of the last of them.
     pub last_failure: Option<String>,
-    /// Rows that were for another monitor.
+    /// Rows discarded because they were for another monitor.
     pub rows_void: u64,
 }
 
 /// What the caller and the uplink's thread share.
 struct Shared {
     state: Mutex<State>,
-    /// Something is to be sent.
+    /// There is something to send.
     send_ready: Notify,
-    /// The disk has something to do.
+    /// There is a disk task.
     disk_ready: Notify,
-    /// The end has come.
+    /// The uplink is closing.
     ending: Notify,
     clock: Arc<Clock>,
 }
@@ -152,28 +153,28 @@ struct Shared {
 struct State {
     outbox: Outbox,
     texts: TextTable,
-    /// The newest, if it was not sent.
+    /// The newest status, if it was not sent.
     status: Option<UpBody>,
     shown: UplinkState,
     bytes_out: BTreeMap<ChannelId, u64>,
-    /// The column of a channel's rows that says how many requests each stands for.
+    /// The column of a channel's rows with the number of requests that each represents.
     counts: BTreeMap<ChannelId, usize>,
     dropped: BTreeMap<ChannelId, u64>,
-    /// How often we came to another monitor, and how often the caller has learned of it. As long as
-    /// they differ, what the caller says is for the monitor before.
+    /// How often the monitor has changed, and how often the caller has been informed. While they
+    /// differ, messages of the caller are for the previous monitor.
     monitors: u64,
     monitors_known: u64,
-    /// Of which of them the caller was told last.
+    /// The number of the change that was reported to the caller last.
     monitors_reported: u64,
-    /// Bytes of the orders that the caller has not read.
+    /// Bytes of the events that the caller has not read.
     events_bytes: usize,
     is_ending: bool,
 }
 
-/// What goes through the channel of orders.
+/// An entry of the event queue.
 struct QueuedEvent {
     order: UplinkEvent,
-    /// Of which monitor it is: [`State::monitors`].
+    /// The monitor that it is from: [`State::monitors`].
     monitors: u64,
 }
 
@@ -186,18 +187,17 @@ pub struct Uplink {
 }
 
 impl Uplink {
-    /// Starts to dial. That nobody answers is no error: it is tried for ever.
+    /// Starts connecting. An unreachable monitor is no error: the uplink keeps trying.
     ///
     /// # Errors
-    /// When an option makes no sense, the spool's directory cannot be used, or the thread does not
-    /// start.
+    /// If an option is invalid, the spool's directory cannot be used, or the thread does not start.
     pub fn dial(mut options: UplinkOptions) -> Result<Uplink, WireError> {
         let off = |what, why: &str| {
             let why = why.to_owned();
             Err(WireError::Option { what, why })
         };
         if options.room.memory_bytes < MEMORY_BYTES_MIN {
-            return off("memory for waiting words", "at least 256 KiB are needed");
+            return off("memory for queued messages", "at least 256 KiB are needed");
         }
         if options.retry_min.is_zero() || options.retry_min > options.retry_max {
             return off(
@@ -243,13 +243,13 @@ impl Uplink {
         })
     }
 
-    /// Says a word; never waits for anybody. Rows for which there is no room are lost and counted;
-    /// the monitor is told. A word that breaks the protocol's bounds becomes a note that says so.
+    /// Sends a message without blocking. Rows that do not fit are lost, counted, and reported to
+    /// the monitor. A message that violates the protocol's bounds becomes a note about that.
     pub fn send(&self, message: AgentMessage) {
         self.send_all([message]);
     }
 
-    /// The same of words that are to travel together.
+    /// Sends several messages as one batch.
     pub fn send_all(&self, messages: impl IntoIterator<Item = AgentMessage>) {
         let mut state = self.shared.lock();
         for message in messages {
@@ -270,7 +270,7 @@ impl Uplink {
                 },
             }
             if state.outbox.has_disk_task() {
-                // The disk may make room while we go on.
+                // The disk task may free memory concurrently.
                 drop(state);
                 self.shared.disk_ready.notify_one();
                 state = self.shared.lock();
@@ -280,8 +280,8 @@ impl Uplink {
         self.shared.send_ready.notify_one();
     }
 
-    /// The next thing that came down, if it comes within `wait_max`. `None` as well when the
-    /// uplink's thread is gone.
+    /// The next event, if one arrives within `wait_max`. `None` also if the uplink's thread is
+    /// gone.
     pub fn receive(&self, wait_max: Duration) -> Option<UplinkEvent> {
         let told = match wait_max.is_zero() {
             true => self.orders.try_recv().ok()?,
@@ -296,12 +296,12 @@ impl Uplink {
         Some(told.order)
     }
 
-    /// The monitor's time.
+    /// The clock that converts to the monitor's time.
     pub fn clock(&self) -> Arc<Clock> {
         self.shared.clock.clone()
     }
 
-    /// How the link is.
+    /// The state of the link.
     pub fn state(&self) -> UplinkState {
         let state = self.shared.lock();
         UplinkState {
@@ -310,7 +310,7 @@ impl Uplink {
         }
     }
 
-    /// How many requests a row of the channel stands for: one, or as many as this column body.
+    /// Sets how many requests a row of the channel represents: one, or the value of this column.
     pub fn set_counts(&self, channel: ChannelId, column: Option<usize>) {
         let counts = &mut self.shared.lock().counts;
         match column {
@@ -318,19 +318,19 @@ impl Uplink {
             None => drop(counts.remove(&channel)),
         }
         if counts.len() > CHANNELS_KNOWN_MAX {
-            // Numbers are not used twice, so the smallest has ended first.
+            // Numbers are never reused, so the smallest has ended first.
             counts.pop_first();
         }
     }
 
-    /// The bytes that a channel's rows have taken so far.
+    /// The bytes of a channel's rows so far.
     pub fn bytes_out(&self, channel: ChannelId) -> u64 {
         let state = self.shared.lock();
         state.bytes_out.get(&channel).copied().unwrap_or(0)
     }
 
-    /// Requests in rows that were dropped here since the last call, by channel. The monitor receives
-    /// that count from the uplink.
+    /// Requests in rows that were dropped here since the last call, by channel. The uplink reports
+    /// them to the monitor.
     pub fn dropped(&self) -> Vec<(ChannelId, u64)> {
         let mut state = self.shared.lock();
         let mut dropped = std::mem::take(&mut state.dropped);
@@ -340,8 +340,8 @@ impl Uplink {
         dropped.into_iter().collect()
     }
 
-    /// Ends the link. What waits is delivered first if the monitor takes it within
-    /// [`UplinkOptions::shutdown_timeout`]. True if nothing is left.
+    /// Closes the link. Queued messages are delivered first if the monitor acknowledges them within
+    /// [`UplinkOptions::shutdown_timeout`]. Returns whether nothing is left.
     pub fn close(mut self) -> bool {
         self.finish();
         self.shared.lock().outbox.waiting().messages == 0
@@ -353,7 +353,7 @@ impl Uplink {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            // It has said why on stderr; what it had is gone with it.
+            // A panic has printed its reason on stderr; its messages are lost.
             self.shared.lock().shown.connected = false;
         }
     }
@@ -372,7 +372,7 @@ impl Shared {
 }
 
 impl State {
-    /// Encodes rows of one word, or of as many as they need.
+    /// Encodes rows as one message, or as several if needed.
     fn put_rows(&mut self, channel: ChannelId, batch: &Batch) {
         let rows = batch.len();
         if rows == 0 {
@@ -419,7 +419,7 @@ impl State {
     fn count_bytes(&mut self, channel: ChannelId, bytes: usize) {
         *self.bytes_out.entry(channel).or_default() += bytes as u64;
         if self.bytes_out.len() > CHANNELS_KNOWN_MAX {
-            // Numbers are not used twice, so the smallest has ended first.
+            // Numbers are never reused, so the smallest has ended first.
             self.bytes_out.pop_first();
         }
     }
@@ -453,7 +453,7 @@ fn start(
         .map_err(WireError::Thread)?;
     let run = move || {
         runtime.block_on(thread::run(&options, &shared, spool, &orders));
-        // A disk that hangs does not hold up the end.
+        // A hanging disk does not delay shutdown.
         runtime.shutdown_timeout(DISK_SHUTDOWN_TIMEOUT);
     };
     std::thread::Builder::new()

@@ -1,5 +1,5 @@
-//! [`Sending`]: what is sent next on a connection: the resumption first, pings when they are due, the
-//! newest status, and words, each behind the texts that it refers to.
+//! [`Sending`]: the order of messages on a connection: resume first, pings when due, the newest
+//! status, and messages, each after the texts that it refers to.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use weir_model::Nanos;
 use super::{Now, State};
 use crate::message::{Ping, Up, UpBody};
 
-/// Pings at the beginning of a connection, and the pause between them.
+/// The number of pings at the start of a connection, and the pause between them.
 const FIRST_PINGS: u32 = 6;
 const FIRST_PING_PAUSE: Duration = Duration::from_millis(40);
 /// The pause between pings later on.
 const PING_PAUSE: Duration = Duration::from_secs(2);
-/// Pings whose answers may still come.
+/// Pings whose replies may still arrive.
 const PINGS_MAX: usize = 16;
 
-/// What is sent next on a connection.
+/// The state of sending on a connection.
 pub(super) struct Sending {
-    /// The number of the first word that comes, until that was said.
+    /// The number of the first message, until it was sent in `resume`.
     resume: Option<u64>,
-    /// How many texts the monitor has, and how many it needs for the word that waits for them.
+    /// How many texts were sent, and how many the pending message needs.
     texts_sent: u32,
     texts_needed: u32,
     message: Option<FlightData>,
     now: Now,
     ping_at: Instant,
     pings_sent: u32,
-    /// When pings left whose answers may come, by the agent's clock.
+    /// When the unanswered pings were sent, by the agent's clock.
     pings: VecDeque<Nanos>,
 }
 
 impl Sending {
-    /// On a new connection, on which word `resume` comes first.
+    /// For a new connection that starts with message `resume`.
     pub fn new(resume: u64, now: Now) -> Sending {
         Sending {
             resume: Some(resume),
@@ -54,7 +54,7 @@ impl Sending {
         self.ping_at
     }
 
-    /// True if this ping was sent and not answered yet.
+    /// Removes the ping sent at `left`; false if there is no such ping.
     pub fn take_ping(&mut self, left: Nanos) -> bool {
         match self.pings.iter().position(|ping| *ping == left) {
             Some(place) => {
@@ -65,7 +65,7 @@ impl Sending {
         }
     }
 
-    /// True if something is to be sent.
+    /// Whether there is something to send.
     pub fn has_next(&self, state: &mut State) -> bool {
         self.resume.is_some()
             || self.ping_at <= Instant::now()
@@ -74,7 +74,7 @@ impl Sending {
             || state.outbox.has_next()
     }
 
-    /// What is to be sent next.
+    /// The next message to be sent.
     pub fn next(&mut self, state: &mut State) -> Option<FlightData> {
         if let Some(number) = self.resume.take() {
             return Some(Up::data(UpBody::Resume(number)));

@@ -1,4 +1,4 @@
-//! The uplink's thread: one connection after the other until the end, and the disk beside them.
+//! The uplink's thread: connects again and again until shutdown, and runs disk tasks in parallel.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{DISK_SHUTDOWN_TIMEOUT, QueuedEvent, Shared, UplinkEvent, UplinkOptions, connection};
 use crate::outbox::spool::Spool;
 
-/// A connection that held so long makes the next attempt a first one.
+/// After a connection of this length, the retry pause starts at its minimum again.
 const STEADY: Duration = Duration::from_secs(10);
-/// How often it is seen whether the end may come.
+/// How often shutdown checks whether everything is acknowledged.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Keeps the link until the end.
+/// Runs the link until shutdown.
 pub(super) async fn run(
     options: &UplinkOptions,
     shared: &Shared,
@@ -29,13 +29,13 @@ pub(super) async fn run(
         () = drain(options, shared) => {}
     }
     if let Some(spool) = spool {
-        // What stays is removed at the next start.
+        // Remaining files are removed at the next start.
         let clean = tokio::task::spawn_blocking(move || spool.clean());
         let _ = timeout(DISK_SHUTDOWN_TIMEOUT, clean).await;
     }
 }
 
-/// Makes one connection after the other.
+/// Connects again after each disconnection.
 async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender<QueuedEvent>) {
     let mut pause = options.retry_min;
     loop {
@@ -49,7 +49,7 @@ async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender
             state.monitors
         };
         let order = UplinkEvent::Disconnected(why);
-        // A channel that is full says nothing new, and one without a reader has no use for it.
+        // A full channel holds the same news already, and one without a reader needs none.
         let _ = orders.try_send(QueuedEvent { order, monitors });
         if begun.elapsed() > STEADY {
             pause = options.retry_min;
@@ -59,14 +59,14 @@ async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender
     }
 }
 
-/// Between half and all of `pause`, so that a fleet does not come back all at once.
+/// A random duration between half and all of `pause`, so that a fleet does not reconnect at once.
 fn jittered(pause: Duration) -> Duration {
-    // The standard library's hash maps are seeded at random; that is random enough here.
+    // Hash maps of the standard library are seeded randomly, which suffices here.
     let random = RandomState::new().build_hasher().finish();
     pause.mul_f64(0.5 + (random % 1024) as f64 / 2048.0)
 }
 
-/// Does the outbox's errands, one after the other, on a thread that may wait for a disk.
+/// Runs the outbox's disk tasks one at a time on a thread that may block.
 async fn run_disk_tasks(shared: &Shared, spool: Option<&Arc<Spool>>) {
     let Some(spool) = spool else {
         return std::future::pending().await;
@@ -85,7 +85,7 @@ async fn run_disk_tasks(shared: &Shared, spool: Option<&Arc<Spool>>) {
     }
 }
 
-/// Comes back when the end has come, and everything was taken or its time is over.
+/// Waits for shutdown, then until everything is acknowledged or the timeout has passed.
 async fn drain(options: &UplinkOptions, shared: &Shared) {
     shared.ending.notified().await;
     let until = Instant::now() + options.shutdown_timeout;

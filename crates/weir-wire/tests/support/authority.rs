@@ -1,4 +1,4 @@
-//! An authority that signs certificates for tests, in a directory of its own.
+//! An authority that signs certificates for tests, in its own directory.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use weir_wire::ServerTls;
 
-/// A directory that goes when this is dropped.
+/// A directory that is removed when this is dropped.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -26,7 +26,7 @@ impl Directory {
         &self.0
     }
 
-    /// Writes a file that only we can read.
+    /// Writes a file that only the owner can read.
     pub fn secret(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, text).unwrap();
@@ -73,7 +73,7 @@ impl Authority {
         )
     }
 
-    /// The monitor's side: a certificate for `localhost`, and who signs the others'.
+    /// The monitor's side: a certificate for `localhost`, and the authority of its peers.
     pub fn server(&self, directory: &Directory, clients: Option<&Path>) -> ServerTls {
         let (certificate, key) = self.sign(directory, "localhost", &[]);
         ServerTls {

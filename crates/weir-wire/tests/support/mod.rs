@@ -1,4 +1,4 @@
-//! A monitor that knows one query, for tests of the network around it.
+//! A monitor with one query, for tests of the network.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 pub mod agent;
@@ -27,18 +27,18 @@ use weir_wire::{
     Welcome, WireError,
 };
 
-/// What a test waits for before it gives up. Never a measure of speed.
+/// The timeout of waits in tests. Never a measure of speed.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A server with a monitor behind it that knows the query `q` and welcomes every agent.
+/// A server whose monitor has the query `q` and welcomes every agent.
 pub struct Monitor {
     pub server: Server,
     stop: Arc<AtomicBool>,
-    /// What agents said and when they left, in words.
+    /// The messages of agents and their disconnections, as texts.
     pub received: Arc<Mutex<Vec<String>>>,
-    /// Who watches `endless`, to be shown more.
+    /// The watchers of `endless`, to send them more.
     pub watchers: Watchers,
-    /// It takes no events as long as this is set.
+    /// While this is set, no events are read.
     pub busy: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -66,7 +66,7 @@ impl Monitor {
         })
     }
 
-    /// On a free port of this host, as `change` wants it.
+    /// On a free port of this host, with options changed by `change`.
     pub fn local(change: impl FnOnce(&mut ServerOptions)) -> Monitor {
         let mut options = ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
@@ -186,7 +186,7 @@ fn welcome() -> Welcome {
     }
 }
 
-/// Where to show more to those who watch.
+/// Where to send further updates to watchers.
 pub type Watchers = Arc<Mutex<Vec<tokio::sync::mpsc::Sender<ResultUpdate>>>>;
 
 fn reply_to(who: &str, request: Request, watchers: &Watchers) -> Result<Reply, Refusal> {
@@ -233,7 +233,7 @@ pub fn schema() -> SchemaRef {
     ]))
 }
 
-/// What `q` gives: two batches with different texts, and the end.
+/// The results of `q`: two batches with different texts, and the end.
 pub fn shown_batches() -> Vec<ResultUpdate> {
     let rows = |at: i64, vms: &[&str], weights: Vec<i64>| {
         let rows = vms.len() as i64;
@@ -265,7 +265,7 @@ pub fn shown_batches() -> Vec<ResultUpdate> {
     ]
 }
 
-/// A thread's answer, waited for with a bound.
+/// The result of `work`, waited for with a timeout.
 pub fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, done) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! A monitor that takes agents' rows down, forgets what it has not made safe when it restarts, and
-//! holds what it has against what the agent said.
+//! A monitor that records agents' rows, loses its volatile state when it restarts, and checks what
+//! it received against what the agent sent.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ use weir_wire::{
     ServerOptions, SessionId, Welcome,
 };
 
-/// What became of one agent's words.
+/// What was received from one agent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
-    /// The last word that was acked.
+    /// The last message that was received.
     pub acked: u64,
-    /// The values of the first column of each channel's rows, as they came.
+    /// The values of the first column of each channel's rows, as received.
     pub rows: BTreeMap<ChannelId, Vec<i64>>,
-    /// Rows that were told lost.
+    /// Rows that were reported as lost.
     pub lost: BTreeMap<ChannelId, u64>,
-    /// Why.
+    /// The causes.
     pub causes: BTreeMap<String, u64>,
     pub started: Vec<ChannelId>,
     pub failed: Vec<ChannelId>,
@@ -35,7 +35,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Rows that came and rows that were told lost, of a channel.
+    /// Rows received and rows reported as lost, of a channel.
     pub fn accounted(&self, channel: ChannelId) -> u64 {
         self.delivered(channel) + self.lost.get(&channel).copied().unwrap_or(0)
     }
@@ -89,27 +89,27 @@ impl Account {
     }
 }
 
-/// What a monitor keeps.
+/// The state of a monitor.
 #[derive(Clone, Debug, Default)]
 pub struct MonitorState {
     /// The monitor's number.
     pub monitor: u64,
     /// By instance of the agent.
     pub accounts: BTreeMap<u64, Account>,
-    /// As it was when it was made safe last: all that a restart leaves.
+    /// The durable state: what remains after a restart.
     pub safe: BTreeMap<u64, Account>,
-    /// How often a word came that was there already.
+    /// The number of repeated messages.
     pub repeated: u64,
-    /// Channels that are to run.
+    /// Channels that should run.
     pub channels: Vec<ChannelId>,
 }
 
-/// How a monitor behaves.
+/// The behaviour of a monitor.
 #[derive(Clone, Copy, Debug)]
 pub struct Behavior {
-    /// After so many words everything is made safe, and agents are told.
+    /// The number of messages after which the state is made durable and acknowledged.
     pub ack_every: u64,
-    /// How long it takes over each word.
+    /// The processing time of each message.
     pub pause: Duration,
 }
 
@@ -131,7 +131,7 @@ pub struct RecordingMonitor {
 }
 
 impl RecordingMonitor {
-    /// On a free port, with nothing in its book.
+    /// On a free port, without state.
     pub fn new(monitor: u64, behavior: Behavior) -> RecordingMonitor {
         let book = MonitorState {
             monitor,
@@ -140,7 +140,7 @@ impl RecordingMonitor {
         RecordingMonitor::open(book, behavior)
     }
 
-    /// With what an earlier monitor had made safe.
+    /// With the durable state of an earlier monitor.
     pub fn open(book: MonitorState, behavior: Behavior) -> RecordingMonitor {
         let (server, events) = Server::bind(ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
@@ -182,7 +182,7 @@ impl RecordingMonitor {
         self.book.lock().unwrap().channels = channels.collect();
     }
 
-    /// Ends, as if it was killed; gives what it kept.
+    /// Stops as if killed; returns its state.
     pub fn kill(mut self) -> MonitorState {
         self.end();
         self.book.lock().unwrap().clone()

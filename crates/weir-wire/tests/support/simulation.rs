@@ -1,4 +1,4 @@
-//! [`Simulation`]: an agent and a monitor with a relay between them, in which things go wrong.
+//! [`Simulation`]: an agent and a monitor with a relay between them that injects failures.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ impl Simulation {
         }
     }
 
-    /// Some rows, and how far time has come.
+    /// Sends some rows and a watermark.
     pub fn send_rows(&mut self) {
         if self.is_paced {
             self.pace();
@@ -112,7 +112,7 @@ impl Simulation {
         self.ledger.as_ref().expect("it runs")
     }
 
-    /// The monitor is killed; gives what it kept.
+    /// Kills the monitor; returns its state.
     pub fn kill(&mut self) -> MonitorState {
         self.ledger.take().expect("it runs").kill()
     }
@@ -123,7 +123,7 @@ impl Simulation {
         self.ledger = Some(ledger);
     }
 
-    /// Something happens.
+    /// Performs one random action.
     pub fn step(&mut self) {
         match self.numbers.below(24) {
             0 => self.relay.break_off(),
@@ -152,7 +152,7 @@ impl Simulation {
         });
     }
 
-    /// Everything is well again, and what waits is taken.
+    /// Repairs the network and waits until everything is acknowledged.
     pub fn settle(&mut self) {
         self.relay.stall(false);
         self.relay.delay(Duration::ZERO);
@@ -166,7 +166,7 @@ impl Simulation {
         self.account_drops();
     }
 
-    /// The law.
+    /// Checks delivered + lost = produced.
     pub fn check(&mut self) {
         self.settle();
         let account = self.ledger().account(INSTANCE);
@@ -183,7 +183,7 @@ impl Simulation {
     }
 }
 
-/// OutboxCapacity for little.
+/// A small capacity.
 pub const TINY: OutboxCapacity = OutboxCapacity {
     memory_bytes: 256 << 10,
     disk_bytes: 768 << 10,

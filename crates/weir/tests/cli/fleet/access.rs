@@ -36,10 +36,14 @@ fn a_token_says_who_asks_and_what_they_may() {
 
     let nobody = monitor.run(&["fleet", "queries"]);
     assert_eq!(nobody.code, 1);
-    assert!(nobody.err.contains("no token was shown"), "{}", nobody.err);
+    assert!(
+        nobody.err.contains("no token was presented"),
+        "{}",
+        nobody.err
+    );
     let wrong = monitor.with("wrong", &query);
     assert_eq!(wrong.code, 1);
-    assert!(wrong.err.contains("not known"), "{}", wrong.err);
+    assert!(wrong.err.contains("unknown token"), "{}", wrong.err);
 
     let reader = monitor.with("reader", &query);
     assert_eq!(reader.code, 1);
@@ -91,7 +95,7 @@ fn the_monitor_logs_whom_it_refuses_and_why() {
         lines.any(|line| line.starts_with("weir: refused 127.0.0.1:") && line.contains(part))
     };
     until("both are logged", || {
-        line("the token is not known here") && line("`reader` may not place or cancel queries")
+        line("unknown token") && line("`reader` may not place or cancel queries")
     });
 }
 
