@@ -1,8 +1,7 @@
-//! What each fuzz target does with its bytes. `cargo test` does the same with every file under
-//! `corpus/`, on a plain toolchain.
+//! The fuzz targets. `cargo test` runs them with every file under `corpus/`, on a stable toolchain.
 //!
-//! A target panics when a promise is broken, and else returns: whatever comes from outside ends in
-//! a result, a diagnostic or a counted skip.
+//! A target panics when an invariant is violated, and returns otherwise: untrusted input gives a
+//! result, a diagnostic or a counted skip.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -33,10 +32,10 @@ use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subj
 mod virtqueue;
 pub use virtqueue::virtqueue;
 
-/// A target: its name, and what it does with the input.
+/// A target: its name, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target: its name, which is also that of its folder under `corpus/`, and what it does.
+/// Every target: its name, which is also its folder under `corpus/`, and its function.
 pub static TARGETS: &[Target] = &[
     ("cql", cql),
     ("script", script),
@@ -49,7 +48,7 @@ pub static TARGETS: &[Target] = &[
     ("nbd", nbd),
 ];
 
-/// A query, as live and as in a script: it is read, printed and read again, and checked.
+/// A query, for live sources and as a script: it is parsed, printed, parsed again, and checked.
 /// Diagnostics lie within the text.
 pub fn cql(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -149,8 +148,8 @@ pub fn trace(data: &[u8]) {
     }
 }
 
-/// A summary as it comes from another host: which one, and its bytes. What is read is merged with itself and
-/// written, and what was written is read again, byte for byte.
+/// A summary from another host: its kind, and its bytes. The decoded summary is merged with itself
+/// and encoded, and the encoding round-trips byte for byte.
 pub fn summary(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else {
         return;
@@ -207,17 +206,17 @@ fn kept<T: Clone>(
     encoded(&twice);
 }
 
-/// Bytes of an event of [`workload`].
+/// The bytes of an event of [`workload`].
 const EVENT_BYTES: usize = 16;
 
-/// What disks do: 16 bytes an event, in order of time. The report counts every request, and each histogram's bins
-/// hold as many values as it counts.
+/// Disk events: 16 bytes each, in timestamp order. The report counts every request, and the bins of
+/// each histogram add up to its count.
 pub fn workload(data: &[u8]) {
     let mut characteriser = Characteriser::default();
     let (mut ts, mut issued) = (0i64, 0);
     for bytes in data.chunks_exact(EVENT_BYTES) {
         let number = |at: usize| i64::from(i32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i])));
-        // Small numbers, and with some bits set the largest there are.
+        // Small numbers, or with some bits set the largest ones.
         let far = |bit: u8| if bytes[1] & bit != 0 { 33 } else { 0 };
         ts = ts.saturating_add(number(4).abs() << far(1));
         let op = Op::ALL[usize::from(bytes[2]) % Op::ALL.len()];
@@ -266,9 +265,9 @@ pub fn workload(data: &[u8]) {
     }
 }
 
-/// Messages of agents and monitors, each the lengths of its three parts (2 bytes, little-endian) and
-/// the parts: a monitor takes them one after the other, an agent each by itself. Rows that come out
-/// obey the rules of rows.
+/// Messages of agents and monitors, each the lengths of its three parts (2 bytes, little-endian)
+/// and the parts: a monitor reads them as one session, an agent each separately. Decoded rows are
+/// valid.
 pub fn wire(data: &[u8]) {
     let welcome = Welcome {
         monitor: 1,
@@ -293,11 +292,11 @@ pub fn wire(data: &[u8]) {
             }
         }
     }
-    // A segment of a spool, should its sum be right.
+    // A segment of a spool, if its checksum is correct.
     let _ = spool::split(data.to_vec().into());
 }
 
-/// The next message, as far as there are bytes.
+/// The next message, if there are bytes left.
 fn message(rest: &mut &[u8]) -> Option<FlightData> {
     let (lengths, parts) = rest.split_first_chunk::<6>()?;
     *rest = parts;
@@ -315,8 +314,8 @@ fn message(rest: &mut &[u8]) -> Option<FlightData> {
     })
 }
 
-/// A plan as a monitor sends it to an agent. What is read says the same when it is written, is placed and explained,
-/// and runs over a few rows; it may fail there, alone.
+/// A plan as sent by a monitor to an agent. A decoded plan round-trips, is placed and explained,
+/// and runs over a few rows; only this step may fail.
 pub fn plan(data: &[u8]) {
     let Ok(plan) = codec::decode_over(data, &Catalog::builtin()) else {
         return;
@@ -356,15 +355,15 @@ pub fn plan(data: &[u8]) {
     engine.finish(&mut heard);
 }
 
-/// Memory of a plan that runs.
+/// The memory limit of a running plan.
 const PLAN_BYTES_MAX: usize = 1 << 22;
 
-/// Bytes of the disk of [`nbd()`].
+/// The size of the disk of [`nbd()`].
 const DISK_BYTES: u64 = 1 << 20;
 
-/// What an NBD client says. The first byte says what comes before the rest: nothing, or a handshake that
-/// ended well, with structured replies or without. The server greets, ends when the client does, and
-/// leaves no request behind.
+/// The bytes of an NBD client. The first byte selects what precedes the rest: nothing, or a
+/// successful handshake, with structured replies or without. The server sends its greeting, ends
+/// when the client does, and leaves no request open.
 pub fn nbd(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else {
         return;
@@ -385,15 +384,15 @@ pub fn nbd(data: &[u8]) {
         let mut hearing = theirs.try_clone().expect("a socket");
         let hearing = scope.spawn(move || {
             let mut answers = Vec::new();
-            // A client that is sent away may find the connection reset.
+            // A rejected client may find the connection reset.
             let _ = hearing.read_to_end(&mut answers);
             answers
         });
         scope.spawn(|| {
-            // Whoever is sent away has done something wrong, and that is all.
+            // Clients are rejected only for invalid input.
             let _ = nbd::serve_client(ours.into(), &exports, &stop);
         });
-        // It may be sent away before it has said all.
+        // It may be rejected before it has sent everything.
         let _ = (&theirs).write_all(&said);
         let _ = theirs.shutdown(Shutdown::Write);
         hearing.join().expect("it only reads")
@@ -403,7 +402,7 @@ pub fn nbd(data: &[u8]) {
     assert_eq!(disk.size_bytes(), DISK_BYTES);
 }
 
-/// A disk for all inputs: what is in it does not matter.
+/// A disk for all inputs; its content is irrelevant.
 fn nbd_disk() -> Arc<Disk> {
     static DISK: OnceLock<Arc<Disk>> = OnceLock::new();
     let open = || {

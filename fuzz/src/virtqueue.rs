@@ -1,4 +1,4 @@
-//! What the fuzz target `virtqueue` does with its bytes.
+//! The fuzz target `virtqueue`.
 
 use std::fs::File;
 use std::sync::{Arc, OnceLock};
@@ -10,13 +10,13 @@ use weir_tapdisk::vhost::{TrialQueue, carry_out};
 /// A guest's memory, and its disk.
 const MEMORY_BYTES: usize = 32 << 10;
 const DISK_BYTES: u64 = 64 << 10;
-/// Bytes that say where the queue is.
+/// The bytes that describe the queue.
 const HEADER_BYTES: usize = 10;
 
-/// A queue and a guest's memory, on a disk that may be written and on one that may not. Ten bytes say where
-/// the queue is: log2 of its size, flags (event indices, indirect tables), the base, and where
-/// descriptors, available and used ring are; the rest is the memory. Nothing is on its way in the
-/// end, and what is not in the guest's memory or on its disk stays as it was.
+/// A queue and a guest's memory, on a writable and on a read-only disk. Ten bytes describe the
+/// queue: log2 of its size, flags (event indices, indirect tables), the base, and the addresses of
+/// descriptors, available and used ring; the rest is the memory. No request is in flight at the
+/// end, and nothing outside the guest's memory or disk is changed.
 pub fn virtqueue(data: &[u8]) {
     let Some((header, memory)) = data.split_at_checked(HEADER_BYTES) else {
         return;
@@ -32,7 +32,7 @@ pub fn virtqueue(data: &[u8]) {
     let mut memory = memory.to_vec();
     memory.resize(MEMORY_BYTES, 0);
     let disks = disks();
-    // The image is written in the first turn, so only what it is before the second is known.
+    // The image is written in the first round, so its content is known only before that.
     for (disk, file) in [
         (&disks.writable, None),
         (&disks.read_only, Some(&disks.file)),
@@ -72,7 +72,7 @@ fn disks() -> &'static Disks {
             Disk::open(options).expect("the scratch file is a disk")
         };
         let (writable, read_only) = (open(false), open(true));
-        // It goes with this process.
+        // It is removed with this process.
         std::fs::remove_file(&path).expect("it was there just now");
         Disks {
             writable,
