@@ -1,10 +1,12 @@
 //! What a host has: VMs, their disks and the block devices, as rows of the relations `vms`, `disks`
 //! and `devices`.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Alias, Batch, Column, ColumnBuilder, Field, Nanos, Schema, Symbol, Type, Unit, Value};
 
 /// A VM, a container, or a process that was declared to be one: a row of relation `vms`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vm {
     /// What column `vm` of an event says. Unique on a host.
     pub name: Symbol,
@@ -50,7 +52,7 @@ impl Vm {
 }
 
 /// What a row of `vms` is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum VmKind {
     /// QEMU, with or without KVM.
     Qemu,
@@ -65,7 +67,7 @@ pub enum VmKind {
 }
 
 /// A virtual disk: a row of relation `disks`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
     /// The VM it belongs to.
     pub vm: Symbol,
@@ -120,7 +122,7 @@ impl Disk {
 }
 
 /// How an event on the host is found to belong to a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FoundBy {
     /// The image is a block device: exact, sector by sector.
     Device,
@@ -134,7 +136,7 @@ pub enum FoundBy {
 
 /// A block device and one that it lies on: a row of relation `devices`. A device on several others
 /// has several rows, a disk at the bottom one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockDevice {
     /// Its path, as `/dev/sda3`.
     pub device: Symbol,

@@ -9,6 +9,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{OnceLock, RwLock};
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// Most distinct texts one process may hold.
 pub const SYMBOLS_MAX: usize = 1 << 24;
 
@@ -140,6 +143,19 @@ impl Symbol {
 /// limits.
 fn has_room(texts: usize, bytes: usize, share: usize) -> bool {
     texts < SYMBOLS_MAX / share && bytes <= SYMBOL_BYTES_MAX / share
+}
+
+/// Its text: numbers differ from process to process.
+impl Serialize for Symbol {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Symbol {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Symbol, D::Error> {
+        Symbol::try_new(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 impl fmt::Debug for Symbol {

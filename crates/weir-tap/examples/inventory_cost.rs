@@ -1,14 +1,17 @@
 //! What it costs to watch the inventory: processor time of a look on this host, with 500 more
-//! processes and 50 VMs of one disk each.
+//! processes and 50 VMs of one disk each, and the time until the inspection process has answered.
 //!
 //! `cargo run --release -p weir-tap --example inventory_cost`. The processes do nothing; a VM is one
 //! whose program is called `qemu-kvm`.
 
+use std::ffi::OsString;
 use std::fs;
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use weir_tap::inspection::message::{Begin, Kind, Received};
+use weir_tap::inspection::{self, Inspection};
 use weir_tap::inventory::{Look, Watch, WatchOptions};
 
 const PROCESSES: usize = 500;
@@ -17,6 +20,10 @@ const LOOKS: u32 = 100;
 
 fn main() {
     let name = std::env::args().next().unwrap_or_default();
+    if std::env::args().nth(1).as_deref() == Some("inspection") {
+        inspection::run().expect("it is started as the inspection process");
+        return;
+    }
     if name.ends_with("qemu-kvm") || name.ends_with("idle") {
         thread::sleep(Duration::from_secs(120));
         return;
@@ -76,6 +83,42 @@ fn measure() {
         "at one look a second: {:.2} % of a core",
         all.as_secs_f64() * 100.0
     );
+    drop(watch);
+    measure_inspection();
+}
+
+/// The same looks, from the request to the answer of an inspection process.
+fn measure_inspection() {
+    let program = ["/proc/self/exe", "inspection"].map(OsString::from);
+    let started = Instant::now();
+    let process = Inspection::start(&program).expect("this program has a file");
+    let begin = Begin {
+        root: "/".into(),
+        declared: Vec::new(),
+    };
+    let conversation = process.converse(Kind::Inventory, &begin, None);
+    let mut conversation = conversation.expect("it runs");
+    let mut received = Received::default();
+    let mut look = |look| {
+        conversation.request(&[look]).expect("it runs");
+        let seen = received.read(conversation.socket());
+        seen.expect("it answers");
+    };
+    look(Look::All);
+    println!(
+        "inspection process: started and first look {:>10.1?}",
+        started.elapsed()
+    );
+    for (name, kind) in [("a look", Look::All), ("one process only", Look::Pid(1))] {
+        let started = Instant::now();
+        for _ in 0..LOOKS {
+            look(kind);
+        }
+        println!(
+            "{name:<16} {:>10.1?} from request to answer",
+            started.elapsed() / LOOKS
+        );
+    }
 }
 
 /// Processor time of the thread called `inventory`, from its schedstat: the first number, in

@@ -12,6 +12,7 @@ pub mod ebpf;
 pub mod elevation;
 pub mod error;
 pub mod format;
+pub mod inspection;
 pub mod inventory;
 mod landlock;
 pub mod live;

@@ -1,5 +1,6 @@
 //! [`Source`]: one source, by its name.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,9 @@ use super::SourceOptions;
 /// The hidden command that runs as a QEMU guard: `vdisk::guard` of weir-tap.
 pub const QEMU_GUARD: &str = "qemu-guard";
 
+/// The hidden command that runs as the inspection process: `inspection` of weir-tap.
+pub const INSPECTION: &str = "inspection";
+
 /// The name of the live source.
 pub const LIVE: &str = "live";
 
@@ -21,6 +25,11 @@ const QEMU: &str = "qemu:";
 
 /// What the path of a tap in the disk path begins with.
 const TAPDISK: &str = "tapdisk:";
+
+/// The program that is the inspection process: this one, also when its file has been replaced.
+pub fn inspector() -> Vec<OsString> {
+    ["/proc/self/exe", INSPECTION].map(OsString::from).into()
+}
 
 /// One source.
 #[derive(Clone, Debug, PartialEq, Eq)]

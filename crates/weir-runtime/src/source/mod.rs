@@ -9,7 +9,7 @@
 mod kind;
 mod options;
 
-pub use kind::{LIVE, QEMU_GUARD, Source};
+pub use kind::{INSPECTION, LIVE, QEMU_GUARD, Source, inspector};
 pub use options::{Declarations, SourceOptions, declarations, device};
 
 use weir_model::event::{io_schema, iostream_schema};

@@ -13,7 +13,7 @@ use weir_tap::inventory::{Declared, Watch, WatchOptions};
 use weir_tap::live::LiveTap;
 use weir_tap::{TapError, format};
 
-use super::kind::{LIVE, Source};
+use super::kind::{LIVE, Source, inspector};
 use crate::quantity;
 use crate::traces::Traces;
 
@@ -205,7 +205,7 @@ impl SourceOptions {
         self.vm.iter().flat_map(|d| d.0.clone()).collect()
     }
 
-    /// The host's inventory, watched by one thread for the whole process.
+    /// The host's inventory, watched by one inspection process for the whole command.
     ///
     /// # Errors
     /// When the host cannot be looked at.
@@ -215,6 +215,7 @@ impl SourceOptions {
         }
         let watch = Watch::start(&WatchOptions {
             declared: self.declared(),
+            inspector: Some(inspector()),
             ..WatchOptions::default()
         })?;
         Ok(self.watch.get_or_init(|| watch).clone())

@@ -3,11 +3,14 @@
 //! ([`drop_privileges`]).
 //!
 //! Capabilities, user ids and Landlock's rules belong to a thread, and a new thread inherits them
-//! from the one that starts it. Threads that read other users' processes and ask QEMUs exist before
-//! the drop; they keep what that takes ([`keep_what_asking_takes`]).
+//! from the one that starts it. Threads that exist before the drop give theirs up first
+//! ([`spawn_reduced`]). Other users' processes are read and QEMUs are asked by the inspection process
+//! ([`crate::inspection`]), which keeps what that takes ([`keep_what_asking_takes`]).
 #![allow(unsafe_code)]
 
 use std::io;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
 
 use crate::{TapError, landlock, seccomp};
 
@@ -74,7 +77,28 @@ pub fn reduce_thread(files: Files) -> Result<(), TapError> {
         landlock::restrict().map_err(|e| refused("changes of files", &e))?;
         leave_root().map_err(|e| refused("root's user id", &e))?;
     }
-    keep_only(&[])
+    keep_only(&[], Programs::HaveNone)
+}
+
+/// Starts a thread without rights, before those of the process are dropped. On return the thread has
+/// given them up: afterwards the caller may take the right to change the user id from all threads.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn spawn_reduced<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let (reduced, ready) = mpsc::channel::<()>();
+    let thread = thread::Builder::new().name(name.into()).spawn(move || {
+        // Without the right to give up rights, there are none to give up.
+        let _ = reduce_thread(Files::Open);
+        drop(reduced);
+        run()
+    })?;
+    // Nothing is ever sent: the channel closes.
+    let _ = ready.recv();
+    Ok(thread)
 }
 
 /// What it takes to look at other users' processes and files, and to reach their QEMUs' sockets in
@@ -117,18 +141,28 @@ pub fn keep_what_collecting_takes() -> Result<(), TapError> {
 fn keep_for_later(kept: &[u32]) -> Result<(), TapError> {
     forbid_gains()?;
     drop_bounding(kept);
-    keep_only(kept)?;
+    keep_only(kept, Programs::HaveAmbient)?;
     seccomp::deny_all_threads().map_err(|e| refused("system calls", &e))
 }
 
-/// Gives up what a thread does not need that asks processes and monitors who they are: that goes on
-/// when the rest of the process has given up all its rights.
+/// Begins a process that keeps rights to ask processes and monitors who they are, before it starts
+/// threads: none of them gains rights by a program or reaches into other processes or the kernel.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn begin_inspection() -> Result<(), TapError> {
+    forbid_gains()?;
+    seccomp::deny_all_threads().map_err(|e| refused("system calls", &e))
+}
+
+/// Gives up what a thread does not need that asks processes and monitors who they are, as those of
+/// the inspection process do.
 ///
 /// # Errors
 /// As [`keep_only`].
 pub fn keep_what_asking_takes() -> Result<(), TapError> {
     drop_bounding(ASKING);
-    keep_only(ASKING)
+    keep_only(ASKING, Programs::HaveNone)
 }
 
 /// Neither this thread nor what it starts gains rights by running a program.
@@ -177,14 +211,27 @@ fn overflow_id(kind: &str) -> u32 {
     id.unwrap_or(OVERFLOW_ID)
 }
 
+/// What programs that a thread starts have of the capabilities that it keeps, where its user is not
+/// root.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Programs {
+    /// None.
+    HaveNone,
+    /// Those of the ambient set, as a service manager gave them: inspection processes that are started
+    /// later need them.
+    HaveAmbient,
+}
+
 /// Gives up every capability of the calling thread that is not among `kept`, for good. One that it
 /// does not have it does not get.
 ///
 /// # Errors
 /// When the kernel refuses.
-fn keep_only(kept: &[u32]) -> Result<(), TapError> {
-    let ambient = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
-    control(libc::PR_CAP_AMBIENT, ambient).map_err(|e| refused("the ambient set", &e))?;
+fn keep_only(kept: &[u32], programs: Programs) -> Result<(), TapError> {
+    if programs == Programs::HaveNone {
+        let ambient = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
+        control(libc::PR_CAP_AMBIENT, ambient).map_err(|e| refused("the ambient set", &e))?;
+    }
     let mut sets = [Part::default(); 2];
     if !kept.is_empty() {
         sets = permitted()?;
@@ -195,7 +242,11 @@ fn keep_only(kept: &[u32]) -> Result<(), TapError> {
         part.permitted &= mask;
         // Capabilities of the binary's file are not in effect (`crate::elevation`).
         part.effective &= mask;
-        part.inheritable = 0;
+        // The kernel takes out of the ambient set what is not inheritable.
+        part.inheritable &= match programs {
+            Programs::HaveNone => 0,
+            Programs::HaveAmbient => mask,
+        };
     }
     let header = Header {
         version: VERSION_3,

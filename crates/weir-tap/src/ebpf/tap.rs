@@ -572,6 +572,11 @@ impl Tap for BlockTap {
         lines.extend(self.plans.lines());
         lines
     }
+
+    fn messages(&self) -> Vec<String> {
+        let notice = self.attribution.as_ref().and_then(Attribution::notice);
+        notice.into_iter().collect()
+    }
 }
 
 impl BlockTap {

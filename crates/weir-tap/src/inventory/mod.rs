@@ -8,6 +8,9 @@
 //!    which of several VMs has a name.
 //! 4. [`place`] finds the file or device of each disk, and [`layout`] where that lies.
 //! 5. What has changed becomes a new [`Snapshot`], which taps take whenever they like.
+//!
+//! Steps 2 to 4 need rights. They take place in the inspection process ([`crate::inspection`]) where
+//! [`WatchOptions::inspector`] names the program that is it.
 
 mod cloud_hypervisor;
 mod containers;
@@ -44,6 +47,7 @@ pub use names::{Claim, NameConflict, Standing};
 pub use qemu::options::words as option_words;
 pub use qemu::told::NodeOptions;
 pub use snapshot::{LaidDisk, Layout, Piece, Snapshot};
+pub(crate) use watch::Looker;
 pub use watch::{Look, Watch, WatchOptions};
 
 use std::cell::RefCell;

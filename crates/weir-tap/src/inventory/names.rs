@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use weir_model::Symbol;
 
 use super::Scene;
@@ -18,7 +19,7 @@ const SYSTEM_UIDS: u32 = 1000;
 pub const BY_PID: &str = "pid:";
 
 /// How much a claim to a name is worth, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Standing {
     /// The user of weir declares it, or the state file of the system's libvirt.
     Vouched,
@@ -59,7 +60,7 @@ impl Standing {
 }
 
 /// A name that processes of different users claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameConflict {
     /// The name.
     pub name: Symbol,
@@ -70,7 +71,7 @@ pub struct NameConflict {
 }
 
 /// A VM that claims a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The name that it has instead, or the very name.
     pub vm: Symbol,

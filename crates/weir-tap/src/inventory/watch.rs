@@ -1,23 +1,37 @@
-//! [`Watch`]: a thread that keeps the inventory fresh, for all taps of a process.
+//! [`Watch`]: a thread that keeps the inventory fresh, for all taps of a process. It looks itself
+//! ([`Looker`]), or has the inspection process look.
 
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+use weir_model::text::shown;
+
 use super::declared::Declared;
 use super::lookout::Lookout;
 use super::snapshot::Snapshot;
 use crate::TapError;
 use crate::ebpf::privileges;
-use crate::elevation;
+use crate::elevation::{self, Raised};
+use crate::inspection::message::{Begin, Kind, Received, Seen};
+use crate::inspection::{Conversation, Inspection, lost};
+
+/// The thread's name.
+const NAME: &str = "inventory";
 
 /// Between two looks there is at least this much, however many ask.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long [`Watch::start`] waits for the first look.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
+
+/// How long the inspection process may take for a look. One that takes longer is treated as ended.
+const LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// What a fresh look was asked for wait in a list of at most so many; more become [`Look::All`].
 const ASKED_MAX: usize = 64;
@@ -31,10 +45,13 @@ pub struct WatchOptions {
     pub root: PathBuf,
     /// Processes that the user declared to be VMs.
     pub declared: Vec<Declared>,
+    /// The program, with arguments, that calls [`crate::inspection::run`] and looks in place of this
+    /// process, which may give up its rights then. `None` to look here.
+    pub inspector: Option<Vec<OsString>>,
 }
 
 /// What may have changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Look {
     /// This process is not known, or not any more.
     Pid(u32),
@@ -48,6 +65,30 @@ pub enum Look {
 #[derive(Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
+    /// Dropped behind the end of the thread.
+    inspection: Option<Arc<Inspection>>,
+}
+
+/// How the thread is started.
+type Spawn = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
+/// With the rights of the caller.
+fn plain(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    let thread = thread::Builder::new().name(NAME.into());
+    thread.spawn(run).map(drop)
+}
+
+/// Without rights.
+fn reduced(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    privileges::spawn_reduced(NAME, run).map(drop)
+}
+
+/// Looks at the host, in the thread that it was made in.
+pub(crate) struct Looker {
+    lookout: Lookout,
+    /// Whether the thread has no more rights than looking takes.
+    reduced: bool,
+    _raised: Raised,
 }
 
 #[derive(Debug)]
@@ -69,6 +110,8 @@ struct State {
     begun: u64,
     done: u64,
     ended: bool,
+    /// Why nothing will be seen any more.
+    lost: Option<String>,
 }
 
 impl Default for WatchOptions {
@@ -77,34 +120,79 @@ impl Default for WatchOptions {
             poll: Duration::from_secs(1),
             root: PathBuf::from("/"),
             declared: Vec::new(),
+            inspector: None,
+        }
+    }
+}
+
+impl Looker {
+    /// One that has not looked yet. Its thread has to have all rights there are.
+    pub(crate) fn new(options: &WatchOptions) -> Looker {
+        Looker {
+            // First, as the thread that asks monitors does not inherit what is raised.
+            lookout: Lookout::new(options),
+            reduced: false,
+            _raised: elevation::raise(elevation::READING),
+        }
+    }
+
+    /// Looks at what may have changed; `None` if nothing has.
+    pub(crate) fn look(&mut self, asked: &[Look]) -> Option<Snapshot> {
+        let seen = self.lookout.look(asked);
+        // The first look has all rights there are: to read a table of the device mapper takes
+        // CAP_SYS_ADMIN. Without the right to give up rights, there are none to give up.
+        if !self.reduced
+            && let Err(error) = privileges::keep_what_asking_takes()
+        {
+            self.lookout.remark(error.to_string());
+        }
+        self.reduced = true;
+        seen
+    }
+}
+
+impl Received {
+    /// Has the inspection process look; the error says why it does not, behind its name.
+    fn look(
+        &mut self,
+        process: &mut Conversation,
+        asked: &[Look],
+    ) -> Result<Option<Snapshot>, String> {
+        let request = process.request(&asked);
+        let seen = request.and_then(|()| self.read(process.socket()).map_err(lost));
+        match seen.map_err(|error| error.to_string())? {
+            Seen::Unchanged => Ok(None),
+            Seen::Snapshot(snapshot) => Ok(Some(*snapshot)),
         }
     }
 }
 
 impl Watch {
-    /// Starts the thread; the first snapshot is complete on return, but for what monitors that are
-    /// slow to answer would have said.
+    /// Starts the thread, and the inspection process if `options` name one; the first snapshot is
+    /// complete on return, but for what monitors that are slow to answer would have said.
     ///
     /// # Errors
-    /// When no thread can be started, or the first look takes longer than ten seconds.
+    /// When no thread or process can be started, or the first look takes longer than ten seconds.
     pub fn start(options: &WatchOptions) -> Result<Arc<Watch>, TapError> {
-        let (options, poll) = (options.clone(), options.poll);
-        Watch::run(poll, move || {
-            let mut lookout = Lookout::new(&options);
-            // After the thread that asks monitors has started, which does not inherit them.
-            let raised = elevation::raise(elevation::READING);
-            let mut reduced = false;
-            move |asked: &[Look]| {
-                let _held = &raised;
-                let seen = lookout.look(asked);
-                // The first look has all rights there are: to read a table of the device mapper takes
-                // CAP_SYS_ADMIN. Without the right to give up rights, there are none to give up.
-                if !reduced && let Err(error) = privileges::keep_what_asking_takes() {
-                    lookout.remark(error.to_string());
-                }
-                reduced = true;
-                seen
-            }
+        let poll = options.poll;
+        let Some(program) = &options.inspector else {
+            let options = options.clone();
+            return Watch::run(poll, None, plain, move || {
+                let mut looker = Looker::new(&options);
+                move |asked: &[Look]| Ok(looker.look(asked))
+            });
+        };
+        let inspection = Inspection::start(program)?;
+        let begin = Begin {
+            root: options.root.clone(),
+            declared: options.declared.iter().map(Declared::to_string).collect(),
+        };
+        let conversation = inspection.converse(Kind::Inventory, &begin, Some(LOOK_MAX));
+        let mut conversation =
+            conversation.map_err(|e| unavailable(format!("the inspection process {}", lost(e))))?;
+        let mut received = Received::default();
+        Watch::run(poll, Some(inspection), reduced, move || {
+            move |asked: &[Look]| received.look(&mut conversation, asked)
         })
     }
 
@@ -116,14 +204,18 @@ impl Watch {
     /// As [`Watch::start`].
     pub fn by(
         poll: Duration,
-        look: impl FnMut(&[Look]) -> Option<Snapshot> + Send + 'static,
+        mut look: impl FnMut(&[Look]) -> Option<Snapshot> + Send + 'static,
     ) -> Result<Arc<Watch>, TapError> {
-        Watch::run(poll, move || look)
+        Watch::run(poll, None, plain, move || {
+            move |asked: &[Look]| Ok(look(asked))
+        })
     }
 
     /// Starts the thread, which first makes what it looks with.
-    fn run<L: FnMut(&[Look]) -> Option<Snapshot>>(
+    fn run<L: FnMut(&[Look]) -> Result<Option<Snapshot>, String>>(
         poll: Duration,
+        inspection: Option<Arc<Inspection>>,
+        spawn: Spawn,
         make: impl FnOnce() -> L + Send + 'static,
     ) -> Result<Arc<Watch>, TapError> {
         let first = State {
@@ -138,16 +230,26 @@ impl Watch {
         });
         let watch = Arc::new(Watch {
             shared: shared.clone(),
+            inspection,
         });
-        let thread = thread::Builder::new().name("inventory".into());
-        thread
-            .spawn(move || shared.run(poll, make()))
+        spawn(Box::new(move || shared.run(poll, make())))
             .map_err(|error| unavailable(format!("its thread cannot be started: {error}")))?;
         let first = watch.shared.wait(1, FIRST_LOOK);
-        match first.generation {
-            0 => Err(unavailable(format!("no look was done in {FIRST_LOOK:?}"))),
+        match (first.generation, watch.notice()) {
+            (0, None) => Err(unavailable(format!("no look was done in {FIRST_LOOK:?}"))),
+            (0, Some(why)) => Err(unavailable(why)),
             _ => Ok(watch),
         }
+    }
+
+    /// The process that looks, if it is one of its own.
+    pub fn inspection(&self) -> Option<&Arc<Inspection>> {
+        self.inspection.as_ref()
+    }
+
+    /// Why the inventory is no longer kept fresh, if it is not.
+    pub fn notice(&self) -> Option<String> {
+        self.shared.state().lost.clone()
     }
 
     /// The inventory as it was seen last.
@@ -211,11 +313,18 @@ impl Shared {
     }
 
     /// The thread: looks when it is time or when asked, until nobody watches any more.
-    fn run(&self, poll: Duration, mut look: impl FnMut(&[Look]) -> Option<Snapshot>) {
+    fn run(
+        &self,
+        poll: Duration,
+        mut look: impl FnMut(&[Look]) -> Result<Option<Snapshot>, String>,
+    ) {
         let mut asked = vec![Look::All];
         loop {
             let started = Instant::now();
-            self.publish(look(&asked));
+            match look(&asked) {
+                Ok(seen) => self.publish(seen),
+                Err(why) => return self.lose(&why),
+            }
             match self.rest(started, poll) {
                 Some(more) => asked = more,
                 None => return,
@@ -232,6 +341,34 @@ impl Shared {
             self.generation.store(seen.generation, Ordering::Release);
             state.snapshot = Arc::new(seen);
         }
+        self.done.notify_all();
+    }
+
+    /// Ends because the inspection process does not look any more. What was seen stays, with a remark;
+    /// who waits for a look is answered by that.
+    fn lose(&self, why: &str) {
+        let mut state = self.state();
+        if state.ended {
+            return;
+        }
+        state.ended = true;
+        if state.snapshot.generation == 0 {
+            state.lost = Some(format!("the inspection process {why}"));
+            self.done.notify_all();
+            return;
+        }
+        let notice = format!(
+            "the inspection process {why}: VMs, their disks and processes, and devices stay as they \
+             were last seen, and requests of new ones are not attributed; start weir again"
+        );
+        let mut last = Snapshot::clone(&state.snapshot);
+        last.remarks.push(notice.clone());
+        last.generation += 1;
+        self.generation.store(last.generation, Ordering::Release);
+        state.snapshot = Arc::new(last);
+        // Work goes on where it cannot be printed.
+        let _ = writeln!(io::stderr(), "weir: {}", shown(&notice));
+        state.lost = Some(notice);
         self.done.notify_all();
     }
 

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Client, Monitor, QmpError, Virsh};
 
 /// How long a socket that somebody else holds is left alone. Another weir is there for a moment only.
@@ -16,7 +18,7 @@ const BUSY_FOR: Duration = Duration::from_secs(3);
 const DOORS_MAX: usize = 4096;
 
 /// Where a VM's QMP is to be had.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Address {
     /// A unix socket that the user names.
     Socket(PathBuf),

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Why QEMU cannot be asked, or did not do as it was told.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
@@ -70,7 +72,54 @@ pub enum QmpError {
     },
 }
 
+/// What kind of failure a [`QmpError`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Cause {
+    /// [`QmpError::Unreachable`].
+    Unreachable,
+    /// [`QmpError::Busy`].
+    Busy,
+    /// [`QmpError::Foreign`].
+    Foreign,
+    /// [`QmpError::Silent`].
+    Silent,
+    /// [`QmpError::Closed`].
+    Closed,
+    /// [`QmpError::Garbled`].
+    Garbled,
+    /// [`QmpError::Refused`].
+    Refused,
+}
+
+impl Cause {
+    /// As the counter of failed polls has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Unreachable => "unreachable",
+            Cause::Busy => "busy",
+            Cause::Foreign => "foreign",
+            Cause::Silent => "silent",
+            Cause::Closed => "closed",
+            Cause::Garbled => "garbled",
+            Cause::Refused => "refused",
+        }
+    }
+}
+
 impl QmpError {
+    /// What kind of failure it is.
+    pub fn cause(&self) -> Cause {
+        match self {
+            QmpError::Unreachable { .. } => Cause::Unreachable,
+            QmpError::Busy { .. } => Cause::Busy,
+            QmpError::Foreign { .. } => Cause::Foreign,
+            QmpError::Silent { .. } => Cause::Silent,
+            QmpError::Closed { .. } => Cause::Closed,
+            QmpError::Garbled { .. } => Cause::Garbled,
+            QmpError::Refused { .. } => Cause::Refused,
+        }
+    }
+
     /// True when QEMU understood and said no: the connection goes on.
     pub fn is_refusal(&self) -> bool {
         matches!(self, QmpError::Refused { .. })

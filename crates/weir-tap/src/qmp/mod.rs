@@ -28,7 +28,7 @@ mod virsh;
 use serde_json::Value;
 
 pub use address::Address;
-pub use error::QmpError;
+pub use error::{Cause, QmpError};
 pub use queries::{
     BlockStats, Cpu, Drive, Histogram, Image, IoThread, Latencies, Node, OpStats, Status,
     block_stats, cpus, drives, human, iothreads, name, nodes, set_latency_histogram, status, uuid,

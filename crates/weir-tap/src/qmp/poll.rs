@@ -1,20 +1,26 @@
-//! [`Poller`]: a thread that asks all VMs for their counters at a steady pace, and switches latency
-//! histograms on and off again.
+//! [`Poller`]: a thread that has all VMs asked for their counters at a steady pace; [`Polls`] asks,
+//! and switches latency histograms on and off again.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{
+    self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, sync_channel,
+};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use weir_model::Nanos;
+use serde::{Deserialize, Serialize};
+use weir_model::{Nanos, Symbol};
 
 use super::subject::Subject;
 use super::{
-    Address, BlockStats, Latencies, Monitor, QmpError, block_stats, set_latency_histogram,
+    Address, BlockStats, Cause, Latencies, Monitor, QmpError, block_stats, set_latency_histogram,
 };
 use crate::ebpf::{clock, privileges};
+use crate::inspection::message::{self, Kind, PollAnswer};
+use crate::inspection::{Conversation, Inspection, lost};
 use crate::inventory::Snapshot;
 
 /// VMs that are asked at the same time.
@@ -31,18 +37,44 @@ const REST: Duration = Duration::from_secs(10);
 /// counters go on.
 const ROUNDS_MAX: usize = 4;
 
+/// Drives of one VM whose counters are taken; more are a failure of that VM.
+const DRIVES_MAX: usize = 4096;
+
+/// Most VMs of which the inspection process reports in one round.
+const READINGS_MAX: usize = 1 << 18;
+
 /// What says which VMs there are.
 pub type Look = Box<dyn Fn() -> Arc<Snapshot> + Send>;
 
 /// What one VM said.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Reading {
     /// The VM.
-    pub subject: Subject,
+    pub vm: Symbol,
+    /// QEMU's process.
+    pub pid: Option<u32>,
     /// When it answered, on the clock that never steps.
     pub at_ns: Nanos,
     /// What.
-    pub stats: Result<Vec<BlockStats>, QmpError>,
+    pub drives: Result<Vec<PolledDrive>, PollFailure>,
+}
+
+/// The counters of a drive.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PolledDrive {
+    /// Its disk as the VM sees it, if the inventory knows it.
+    pub vdisk: Option<Symbol>,
+    /// What QEMU counts.
+    pub stats: BlockStats,
+}
+
+/// Why a VM could not be polled.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PollFailure {
+    /// What kind of failure it is.
+    pub cause: Cause,
+    /// The error's text.
+    pub text: String,
 }
 
 /// What all VMs said to one poll.
@@ -53,46 +85,117 @@ pub type Round = Vec<Reading>;
 pub struct Poller {
     /// What was read.
     pub rounds: Receiver<Round>,
+    /// Why no more rounds come, if that is an error.
+    pub lost: Arc<OnceLock<String>>,
     /// The thread ends when this is closed.
     open: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Poller {
-    /// Starts the thread.
+    /// Starts the thread, which asks the VMs itself.
     ///
     /// # Errors
     /// When the system refuses a thread.
-    pub fn start(look: Look, every: Duration, histograms: bool) -> std::io::Result<Poller> {
+    pub fn start(look: Look, every: Duration, histograms: bool) -> io::Result<Poller> {
+        Poller::run(|pace, told| {
+            let polling = move || {
+                // A kernel that does not take rights away leaves them; the polls are the same.
+                let _ = privileges::keep_what_asking_takes();
+                let mut polls = Polls::new(histograms);
+                let polled = pace.keep(every, &told, || Ok(polls.round(&look())));
+                polled.expect("asking here does not fail");
+                polls.end();
+            };
+            thread::Builder::new().name("qmp".into()).spawn(polling)
+        })
+    }
+
+    /// Starts the thread, which has the inspection process ask the VMs that this knows.
+    ///
+    /// # Errors
+    /// When the process has ended, or the system refuses a thread.
+    pub fn inspected(
+        process: &Arc<Inspection>,
+        every: Duration,
+        histograms: bool,
+    ) -> io::Result<Poller> {
+        let begin = message::Polls { histograms };
+        let mut conversation = process.converse(Kind::Polls, &begin, None).map_err(lost)?;
+        Poller::run(|pace, told| {
+            let why = pace.lost.clone();
+            privileges::spawn_reduced("qmp", move || {
+                match pace.keep(every, &told, || round(&mut conversation)) {
+                    Ok(()) => conversation.end(),
+                    Err(error) => drop(why.set(error.to_string())),
+                }
+            })
+        })
+    }
+
+    fn run(
+        start: impl FnOnce(Pace, SyncSender<Round>) -> io::Result<JoinHandle<()>>,
+    ) -> io::Result<Poller> {
         let (told, rounds) = sync_channel(ROUNDS_MAX);
         let (open, closed) = mpsc::channel();
-        let polling = move || {
-            // A kernel that does not take rights away leaves them; the polls are the same.
-            let _ = privileges::keep_what_asking_takes();
-            let mut polls = Polls {
-                histograms: histograms.then(Mutex::default),
-                resting: HashMap::new(),
-            };
-            let mut due = Instant::now();
-            loop {
-                let round = polls.round(&look());
-                if let Err(TrySendError::Disconnected(_)) = told.try_send(round) {
-                    break;
-                }
-                due = (due + every).max(Instant::now());
-                match closed.recv_timeout(due.saturating_duration_since(Instant::now())) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
-                }
-            }
-            polls.end();
+        let lost = Arc::<OnceLock<String>>::default();
+        let pace = Pace {
+            closed,
+            lost: lost.clone(),
         };
-        let thread = thread::Builder::new().name("qmp".into()).spawn(polling)?;
+        let thread = start(pace, told)?;
         Ok(Poller {
             rounds,
+            lost,
             open: Some(open),
             thread: Some(thread),
         })
+    }
+}
+
+/// When the thread polls, and until when.
+struct Pace {
+    closed: Receiver<()>,
+    lost: Arc<OnceLock<String>>,
+}
+
+impl Pace {
+    /// Polls every `every` until nobody takes the rounds any more.
+    fn keep(
+        &self,
+        every: Duration,
+        told: &SyncSender<Round>,
+        mut poll: impl FnMut() -> io::Result<Round>,
+    ) -> io::Result<()> {
+        let mut due = Instant::now();
+        loop {
+            if let Err(TrySendError::Disconnected(_)) = told.try_send(poll()?) {
+                return Ok(());
+            }
+            due = (due + every).max(Instant::now());
+            match self
+                .closed
+                .recv_timeout(due.saturating_duration_since(Instant::now()))
+            {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+}
+
+/// A round of the inspection process.
+fn round(process: &mut Conversation) -> io::Result<Round> {
+    process.request(&())?;
+    let mut round = Vec::new();
+    loop {
+        match process.answer()? {
+            PollAnswer::Done => return Ok(round),
+            PollAnswer::Reading(reading) if round.len() < READINGS_MAX => round.push(*reading),
+            PollAnswer::Reading(_) => {
+                return Err(lost(io::Error::other("a round without end")));
+            }
+        }
     }
 }
 
@@ -106,6 +209,38 @@ impl Drop for Poller {
     }
 }
 
+impl Reading {
+    fn new(subject: &Subject, stats: Result<Vec<BlockStats>, QmpError>) -> Reading {
+        let at_ns = clock::monotonic_ns() as i64;
+        let drive = |stats: BlockStats| {
+            let disk = subject.disk(stats.qdev.as_deref(), stats.node.as_deref());
+            PolledDrive {
+                vdisk: disk.map(|disk| disk.vdisk),
+                stats,
+            }
+        };
+        let drives = match stats {
+            Ok(stats) if stats.len() > DRIVES_MAX => Err(QmpError::Garbled {
+                at: subject.address.to_string(),
+                why: format!("more than {DRIVES_MAX} drives"),
+            }),
+            other => other,
+        };
+        Reading {
+            vm: subject.vm,
+            pid: subject.pid,
+            at_ns,
+            drives: match drives {
+                Ok(stats) => Ok(stats.into_iter().map(drive).collect()),
+                Err(error) => Err(PollFailure {
+                    cause: error.cause(),
+                    text: error.to_string(),
+                }),
+            },
+        }
+    }
+}
+
 /// The boundaries of weir's own histograms: from 8 µs to 8.6 s, two to the octave, which is as fine
 /// as a latency is worth being known and costs QEMU six comparisons a request.
 pub fn boundaries_ns() -> Vec<i64> {
@@ -113,8 +248,9 @@ pub fn boundaries_ns() -> Vec<i64> {
     (0..=40).map(boundary).collect()
 }
 
-/// What the thread remembers.
-struct Polls {
+/// Asks VMs, and remembers what it switched on and which did not answer.
+#[derive(Debug)]
+pub struct Polls {
     /// The histograms that are ours, by VM and device; `None` when none are wanted.
     histograms: Option<Mutex<HashSet<(Address, String)>>>,
     /// Until when VMs that did not answer are left alone.
@@ -122,7 +258,16 @@ struct Polls {
 }
 
 impl Polls {
-    fn round(&mut self, snapshot: &Snapshot) -> Round {
+    /// Nothing asked yet.
+    pub fn new(histograms: bool) -> Polls {
+        Polls {
+            histograms: histograms.then(Mutex::default),
+            resting: HashMap::new(),
+        }
+    }
+
+    /// Asks all VMs of `snapshot` that answered the last time.
+    pub fn round(&mut self, snapshot: &Snapshot) -> Round {
         let now = Instant::now();
         self.resting.retain(|_, until| *until > now);
         let mut subjects = Subject::all(snapshot);
@@ -132,12 +277,9 @@ impl Polls {
         let ask = || {
             while let Some(subject) = subjects.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let stats = self.ask(subject);
-                let reading = Reading {
-                    subject: subject.clone(),
-                    at_ns: clock::monotonic_ns() as i64,
-                    stats,
-                };
-                readings.lock().expect("no panic while held").push(reading);
+                let reading = Reading::new(subject, stats);
+                let mut readings = readings.lock().expect("no panic while held");
+                readings.push((subject, reading));
             }
         };
         thread::scope(|scope| {
@@ -147,13 +289,14 @@ impl Polls {
             ask();
         });
         let readings = readings.into_inner().expect("no panic while held");
-        for reading in &readings {
-            if let Err(QmpError::Silent { .. }) = reading.stats {
+        let is_silent = |failure: &PollFailure| failure.cause == Cause::Silent;
+        for (subject, reading) in &readings {
+            if reading.drives.as_ref().is_err_and(is_silent) {
                 let until = Instant::now() + REST;
-                self.resting.insert(reading.subject.address.clone(), until);
+                self.resting.insert(subject.address.clone(), until);
             }
         }
-        readings
+        readings.into_iter().map(|(_, reading)| reading).collect()
     }
 
     fn ask(&self, subject: &Subject) -> Result<Vec<BlockStats>, QmpError> {
@@ -167,7 +310,7 @@ impl Polls {
     }
 
     /// Removes our histograms.
-    fn end(self) {
+    pub fn end(self) {
         let Some(ours) = self.histograms else {
             return;
         };

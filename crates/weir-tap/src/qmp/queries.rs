@@ -2,6 +2,7 @@
 //!
 //! Shapes after qapi/block-core.json, qapi/machine.json and qapi/misc.json of QEMU.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Monitor, QmpError};
@@ -75,7 +76,7 @@ pub struct Image {
 }
 
 /// Counters of a drive since it was plugged in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockStats {
     /// As [`Drive::qdev`].
     pub qdev: Option<String>,
@@ -96,7 +97,7 @@ pub struct BlockStats {
 }
 
 /// Counters of one operation; `None` where this QEMU does not count it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpStats {
     /// Requests that succeeded.
     pub operations: Option<i64>,
@@ -113,7 +114,7 @@ pub struct OpStats {
 }
 
 /// Latencies of a drive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies {
     /// Of reads.
     pub read: Option<Histogram>,
@@ -124,7 +125,7 @@ pub struct Latencies {
 }
 
 /// Counts by latency: bin `i` holds those at or above boundary `i - 1` and below boundary `i`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
     /// Ascending.
     pub boundaries_ns: Vec<i64>,

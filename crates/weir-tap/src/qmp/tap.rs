@@ -1,6 +1,7 @@
 //! [`QmpTap`]: the live tap of QEMU's own counters, streams `blockstats` and `blocklatency`.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,9 @@ use weir_model::qemu::{
 };
 use weir_model::{Demand, Nanos, Op, Symbol};
 
-use super::poll::{Look, Poller, Reading, Round};
-use super::subject::{Subject, device_id};
-use super::{BlockStats, Histogram, OpStats, QmpError};
+use super::poll::{Look, PollFailure, PolledDrive, Poller, Reading, Round};
+use super::subject::device_id;
+use super::{BlockStats, Cause, Histogram, OpStats};
 use crate::ebpf::clock;
 use crate::inventory::{Watch, WatchOptions};
 use crate::live::LiveTap;
@@ -26,8 +27,14 @@ pub static TAP: LiveTap = LiveTap {
             Some(watch) => watch.clone(),
             None => Watch::start(&WatchOptions::default())?,
         };
-        let look = Box::new(move || watch.snapshot());
-        Ok(Box::new(open(demands, look, options.qmp_every)?))
+        let every = options.qmp_every;
+        let tap = match watch.inspection() {
+            Some(process) => opened(demands, every, |histograms| {
+                Poller::inspected(process, every, histograms)
+            }),
+            None => open(demands, Box::new(move || watch.snapshot()), every),
+        };
+        Ok(Box::new(tap?))
     },
     folds: |_| Err("what is polled is not folded".into()),
 };
@@ -51,7 +58,7 @@ pub struct QmpTap {
     polls: i64,
     events: i64,
     resets: i64,
-    failures: HashMap<(Symbol, &'static str), i64>,
+    failures: HashMap<(Symbol, Cause), i64>,
     messages: Vec<String>,
 }
 
@@ -71,18 +78,28 @@ struct Before {
     stats: BlockStats,
 }
 
-/// Opens the tap: `look` says which VMs there are, each poll anew.
+/// Opens the tap, which asks the VMs itself: `look` says which there are, each poll anew.
 ///
 /// # Errors
 /// When the system refuses a thread.
 pub fn open(demands: &[Demand], look: Look, every: Duration) -> Result<QmpTap, TapError> {
+    opened(demands, every, |histograms| {
+        Poller::start(look, every, histograms)
+    })
+}
+
+fn opened(
+    demands: &[Demand],
+    every: Duration,
+    start: impl FnOnce(bool) -> io::Result<Poller>,
+) -> Result<QmpTap, TapError> {
     let stream = |d: &Demand| match d.stream.eq_ignore_ascii_case("blockstats") {
         true => Stream::Stats,
         false => Stream::Latencies,
     };
     let demands: Vec<Stream> = demands.iter().map(stream).collect();
     let histograms = demands.contains(&Stream::Latencies);
-    let poller = Poller::start(look, every, histograms).map_err(|e| TapError::Unavailable {
+    let poller = start(histograms).map_err(|e| TapError::Unavailable {
         what: format!("no thread to poll QEMU with: {e}"),
         remedy: "allow the user more processes (ulimit -u)".into(),
     })?;
@@ -119,25 +136,22 @@ impl QmpTap {
         let mut stats = Vec::new();
         let mut latencies = Vec::new();
         let mut now = HashMap::new();
-        for Reading {
-            subject,
-            at_ns,
-            stats: read,
-        } in round
-        {
-            match read {
-                Err(error) => self.fail(&subject, &error, &mut now),
-                Ok(disks) => {
+        for reading in round {
+            let Reading { vm, pid, at_ns, .. } = reading;
+            match reading.drives {
+                Err(failure) => self.fail(vm, pid, &failure, &mut now),
+                Ok(drives) => {
                     self.answered.0 += 1;
-                    for disk in disks {
-                        let Some(key) = key(&subject, &disk) else {
+                    for drive in drives {
+                        let Some(key) = key(vm, pid, &drive.stats) else {
                             continue;
                         };
                         let before = self.before.get(&key);
-                        let told = Told::new(ts, &subject, &disk, at_ns, before);
+                        let told = Told::new(ts, vm, &drive, at_ns, before);
                         told.stats(&mut stats, &mut self.resets);
                         told.latencies(&mut latencies);
-                        now.insert(key, Before { at_ns, stats: disk });
+                        let stats = drive.stats;
+                        now.insert(key, Before { at_ns, stats });
                     }
                 }
             }
@@ -157,23 +171,20 @@ impl QmpTap {
     }
 
     /// Books that a VM did not answer. Its counters go on, so what was known of it is kept.
-    fn fail(&mut self, subject: &Subject, error: &QmpError, now: &mut HashMap<DiskKey, Before>) {
+    fn fail(
+        &mut self,
+        vm: Symbol,
+        pid: Option<u32>,
+        failure: &PollFailure,
+        now: &mut HashMap<DiskKey, Before>,
+    ) {
         self.answered.1 += 1;
-        let cause = match error {
-            QmpError::Unreachable { .. } => "unreachable",
-            QmpError::Busy { .. } => "busy",
-            QmpError::Foreign { .. } => "foreign",
-            QmpError::Silent { .. } => "silent",
-            QmpError::Closed { .. } => "closed",
-            QmpError::Garbled { .. } => "garbled",
-            QmpError::Refused { .. } => "refused",
-        };
-        let failures = self.failures.entry((subject.vm, cause)).or_default();
+        let failures = self.failures.entry((vm, failure.cause)).or_default();
         *failures += 1;
         if *failures == 1 && self.messages.len() < MESSAGES_MAX {
-            self.messages.push(format!("{}: {error}", subject.vm));
+            self.messages.push(format!("{vm}: {}", failure.text));
         }
-        let same = |key: &DiskKey| key.0 == subject.vm && key.1 == subject.pid;
+        let same = |key: &DiskKey| key.0 == vm && key.1 == pid;
         let kept = self.before.extract_if(|key, _| same(key));
         now.extend(kept);
     }
@@ -190,7 +201,17 @@ impl Tap for QmpTap {
             match self.poller.rounds.recv_timeout(left) {
                 Ok(round) => self.take(round),
                 Err(RecvTimeoutError::Timeout) => return Ok(Said::Heartbeat(self.now_ns())),
-                Err(RecvTimeoutError::Disconnected) => return Ok(Said::End),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return match self.poller.lost.get() {
+                        Some(why) => Err(TapError::Unavailable {
+                            what: format!(
+                                "QEMU's counters are not polled any more: the inspection process {why}"
+                            ),
+                            remedy: "start weir again".into(),
+                        }),
+                        None => Ok(Said::End),
+                    };
+                }
             }
         }
     }
@@ -208,10 +229,9 @@ impl Tap for QmpTap {
             count("counters_reset", None, None, self.resets),
         ];
         let failures = self.failures.iter();
-        counts
-            .extend(failures.map(|((vm, cause), total)| {
-                count("polls_failed", Some(*cause), Some(*vm), *total)
-            }));
+        counts.extend(failures.map(|((vm, cause), total)| {
+            count("polls_failed", Some(cause.as_str()), Some(*vm), *total)
+        }));
         counts
     }
 
@@ -233,10 +253,10 @@ impl Tap for QmpTap {
 }
 
 /// What tells a disk from others of its VM: the device, or else the drive or node.
-fn key(subject: &Subject, disk: &BlockStats) -> Option<DiskKey> {
+fn key(vm: Symbol, pid: Option<u32>, disk: &BlockStats) -> Option<DiskKey> {
     let name = disk.qdev.as_ref().or(disk.drive.as_ref());
     let name = name.or(disk.node.as_ref())?;
-    Some((subject.vm, subject.pid, name.clone()))
+    Some((vm, pid, name.clone()))
 }
 
 /// A disk between two polls.
@@ -249,19 +269,19 @@ struct Told<'a> {
 impl<'a> Told<'a> {
     fn new(
         ts: Nanos,
-        subject: &Subject,
-        disk: &'a BlockStats,
+        vm: Symbol,
+        drive: &'a PolledDrive,
         at_ns: Nanos,
         before: Option<&'a Before>,
     ) -> Told<'a> {
-        let known = subject.disk(disk.qdev.as_deref(), disk.node.as_deref());
+        let disk = &drive.stats;
         let symbol = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
         let id = disk.qdev.as_deref().map(device_id);
         let id = id.and_then(|id| Symbol::try_new(id).ok());
         let of = Polled {
             ts,
-            vm: subject.vm,
-            vdisk: known.map(|d| d.vdisk),
+            vm,
+            vdisk: drive.vdisk,
             // As relation disks calls it, so that the two can be joined.
             device: id.or(symbol(&disk.drive)),
             node: symbol(&disk.node),

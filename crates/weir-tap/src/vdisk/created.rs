@@ -117,18 +117,6 @@ impl Place {
 }
 
 impl CreatedLog {
-    /// The same file and folder, by descriptors of their own.
-    ///
-    /// # Errors
-    /// When the process may open no more files.
-    pub fn try_clone(&self) -> io::Result<CreatedLog> {
-        Ok(CreatedLog {
-            file: self.file.try_clone()?,
-            folder: self.folder.try_clone()?,
-            name: self.name.clone(),
-        })
-    }
-
     /// Whether the process `pid` has the file open.
     pub fn is_open_in(&self, pid: u32) -> bool {
         let Ok(ours) = self.file.metadata() else {

@@ -5,21 +5,27 @@
 //! certain: whatever the layout of that structure, among its first words is a pointer to the very
 //! path that `query-block` says, or the disk stays unknown. A SCSI disk is told by target and unit,
 //! which QEMU's object tree knows; where two controllers have the same ones, it stays unknown.
+//!
+//! The inspection process asks QEMU and reads its memory ([`Present::asked_of`], [`paths_at`]).
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_model::SECTOR_BYTES;
 
 use super::line::Unit;
 use super::pairing::{Named, Which};
 use crate::ebpf::privileges;
+use crate::inspection::message::{Kind, OfVm};
+use crate::inspection::{Conversation, Inspection};
 use crate::qmp::{Monitor, QmpError, Subject, drives};
 
 /// How often QEMU is asked for its disks.
@@ -28,6 +34,16 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long QEMU may take for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long the inspection process may take: QEMU's patience for each of its disks is far less in
+/// all but a QEMU that hangs.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// How long it may take to read a few words of QEMU's memory.
+const MEMORY_MAX: Duration = Duration::from_secs(5);
+
+/// What the path of an object begins with.
+const OBJECT: &str = "/machine/";
+
 /// Words at the beginning of a device's structure that are looked at.
 const WORDS: usize = 32;
 
@@ -35,21 +51,40 @@ const WORDS: usize = 32;
 const PATH_BYTES_MAX: usize = 512;
 
 /// The disks that a VM has now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Present {
     /// virtio-blk disks by their path in the object tree.
     pub block: HashMap<String, Named>,
     /// Disks at virtio-scsi controllers by target and unit; `None` where there are several.
+    #[serde(with = "pairs")]
     pub scsi: HashMap<Unit, Option<Named>>,
     /// Disks whose requests no trace event tells.
     pub untraced: Vec<String>,
 }
 
+/// A map whose keys are no text, as a list of pairs.
+mod pairs {
+    use serde::{Deserializer, Serializer};
+
+    use super::*;
+
+    type Map = HashMap<Unit, Option<Named>>;
+
+    pub fn serialize<S: Serializer>(map: &Map, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map, D::Error> {
+        let pairs = Vec::<(Unit, Option<Named>)>::deserialize(deserializer)?;
+        Ok(pairs.into_iter().collect())
+    }
+}
+
 /// Knows the disks, and asks again once a second.
 #[derive(Debug)]
 pub struct Drives {
-    /// QEMU's memory, opened while we had the right to.
-    memory: Option<File>,
+    /// Reads QEMU's memory, if that can be read.
+    memory: Option<Conversation>,
     present: Arc<Mutex<Arc<Present>>>,
     /// The one that `known` was made with.
     used: Arc<Present>,
@@ -60,47 +95,51 @@ pub struct Drives {
 }
 
 impl Drives {
-    /// Starts to ask. `subject` says, each time anew, what the inventory knows of the VM.
+    /// Starts to have QEMU asked, whose process is `pid`.
     ///
     /// # Errors
-    /// When the system refuses a thread.
-    pub fn start(
-        memory: Option<File>,
-        first: Present,
-        subject: Box<dyn Fn() -> Option<Subject> + Send>,
-    ) -> std::io::Result<Drives> {
+    /// When the inspection process has ended, or the system refuses a thread.
+    pub fn start(process: &Arc<Inspection>, pid: u32, first: Present) -> io::Result<Drives> {
+        let of_vm = OfVm { pid };
+        let mut memory = process.converse(Kind::Memory, &of_vm, Some(MEMORY_MAX))?;
+        let is_readable: bool = memory.answer()?;
+        let mut disks = process.converse(Kind::Disks, &of_vm, Some(ANSWER_MAX))?;
+        if !disks.answer::<bool>()? {
+            return Err(io::Error::other("does not know the VM"));
+        }
         let used = Arc::new(first);
         let present = Arc::new(Mutex::new(used.clone()));
         let (open, closed) = mpsc::channel::<()>();
         let shared = present.clone();
         let asking = move || {
-            // A kernel that does not take rights away leaves them; the answers are the same.
-            let _ = privileges::keep_what_asking_takes();
             while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(ASK_EVERY) {
-                let Some(subject) = subject() else {
-                    continue;
+                let asked = disks.request(&()).and_then(|()| disks.answer());
+                let Ok(asked) = asked else {
+                    // The inventory's thread reports that the process has ended.
+                    return;
                 };
-                // Without an answer what was known stands.
-                let asked = subject
-                    .address
-                    .visit(PATIENCE, |q| Present::ask(q, &subject));
-                if let Ok(now) = asked {
-                    let mut shared = shared.lock().expect("no panic while held");
-                    if **shared != now {
-                        *shared = Arc::new(now);
-                    }
+                // Without an answer of QEMU's what was known stands.
+                let mut shared = shared.lock().expect("no panic while held");
+                if let Some(now) = asked
+                    && **shared != now
+                {
+                    *shared = Arc::new(now);
                 }
             }
         };
-        let thread = thread::Builder::new().name("disks".into()).spawn(asking)?;
         Ok(Drives {
-            memory,
+            memory: is_readable.then_some(memory),
             present,
             used,
             known: HashMap::new(),
             open: Some(open),
-            thread: Some(thread),
+            thread: Some(privileges::spawn_reduced("disks", asking)?),
         })
+    }
+
+    /// Whether QEMU's memory can be read, so that virtio-blk disks have names.
+    pub fn has_memory(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// Looks whether the VM's disks have changed; true if so.
@@ -126,9 +165,8 @@ impl Drives {
         };
         match which {
             Which::Block(address) => {
-                let (memory, used) = (&self.memory, &self.used);
-                let find = || path_at(memory.as_ref()?, address, &used.block);
-                let known = self.known.entry(address).or_insert_with(find);
+                let known = self.known.get(&address).copied();
+                let known = known.unwrap_or_else(|| self.find(address));
                 Some(known.unwrap_or(unknown))
             }
             Which::Scsi(unit) => match self.used.scsi.get(&unit) {
@@ -136,6 +174,23 @@ impl Drives {
                 None => Some(unknown),
             },
         }
+    }
+}
+
+impl Drives {
+    /// The disk whose path one of the first words at `address` points to.
+    fn find(&mut self, address: u64) -> Option<Named> {
+        let memory = self.memory.as_mut();
+        let asked = memory.map(|m| m.request(&address).and_then(|()| m.answer::<Vec<String>>()));
+        let paths = asked.transpose().unwrap_or_else(|_| {
+            // The inventory's thread reports that the process has ended.
+            self.memory = None;
+            None
+        });
+        let mut paths = paths.iter().flatten();
+        let named = paths.find_map(|path| self.used.block.get(path).copied());
+        self.known.insert(address, named);
+        named
     }
 }
 
@@ -149,22 +204,36 @@ impl Drop for Drives {
     }
 }
 
-/// The disk whose path one of the first words at `address` points to.
-fn path_at(memory: &File, address: u64, paths: &HashMap<String, Named>) -> Option<Named> {
+/// Paths of objects in QEMU's memory, to which the first words at `address` point.
+pub fn paths_at(memory: &File, address: u64) -> Vec<String> {
     let mut words = [0; 8 * WORDS];
-    memory.read_exact_at(&mut words, address).ok()?;
-    words.chunks_exact(8).find_map(|word| {
+    if memory.read_exact_at(&mut words, address).is_err() {
+        return Vec::new();
+    }
+    let path = |word: &[u8]| {
         let pointer = u64::from_ne_bytes(word.try_into().expect("a chunk of eight"));
         let mut text = [0; PATH_BYTES_MAX];
         // It may end at the end of a mapping, so less may come.
         let read = memory.read_at(&mut text, pointer).ok()?;
         let end = text[..read].iter().position(|b| *b == 0)?;
         let path = std::str::from_utf8(&text[..end]).ok()?;
-        paths.get(path).copied()
-    })
+        // Nothing else of the VM's memory leaves the process that may read it.
+        path.starts_with(OBJECT).then(|| path.to_owned())
+    };
+    words.chunks_exact(8).filter_map(path).collect()
 }
 
 impl Present {
+    /// Asks the VM's QEMU.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn asked_of(subject: &Subject) -> Result<Present, QmpError> {
+        subject
+            .address
+            .visit(PATIENCE, |qemu| Present::ask(qemu, subject))
+    }
+
     /// Asks QEMU.
     ///
     /// # Errors

@@ -6,6 +6,9 @@
 //! waits for the guard. The socket also carries the descriptors of the log and its folder, which the
 //! guard never opens by name ([`super::created`]). It also bounds the size of the log, should the
 //! reader have stopped.
+//!
+//! A second guard stands in for the first, should somebody have ended that: it waits for the first
+//! one's end as well, and does its work unless the log is removed, which the first does last.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,8 +19,8 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
@@ -31,7 +34,7 @@ use weir_model::text::shown;
 use super::created::CreatedLog;
 use super::log::{DISK_BYTES_MAX, punch};
 use crate::TapError;
-use crate::ebpf::privileges::{self, Files};
+use crate::ebpf::privileges;
 use crate::qmp::{Address, Monitor, QmpError, human};
 
 /// How often the guard looks at the log's size and whether QEMU is there.
@@ -69,27 +72,56 @@ pub struct Task {
     pub restore: String,
     /// Whether QEMU logs anything by itself.
     pub logs: bool,
+    /// The process of the guard that this one stands in for.
+    pub stands_in_for: Option<u32>,
 }
 
-/// The guard as its tap sees it.
+/// The guards as their tap sees them.
 #[derive(Debug)]
 pub struct Guard {
+    first: Process,
+    second: Process,
+}
+
+/// One guard.
+#[derive(Debug)]
+struct Process {
     child: Child,
     /// The guard acts when this is closed.
     open: Option<UnixStream>,
     words: Receiver<String>,
-    /// Does the guard's work should somebody have ended the guard: a thread that keeps the right to,
-    /// when the rest of the process gives its rights up.
-    standby: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Guard {
-    /// Starts `program` (with arguments), which has to call [`run`], passes it `log`, and waits until
-    /// it is ready.
+    /// Starts `program` (with arguments) twice, which has to call [`run`], passes it `log`, and waits
+    /// until it is ready.
     ///
     /// # Errors
     /// When it cannot be run or does not report that it is ready.
-    pub fn start(program: &[OsString], task: Task, log: &CreatedLog) -> Result<Guard, TapError> {
+    pub fn start(program: &[OsString], task: &Task, log: &CreatedLog) -> Result<Guard, TapError> {
+        let first = Process::start(program, task, log)?;
+        let task = Task {
+            stands_in_for: Some(first.child.id()),
+            ..task.clone()
+        };
+        Ok(Guard {
+            first,
+            second: Process::start(program, &task, log)?,
+        })
+    }
+
+    /// What the guard says, if it has something to say: it acts on its own, or is gone.
+    pub fn word(&mut self) -> Option<String> {
+        match self.first.words.try_recv() {
+            Ok(word) => Some(word),
+            Err(mpsc::TryRecvError::Empty) => None,
+            Err(mpsc::TryRecvError::Disconnected) => Some("gone".into()),
+        }
+    }
+}
+
+impl Process {
+    fn start(program: &[OsString], task: &Task, log: &CreatedLog) -> Result<Process, TapError> {
         let unavailable = |why: String| TapError::Unavailable {
             what: format!("no guard to switch tracing off again: {why}"),
             remedy: "without one tracing is not switched on".into(),
@@ -99,7 +131,6 @@ impl Guard {
             .ok_or_else(|| unavailable("none is named".into()))?;
         let failed = |e: io::Error| unavailable(e.to_string());
         let (open, theirs) = UnixStream::pair().map_err(failed)?;
-        let own = log.try_clone().map_err(failed)?;
         // A group of its own, so that Ctrl-C at the terminal does not reach it.
         let mut child = Command::new(name)
             .args(arguments)
@@ -110,35 +141,19 @@ impl Guard {
             .map_err(failed)?;
         let stdout = child.stdout.take().expect("it was asked for");
         let (told, words) = mpsc::channel();
-        let (reduced, ready) = mpsc::channel::<()>();
         let listening = move || {
-            // Without the right to give up rights, there are none to give up.
-            let _ = privileges::reduce_thread(Files::Open);
-            drop(reduced);
             let lines = BufReader::new(stdout).lines();
             // The listener may be gone, or the guard be: both end this.
             let _ = lines
                 .map_while(Result::ok)
                 .try_for_each(|line| told.send(line));
         };
-        named("guard-words").spawn(listening).map_err(failed)?;
-        // Nothing is ever sent: the channel closes when the thread has given up its rights.
-        let _ = ready.recv();
-        let (ask, asked) = mpsc::channel();
+        privileges::spawn_reduced("guard-words", listening).map_err(failed)?;
         let line = format!("{}\n", task.to_json());
-        let standby = named("guard").spawn(move || {
-            // A kernel that does not take rights away leaves them; the work is the same.
-            let _ = privileges::keep_what_asking_takes();
-            if asked.recv().is_ok() {
-                task.undo_here(&own);
-            }
-        });
-        let standby = standby.map_err(failed)?;
-        let guard = Guard {
+        let guard = Process {
             child,
             open: Some(open),
             words,
-            standby: Some((ask, standby)),
         };
         let mut socket = guard.open.as_ref().expect("it was set above");
         send_descriptors(socket, log).map_err(failed)?;
@@ -150,45 +165,33 @@ impl Guard {
         }
     }
 
-    /// What the guard says, if it has something to say: it acts on its own, or is gone.
-    pub fn word(&mut self) -> Option<String> {
-        match self.words.try_recv() {
-            Ok(word) => Some(word),
-            Err(mpsc::TryRecvError::Empty) => None,
-            Err(mpsc::TryRecvError::Disconnected) => Some("gone".into()),
-        }
-    }
-
-    /// How it ended, if it did so in time.
-    fn wait(&mut self) -> io::Result<Option<bool>> {
+    /// Has it act, and waits for its end; false if that takes longer: it goes on by itself.
+    fn end(&mut self) -> bool {
+        drop(self.open.take());
         let until = Instant::now() + END;
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(Some(status.success()));
-            }
+        while let Ok(None) = self.child.try_wait() {
             if Instant::now() >= until {
-                return Ok(None);
+                return false;
             }
             thread::sleep(Duration::from_millis(5));
         }
+        true
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        drop(self.open.take());
-        let done = match self.wait() {
-            // It says itself what keeps it.
-            Ok(Some(true) | None) => true,
-            Ok(Some(false)) | Err(_) => false,
-        };
-        if let Some((ask, thread)) = self.standby.take() {
-            if !done {
-                // A thread that is gone has said why.
-                let _ = ask.send(());
-            }
-            drop(ask);
-            let _ = thread.join();
+        if !self.first.end() {
+            // It waits for the first one too.
+            drop(self.second.open.take());
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.open.is_some() {
+            self.end();
         }
     }
 }
@@ -233,6 +236,7 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
 /// When no task or no descriptors arrive.
 pub fn run() -> Result<(), String> {
     // It lives as long as the trace. Without the right to give up rights, there are none to give up.
+    let _ = privileges::begin_inspection();
     let _ = privileges::keep_what_asking_takes();
     let failed = |e: io::Error| format!("standard input: {e}");
     let socket = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
@@ -256,6 +260,10 @@ pub fn run() -> Result<(), String> {
         drop(open);
     });
     let post = Post { task, log, started };
+    if let Some(first) = post.task.stands_in_for {
+        post.stand_in(first, &closed);
+        return Ok(());
+    }
     while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(LOOK_EVERY) {
         if !post.vm_lives() {
             break;
@@ -285,6 +293,20 @@ impl Post {
     fn on_disk(&self) -> u64 {
         // `stat` counts in units of 512 bytes, whatever the file system's blocks are.
         self.log.file.metadata().map_or(0, |m| m.blocks() * 512)
+    }
+
+    /// Waits for the ends of the tap and of guard `first`, and does what that one has not done.
+    fn stand_in(&self, first: u32, closed: &Receiver<()>) {
+        let alive = started(first);
+        let is_alive = || alive.is_some() && started(first) == alive;
+        // Nothing is ever sent: the channel closes.
+        let _ = closed.recv();
+        while is_alive() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        if self.log.file.metadata().is_ok_and(|m| m.nlink() > 0) {
+            self.undo();
+        }
     }
 
     /// Tries until it is done or the VM has ended.
@@ -318,18 +340,6 @@ impl Post {
 }
 
 impl Task {
-    /// Does in this process what the guard would have done.
-    fn undo_here(&self, log: &CreatedLog) {
-        if let Err(error) = self.visit() {
-            complain(&format!(
-                "VM {} may still be traced, since the guard was ended: {error}",
-                self.vm
-            ));
-        }
-        // The guard may have removed it before it was ended.
-        let _ = log.remove();
-    }
-
     /// Switches the events off and gives the log back.
     fn visit(&self) -> Result<(), QmpError> {
         self.address.visit(PATIENCE, |qemu| {
@@ -367,6 +377,7 @@ impl Task {
             "log_name": self.log_name,
             "restore": self.restore,
             "logs": self.logs,
+            "stands_in_for": self.stands_in_for,
         })
     }
 
@@ -398,6 +409,9 @@ impl Task {
             log_name: text(&task, "log_name")?,
             restore: text(&task, "restore")?,
             logs: task["logs"].as_bool()?,
+            stands_in_for: task["stands_in_for"]
+                .as_u64()
+                .and_then(|pid| pid.try_into().ok()),
         })
     }
 }
@@ -434,10 +448,6 @@ fn say(word: &str) {
 }
 
 /// A word for whoever looks at the terminal, if anybody does.
-fn named(thread: &str) -> thread::Builder {
-    thread::Builder::new().name(thread.into())
-}
-
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "weir: {}", shown(text));
 }
@@ -456,6 +466,7 @@ mod tests {
             log_name: "log".into(),
             restore: "/dev/stderr".into(),
             logs: true,
+            stands_in_for: Some(8),
         };
         let libvirt = Address::Libvirt {
             uri: "qemu:///system".into(),

@@ -3,6 +3,7 @@
 //! Formats: hw/block/trace-events, hw/scsi/trace-events and hw/virtio/trace-events of QEMU; in front
 //! of them, with `-msg timestamp=on`, `THREAD@SECONDS.MICROSECONDS:`.
 
+use serde::{Deserialize, Serialize};
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND, Nanos};
 
 /// What a line says.
@@ -85,7 +86,7 @@ pub enum Trace {
 }
 
 /// A SCSI disk's address on its controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Unit {
     /// The target.
     pub target: i64,

@@ -12,7 +12,7 @@
 //!    is punched out of the file, so that it takes next to no space.
 
 pub mod created;
-mod drives;
+pub(crate) mod drives;
 pub mod guard;
 mod line;
 mod log;

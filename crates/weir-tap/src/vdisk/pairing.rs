@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Event, EventKind, IoEvent, Level, Nanos, Op, SECTOR_BYTES, Symbol};
 
 use super::line::{Line, Trace, Unit};
@@ -30,7 +31,7 @@ pub enum Which {
 }
 
 /// What is known of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// The disk as the VM sees it.
     pub vdisk: Option<Symbol>,

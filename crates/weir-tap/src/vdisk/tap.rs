@@ -18,6 +18,7 @@ use super::log::{DISK_BYTES_MAX, Found, LogFile};
 use super::pairing::{Owner, Pairing};
 use crate::ebpf::clock;
 use crate::format::served::Served;
+use crate::inspection::lost;
 use crate::inventory::{Snapshot, Watch};
 use crate::qmp::{Address, Monitor, QmpError, Subject, human};
 use crate::{Count, Said, Tap, TapError};
@@ -90,27 +91,25 @@ pub fn open(
         let what = format!("VM {vm} has no virtio-blk or virtio-scsi disk that QEMU could trace");
         return Err(unavailable(what, "stream `blockstats` counts every disk"));
     }
-    // Opened now, since the right to do so may be given up soon.
-    let memory = File::open(format!("/proc/{pid}/mem")).ok();
+    let process = watch.inspection().ok_or_else(|| {
+        let what = "the rights of this process end before its disks are asked for".into();
+        unavailable(what, "watch the host by an inspection process")
+    })?;
+    let untraced = present.untraced.clone();
+    let has_blocks = !present.block.is_empty();
+    let drives = Drives::start(process, pid, present).map_err(|error| {
+        let what = format!("VM {vm}: the inspection process {}", lost(error));
+        unavailable(what, "start weir again")
+    })?;
     let (guard, file) = switch_on(&subject, pid, &events, guard)?;
     let mut remarks: Vec<String> = Vec::new();
-    if memory.is_none() && !present.block.is_empty() {
+    if !drives.has_memory() && has_blocks {
         remarks.push(format!(
             "VM {vm}: QEMU's memory cannot be read, so virtio-blk disks have no name"
         ));
     }
-    let untraced = present.untraced.iter();
+    let untraced = untraced.iter();
     remarks.extend(untraced.map(|qdev| format!("VM {vm}: {qdev} is no virtio disk; not traced")));
-    let again = {
-        let (watch, vm) = (watch.clone(), vm.to_owned());
-        move || self::subject(&watch.snapshot(), &vm).ok()
-    };
-    let drives = Drives::start(memory, present, Box::new(again)).map_err(|e| {
-        unavailable(
-            format!("no thread: {e}"),
-            "allow more processes (ulimit -u)",
-        )
-    })?;
     Ok(VdiskTap {
         owner: Owner {
             vm: subject.vm,
@@ -242,8 +241,9 @@ fn switch_on(
             log_name: place.name.clone(),
             restore: restore.clone(),
             logs,
+            stands_in_for: None,
         };
-        let guard = Guard::start(program, task, &log);
+        let guard = Guard::start(program, &task, &log);
         if guard.is_err() {
             let _ = log.remove();
         }

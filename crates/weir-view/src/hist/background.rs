@@ -126,6 +126,7 @@ fn open(order: &Order) -> Result<Kernel, Failure> {
     let declared: Result<Vec<Declared>, String> = declared.collect();
     let inventory = Watch::start(&WatchOptions {
         declared: declared.map_err(Failure::words)?,
+        inspector: Some(source::inspector()),
         ..WatchOptions::default()
     })?;
     let devices = match (order.devices.is_empty(), order.stacked) {

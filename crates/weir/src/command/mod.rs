@@ -14,6 +14,7 @@ mod fleet;
 mod functions;
 mod hist;
 mod hist_collector;
+mod inspection;
 mod iostat;
 mod man;
 mod monitor;
@@ -93,6 +94,8 @@ enum Command {
     HistCollector,
     #[command(hide = true, name = weir_runtime::source::QEMU_GUARD)]
     QemuGuard,
+    #[command(hide = true, name = weir_runtime::source::INSPECTION)]
+    Inspection,
 }
 
 impl Command {
@@ -114,6 +117,7 @@ impl Command {
                 | Command::Record(_)
                 | Command::Agent(_)
                 | Command::Doctor(_)
+                | Command::Inspection
         )
     }
 }
@@ -159,5 +163,6 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Man(args) => man::run(&args),
         Command::HistCollector => hist_collector::run(),
         Command::QemuGuard => qemu_guard::run(),
+        Command::Inspection => inspection::run(),
     }
 }

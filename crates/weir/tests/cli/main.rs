@@ -12,6 +12,7 @@ mod folds;
 mod formats;
 mod hist;
 mod hist_live;
+mod inspection;
 mod iostat;
 mod live;
 mod names;

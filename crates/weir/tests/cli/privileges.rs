@@ -1,6 +1,6 @@
 //! What the threads of a running command may do, as the kernel reports it of each of them: once a
-//! command watches live I/O, only threads that read other users' processes and ask QEMUs have
-//! rights, and no more than that takes.
+//! command watches live I/O, only its inspection process, which reads other users' processes and
+//! asks QEMUs, has rights, and no more than that takes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,12 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::agent::monitor::Monitor;
+use crate::inspection::inspection_of;
 use crate::live::watchable;
 use crate::support::{Scratch, skipped, weir};
 
-/// Threads that read other users' processes and ask QEMUs: the inventory's, those of streams of
-/// QEMU's counters and traces, and the guard's substitute.
-const ASKING: &[&str] = &["inventory", "monitors", "qmp", "disks", "guard"];
+/// Threads that read the inspection process's answers; it does what takes rights.
+const READING: &[&str] = &["inventory", "qmp"];
 
 /// CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE.
 const TO_ASK: u64 = 1 << 1 | 1 << 2 | 1 << 19;
@@ -25,7 +25,7 @@ const TO_OPEN: u64 = TO_ASK | 1 << 24 | 1 << 38 | 1 << 39;
 const SYS_ADMIN: u64 = 1 << 21;
 
 /// One status file: its fields by name.
-struct Thread(HashMap<String, String>);
+pub struct Thread(HashMap<String, String>);
 
 impl Thread {
     fn all(pid: u32) -> Vec<Thread> {
@@ -93,10 +93,16 @@ impl Thread {
 /// Waits until no thread of `child` may do more than `faults` allows, and one named `present` and
 /// another one are there.
 fn assert_reduced(child: &mut Child, present: &str, faults: impl Fn(&Thread) -> Vec<String>) {
+    assert!(child.try_wait().unwrap().is_none(), "it has ended");
+    assert_process_reduced(child.id(), present, faults);
+}
+
+fn assert_process_reduced(pid: u32, present: &str, faults: impl Fn(&Thread) -> Vec<String>) {
     let begun = Instant::now();
     loop {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended");
-        let threads = Thread::all(child.id());
+        let threads = Thread::all(pid);
+        let is_dead = |thread: &Thread| thread.0["State"].starts_with('Z');
+        assert!(!threads.iter().all(is_dead), "it has ended");
         let there = threads.iter().any(|thread| thread.name() == present);
         let found: Vec<String> = threads.iter().flat_map(&faults).collect();
         if there && threads.len() > 1 && found.is_empty() {
@@ -125,8 +131,7 @@ impl Drop for Running {
 
 /// True for root on a host that can be watched; otherwise `test` is skipped.
 fn is_root(test: &str) -> bool {
-    let own = Thread::all(std::process::id());
-    if own.iter().any(|thread| !thread.0["Uid"].starts_with("0\t")) {
+    if !rustix::process::geteuid().is_root() {
         skipped(test, "takes root, whose rights are given up");
         return false;
     }
@@ -139,8 +144,8 @@ fn overflow_id() -> String {
     id.trim().to_owned()
 }
 
-/// Each live command that only writes to open files. Threads that ask stay root; all others are a
-/// user who owns nothing.
+/// Each live command: its threads are a user who owns nothing, and those of its inspection process
+/// may do what looking takes. A query that names no VM has none.
 #[test]
 fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
     let test = "no_thread_of_a_live_command_keeps_more_than_it_needs";
@@ -175,14 +180,18 @@ fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
         let mut running = Running(command.spawn().unwrap());
         let named = args[0] == "diskstats";
         assert_reduced(&mut running.0, present, |thread| {
-            let asks = ASKING.contains(&thread.name());
-            match (asks, named) {
-                (true, _) => thread.faults(TO_ASK, &["0"]),
+            match named && !READING.contains(&thread.name()) {
                 // Its files are replaced by name, in a folder of root's.
-                (false, true) => thread.faults(0, &["0"]),
-                (false, false) => thread.faults(0, &[&overflow]),
+                true => thread.faults(0, &["0"]),
+                false => thread.faults(0, &[&overflow]),
             }
         });
+        match inspection_of(running.0.id()) {
+            Some(pid) => {
+                assert_process_reduced(pid, "monitors", |thread| thread.faults(TO_ASK, &["0"]))
+            }
+            None => assert_eq!(*present, "weir", "{args:?} has no inspection process"),
+        }
     }
 }
 
@@ -202,12 +211,17 @@ fn threads_of_an_agent_that_read_the_network_and_events_have_no_rights() {
         assert_reduced(agent.child(), present, |thread| {
             let kept = match thread.name() {
                 "weir-uplink" | "tap" => 0,
-                name if ASKING.contains(&name) => TO_ASK,
+                name if READING.contains(&name) => 0,
                 _ => TO_OPEN,
             };
             thread.faults_within(kept, TO_OPEN, &["0"])
         });
     }
+    // Without CAP_SETPCAP its bounding set is the agent's.
+    let inspection = inspection_of(agent.child().id()).expect("VMs are named");
+    assert_process_reduced(inspection, "monitors", |thread| {
+        thread.faults_within(TO_ASK, TO_OPEN, &["0"])
+    });
 }
 
 /// What is watched in the background opens further taps as it is asked to.
@@ -238,7 +252,7 @@ fn threads_of_the_collector_keep_what_opening_taps_takes() {
         .flat_map(|thread| {
             let kept = match thread.name() {
                 "histograms" => 0,
-                name if ASKING.contains(&name) => TO_ASK,
+                name if READING.contains(&name) => 0,
                 _ => TO_OPEN | SYS_ADMIN,
             };
             thread.faults_within(kept, TO_OPEN | SYS_ADMIN, &["0"])

@@ -128,8 +128,9 @@ fn a_file_mounted_over_the_log_is_left_alone() {
         log_name: place.name.clone(),
         restore: "/dev/null".into(),
         logs: false,
+        stands_in_for: None,
     };
-    let guard = Guard::start(&program, task, &log).unwrap();
+    let guard = Guard::start(&program, &task, &log).unwrap();
     let ending = thread::spawn(move || drop(guard));
     wait_until("the guard has bounded a file", || {
         allocated(&log.file) == 0 || allocated(&victim) < before

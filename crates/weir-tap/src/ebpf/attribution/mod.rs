@@ -169,6 +169,11 @@ impl Attribution {
         }
     }
 
+    /// Why new processes and disks are not attributed any more, if they are not.
+    pub fn notice(&self) -> Option<String> {
+        self.watch.notice()
+    }
+
     /// Takes over what has changed in the inventory; true if anything has.
     pub fn refresh(&mut self) -> bool {
         let changed = self.watch.generation() != self.owners.snapshot.generation;

@@ -1,0 +1,131 @@
+//! Frames: a length of four bytes, little endian, and so many bytes of JSON.
+
+use std::io::{self, Read, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The longest answer. The largest is the list of all VMs and disks.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The longest request.
+pub const REQUEST_BYTES_MAX: usize = 4 << 20;
+
+/// How much is read at once at first.
+const ROOM_BYTES: usize = 64 << 10;
+
+/// Writes `message` as one frame.
+///
+/// # Errors
+/// [`io::ErrorKind::FileTooLarge`], with nothing written, when it is longer than `bytes_max`; else
+/// what the socket reports.
+pub fn write(mut to: impl Write, message: &impl Serialize, bytes_max: usize) -> io::Result<()> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, message)?;
+    let bytes = frame.len() - 4;
+    match u32::try_from(bytes) {
+        Ok(length) if bytes <= bytes_max => frame[..4].copy_from_slice(&length.to_le_bytes()),
+        _ => return Err(io::ErrorKind::FileTooLarge.into()),
+    }
+    to.write_all(&frame)
+}
+
+/// Reads one frame; `None` when the other side has closed the socket.
+///
+/// # Errors
+/// When the frame is longer than `bytes_max`, ends early or holds something else than a `T`, or what
+/// the socket reports.
+pub fn read<T: DeserializeOwned>(mut from: impl Read, bytes_max: usize) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    let first = loop {
+        match from.read(&mut length) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => break other?,
+        }
+    };
+    if first == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut length[first..])?;
+    let bytes = u32::from_le_bytes(length) as usize;
+    if bytes > bytes_max {
+        let what = format!("a message of {bytes} bytes, more than {bytes_max}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    // What is announced need not come.
+    let mut text = Vec::with_capacity(bytes.min(ROOM_BYTES));
+    from.take(bytes as u64).read_to_end(&mut text)?;
+    if text.len() < bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let message = serde_json::from_slice::<T>(&text);
+    let refused = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    message.map(Some).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Look;
+
+    fn frame(length: u32, text: &str) -> Vec<u8> {
+        [&length.to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent() {
+        let looks = vec![Look::Pid(7), Look::Device(8 << 20), Look::All];
+        let mut sent = Vec::new();
+        write(&mut sent, &looks, REQUEST_BYTES_MAX).unwrap();
+        let mut from = sent.as_slice();
+        let received: Option<Vec<Look>> = read(&mut from, REQUEST_BYTES_MAX).unwrap();
+        assert_eq!(received, Some(looks));
+        assert_eq!(
+            read::<Vec<Look>>(&mut from, REQUEST_BYTES_MAX).unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn an_empty_request_is_not_the_end() {
+        let mut sent = Vec::new();
+        write(&mut sent, &(), REQUEST_BYTES_MAX).unwrap();
+        let mut from = sent.as_slice();
+        assert_eq!(read::<()>(&mut from, REQUEST_BYTES_MAX).unwrap(), Some(()));
+        assert_eq!(read::<()>(&mut from, REQUEST_BYTES_MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_too_long_cut_off_or_something_else_is_refused() {
+        let refused = |bytes: &[u8]| read::<Vec<Look>>(bytes, 64).unwrap_err().kind();
+        use io::ErrorKind as Kind;
+        assert_eq!(
+            refused(&frame(65, &" ".repeat(65))),
+            Kind::InvalidData,
+            "too long"
+        );
+        assert_eq!(
+            refused(&frame(u32::MAX, "[]")),
+            Kind::InvalidData,
+            "far too long"
+        );
+        assert_eq!(refused(&frame(8, "[]")), Kind::UnexpectedEof, "cut off");
+        assert_eq!(
+            refused(&[1, 0]),
+            Kind::UnexpectedEof,
+            "cut off in its length"
+        );
+        assert_eq!(refused(&frame(5, "[[[[[")), Kind::InvalidData, "no JSON");
+        assert_eq!(
+            refused(&frame(20, r#"[{"Execute":"quit"}]"#)),
+            Kind::InvalidData
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_written() {
+        let mut sent = Vec::new();
+        let error = write(&mut sent, &"x".repeat(64), 64).unwrap_err();
+        assert_eq!((error.kind(), sent.len()), (io::ErrorKind::FileTooLarge, 0));
+    }
+}

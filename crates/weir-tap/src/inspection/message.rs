@@ -1,0 +1,471 @@
+//! What the two processes send each other. Every request is one of those here: there is none that
+//! carries a command for a QEMU, a path or a descriptor to act on.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use weir_model::inventory::{BlockDevice, Disk, Vm};
+use weir_model::{Nanos, Symbol};
+
+use super::frame::{self, ANSWER_BYTES_MAX};
+use crate::inventory::{LaidDisk, Layout, NameConflict, PIECES_MAX, Piece, Snapshot};
+use crate::qmp::Address;
+
+/// What a conversation is about: the byte that comes with its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// [`Begin`], then lists of [`crate::inventory::Look`], each answered by [`Sent::write`].
+    Inventory,
+    /// [`Polls`], then an empty request for each round, answered by [`PollAnswer`]s.
+    Polls,
+    /// [`OfVm`], then an empty request whenever the VM's disks are wanted.
+    Disks,
+    /// [`OfVm`], then addresses of virtio-blk devices, each answered by the paths of objects that
+    /// the structure there refers to.
+    Memory,
+}
+
+/// Begins [`Kind::Inventory`]: what `WatchOptions` say.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begin {
+    /// The root of the host's files.
+    pub root: PathBuf,
+    /// Declared VMs, as on the command line.
+    pub declared: Vec<String>,
+}
+
+/// Begins [`Kind::Polls`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Polls {
+    /// Whether latency histograms are switched on.
+    pub histograms: bool,
+}
+
+/// Begins [`Kind::Disks`] and [`Kind::Memory`]: the process of a VM of the inventory. The first
+/// answer says whether it can be asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfVm {
+    /// The process.
+    pub pid: u32,
+}
+
+/// Part of the answer to a poll.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum PollAnswer {
+    /// What one VM answered.
+    Reading(Box<crate::qmp::poll::Reading>),
+    /// That was all.
+    Done,
+}
+
+/// Most layouts that one snapshot brings.
+const LAYOUTS_MAX: usize = 1 << 18;
+
+/// A piece of a layout: device, sector, sectors, the VM's sector, shared.
+type PieceMessage = (u32, u64, u64, Option<u64>, bool);
+
+/// Part of the answer to a look.
+#[derive(Debug, Serialize, Deserialize)]
+enum LookAnswer {
+    /// Nothing has changed.
+    Unchanged,
+    /// A layout that the snapshot behind it refers to.
+    Layout(Vec<PieceMessage>),
+    /// What there is.
+    Snapshot(Box<SnapshotMessage>),
+}
+
+/// A [`Snapshot`] without its layouts.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SnapshotMessage {
+    taken: Nanos,
+    vms: Vec<Vm>,
+    disks: Vec<DiskMessage>,
+    devices: Vec<BlockDevice>,
+    pids: HashMap<u32, u32>,
+    servers: HashMap<u32, Vec<u32>>,
+    cgroups: HashMap<Symbol, u32>,
+    monitors: HashMap<u32, Address>,
+    conflicts: Vec<NameConflict>,
+    remarks: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct DiskMessage {
+    disk: Disk,
+    vm: u32,
+    layout: LayoutAt,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum LayoutAt {
+    /// That of this disk of the snapshot before.
+    Kept(u32),
+    /// That of this message of those before the snapshot.
+    New(u32),
+}
+
+/// The side that sends snapshots: remembers the layouts that the other one has.
+#[derive(Debug, Default)]
+pub struct Sent {
+    layouts: Vec<Arc<Layout>>,
+}
+
+impl Sent {
+    /// Answers a look; `None` for no change.
+    ///
+    /// # Errors
+    /// When the other side does not read.
+    pub fn write(&mut self, mut to: impl io::Write, seen: Option<&Snapshot>) -> io::Result<()> {
+        let mut answer = |answer: &LookAnswer| frame::write(&mut to, answer, ANSWER_BYTES_MAX);
+        let Some(snapshot) = seen else {
+            return answer(&LookAnswer::Unchanged);
+        };
+        let kept = self.layouts.iter().enumerate();
+        let kept = kept.map(|(at, layout)| (Arc::as_ptr(layout), LayoutAt::Kept(at as u32)));
+        let mut places: HashMap<*const Layout, LayoutAt> = kept.collect();
+        let mut new = 0;
+        let mut disks = Vec::with_capacity(snapshot.disks.len());
+        for laid in &snapshot.disks {
+            let pointer = Arc::as_ptr(&laid.layout);
+            let layout = match places.get(&pointer) {
+                Some(place) => *place,
+                None => {
+                    answer(&LookAnswer::Layout(pieces(&laid.layout)))?;
+                    let place = LayoutAt::New(new);
+                    new += 1;
+                    places.insert(pointer, place);
+                    place
+                }
+            };
+            disks.push(DiskMessage {
+                disk: laid.disk.clone(),
+                vm: laid.vm,
+                layout,
+            });
+        }
+        let message = SnapshotMessage {
+            taken: snapshot.taken,
+            vms: snapshot.vms.clone(),
+            disks,
+            devices: snapshot.devices.clone(),
+            pids: snapshot.pids.clone(),
+            servers: snapshot.servers.clone(),
+            cgroups: snapshot.cgroups.clone(),
+            monitors: snapshot.monitors.clone(),
+            conflicts: snapshot.conflicts.clone(),
+            remarks: snapshot.remarks.clone(),
+        };
+        self.layouts.clear();
+        match answer(&LookAnswer::Snapshot(Box::new(message))) {
+            // Names are right or missing: of VMs that cannot all be sent none is.
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                answer(&LookAnswer::Snapshot(Box::new(nothing(snapshot.taken))))
+            }
+            other => {
+                let layouts = snapshot.disks.iter().map(|laid| laid.layout.clone());
+                self.layouts = layouts.collect();
+                other
+            }
+        }
+    }
+}
+
+/// In place of more VMs and disks than a message holds.
+fn nothing(taken: Nanos) -> SnapshotMessage {
+    let remark = format!(
+        "there are more VMs and disks than {} MiB describe; none is shown",
+        ANSWER_BYTES_MAX >> 20
+    );
+    SnapshotMessage {
+        taken,
+        vms: Vec::new(),
+        disks: Vec::new(),
+        devices: Vec::new(),
+        pids: HashMap::new(),
+        servers: HashMap::new(),
+        cgroups: HashMap::new(),
+        monitors: HashMap::new(),
+        conflicts: Vec::new(),
+        remarks: vec![remark],
+    }
+}
+
+/// What a look found.
+#[derive(Debug, PartialEq)]
+pub enum Seen {
+    /// Nothing new.
+    Unchanged,
+    /// This.
+    Snapshot(Box<Snapshot>),
+}
+
+/// The side that receives snapshots: keeps the layouts of the last one.
+#[derive(Debug, Default)]
+pub struct Received {
+    layouts: Vec<Arc<Layout>>,
+}
+
+impl Received {
+    /// Receives the answer to a look.
+    ///
+    /// # Errors
+    /// When the other side has ended, or what it sends makes no sense.
+    pub fn read(&mut self, mut from: impl io::Read) -> io::Result<Seen> {
+        let mut new = Vec::new();
+        loop {
+            let answer = frame::read(&mut from, ANSWER_BYTES_MAX)?;
+            match answer.ok_or(io::ErrorKind::UnexpectedEof)? {
+                LookAnswer::Unchanged if new.is_empty() => return Ok(Seen::Unchanged),
+                LookAnswer::Layout(pieces) if new.len() < LAYOUTS_MAX => {
+                    new.push(Arc::new(layout(&pieces)?));
+                }
+                LookAnswer::Snapshot(message) => {
+                    let snapshot = self.snapshot(*message, &new)?;
+                    let layouts = snapshot.disks.iter().map(|laid| laid.layout.clone());
+                    self.layouts = layouts.collect();
+                    return Ok(Seen::Snapshot(Box::new(snapshot)));
+                }
+                LookAnswer::Unchanged | LookAnswer::Layout(_) => {
+                    return Err(invalid("layouts without a snapshot"));
+                }
+            }
+        }
+    }
+
+    fn snapshot(&self, message: SnapshotMessage, new: &[Arc<Layout>]) -> io::Result<Snapshot> {
+        let vms = message.vms.len();
+        let servers = message.servers.values().flatten();
+        let positions = message.disks.iter().map(|disk| &disk.vm);
+        let mut positions = positions
+            .chain(message.pids.values())
+            .chain(servers)
+            .chain(message.cgroups.values())
+            .chain(message.monitors.keys());
+        if positions.any(|vm| *vm as usize >= vms) {
+            return Err(invalid("a VM that is not in the list"));
+        }
+        let laid = |disk: DiskMessage| {
+            let layout = match disk.layout {
+                LayoutAt::Kept(at) => self.layouts.get(at as usize),
+                LayoutAt::New(at) => new.get(at as usize),
+            };
+            Ok(LaidDisk {
+                layout: layout
+                    .ok_or_else(|| invalid("a layout that was not sent"))?
+                    .clone(),
+                disk: disk.disk,
+                vm: disk.vm,
+            })
+        };
+        Ok(Snapshot {
+            generation: 0,
+            taken: message.taken,
+            vms: message.vms,
+            disks: message
+                .disks
+                .into_iter()
+                .map(laid)
+                .collect::<io::Result<_>>()?,
+            devices: message.devices,
+            pids: message.pids,
+            servers: message.servers,
+            cgroups: message.cgroups,
+            monitors: message.monitors,
+            conflicts: message.conflicts,
+            remarks: message.remarks,
+        })
+    }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("it sent {what}"))
+}
+
+fn pieces(layout: &Layout) -> Vec<PieceMessage> {
+    let message = |p: &Piece| (p.device, p.sector, p.sectors, p.vsector, p.shared);
+    layout.pieces.iter().map(message).collect()
+}
+
+/// The layout, if its pieces are in order. Pieces that overlap are cut, so there may be twice as many
+/// as an image has.
+fn layout(pieces: &[PieceMessage]) -> io::Result<Layout> {
+    let piece = |&(device, sector, sectors, vsector, shared): &PieceMessage| Piece {
+        device,
+        sector,
+        sectors,
+        vsector,
+        shared,
+    };
+    let pieces: Vec<Piece> = pieces.iter().map(piece).collect();
+    let is_whole = |p: &Piece| {
+        let ends = p.sector.checked_add(p.sectors);
+        ends.is_some() && p.vsector.is_none_or(|v| v.checked_add(p.sectors).is_some())
+    };
+    let in_order = pieces.is_sorted_by_key(|p| (p.device, p.sector));
+    match in_order && pieces.len() <= 2 * PIECES_MAX && pieces.iter().all(is_whole) {
+        true => Ok(Layout { pieces }),
+        false => Err(invalid("pieces of a disk that are out of order")),
+    }
+}
+
+impl Kind {
+    const ALL: [(Kind, u8); 4] = [
+        (Kind::Inventory, b'I'),
+        (Kind::Polls, b'P'),
+        (Kind::Disks, b'D'),
+        (Kind::Memory, b'M'),
+    ];
+
+    /// The byte that names it.
+    pub fn byte(self) -> u8 {
+        let found = Kind::ALL.into_iter().find(|(kind, _)| *kind == self);
+        found.expect("all kinds are listed").1
+    }
+
+    /// The kind that a byte names.
+    pub fn of_byte(byte: u8) -> Option<Kind> {
+        let found = Kind::ALL.into_iter().find(|(_, b)| *b == byte);
+        found.map(|(kind, _)| kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::inventory::{FoundBy, VmKind};
+
+    use super::*;
+    use crate::inventory::{Claim, Standing};
+
+    fn laid(vdisk: &str, layout: &Arc<Layout>) -> LaidDisk {
+        LaidDisk {
+            disk: Disk {
+                image: Some(Symbol::new("/images/ä\n.raw")),
+                direct: Some(true),
+                ..Disk::new("web", vdisk, FoundBy::Extents, "qemu")
+            },
+            vm: 0,
+            layout: layout.clone(),
+        }
+    }
+
+    fn snapshot() -> Snapshot {
+        let piece = |sector| Piece {
+            device: 8 << 20,
+            sector,
+            sectors: 8,
+            vsector: Some(sector - 8),
+            shared: sector == 16,
+        };
+        let pieces = vec![piece(8), piece(16)];
+        let layout = Arc::new(Layout { pieces });
+        let claim = Claim {
+            vm: Symbol::new("web"),
+            pid: Some(7),
+            uid: None,
+            standing: Standing::Root,
+        };
+        Snapshot {
+            taken: 7,
+            vms: vec![Vm {
+                pid: Some(7),
+                ..Vm::new("web", VmKind::Qemu, "qemu")
+            }],
+            disks: vec![laid("/dev/vda", &layout), laid("/dev/vdb", &Arc::default())],
+            pids: HashMap::from([(7, 0)]),
+            servers: HashMap::from([(8, vec![0])]),
+            cgroups: HashMap::from([(Symbol::new("/machine/web"), 0)]),
+            monitors: HashMap::from([(
+                0,
+                Address::Process {
+                    path: "/proc/7/root/run/qmp".into(),
+                    pid: 7,
+                },
+            )]),
+            conflicts: vec![NameConflict {
+                name: Symbol::new("web"),
+                claims: vec![claim],
+                ambiguous: true,
+            }],
+            remarks: vec!["/proc/9: permission denied".into()],
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn a_snapshot_arrives_whole_and_layouts_once() {
+        let (mut sent, mut received) = (Sent::default(), Received::default());
+        let mut first = snapshot();
+        let mut bytes = Vec::new();
+        sent.write(&mut bytes, Some(&first)).unwrap();
+        let seen = received.read(bytes.as_slice()).unwrap();
+        assert_eq!(seen, Seen::Snapshot(Box::new(first.clone())));
+
+        first.disks.swap(0, 1);
+        let mut again = Vec::new();
+        sent.write(&mut again, Some(&first)).unwrap();
+        assert!(!String::from_utf8_lossy(&again).contains("Layout"));
+        let Seen::Snapshot(second) = received.read(again.as_slice()).unwrap() else {
+            panic!("a snapshot");
+        };
+        assert_eq!(*second, first);
+
+        let mut nothing = Vec::new();
+        sent.write(&mut nothing, None).unwrap();
+        assert_eq!(received.read(nothing.as_slice()).unwrap(), Seen::Unchanged);
+    }
+
+    #[test]
+    fn positions_and_layouts_that_are_not_there_are_refused() {
+        let refused = |change: fn(&mut Snapshot)| {
+            let mut wrong = snapshot();
+            change(&mut wrong);
+            let mut bytes = Vec::new();
+            Sent::default().write(&mut bytes, Some(&wrong)).unwrap();
+            let error = Received::default().read(bytes.as_slice()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            error.to_string()
+        };
+        let vm = "it sent a VM that is not in the list";
+        assert_eq!(refused(|s| s.pids.extend([(9, 1)])), vm);
+        assert_eq!(refused(|s| s.servers.extend([(9, vec![0, 1])])), vm);
+        assert_eq!(refused(|s| s.cgroups.extend([(Symbol::new("/x"), 1)])), vm);
+        assert_eq!(refused(|s| s.disks[1].vm = 1), vm);
+        assert_eq!(refused(|s| s.vms.clear()), vm);
+        let pieces = "it sent pieces of a disk that are out of order";
+        assert_eq!(
+            refused(|s| Arc::make_mut(&mut s.disks[0].layout).pieces.reverse()),
+            pieces
+        );
+        assert_eq!(
+            refused(|s| Arc::make_mut(&mut s.disks[0].layout).pieces[1].sectors = u64::MAX),
+            pieces
+        );
+        // The second snapshot refers to layouts of the first, which this side does not have.
+        let mut sent = Sent::default();
+        sent.write(io::sink(), Some(&snapshot())).unwrap();
+        let mut known = snapshot();
+        for (disk, layout) in known.disks.iter_mut().zip(&sent.layouts) {
+            disk.layout = layout.clone();
+        }
+        let mut bytes = Vec::new();
+        sent.write(&mut bytes, Some(&known)).unwrap();
+        let error = Received::default().read(bytes.as_slice()).unwrap_err();
+        assert_eq!(error.to_string(), "it sent a layout that was not sent");
+    }
+
+    #[test]
+    fn kinds_have_bytes_of_their_own() {
+        for (kind, byte) in Kind::ALL {
+            assert_eq!((Kind::of_byte(byte), kind.byte()), (Some(kind), byte));
+        }
+        assert_eq!(Kind::of_byte(0), None);
+    }
+}

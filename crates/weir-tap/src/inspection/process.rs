@@ -1,0 +1,182 @@
+//! [`Inspection`]: the inspection process as the main process has it, and [`Conversation`]s with it.
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::cmsg_space;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::frame::{self, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
+use super::message::Kind;
+use crate::TapError;
+
+/// The variables that it inherits: where `virsh` and libraries are, and what `virsh` needs for a
+/// user's own libvirt.
+const VARIABLES: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "HOME", "XDG_RUNTIME_DIR"];
+
+/// How long the main process waits for its end, which removes histograms from QEMUs first.
+const END: Duration = Duration::from_secs(10);
+
+/// How often it looks meanwhile.
+const END_EVERY: Duration = Duration::from_millis(1);
+
+/// The process; it ends when this and its conversations are dropped.
+#[derive(Debug)]
+pub struct Inspection {
+    child: Mutex<Child>,
+    /// Carries the sockets of conversations. The process ends when this is closed.
+    control: Option<OwnedFd>,
+}
+
+/// A socket on which the process answers requests of one kind.
+#[derive(Debug)]
+pub struct Conversation {
+    socket: UnixStream,
+    /// Dropped behind the socket.
+    _process: Arc<Inspection>,
+}
+
+impl Inspection {
+    /// Starts `program` (with arguments), which has to call [`super::run`]. It has the rights that the
+    /// calling thread has now.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn start(program: &[OsString]) -> Result<Arc<Inspection>, TapError> {
+        let failed = |error: io::Error| TapError::Unavailable {
+            what: format!("the inspection process cannot be started: {error}"),
+            remedy: "see that /proc is mounted and that more processes are allowed (ulimit -u)"
+                .into(),
+        };
+        let unnamed = || failed(io::ErrorKind::InvalidInput.into());
+        let (name, arguments) = program.split_first().ok_or_else(unnamed)?;
+        let pair = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        let (control, theirs) = pair.map_err(|error| failed(error.into()))?;
+        let variables = VARIABLES.map(|name| (name, std::env::var_os(name)));
+        let variables = variables.into_iter().filter_map(|(n, v)| Some((n, v?)));
+        // A group of its own, so that Ctrl-C at the terminal does not reach it.
+        let child = Command::new(name)
+            .args(arguments)
+            .env_clear()
+            .envs(variables)
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        Ok(Arc::new(Inspection {
+            child: Mutex::new(child),
+            control: Some(control),
+        }))
+    }
+
+    /// Begins a conversation with its first request. An answer is waited for at most `patience`.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn converse(
+        self: &Arc<Inspection>,
+        kind: Kind,
+        first: &impl Serialize,
+        patience: Option<Duration>,
+    ) -> io::Result<Conversation> {
+        let (socket, theirs) = UnixStream::pair()?;
+        socket.set_read_timeout(patience)?;
+        let control = self.control.as_ref().expect("only dropping takes it");
+        let descriptors = [theirs.as_fd()];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        assert!(fits, "the space is that of one descriptor");
+        let byte = [kind.byte()];
+        sendmsg(
+            control,
+            &[IoSlice::new(&byte)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )?;
+        let mut conversation = Conversation {
+            socket,
+            _process: self.clone(),
+        };
+        conversation.request(first)?;
+        Ok(conversation)
+    }
+}
+
+impl Drop for Inspection {
+    fn drop(&mut self) {
+        drop(self.control.take());
+        let child = self.child.get_mut().expect("no panic while held");
+        let until = Instant::now() + END;
+        // One that goes on ends by itself: it waits for a QEMU.
+        while let Ok(None) = child.try_wait()
+            && Instant::now() < until
+        {
+            thread::sleep(END_EVERY);
+        }
+    }
+}
+
+impl Conversation {
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn request(&mut self, request: &impl Serialize) -> io::Result<()> {
+        frame::write(&self.socket, request, REQUEST_BYTES_MAX).map_err(lost)
+    }
+
+    /// Receives one message of an answer.
+    ///
+    /// # Errors
+    /// When the process has ended, does not answer in time, or sends something else.
+    pub fn answer<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        let answer = frame::read(&self.socket, ANSWER_BYTES_MAX).map_err(lost)?;
+        answer.ok_or_else(|| lost(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// What an answer of several messages is read from.
+    pub fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Ends the conversation, and waits for the other side to have done so.
+    pub fn end(self) {
+        // Where the process is gone there is nothing to wait for.
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.socket.set_read_timeout(Some(END));
+        let _ = io::copy(&mut &self.socket, &mut io::sink());
+    }
+}
+
+/// The error, as the end of a sentence on the process.
+pub fn lost(error: io::Error) -> io::Error {
+    use io::ErrorKind as Kind;
+    let why = match error.kind() {
+        Kind::UnexpectedEof | Kind::BrokenPipe | Kind::ConnectionReset => "has ended".to_owned(),
+        Kind::WouldBlock | Kind::TimedOut => "does not answer".to_owned(),
+        _ => format!("sent what is not understood ({error})"),
+    };
+    io::Error::new(error.kind(), why)
+}

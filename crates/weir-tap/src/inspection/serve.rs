@@ -1,0 +1,286 @@
+//! [`run`]: the inspection process itself.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use rustix::cmsg_space;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown as Direction, recvmsg, shutdown,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::frame::{self, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
+use super::message::{Begin, Kind, OfVm, PollAnswer, Polls, Sent};
+use crate::ebpf::privileges;
+use crate::inventory::{Look, Looker, Snapshot, WatchOptions};
+use crate::qmp::{Subject, poll};
+use crate::vdisk::drives;
+
+/// Most conversations at a time: an agent has a few for each query of QEMU's counters.
+const CONVERSATIONS_MAX: usize = 1024;
+
+/// What conversations share.
+#[derive(Debug)]
+struct Shared {
+    /// The last inventory that was seen.
+    snapshot: Mutex<Arc<Snapshot>>,
+    /// Why the process ends, if that is an error.
+    failure: Mutex<Option<String>>,
+    /// The end of the control socket; shut down to end the process.
+    control: OwnedFd,
+}
+
+/// A conversation on a thread of its own.
+#[derive(Debug)]
+struct Running {
+    kind: Kind,
+    socket: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+/// Is the inspection process: receives conversations by the socket that is standard input until that
+/// is closed, and answers their requests.
+///
+/// # Errors
+/// When standard input is no such socket, or something arrives that is no request.
+pub fn run() -> Result<(), String> {
+    close_inherited();
+    // The program's name is that of a link, so this one would be `exe`.
+    let _ = rustix::thread::set_name(c"weir-inspection");
+    // Without the right to give up rights, there are none to give up.
+    let _ = privileges::begin_inspection();
+    let control = io::stdin().as_fd().try_clone_to_owned();
+    let shared = Arc::new(Shared {
+        snapshot: Mutex::default(),
+        failure: Mutex::default(),
+        control: control.map_err(|error| format!("standard input: {error}"))?,
+    });
+    let mut running: Vec<Running> = Vec::new();
+    loop {
+        let (kind, socket) = match receive(&shared.control) {
+            Ok(Some(conversation)) => conversation,
+            Ok(None) => break,
+            Err(error) => {
+                shared.fail(format!("standard input: {error}"));
+                break;
+            }
+        };
+        running.retain(|one| !one.thread.is_finished());
+        if running.len() >= CONVERSATIONS_MAX {
+            shared.fail(format!("more than {CONVERSATIONS_MAX} conversations"));
+            break;
+        }
+        match Running::begin(kind, socket, &shared) {
+            Ok(one) => running.push(one),
+            Err(error) => shared.fail(format!("no thread: {error}")),
+        }
+        // The first look alone needs more, and the thread for it has been started by now.
+        let _ = privileges::keep_what_asking_takes();
+    }
+    for one in &running {
+        // The thread may have closed it.
+        let _ = one.socket.shutdown(Shutdown::Both);
+    }
+    // What polls switched on they switch off. Others may be in the middle of a look, and end with us.
+    for one in running.into_iter().filter(|one| one.kind == Kind::Polls) {
+        // A panic there has been reported on standard error.
+        let _ = one.thread.join();
+    }
+    let failure = shared.failure().take();
+    failure.map_or(Ok(()), Err)
+}
+
+/// Closes descriptors that the main process had inherited itself, as from a shell: Rust's are closed
+/// by exec.
+fn close_inherited() {
+    // SAFETY: nothing in this process has opened a descriptor beyond the standard three yet, and the
+    // call takes numbers only. Kernels before 5.9 do not have it, and the descriptors stay.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
+/// Receives a conversation; `None` when the main process has closed the socket.
+fn receive(control: &OwnedFd) -> io::Result<Option<(Kind, UnixStream)>> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 2];
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let received = loop {
+        match recvmsg(control, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?.bytes,
+        }
+    };
+    if received == 0 {
+        return Ok(None);
+    }
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptor = descriptors.flatten().next();
+    match (Kind::of_byte(bytes[0]), descriptor) {
+        (Some(kind), Some(descriptor)) if received == 1 => Ok(Some((kind, descriptor.into()))),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+impl Running {
+    fn begin(kind: Kind, socket: UnixStream, shared: &Arc<Shared>) -> io::Result<Running> {
+        let (own, name) = match kind {
+            Kind::Inventory => (inventory as fn(&UnixStream, &Shared) -> _, "inventory"),
+            Kind::Polls => (polls as fn(&UnixStream, &Shared) -> _, "qmp"),
+            Kind::Disks => (disks as fn(&UnixStream, &Shared) -> _, "disks"),
+            Kind::Memory => (memory as fn(&UnixStream, &Shared) -> _, "memory"),
+        };
+        let (shared, theirs) = (shared.clone(), socket.try_clone()?);
+        let run = move || {
+            let ended: io::Result<()> = own(&theirs, &shared);
+            // The other side waits for the end, and this is not the only descriptor.
+            let _ = theirs.shutdown(Shutdown::Both);
+            if let Err(error) = ended {
+                shared.fail(format!("{name}: {error}"));
+            }
+        };
+        Ok(Running {
+            kind,
+            socket,
+            thread: thread::Builder::new().name(name.into()).spawn(run)?,
+        })
+    }
+}
+
+impl Shared {
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().expect("no panic while held")
+    }
+
+    /// Ends the process, with `why` if nothing else was wrong before.
+    fn fail(&self, why: String) {
+        self.failure().get_or_insert(why);
+        // The main process may have closed it.
+        let _ = shutdown(&self.control, Direction::Both);
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.lock().expect("no panic while held").clone()
+    }
+
+    /// The VM of process `pid`, if it can be asked.
+    fn subject(&self, pid: u32) -> Option<Subject> {
+        let subjects = Subject::all(&self.snapshot());
+        subjects
+            .into_iter()
+            .find(|subject| subject.pid == Some(pid))
+    }
+}
+
+/// The next request; `None` at the end of the conversation.
+fn next<T: DeserializeOwned>(socket: &UnixStream) -> io::Result<Option<T>> {
+    frame::read(socket, REQUEST_BYTES_MAX)
+}
+
+/// Sends one message; false at the end of the conversation.
+fn send(socket: &UnixStream, message: &impl Serialize) -> io::Result<bool> {
+    is_sent(frame::write(socket, message, ANSWER_BYTES_MAX))
+}
+
+fn is_sent(sent: io::Result<()>) -> io::Result<bool> {
+    match sent {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+fn inventory(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
+    let Some(Begin { root, declared }) = next(socket)? else {
+        return Ok(());
+    };
+    let declared = declared.iter().map(|text| text.parse());
+    let declared = declared.collect::<Result<_, String>>();
+    let options = WatchOptions {
+        root,
+        declared: declared.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?,
+        ..WatchOptions::default()
+    };
+    let mut looker = Looker::new(&options);
+    let mut sent = Sent::default();
+    while let Some(asked) = next::<Vec<Look>>(socket)? {
+        let seen = looker.look(&asked).map(Arc::new);
+        // First: the other side may refer to what it receives at once.
+        if let Some(seen) = &seen {
+            *shared.snapshot.lock().expect("no panic while held") = seen.clone();
+        }
+        if !is_sent(sent.write(socket, seen.as_deref()))? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn polls(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
+    // Without the right to give up rights, there are none to give up; so below.
+    let _ = privileges::keep_what_asking_takes();
+    let Some(Polls { histograms }) = next(socket)? else {
+        return Ok(());
+    };
+    let mut polls = poll::Polls::new(histograms);
+    let ended = rounds(socket, shared, &mut polls);
+    polls.end();
+    ended
+}
+
+fn rounds(socket: &UnixStream, shared: &Shared, polls: &mut poll::Polls) -> io::Result<()> {
+    while let Some(()) = next(socket)? {
+        for reading in polls.round(&shared.snapshot()) {
+            if !send(socket, &PollAnswer::Reading(Box::new(reading)))? {
+                return Ok(());
+            }
+        }
+        if !send(socket, &PollAnswer::Done)? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn disks(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
+    let _ = privileges::keep_what_asking_takes();
+    let Some(OfVm { pid }) = next(socket)? else {
+        return Ok(());
+    };
+    let mut going = send(socket, &shared.subject(pid).is_some())?;
+    while going && let Some(()) = next(socket)? {
+        let subject = shared.subject(pid);
+        going = send(
+            socket,
+            &subject.and_then(|s| drives::Present::asked_of(&s).ok()),
+        )?;
+    }
+    Ok(())
+}
+
+fn memory(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
+    let _ = privileges::keep_what_asking_takes();
+    let Some(OfVm { pid }) = next(socket)? else {
+        return Ok(());
+    };
+    let memory = shared
+        .subject(pid)
+        .and_then(|_| File::open(format!("/proc/{pid}/mem")).ok());
+    let mut going = send(socket, &memory.is_some())?;
+    while going && let Some(address) = next::<u64>(socket)? {
+        let paths = memory
+            .as_ref()
+            .map(|memory| drives::paths_at(memory, address));
+        going = send(socket, &paths.unwrap_or_default())?;
+    }
+    Ok(())
+}
