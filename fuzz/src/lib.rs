@@ -322,8 +322,9 @@ pub fn plan(data: &[u8]) {
     };
     let again = codec::decode(&codec::encode(&plan));
     assert_eq!(again.as_ref(), Ok(&plan), "what was written is read");
-    place::place(&[&plan], &|_| Ok(()));
-    assert!(!place::explain(&plan).to_string().is_empty());
+    let live = weir_tap::live::capabilities();
+    place::place(&[&plan], &live);
+    assert!(!place::explain(&plan, &live).to_string().is_empty());
     let mut engine = Engine::new(EngineOptions {
         query_bytes_max: PLAN_BYTES_MAX,
         span_rows_max: 64,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_model::{Catalog, Clause, Demand, Predicate, Shape, Test};
+use weir_model::{Capabilities, Catalog, Clause, Demand, Predicate, Shape, Test};
 use weir_query::place;
 use weir_query::plan::Plan;
 use weir_tap::live::LiveTap;
@@ -19,20 +19,26 @@ const BLOCK_STREAMS: [&str; 2] = ["IO", "IOstream"];
 pub type Wanted = BTreeMap<String, Vec<Demand>>;
 
 /// What plans need, tap by tap. Only the block layer of this host is dear, and can be looked at by
-/// two taps at once: what is asked of it is as narrow as can be, and may change. Of a recording
-/// (`recorded`) and of all else everything is asked for, so that it never does.
+/// two taps at once: what is asked of it is as narrow as its capabilities allow, and may change. Of a
+/// recording, which has no `live` capabilities, and of all else everything is asked for, so that it
+/// never does.
 /// Groups of the kernel's have taps of their own.
-pub fn wanted<'a>(plans: impl Iterator<Item = &'a Plan>, recorded: bool, folds: &Folds) -> Wanted {
+pub fn wanted<'a>(
+    plans: impl Iterator<Item = &'a Plan>,
+    live: Option<&Capabilities>,
+    folds: &Folds,
+) -> Wanted {
     let plans: Vec<&Plan> = plans.collect();
     let mut wanted = Wanted::new();
-    for demand in place::demands(&plans) {
+    let nothing = Capabilities::default();
+    for demand in place::demands(&plans, live.unwrap_or(&nothing)) {
         if let Some(groups) = folds.demand(&demand.stream) {
             wanted.insert(demand.stream, vec![groups.clone()]);
             continue;
         }
         let tap = tap_of(&demand);
         match tap == BLOCK {
-            true if recorded => {
+            true if live.is_none() => {
                 let all = || BLOCK_STREAMS.iter().map(|s| whole(s)).collect();
                 wanted.entry(tap).or_insert_with(all);
             }
@@ -100,20 +106,20 @@ fn is_within(clause: &Clause, wider: &Clause) -> bool {
 fn implies(test: &Test, wider: &Test) -> bool {
     match (test, wider) {
         (
-            Test::Between { field, low, high },
+            Test::Between { operand, low, high },
             Test::Between {
-                field: wide,
+                operand: wide,
                 low: least,
                 high: most,
             },
-        ) => field == wide && low >= least && high <= most,
+        ) => operand == wide && low >= least && high <= most,
         (
-            Test::In { field, texts },
+            Test::In { operand, texts },
             Test::In {
-                field: wide,
+                operand: wide,
                 texts: more,
             },
-        ) => field == wide && texts.iter().all(|text| more.contains(text)),
+        ) => operand == wide && texts.iter().all(|text| more.contains(text)),
         _ => false,
     }
 }
@@ -129,20 +135,21 @@ mod tests {
         (*checked.expect("the query is sound").plan).clone()
     }
 
+    fn asked<'a>(plans: impl Iterator<Item = &'a Plan>, recorded: bool) -> Wanted {
+        let live = weir_tap::live::capabilities();
+        wanted(plans, (!recorded).then_some(&live), &Folds::default())
+    }
+
     #[test]
     fn equal_fragments_need_one_demand_and_narrower_ones_are_covered() {
         let narrow = plan("select ts, latency from IO where op = 'r'");
         let wide = plan("select ts, latency, vm from IO");
         let other = plan("select ts, sector from IOstream where type = 'Q'");
         let hundred: Vec<&Plan> = std::iter::repeat_n(&narrow, 100).collect();
-        let few = wanted(hundred.into_iter(), false, &Folds::default());
+        let few = asked(hundred.into_iter(), false);
         assert_eq!(few.len(), 1);
         assert_eq!(few[BLOCK].len(), 1);
-        let all = wanted(
-            [&narrow, &wide, &other].into_iter(),
-            false,
-            &Folds::default(),
-        );
+        let all = asked([&narrow, &wide, &other].into_iter(), false);
         assert_eq!((all.len(), all[BLOCK].len()), (1, 2));
         assert!(covers(&all[BLOCK], &few[BLOCK]));
         assert!(!covers(&few[BLOCK], &all[BLOCK]));
@@ -158,18 +165,18 @@ mod tests {
             "select ts from IOstream where type = 'R' and sector between 0 and 63 and op = 'w'",
         ];
         let plans = texts.map(plan);
-        let open = wanted(plans.iter(), false, &Folds::default());
+        let open = asked(plans.iter(), false);
         for plan in &plans {
             assert!(covers(
                 &open[BLOCK],
-                &wanted([plan].into_iter(), false, &Folds::default())[BLOCK]
+                &asked([plan].into_iter(), false)[BLOCK]
             ));
         }
-        let some = wanted(plans[2..].iter(), false, &Folds::default());
+        let some = asked(plans[2..].iter(), false);
         for plan in &plans[..2] {
             assert!(!covers(
                 &some[BLOCK],
-                &wanted([plan].into_iter(), false, &Folds::default())[BLOCK]
+                &asked([plan].into_iter(), false)[BLOCK]
             ));
         }
     }
@@ -177,27 +184,18 @@ mod tests {
     #[test]
     fn a_relation_has_a_tap_of_its_own() {
         let both = plan("select d.vdisk, v.vm from disks as d, vms as v where d.vm = v.vm");
-        assert_eq!(
-            wanted([&both].into_iter(), false, &Folds::default()).len(),
-            2
-        );
+        assert_eq!(asked([&both].into_iter(), false).len(), 2);
     }
 
     #[test]
     fn what_is_asked_of_a_recording_or_a_relation_never_changes() {
         let narrow = plan("select ts from IO where op = 'r'");
         let wide = plan("select * from IOstream");
-        let first = wanted([&narrow].into_iter(), true, &Folds::default());
-        assert_eq!(
-            first,
-            wanted([&narrow, &wide].into_iter(), true, &Folds::default())
-        );
+        let first = asked([&narrow].into_iter(), true);
+        assert_eq!(first, asked([&narrow, &wide].into_iter(), true));
         let (few, all) = (plan("select vm from disks"), plan("select * from disks"));
-        let first = wanted([&few].into_iter(), false, &Folds::default());
-        assert_eq!(
-            first,
-            wanted([&few, &all].into_iter(), false, &Folds::default())
-        );
+        let first = asked([&few].into_iter(), false);
+        assert_eq!(first, asked([&few, &all].into_iter(), false));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use weir_model::{Demand, Nanos};
+use weir_model::{Capabilities, Demand, Nanos};
 use weir_query::place;
 use weir_query::plan::Plan;
 
@@ -35,7 +35,7 @@ pub struct Folds {
 impl Folds {
     /// A plan as the engine runs it here: over groups where the kernel can make them.
     pub fn admit(&mut self, plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
-        let mut placement = place::place(&[plan], &|demand| folds(demand, args));
+        let mut placement = place::place(&[plan], &capabilities(args));
         let mut come = Vec::new();
         for (demand, source) in placement.demands.iter().zip(&mut placement.sources) {
             if demand.fold.is_none() {
@@ -72,14 +72,15 @@ impl Folds {
     }
 }
 
-/// Whether groups are asked for here.
-fn folds(demand: &Demand, args: &SourceOptions) -> Result<(), String> {
-    match &demand.fold {
-        Some(fold) if fold.interval < INTERVAL_NS_MIN => {
-            Err("its intervals are too short for clocks that differ".into())
+/// What the sources can do, with groups of intervals that are long enough for clocks that differ.
+pub fn capabilities(args: &SourceOptions) -> Capabilities {
+    let mut capabilities = args.capabilities();
+    for stream in &mut capabilities.streams {
+        if let Ok(limits) = &mut stream.groups {
+            limits.interval_min_ns = limits.interval_min_ns.max(INTERVAL_NS_MIN);
         }
-        _ => args.folds(demand),
     }
+    capabilities
 }
 
 /// The end of the interval that was told to end at `at`, in the monitor's time.

@@ -304,9 +304,9 @@ impl Agent {
         }
         let mut seen = HashSet::new();
         let plans = self.plans.values().map(|plan| &**plan);
-        let recorded = !self.options.ground.is_live();
+        let live = self.options.ground.live_capabilities();
         let plans = plans.filter(|plan| seen.insert(*plan));
-        self.wanted = wanted(plans, recorded, &self.folds);
+        self.wanted = wanted(plans, live.as_ref(), &self.folds);
         self.services.values_mut().for_each(Service::touch);
     }
 

@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use weir_model::{Catalog, Demand, Nanos, Symbol};
+use weir_model::{Capabilities, Catalog, Demand, Nanos, Symbol};
 use weir_tap::{Tap, ebpf};
 
 use super::clock::AgentClock;
 use super::demands::covers;
+use super::folds;
 use super::outlet::Outlet;
 use super::paced::{Paced, Replay};
 use weir_runtime::failure::Failure;
@@ -65,6 +66,11 @@ impl Ground {
     /// True if the events happen now.
     pub fn is_live(&self) -> bool {
         self.args.is_live()
+    }
+
+    /// What its sources can do, if the events happen now.
+    pub fn live_capabilities(&self) -> Option<Capabilities> {
+        self.is_live().then(|| folds::capabilities(&self.args))
     }
 
     /// True if those demands are served by this host as it is now, and not by a recording.

@@ -65,6 +65,9 @@ pub const THESIS_COLUMNS: [&str; 10] = [
     "BlktapTS", "Type", "IOOp", "ReqId", "Sector", "Size", "VMName", "VDisk", "PDisk", "FtrTS",
 ];
 
+/// The sources that a monitor has itself, not its agents.
+pub const MONITOR_SOURCES: [&str; 2] = [Host::RELATION, "weir"];
+
 impl Catalog {
     /// The sources that are always there.
     pub fn builtin() -> Catalog {

@@ -22,7 +22,7 @@ pub struct Demand {
     pub fold: Option<Fold>,
 }
 
-/// A selection that a kernel program can test: any of the clauses holds. Without clauses nothing is
+/// A selection that a source can test: any of the clauses holds. Without clauses nothing is
 /// wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Predicate {
@@ -37,92 +37,58 @@ pub struct Clause {
     pub tests: Vec<Test>,
 }
 
-/// One test of one field; a row where the field is NULL does not pass.
+/// One test; a row where the operand is NULL does not pass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Test {
-    /// `low <= field <= high`.
+    /// `low <= operand <= high`.
     Between {
-        /// The field.
-        field: KernelField,
+        /// A number.
+        operand: Operand,
         /// The least value that passes.
         low: i64,
         /// The greatest value that passes.
         high: i64,
     },
-    /// The field, a text, is one of these.
+    /// The operand is one of these.
     In {
-        /// The field.
-        field: KernelField,
+        /// A text.
+        operand: Operand,
         /// The texts that pass.
         texts: Vec<Symbol>,
     },
 }
 
-/// A column that is known where a request is seen.
+/// What of a row is tested. Columns are those of the demand's stream, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KernelField {
-    /// `type`, a text.
-    Kind,
-    /// `op`, a text.
-    Op,
-    /// `pdisk`, a text: the device.
-    Pdisk,
-    /// `sector`.
-    Sector,
-    /// `sectors`.
-    Sectors,
-    /// `pid`.
-    Pid,
-    /// `comm`, a text.
-    Comm,
-    /// `cgroup`, a text: the path.
-    Cgroup,
-    /// `wait`, ns.
-    Wait,
-    /// `service`, ns.
-    Service,
-    /// `latency`, ns.
-    Latency,
-    /// The number by which `sector` is sampled; see [`spread`].
-    SectorSpread,
+pub enum Operand {
+    /// The value of a column.
+    Value(usize),
+    /// The number by which rows are sampled by a column of integers; see [`spread`].
+    Sample(usize),
 }
 
-impl KernelField {
-    /// Each field with the column it tests.
-    pub const ALL: [(KernelField, &'static str); 12] = [
-        (KernelField::Kind, "type"),
-        (KernelField::Op, "op"),
-        (KernelField::Pdisk, "pdisk"),
-        (KernelField::Sector, "sector"),
-        (KernelField::Sectors, "sectors"),
-        (KernelField::Pid, "pid"),
-        (KernelField::Comm, "comm"),
-        (KernelField::Cgroup, "cgroup"),
-        (KernelField::Wait, "wait"),
-        (KernelField::Service, "service"),
-        (KernelField::Latency, "latency"),
-        (KernelField::SectorSpread, "sector"),
-    ];
-
-    /// The column it tests.
-    pub fn column(self) -> &'static str {
-        KernelField::ALL[self as usize].1
+impl Operand {
+    /// The column.
+    pub fn column(self) -> usize {
+        match self {
+            Operand::Value(column) | Operand::Sample(column) => column,
+        }
     }
 
     /// What is tested of that column's number.
     pub fn of(self, number: i64) -> i64 {
         match self {
-            KernelField::SectorSpread => spread(number),
-            _ => number,
+            Operand::Value(_) => number,
+            Operand::Sample(_) => spread(number),
         }
     }
 }
 
 impl Test {
-    /// The field it tests.
-    pub fn field(&self) -> KernelField {
+    /// What it tests.
+    pub fn operand(&self) -> Operand {
         match self {
-            Test::Between { field, .. } | Test::In { field, .. } => *field,
+            Test::Between { operand, .. } | Test::In { operand, .. } => *operand,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! I/O events as taps and trace readers see them, and the builders that turn them into batches of
 //! `IOstream` and `IO`.
 
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use arrow_array::{Int64Array, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
 use crate::{
-    Alias, Batch, ClosedSet, Column, Field, Nanos, SECTOR_BYTES, Schema, Symbol, Type, Unit,
+    Alias, Batch, ClosedSet, Column, Field, Nanos, Operand, SECTOR_BYTES, Schema, Symbol, Type,
+    Unit,
 };
 
 /// What kind of event a row of `IOstream` is (thesis, Table 3.1, `Type`).
@@ -224,6 +225,37 @@ pub struct IoEvent {
     pub issue_ts: Option<Nanos>,
 }
 
+/// Two streams of the same requests: one has a row for each event, the other one for each request
+/// that was finished, at the instant of its response.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs {
+    /// The stream of events.
+    pub events: &'static str,
+    /// The stream of finished requests. Its columns are those of the events, and more.
+    pub finished: &'static str,
+    /// The column with an event's [`EventKind`].
+    pub kind: &'static str,
+    /// The column with the request's number, the same in its request and its response.
+    pub number: &'static str,
+    /// The column with an event's time.
+    pub time: &'static str,
+    /// The column of a finished request with the time of its request.
+    pub request_time: &'static str,
+    /// Columns that a finished request has of the response only.
+    pub response_only: &'static [&'static str],
+}
+
+/// `IOstream` and `IO`.
+pub const IO_PAIRS: Pairs = Pairs {
+    events: "IOstream",
+    finished: "IO",
+    kind: "type",
+    number: "req_id",
+    time: "ts",
+    request_time: "issue_ts",
+    response_only: &["error", "agent_ts", "monitor_ts"],
+};
+
 /// How a column's values are read from a row of type `R`.
 #[derive(Clone, Copy)]
 enum Get<R> {
@@ -422,6 +454,50 @@ pub fn io_schema() -> Schema {
         .fields
         .extend(io_columns().into_iter().map(|(field, _)| field));
     schema
+}
+
+/// How the columns are read that `IOstream` and `IO` both have, and those of `IO` alone.
+static EVENT_GETTERS: LazyLock<Vec<Get<Event>>> =
+    LazyLock::new(|| event_columns().into_iter().map(|(_, get)| get).collect());
+static IO_GETTERS: LazyLock<Vec<Get<IoEvent>>> =
+    LazyLock::new(|| io_columns().into_iter().map(|(_, get)| get).collect());
+
+impl IoEvent {
+    /// The number in a column of `IO`, by position; `None` for NULL and in a column of texts.
+    pub fn number(&self, column: usize) -> Option<i64> {
+        match EVENT_GETTERS.get(column) {
+            Some(Get::Int(get)) => get(&self.event),
+            Some(Get::Text(_)) => None,
+            None => match IO_GETTERS[column - EVENT_GETTERS.len()] {
+                Get::Int(get) => get(self),
+                Get::Text(_) => None,
+            },
+        }
+    }
+
+    /// The text in a column of `IO`, by position; `None` for NULL and in a column of numbers.
+    pub fn text(&self, column: usize) -> Option<Symbol> {
+        match EVENT_GETTERS.get(column) {
+            Some(Get::Text(get)) => get(&self.event),
+            _ => None,
+        }
+    }
+}
+
+/// The value of a column of `IO`, as what is tested. The columns of `IOstream` are in the same places.
+///
+/// # Panics
+/// When there is no such column.
+pub fn value(name: &str) -> Operand {
+    Operand::Value(io_schema().index(name))
+}
+
+/// What rows of `IO` are sampled by, likewise.
+///
+/// # Panics
+/// When there is no such column.
+pub fn sample(name: &str) -> Operand {
+    Operand::Sample(io_schema().index(name))
 }
 
 /// Turns events into batches of `IOstream`; columns that nobody asked for stay NULL and cost

@@ -5,6 +5,7 @@
 
 pub mod arrow;
 pub mod batch;
+pub mod capabilities;
 pub mod catalog;
 mod closed_set;
 pub mod demand;
@@ -21,9 +22,10 @@ pub mod text;
 pub mod types;
 
 pub use batch::{Batch, Column, ColumnBuilder, TallyArray};
+pub use capabilities::{Capabilities, ColumnCapabilities, GroupLimits, Limits, StreamCapabilities};
 pub use catalog::{Catalog, Declaration, Shape};
 pub use closed_set::ClosedSet;
-pub use demand::{Clause, Demand, KernelField, Predicate, Test};
+pub use demand::{Clause, Demand, Operand, Predicate, Test};
 pub use event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Level, Op};
 pub use fold::{Fold, FoldCall, Folded, Keep, Kept};
 pub use host::{Host, HostState};

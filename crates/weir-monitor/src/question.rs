@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use weir_model::{Catalog, Demand};
+use weir_model::Catalog;
 use weir_query::place::fleet::{Cut, CutError, CutOptions, Way, cut, explain_cut};
 use weir_sink::{Answer, Clock};
-use weir_tap::live::LiveTap;
+use weir_tap::live;
 use weir_wire::{Refusal, Submit};
 
 use super::Monitor;
@@ -48,6 +48,7 @@ impl Prepared {
         let mut options = CutOptions {
             hint: hint.transpose().map_err(off)?,
             rates: monitor.rates(),
+            capabilities: live::capabilities(),
             ..CutOptions::default()
         };
         let first = cut(plan, &options);
@@ -68,11 +69,7 @@ impl Prepared {
 
     /// Where each part of it runs, and what it costs: `{"text": "..", "plan": {..}}`.
     pub fn explained(&self) -> serde_json::Value {
-        let folds = |demand: &Demand| match LiveTap::of(&demand.stream) {
-            Some(tap) => (tap.folds)(demand),
-            None => Err(format!("`{}` is not to be had live", demand.stream)),
-        };
-        let explanation = explain_cut(&self.cut, &folds, &self.options);
+        let explanation = explain_cut(&self.cut, &self.options);
         let plan: serde_json::Value =
             serde_json::from_str(&explanation.to_json()).expect("it is written as JSON");
         serde_json::json!({ "text": explanation.to_string(), "plan": plan })

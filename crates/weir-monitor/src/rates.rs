@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::place::fleet::{CutOptions, Measured, Rates, cost};
+use weir_tap::live;
 use weir_wire::{ChannelCost, ChannelId, Status};
 
 use super::Monitor;
@@ -142,6 +143,7 @@ impl Monitor {
                 measured: self.measured(&agents),
                 ..guessed
             },
+            capabilities: live::capabilities(),
             ..CutOptions::default()
         };
         options.rates.cpu_factor = self.cpu_factor(&agents, &options);

@@ -1,12 +1,15 @@
 //! How queries are split for a fleet: those of the thesis and typical ones, with every placement
 //! strategy that makes a difference. `WEIR_BLESS=1` rewrites the expected files.
 
+#[path = "support/capabilities.rs"]
+mod capabilities;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type};
+use weir_model::{Catalog, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, Type};
 use weir_query::place::fleet::{Cut, CutOptions, Measured, Way, cut, explain_cut};
 use weir_query::{CheckOptions, Plan, compile, compile_script, render};
 
@@ -17,9 +20,14 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests")
 }
 
+fn live_options() -> CutOptions {
+    options(NANOS_PER_SECOND)
+}
+
 fn options(second: i64) -> CutOptions {
     CutOptions {
         second,
+        capabilities: capabilities::live(),
         ..CutOptions::default()
     }
 }
@@ -129,7 +137,7 @@ fn typical_queries_are_cut_as_written_down() {
         let lines = part.lines().filter(|line| !line.starts_with('#'));
         let query = lines.collect::<Vec<_>>().join("\n");
         let _ = writeln!(text, "{part}");
-        let options = CutOptions::default();
+        let options = live_options();
         text += &placements(&compiled(&query), &options);
         text.push('\n');
     }
@@ -140,7 +148,7 @@ fn typical_queries_are_cut_as_written_down() {
 fn a_cut_query_is_explained_with_what_was_measured() {
     let plan =
         compiled("select vm, count(*) from IO [range 5 s slide 1 s] where op = 'r' group by vm");
-    let mut options = CutOptions::default();
+    let mut options = live_options();
     options.rates.requests_per_second = 5_000.0;
     let parts = cut(&plan, &options).expect("it can be cut");
     assert_eq!(parts.way, Way::Partials);
@@ -152,7 +160,7 @@ fn a_cut_query_is_explained_with_what_was_measured() {
         cpu_ns: None,
     });
     let parts = cut(&plan, &options).expect("it can be cut");
-    let explanation = explain_cut(&parts, &|_| Ok(()), &options);
+    let explanation = explain_cut(&parts, &options);
     compare("explained.txt", &explanation.to_string());
     let json = explanation.to_json();
     assert!(json.contains(r#""way":"partials""#), "{json}");
@@ -168,7 +176,7 @@ fn a_way_that_makes_no_difference_is_refused_with_the_reason() {
     let plan = compiled("select avg(latency) from IO [rows 1000]");
     let asked = |way| CutOptions {
         hint: Some(way),
-        ..CutOptions::default()
+        ..live_options()
     };
     let why = |way| {
         cut(&plan, &asked(way))
@@ -190,7 +198,7 @@ fn a_way_that_makes_no_difference_is_refused_with_the_reason() {
 #[test]
 fn groups_that_are_as_many_as_rows_are_not_worth_sending_in_parts() {
     let plan = compiled("select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid");
-    let mut options = CutOptions::default();
+    let mut options = live_options();
     let way = |options: &CutOptions| cut(&plan, options).expect("it can be cut").way;
     assert_eq!(way(&options), Way::Partials);
     options.rates.groups = 1e9;
@@ -201,7 +209,7 @@ fn groups_that_are_as_many_as_rows_are_not_worth_sending_in_parts() {
 fn measured(query: &str, way: Way, rows_out: f64, bytes_out: f64) -> Vec<Measured> {
     let asked = CutOptions {
         hint: Some(way),
-        ..CutOptions::default()
+        ..live_options()
     };
     let cut = cut(&compiled(query), &asked).expect("it can be cut so");
     let fragments = cut.fragments.into_iter();
@@ -219,7 +227,7 @@ fn measured(query: &str, way: Way, rows_out: f64, bytes_out: f64) -> Vec<Measure
 fn what_a_fragment_was_seen_to_send_decides_how_its_query_is_cut() {
     let query = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
     let plan = compiled(query);
-    let mut options = CutOptions::default();
+    let mut options = live_options();
     let way = |options: &CutOptions| cut(&plan, options).expect("it can be cut").way;
     assert_eq!(way(&options), Way::Partials);
     // Nearly as many groups as rows, and each is larger than a row.
@@ -234,7 +242,7 @@ fn a_fragment_that_runs_tells_how_much_passes_in_others() {
     let few = "select pid, sum(bytes) from IO [range 1 s slide 1 s] \
                where latency > 1 ms group by pid";
     let plan = compiled(few);
-    let options = CutOptions::default();
+    let options = live_options();
     let before = cut(&plan, &options).expect("it can be cut");
     // Another query forwards the same rows with other columns, or groups them for another call.
     let forwarding = "select sector from IO where latency > 1 ms";
@@ -260,7 +268,7 @@ fn a_fragment_that_runs_tells_how_much_passes_in_others() {
 fn what_a_host_takes_grows_with_how_slow_it_is() {
     let query = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
     let plan = compiled(query);
-    let mut options = CutOptions::default();
+    let mut options = live_options();
     let cpu_ns = |options: &CutOptions| {
         let cut = cut(&plan, options).expect("it can be cut");
         let costs = cut.candidates.into_iter();

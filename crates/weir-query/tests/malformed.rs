@@ -1,6 +1,9 @@
 //! Any text, however malformed or large, yields only diagnostics that can be rendered; a query
 //! within the limits runs.
 
+#[path = "support/capabilities.rs"]
+mod capabilities;
+
 use proptest::prelude::*;
 use weir_model::Catalog;
 use weir_query::{CheckOptions, compile, compile_script, render};
@@ -233,6 +236,10 @@ fn large_queries_within_the_bounds_run() {
         let plan = compiled
             .unwrap_or_else(|d| panic!("{}", render(&d[0], text, None)))
             .plan;
-        assert!(!weir_query::place::explain(&plan).to_string().is_empty());
+        assert!(
+            !weir_query::place::explain(&plan, &capabilities::live())
+                .to_string()
+                .is_empty()
+        );
     }
 }

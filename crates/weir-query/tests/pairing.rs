@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use weir_model::event::IO_PAIRS;
 use weir_model::event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Op};
 use weir_model::{Batch, Catalog, Symbol, Value};
 use weir_query::place::fleet::{Cut, CutError, CutOptions, Way, cut};
@@ -160,7 +161,7 @@ fn note(said: &mut Results, query: usize, batch: &Batch) {
 }
 
 fn paired(plan: &Arc<Plan>, instant_ns: i64) -> Paired {
-    pair(plan, &[Pairing::of_io(instant_ns, Ok(()))])
+    pair(plan, &[Pairing::new(&IO_PAIRS, instant_ns, Ok(()))])
 }
 
 fn compiled(query: &str) -> Arc<Plan> {

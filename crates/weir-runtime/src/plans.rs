@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_model::{Demand, Shape};
+use weir_model::event::IO_PAIRS;
+use weir_model::{Capabilities, Demand, Shape};
 use weir_query::Plan;
 use weir_query::place::pairing::{self, Paired, Pairing};
 use weir_query::place::{self, Placement};
@@ -35,18 +36,19 @@ pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
 }
 
 /// What the plans need of taps, row by row.
-pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
-    of_rows(plans).demands
+pub fn demands(plans: &[&Plan], capabilities: &Capabilities) -> Vec<Demand> {
+    of_rows(plans, capabilities).demands
 }
 
 /// A plan whose joins of requests with responses are answered from what the sources have paired.
 pub fn paired(plan: &Arc<Plan>, args: &SourceOptions) -> Paired {
-    pairing::pair(plan, &[Pairing::of_io(1, args.pairs())])
+    let promise = args.capabilities().pairs(&IO_PAIRS);
+    pairing::pair(plan, &[Pairing::new(&IO_PAIRS, 1, promise)])
 }
 
 /// The plans as the engine runs them on those sources, and what the taps must deliver.
 pub fn placed(plans: &[&Plan], args: &SourceOptions) -> Placement {
-    without_own_stream(place::place(plans, &|demand| args.folds(demand)))
+    without_own_stream(place::place(plans, &args.capabilities()))
 }
 
 /// The same where `rows` are beside the point: plans that only single rows can answer, which do not keep
@@ -54,7 +56,7 @@ pub fn placed(plans: &[&Plan], args: &SourceOptions) -> Placement {
 /// are in the order of both.
 pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], args: &SourceOptions) -> Placement {
     let mut placement = placed(plans, args);
-    let beside = of_rows(rows);
+    let beside = of_rows(rows, &args.capabilities());
     let come_anyway = |demand: &Demand| {
         let same = |rows: &Demand| rows.stream.eq_ignore_ascii_case(&demand.stream);
         demand.fold.is_none() && beside.demands.iter().any(same)
@@ -69,8 +71,8 @@ pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], args: &SourceOptions) -> P
 }
 
 /// The same where every row is wanted.
-pub fn of_rows(plans: &[&Plan]) -> Placement {
-    without_own_stream(Placement::of_rows(plans))
+pub fn of_rows(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
+    without_own_stream(Placement::of_rows(plans, capabilities))
 }
 
 fn without_own_stream(mut placement: Placement) -> Placement {

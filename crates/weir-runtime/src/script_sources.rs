@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use weir_model::event::{io_schema, iostream_schema};
+use weir_model::event::{IO_PAIRS, io_schema, iostream_schema};
 use weir_model::suggest;
 use weir_model::{
     Alias, Declaration, Demand, Field, NANOS_PER_MICRO, Predicate, Schema, Shape, Type,
@@ -104,7 +104,7 @@ pub fn pairings(script: &Script, args: &SourceOptions) -> Vec<Pairing> {
             Source::File(path) if holds_ticks(&path, args).unwrap_or(false) => {
                 Err(of_ticks().into())
             }
-            source => source.pairs(args),
+            source => source.capabilities(args).pairs(&IO_PAIRS),
         };
         pairing(table, &columns, promise)
     });
@@ -115,10 +115,11 @@ pub fn pairings(script: &Script, args: &SourceOptions) -> Vec<Pairing> {
     };
     if !declared("IOstream") && !declared("IO") {
         let promise = match &script.iostream_source {
-            Some(text) => named(text).pairs(args),
-            None => args.pairs(),
+            Some(text) => named(text).capabilities(args),
+            None => args.capabilities(),
         };
-        pairings.push(Pairing::of_io(NANOS_PER_MICRO, promise));
+        let promise = promise.pairs(&IO_PAIRS);
+        pairings.push(Pairing::new(&IO_PAIRS, NANOS_PER_MICRO, promise));
     }
     pairings
 }
@@ -136,7 +137,7 @@ fn pairing(
     columns: &[Adopted],
     promise: Result<(), String>,
 ) -> Option<Pairing> {
-    let io = Pairing::of_io(NANOS_PER_MICRO, promise.clone());
+    let io = Pairing::new(&IO_PAIRS, NANOS_PER_MICRO, promise.clone());
     let schema = iostream_schema();
     let at = |name: &str| columns.iter().position(|c| c.index == schema.index(name));
     let own = &table.declaration.schema.fields;

@@ -8,10 +8,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use weir_model::Capabilities;
 use weir_tap::TapError;
 use weir_tap::format::source::is_standard_input;
 use weir_tap::format::{
-    Cancel, Capabilities, Input, Options, SNIFF_BYTES, Source, Trace, first_file, stream_source,
+    Cancel, Input, Options, SNIFF_BYTES, Source, Trace, first_file, stream_source,
 };
 
 use crate::question;

@@ -18,11 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_guest::LoopDisk;
-use weir_model::event::{io_schema, iostream_schema};
+use weir_model::event::{io_schema, iostream_schema, value};
 use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
-use weir_model::{
-    Clause, Demand, Fold, FoldCall, Keep, KernelField, Predicate, Schema, Symbol, Test,
-};
+use weir_model::{Clause, Demand, Fold, FoldCall, Keep, Operand, Predicate, Schema, Symbol, Test};
 use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
 use weir_tap::inventory::{LaidDisk, Layout, Look, Piece, Snapshot, Watch};
@@ -44,22 +42,19 @@ const MODES: &[Mode] = &[
     ("empty", "", &[], Vec::new),
     ("requests and responses", "IOstream", THESIS, Vec::new),
     ("responses", "IOstream", THESIS, || {
-        vec![text(KernelField::Kind, "R")]
+        vec![text(value("type"), "R")]
     }),
     ("finished, count", "IO", &["op"], Vec::new),
     ("1 % of responses", "IOstream", THESIS, || {
-        vec![
-            text(KernelField::Kind, "R"),
-            number(KernelField::Sectors, 16, 16),
-        ]
+        vec![text(value("type"), "R"), number(value("sectors"), 16, 16)]
     }),
     ("1 % of both", "IOstream", THESIS, || {
-        vec![number(KernelField::Sectors, 16, 16)]
+        vec![number(value("sectors"), 16, 16)]
     }),
     ("finished, service", "IO", &["op", "service"], Vec::new),
     ("finished, latency", "IO", &["op", "latency"], Vec::new),
     ("latency over 1 s", "IO", &["op", "latency"], || {
-        vec![number(KernelField::Latency, 1_000_000_000, i64::MAX)]
+        vec![number(value("latency"), 1_000_000_000, i64::MAX)]
     }),
     ("recording", "recording", &[], Vec::new),
     ("groups, bytes", "IO", &["op", "bytes"], Vec::new),
@@ -103,13 +98,13 @@ fn fold(mode: &Mode, schema: &Schema, columns: &[usize]) -> Option<Fold> {
     })
 }
 
-fn text(field: KernelField, text: &str) -> Test {
+fn text(operand: Operand, text: &str) -> Test {
     let texts = vec![Symbol::new(text)];
-    Test::In { field, texts }
+    Test::In { operand, texts }
 }
 
-fn number(field: KernelField, low: i64, high: i64) -> Test {
-    Test::Between { field, low, high }
+fn number(operand: Operand, low: i64, high: i64) -> Test {
+    Test::Between { operand, low, high }
 }
 
 /// What `--owners` adds to a mode.

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use weir_model::event::io_schema;
-use weir_model::{Clause, Demand, KernelField, Predicate, Test};
+use weir_model::event::{io_schema, value};
+use weir_model::{Clause, Demand, Predicate, Test};
 use weir_tap::tapdisk::Client;
 use weir_tap::tapdisk::words::{Answer, Ask};
 use weir_tap::tapdisk::{TapdiskOptions, open};
@@ -51,7 +51,7 @@ fn main() {
 /// Requests and ends that begin before a sector.
 fn below(end: i64) -> Predicate {
     let test = Test::Between {
-        field: KernelField::Sector,
+        operand: value("sector"),
         low: 0,
         high: end - 1,
     };

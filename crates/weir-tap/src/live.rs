@@ -1,6 +1,6 @@
 //! The taps of this host, now: which of them serves which stream.
 
-use weir_model::Demand;
+use weir_model::{Capabilities, Demand};
 
 use crate::ebpf::{self, LiveOptions};
 use crate::{Tap, TapError, inventory, qmp};
@@ -14,9 +14,10 @@ pub struct LiveTap {
     pub streams: &'static [&'static str],
     /// Opens it for demands of those streams.
     pub open: Open,
-    /// Whether it folds what a demand with a fold asks for, by and large: what it cannot fold after
-    /// all comes as rows. The error says why not, as in "`comm` is no key in the kernel".
-    pub folds: fn(&Demand) -> Result<(), String>,
+    /// What it can do with each of them.
+    pub capabilities: fn() -> Capabilities,
+    /// Whether it needs the inventory for a demand.
+    pub needs_inventory: fn(&Demand) -> bool,
 }
 
 /// How a tap is opened.
@@ -30,5 +31,13 @@ impl LiveTap {
     pub fn of(stream: &str) -> Option<&'static LiveTap> {
         let serves = |t: &&&LiveTap| t.streams.iter().any(|s| s.eq_ignore_ascii_case(stream));
         TAPS.iter().find(serves).copied()
+    }
+}
+
+/// What the taps of this host can do together.
+pub fn capabilities() -> Capabilities {
+    let all = TAPS.iter().flat_map(|tap| (tap.capabilities)().streams);
+    Capabilities {
+        streams: all.collect(),
     }
 }

@@ -103,9 +103,9 @@ fn a_fifo_gives_every_row_that_the_file_gives() {
             // What a trace can do is asked first, of the same input that is then read.
             let input = Input::open(&Source::file(path)).unwrap();
             let trace = Trace::open(input, &options).unwrap();
-            let capabilities = trace.capabilities();
+            let responses_assumed = trace.responses_assumed();
             let mut tap = trace.start(&demands()).unwrap();
-            assert_eq!(tap.responses_assumed(), capabilities.responses_assumed);
+            assert_eq!(tap.responses_assumed(), responses_assumed);
             let mut of_fifo = hear(tap.as_mut()).unwrap();
             writer.join().unwrap();
             if format.name == "recording" {

@@ -73,13 +73,13 @@ impl Agent {
     /// Starts the fragments that have waited for what is served now: by `extra`, by name of a tap
     /// and what is needed of it, or by the services.
     fn start_served(&mut self, extra: impl Fn(&str, &[Demand]) -> bool) {
-        let recorded = !self.options.ground.is_live();
+        let live = self.options.ground.live_capabilities();
         for channel in std::mem::take(&mut self.pending) {
             let plan: Arc<Plan> = self.plans[&channel].clone();
             let served = |(name, needed): (&String, &Vec<Demand>)| {
                 extra(name, needed) || self.services.get(name).is_some_and(|s| s.gives(needed))
             };
-            match wanted(std::iter::once(&*plan), recorded, &self.folds)
+            match wanted(std::iter::once(&*plan), live.as_ref(), &self.folds)
                 .iter()
                 .all(served)
             {
@@ -152,9 +152,10 @@ impl Agent {
     fn fail(&mut self, name: &str, why: &str, pending_only: bool) {
         output::say(format_args!("weir agent: {why}"));
         self.note("tap", "probe_failed", Some(why));
-        let recorded = !self.options.ground.is_live();
-        let needs =
-            |plan: &Plan| wanted(std::iter::once(plan), recorded, &self.folds).contains_key(name);
+        let live = self.options.ground.live_capabilities();
+        let needs = |plan: &Plan| {
+            wanted(std::iter::once(plan), live.as_ref(), &self.folds).contains_key(name)
+        };
         let concerned = self.plans.iter().filter(|(channel, plan)| {
             needs(plan) && (!pending_only || self.pending.contains(channel))
         });

@@ -54,6 +54,7 @@ pub fn explain(
             hosts: f64::from(hosts),
             ..Rates::default()
         },
+        capabilities: source.capabilities(),
         ..CutOptions::default()
     };
     let mut ending = Ending::Done;
@@ -61,7 +62,7 @@ pub fn explain(
         (options.rates, ending) = measured_rates(plan, source, &options)?;
     }
     let cut = fleet::cut(plan, &options).map_err(Failure::words)?;
-    let explanation = fleet::explain_cut(&cut, &|demand| source.folds(demand), &options);
+    let explanation = fleet::explain_cut(&cut, &options);
     Ok(Explained {
         explanation,
         analyzed: analyze,

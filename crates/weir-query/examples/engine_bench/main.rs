@@ -19,6 +19,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_model::event::IO_PAIRS;
 use weir_model::{Batch, Catalog, Event, EventBatch, EventKind, IoBatch, IoEvent};
 use weir_query::place::fleet::{CutOptions, Way, cut};
 use weir_query::place::pairing::{Pairing, pair};
@@ -125,7 +126,7 @@ fn answer_from_pairs(events: usize) {
         "select R.ts - Q.ts from IOstream [range 3 s] as Q, IOstream [range 3 s] as R \
          where Q.type = 'Q' and R.type = 'R' and Q.req_id = R.req_id",
     );
-    let pairs = pair(&join, &[Pairing::of_io(1, Ok(()))]);
+    let pairs = pair(&join, &[Pairing::new(&IO_PAIRS, 1, Ok(()))]);
     assert_eq!(pairs.answered, 1, "it is such a join");
     let joined = run(&[join], events);
     let paired = run_over(&[pairs.plan], events, "IO", pairs_of());

@@ -4,11 +4,12 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use weir_model::spread::SPREADS;
 use weir_model::{
-    Declaration, Demand, Dimension, Keep, KernelField, NANOS_PER_SECOND, Predicate, Shape, Test,
-    Type, Unit,
+    Capabilities, Declaration, Demand, Dimension, Keep, NANOS_PER_SECOND, Operand, Predicate,
+    Schema, Shape, Test, Type, Unit,
 };
 
 use super::fold::Grouping;
+use super::kernel::Stream;
 use super::{Placement, kernel};
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, Window, show};
@@ -66,13 +67,9 @@ pub struct Explanation {
 
 /// Where each operator of `plan` runs on one host, live, where instants are nanoseconds, if the tap
 /// delivers rows.
-pub fn explain(plan: &Plan) -> Explanation {
-    explain_in(plan, NANOS_PER_SECOND)
-}
-
-/// The same where a second has `second` instants: 1 in scripts.
-pub fn explain_in(plan: &Plan, second: i64) -> Explanation {
-    explain_placed(plan, &Placement::of_rows(&[plan]), second)
+pub fn explain(plan: &Plan, capabilities: &Capabilities) -> Explanation {
+    let placement = Placement::of_rows(&[plan], capabilities);
+    explain_placed(plan, &placement, NANOS_PER_SECOND)
 }
 
 /// The same for a plan that was placed.
@@ -125,10 +122,10 @@ impl Placed<'_> {
             }
             (Node::Window { .. } | Node::Project { .. }, Some(_)) => (Place::Kernel, Vec::new()),
             (Node::Select { predicate, .. }, Some(demand)) => {
-                fold_select_notes(plan, predicate, demand)
+                self.fold_select_notes(plan, predicate, demand)
             }
             (Node::Source(declaration), Some(demand)) => {
-                let notes = rows_text(&demand.predicate);
+                let notes = rows_text(&demand.predicate, &declaration.schema);
                 let names = column_names(demand, declaration);
                 let note =
                     format!("delivers groups {notes}, and {names} of what it has no room for");
@@ -157,14 +154,14 @@ impl Placed<'_> {
             Node::Source(declaration) => {
                 let mut demands = self.placement.demands.iter();
                 let demand = demands.find(|d| d.stream == declaration.name && d.fold.is_none());
-                let place = match kernel::is_seen(declaration) {
+                let place = match self.placement.capabilities.selects(declaration) {
                     true => Place::Kernel,
                     false => Place::Agent,
                 };
                 let notes = demand.map(|d| source_notes(d, declaration));
                 (place, notes.unwrap_or_default())
             }
-            Node::Select { input, predicate } => select_place(input, predicate),
+            Node::Select { input, predicate } => self.select_place(input, predicate),
             Node::Window {
                 window: Window::Since { .. },
                 ..
@@ -179,6 +176,63 @@ impl Placed<'_> {
             }
             _ => (Place::Agent, Vec::new()),
         }
+    }
+
+    /// Where a selection runs of which groups are made.
+    fn fold_select_notes(
+        &self,
+        select: &Plan,
+        predicate: &Expr,
+        demand: &Demand,
+    ) -> (Place, Vec<String>) {
+        let fields = select.schema.fields.as_slice();
+        let Ok(source) = stream_source(select) else {
+            return (Place::Agent, Vec::new());
+        };
+        let source = Stream::new(source, &self.placement.capabilities);
+        let (mut place, mut notes) = (Place::Agent, Vec::new());
+        for condition in predicate.clone().conjuncts() {
+            let tested = kernel::tested(&condition, source);
+            match tested.exact && !demand.predicate.is_all() {
+                true => place = Place::Kernel,
+                false => notes.push(format!(
+                    "`{}` is tested by the agent, once a group",
+                    show(&condition, fields)
+                )),
+            }
+        }
+        (place, notes)
+    }
+
+    /// Where a selection runs, condition by condition.
+    fn select_place(&self, input: &Plan, predicate: &Expr) -> (Place, Vec<String>) {
+        let fields = input.schema.fields.as_slice();
+        let declaration = match stream_source(input) {
+            Ok(declaration) => declaration,
+            Err(why) => return (Place::Agent, vec![why]),
+        };
+        let source = Stream::new(declaration, &self.placement.capabilities);
+        let (mut kernel, mut agent) = (Vec::new(), Vec::new());
+        for condition in predicate.clone().conjuncts() {
+            let text = show(&condition, fields).to_string();
+            match kernel::superset(&condition, source).is_all() {
+                false => kernel.push(text),
+                true => agent.push((why_not(&condition, declaration, source), text)),
+            }
+        }
+        let mut notes = Vec::new();
+        if !agent.is_empty() {
+            let place = if kernel.is_empty() {
+                Place::Agent
+            } else {
+                Place::Kernel
+            };
+            for (why, text) in agent {
+                notes.push(format!("`{text}` is tested by the agent: {why}"));
+            }
+            return (place, notes);
+        }
+        (Place::Kernel, notes)
     }
 }
 
@@ -215,26 +269,6 @@ fn fold_notes(aggregate: &Plan, demand: &Demand) -> Vec<String> {
     ]
 }
 
-/// Where a selection runs of which groups are made.
-fn fold_select_notes(select: &Plan, predicate: &Expr, demand: &Demand) -> (Place, Vec<String>) {
-    let fields = select.schema.fields.as_slice();
-    let Ok(source) = stream_source(select) else {
-        return (Place::Agent, Vec::new());
-    };
-    let (mut place, mut notes) = (Place::Agent, Vec::new());
-    for condition in predicate.clone().conjuncts() {
-        let tested = kernel::tested(&condition, source);
-        match tested.exact && !demand.predicate.is_all() {
-            true => place = Place::Kernel,
-            false => notes.push(format!(
-                "`{}` is tested by the agent, once a group",
-                show(&condition, fields)
-            )),
-        }
-    }
-    (place, notes)
-}
-
 /// A span of time in the largest unit in which it is a whole number.
 pub fn span_text(instants: i64, second: i64) -> String {
     let units = MEASURES
@@ -251,7 +285,8 @@ pub fn span_text(instants: i64, second: i64) -> String {
 
 /// What the source delivers.
 fn source_notes(demand: &Demand, source: &Declaration) -> Vec<String> {
-    let (columns, rows) = (column_names(demand, source), rows_text(&demand.predicate));
+    let columns = column_names(demand, source);
+    let rows = rows_text(&demand.predicate, &source.schema);
     vec![format!("delivers {columns} {rows}")]
 }
 
@@ -270,42 +305,12 @@ fn column_names(demand: &Demand, source: &Declaration) -> String {
 }
 
 /// The rows that are delivered.
-fn rows_text(predicate: &Predicate) -> String {
+fn rows_text(predicate: &Predicate, schema: &Schema) -> String {
     match predicate {
         p if p.is_all() => "of every row".to_owned(),
         p if p.clauses.is_empty() => "of no row, since none can pass".to_owned(),
-        p => format!("of rows where {}", predicate_text(p)),
+        p => format!("of rows where {}", predicate_text(p, schema)),
     }
-}
-
-/// Where a selection runs, condition by condition.
-fn select_place(input: &Plan, predicate: &Expr) -> (Place, Vec<String>) {
-    let fields = input.schema.fields.as_slice();
-    let source = match stream_source(input) {
-        Ok(source) => source,
-        Err(why) => return (Place::Agent, vec![why]),
-    };
-    let (mut kernel, mut agent) = (Vec::new(), Vec::new());
-    for condition in predicate.clone().conjuncts() {
-        let text = show(&condition, fields).to_string();
-        match kernel::superset(&condition, source).is_all() {
-            false => kernel.push(text),
-            true => agent.push((why_not(&condition, source), text)),
-        }
-    }
-    let mut notes = Vec::new();
-    if !agent.is_empty() {
-        let place = if kernel.is_empty() {
-            Place::Agent
-        } else {
-            Place::Kernel
-        };
-        for (why, text) in agent {
-            notes.push(format!("`{text}` is tested by the agent: {why}"));
-        }
-        return (place, notes);
-    }
-    (Place::Kernel, notes)
 }
 
 /// The stream on which a selection stands, or why that is none.
@@ -330,12 +335,11 @@ fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
 }
 
 /// Why a condition is not tested in the kernel.
-fn why_not(condition: &Expr, source: &Declaration) -> String {
+fn why_not(condition: &Expr, declaration: &Declaration, source: Stream<'_>) -> String {
     let mut unknown = Vec::new();
     condition.visit_columns(&mut |i| {
-        let name = &source.schema[i].name;
-        let known = KernelField::ALL.iter().any(|(_, column)| column == name);
-        if !known && name != "bytes" && !unknown.contains(name) {
+        let name = &declaration.schema[i].name;
+        if !source.is_tested(i) && !unknown.contains(name) {
             unknown.push(name.clone());
         }
     });
@@ -347,9 +351,9 @@ fn why_not(condition: &Expr, source: &Declaration) -> String {
 }
 
 /// `(op in ('r') and latency >= 1000000) or ..`
-fn predicate_text(predicate: &Predicate) -> String {
+fn predicate_text(predicate: &Predicate, schema: &Schema) -> String {
     let clauses = predicate.clauses.iter().map(|clause| {
-        let tests: Vec<String> = clause.tests.iter().map(test_text).collect();
+        let tests: Vec<String> = clause.tests.iter().map(|t| test_text(t, schema)).collect();
         tests.join(" and ")
     });
     let clauses: Vec<String> = clauses.collect();
@@ -363,19 +367,20 @@ fn predicate_text(predicate: &Predicate) -> String {
     }
 }
 
-fn test_text(test: &Test) -> String {
-    let name = match test.field() {
-        KernelField::SectorSpread => "the sample number of sector",
-        field => field.column(),
+fn test_text(test: &Test, schema: &Schema) -> String {
+    let column = &schema[test.operand().column()].name;
+    let name = match test.operand() {
+        Operand::Value(_) => column.clone(),
+        Operand::Sample(_) => format!("the sample number of {column}"),
     };
     match test {
         Test::Between {
-            field: KernelField::SectorSpread,
+            operand: Operand::Sample(_),
             low: 0,
             high,
         } => {
             let share = (*high + 1) as f64 / SPREADS as f64;
-            format!("sample(sector, {})", (share * 1e6).round() / 1e6)
+            format!("sample({column}, {})", (share * 1e6).round() / 1e6)
         }
         Test::Between {
             low: i64::MIN,
@@ -475,7 +480,7 @@ impl Explanation {
                     .map(|i| json_text(&source.schema[*i].name));
                 let rows = match demand.predicate.is_all() {
                     true => "null".into(),
-                    false => json_text(&predicate_text(&demand.predicate)),
+                    false => json_text(&predicate_text(&demand.predicate, &source.schema)),
                 };
                 let groups = demand.fold.as_ref().map(|fold| {
                     let keys = fold.keys.iter().map(|i| json_text(&source.schema[*i].name));
@@ -519,6 +524,7 @@ pub(super) fn json_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::live::live;
     use crate::{CheckOptions, compile};
     use weir_model::Catalog;
 
@@ -527,7 +533,7 @@ mod tests {
         let query = "select op, latency as \"a\\b\" from IO [range 1 s] where latency > 1 ms";
         let query = query.replace("\"a\\b\"", "`a\"b`");
         let checked = compile(&query, &Catalog::builtin(), &CheckOptions::live());
-        let explanation = explain(&checked.expect("the query is right").plan);
+        let explanation = explain(&checked.expect("the query is right").plan, &live());
         let json = explanation.to_json();
         assert!(
             json.contains(r#"{"name":"a\"b","type":"integer","unit":"ns"}"#),

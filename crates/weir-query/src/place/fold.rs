@@ -11,9 +11,11 @@
 
 use std::sync::Arc;
 
-use weir_model::{Declaration, Demand, Fold, FoldCall, Keep, Predicate, Type, Unit, Value};
+use weir_model::{
+    Capabilities, Declaration, Demand, Fold, FoldCall, Keep, Predicate, Shape, Type, Unit, Value,
+};
 
-use super::kernel::{self, Tested};
+use super::kernel::{self, Stream, Tested};
 use super::{substituted, with};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
@@ -133,8 +135,8 @@ impl Grouping {
     ///
     /// # Errors
     /// As [`Grouping::of`].
-    pub fn demand(&self, whole: bool) -> Result<Demand, String> {
-        let (tested, others) = self.tested(&[], whole);
+    pub fn demand(&self, whole: bool, capabilities: &Capabilities) -> Result<Demand, String> {
+        let (tested, others) = self.tested(&[], whole, capabilities);
         if !tested.exact {
             return Err("its selections together are too many to be tested in the kernel".into());
         }
@@ -168,15 +170,22 @@ impl Grouping {
 
     /// What is left of the selections for a source to test, and those that are not: those that can
     /// be tested on groups with these keys, and those that no kernel can test.
-    fn tested(&self, keys: &[usize], whole: bool) -> (Tested, Vec<&Expr>) {
+    fn tested(
+        &self,
+        keys: &[usize],
+        whole: bool,
+        capabilities: &Capabilities,
+    ) -> (Tested, Vec<&Expr>) {
+        let source = Stream::new(&self.source, capabilities);
+        let limits = capabilities.limits(&self.source.name);
         let mut all = Tested::exactly(Predicate::all());
         let mut others = Vec::new();
         for filter in &self.filters {
-            let tested = kernel::tested(filter, &self.source);
+            let tested = kernel::tested(filter, source);
             if whole || !tested.exact || is_over(filter, keys) {
                 others.push(filter);
             } else {
-                all = kernel::both(all, tested);
+                all = kernel::both(all, tested, limits);
             }
         }
         (all, others)
@@ -201,12 +210,12 @@ impl Grouping {
     }
 
     /// True when `demand` has all that this needs, `whole` as in [`Grouping::demand`].
-    pub fn is_served_by(&self, demand: &Demand, whole: bool) -> bool {
+    pub fn is_served_by(&self, demand: &Demand, whole: bool, capabilities: &Capabilities) -> bool {
         let Some(fold) = &demand.fold else {
             return false;
         };
-        let (by_keys, rest) = self.tested(&fold.keys, whole);
-        let (by_kernel, _) = self.tested(&[], whole);
+        let (by_keys, rest) = self.tested(&fold.keys, whole, capabilities);
+        let (by_kernel, _) = self.tested(&[], whole, capabilities);
         let same = |tested: &Tested| tested.exact && tested.rows == demand.predicate;
         self.source.name.eq_ignore_ascii_case(&demand.stream)
             && rest.iter().all(|filter| is_over(filter, &fold.keys))
@@ -319,17 +328,17 @@ pub fn whole_slides(window: &Window) -> Result<(i64, i64), String> {
     }
 }
 
-/// The stream of which the kernel sees every row.
+/// The stream, if there is nothing else.
 fn source(plan: &Plan) -> Result<&Declaration, String> {
     match &plan.node {
-        Node::Source(declaration) if kernel::is_finished(declaration) => Ok(declaration),
+        Node::Source(declaration) if declaration.shape == Shape::Stream => Ok(declaration),
         Node::Select { input, .. }
         | Node::Project { input, .. }
         | Node::Window {
             input,
             window: Window::Unbounded { slide: None },
         } => source(input),
-        _ => Err("it is not over finished requests alone, stream IO".into()),
+        _ => Err("it is not over a stream alone".into()),
     }
 }
 

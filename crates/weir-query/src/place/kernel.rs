@@ -1,26 +1,26 @@
-//! Selections as the kernel can test them: a few alternatives, each a few tests of single fields
+//! Selections as a source can test them: a few alternatives, each a few tests of single columns
 //! against constants.
 //!
 //! What cannot be said so is left out, so that the result lets through at least the rows that are
 //! wanted; and it is known whether that was so, since rows that are folded are not tested again.
 
+use weir_model::capabilities::Select;
 use weir_model::spread::{SPREADS, spreads_of};
 use weir_model::{
-    Clause, Declaration, EventKind, KernelField, Op, Predicate, SECTOR_BYTES, Symbol, Test, Type,
-    Value,
+    Capabilities, Clause, ColumnCapabilities, Declaration, Limits, Operand, Predicate,
+    SECTOR_BYTES, Symbol, Test, Type, Value,
 };
 
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::scalar::sample;
 
-/// Most alternatives that a kernel program tests for one stream.
-pub const CLAUSES_MAX: usize = 4;
-
-/// Most tests in one alternative.
-pub const TESTS_MAX: usize = 8;
-
-/// Most texts in one test.
-pub const TEXTS_MAX: usize = 16;
+/// What is known of the stream that a selection is of.
+#[derive(Clone, Copy)]
+pub struct Stream<'a> {
+    declaration: &'a Declaration,
+    /// What its source can do.
+    capabilities: &'a Capabilities,
+}
 
 /// The rows that pass a filter, as far as a kernel can test it.
 #[derive(Clone, Debug)]
@@ -47,23 +47,24 @@ impl Tested {
 }
 
 /// Rows that pass `filter`, and perhaps more.
-pub fn superset(filter: &Expr, source: &Declaration) -> Predicate {
+pub fn superset(filter: &Expr, source: Stream<'_>) -> Predicate {
     tested(filter, source).rows
 }
 
 /// Rows that pass `filter`.
-pub fn tested(filter: &Expr, source: &Declaration) -> Tested {
-    bounded(test(filter, false, source))
+pub fn tested(filter: &Expr, source: Stream<'_>) -> Tested {
+    bounded(test(filter, false, source), source.limits())
 }
 
 /// Rows that pass both.
-pub fn both(a: Tested, b: Tested) -> Tested {
+pub fn both(a: Tested, b: Tested, limits: Limits) -> Tested {
     let product = a.rows.clauses.len() * b.rows.clauses.len();
-    if product <= CLAUSES_MAX {
-        return bounded(Tested {
+    if product <= limits.clauses {
+        let all = Tested {
             rows: a.rows.and(b.rows),
             exact: a.exact && b.exact,
-        });
+        };
+        return bounded(all, limits);
     }
     // Too many alternatives: either side alone lets all through that both do.
     let tests = |t: &Tested| {
@@ -77,19 +78,20 @@ pub fn both(a: Tested, b: Tested) -> Tested {
 }
 
 /// Rows that pass either.
-fn either(a: Tested, b: Tested) -> Tested {
-    bounded(Tested {
+fn either(a: Tested, b: Tested, limits: Limits) -> Tested {
+    let any = Tested {
         rows: a.rows.or(b.rows),
         exact: a.exact && b.exact,
-    })
+    };
+    bounded(any, limits)
 }
 
-/// The same within the bounds, by dropping tests.
-pub fn bounded(tested: Tested) -> Tested {
+/// The same within the limits, by dropping tests.
+pub fn bounded(tested: Tested, limits: Limits) -> Tested {
     let mut clauses: Vec<Clause> = Vec::new();
     let mut exact = tested.exact;
     for clause in tested.rows.clauses {
-        let Some((clause, whole)) = narrowed(clause) else {
+        let Some((clause, whole)) = narrowed(clause, limits) else {
             continue;
         };
         exact &= whole;
@@ -99,12 +101,16 @@ pub fn bounded(tested: Tested) -> Tested {
                 exact,
             };
         }
-        match clauses.iter().position(|c| united(c, &clause).is_some()) {
-            Some(i) => clauses[i] = united(&clauses[i], &clause).expect("it was possible just now"),
+        let known = clauses.iter_mut().find_map(|known| {
+            let both = united(known, &clause, limits)?;
+            Some((known, both))
+        });
+        match known {
+            Some((known, both)) => *known = both,
             None => clauses.push(clause),
         }
     }
-    match clauses.len() <= CLAUSES_MAX {
+    match clauses.len() <= limits.clauses {
         true => Tested {
             rows: Predicate { clauses },
             exact,
@@ -113,11 +119,11 @@ pub fn bounded(tested: Tested) -> Tested {
     }
 }
 
-/// One test a field, and whether none was dropped; `None` when no row can pass.
-fn narrowed(clause: Clause) -> Option<(Clause, bool)> {
+/// One test an operand, and whether none was dropped; `None` when no row can pass.
+fn narrowed(clause: Clause, limits: Limits) -> Option<(Clause, bool)> {
     let mut tests: Vec<Test> = Vec::new();
     for test in clause.tests {
-        let Some(known) = tests.iter_mut().find(|t| t.field() == test.field()) else {
+        let Some(known) = tests.iter_mut().find(|t| t.operand() == test.operand()) else {
             tests.push(test);
             continue;
         };
@@ -133,7 +139,7 @@ fn narrowed(clause: Clause) -> Option<(Clause, bool)> {
             (Test::In { texts, .. }, Test::In { texts: others, .. }) => {
                 texts.retain(|t| others.contains(t));
             }
-            // A field is a number or a text, never both.
+            // An operand is a number or a text, never both.
             _ => {}
         }
     }
@@ -147,21 +153,33 @@ fn narrowed(clause: Clause) -> Option<(Clause, bool)> {
     let all = tests.len();
     tests.retain(|test| match test {
         Test::Between { .. } => true,
-        Test::In { texts, .. } => texts.len() <= TEXTS_MAX,
+        Test::In { texts, .. } => texts.len() <= limits.texts,
     });
-    tests.truncate(TESTS_MAX);
+    tests.truncate(limits.tests);
     let whole = tests.len() == all;
     Some((Clause { tests }, whole))
 }
 
 /// Two alternatives as one, where they differ in the texts of one test only.
-fn united(a: &Clause, b: &Clause) -> Option<Clause> {
+fn united(a: &Clause, b: &Clause, limits: Limits) -> Option<Clause> {
     match (a.tests.as_slice(), b.tests.as_slice()) {
-        ([Test::In { field: f, texts: x }], [Test::In { field: g, texts: y }]) if f == g => {
+        (
+            [Test::In { operand, texts: x }],
+            [
+                Test::In {
+                    operand: other,
+                    texts: y,
+                },
+            ],
+        ) if operand == other && x.len() + y.len() <= limits.texts => {
             let mut texts = x.clone();
             texts.extend(y.iter().filter(|t| !x.contains(t)));
-            let test = Test::In { field: *f, texts };
-            Some(Clause { tests: vec![test] }).filter(|_| x.len() + y.len() <= TEXTS_MAX)
+            Some(Clause {
+                tests: vec![Test::In {
+                    operand: *operand,
+                    texts,
+                }],
+            })
         }
         _ if a == b => Some(a.clone()),
         _ => None,
@@ -169,7 +187,7 @@ fn united(a: &Clause, b: &Clause) -> Option<Clause> {
 }
 
 /// Rows for which `filter` is true, or with `negated` false.
-fn test(filter: &Expr, negated: bool, source: &Declaration) -> Tested {
+fn test(filter: &Expr, negated: bool, source: Stream<'_>) -> Tested {
     match filter {
         Expr::Literal {
             value: Value::Bool(b),
@@ -189,8 +207,8 @@ fn test(filter: &Expr, negated: bool, source: &Declaration) -> Tested {
             let (l, r) = (test(left, negated, source), test(right, negated, source));
             // A AND B is false where A or B is.
             match (*op == BinaryOp::And) != negated {
-                true => both(l, r),
-                false => either(l, r),
+                true => both(l, r, source.limits()),
+                false => either(l, r, source.limits()),
             }
         }
         Expr::Binary {
@@ -198,8 +216,8 @@ fn test(filter: &Expr, negated: bool, source: &Declaration) -> Tested {
         } if op.is_comparison() => {
             let op = if negated { opposite(*op) } else { *op };
             match (&**left, &**right) {
-                (field, Expr::Literal { value, .. }) => compare(field, op, value, source),
-                (Expr::Literal { value, .. }, field) => compare(field, mirrored(op), value, source),
+                (x, Expr::Literal { value, .. }) => compare(x, op, value, source),
+                (Expr::Literal { value, .. }, x) => compare(x, mirrored(op), value, source),
                 _ => Tested::unknown(),
             }
         }
@@ -211,7 +229,7 @@ fn test(filter: &Expr, negated: bool, source: &Declaration) -> Tested {
         } => in_list(expr, list, *has_null, *not != negated, source),
         Expr::IsNull { expr, negated: not } if *not != negated => {
             match number_field(expr, source) {
-                Some(linear) => linear.tested(between(linear.field, i64::MIN, i64::MAX)),
+                Some(linear) => linear.tested(between(linear.operand(), i64::MIN, i64::MAX)),
                 None => Tested::unknown(),
             }
         }
@@ -223,25 +241,24 @@ fn test(filter: &Expr, negated: bool, source: &Declaration) -> Tested {
     }
 }
 
-/// The rows that are in a sample, or with `negated` those that are not. The kernel samples by sector.
-fn sampled(x: &Expr, share: f64, negated: bool, source: &Declaration) -> Tested {
-    match number_field(x, source) {
-        Some(Linear {
-            field: KernelField::Sector,
-            factor: 1,
-        }) => {
-            let passing = spreads_of(share);
-            let (low, high) = match negated {
-                false => (0, passing - 1),
-                true => (passing, SPREADS - 1),
-            };
-            Tested::exactly(match low > high {
-                true => Predicate::none(),
-                false => between(KernelField::SectorSpread, low, high),
-            })
-        }
-        _ => Tested::unknown(),
+/// The rows that are in a sample, or with `negated` those that are not.
+fn sampled(x: &Expr, share: f64, negated: bool, source: Stream<'_>) -> Tested {
+    let column = match x {
+        Expr::Column { index, ty, .. } if *ty == Type::Int => *index,
+        _ => return Tested::unknown(),
+    };
+    if !source.column(column).sample {
+        return Tested::unknown();
     }
+    let passing = spreads_of(share);
+    let (low, high) = match negated {
+        false => (0, passing - 1),
+        true => (passing, SPREADS - 1),
+    };
+    Tested::exactly(match low > high {
+        true => Predicate::none(),
+        false => between(Operand::Sample(column), low, high),
+    })
 }
 
 /// What is true where `op` is false.
@@ -269,41 +286,47 @@ fn mirrored(op: BinaryOp) -> BinaryOp {
     }
 }
 
-/// A number that is a field times a constant.
+/// A number that is a column times a constant.
 struct Linear {
-    field: KernelField,
+    column: usize,
     /// At least 1.
     factor: i64,
+    /// Whether the source selects exactly.
+    exact: bool,
 }
 
 impl Linear {
+    fn operand(&self) -> Operand {
+        Operand::Value(self.column)
+    }
+
     /// The rows for which a test of the number holds. A product may overflow, which ends the query;
     /// a kernel does not notice.
     fn tested(&self, rows: Predicate) -> Tested {
         Tested {
             rows,
-            exact: [1, SECTOR_BYTES].contains(&self.factor),
+            exact: self.exact && [1, SECTOR_BYTES].contains(&self.factor),
         }
     }
 }
 
-/// The kernel's field behind a column, or a positive multiple of it.
-fn number_field(expr: &Expr, source: &Declaration) -> Option<Linear> {
+/// The column that is tested for a number, or a positive multiple of it.
+fn number_field(expr: &Expr, source: Stream<'_>) -> Option<Linear> {
     match expr {
         Expr::Column {
             index,
             ty: Type::Int,
             ..
         } => {
-            let name = &source.schema[*index].name;
-            // Bytes are sectors times 512, always.
-            let (name, factor) = match name.as_str() {
-                "bytes" => ("sectors", SECTOR_BYTES),
-                name => (name, 1),
+            let (column, factor) = source.column(*index).product.unwrap_or((*index, 1));
+            let exact = match source.column(column).select {
+                Select::No => return None,
+                select => select == Select::Exact,
             };
             Some(Linear {
-                field: field(name, source)?,
+                column,
                 factor,
+                exact,
             })
         }
         Expr::Binary {
@@ -329,9 +352,12 @@ fn number_field(expr: &Expr, source: &Declaration) -> Option<Linear> {
                 ) => (inner, *k),
                 _ => return None,
             };
-            let Linear { field, factor } = number_field(inner, source)?;
-            let factor = factor.checked_mul(constant).filter(|f| *f > 0)?;
-            Some(Linear { field, factor })
+            let linear = number_field(inner, source)?;
+            let factor = linear.factor.checked_mul(constant);
+            Some(Linear {
+                factor: factor.filter(|f| *f > 0)?,
+                ..linear
+            })
         }
         Expr::Cast { expr, ty, .. } if ty.is_numeric() && expr.ty() == Type::Int => {
             number_field(expr, source)
@@ -340,78 +366,94 @@ fn number_field(expr: &Expr, source: &Declaration) -> Option<Linear> {
     }
 }
 
-/// True for the streams that the kernel makes.
-pub fn is_seen(source: &Declaration) -> bool {
-    let made = ["IO", "IOstream"];
-    made.iter().any(|s| s.eq_ignore_ascii_case(&source.name))
-}
-
-/// True for the stream of finished requests, of which the kernel can keep groups, and where it
-/// does.
-pub fn is_finished(source: &Declaration) -> bool {
-    source.fold.is_some() || source.name.eq_ignore_ascii_case("IO")
-}
-
-/// The kernel's field called `name`, where the source is one that the kernel sees.
-fn field(name: &str, source: &Declaration) -> Option<KernelField> {
-    if !is_seen(source) {
-        return None;
+impl<'a> Stream<'a> {
+    /// A stream of a source that can do so much.
+    pub fn new(declaration: &'a Declaration, capabilities: &'a Capabilities) -> Stream<'a> {
+        Stream {
+            declaration,
+            capabilities,
+        }
     }
-    let found = KernelField::ALL
-        .iter()
-        .find(|(_, column)| *column == name)?;
-    Some(found.0)
-}
 
-fn text_field(expr: &Expr, source: &Declaration) -> Option<KernelField> {
-    match expr {
-        Expr::Column {
-            index,
-            ty: weir_model::Type::Text,
-            ..
-        } => field(&source.schema[*index].name, source),
-        _ => None,
+    fn limits(self) -> Limits {
+        self.capabilities.limits(&self.declaration.name)
+    }
+
+    fn column(self, index: usize) -> ColumnCapabilities {
+        self.capabilities.column(self.declaration, index)
+    }
+
+    /// Whether the source selects by a column.
+    pub fn is_tested(self, index: usize) -> bool {
+        let column = self.column(index);
+        let tested = |at: usize| self.column(at).select != Select::No;
+        tested(index) || column.product.is_some_and(|(at, _)| tested(at))
     }
 }
 
-fn between(field: KernelField, low: i64, high: i64) -> Predicate {
-    let tests = vec![Test::Between { field, low, high }];
+/// A column of texts that the source selects by.
+struct TextColumn {
+    column: usize,
+    exact: bool,
+}
+
+impl TextColumn {
+    fn find(expr: &Expr, source: Stream<'_>) -> Option<TextColumn> {
+        let column = match expr {
+            Expr::Column {
+                index,
+                ty: Type::Text,
+                ..
+            } => *index,
+            _ => return None,
+        };
+        match source.column(column).select {
+            Select::No => None,
+            select => Some(TextColumn {
+                column,
+                exact: select == Select::Exact,
+            }),
+        }
+    }
+
+    /// The rows that have one of `texts` there.
+    fn tested(&self, texts: Vec<Symbol>) -> Tested {
+        let operand = Operand::Value(self.column);
+        let tests = vec![Test::In { operand, texts }];
+        Tested {
+            rows: Predicate {
+                clauses: vec![Clause { tests }],
+            },
+            exact: self.exact,
+        }
+    }
+}
+
+fn between(operand: Operand, low: i64, high: i64) -> Predicate {
+    let tests = vec![Test::Between { operand, low, high }];
     Predicate {
         clauses: vec![Clause { tests }],
-    }
-}
-
-fn in_texts(field: KernelField, texts: Vec<Symbol>) -> Predicate {
-    let tests = vec![Test::In { field, texts }];
-    Predicate {
-        clauses: vec![Clause { tests }],
-    }
-}
-
-/// Every value that a text field can have, where they can be listed.
-fn all_texts(field: KernelField) -> Option<Vec<Symbol>> {
-    match field {
-        KernelField::Op => Some(Op::ALL.map(Op::symbol).to_vec()),
-        KernelField::Kind => Some(EventKind::ALL.map(EventKind::symbol).to_vec()),
-        _ => None,
     }
 }
 
 /// `x op value`
-fn compare(x: &Expr, op: BinaryOp, value: &Value, source: &Declaration) -> Tested {
+fn compare(x: &Expr, op: BinaryOp, value: &Value, source: Stream<'_>) -> Tested {
     match value {
         Value::Null => Tested::exactly(Predicate::none()),
-        Value::Text(text) => match (text_field(x, source), op) {
-            (Some(field), BinaryOp::Equal) => Tested::exactly(in_texts(field, vec![*text])),
-            (Some(field), BinaryOp::NotEqual) => match all_texts(field) {
-                Some(mut texts) => {
-                    texts.retain(|t| t != text);
-                    Tested::exactly(in_texts(field, texts))
+        Value::Text(text) => {
+            let Some(tested) = TextColumn::find(x, source) else {
+                return Tested::unknown();
+            };
+            let values = source.declaration.schema[tested.column].values;
+            match (op, values) {
+                (BinaryOp::Equal, _) => tested.tested(vec![*text]),
+                (BinaryOp::NotEqual, Some(values)) => {
+                    let texts = values.values().into_iter().map(|(v, _)| Symbol::new(v));
+                    tested.tested(texts.filter(|t| t != text).collect())
                 }
-                None => Tested::unknown(),
-            },
-            _ => Tested::unknown(),
-        },
+                _ => Tested::unknown(),
+            }
+        }
         Value::Int(bound) => match number_field(x, source) {
             Some(linear) => ranges(linear, op, i128::from(*bound), i128::from(*bound)),
             None => Tested::unknown(),
@@ -427,10 +469,10 @@ fn compare(x: &Expr, op: BinaryOp, value: &Value, source: &Declaration) -> Teste
     }
 }
 
-/// Values of the field for which `field * factor op bound` can hold, where `low <= bound <= high`
+/// Values of the column for which `column * factor op bound` can hold, where `low <= bound <= high`
 /// and nothing lies between.
 fn ranges(linear: Linear, op: BinaryOp, low: i128, high: i128) -> Tested {
-    let (field, factor) = (linear.field, i128::from(linear.factor));
+    let (operand, factor) = (linear.operand(), i128::from(linear.factor));
     let clamp = |x: i128| x.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
     let at_least = |x: i128| x.div_euclid(factor) + i128::from(x.rem_euclid(factor) != 0);
     let at_most = |x: i128| x.div_euclid(factor);
@@ -445,24 +487,18 @@ fn ranges(linear: Linear, op: BinaryOp, low: i128, high: i128) -> Tested {
         BinaryOp::GreaterEqual => (at_least(high), i128::MAX),
         BinaryOp::NotEqual if low == high && low.rem_euclid(factor) == 0 => {
             let gap = low / factor;
-            let below = between(field, i64::MIN, clamp(gap - 1));
-            return linear.tested(below.or(between(field, clamp(gap + 1), i64::MAX)));
+            let below = between(operand, i64::MIN, clamp(gap - 1));
+            return linear.tested(below.or(between(operand, clamp(gap + 1), i64::MAX)));
         }
         _ => (i128::MIN, i128::MAX),
     };
     linear.tested(match from > to {
         true => Predicate::none(),
-        false => between(field, clamp(from), clamp(to)),
+        false => between(operand, clamp(from), clamp(to)),
     })
 }
 
-fn in_list(
-    x: &Expr,
-    list: &[Value],
-    has_null: bool,
-    negated: bool,
-    source: &Declaration,
-) -> Tested {
+fn in_list(x: &Expr, list: &[Value], has_null: bool, negated: bool, source: Stream<'_>) -> Tested {
     if negated {
         // x NOT IN (.., NULL) is never true.
         if has_null {
@@ -471,14 +507,15 @@ fn in_list(
         let others = list
             .iter()
             .map(|value| compare(x, BinaryOp::NotEqual, value, source));
-        return others.fold(Tested::exactly(Predicate::all()), both);
+        let all = Tested::exactly(Predicate::all());
+        return others.fold(all, |a, b| both(a, b, source.limits()));
     }
-    if let Some(field) = text_field(x, source) {
+    if let Some(column) = TextColumn::find(x, source) {
         let texts = list.iter().filter_map(|value| match value {
             Value::Text(text) => Some(*text),
             _ => None,
         });
-        return bounded(Tested::exactly(in_texts(field, texts.collect())));
+        return bounded(column.tested(texts.collect()), source.limits());
     }
     let equal = list
         .iter()
@@ -488,7 +525,7 @@ fn in_list(
         rows: all.rows.or(one.rows),
         exact: all.exact && one.exact,
     });
-    if each.rows.clauses.len() <= CLAUSES_MAX {
+    if each.rows.clauses.len() <= source.limits().clauses {
         return each;
     }
     // Many numbers: all between the least and the greatest.
@@ -496,6 +533,6 @@ fn in_list(
     let greatest = compare(x, BinaryOp::LessEqual, &list[list.len() - 1], source);
     Tested {
         exact: false,
-        ..both(least, greatest)
+        ..both(least, greatest, source.limits())
     }
 }

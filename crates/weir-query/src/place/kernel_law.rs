@@ -2,13 +2,14 @@
 //! that is said to be exact, nothing else.
 
 use super::kernel::*;
+use super::live::live;
 use crate::expr::fold_expr;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::scalar::ScalarCall;
 use crate::function::scalar::sample::Sample;
 use proptest::prelude::*;
 use weir_model::{
-    Catalog, Column, Declaration, KernelField, Predicate, SECTOR_BYTES, Test, Type, Unit, Value,
+    Catalog, Column, Declaration, Operand, Predicate, SECTOR_BYTES, Test, Type, Unit, Value,
 };
 
 fn io() -> Declaration {
@@ -182,19 +183,20 @@ fn called(call: &ScalarCall) -> Expr {
 }
 
 fn passes(predicate: &Predicate, row: &[(&str, Value)]) -> bool {
-    let of = |field: KernelField| {
-        &row.iter()
-            .find(|(name, _)| *name == field.column())
-            .expect("the row has the field")
-            .1
+    let schema = io().schema;
+    let of = |operand: Operand| {
+        let column = &schema[operand.column()].name;
+        let mut values = row.iter();
+        let found = values.find(|(name, _)| name == column);
+        &found.expect("the row has the column").1
     };
     predicate.clauses.iter().any(|clause| {
         clause.tests.iter().all(|test| match test {
-            Test::Between { field, low, high } => {
-                matches!(of(*field), Value::Int(x) if (*low..=*high).contains(&field.of(*x)))
+            Test::Between { operand, low, high } => {
+                matches!(of(*operand), Value::Int(x) if (*low..=*high).contains(&operand.of(*x)))
             }
-            Test::In { field, texts } => {
-                matches!(of(*field), Value::Text(text) if texts.contains(text))
+            Test::In { operand, texts } => {
+                matches!(of(*operand), Value::Text(text) if texts.contains(text))
             }
         })
     })
@@ -205,8 +207,9 @@ proptest! {
 
     #[test]
     fn the_kernel_lets_every_row_through_that_is_wanted(filter in condition(), row in row()) {
-        let predicate = superset(&filter, &io());
-        prop_assert!(predicate.clauses.len() <= CLAUSES_MAX);
+        let (io, live) = (io(), live());
+        let predicate = superset(&filter, Stream::new(&io, &live));
+        prop_assert!(predicate.clauses.len() <= live.limits("IO").clauses);
         if value(&filter, &row) == Value::Bool(true) {
             prop_assert!(passes(&predicate, &row), "{predicate:?}");
         }
@@ -214,7 +217,8 @@ proptest! {
 
     #[test]
     fn an_exact_selection_lets_nothing_else_through(filter in condition(), row in row()) {
-        let tested = tested(&filter, &io());
+        let (io, live) = (io(), live());
+        let tested = tested(&filter, Stream::new(&io, &live));
         if tested.exact {
             let wanted = value(&filter, &row) == Value::Bool(true);
             prop_assert_eq!(passes(&tested.rows, &row), wanted, "{:?}", tested.rows);
@@ -228,7 +232,9 @@ proptest! {
         for name in ["latency", "sectors"] {
             let filter = Expr::boolean(op, column(name), Expr::int(bound));
             let wanted = value(&filter, &row) == Value::Bool(true);
-            prop_assert_eq!(passes(&superset(&filter, &io()), &row), wanted);
+            let (io, live) = (io(), live());
+            let predicate = superset(&filter, Stream::new(&io, &live));
+            prop_assert_eq!(passes(&predicate, &row), wanted);
         }
     }
 }
@@ -242,7 +248,8 @@ fn it_is_known_which_selections_are_exact() {
         };
         Expr::boolean(op, column(name), literal(value, ty))
     };
-    let exact = |filter: &Expr| tested(filter, &io()).exact;
+    let (io, live) = (io(), live());
+    let exact = |filter: &Expr| tested(filter, Stream::new(&io, &live)).exact;
     let not = |expr: Expr| Expr::Unary {
         op: UnaryOp::Not,
         expr: Box::new(expr),

@@ -1,9 +1,9 @@
 //! Which part of a plan runs where, and so what the tap must deliver.
 //!
-//! Selections that stand directly on a stream of I/O events and test what is known where a request
-//! is seen run in the kernel ([`kernel`]); so does the projection to the columns in use. The rest
-//! runs in the agent's engine, which also tests every selection again: the kernel may let more
-//! through than was asked. A demand never lets a row go that a query needs.
+//! What a source can do it says itself ([`Capabilities`]). Selections that stand directly on one of
+//! its streams and test what it can test run there ([`kernel`]); so does the projection to the
+//! columns in use. The rest runs in the agent's engine, which also tests every selection again: a
+//! source may deliver more than was asked. A demand never lets a row go that a query needs.
 //!
 //! Aggregations over slides run there too where they can ([`fold`]): [`place`] asks for groups in
 //! place of the rows that nobody else wants, and the engine puts the groups together.
@@ -14,29 +14,36 @@ pub(crate) mod fold;
 mod kernel;
 #[cfg(test)]
 mod kernel_law;
+#[cfg(test)]
+#[path = "../../tests/support/capabilities.rs"]
+mod live;
 pub mod pairing;
 mod placement;
 
-use weir_model::{Demand, Predicate};
+use weir_model::{Capabilities, Demand, Predicate};
 
-use self::kernel::Tested;
+use self::kernel::{Stream, Tested};
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, ToStream};
-pub use explain::{Explanation, Operator, Place, explain, explain_in, explain_placed, span_text};
+pub use explain::{Explanation, Operator, Place, explain, explain_placed, span_text};
 pub use placement::{Placement, place};
 
 /// Largest selection that is looked at through projections, in nodes.
 const FILTER_NODES_MAX: usize = 1_000;
 
-/// What the plans need of each source: the columns in use and, as far as the kernel can test it,
-/// the rows. One demand a source, in order of first use.
-pub fn demands(plans: &[&Plan]) -> Vec<Demand> {
-    demands_beside(plans, &mut |_, _| false)
+/// What the plans need of each source: the columns in use and, as far as it can test them, the rows.
+/// One demand a source, in order of first use.
+pub fn demands(plans: &[&Plan], capabilities: &Capabilities) -> Vec<Demand> {
+    demands_beside(plans, capabilities, &mut |_, _| false)
 }
 
 /// The same where some aggregations take groups: those for which `folded` is true. It is also told
 /// whether rows matter whether they pass the selections or not.
-fn demands_beside(plans: &[&Plan], folded: &mut dyn FnMut(&Plan, bool) -> bool) -> Vec<Demand> {
+fn demands_beside(
+    plans: &[&Plan],
+    capabilities: &Capabilities,
+    folded: &mut dyn FnMut(&Plan, bool) -> bool,
+) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     for plan in plans {
         let every = (0..plan.schema.len()).collect();
@@ -51,13 +58,15 @@ fn demands_beside(plans: &[&Plan], folded: &mut dyn FnMut(&Plan, bool) -> bool) 
                         stream: known.stream.clone(),
                         ..demand
                     });
-                    let predicate = kernel::bounded(Tested::exactly(both.predicate)).rows;
+                    let limits = capabilities.limits(&both.stream);
+                    let predicate = kernel::bounded(Tested::exactly(both.predicate), limits).rows;
                     *known = Demand { predicate, ..both };
                 }
                 None => demands.push(demand),
             }
         };
         let mut visit = Visit {
+            capabilities,
             source: &mut found,
             folded,
         };
@@ -68,6 +77,8 @@ fn demands_beside(plans: &[&Plan], folded: &mut dyn FnMut(&Plan, bool) -> bool) 
 
 /// What [`walk`] tells of.
 struct Visit<'a> {
+    /// What the sources can do.
+    capabilities: &'a Capabilities,
     /// A source, and what is needed of it.
     source: &'a mut dyn FnMut(Demand),
     /// An aggregation, and whether rows matter whether they pass or not; true if what is below it
@@ -84,9 +95,11 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
     match &plan.node {
         Node::Source(declaration) => {
             let filters = filters.unwrap_or_default();
-            let tests = filters.iter().map(|f| kernel::tested(f, declaration));
+            let source = Stream::new(declaration, visit.capabilities);
+            let limits = visit.capabilities.limits(&declaration.name);
+            let tests = filters.iter().map(|f| kernel::tested(f, source));
             let all = Tested::exactly(Predicate::all());
-            let predicate = tests.fold(all, kernel::both).rows;
+            let predicate = tests.fold(all, |a, b| kernel::both(a, b, limits)).rows;
             let stream = declaration.name.clone();
             (visit.source)(Demand {
                 stream,

@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use weir_model::event::Pairs;
 use weir_model::{Catalog, Declaration, EventKind, Shape, Type, Unit, Value};
 
 use crate::expr::{BinaryOp, Expr};
@@ -47,34 +48,35 @@ pub struct Pairing {
 }
 
 impl Pairing {
-    /// What taps promise that see each request from its issue to its end: `IO` has a row for each
-    /// response in `IOstream`, and its `issue_ts` is the request's time. An instant has
+    /// What a source promises of two built-in streams of the same requests. An instant has
     /// `instant_ns` nanoseconds.
-    pub fn of_io(instant_ns: i64, promise: Result<(), String>) -> Pairing {
+    ///
+    /// # Panics
+    /// When the catalog has not these streams and columns.
+    pub fn new(of: &Pairs, instant_ns: i64, promise: Result<(), String>) -> Pairing {
         let catalog = Catalog::builtin();
         let source = |name| catalog.find(name).expect("it is built in").clone();
-        let (events, pairs) = (source("IOstream"), source("IO"));
+        let (events, pairs) = (source(of.events), source(of.finished));
         let column = |name: &str| {
             let at = pairs.schema.index(name);
             let field = &pairs.schema[at];
             Expr::column(at, field.ty, field.unit)
         };
         let of_request = |name: &str| match name {
-            "ts" => Some(column("issue_ts")),
-            "type" => Some(letter(EventKind::Request)),
-            // Of the response, and when that was taken in.
-            "error" | "agent_ts" | "monitor_ts" => None,
+            time if time == of.time => Some(column(of.request_time)),
+            kind if kind == of.kind => Some(letter(EventKind::Request)),
+            name if of.response_only.contains(&name) => None,
             other => Some(column(other)),
         };
         let fields = events.schema.fields.iter();
         let names: Vec<&str> = fields.map(|f| f.name.as_str()).collect();
         Pairing {
             events: events.name.clone(),
-            kind: events.schema.index("type"),
-            number: events.schema.index("req_id"),
+            kind: events.schema.index(of.kind),
+            number: events.schema.index(of.number),
             request: names.iter().map(|name| of_request(name)).collect(),
             response: names.iter().map(|name| Some(column(name))).collect(),
-            origin: instants(column("issue_ts"), instant_ns),
+            origin: instants(column(of.request_time), instant_ns),
             pairs: pairs.clone(),
             promise,
         }

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_model::{Demand, Fold};
+use weir_model::{Capabilities, Demand, Fold};
 
 use super::fold::Grouping;
-use super::{demands, demands_beside, kernel};
+use super::{demands, demands_beside};
 use crate::plan::{Node, Plan};
 
 /// Plans in their place.
@@ -20,12 +20,11 @@ pub struct Placement {
     pub demands: Vec<Demand>,
     /// What the engine calls the source of each demand.
     pub sources: Vec<String>,
-    /// Of each aggregation over a stream that the kernel sees, why it does not run there.
+    /// What the sources can do.
+    pub(super) capabilities: Capabilities,
+    /// Of each aggregation over a stream of requests, why it does not run where they are seen.
     whys: HashMap<Plan, String>,
 }
-
-/// Whether a source folds a demand, or why not.
-pub type Folds<'a> = dyn Fn(&Demand) -> Result<(), String> + 'a;
 
 /// An aggregation that a source can do.
 struct Candidate {
@@ -33,16 +32,16 @@ struct Candidate {
     demand: Demand,
 }
 
-/// Places plans that run together. `folds` says what the source folds.
+/// Places plans that run together over sources that can do so much.
 ///
 /// An aggregation takes groups if the source keeps them and none of the plans needs its rows
 /// anyway. Where one keeps groups that are finer than those of another, that one reads them too.
-pub fn place(plans: &[&Plan], folds: &Folds<'_>) -> Placement {
+pub fn place(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
     let mut whys = HashMap::new();
-    let candidates = candidates(plans, folds, &mut whys);
-    let (candidates, mut demands) = unless_rows_come(plans, candidates, &mut whys);
+    let candidates = candidates(plans, capabilities, &mut whys);
+    let (candidates, mut demands) = unless_rows_come(plans, candidates, capabilities, &mut whys);
     let mut sources: Vec<String> = demands.iter().map(|d| d.stream.clone()).collect();
-    for (i, demand) in united(candidates, folds).into_iter().enumerate() {
+    for (i, demand) in united(candidates, capabilities).into_iter().enumerate() {
         // No name in a query has this sign.
         sources.push(format!("{}#{}", demand.stream, i + 1));
         demands.push(demand);
@@ -51,6 +50,7 @@ pub fn place(plans: &[&Plan], folds: &Folds<'_>) -> Placement {
         plans: Vec::new(),
         demands,
         sources,
+        capabilities: capabilities.clone(),
         whys,
     };
     placement.plans = plans.iter().map(|plan| placement.admit(plan)).collect();
@@ -60,12 +60,14 @@ pub fn place(plans: &[&Plan], folds: &Folds<'_>) -> Placement {
 /// The aggregations that the source can do, each once.
 fn candidates(
     plans: &[&Plan],
-    folds: &Folds<'_>,
+    capabilities: &Capabilities,
     whys: &mut HashMap<Plan, String>,
 ) -> Vec<Candidate> {
-    let asked = aggregations(plans).into_iter().map(|(aggregate, whole)| {
-        let demand = Grouping::of(&aggregate).and_then(|grouping| grouping.demand(whole));
-        let demand = demand.and_then(|demand| folds(&demand).map(|()| demand));
+    let all = aggregations(plans, capabilities).into_iter();
+    let asked = all.map(|(aggregate, whole)| {
+        let grouping = Grouping::of(&aggregate);
+        let demand = grouping.and_then(|grouping| grouping.demand(whole, capabilities));
+        let demand = demand.and_then(|demand| capabilities.folds(&demand).map(|()| demand));
         (aggregate, demand)
     });
     let mut found = Vec::new();
@@ -78,14 +80,18 @@ fn candidates(
     found
 }
 
-/// The aggregations over streams that the kernel sees, each once, and whether rows below them
-/// matter whether they pass selections or not.
-fn aggregations(plans: &[&Plan]) -> Vec<(Plan, bool)> {
+/// The aggregations over streams of requests, each once, and whether rows below
+/// them matter whether they pass selections or not.
+fn aggregations(plans: &[&Plan], capabilities: &Capabilities) -> Vec<(Plan, bool)> {
     let mut found: Vec<(Plan, bool)> = Vec::new();
-    demands_beside(plans, &mut |aggregate, whole| {
+    let is_of_requests = |plan: &Plan| {
+        let mut sources = plan.sources().into_iter();
+        sources.any(|source| capabilities.is_of_requests(source))
+    };
+    demands_beside(plans, capabilities, &mut |aggregate, whole| {
         match found.iter_mut().find(|(known, _)| known == aggregate) {
             Some((_, known)) => *known |= whole,
-            None if aggregate.sources().into_iter().any(kernel::is_seen) => {
+            None if is_of_requests(aggregate) => {
                 found.push((aggregate.clone(), whole));
             }
             None => {}
@@ -99,10 +105,11 @@ fn aggregations(plans: &[&Plan]) -> Vec<(Plan, bool)> {
 fn unless_rows_come(
     plans: &[&Plan],
     mut candidates: Vec<Candidate>,
+    capabilities: &Capabilities,
     whys: &mut HashMap<Plan, String>,
 ) -> (Vec<Candidate>, Vec<Demand>) {
     loop {
-        let demands = demands_beside(plans, &mut |aggregate, _| {
+        let demands = demands_beside(plans, capabilities, &mut |aggregate, _| {
             candidates.iter().any(|c| c.aggregate == *aggregate)
         });
         let comes = |c: &Candidate, rows: &Demand| {
@@ -120,12 +127,12 @@ fn unless_rows_come(
 }
 
 /// As few demands as possible for what the candidates need.
-fn united(candidates: Vec<Candidate>, folds: &Folds<'_>) -> Vec<Demand> {
+fn united(candidates: Vec<Candidate>, capabilities: &Capabilities) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     for Candidate { demand, .. } in candidates {
         let both = demands.iter_mut().find_map(|known| {
             let both = finer(known, &demand)?;
-            (both == *known || folds(&both).is_ok()).then_some((known, both))
+            (both == *known || capabilities.folds(&both).is_ok()).then_some((known, both))
         });
         match both {
             Some((known, both)) => *known = both,
@@ -165,12 +172,13 @@ fn finer(a: &Demand, b: &Demand) -> Option<Demand> {
 
 impl Placement {
     /// Rows only: nothing is folded.
-    pub fn of_rows(plans: &[&Plan]) -> Placement {
-        let demands = demands(plans);
+    pub fn of_rows(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
+        let demands = demands(plans, capabilities);
         Placement {
             plans: plans.iter().map(|plan| (*plan).clone()).collect(),
             sources: demands.iter().map(|d| d.stream.clone()).collect(),
             demands,
+            capabilities: capabilities.clone(),
             whys: HashMap::new(),
         }
     }
@@ -178,7 +186,7 @@ impl Placement {
     /// A plan as the engine runs it on what the taps deliver: its aggregations take groups where
     /// there are such as they need.
     pub fn admit(&self, plan: &Plan) -> Plan {
-        let aggregations = aggregations(&[plan]);
+        let aggregations = aggregations(&[plan], &self.capabilities);
         let served = |aggregate: &Plan| {
             let (_, whole) = aggregations.iter().find(|(known, _)| known == aggregate)?;
             self.serving(aggregate, *whole)
@@ -192,7 +200,7 @@ impl Placement {
             return None;
         }
         let grouping = Grouping::of(aggregate).ok()?;
-        let serves = |demand: &Demand| grouping.is_served_by(demand, whole);
+        let serves = |demand: &Demand| grouping.is_served_by(demand, whole, &self.capabilities);
         self.demands.iter().position(serves)
     }
 
@@ -217,12 +225,11 @@ impl Placement {
 
     /// The aggregations of a plan that take groups, each with the demand for these.
     pub(super) fn folded(&self, plan: &Plan) -> Vec<(Plan, &Demand)> {
-        let served = aggregations(&[plan])
-            .into_iter()
-            .filter_map(|(aggregate, whole)| {
-                let demand = self.serving(&aggregate, whole)?;
-                Some((aggregate, &self.demands[demand]))
-            });
+        let all = aggregations(&[plan], &self.capabilities).into_iter();
+        let served = all.filter_map(|(aggregate, whole)| {
+            let demand = self.serving(&aggregate, whole)?;
+            Some((aggregate, &self.demands[demand]))
+        });
         served.collect()
     }
 

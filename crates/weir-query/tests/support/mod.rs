@@ -1,6 +1,7 @@
 //! Shared by the tests of CQL's semantics: recorded input, a brute-force oracle, and ways to run
 //! the engine.
 
+pub mod capabilities;
 pub mod case;
 pub mod changes;
 pub mod feed;

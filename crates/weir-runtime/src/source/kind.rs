@@ -5,9 +5,10 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weir_tap::elevation;
+use weir_model::Capabilities;
 use weir_tap::format;
 use weir_tap::format::source::{STANDARD_INPUT, is_standard_input};
+use weir_tap::{elevation, live, tapdisk, vdisk};
 
 use super::SourceOptions;
 
@@ -81,22 +82,29 @@ impl Source {
         }
     }
 
-    /// Whether it promises that `IO` tells of each response in `IOstream` when its request was.
-    ///
-    /// # Errors
-    /// Why not, as a sentence without full stop.
-    pub fn pairs(&self, args: &SourceOptions) -> Result<(), String> {
-        match self {
-            _ if args.no_pairing => Err("--no-pairing was given".into()),
-            Source::Live | Source::Qemu(_) | Source::Tapdisk(_) => Ok(()),
+    /// What it can do. A file that cannot be opened can do nothing: what reads it reports why.
+    pub fn capabilities(&self, args: &SourceOptions) -> Capabilities {
+        let mut capabilities = match self {
+            Source::Live => live::capabilities(),
+            Source::Qemu(_) => vdisk::capabilities(),
+            Source::Tapdisk(_) => tapdisk::capabilities(),
             Source::File(path) => {
-                if !args.is_live() {
-                    elevation::give_up().map_err(|error| error.to_string())?;
+                if !args.is_live() && elevation::give_up().is_err() {
+                    return Capabilities::default();
                 }
-                let capabilities = args.traces.capabilities(path, &args.format_options())?;
-                capabilities.paired
+                let known = args.traces.capabilities(path, &args.format_options());
+                known.unwrap_or_default()
+            }
+        };
+        for stream in &mut capabilities.streams {
+            if args.no_fold && stream.groups.is_ok() {
+                stream.groups = Err("--no-fold was given".into());
+            }
+            if args.no_pairing {
+                stream.paired = Err("--no-pairing was given".into());
             }
         }
+        capabilities
     }
 
     /// True if its events happen now.

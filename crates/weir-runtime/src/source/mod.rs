@@ -12,7 +12,7 @@ mod options;
 pub use kind::{INSPECTION, LIVE, QEMU_GUARD, Source, inspector};
 pub use options::{Declarations, SourceOptions, declarations, device};
 
-use weir_model::event::{io_schema, iostream_schema};
+use weir_model::event::io_schema;
 use weir_model::{Declaration, Demand, Predicate, Shape};
 use weir_query::place::Placement;
 use weir_tap::ebpf::{self, Files, LiveOptions};
@@ -231,18 +231,6 @@ fn served(
     Ok(Box::new(tapdisk::open(path, demands, options)?))
 }
 
-/// True if a demand needs to know who owns what: all but I/O without its VM.
-fn needs_inventory(demand: &Demand) -> bool {
-    let names = ["vm", "vdisk", "vsector"];
-    let schema = match demand.stream.as_str() {
-        s if s.eq_ignore_ascii_case("IOstream") => iostream_schema(),
-        s if s.eq_ignore_ascii_case("IO") || s.eq_ignore_ascii_case(RECORDING) => io_schema(),
-        _ => return true,
-    };
-    let mut columns = demand.columns.iter().map(|c| schema[*c].name.as_str());
-    columns.any(|name| names.contains(&name))
-}
-
 /// What one of the host's taps has to serve.
 struct Share {
     tap: &'static LiveTap,
@@ -324,7 +312,7 @@ fn outlet((demand, source): (usize, &String)) -> Outlet {
 
 /// One of the host's taps.
 fn live(share: Share, args: &SourceOptions) -> Result<Box<dyn Tap>, TapError> {
-    let inventory = match share.demands.iter().any(needs_inventory) {
+    let inventory = match share.demands.iter().any(share.tap.needs_inventory) {
         true => Some(args.inventory()?),
         false => None,
     };

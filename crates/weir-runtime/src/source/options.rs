@@ -6,11 +6,10 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use weir_model::{Demand, Nanos, Symbol};
+use weir_model::{Capabilities, Nanos, Symbol};
 use weir_tap::ebpf::{self, DeviceChoice};
 use weir_tap::format::source::{STANDARD_INPUT, is_standard_input};
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
-use weir_tap::live::LiveTap;
 use weir_tap::{TapError, format};
 
 use super::kind::{LIVE, Source, inspector};
@@ -221,36 +220,11 @@ impl SourceOptions {
         Ok(self.watch.get_or_init(|| watch).clone())
     }
 
-    /// Whether the sources fold what a demand asks for.
-    ///
-    /// # Errors
-    /// Why not, as a sentence without full stop.
-    pub fn folds(&self, demand: &Demand) -> Result<(), String> {
-        if self.no_fold {
-            return Err("--no-fold was given".into());
-        }
-        self.sources().iter().try_for_each(|source| match source {
-            Source::Live => match LiveTap::of(&demand.stream) {
-                Some(tap) => (tap.folds)(demand),
-                None => Err(format!("`{}` is not to be had live", demand.stream)),
-            },
-            Source::Qemu(_) | Source::Tapdisk(_) => {
-                Err("a VM's own requests are told one by one".into())
-            }
-            Source::File(_) => Err("a file is read row by row".into()),
-        })
-    }
-
-    /// Whether the sources promise that `IO` tells of each response in `IOstream` when its request
-    /// was.
-    ///
-    /// # Errors
-    /// Why not, as a sentence without full stop.
-    pub fn pairs(&self) -> Result<(), String> {
-        match self.sources().as_slice() {
-            [source] => source.pairs(self),
-            _ => Err("several sources number their requests each for itself".into()),
-        }
+    /// What the sources can do together.
+    pub fn capabilities(&self) -> Capabilities {
+        let all = self.sources().into_iter();
+        let all = all.map(|source| source.capabilities(self));
+        all.reduce(Capabilities::and).unwrap_or_default()
     }
 
     /// True when nothing was said of where events come from.

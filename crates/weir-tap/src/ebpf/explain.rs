@@ -1,7 +1,10 @@
 //! What the live tap does in place of the engine, in words, for `weir explain`.
 
-use weir_model::{KernelField, Op};
+use std::collections::HashSet;
 
+use weir_model::{Op, Symbol};
+
+use super::columns::{COLUMNS, Tested};
 use super::devices::Devices;
 use super::layout::test;
 use super::needs::Needs;
@@ -36,65 +39,50 @@ pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> 
 
 /// The tests of a clause that run in the kernel.
 fn tests(clause: &Clause) -> Vec<String> {
-    let raw = &clause.raw;
+    let mut raw = clause.raw;
     let mut tests = Vec::new();
-    let range = |field: KernelField, low: u64, high: u64, max: u64| {
-        let name = match field {
-            KernelField::SectorSpread => "the sample number of sector",
-            field => field.column(),
-        };
-        match (low, high) {
-            (low, high) if low == high => format!("{name} = {low}"),
-            (low, high) if high >= max => format!("{name} >= {low}"),
-            (0, high) => format!("{name} <= {high}"),
-            (low, high) => format!("{name} between {low} and {high}"),
-        }
-    };
-    if raw.tests & test::OP != 0 {
-        let ops = Op::ALL
-            .into_iter()
-            .filter(|op| raw.ops >> *op as u8 & 1 == 1);
-        let ops: Vec<&str> = ops.map(Op::as_str).collect();
-        tests.push(format!("op in ({})", ops.join(", ")));
-    }
-    let sets = [
-        (KernelField::Pdisk, &clause.devices),
-        (KernelField::Cgroup, &clause.cgroups),
-    ];
-    for (field, set) in sets {
-        if let Some(set) = set {
-            let mut texts: Vec<&str> = set.iter().map(|t| t.as_str()).collect();
+    for column in &COLUMNS {
+        let name = column.name;
+        let set = |set: &Option<HashSet<Symbol>>| {
+            let mut texts: Vec<&str> = set.iter().flatten().map(|t| t.as_str()).collect();
             texts.sort_unstable();
-            tests.push(format!("{} in ({})", field.column(), texts.join(", ")));
-        }
-    }
-    if raw.tests & test::COMM != 0 {
-        tests.push(format!("comm in {} names", raw.comms));
-    }
-    let narrow = [
-        (test::SECTORS, KernelField::Sectors, raw.sectors),
-        (test::PID, KernelField::Pid, raw.pid),
-        (
-            test::SECTOR_SPREAD,
-            KernelField::SectorSpread,
-            raw.sector_spread,
-        ),
-    ];
-    for (bit, field, [low, high]) in narrow {
-        if raw.tests & bit != 0 {
-            tests.push(range(field, low.into(), high.into(), u32::MAX.into()));
-        }
-    }
-    let wide = [
-        (test::SECTOR, KernelField::Sector, raw.sector),
-        (test::WAIT, KernelField::Wait, raw.wait_ns),
-        (test::SERVICE, KernelField::Service, raw.service_ns),
-        (test::LATENCY, KernelField::Latency, raw.latency_ns),
-    ];
-    for (bit, field, [low, high]) in wide {
-        if raw.tests & bit != 0 {
-            tests.push(range(field, low, high, i64::MAX as u64));
+            set.is_some()
+                .then(|| format!("{name} in ({})", texts.join(", ")))
+        };
+        let used = |bit: u32| raw.tests & bit != 0;
+        tests.extend(match column.test {
+            Tested::No | Tested::Kind => None,
+            Tested::Op => used(test::OP).then(|| {
+                let ops = Op::ALL.into_iter();
+                let ops = ops.filter(|op| raw.ops >> *op as u8 & 1 == 1);
+                let ops: Vec<&str> = ops.map(Op::as_str).collect();
+                format!("op in ({})", ops.join(", "))
+            }),
+            Tested::Device => set(&clause.devices),
+            Tested::Cgroup => set(&clause.cgroups),
+            Tested::Comm => used(test::COMM).then(|| format!("comm in {} names", raw.comms)),
+            Tested::Wide(bit, of) => used(bit).then(|| range(name, *of(&mut raw), i64::MAX as u64)),
+            Tested::Narrow(bit, of) => {
+                used(bit).then(|| range(name, of(&mut raw).map(u64::from), u32::MAX.into()))
+            }
+        });
+        if column.sample && raw.tests & test::SECTOR_SPREAD != 0 {
+            let name = format!("the sample number of {name}");
+            tests.push(range(
+                &name,
+                raw.sector_spread.map(u64::from),
+                u32::MAX.into(),
+            ));
         }
     }
     tests
+}
+
+fn range(name: &str, [low, high]: [u64; 2], max: u64) -> String {
+    match (low, high) {
+        (low, high) if low == high => format!("{name} = {low}"),
+        (low, high) if high >= max => format!("{name} >= {low}"),
+        (0, high) => format!("{name} <= {high}"),
+        (low, high) => format!("{name} between {low} and {high}"),
+    }
 }

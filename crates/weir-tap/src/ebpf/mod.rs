@@ -16,6 +16,7 @@
 mod attribution;
 mod cgroups;
 pub(crate) mod clock;
+mod columns;
 mod completeness;
 pub mod cost;
 pub(crate) mod devices;

@@ -4,6 +4,7 @@
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Demand, Predicate, Schema, Symbol};
 
+use super::columns;
 use super::hist::{By, HistOptions};
 use super::layout::{self, kind, test};
 use super::selection::{self, Clause, KINDS_ALL, KINDS_FINISHED};
@@ -114,36 +115,13 @@ impl Stream {
     }
 }
 
-impl Columns {
-    fn add(&mut self, name: &str) {
-        let field = match name {
-            "wait" => &mut self.wait,
-            "service" => &mut self.service,
-            "latency" => &mut self.latency,
-            "pid" => &mut self.pid,
-            "comm" => &mut self.comm,
-            "cgroup" => &mut self.cgroup,
-            "cpu" => &mut self.cpu,
-            "flags" => &mut self.flags,
-            "merges" => &mut self.merges,
-            "req_id" => &mut self.req_id,
-            "in_flight" => &mut self.in_flight,
-            "seek" => &mut self.seek,
-            "vm" | "vdisk" | "vsector" => &mut self.owner,
-            "issue_ts" => &mut self.issue_ts,
-            _ => return,
-        };
-        *field = true;
-    }
-}
-
 impl Needs {
     /// What these demands need. `with_owners` says whether somebody knows whose requests are.
     ///
     /// # Errors
     /// When a demand names a stream that a live tap does not have.
     pub fn of(demands: &[Demand], with_owners: bool) -> Result<Needs, TapError> {
-        let mut columns = Columns::default();
+        let mut asked = Vec::new();
         let mut clauses = Vec::new();
         let mut loosened = Vec::new();
         let mut streams = Vec::new();
@@ -154,25 +132,16 @@ impl Needs {
             if own.is_empty() {
                 continue;
             }
-            let schema = stream.schema();
-            let folded = demand.fold.iter().flat_map(|fold| {
-                let calls = fold.calls.iter().filter_map(|call| call.column);
-                fold.keys.iter().copied().chain(calls)
-            });
-            for column in demand.columns.iter().copied().chain(folded) {
-                columns.add(&schema[column].name);
-            }
-            let paired = ["in_flight", "seek"].map(|name| {
-                let at = schema.fields.iter().position(|f| f.name == name);
-                at.is_some_and(|at| demand.columns.contains(&at))
-            });
-            if paired.contains(&true) {
+            asked.push(demand);
+            let needed = columns::needed([demand]);
+            if needed.in_flight || needed.seek {
                 clauses.extend(own.iter().map(every_request));
                 loosened.push("in_flight and seek count every request of a disk".into());
             } else {
                 clauses.extend(own);
             }
         }
+        let mut columns = columns::needed(asked);
         columns.owner &= with_owners;
         let clauses = selection::fit(clauses, &mut loosened);
         loosened.sort();

@@ -10,6 +10,7 @@ use weir_model::{Batch, Column, EventKind, Level, Nanos, Op, SECTOR_BYTES, Symbo
 
 use super::attribution::Owner;
 use super::cgroups::Cgroups;
+use super::columns::COLUMNS;
 use super::devices::read_text;
 use super::flow::Flow;
 use super::layout::{Record, Submitter, UNKNOWN, flag, kind};
@@ -83,7 +84,7 @@ const COMMS_MAX: usize = 1 << 14;
 
 /// Where a column's values come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+pub enum Source {
     Ts,
     Kind,
     Op,
@@ -113,45 +114,12 @@ enum Source {
     IssueTs,
 }
 
-/// The columns that the live tap can fill; when the monitor had them is for that to say.
-const SOURCES: &[(&str, Source)] = &[
-    ("ts", Source::Ts),
-    ("type", Source::Kind),
-    ("op", Source::Op),
-    ("req_id", Source::Request),
-    ("sector", Source::Sector),
-    ("sectors", Source::Sectors),
-    ("bytes", Source::Bytes),
-    ("vm", Source::Vm),
-    ("vdisk", Source::Vdisk),
-    ("vsector", Source::Vsector),
-    ("pdisk", Source::Pdisk),
-    ("host", Source::Host),
-    ("agent_ts", Source::Taken),
-    ("level", Source::Level),
-    ("pid", Source::Pid),
-    ("comm", Source::Comm),
-    ("cgroup", Source::Cgroup),
-    ("cpu", Source::Cpu),
-    ("flags", Source::Flags),
-    ("error", Source::Error),
-    ("merges", Source::Merges),
-    ("wait", Source::Wait),
-    ("service", Source::Service),
-    ("latency", Source::Latency),
-    ("in_flight", Source::InFlight),
-    ("seek", Source::Seek),
-    ("issue_ts", Source::IssueTs),
-];
-
 impl Rows {
     /// A builder for demand number `demand` of `stream`, with the columns whose positions `wanted`
     /// names. A record with one of the flags `folded` is no row of it.
     pub fn new(demand: usize, stream: Stream, wanted: &[usize], folded: u8) -> Rows {
-        let source = |name: &str| SOURCES.iter().find(|(n, _)| *n == name).map(|(_, s)| *s);
-        let fields = stream.schema().fields;
-        let columns = fields.iter().enumerate();
-        let columns = columns.map(|(i, f)| wanted.contains(&i).then(|| source(&f.name)).flatten());
+        let own = COLUMNS[..stream.schema().len()].iter().enumerate();
+        let columns = own.map(|(i, column)| column.read.filter(|_| wanted.contains(&i)));
         Rows {
             bit: 1 << demand,
             folded,

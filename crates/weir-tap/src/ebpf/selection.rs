@@ -6,8 +6,9 @@
 
 use std::collections::HashSet;
 
-use weir_model::{EventKind, KernelField, Op, Predicate, Symbol, Test};
+use weir_model::{EventKind, Op, Operand, Predicate, Symbol, Test};
 
+use super::columns::{COLUMNS, Column, Tested};
 use super::layout::{self, CLAUSES, COMMS, kind, test};
 
 /// A clause as the kernel side tests it, with what only this side can resolve.
@@ -81,83 +82,68 @@ pub fn fit(mut clauses: Vec<Clause>, loosened: &mut Vec<String>) -> Vec<Clause> 
 impl Clause {
     /// The same clause with one more test.
     fn with(mut self, test: &Test, loosened: &mut Vec<String>) -> Clause {
+        let column = &COLUMNS[test.operand().column()];
         match test {
-            Test::Between { field, low, high } => self.narrow(*field, *low, *high, loosened),
-            Test::In { field, texts } => self.restrict(*field, texts, loosened),
+            Test::Between { operand, low, high } => {
+                self.narrow(column, *operand, [*low, *high], loosened);
+            }
+            Test::In { texts, .. } => self.restrict(column, texts, loosened),
         }
         self
     }
 
-    fn narrow(&mut self, field: KernelField, low: i64, high: i64, loosened: &mut Vec<String>) {
+    fn narrow(
+        &mut self,
+        column: &Column,
+        operand: Operand,
+        [low, high]: [i64; 2],
+        loosened: &mut Vec<String>,
+    ) {
         if high < 0 || low > high {
             // None of the numbers is negative: nothing passes.
             self.kinds = 0;
             return;
         }
         let (low, high) = (low.max(0) as u64, high as u64);
-        let within = |bounds: &mut [u64; 2]| *bounds = [bounds[0].max(low), bounds[1].min(high)];
         let within_32 = |bounds: &mut [u32; 2]| {
             let low = u32::try_from(low).unwrap_or(u32::MAX);
             let high = u32::try_from(high).unwrap_or(u32::MAX);
             *bounds = [bounds[0].max(low), bounds[1].min(high)];
         };
-        let used = match field {
-            KernelField::Sector => {
-                within(&mut self.raw.sector);
-                test::SECTOR
-            }
-            KernelField::Wait => {
-                within(&mut self.raw.wait_ns);
-                test::WAIT
-            }
-            KernelField::Service => {
-                within(&mut self.raw.service_ns);
-                test::SERVICE
-            }
-            KernelField::Latency => {
-                within(&mut self.raw.latency_ns);
-                test::LATENCY
-            }
-            KernelField::Sectors => {
-                within_32(&mut self.raw.sectors);
-                test::SECTORS
-            }
-            KernelField::Pid => {
-                within_32(&mut self.raw.pid);
-                test::PID
-            }
-            KernelField::SectorSpread => {
+        self.raw.tests |= match (operand, column.test) {
+            (Operand::Sample(_), _) if column.sample => {
                 within_32(&mut self.raw.sector_spread);
                 test::SECTOR_SPREAD
             }
-            KernelField::Kind
-            | KernelField::Op
-            | KernelField::Pdisk
-            | KernelField::Comm
-            | KernelField::Cgroup => {
-                loosened.push(format!("{}: not a number", field.column()));
-                return;
+            (Operand::Value(_), Tested::Wide(bit, of)) => {
+                let bounds = of(&mut self.raw);
+                *bounds = [bounds[0].max(low), bounds[1].min(high)];
+                bit
             }
+            (Operand::Value(_), Tested::Narrow(bit, of)) => {
+                within_32(of(&mut self.raw));
+                bit
+            }
+            _ => return loosened.push(format!("{}: not tested as a number", column.name)),
         };
-        self.raw.tests |= used;
     }
 
-    fn restrict(&mut self, field: KernelField, texts: &[Symbol], loosened: &mut Vec<String>) {
-        match field {
-            KernelField::Kind => self.kinds &= kinds_of(texts),
-            KernelField::Op => {
+    fn restrict(&mut self, column: &Column, texts: &[Symbol], loosened: &mut Vec<String>) {
+        match column.test {
+            Tested::Kind => self.kinds &= kinds_of(texts),
+            Tested::Op => {
                 self.raw.ops &= ops_of(texts);
                 self.raw.tests |= test::OP;
             }
-            KernelField::Pdisk => {
+            Tested::Device => {
                 self.devices = Some(meet(self.devices.take(), texts));
                 self.raw.tests |= test::DEVICE;
             }
-            KernelField::Cgroup => {
+            Tested::Cgroup => {
                 self.cgroups = Some(meet(self.cgroups.take(), texts));
                 self.raw.tests |= test::CGROUP;
             }
-            KernelField::Comm => match comms_of(texts) {
+            Tested::Comm => match comms_of(texts) {
                 _ if self.raw.tests & test::COMM != 0 => {
                     loosened.push("comm: tested twice, the first test is held".into());
                 }
@@ -171,13 +157,9 @@ impl Clause {
                     self.raw.tests |= test::COMM;
                 }
             },
-            KernelField::Sector
-            | KernelField::Sectors
-            | KernelField::Pid
-            | KernelField::Wait
-            | KernelField::Service
-            | KernelField::Latency
-            | KernelField::SectorSpread => loosened.push(format!("{}: not a text", field.column())),
+            Tested::No | Tested::Wide(..) | Tested::Narrow(..) => {
+                loosened.push(format!("{}: not tested as a text", column.name));
+            }
         }
     }
 

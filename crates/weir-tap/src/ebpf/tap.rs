@@ -18,13 +18,14 @@ use self::shedding::Shedding;
 use super::attribution::{Attribution, LOOKS_APART, Owner};
 use super::cgroups::{Cgroups, Root};
 use super::clock;
+use super::columns;
 use super::completeness::Census;
 use super::cost::RunTime;
 use super::devices::{DeviceChoice, Devices};
 use super::explain;
 use super::flow::{Flow, Flows};
 use super::fold::layout::Folding;
-use super::fold::{self, Folds, Plans};
+use super::fold::{Folds, Plans};
 use super::hist::HistOptions;
 use super::kernel::Kernel;
 use super::layout::{Config, Record, count};
@@ -76,7 +77,8 @@ pub static TAP: LiveTap = LiveTap {
     name: "block",
     streams: &["IO", "IOstream", RECORDING],
     open: |demands, options| Ok(Box::new(open(demands, options)?)),
-    folds: fold::check,
+    capabilities: || columns::capabilities().clone(),
+    needs_inventory: |demand| columns::needed([demand]).owner,
 };
 
 /// Most demands of one tap.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use weir_model::event::io_schema;
+use weir_model::event::{IO_PAIRS, io_schema};
 use weir_model::{Demand, Predicate};
 
 use super::{FORMATS, Format, Header, Input, Options, Trace, Writer, named};
@@ -48,13 +48,12 @@ pub fn convert(
     let written = for_writing(to, format)?;
     let source = from.path().display().to_string();
     let trace = Trace::open(from, options)?;
-    let capabilities = trace.capabilities();
-    let mut tap = trace.start(&[everything()])?;
     let header = Header {
         source,
-        responses_assumed: capabilities.responses_assumed,
-        paired: capabilities.paired.is_ok(),
+        responses_assumed: trace.responses_assumed(),
+        paired: trace.capabilities().pairs(&IO_PAIRS).is_ok(),
     };
+    let mut tap = trace.start(&[everything()])?;
     let mut writer = written.writer(to, &header)?;
     let mut rows = 0;
     loop {

@@ -63,7 +63,8 @@ pub use record::{Reader, Record};
 pub use replay::Replay;
 pub use source::{Input, Source};
 pub use spool::SPOOL_BYTES_MAX;
-pub use trace::{Capabilities, Options, Trace};
+pub use trace::{Options, Trace};
+pub(crate) use wanted::capabilities;
 pub use write::{Header, Writer};
 
 /// How many bytes a format may sniff at.

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use weir_model::Demand;
+use weir_model::{Capabilities, ColumnCapabilities, Demand, Limits};
 
 use super::recording::Recording;
+use super::wanted::capabilities;
 use super::{Faults, Format, Input, Read, Reader, Replay, SPOOL_BYTES_MAX, detect, named};
 use crate::{Tap, TapError};
 
@@ -29,16 +30,8 @@ impl Default for Options {
     }
 }
 
-/// What a trace can do, known before it is read.
-#[derive(Clone, Debug)]
-pub struct Capabilities {
-    /// Whether requests are paired with their responses: each request has a number that no other
-    /// has, and `IO` has for each response in `IOstream` the time of its request. Why not, as a
-    /// sentence without full stop.
-    pub paired: Result<(), String>,
-    /// See [`Tap::responses_assumed`].
-    pub responses_assumed: bool,
-}
+/// Why a trace makes no groups.
+const ROW_BY_ROW: &str = "a file is read row by row";
 
 /// A trace that was opened. Its format is known and its first bytes are read, no more.
 pub struct Trace {
@@ -84,15 +77,27 @@ impl Trace {
     /// What it can do.
     pub fn capabilities(&self) -> Capabilities {
         match &self.opened {
-            Opened::Records(reader) => Capabilities {
-                // `Replay` numbers requests itself, and makes both streams of the same rows.
-                paired: match reader.knows_responses() {
+            // `Replay` numbers requests itself, and makes both streams of the same rows.
+            Opened::Records(reader) => capabilities(
+                ROW_BY_ROW,
+                match reader.knows_responses() {
                     true => Ok(()),
                     false => Err("the trace does not record when requests finished".into()),
                 },
-                responses_assumed: !reader.knows_responses(),
-            },
-            Opened::Recording(recording) => recording.capabilities(),
+            ),
+            // All rows of the pages that are read are delivered.
+            Opened::Recording(recording) => {
+                let no_column = |_: &str| ColumnCapabilities::default();
+                Capabilities::of_io(Limits::LEAST, ROW_BY_ROW, recording.paired(), no_column)
+            }
+        }
+    }
+
+    /// See [`Tap::responses_assumed`].
+    pub fn responses_assumed(&self) -> bool {
+        match &self.opened {
+            Opened::Records(reader) => !reader.knows_responses(),
+            Opened::Recording(recording) => recording.responses_assumed(),
         }
     }
 

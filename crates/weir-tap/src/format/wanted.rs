@@ -1,7 +1,32 @@
 //! Whether a row passes a demand's predicate. What does not pass is not built; what passes, the
 //! engine tests again.
 
-use weir_model::{Clause, IoEvent, KernelField, Predicate, Symbol, Test};
+use weir_model::capabilities::Select;
+use weir_model::event::io_schema;
+use weir_model::{
+    Capabilities, Clause, ColumnCapabilities, IoEvent, Limits, Predicate, Test, Type,
+};
+
+/// Columns that are filled in behind the source, or say nothing of the request.
+const NOT_TESTED: [&str; 3] = ["host", "agent_ts", "monitor_ts"];
+
+/// What sources can do that have each request as a whole: they test all its columns.
+pub fn capabilities(groups: &str, paired: Result<(), String>) -> Capabilities {
+    let limits = Limits {
+        clauses: 64,
+        tests: 32,
+        texts: 64,
+    };
+    let schema = io_schema();
+    Capabilities::of_io(limits, groups, paired, |name| ColumnCapabilities {
+        select: match NOT_TESTED.contains(&name) {
+            true => Select::No,
+            false => Select::Exact,
+        },
+        sample: schema[schema.index(name)].ty == Type::Int,
+        ..ColumnCapabilities::default()
+    })
+}
 
 /// True when the row passes.
 pub fn passes(predicate: &Predicate, row: &IoEvent) -> bool {
@@ -10,42 +35,13 @@ pub fn passes(predicate: &Predicate, row: &IoEvent) -> bool {
 
 fn holds(clause: &Clause, row: &IoEvent) -> bool {
     clause.tests.iter().all(|test| match test {
-        Test::Between { field, low, high } => {
-            number(*field, row).is_some_and(|x| (*low..=*high).contains(&field.of(x)))
+        Test::Between { operand, low, high } => {
+            let number = row.number(operand.column());
+            number.is_some_and(|x| (*low..=*high).contains(&operand.of(x)))
         }
-        Test::In { field, texts } => text(*field, row).is_some_and(|x| texts.contains(&x)),
+        Test::In { operand, texts } => {
+            let text = row.text(operand.column());
+            text.is_some_and(|x| texts.contains(&x))
+        }
     })
-}
-
-fn number(field: KernelField, row: &IoEvent) -> Option<i64> {
-    match field {
-        KernelField::Sector | KernelField::SectorSpread => row.event.sector,
-        KernelField::Sectors => Some(row.event.sectors),
-        KernelField::Pid => row.event.pid,
-        KernelField::Wait => row.wait_ns,
-        KernelField::Service => row.service_ns,
-        KernelField::Latency => row.latency_ns,
-        KernelField::Kind
-        | KernelField::Op
-        | KernelField::Pdisk
-        | KernelField::Comm
-        | KernelField::Cgroup => None,
-    }
-}
-
-fn text(field: KernelField, row: &IoEvent) -> Option<Symbol> {
-    match field {
-        KernelField::Kind => Some(row.event.kind.symbol()),
-        KernelField::Op => Some(row.event.op.symbol()),
-        KernelField::Pdisk => row.event.pdisk,
-        KernelField::Comm => row.event.comm,
-        KernelField::Cgroup => row.event.cgroup,
-        KernelField::Sector
-        | KernelField::Sectors
-        | KernelField::Pid
-        | KernelField::Wait
-        | KernelField::Service
-        | KernelField::Latency
-        | KernelField::SectorSpread => None,
-    }
 }

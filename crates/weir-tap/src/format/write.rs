@@ -12,7 +12,7 @@ pub struct Header {
     /// True when the source knew no responses; see [`crate::Tap::responses_assumed`].
     pub responses_assumed: bool,
     /// True when all of a source is written, and it paired requests with their responses; see
-    /// [`super::Capabilities::paired`].
+    /// [`weir_model::StreamCapabilities::paired`].
     pub paired: bool,
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use weir_model::capabilities::Rate;
 use weir_model::inventory::{BlockDevice, Disk, Row, Vm, changes};
-use weir_model::{Batch, Demand, Nanos, Symbol};
+use weir_model::{Batch, Capabilities, Demand, Nanos, Symbol};
 
 use super::{NameConflict, Snapshot, Watch, WatchOptions};
 use crate::ebpf::clock::epoch_ns;
@@ -17,7 +18,7 @@ use crate::{Count, Said, Tap, TapError};
 /// The tap of the host's inventory.
 pub static TAP: LiveTap = LiveTap {
     name: "inventory",
-    streams: &[Vm::RELATION, Disk::RELATION, BlockDevice::RELATION],
+    streams: STREAMS,
     open: |demands, options| {
         let watch = match &options.inventory {
             Some(watch) => watch.clone(),
@@ -26,8 +27,11 @@ pub static TAP: LiveTap = LiveTap {
         let tap = Relations::new(demands, watch, options.host, options.rhythm)?;
         Ok(Box::new(tap))
     },
-    folds: |_| Err("a relation is not folded".into()),
+    capabilities: || Capabilities::of_rows(STREAMS, Rate::Polled, "a relation is not folded"),
+    needs_inventory: |_| true,
 };
+
+const STREAMS: &[&str] = &[Vm::RELATION, Disk::RELATION, BlockDevice::RELATION];
 
 /// A relation of the inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,11 @@ use std::io;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use weir_model::capabilities::Rate;
 use weir_model::qemu::{
     BlockLatency, BlockStat, OpCounts, Polled, blocklatency_batch, blockstats_batch,
 };
-use weir_model::{Demand, Nanos, Op, Symbol};
+use weir_model::{Capabilities, Demand, Nanos, Op, Symbol};
 
 use super::poll::{Look, PollFailure, PolledDrive, Poller, Reading, Round};
 use super::subject::device_id;
@@ -21,7 +22,7 @@ use crate::{Count, Said, Tap, TapError};
 /// The live tap of QEMU's counters.
 pub static TAP: LiveTap = LiveTap {
     name: "qmp",
-    streams: &["blockstats", "blocklatency"],
+    streams: STREAMS,
     open: |demands, options| {
         let watch = match &options.inventory {
             Some(watch) => watch.clone(),
@@ -36,8 +37,11 @@ pub static TAP: LiveTap = LiveTap {
         };
         Ok(Box::new(tap?))
     },
-    folds: |_| Err("what is polled is not folded".into()),
+    capabilities: || Capabilities::of_rows(STREAMS, Rate::Polled, "what is polled is not folded"),
+    needs_inventory: |_| true,
 };
+
+const STREAMS: &[&str] = &["blockstats", "blocklatency"];
 
 /// First failures that are told in words.
 const MESSAGES_MAX: usize = 20;

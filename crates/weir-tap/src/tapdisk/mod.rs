@@ -5,6 +5,7 @@
 //! [`ring`] for each lane of the tap. [`layout`] says what lies where. [`TapdiskTap`] is the consumer.
 
 mod client;
+mod columns;
 pub mod layout;
 pub mod ring;
 mod rows;
@@ -12,5 +13,6 @@ mod tap;
 pub mod words;
 
 pub use client::{Client, ClientError, socket_of};
+pub use columns::capabilities;
 pub use rows::Names;
 pub use tap::{TapdiskOptions, TapdiskTap, open};

@@ -12,11 +12,14 @@
 //! Whoever changes what is there counts [`VERSION`] up; new words and new keys leave it as it is.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weir_model::{Clause, Demand, KernelField, Predicate, Symbol, Test, event::io_schema};
+use weir_model::event::io_schema;
+use weir_model::{Clause, Demand, Operand, Predicate, Schema, Symbol, Test};
 
+use super::columns::{Tested, tested};
 use crate::RECORDING;
 
 /// The version of the words.
@@ -349,8 +352,20 @@ impl Wanted {
             let kinds: String = KINDS.chars().filter(kind).collect();
             clauses = vec![ClauseWord::all(&kinds)];
         }
-        Wanted {
+        let wanted = Wanted {
             clauses,
+            ring_bytes,
+        };
+        if Question::to_line(Ask::Records(wanted.clone())).len() <= ASK_BYTES_MAX {
+            return wanted;
+        }
+        // Names of disks may be paths of 4 KiB each.
+        let any_disk = |clause| ClauseWord {
+            pdisks: None,
+            ..clause
+        };
+        Wanted {
+            clauses: wanted.clauses.into_iter().map(any_disk).collect(),
             ring_bytes,
         }
     }
@@ -373,22 +388,29 @@ fn of_predicate(kinds: &str, predicate: &Predicate) -> Vec<ClauseWord> {
         .collect()
 }
 
-/// `None` if no event passes.
+/// `None` if no event passes. What is not tested here, the consumer tests.
 fn of_clause(kinds: &str, clause: &Clause) -> Option<ClauseWord> {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(io_schema);
     let mut word = ClauseWord::all(kinds);
     for test in &clause.tests {
-        match test {
-            Test::Between { field, low, high } => {
-                let between = (FieldWord::of(*field)?, *low, *high);
+        let operand = test.operand();
+        match (tested(&SCHEMA[operand.column()].name), test) {
+            (Some(Tested::Null), _) => return None,
+            (Some(Tested::Number(field)), Test::Between { low, high, .. }) => {
+                let field = match operand {
+                    Operand::Value(_) => field,
+                    Operand::Sample(_) => FieldWord::SectorSpread,
+                };
+                let between = (field, *low, *high);
                 if !word.between.contains(&between) {
                     word.between.push(between);
                 }
             }
-            Test::In { field, texts } => word.narrow(*field, texts)?,
+            (Some(tested), Test::In { texts, .. }) => word.narrow(tested, texts),
+            _ => {}
         }
     }
     let empty = word.kinds.is_empty() || word.ops.is_empty();
-    // What is not tested here, the consumer tests.
     word.between.truncate(TESTS_MAX);
     let fits = |names: &Vec<String>| names.len() <= TESTS_MAX;
     word.pdisks = word.pdisks.filter(fits);
@@ -405,22 +427,21 @@ impl ClauseWord {
         }
     }
 
-    /// Keeps those whose `field` is one of `texts`; `None` if there are none, since it is NULL.
-    fn narrow(&mut self, field: KernelField, texts: &[Symbol]) -> Option<()> {
+    /// Keeps those that have one of `texts` there.
+    fn narrow(&mut self, tested: Tested, texts: &[Symbol]) {
         let is = |letter: char| texts.iter().any(|t| t.as_str().chars().eq([letter]));
-        match field {
-            KernelField::Kind => self.kinds.retain(is),
-            KernelField::Op => self.ops.retain(is),
-            KernelField::Pdisk => {
+        match tested {
+            Tested::Kind => self.kinds.retain(is),
+            Tested::Op => self.ops.retain(is),
+            Tested::Pdisk => {
                 let names = texts.iter().map(|t| t.as_str().to_owned());
                 self.pdisks = Some(match self.pdisks.take() {
                     None => names.collect(),
                     Some(before) => names.filter(|n| before.contains(n)).collect(),
                 });
             }
-            _ => return None,
+            Tested::Number(_) | Tested::Null => {}
         }
-        Some(())
     }
 }
 
@@ -465,24 +486,6 @@ impl FieldWord {
             FieldWord::Wait => "wait",
             FieldWord::Service => "service",
             FieldWord::Latency => "latency",
-        }
-    }
-
-    /// The same field; `None` if it is NULL in every event of a tap in the disk path.
-    fn of(field: KernelField) -> Option<FieldWord> {
-        match field {
-            KernelField::Sector => Some(FieldWord::Sector),
-            KernelField::SectorSpread => Some(FieldWord::SectorSpread),
-            KernelField::Sectors => Some(FieldWord::Sectors),
-            KernelField::Wait => Some(FieldWord::Wait),
-            KernelField::Service => Some(FieldWord::Service),
-            KernelField::Latency => Some(FieldWord::Latency),
-            KernelField::Kind
-            | KernelField::Op
-            | KernelField::Pdisk
-            | KernelField::Pid
-            | KernelField::Comm
-            | KernelField::Cgroup => None,
         }
     }
 }
@@ -549,9 +552,9 @@ mod tests {
         }
     }
 
-    fn is_one_of(field: KernelField, texts: &[&str]) -> Test {
+    fn is_one_of(column: &str, texts: &[&str]) -> Test {
         Test::In {
-            field,
+            operand: Operand::Value(io_schema().index(column)),
             texts: texts.iter().map(|t| Symbol::new(t)).collect(),
         }
     }
@@ -560,19 +563,19 @@ mod tests {
     fn what_no_event_can_pass_is_not_asked_for() {
         let wanted = |demand: Demand| Wanted::of(&[demand], 0).clauses;
         assert_eq!(wanted(demand("IO", vec![])), [ClauseWord::all("REN")]);
-        let requests = is_one_of(KernelField::Kind, &["Q"]);
+        let requests = is_one_of("type", &["Q"]);
         assert_eq!(wanted(demand("IO", vec![requests.clone()])), []);
         assert_eq!(
             wanted(demand("IOstream", vec![requests])),
             [ClauseWord::all("Q")]
         );
         assert_eq!(
-            wanted(demand("IO", vec![is_one_of(KernelField::Comm, &["fio"])])),
+            wanted(demand("IO", vec![is_one_of("comm", &["fio"])])),
             [],
             "who submitted it is not known"
         );
         assert_eq!(wanted(demand("vms", vec![])), []);
-        let disks = |names: &[&str]| is_one_of(KernelField::Pdisk, names);
+        let disks = |names: &[&str]| is_one_of("pdisk", names);
         let both = wanted(demand("IO", vec![disks(&["a", "b"]), disks(&["b", "c"])]));
         assert_eq!(both[0].pdisks, Some(vec!["b".to_owned()]));
     }

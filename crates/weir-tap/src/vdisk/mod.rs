@@ -19,4 +19,11 @@ mod log;
 mod pairing;
 mod tap;
 
+use weir_model::Capabilities;
+
 pub use tap::{VdiskTap, open};
+
+/// What the tap can do with `IO` and `IOstream`.
+pub fn capabilities() -> Capabilities {
+    crate::format::capabilities("a VM's own requests are delivered one by one", Ok(()))
+}

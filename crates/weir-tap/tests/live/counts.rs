@@ -7,7 +7,8 @@ use crate::load::{DiskStats, Fio, fio};
 use crate::watch::{Rows, Seen, Watch, demand, only};
 use crate::{bench, skip};
 use weir_guest::LoopDisk;
-use weir_model::{KernelField, Symbol, Test};
+use weir_model::event::value;
+use weir_model::{Symbol, Test};
 
 /// Loads past the page cache: each of fio's calls is a bio of its own, but one of 1 MiB is more
 /// than the device takes at once and is split.
@@ -147,7 +148,7 @@ fn requests_alone_are_complete_without_a_completion_probe() {
     };
     for load in DIRECT.iter().chain(BUFFERED) {
         let asked = Test::In {
-            field: KernelField::Kind,
+            operand: value("type"),
             texts: vec![Symbol::new("Q")],
         };
         let watch = Watch::start(

@@ -7,12 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use weir_guest::LoopDisk;
-use weir_model::event::io_schema;
-use weir_model::{
-    Clause, Column, Demand, Fold, FoldCall, Folded, Keep, Kept, KernelField, Symbol, Test, Value,
-};
+use weir_model::event::{io_schema, value};
+use weir_model::{Clause, Column, Demand, Fold, FoldCall, Folded, Keep, Kept, Symbol, Test, Value};
 use weir_sketch::LogLinear;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
+use weir_tap::live;
 
 use crate::bench;
 use crate::images::{Fake, Images, fio_as, raw, with_inventory};
@@ -397,16 +396,16 @@ fn only_what_is_selected_is_folded_and_each_for_its_own_demand() {
     };
     let clause = |tests| Clause { tests };
     let ops = |ops: &[&str]| Test::In {
-        field: KernelField::Op,
+        operand: value("op"),
         texts: ops.iter().map(|op| Symbol::new(op)).collect(),
     };
     let large = Test::Between {
-        field: KernelField::Sectors,
+        operand: value("sectors"),
         low: 9,
         high: i64::MAX,
     };
     let slow = Test::Between {
-        field: KernelField::Latency,
+        operand: value("latency"),
         low: 100_000,
         high: i64::MAX,
     };
@@ -466,8 +465,8 @@ fn what_cannot_be_folded_comes_as_rows_and_says_why() {
         ("op", &seek, "`seek` is not kept in the kernel"),
     ] {
         let demands = demands(100 * MILLISECOND, keys, calls, Vec::new());
-        let said = weir_tap::ebpf::TAP.folds;
-        assert_eq!(said(&demands[0]), Err(why.to_owned()));
+        let said = live::capabilities().folds(&demands[0]);
+        assert_eq!(said, Err(why.to_owned()));
         let seen = watched(&bench.disk, &demands, &only(bench.disk.path()), MIXED);
         let share = holds(&seen, &demands, 0, &everything);
         assert_eq!(share.folded, 0);

@@ -7,8 +7,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use weir_model::event::{sample, value};
 use weir_model::spread::{SPREADS, spread};
-use weir_model::{Clause, Demand, KernelField, Symbol, Test};
+use weir_model::{Clause, Demand, Operand, Symbol, Test};
 use weir_tap::ebpf::LiveOptions;
 
 use crate::load::fio;
@@ -22,13 +23,13 @@ const MIXED: &str = "--direct=1 --ioengine=libaio --iodepth=8 --rw=randrw --bssp
 /// A selection, and which rows pass it.
 type Case = (Vec<Test>, fn(&Row) -> bool);
 
-fn between(field: KernelField, low: i64, high: i64) -> Test {
-    Test::Between { field, low, high }
+fn between(operand: Operand, low: i64, high: i64) -> Test {
+    Test::Between { operand, low, high }
 }
 
-fn within(field: KernelField, texts: &[&str]) -> Test {
+fn within(operand: Operand, texts: &[&str]) -> Test {
     let texts = texts.iter().map(|t| Symbol::new(t)).collect();
-    Test::In { field, texts }
+    Test::In { operand, texts }
 }
 
 #[test]
@@ -36,26 +37,26 @@ fn only_what_is_selected_is_produced() {
     let Some(bench) = bench("only_what_is_selected_is_produced", 64) else {
         return;
     };
-    use KernelField::{Comm, Kind, Op, Sector, SectorSpread, Sectors};
+    let [kind, op, sector, sectors, comm] = ["type", "op", "sector", "sectors", "comm"].map(value);
     let cases: Vec<Case> = vec![
-        (vec![within(Op, &["w"])], |r| r.op == "w"),
-        (vec![between(Sectors, 32, 32)], |r| r.sectors == 32),
+        (vec![within(op, &["w"])], |r| r.op == "w"),
+        (vec![between(sectors, 32, 32)], |r| r.sectors == 32),
         (
-            vec![between(Sectors, 33, i64::MAX), within(Op, &["r"])],
+            vec![between(sectors, 33, i64::MAX), within(op, &["r"])],
             |r| r.sectors > 32 && r.op == "r",
         ),
-        (vec![between(Sector, 0, 8191)], |r| r.sector < 8192),
-        (vec![within(Kind, &["R"]), between(Sectors, 1, 8)], |r| {
+        (vec![between(sector, 0, 8191)], |r| r.sector < 8192),
+        (vec![within(kind, &["R"]), between(sectors, 1, 8)], |r| {
             r.kind == "R" && r.sectors <= 8
         }),
-        (vec![within(Kind, &["Q"]), within(Op, &["r", "w"])], |r| {
+        (vec![within(kind, &["Q"]), within(op, &["r", "w"])], |r| {
             r.kind == "Q"
         }),
-        (vec![within(Comm, &["fio"])], |_| true),
-        (vec![within(Comm, &["oif"])], |_| false),
-        (vec![within(Op, &["f", "z"])], |_| false),
+        (vec![within(comm, &["fio"])], |_| true),
+        (vec![within(comm, &["oif"])], |_| false),
+        (vec![within(op, &["f", "z"])], |_| false),
         // A sample of a quarter.
-        (vec![between(SectorSpread, 0, SPREADS / 4 - 1)], |r| {
+        (vec![between(sample("sector"), 0, SPREADS / 4 - 1)], |r| {
             spread(r.sector) < SPREADS / 4
         }),
     ];
@@ -93,10 +94,10 @@ fn either_of_two_selections_passes() {
     let clause = |tests| Clause { tests };
     let mut demand = columns();
     demand.predicate.clauses = vec![
-        clause(vec![between(KernelField::Sectors, 128, 128)]),
+        clause(vec![between(value("sectors"), 128, 128)]),
         clause(vec![
-            within(KernelField::Op, &["w"]),
-            between(KernelField::Sectors, 8, 8),
+            within(value("op"), &["w"]),
+            between(value("sectors"), 8, 8),
         ]),
     ];
     let watch = Watch::start(vec![demand], &only(bench.disk.path()));
@@ -124,7 +125,7 @@ fn more_alternatives_than_a_program_holds_let_more_pass_never_less() {
     let ranges: Vec<(i64, i64)> = (0..8).map(|i| (i * 16384, i * 16384 + 4095)).collect();
     let mut demand = columns();
     let clause = |(low, high): &(i64, i64)| Clause {
-        tests: vec![between(KernelField::Sector, *low, *high)],
+        tests: vec![between(value("sector"), *low, *high)],
     };
     demand.predicate.clauses = ranges.iter().map(clause).collect();
     let watch = Watch::start(vec![columns(), demand], &only(bench.disk.path()));
@@ -155,10 +156,10 @@ fn a_slow_request_is_told_and_a_fast_one_is_not_produced() {
     let Some(bench) = bench("a_slow_request_is_told_and_a_fast_one_is_not_produced", 64) else {
         return;
     };
-    for (field, column) in [
-        (KernelField::Latency, "latency"),
-        (KernelField::Service, "service"),
-        (KernelField::Wait, "wait"),
+    for (operand, column) in [
+        (value("latency"), "latency"),
+        (value("service"), "service"),
+        (value("wait"), "wait"),
     ] {
         let watch = Watch::start(
             vec![demand("IO", column, Vec::new())],
@@ -169,7 +170,7 @@ fn a_slow_request_is_told_and_a_fast_one_is_not_produced() {
         times.sort_unstable();
         // The host may be quicker the second time, but hardly than the quickest tenth.
         let bound = times[times.len() / 10];
-        let slow = vec![between(field, bound, i64::MAX)];
+        let slow = vec![between(operand, bound, i64::MAX)];
         let watch = Watch::start(vec![demand("IO", column, slow)], &only(bench.disk.path()));
         fio(&bench.disk, MIXED);
         let seen = watch.stop();
@@ -193,7 +194,7 @@ fn a_process_is_told_apart_by_its_id() {
         return;
     };
     let own = i64::from(std::process::id());
-    let tests = vec![between(KernelField::Pid, own, own)];
+    let tests = vec![between(value("pid"), own, own)];
     let watch = Watch::start(
         vec![demand("IO", "op pid sectors", tests)],
         &only(bench.disk.path()),
@@ -276,7 +277,7 @@ fn a_cgroup_is_told_apart_also_one_that_comes_later() {
     };
     let second = Cgroup::new(&other).unwrap();
     let path = format!("/{wanted}");
-    let tests = vec![within(KernelField::Cgroup, &[&path])];
+    let tests = vec![within(value("cgroup"), &[&path])];
     let load = "--direct=1 --ioengine=psync --rw=randread --bs=4k --io_size=1m --size=64m";
     let watch = Watch::start(
         vec![demand("IO", "op cgroup", tests.clone())],

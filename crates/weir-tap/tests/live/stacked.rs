@@ -4,7 +4,8 @@
 use std::fs;
 use std::process::Command;
 
-use weir_model::{KernelField, Symbol, Test};
+use weir_model::event::value;
+use weir_model::{Symbol, Test};
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 
 use crate::watch::{Watch, demand, only};
@@ -45,7 +46,7 @@ fn a_device_on_a_device_is_told_once_unless_asked() {
     let load =
         "--direct=1 --ioengine=libaio --iodepth=4 --rw=randread --bs=4k --io_size=8m --size=64m";
     let named = vec![Test::In {
-        field: KernelField::Pdisk,
+        operand: value("pdisk"),
         texts: vec![Symbol::new(upper.path())],
     }];
     let all = LiveOptions {

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use weir_model::{KernelField, Symbol, Test, Value};
+use weir_model::event::value;
+use weir_model::{Symbol, Test, Value};
 use weir_tap::ebpf::LiveOptions;
 
 use crate::load::{DiskStats, fio};
@@ -242,7 +243,7 @@ fn a_partition_is_named_and_its_disk_checked() {
         }
     };
     let named = vec![Test::In {
-        field: KernelField::Pdisk,
+        operand: value("pdisk"),
         texts: vec![Symbol::new(&partition)],
     }];
     // Nobody but the selection names the device here.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use served::{SECTORS, Served};
 use told::{by_queue, check};
 use weir_guest::vhost::{Ask, Asked, Kind, Load, Report, Shape, Status};
-use weir_model::{Clause, KernelField, Predicate, Symbol, Test};
+use weir_model::event::value;
+use weir_model::{Clause, Predicate, Symbol, Test};
 use weir_tap::tapdisk::TapdiskOptions;
 
 const SHAPE: Shape = Shape {
@@ -154,12 +155,12 @@ fn requests_that_are_wrong_are_told_as_errors() {
 fn a_selection_gets_its_requests_and_no_others() {
     let served = Served::new("exact-part", |_| {});
     let between = Test::Between {
-        field: KernelField::Sector,
+        operand: value("sector"),
         low: 1000,
         high: 4999,
     };
     let writes = Test::In {
-        field: KernelField::Op,
+        operand: value("op"),
         texts: vec![Symbol::new("w")],
     };
     let clauses = vec![Clause {

@@ -2,9 +2,9 @@
 //! by row.
 
 use proptest::prelude::*;
-use weir_model::event::io_schema;
+use weir_model::event::{sample, value};
 use weir_model::{
-    Batch, Clause, Demand, EventKind, IoBatch, KernelField, Op, Predicate, Symbol, Test, Value,
+    Batch, Clause, Demand, EventKind, IoBatch, Op, Operand, Predicate, Symbol, Test, Value,
 };
 use weir_tap::tapdisk::Names;
 use weir_tap::tapdisk::layout::Record;
@@ -16,11 +16,10 @@ use super::lanes::{Heard, Lane, MadeUp, all, assert_same, count, names};
 
 /// Whether a row passes, as the model says it: by the columns and what is tested of them.
 fn passes(predicate: &Predicate, batch: &Batch, row: usize) -> bool {
-    let schema = io_schema();
-    let value = |field: KernelField| batch.columns[schema.index(field.column())].value(row);
-    let holds = |test: &Test| match (test, value(test.field())) {
-        (Test::Between { field, low, high }, Value::Int(x)) => {
-            (*low..=*high).contains(&field.of(x))
+    let value = |operand: Operand| batch.columns[operand.column()].value(row);
+    let holds = |test: &Test| match (test, value(test.operand())) {
+        (Test::Between { operand, low, high }, Value::Int(x)) => {
+            (*low..=*high).contains(&operand.of(x))
         }
         (Test::In { texts, .. }, Value::Text(text)) => texts.contains(&text),
         (_, Value::Null) => false,
@@ -76,28 +75,29 @@ fn any_record() -> impl Strategy<Value = Record> {
 
 fn any_test() -> impl Strategy<Value = Test> {
     let numbers = prop::sample::select(vec![
-        KernelField::Sector,
-        KernelField::Sectors,
-        KernelField::Pid,
-        KernelField::Wait,
-        KernelField::Service,
-        KernelField::Latency,
+        value("sector"),
+        value("vsector"),
+        value("sectors"),
+        value("pid"),
+        value("wait"),
+        value("service"),
+        value("latency"),
     ]);
     let near = prop_oneof![-2..22i64, any::<i64>()];
-    let between = (numbers, near.clone(), near).prop_map(|(field, low, high)| Test::Between {
-        field,
+    let between = (numbers, near.clone(), near).prop_map(|(operand, low, high)| Test::Between {
+        operand,
         low,
         high,
     });
     let sampled = (0..1i64 << 32).prop_map(|high| Test::Between {
-        field: KernelField::SectorSpread,
+        operand: sample("sector"),
         low: 0,
         high,
     });
-    let texts = |field, texts: &'static [&'static str]| {
+    let texts = |operand, texts: &'static [&'static str]| {
         prop::sample::subsequence(texts.to_vec(), 0..=texts.len()).prop_map(move |chosen| {
             Test::In {
-                field,
+                operand,
                 texts: chosen.into_iter().map(Symbol::new).collect(),
             }
         })
@@ -105,14 +105,11 @@ fn any_test() -> impl Strategy<Value = Test> {
     prop_oneof![
         between,
         sampled,
-        texts(KernelField::Kind, &["Q", "R", "E", "N", "QR", ""]),
-        texts(KernelField::Op, &["r", "w", "f", "d", "z", "rw"]),
-        texts(
-            KernelField::Pdisk,
-            &["/images/0.img", "/images/1.img", "other"]
-        ),
-        texts(KernelField::Comm, &["fio"]),
-        texts(KernelField::Cgroup, &["/a"]),
+        texts(value("type"), &["Q", "R", "E", "N", "QR", ""]),
+        texts(value("op"), &["r", "w", "f", "d", "z", "rw"]),
+        texts(value("pdisk"), &["/images/0.img", "/images/1.img", "other"]),
+        texts(value("comm"), &["fio"]),
+        texts(value("cgroup"), &["/a"]),
     ]
 }
 
@@ -151,23 +148,23 @@ proptest! {
 #[test]
 fn a_consumer_with_a_selection_gets_those_rows_and_the_others_are_not_made() {
     let slow = Test::Between {
-        field: KernelField::Latency,
+        operand: value("latency"),
         low: 20_000,
         high: i64::MAX,
     };
-    let text = |field, text| Test::In {
-        field,
+    let text = |operand, text| Test::In {
+        operand,
         texts: vec![Symbol::new(text)],
     };
     let predicate = Predicate {
         clauses: vec![
             Clause {
-                tests: vec![slow, text(KernelField::Op, "w")],
+                tests: vec![slow, text(value("op"), "w")],
             },
             Clause {
                 tests: vec![
-                    text(KernelField::Pdisk, "/images/1.img"),
-                    text(KernelField::Kind, "E"),
+                    text(value("pdisk"), "/images/1.img"),
+                    text(value("type"), "E"),
                 ],
             },
         ],

@@ -396,7 +396,7 @@ mod tests {
         ];
         let plans = block.map(|text| checked(&text, true).ok().unwrap().plan);
         let plans: Vec<&weir_query::Plan> = plans.iter().map(|plan| &**plan).collect();
-        let placement = weir_query::place::place(&plans, &|_| Ok(()));
+        let placement = weir_query::place::place(&plans, &weir_tap::live::capabilities());
         assert!(placement.demands.iter().all(|d| d.fold.is_some()));
         assert_eq!(placement.demands.len(), 2, "what has the same keys is one");
     }

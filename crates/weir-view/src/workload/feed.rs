@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_model::{Batch, Catalog};
+use weir_model::{Batch, Capabilities, Catalog};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::Files;
@@ -63,7 +63,11 @@ impl Feed {
         args.idle = args.idle.max(5 * RHYTHM);
         Ok(Feed {
             query: engine.add(&plan),
-            inputs: source::open(&args, &plans::of_rows(&[&plan]), stop)?,
+            inputs: source::open(
+                &args,
+                &plans::of_rows(&[&plan], &Capabilities::default()),
+                stop,
+            )?,
             engine,
             args,
             selection: selection.clone(),

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use clap::Args;
 use rustix::fs::{Mode, OFlags};
-use weir_model::event::io_schema;
-use weir_model::{Batch, Catalog};
+use weir_model::event::{IO_PAIRS, io_schema};
+use weir_model::{Batch, Capabilities, Catalog};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_sink::{Sink, SinkError, time};
 use weir_tap::ebpf::Files;
@@ -61,8 +61,12 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let mut engine = Engine::new(EngineOptions::default());
     let id = engine.add(&plan);
     // A selection may keep a response and not its request.
-    let paired = args.predicate.is_none() && args.source.pairs().is_ok();
-    let inputs = source::open(&args.source, &plans::of_rows(&[&plan]), &stop)?;
+    let paired = args.predicate.is_none() && args.source.capabilities().pairs(&IO_PAIRS).is_ok();
+    let inputs = source::open(
+        &args.source,
+        &plans::of_rows(&[&plan], &Capabilities::default()),
+        &stop,
+    )?;
     let header = Header {
         source: args.source.from.join(", "),
         responses_assumed: inputs.iter().any(|i| i.tap.responses_assumed()),

@@ -11,6 +11,7 @@ use weir_query::plan::{Node, ToStream};
 use weir_query::{Plan, Script, compile_script};
 use weir_sink::{Answer, Clock, Sink, stream};
 use weir_tap::ebpf::Files;
+use weir_tap::live;
 use weir_wire::{Client, OfScript, Submit, SubmittedQuery};
 
 use crate::args::LimitArgs;
@@ -80,7 +81,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     let mut engine = args.limits.engine();
     let ids: Vec<_> = plans.iter().map(|plan| engine.add(plan)).collect();
     let stop = Stop::on_signals()?;
-    let demands = plans::demands(&plans);
+    let demands = plans::demands(&plans, &live::capabilities());
     let inputs = script_sources::open(&script, &question, &demands, &args.source, &stop)?;
     let mut shows = Vec::new();
     for (query, id) in script.queries.iter().zip(ids) {

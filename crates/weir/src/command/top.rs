@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use signal_hook::consts::SIGINT;
-use weir_model::Nanos;
+use weir_model::{Capabilities, Nanos};
 use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::Placement;
@@ -454,7 +454,7 @@ impl<'a> Run<'a> {
             interval_ns: quantity::nanos(scope.interval),
             asked: asked.collect::<Result<_, Failure>>()?,
             inputs: Vec::new(),
-            placement: Placement::of_rows(&[]),
+            placement: Placement::of_rows(&[], &Capabilities::default()),
             counts: Arc::default(),
             lossy_recording: Arc::default(),
             shown: Arc::new(AtomicI64::new(Nanos::MIN)),

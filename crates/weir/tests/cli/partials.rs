@@ -10,6 +10,7 @@ use weir_query::place::fleet::{CutOptions, Way, cut};
 use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, compile, place};
 use weir_tap::Said;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions, TAP};
+use weir_tap::live;
 
 use crate::live::watched_disk;
 
@@ -102,14 +103,14 @@ fn the_kernel_folds_an_agents_partials_and_only_groups_leave_it() {
     };
     let cut = cut(&checked.plan, &options).unwrap();
     let fragment = &cut.fragments[0].plan;
-    let placement = place::place(&[fragment], &TAP.folds);
+    let placement = place::place(&[fragment], &live::capabilities());
     assert!(
         matches!(&placement.demands[..], [demand] if demand.fold.is_some()),
         "{:?}",
         placement.demands
     );
     // The same requests once more, row by row.
-    let plain = place::demands(&[fragment]);
+    let plain = place::demands(&[fragment], &live::capabilities());
     let demands = [placement.demands.clone(), plain.clone()].concat();
     let options = LiveOptions {
         devices: DeviceChoice::Named(vec![disk.path().to_owned()]),

@@ -12,7 +12,8 @@
 //! of 1 Gbit/s for 8 ns, so both are times of which a second has one. Where two ways cost the same,
 //! the one that asks less of the agents is taken.
 
-use weir_model::{Declaration, Keep, Shape, Type};
+use weir_model::capabilities::Rate;
+use weir_model::{Capabilities, Declaration, Keep, Shape, Type};
 
 use super::lasting::{Lasting, lasting};
 use super::{CutOptions, Rates, rates};
@@ -20,7 +21,7 @@ use crate::expr::{BinaryOp, Expr};
 use crate::function::AggregateCall;
 use crate::function::scalar::sample;
 use crate::place::fold::Grouping;
-use crate::place::kernel;
+use crate::place::kernel::{self, Stream};
 use crate::plan::{Node, Plan, SetOp, ToStream, Window};
 
 /// What a byte on the network counts as, in nanoseconds of an agent's processor.
@@ -116,7 +117,7 @@ pub fn estimated_kernel_ns(fragment: &Plan, options: &CutOptions) -> f64 {
 }
 
 fn metered<'a>(fragment: &Plan, options: &'a CutOptions) -> (Meter<'a>, Flow) {
-    let mut meter = Meter::new(&options.rates, options.second as f64);
+    let mut meter = Meter::new(&options.rates, &options.capabilities, options.second as f64);
     let flow = meter.flow(fragment);
     (meter, flow)
 }
@@ -183,6 +184,8 @@ struct Flow {
 /// Adds up what operators cost.
 struct Meter<'a> {
     rates: &'a Rates,
+    /// What the agent's sources can do.
+    capabilities: &'a Capabilities,
     /// How many instants a second has.
     second: f64,
     rows_in: f64,
@@ -193,9 +196,10 @@ struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    fn new(rates: &'a Rates, second: f64) -> Meter<'a> {
+    fn new(rates: &'a Rates, capabilities: &'a Capabilities, second: f64) -> Meter<'a> {
         Meter {
             rates,
+            capabilities,
             second,
             rows_in: 0.0,
             kernel_ns: 0.0,
@@ -291,9 +295,11 @@ impl<'a> Meter<'a> {
             return None;
         };
         let grouping = Grouping::of(plan).ok()?;
-        grouping.demand(false).ok()?;
+        let stream = self.capabilities.stream(&grouping.source.name)?;
+        stream.groups.as_ref().ok()?;
+        grouping.demand(false, self.capabilities).ok()?;
         let requests = self.rates.requests_per_second;
-        let mut below = Meter::new(self.rates, self.second);
+        let mut below = Meter::new(self.rates, self.capabilities, self.second);
         let rows = below.flow(&rates::without_windows(input)).rows;
         self.rows_in += requests;
         self.kernel_ns += requests * SEEN_NS + rows * (FOLDED_NS - SEEN_NS);
@@ -317,7 +323,8 @@ impl<'a> Meter<'a> {
         let Node::Source(source) = &input.node else {
             return None;
         };
-        if !kernel::is_seen(source) || kernel::superset(predicate, source).is_all() {
+        let tested = Stream::new(source, self.capabilities);
+        if !self.capabilities.selects(source) || kernel::superset(predicate, tested).is_all() {
             return None;
         }
         let events = self.events(source);
@@ -337,7 +344,7 @@ impl<'a> Meter<'a> {
             };
         }
         let events = self.events(source);
-        let seen = if kernel::is_seen(source) {
+        let seen = if self.capabilities.selects(source) {
             SEEN_NS
         } else {
             0.0
@@ -351,13 +358,12 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Rows of a stream per second. A request has two events.
+    /// Rows of a stream per second.
     fn events(&self, source: &Declaration) -> f64 {
-        let polled = ["blockstats", "blocklatency"];
-        match source.name.as_str() {
-            name if name.eq_ignore_ascii_case("IOstream") => 2.0 * self.rates.requests_per_second,
-            name if polled.iter().any(|p| p.eq_ignore_ascii_case(name)) => self.rates.groups,
-            _ => self.rates.requests_per_second,
+        let stream = self.capabilities.stream(&source.name);
+        match stream.map_or(Rate::PerRequest(1), |s| s.rate) {
+            Rate::PerRequest(rows) => f64::from(rows) * self.rates.requests_per_second,
+            Rate::Polled => self.rates.groups,
         }
     }
 

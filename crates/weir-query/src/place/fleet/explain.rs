@@ -4,7 +4,6 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::place::explain::{json_text, span_text};
-use crate::place::placement::Folds;
 use crate::place::{Explanation, Operator, Place, explain_placed, place};
 use crate::plan::{Node, Plan};
 
@@ -32,9 +31,8 @@ pub struct FleetExplanation {
     pub fragments: Vec<FragmentCost>,
 }
 
-/// Where each operator of a cut query runs. `folds` says what the agents' taps fold; what was
-/// measured is in the options' rates.
-pub fn explain_cut(cut: &Cut, folds: &Folds<'_>, options: &CutOptions) -> FleetExplanation {
+/// Where each operator of a cut query runs. What was measured is in the options' rates.
+pub fn explain_cut(cut: &Cut, options: &CutOptions) -> FleetExplanation {
     let mut teller = Teller {
         cut,
         options,
@@ -43,7 +41,7 @@ pub fn explain_cut(cut: &Cut, folds: &Folds<'_>, options: &CutOptions) -> FleetE
         operators: Vec::new(),
     };
     let plans: Vec<&Plan> = cut.fragments.iter().map(|f| &f.plan).collect();
-    let placement = place(&plans, folds);
+    let placement = place(&plans, &options.capabilities);
     for plan in plans {
         let fragment = explain_placed(plan, &placement, options.second);
         teller.fragments.push(fragment);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_model::{Declaration, Shape, Type, Unit, Value};
+use weir_model::{Capabilities, Declaration, Shape, Type, Unit, Value};
 
 use super::lasting;
 use super::local::{self, Facts};
@@ -310,7 +310,7 @@ fn with_inputs(plan: &Arc<Plan>, inputs: Vec<Arc<Plan>>) -> Arc<Plan> {
 
 /// The same cut where fragments give the columns that the monitor reads and no others.
 fn narrowed(mut cut: Cut) -> Cut {
-    let wanted = demands(&[&cut.monitor]);
+    let wanted = demands(&[&cut.monitor], &Capabilities::default());
     let mut narrow = false;
     for (at, fragment) in cut.fragments.iter_mut().enumerate() {
         let name = Cut::source_name(at);

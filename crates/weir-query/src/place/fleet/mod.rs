@@ -33,7 +33,8 @@ mod rates;
 use std::fmt;
 use std::str::FromStr;
 
-use weir_model::{Declaration, NANOS_PER_SECOND};
+use weir_model::catalog::MONITOR_SOURCES;
+use weir_model::{Capabilities, Declaration, NANOS_PER_SECOND};
 
 use crate::plan::{Node, Plan};
 pub use cost::Cost;
@@ -92,16 +93,20 @@ pub struct CutOptions {
     pub second: i64,
     /// How much happens, which decides between the ways.
     pub rates: Rates,
+    /// What the sources of the agents can do.
+    pub capabilities: Capabilities,
 }
 
 impl Default for CutOptions {
-    /// Live: `hosts` and `weir` are at the monitor, instants are nanoseconds.
+    /// Live: `hosts` and `weir` are at the monitor, instants are nanoseconds. Nothing is known of what
+    /// agents' sources can do.
     fn default() -> CutOptions {
         CutOptions {
             hint: None,
-            monitor_sources: vec!["hosts".into(), "weir".into()],
+            monitor_sources: MONITOR_SOURCES.map(String::from).to_vec(),
             second: NANOS_PER_SECOND,
             rates: Rates::default(),
+            capabilities: Capabilities::default(),
         }
     }
 }

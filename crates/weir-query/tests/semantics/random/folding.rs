@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use weir_model::{Catalog, Column, Declaration, Fold, FoldCall, Folded, Keep, Kept, Type, Value};
+use weir_model::capabilities::Measure;
+use weir_model::{
+    Capabilities, Catalog, Column, Declaration, Fold, FoldCall, Folded, Keep, Kept, Type, Value,
+};
 use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::{self, Placement};
@@ -15,6 +18,7 @@ use weir_sketch::{Bucketed, Limits};
 use super::choices::Choices;
 use super::placement::{compiled, passes};
 use super::{agree, config, numbers};
+use crate::support::capabilities::live;
 use crate::support::feed::{self, Action, Event, Random};
 use crate::support::history::Element;
 use crate::support::oracle;
@@ -110,7 +114,7 @@ proptest! {
             compiled(text).unwrap_or_else(|| panic!("{text} is right"))
         }).collect();
         let asked: Vec<&Plan> = plans.iter().map(|(plan, _)| &**plan).collect();
-        let placement = place::place(&asked, &|_| Ok(()));
+        let placement = place::place(&asked, &foldable());
         prop_assert!(placement.demands.iter().all(|d| d.fold.is_some()), "{texts:?}");
 
         let feed = rows(&mut Choices::new(&data));
@@ -137,10 +141,20 @@ proptest! {
     }
 }
 
+/// A source that keeps any column of groups that any columns tell apart.
+pub fn foldable() -> Capabilities {
+    let mut all = live();
+    for column in &mut all.streams[0].columns {
+        column.group = true;
+        column.measure = Measure::Kept;
+    }
+    all
+}
+
 /// A query with one run over groups.
 fn alone(text: &str) -> (Placement, Run) {
     let (plan, _) = compiled(text).expect("it is right");
-    let placement = place::place(&[&plan], &|_| Ok(()));
+    let placement = place::place(&[&plan], &foldable());
     let engine = Engine::new(EngineOptions::default());
     let run = Run::new(engine, sources(&placement));
     (placement, run)
@@ -337,7 +351,6 @@ struct Groups(BTreeMap<(i64, Vec<Value>, u64), Vec<Element>>);
 
 /// Delivers each row of each demand once, as a row or within a group.
 pub fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mut Random) {
-    let io = io();
     let mut groups: Vec<Groups> = placement
         .demands
         .iter()
@@ -367,7 +380,7 @@ pub fn deliver(feed: &[Event], placement: &Placement, run: &mut Run, random: &mu
                 continue;
             };
             let fold = demand.fold.as_ref().expect("all fold");
-            if !passes(&demand.predicate, &io, &element.row) {
+            if !passes(&demand.predicate, &element.row) {
                 continue;
             }
             let whole = |call: &FoldCall| {

@@ -124,7 +124,7 @@ proptest! {
 
         let mut random = Random(seed);
         let (fragment, monitor) = cut(&plan);
-        let placement = place::place(&[&fragment], &|_| Ok(()));
+        let placement = place::place(&[&fragment], &folding::foldable());
         prop_assert!(placement.demands.iter().all(|d| d.fold.is_some()), "{text}");
         let mut partials = Vec::new();
         for dealt in deal(&feed, agents, &mut random) {

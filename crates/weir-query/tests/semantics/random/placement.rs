@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use weir_model::{Catalog, Declaration, Demand, Predicate, Type, Value, demand};
+use weir_model::event::value;
+use weir_model::{Catalog, Declaration, Demand, Predicate, Test, Type, Value};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, place};
 
 use super::choices::Choices;
 use super::grammar::{Grammar, Kind, Vocabulary};
 use super::{agree, config, numbers};
+use crate::support::capabilities::live;
 use crate::support::feed::{self, Event, Random};
 use crate::support::history::Element;
 use crate::support::oracle;
@@ -70,7 +72,7 @@ proptest! {
         let history = feed::history(&feed, &names, &unoptimized);
         let expected = oracle::evaluate(&unoptimized, &history).changes;
 
-        let demands = place::demands(&[&plan]);
+        let demands = place::demands(&[&plan], &live());
         let tapped: Vec<Event> = feed
             .iter()
             .filter_map(|event| tapped(event, &catalog, &demands))
@@ -107,7 +109,7 @@ fn tapped(event: &Event, catalog: &Catalog, demands: &[Demand]) -> Option<Event>
     };
     let declaration = &catalog.declarations[*source];
     let demand = demands.iter().find(|d| d.stream == declaration.name)?;
-    if !passes(&demand.predicate, declaration, &element.row) {
+    if !passes(&demand.predicate, &element.row) {
         return None;
     }
     let mut element = element.clone();
@@ -119,14 +121,14 @@ fn tapped(event: &Event, catalog: &Catalog, demands: &[Demand]) -> Option<Event>
     Some(Event::Row(*source, element))
 }
 
-pub fn passes(predicate: &Predicate, declaration: &Declaration, row: &[Value]) -> bool {
-    let holds = |test: &demand::Test| {
-        let value = &row[declaration.schema.index(test.field().column())];
+pub fn passes(predicate: &Predicate, row: &[Value]) -> bool {
+    let holds = |test: &Test| {
+        let value = &row[test.operand().column()];
         match (test, value) {
-            (demand::Test::Between { field, low, high }, Value::Int(x)) => {
-                (low..=high).contains(&&field.of(*x))
+            (Test::Between { operand, low, high }, Value::Int(x)) => {
+                (low..=high).contains(&&operand.of(*x))
             }
-            (demand::Test::In { texts, .. }, Value::Text(x)) => texts.contains(x),
+            (Test::In { texts, .. }, Value::Text(x)) => texts.contains(x),
             _ => false,
         }
     };
@@ -182,12 +184,12 @@ fn row(declaration: &Declaration, ts: i64, choices: &mut Choices<'_>) -> Vec<Val
 fn a_text_that_is_there_is_not_asked_of_the_kernel_as_a_number() {
     let (plan, _) = compiled("select ts from IO where op is not null and pid is not null")
         .expect("it is right");
-    let demands = place::demands(&[&plan]);
+    let demands = place::demands(&[&plan], &live());
     let fields = demands[0]
         .predicate
         .clauses
         .iter()
         .flat_map(|c| &c.tests)
-        .map(demand::Test::field);
-    assert_eq!(fields.collect::<Vec<_>>(), [demand::KernelField::Pid]);
+        .map(Test::operand);
+    assert_eq!(fields.collect::<Vec<_>>(), [value("pid")]);
 }

@@ -26,7 +26,7 @@ use weir_model::{Folded, Nanos};
 use self::groups::{Groups, Named};
 use self::layout::{BLOCK_BYTES, Folding, cell_bytes, keep};
 pub use self::naming::Naming;
-pub use self::plan::{Plan, Plans, check};
+pub use self::plan::{Key, Plan, Plans};
 pub use self::tables::{RawKey, Tables};
 use super::clock;
 

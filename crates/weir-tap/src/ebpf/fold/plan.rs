@@ -2,18 +2,12 @@
 
 use std::time::Duration;
 
-use weir_model::event::io_schema;
-use weir_model::{Demand, FoldCall, Keep, KernelField, Nanos, Test};
+use weir_model::{Demand, FoldCall, Keep, Nanos};
 
-use super::layout::{self, CALLS, FOLDS, LIMITS, LOG_BITS, Measure, keep, key};
+use super::layout::{self, FOLDS, LOG_BITS, keep, key};
+use crate::ebpf::columns::{COLUMNS, Column, capabilities};
 use crate::ebpf::layout::flag;
 use crate::ebpf::needs::Needs;
-
-/// Shorter intervals are over before anybody could look at them.
-const INTERVAL_MIN_NS: Nanos = 1_000_000;
-
-/// In longer ones, 64 bits might not hold the sum of all times: see `FOLD_VALUE_MAX` in `fold.h`.
-const INTERVAL_MAX_NS: Nanos = 600_000_000_000;
 
 /// What says in a record that it was folded for the first, and the second, fold.
 const FLAGS: [u8; FOLDS] = [flag::FOLDED, flag::FOLDED_TOO];
@@ -42,32 +36,6 @@ pub enum Key {
     /// `level`
     Level,
 }
-
-/// The columns that are keys, by name.
-const KEYS: &[(&str, Key)] = &[
-    ("op", Key::Op),
-    ("pdisk", Key::Pdisk),
-    ("pid", Key::Pid),
-    ("comm", Key::Comm),
-    ("cgroup", Key::Cgroup),
-    ("vm", Key::Vm),
-    ("vdisk", Key::Vdisk),
-    ("type", Key::Kind),
-    ("host", Key::Host),
-    ("level", Key::Level),
-];
-
-/// The columns that something is kept of, by name.
-const MEASURES: &[(&str, Measure)] = &[
-    ("sectors", Measure::Sectors),
-    ("bytes", Measure::Bytes),
-    ("wait", Measure::Wait),
-    ("service", Measure::Service),
-    ("latency", Measure::Latency),
-];
-
-/// A column that is NULL in all rows that are folded: what failed comes as a row.
-const ALWAYS_NULL: &str = "error";
 
 /// A fold that runs in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,14 +73,6 @@ pub struct Plans {
     pub folds: Vec<Plan>,
     /// Those that do not, by demand, and why.
     pub declined: Vec<String>,
-}
-
-/// Whether the live tap can fold what `demand` asks for, as far as the demand alone says.
-///
-/// # Errors
-/// Why it cannot.
-pub fn check(demand: &Demand) -> Result<(), String> {
-    Plan::of(0, demand).map(|_| ())
 }
 
 impl Plans {
@@ -172,30 +132,11 @@ impl Plans {
 
 impl Plan {
     fn of(number: usize, demand: &Demand) -> Result<Plan, String> {
-        let Some(fold) = &demand.fold else {
-            return Err("no groups are asked for".into());
-        };
-        if !demand.stream.eq_ignore_ascii_case("IO") {
-            return Err(format!("stream `{}` is told row by row", demand.stream));
-        }
-        if fold.interval < INTERVAL_MIN_NS {
-            return Err("an interval shorter than 1 ms is over before anybody looks".into());
-        }
-        if fold.interval > INTERVAL_MAX_NS {
-            return Err("an interval of more than 10 minutes".into());
-        }
-        let mut tests = demand.predicate.clauses.iter().flat_map(|c| &c.tests);
-        if tests.any(|t| field_of(t) == KernelField::Cgroup) {
-            return Err("`cgroup` is selected, and a new cgroup is not known in the kernel".into());
-        }
-        let schema = io_schema();
-        let keys = fold.keys.iter().map(|at| {
-            let name = &schema[*at].name;
-            let known = KEYS.iter().find(|(key, _)| key == name);
-            let known = known.map(|(_, key)| *key);
-            known.ok_or_else(|| format!("`{name}` is no key in the kernel"))
-        });
-        let keys = keys.collect::<Result<Vec<Key>, String>>()?;
+        capabilities().folds(demand)?;
+        let fold = demand.fold.as_ref().expect("it was checked just now");
+        let checked = "the capabilities were checked";
+        let keys = fold.keys.iter().map(|at| COLUMNS[*at].key.expect(checked));
+        let keys: Vec<Key> = keys.collect();
         let owner = keys.contains(&Key::Vm) || keys.contains(&Key::Vdisk);
         let mut kernel = layout::Fold {
             interval_ns: fold.interval as u64,
@@ -206,12 +147,12 @@ impl Plan {
             calls: Vec::new(),
         };
         let calls = fold.calls.iter();
-        let calls = calls.map(|c| call(c, &schema, &mut kernel.calls));
+        let calls = calls.map(|c| call(c, &mut kernel.calls)).collect();
         Ok(Plan {
             demand: number,
             interval: fold.interval,
             keys,
-            calls: calls.collect::<Result<_, _>>()?,
+            calls,
             owner,
             kernel,
         })
@@ -246,20 +187,18 @@ impl Plan {
 
     /// What it does, in words.
     fn line(&self) -> String {
-        let name = |key: &Key| {
-            KEYS.iter()
-                .find(|(_, k)| k == key)
-                .map_or("", |(name, _)| name)
+        let name = |is: &dyn Fn(&Column) -> bool| {
+            let column = COLUMNS.iter().find(|column| is(column));
+            column.expect("it stands in the table").name
         };
-        let keys: Vec<&str> = self.keys.iter().map(name).collect();
+        let keys = self.keys.iter();
+        let keys: Vec<&str> = keys.map(|key| name(&|c| c.key == Some(*key))).collect();
         let by = match keys.is_empty() {
             true => String::new(),
             false => format!(" by {}", keys.join(", ")),
         };
         let kept = self.kernel.calls.iter().map(|call| {
-            let of = |known: &Measure| *known == call.measure;
-            let name = MEASURES.iter().find(|(_, known)| of(known));
-            let name = name.map_or("", |(name, _)| name);
+            let name = name(&|c| c.measure == Some(call.measure));
             match call.keep {
                 keep::MOMENTS => format!("{name}: count, sum, least, greatest"),
                 keep::LIMITS => format!("{name}: counts under {} limits", call.limits.len()),
@@ -295,67 +234,41 @@ impl Key {
     }
 }
 
-fn field_of(test: &Test) -> KernelField {
-    match test {
-        Test::Between { field, .. } | Test::In { field, .. } => *field,
-    }
-}
-
 /// What `call` is in the kernel, where `calls` are its calls so far.
-fn call(
-    call: &FoldCall,
-    schema: &weir_model::Schema,
-    calls: &mut Vec<layout::Call>,
-) -> Result<Call, String> {
-    let Some(column) = call.column else {
-        return match call.keep {
-            Keep::Moments => Ok(Call::Rows),
-            Keep::Limits(_) | Keep::LogLinear { .. } => Err("rows have no values".into()),
-        };
+fn call(call: &FoldCall, calls: &mut Vec<layout::Call>) -> Call {
+    let Some(column) = call.column.map(|at| &COLUMNS[at]) else {
+        return Call::Rows;
     };
-    let name = &schema[column].name;
-    if name == ALWAYS_NULL && call.keep == Keep::Moments {
-        return Ok(Call::None);
-    }
-    let Some((_, measure)) = MEASURES.iter().find(|(known, _)| known == name) else {
-        return Err(format!("`{name}` is not kept in the kernel"));
+    let Some(measure) = column.measure else {
+        return Call::None;
     };
     let (keep, limits) = match &call.keep {
         Keep::Moments => (keep::MOMENTS, Vec::new()),
-        Keep::Limits(limits) if limits.len() > LIMITS => {
-            return Err(format!("a histogram of more than {LIMITS} limits"));
-        }
         Keep::Limits(limits) => (keep::LIMITS, limits.clone()),
-        Keep::LogLinear { bits: LOG_BITS } => (keep::LOG_LINEAR, Vec::new()),
-        Keep::LogLinear { .. } => return Err("bins of another width".into()),
+        Keep::LogLinear { .. } => (keep::LOG_LINEAR, Vec::new()),
     };
     let moments = calls.iter().filter(|c| c.keep == keep::MOMENTS).count();
-    let wanted = layout::Call {
-        measure: *measure,
-        keep,
-        place: if keep == keep::MOMENTS {
-            moments as u8
-        } else {
-            0
-        },
-        limits,
+    let place = match keep {
+        keep::MOMENTS => moments as u8,
+        _ => 0,
     };
-    let same = |c: &layout::Call| {
-        (c.measure, c.keep, &c.limits) == (wanted.measure, wanted.keep, &wanted.limits)
-    };
+    let same = |c: &layout::Call| (c.measure, c.keep, &c.limits) == (measure, keep, &limits);
     let at = calls.iter().position(same).unwrap_or(calls.len());
-    if at == CALLS {
-        return Err(format!("more than {CALLS} things are kept of a group"));
-    }
     if at == calls.len() {
-        calls.push(wanted);
+        calls.push(layout::Call {
+            measure,
+            keep,
+            place,
+            limits,
+        });
     }
-    Ok(Call::Kept(at))
+    Call::Kept(at)
 }
 
 #[cfg(test)]
 mod tests {
-    use weir_model::{Clause, Fold, Predicate, Symbol};
+    use weir_model::event::io_schema;
+    use weir_model::{Clause, Fold, Operand, Predicate, Symbol, Test};
 
     use super::*;
 
@@ -408,8 +321,8 @@ mod tests {
     #[test]
     fn the_kernel_declines_what_it_cannot_do_exactly() {
         let only = |test| demand(&[], &[], vec![test]);
-        let texts = |field, texts: &[&str]| Test::In {
-            field,
+        let texts = |name, texts: &[&str]| Test::In {
+            operand: Operand::Value(column(name)),
             texts: texts.iter().map(|t| Symbol::new(t)).collect(),
         };
         let twelve = [("bytes", Keep::Limits((0..65).collect()))];
@@ -423,8 +336,8 @@ mod tests {
             ),
             (demand(&[], &twelve, Vec::new()), "more than 64 limits"),
             (demand(&[], &[fine], Vec::new()), "bins of another width"),
-            (only(texts(KernelField::Cgroup, &["/a"])), "`cgroup`"),
-            (only(texts(KernelField::Comm, &names)), "cannot test all"),
+            (only(texts("cgroup", &["/a"])), "`cgroup`"),
+            (only(texts("comm", &names)), "cannot test all"),
         ];
         for (demand, why) in cases {
             let plans = plans(&[demand], false);

@@ -16,7 +16,7 @@ use parquet::file::reader::ChunkReader;
 
 use super::super::source::Positioned;
 use super::super::spool::spool;
-use super::super::{Capabilities, Input, Options};
+use super::super::{Input, Options};
 use super::losses;
 use super::pages;
 use super::recover::{Found, read_footer, value};
@@ -71,18 +71,17 @@ impl Recording {
         })
     }
 
-    /// What it can do.
-    pub fn capabilities(&self) -> Capabilities {
+    /// Whether its requests are paired with their responses.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn paired(&self) -> Result<(), String> {
         let lost = self.recorded.iter().filter(|c| c.counter == "events_lost");
         let lost: i64 = lost.map(|c| c.total).fold(0, i64::saturating_add);
-        let paired = match value(self.metadata.metadata(), PAIRED_KEY) {
+        match value(self.metadata.metadata(), PAIRED_KEY) {
             Some("true") if lost == 0 => Ok(()),
             Some("true") => Err(format!("the recording has lost {lost} events")),
             _ => Err("the recording does not promise that all its requests are in it".into()),
-        };
-        Capabilities {
-            paired,
-            responses_assumed: self.responses_assumed(),
         }
     }
 

@@ -1,0 +1,431 @@
+//! [`Capabilities`]: what a source can do, as the source itself describes it before it is started.
+//!
+//! The planner (`weir-query`) works from this description alone: it names no stream and knows no
+//! limit of a source. The source (`weir-tap`) derives the description from the tables by which it
+//! acts.
+
+use std::time::Duration;
+
+use crate::event::{IO_PAIRS, Pairs};
+use crate::{Catalog, Declaration, Demand, FoldCall, Keep, Nanos, Predicate, SECTOR_BYTES};
+
+/// What a source can do, stream by stream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Capabilities {
+    /// Its streams and relations.
+    pub streams: Vec<StreamCapabilities>,
+}
+
+/// What a source can do with one of its streams.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamCapabilities {
+    /// Its name, and its columns with their types, units, aliases and meaning.
+    pub declaration: Declaration,
+    /// What the source does by each of the columns, in their order.
+    pub columns: Vec<ColumnCapabilities>,
+    /// How large a selection it tests.
+    pub limits: Limits,
+    /// The groups that it makes in place of rows, or why it makes none: a sentence without full
+    /// stop.
+    pub groups: Result<GroupLimits, String>,
+    /// Whether the requests and responses in it are paired in another stream as [`Pairs`] says, or
+    /// why they are not, as a sentence without full stop.
+    pub paired: Result<(), String>,
+    /// How many rows it has.
+    pub rate: Rate,
+}
+
+/// What a source does by a column.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColumnCapabilities {
+    /// Rows are selected by its value.
+    pub select: Select,
+    /// Rows are sampled by it; see [`crate::spread`].
+    pub sample: bool,
+    /// Groups are told apart by it.
+    pub group: bool,
+    /// What is kept of a group's values.
+    pub measure: Measure,
+    /// Its value is always that of another column, by position, times a positive constant.
+    pub product: Option<(usize, i64)>,
+}
+
+/// How a source selects rows by a column.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Select {
+    /// Not at all.
+    #[default]
+    No,
+    /// Rows that do not pass may come too.
+    AtLeast,
+    /// Exactly the rows that pass.
+    Exact,
+}
+
+/// What a source keeps of the values of a column in a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// Nothing.
+    #[default]
+    No,
+    /// The column is NULL in every row that is grouped, so that there is nothing to keep.
+    Null,
+    /// Whatever [`Keep`] asks for, within [`GroupLimits`].
+    Kept,
+}
+
+/// Most that a selection may consist of; more is left to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Alternatives.
+    pub clauses: usize,
+    /// Tests in one alternative.
+    pub tests: usize,
+    /// Texts in one test.
+    pub texts: usize,
+}
+
+/// What groups a source makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// The shortest interval.
+    pub interval_min_ns: Nanos,
+    /// The longest interval.
+    pub interval_max_ns: Nanos,
+    /// Most things that are kept of a group, beside the number of its rows.
+    pub kept_max: usize,
+    /// Most limits of a histogram.
+    pub limits_max: usize,
+    /// The only width of logarithmic bins, as in [`Keep::LogLinear`]; `None`: any.
+    pub log_linear_bits: Option<u32>,
+}
+
+/// How many rows a stream has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// So many for each request.
+    PerRequest(u32),
+    /// One for each thing that is polled, each second.
+    Polled,
+}
+
+impl Limits {
+    /// What every source can do that selects at all.
+    pub const LEAST: Limits = Limits {
+        clauses: 1,
+        tests: 1,
+        texts: 1,
+    };
+
+    fn least(self, other: Limits) -> Limits {
+        Limits {
+            clauses: self.clauses.min(other.clauses),
+            tests: self.tests.min(other.tests),
+            texts: self.texts.min(other.texts),
+        }
+    }
+}
+
+impl Capabilities {
+    /// Built-in streams and relations of which a source delivers every row; `groups` says why it
+    /// makes no groups.
+    pub fn of_rows(names: &[&str], rate: Rate, groups: &str) -> Capabilities {
+        let catalog = Catalog::builtin();
+        let found = names.iter().filter_map(|name| catalog.find(name));
+        let stream = |declaration: &Declaration| StreamCapabilities {
+            columns: vec![ColumnCapabilities::default(); declaration.schema.len()],
+            declaration: declaration.clone(),
+            limits: Limits::LEAST,
+            groups: Err(groups.into()),
+            paired: Err("its rows are no requests and responses".into()),
+            rate,
+        };
+        Capabilities {
+            streams: found.map(stream).collect(),
+        }
+    }
+
+    /// Streams `IO` and `IOstream` of a source that does by each column what `of` says of its name, and
+    /// makes no groups, for the reason `groups`.
+    pub fn of_io(
+        limits: Limits,
+        groups: &str,
+        paired: Result<(), String>,
+        of: impl Fn(&str) -> ColumnCapabilities,
+    ) -> Capabilities {
+        let mut all = Capabilities::of_rows(&[IO_PAIRS.finished], Rate::PerRequest(1), groups);
+        let events = Capabilities::of_rows(&[IO_PAIRS.events], Rate::PerRequest(2), groups);
+        all.streams.extend(events.streams);
+        for stream in &mut all.streams {
+            let schema = &stream.declaration.schema;
+            stream.columns = schema.fields.iter().map(|f| of(&f.name)).collect();
+            let sectors = schema.index("sectors");
+            stream.columns[schema.index("bytes")].product = Some((sectors, SECTOR_BYTES));
+            stream.limits = limits;
+            stream.paired.clone_from(&paired);
+        }
+        all
+    }
+
+    /// Whether the events of `pairs` are paired.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn pairs(&self, pairs: &Pairs) -> Result<(), String> {
+        match self.stream(pairs.events) {
+            Some(stream) => stream.paired.clone(),
+            None => Err(format!("the source has no stream `{}`", pairs.events)),
+        }
+    }
+
+    /// What is known of a stream; names are compared without regard to case.
+    pub fn stream(&self, name: &str) -> Option<&StreamCapabilities> {
+        let mut streams = self.streams.iter();
+        streams.find(|s| s.declaration.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The limits of a selection of a stream's rows.
+    pub fn limits(&self, name: &str) -> Limits {
+        self.stream(name).map_or(Limits::LEAST, |s| s.limits)
+    }
+
+    /// What a source does by column `index` of `source`, if it is a stream of its own with that
+    /// column there: a script may declare another under the same name.
+    pub fn column(&self, source: &Declaration, index: usize) -> ColumnCapabilities {
+        let known = self.stream(&source.name).and_then(|stream| {
+            let field = stream.declaration.schema.fields.get(index)?;
+            let same = field.name == source.schema[index].name;
+            same.then_some(stream.columns[index])
+        });
+        known.unwrap_or_default()
+    }
+
+    /// Whether `source` has so many rows for each request.
+    pub fn is_of_requests(&self, source: &Declaration) -> bool {
+        let stream = self.stream(&source.name);
+        stream.is_some_and(|stream| matches!(stream.rate, Rate::PerRequest(_)))
+    }
+
+    /// Whether rows of `source` are selected where they are made.
+    pub fn selects(&self, source: &Declaration) -> bool {
+        self.stream(&source.name).is_some_and(|stream| {
+            let mut columns = stream.columns.iter();
+            columns.any(|column| column.select != Select::No)
+        })
+    }
+
+    /// Whether the groups that `demand` asks for are made.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn folds(&self, demand: &Demand) -> Result<(), String> {
+        match self.stream(&demand.stream) {
+            Some(stream) => stream.folds(demand),
+            None => Err(format!("the source has no stream `{}`", demand.stream)),
+        }
+    }
+
+    /// What two sources can do whose rows are merged: what both can.
+    pub fn and(self, other: Capabilities) -> Capabilities {
+        let mut streams: Vec<StreamCapabilities> = Vec::new();
+        for stream in self.streams {
+            let second = other.stream(&stream.declaration.name).cloned();
+            streams.push(match second {
+                Some(second) => stream.and(second),
+                None => stream,
+            });
+        }
+        for stream in other.streams {
+            let name = &stream.declaration.name;
+            if !streams.iter().any(|s| s.declaration.name == *name) {
+                streams.push(stream);
+            }
+        }
+        Capabilities { streams }
+    }
+}
+
+impl StreamCapabilities {
+    /// Whether the groups that `demand` asks for are made.
+    ///
+    /// # Errors
+    /// Why not, as a sentence without full stop.
+    pub fn folds(&self, demand: &Demand) -> Result<(), String> {
+        let limits = self.groups.as_ref().map_err(String::clone)?;
+        let fold = demand.fold.as_ref().ok_or("no groups are asked for")?;
+        if fold.interval < limits.interval_min_ns {
+            let least = Duration::from_nanos(limits.interval_min_ns as u64);
+            return Err(format!("an interval shorter than {least:?}"));
+        }
+        if fold.interval > limits.interval_max_ns {
+            let most = limits.interval_max_ns / crate::NANOS_PER_SECOND;
+            return Err(format!("an interval of more than {most} s"));
+        }
+        let name = |at: usize| &self.declaration.schema[at].name;
+        if let Some(at) = self.loose_test(&demand.predicate) {
+            let name = name(at);
+            return Err(format!("rows are not exactly selected by `{name}`"));
+        }
+        if let Some(at) = fold.keys.iter().find(|at| !self.columns[**at].group) {
+            return Err(format!("`{}` is no key in the kernel", name(*at)));
+        }
+        let mut kept: Vec<&FoldCall> = Vec::new();
+        for call in &fold.calls {
+            let measure = call.column.map(|at| self.columns[at].measure);
+            match (measure, &call.keep, call.column) {
+                (None | Some(Measure::Null), Keep::Moments, _) => continue,
+                (None, ..) => return Err("rows have no values".into()),
+                (Some(Measure::No | Measure::Null), _, Some(at)) => {
+                    return Err(format!("`{}` is not kept in the kernel", name(at)));
+                }
+                (_, Keep::Limits(own), _) if own.len() > limits.limits_max => {
+                    let most = limits.limits_max;
+                    return Err(format!("a histogram of more than {most} limits"));
+                }
+                (_, Keep::LogLinear { bits }, _)
+                    if limits.log_linear_bits.is_some_and(|own| own != *bits) =>
+                {
+                    return Err("bins of another width".into());
+                }
+                _ if kept.contains(&call) => continue,
+                _ => kept.push(call),
+            }
+        }
+        match kept.len() > limits.kept_max {
+            true => Err(format!(
+                "more than {} things are kept of a group",
+                limits.kept_max
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// A column that is tested, but not exactly.
+    fn loose_test(&self, predicate: &Predicate) -> Option<usize> {
+        let mut tests = predicate.clauses.iter().flat_map(|c| &c.tests);
+        tests.find_map(|test| {
+            let at = test.operand().column();
+            (self.columns[at].select == Select::AtLeast).then_some(at)
+        })
+    }
+
+    fn and(self, other: StreamCapabilities) -> StreamCapabilities {
+        let columns = self.columns.iter().zip(&other.columns);
+        let columns = columns.map(|(a, b)| ColumnCapabilities {
+            select: a.select.min(b.select),
+            sample: a.sample && b.sample,
+            group: a.group && b.group,
+            measure: a.measure.min(b.measure),
+            product: a.product.filter(|_| a.product == b.product),
+        });
+        StreamCapabilities {
+            columns: columns.collect(),
+            limits: self.limits.least(other.limits),
+            groups: self.groups.and_then(|own| match other.groups {
+                Ok(limits) if limits != own => Err("the sources make other groups".into()),
+                groups => groups,
+            }),
+            paired: Err("several sources number their requests each for itself".into()),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clause, Fold, Schema, Shape, Test, event};
+
+    fn all_columns(select: Select) -> Capabilities {
+        let limits = Limits {
+            clauses: 2,
+            tests: 3,
+            texts: 4,
+        };
+        Capabilities::of_io(limits, "it makes none", Ok(()), |_| ColumnCapabilities {
+            select,
+            group: true,
+            measure: Measure::Kept,
+            ..ColumnCapabilities::default()
+        })
+    }
+
+    #[test]
+    fn merged_sources_can_do_what_both_can() {
+        let narrow =
+            Capabilities::of_io(Limits::LEAST, "rows", Ok(()), |name| ColumnCapabilities {
+                select: match name {
+                    "op" => Select::Exact,
+                    _ => Select::No,
+                },
+                ..ColumnCapabilities::default()
+            });
+        let relations = Capabilities::of_rows(&["vms"], Rate::Polled, "a relation");
+        let both = all_columns(Select::AtLeast).and(narrow).and(relations);
+        let io = both.stream("io").expect("both have it");
+        let select = |name| {
+            both.column(&io.declaration, io.declaration.schema.index(name))
+                .select
+        };
+        assert_eq!((select("op"), select("pid")), (Select::AtLeast, Select::No));
+        assert_eq!((io.limits, both.streams.len()), (Limits::LEAST, 3));
+        let why = both.pairs(&IO_PAIRS).expect_err("there are two");
+        assert!(why.contains("several sources"), "{why}");
+    }
+
+    #[test]
+    fn a_stream_that_is_declared_otherwise_is_not_the_sources() {
+        let known = all_columns(Select::Exact);
+        let fields = known.streams[0].declaration.schema.fields[2..4].to_vec();
+        let own = Declaration::new("IO", Shape::Stream, Schema::new(fields));
+        assert_eq!(known.column(&own, 0), ColumnCapabilities::default());
+        let io = &known.streams[0].declaration;
+        assert_eq!(known.column(io, 2).select, Select::Exact);
+    }
+
+    #[test]
+    fn groups_are_made_within_the_limits_and_of_exact_rows() {
+        let folds = |select, tests: Vec<Test>, interval, limits: i64| {
+            let mut all = all_columns(select);
+            all.streams[0].groups = Ok(GroupLimits {
+                interval_min_ns: 10,
+                interval_max_ns: 20,
+                kept_max: 1,
+                limits_max: 2,
+                log_linear_bits: None,
+            });
+            let column = Some(event::value("latency").column());
+            let keep = Keep::Limits((0..limits).collect());
+            let calls = vec![FoldCall { column, keep }];
+            let keys = vec![event::value("op").column()];
+            all.folds(&Demand {
+                stream: "io".into(),
+                columns: Vec::new(),
+                predicate: Predicate {
+                    clauses: vec![Clause { tests }],
+                },
+                fold: Some(Fold {
+                    interval,
+                    keys,
+                    calls,
+                }),
+            })
+        };
+        let test = || Test::Between {
+            operand: event::value("pid"),
+            low: 1,
+            high: 2,
+        };
+        assert_eq!(folds(Select::Exact, vec![test()], 10, 2), Ok(()));
+        let refused = [
+            (folds(Select::AtLeast, vec![test()], 10, 2), "`pid`"),
+            (folds(Select::Exact, Vec::new(), 9, 2), "shorter than 10ns"),
+            (folds(Select::Exact, Vec::new(), 21, 2), "more than"),
+            (folds(Select::Exact, Vec::new(), 15, 3), "2 limits"),
+        ];
+        for (result, why) in refused {
+            let said = result.expect_err(why);
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}
