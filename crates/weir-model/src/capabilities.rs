@@ -127,8 +127,8 @@ impl Limits {
 }
 
 impl Capabilities {
-    /// Built-in streams and relations of which a source delivers every row; `groups` says why it
-    /// makes no groups.
+    /// Built-in streams and relations of which a source delivers every row; `groups` is the
+    /// reason why it makes no groups.
     pub fn of_rows(names: &[&str], rate: Rate, groups: &str) -> Capabilities {
         let catalog = Catalog::builtin();
         let found = names.iter().filter_map(|name| catalog.find(name));
@@ -145,8 +145,8 @@ impl Capabilities {
         }
     }
 
-    /// Streams `IO` and `IOstream` of a source that does by each column what `of` says of its name, and
-    /// makes no groups, for the reason `groups`.
+    /// Streams `IO` and `IOstream` of a source that does by each column what `of` returns for its name,
+    /// and makes no groups; `groups` is the reason.
     pub fn of_io(
         limits: Limits,
         groups: &str,

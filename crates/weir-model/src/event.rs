@@ -463,6 +463,19 @@ static IO_GETTERS: LazyLock<Vec<Get<IoEvent>>> =
     LazyLock::new(|| io_columns().into_iter().map(|(_, get)| get).collect());
 
 impl IoEvent {
+    /// An event of which no other times are known.
+    pub fn new(event: Event) -> IoEvent {
+        IoEvent {
+            event,
+            wait_ns: None,
+            service_ns: None,
+            latency_ns: None,
+            in_flight: None,
+            seek_sectors: None,
+            issue_ts: None,
+        }
+    }
+
     /// The number in a column of `IO`, by position; `None` for NULL and in a column of texts.
     pub fn number(&self, column: usize) -> Option<i64> {
         match EVENT_GETTERS.get(column) {
@@ -623,13 +636,11 @@ mod tests {
     fn a_column_that_nobody_wants_is_not_built() {
         let schema = io_schema();
         let event = IoEvent {
-            event: Event::new(1, EventKind::Response, Op::Read, 1, Some(0), 1),
             wait_ns: Some(1),
             service_ns: Some(2),
             latency_ns: Some(3),
             in_flight: Some(1),
-            seek_sectors: None,
-            issue_ts: None,
+            ..IoEvent::new(Event::new(1, EventKind::Response, Op::Read, 1, Some(0), 1))
         };
         let latency = schema.index("latency");
         let batch = IoBatch::new(Some(&[latency])).build(&[event]);

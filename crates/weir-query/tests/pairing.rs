@@ -67,13 +67,9 @@ fn tap_rows(requests: &[Request]) -> TapRows {
         };
         rows.events.push(event);
         rows.finished.push(IoEvent {
-            event,
-            wait_ns: None,
-            service_ns: None,
             latency_ns: Some(latency),
-            in_flight: None,
-            seek_sectors: None,
             issue_ts: request.seen.then_some(request.issued),
+            ..IoEvent::new(event)
         });
     }
     rows.events.sort_by_key(|e| e.ts);

@@ -48,15 +48,7 @@ fn written(name: &str) -> Vec<u8> {
         );
         event.pdisk = Some(Symbol::new("8,0"));
         event.comm = Some(Symbol::new("fio"));
-        let row = IoEvent {
-            event,
-            wait_ns: None,
-            service_ns: None,
-            latency_ns: None,
-            in_flight: None,
-            seek_sectors: None,
-            issue_ts: None,
-        };
+        let row = IoEvent::new(event);
         let done = Event {
             ts: event.ts + 500,
             kind: EventKind::Response,

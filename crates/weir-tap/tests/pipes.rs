@@ -50,7 +50,7 @@ fn write(path: &Path, seed: u64) {
         let (kind, sector) = (EventKind::Request, next());
         let mut event = Event::new(issued, kind, Op::Write, i, Some(sector), 8);
         event.pdisk = Some(Symbol::new("8,0"));
-        let request = format::block::bare(event);
+        let request = IoEvent::new(event);
         let latency = 1_000 + next() % 900_000;
         let response = IoEvent {
             event: Event {

@@ -26,13 +26,13 @@ fn io(ts: i64, kind: EventKind, req_id: i64) -> IoEvent {
     event.pid = (req_id % 2 == 0).then_some(42);
     let done = kind != EventKind::Request;
     IoEvent {
-        event,
         wait_ns: done.then_some(10),
         service_ns: done.then_some(90),
         latency_ns: done.then_some(100),
         in_flight: done.then_some(1),
         seek_sectors: (done && req_id > 0).then_some(1),
         issue_ts: done.then_some(ts - 3),
+        ..IoEvent::new(event)
     }
 }
 
@@ -111,13 +111,13 @@ fn any_event() -> impl Strategy<Value = IoEvent> {
         ) = numbers;
         let (wait_ns, service_ns, latency_ns, in_flight, seek_sectors) = times;
         IoEvent {
-            event,
             wait_ns,
             service_ns,
             latency_ns,
             in_flight,
             seek_sectors,
             issue_ts: latency_ns,
+            ..IoEvent::new(event)
         }
     })
 }

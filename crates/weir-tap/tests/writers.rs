@@ -76,15 +76,7 @@ fn rows(requests: &[Made]) -> Vec<IoEvent> {
         event.cpu = Some(0);
         event.flags = (!made.flags.is_empty()).then(|| Symbol::new(made.flags));
         event.merges = Some(0);
-        let row = IoEvent {
-            event,
-            wait_ns: None,
-            service_ns: None,
-            latency_ns: None,
-            in_flight: None,
-            seek_sectors: None,
-            issue_ts: None,
-        };
+        let row = IoEvent::new(event);
         rows.push(row);
         let kind = made.error.map_or(EventKind::Response, |_| EventKind::Error);
         let ended = Event {

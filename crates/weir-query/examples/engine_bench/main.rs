@@ -335,13 +335,8 @@ fn pairs_of() -> impl FnMut(Vec<Event>) -> Batch {
                 continue;
             }
             rows.push(IoEvent {
-                event,
-                wait_ns: None,
-                service_ns: None,
-                latency_ns: None,
-                in_flight: None,
-                seek_sectors: None,
                 issue_ts: issued.remove(&event.req_id),
+                ..IoEvent::new(event)
             });
         }
         builder.build(&rows)

@@ -81,13 +81,10 @@ impl Tap for Parrot {
 fn finished(ts: Nanos) -> Batch {
     let event = Event::new(ts, EventKind::Response, Op::Read, ts, Some(8), 8);
     IoBatch::new(None).build(&[IoEvent {
-        event,
         wait_ns: Some(1),
         service_ns: Some(2),
         latency_ns: Some(3),
-        in_flight: None,
-        seek_sectors: None,
-        issue_ts: None,
+        ..IoEvent::new(event)
     }])
 }
 

@@ -229,10 +229,10 @@ impl BlockLayer {
         let row = IoEvent {
             in_flight,
             seek_sectors,
-            ..bare(event)
+            ..IoEvent::new(event)
         };
         self.fly(place, ts, row, inserted);
-        Some(bare(event))
+        Some(IoEvent::new(event))
     }
 
     fn event(
@@ -317,7 +317,7 @@ impl BlockLayer {
         end(&mut event, action.error);
         IoEvent {
             latency_ns: Some(ts - bio.since),
-            ..bare(event)
+            ..IoEvent::new(event)
         }
     }
 }
@@ -330,19 +330,6 @@ impl Waiting {
             merges: self.merges + merges,
             ..self
         }
-    }
-}
-
-/// An event of which no other times are known.
-pub fn bare(event: Event) -> IoEvent {
-    IoEvent {
-        event,
-        wait_ns: None,
-        service_ns: None,
-        latency_ns: None,
-        in_flight: None,
-        seek_sectors: None,
-        issue_ts: None,
     }
 }
 

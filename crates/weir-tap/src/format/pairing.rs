@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use weir_model::{IoEvent, Nanos};
 
 use super::Faults;
-use super::block::{BlockLayer, Unpaired, bare};
+use super::block::{BlockLayer, Unpaired};
 use super::disks::Disks;
 use super::fault::TABLE_FULL;
 use super::record::{Record, Request, What};
@@ -55,19 +55,19 @@ impl Pairing {
         event.ts = ts;
         event.req_id = self.req_id;
         let (in_flight, seek_sectors) = self.disks.issue(&event);
-        rows.push(bare(event));
+        rows.push(IoEvent::new(event));
 
         let mut response = event;
         response.kind = request.end;
         response.ts = ts.saturating_add(request.latency_ns.unwrap_or(0));
         let ending = IoEvent {
-            event: response,
             wait_ns: request.wait_ns,
             service_ns: request.service_ns,
             latency_ns: request.latency_ns,
             in_flight: request.latency_ns.and(in_flight),
             seek_sectors,
             issue_ts: Some(ts),
+            ..IoEvent::new(response)
         };
         if request.latency_ns.is_none() {
             self.disks.outstanding(&event, -1);

@@ -109,13 +109,13 @@ impl Columns {
             )
         };
         Some(IoEvent {
-            event,
             wait_ns: int("wait"),
             service_ns: int("service"),
             latency_ns: int("latency"),
             in_flight: int("in_flight"),
             seek_sectors: int("seek"),
             issue_ts: int("issue_ts"),
+            ..IoEvent::new(event)
         })
     }
 }

@@ -110,13 +110,13 @@ impl Names {
         };
         let told = record.is_end() && !begun_before;
         IoEvent {
-            event,
             wait_ns: record.wait_ns(),
             service_ns: record.service_ns(),
             latency_ns: record.latency_ns(),
             in_flight: Some(i64::from(record.in_flight)),
             seek_sectors: record.seek_sectors,
             issue_ts: told.then(|| epoch(record.taken_ns)),
+            ..IoEvent::new(event)
         }
     }
 }

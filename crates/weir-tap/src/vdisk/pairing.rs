@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use weir_model::{Event, EventKind, IoEvent, Level, Nanos, Op, SECTOR_BYTES, Symbol};
 
 use super::line::{Line, Trace, Unit};
-use crate::format::block::bare;
 
 /// Requests taken out of queues that are remembered until it is clear what they are.
 const POPS_MAX: usize = 1 << 16;
@@ -309,7 +308,7 @@ impl Pairing {
         (event.sector, event.vsector) = (sector, sector);
         let head = self.heads.entry(which).or_default();
         request.row.seek_sectors = head.move_to(sector, event.sectors);
-        step.rows.push(bare(*event));
+        step.rows.push(IoEvent::new(*event));
     }
 
     /// Tells a request that has its place, or needs none.
@@ -328,7 +327,7 @@ impl Pairing {
             if let Some((sector, sectors)) = place {
                 request.row.seek_sectors = head.move_to(Some(sector), sectors);
             }
-            step.rows.push(bare(request.row.event));
+            step.rows.push(IoEvent::new(request.row.event));
         }
     }
 
@@ -368,13 +367,8 @@ impl Pairing {
             ..Event::new(ts, EventKind::Request, op, self.req_id, sector, sectors)
         };
         let row = IoEvent {
-            event,
-            wait_ns: None,
-            service_ns: None,
-            latency_ns: None,
             in_flight: Some(head.in_flight),
-            seek_sectors: None,
-            issue_ts: None,
+            ..IoEvent::new(event)
         };
         let request = UnderWay {
             which,

@@ -53,13 +53,12 @@ impl Load {
             let service = 50_000 + (numbers.below(2_500) * numbers.below(2_500)) as Nanos;
             let wait = numbers.below(20_000) as Nanos;
             events.push(IoEvent {
-                event,
                 wait_ns: Some(wait),
                 service_ns: Some(service),
                 latency_ns: Some(wait + service),
                 in_flight: Some(1 + numbers.below(16) as i64),
                 seek_sectors: Some(numbers.below(1 << 20) as i64),
-                issue_ts: None,
+                ..IoEvent::new(event)
             });
         }
         let plain: Vec<Event> = events.iter().map(|e| e.event).collect();

@@ -31,13 +31,8 @@ fn record(path: &Path, disks: i64, counts: bool) {
             )
         };
         let request = IoEvent {
-            event,
-            wait_ns: None,
-            service_ns: None,
-            latency_ns: None,
             in_flight: counts.then_some(1),
-            seek_sectors: None,
-            issue_ts: None,
+            ..IoEvent::new(event)
         };
         rows.push(request);
         if place % 40 != 7 {
