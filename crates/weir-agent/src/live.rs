@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tracing::{debug, error, info, warn};
 use weir_model::{Catalog, Declaration, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, codec};
@@ -26,7 +27,6 @@ use super::shedding::{Budget, Shedding};
 use super::tally_file::TallyFile;
 use super::tap::Ground;
 use weir_runtime::device_names;
-use weir_runtime::output;
 use weir_runtime::plans;
 use weir_runtime::run_loop::Stop;
 
@@ -61,8 +61,6 @@ pub struct Options {
     pub probe_failed: Option<String>,
     /// Ends when a recording has ended.
     pub once: bool,
-    /// Tells on standard error which fragments come and go.
-    pub verbose: bool,
 }
 
 /// A running agent.
@@ -187,7 +185,7 @@ impl Agent {
                 self.start(channel, &fragment);
             }
             UplinkEvent::Message(MonitorMessage::Stop { channel }) => {
-                self.remark(format_args!("channel {} is stopped", channel.0));
+                debug!(channel = channel.0, "the fragment is stopped");
                 self.stop(channel);
             }
             UplinkEvent::Message(MonitorMessage::HeartbeatInterval(every)) => {
@@ -195,7 +193,7 @@ impl Agent {
             }
             // The uplink sees to that.
             UplinkEvent::Message(MonitorMessage::Ack { .. }) => {}
-            UplinkEvent::Disconnected(why) => self.lament(why),
+            UplinkEvent::Disconnected(why) => self.disconnected(why),
         }
     }
 
@@ -214,11 +212,12 @@ impl Agent {
         self.gone = None;
         let at = self.clock.now();
         let clock = self.uplink.clock();
-        output::say(format_args!(
-            "weir agent: welcomed by the monitor; its clock is {:+.6} s from ours, known to {:.6} s",
-            clock.offset_ns(at) as f64 / 1e9,
-            clock.error_ns(at) as f64 / 1e9,
-        ));
+        let seconds = |ns: Nanos| ns as f64 / 1e9;
+        info!(
+            clock_offset_s = %format_args!("{:+.6}", seconds(clock.offset_ns(at))),
+            clock_error_s = %format_args!("{:.6}", seconds(clock.error_ns(at))),
+            "connected to the monitor"
+        );
         let earlier = std::mem::take(&mut self.options.earlier);
         self.options.tallies.forget(&earlier);
         if before.is_none() {
@@ -229,10 +228,10 @@ impl Agent {
         }
     }
 
-    /// Says why there is no connection, unless that was said already.
-    fn lament(&mut self, why: String) {
+    /// Logs why there is no connection, unless that is logged already.
+    fn disconnected(&mut self, why: String) {
         if self.gone.as_ref() != Some(&why) {
-            output::say(format_args!("weir agent: {why}; trying again"));
+            warn!(reason = %why, "not connected to the monitor, retrying");
             self.gone = Some(why);
         }
     }
@@ -253,7 +252,7 @@ impl Agent {
         if let Some(why) = refusal(&plan) {
             return self.refuse(channel, why);
         }
-        self.remark(format_args!("channel {} is started", channel.0));
+        debug!(channel = channel.0, "the fragment is started");
         // What the host's tap has paired need not be joined.
         let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.ground.args);
         let paired = plans::paired(&plan, &self.options.ground.args);
@@ -285,7 +284,7 @@ impl Agent {
 
     /// A fragment that cannot run, or not any more.
     fn refuse(&mut self, channel: ChannelId, why: String) {
-        output::say(format_args!("weir agent: channel {}: {why}", channel.0));
+        warn!(channel = channel.0, reason = %why, "the fragment cannot run");
         self.note("agent", "fragment_failed", Some(&why));
         self.stop(channel);
         self.core.refuse(channel, why);
@@ -414,10 +413,10 @@ impl Agent {
             return;
         }
         if let Err(error) = self.options.tallies.write(self.core.tallies()) {
-            output::say(format_args!(
-                "weir agent: the tallies are not written down any more: {error}; rows lost by a \
-                 crash from here on are not counted"
-            ));
+            error!(
+                reason = %error,
+                "tallies are no longer written: rows lost by a crash from now on are not counted"
+            );
             self.tallies_failed = true;
             self.note("agent", "tallies_failed", Some(&error.to_string()));
         }
@@ -431,13 +430,6 @@ impl Agent {
         self.uplink.send(AgentMessage::Note(note));
     }
 
-    /// Says something to whoever wants to know more.
-    fn remark(&self, line: std::fmt::Arguments<'_>) {
-        if self.options.verbose {
-            output::say(format_args!("weir agent: {line}"));
-        }
-    }
-
     fn do_chores(&mut self) {
         self.chores_done = Instant::now();
         let load = self.own.load();
@@ -449,9 +441,7 @@ impl Agent {
             let keep = i64::from(self.shedding.keep_one_in());
             let note = self.own.state(at, "agent", "shedding", Some(cause), keep);
             self.uplink.send(AgentMessage::Note(note));
-            output::say(format_args!(
-                "weir agent: one request in {keep} is kept ({cause})"
-            ));
+            warn!(%cause, "one request in {keep} is kept");
         }
         let notes = self.own.notes(at, self.services.values_mut(), &self.core);
         let (own_time, clock) = (self.clock.now(), self.uplink.clock());
@@ -501,10 +491,10 @@ impl Agent {
             }
         }
         if unheard > 0 {
-            output::say(format_args!(
-                "weir agent: what the kernel has added up for {unheard} fragments since their last \
-                 slide is lost"
-            ));
+            warn!(
+                fragments = unheard,
+                "what the kernel has added up since the last slide is lost"
+            );
             self.note("agent", "slide_lost", Some("agent_ended"));
         }
         let began = Instant::now();

@@ -111,7 +111,7 @@ impl Fleet {
         let mut command = Command::new(&self.weir);
         command.args(["monitor", "--config", &path]);
         let mut member = self.start(MONITOR, command)?;
-        let said = member.says("the monitor listens on ")?;
+        let said = member.says("listening address=")?;
         let address = said.parse().context("the address where it listens")?;
         Ok(Monitor { member, address })
     }

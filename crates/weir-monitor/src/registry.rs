@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use tracing::warn;
 use weir_model::Nanos;
 use weir_query::engine::QueryId;
 use weir_query::place::fleet::Way;
@@ -19,7 +20,6 @@ use super::question::Prepared;
 use super::state::Position;
 use super::{Monitor, Publisher, StateError};
 use crate::config::{Limits, MonitorConfig, SinkEntry, StandingEntry};
-use weir_runtime::output;
 use weir_runtime::quantity::nanos;
 
 /// How often it is looked whether queries are watched, and how their files are.
@@ -224,7 +224,7 @@ impl Registry {
                 .filter_map(|file| file.failed().map(str::to_owned))
                 .collect();
             for why in failed.iter().skip(entry.failed_files) {
-                output::say(format_args!("weir: query `{name}`: {why}"));
+                warn!(query = %name, reason = %why, "a sink failed");
                 monitor.note(now, "sink_failed", &format!("{name}: {why}"));
             }
             entry.failed_files = failed.len();
@@ -302,10 +302,10 @@ impl Registry {
             if self.entries.contains_key(&said.name) {
                 let theirs = self.entries[&said.name].owner.is_some();
                 if theirs {
-                    output::say(format_args!(
-                        "weir: a client has placed a query `{}`; the configuration's does not run",
-                        said.name
-                    ));
+                    warn!(
+                        query = %said.name,
+                        "a client has placed a query of this name; that of the configuration does not run"
+                    );
                 }
                 continue;
             }
@@ -373,7 +373,7 @@ impl Registry {
         let (name, submit) = (wanted.name.clone(), wanted.submit.clone());
         let (owner, sinks) = (wanted.owner.clone(), wanted.sinks.clone());
         if let Err(refusal) = self.begin(wanted, monitor, now) {
-            output::say(format_args!("weir: query `{name}` does not run: {refusal}"));
+            warn!(query = %name, reason = %refusal, "the query cannot run");
             let entry = Entry {
                 submit,
                 owner,
@@ -476,7 +476,7 @@ impl Registry {
     }
 
     fn has_failed(&mut self, name: &str, why: &str) {
-        output::say(format_args!("weir: query `{name}` has ended: {why}"));
+        warn!(query = %name, reason = %why, "the query has ended");
         match self.entries.get_mut(name) {
             Some(entry) if entry.submit.standing => entry.state = State::Failed(why.to_owned()),
             _ => {

@@ -1,23 +1,14 @@
 //! What clients ask, and what they are answered.
 
 use serde_json::{Value as Json, json};
+use tracing::warn;
 use weir_model::inventory::Row;
 use weir_model::{Host, Nanos, Value};
-use weir_wire::{Peer, Refusal, Reply, Request, ServerEvent, Submit};
+use weir_wire::{Refusal, Reply, Request, ServerEvent, Submit};
 
 use super::Monitor;
 use super::question::Prepared;
 use super::registry::{Entry, Registry, State};
-use weir_runtime::output;
-
-/// One line on standard error for a peer that was refused.
-fn log_refusal(peer: &Peer, why: &str, suppressed: u64) {
-    let more = match suppressed {
-        0 => String::new(),
-        count => format!(" ({count} more refusals before this one were not logged)"),
-    };
-    output::say(format_args!("weir: refused {peer}: {why}{more}"));
-}
 
 impl Registry {
     /// Answers a client's request, and logs peers that were refused.
@@ -32,7 +23,11 @@ impl Registry {
                 peer,
                 why,
                 suppressed,
-            } => return log_refusal(&peer, &why, suppressed),
+            } => {
+                // Refusals before this one were not logged, to bound the log.
+                let not_logged = (suppressed > 0).then_some(suppressed);
+                return warn!(%peer, reason = %why, not_logged, "refused");
+            }
             _ => return,
         };
         let answer = match request {

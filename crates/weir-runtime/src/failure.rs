@@ -7,7 +7,7 @@ use weir_sink::SinkError;
 use weir_tap::TapError;
 use weir_wire::{Refusal, WireError};
 
-use crate::output;
+use crate::{log, output};
 
 /// What follows the error of a user who may not watch live I/O.
 const NOT_PERMITTED_HINT: &str = "weir: `weir doctor` lists what is missing, -v prints the kernel's \
@@ -59,13 +59,16 @@ impl Failure {
     pub fn report(&self, verbose: bool) -> ExitCode {
         match self {
             Failure::Words(text) => {
-                output::say_lines(text.trim_end());
+                match log::is_open() {
+                    true => text.lines().for_each(output::fail),
+                    false => output::say_lines(text.trim_end()),
+                }
                 ExitCode::from(2)
             }
             Failure::World(error) => {
-                output::say(format_args!("weir: {error:#}"));
+                output::fail(format_args!("weir: {error:#}"));
                 if let Some(TapError::NotPermitted { detail }) = error.downcast_ref() {
-                    output::say(match verbose {
+                    output::fail(match verbose {
                         true => detail.as_str(),
                         false => NOT_PERMITTED_HINT,
                     });

@@ -6,6 +6,7 @@ pub mod device_names;
 pub mod failure;
 pub mod left_out;
 pub mod lock;
+pub mod log;
 pub mod names;
 pub mod output;
 pub mod plans;

@@ -10,6 +10,7 @@ use weir_sink::last::Last;
 use weir_sink::{Answer, Screen, Sink, Target, text};
 
 use crate::failure::Failure;
+use crate::log;
 use crate::run_loop::Telling;
 
 /// Options of every command that shows answers.
@@ -148,9 +149,28 @@ pub fn standard_output(live: bool) -> Result<Target, Failure> {
 }
 
 /// Prints one line on standard error, control characters escaped: parts of it may come from other
-/// processes, hosts or files. Work goes on where it cannot be printed.
+/// processes, hosts or files. Work goes on where it cannot be printed. In a service it is a warning in
+/// its log.
 pub fn say(line: impl Display) {
-    print_error(&text::shown(&line.to_string()));
+    let line = line.to_string();
+    match log::is_open() {
+        true => tracing::warn!("{}", without_program(&line)),
+        false => print_error(&text::shown(&line)),
+    }
+}
+
+/// Prints why the command fails; as [`say`], but in a service it is an error in its log.
+pub fn fail(line: impl Display) {
+    let line = line.to_string();
+    match log::is_open() {
+        true => tracing::error!("{}", without_program(&line)),
+        false => print_error(&text::shown(&line)),
+    }
+}
+
+/// A log does not repeat the name of its program.
+fn without_program(line: &str) -> &str {
+    line.strip_prefix("weir: ").unwrap_or(line)
 }
 
 /// Prints a text of several lines on standard error; as [`say`], but its lines are kept apart.

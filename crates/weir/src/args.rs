@@ -7,11 +7,13 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use tracing::Level;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::fleet::Way;
 use weir_runtime::failure::Failure;
+use weir_runtime::log;
 use weir_runtime::output::OutputOptions;
 use weir_runtime::quantity;
 use weir_runtime::question::Question;
@@ -216,6 +218,31 @@ impl LimitArgs {
             query_bytes_max: self.limit_memory,
             ..EngineOptions::default()
         })
+    }
+}
+
+/// What a service logs on standard error.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Log")]
+pub struct LogArgs {
+    /// Log events of this severity and above [default: those of WEIR_LOG, otherwise info; with -v,
+    /// debug]
+    #[arg(long, value_name = "LEVEL", value_parser = levels())]
+    log_level: Option<Level>,
+}
+
+fn levels() -> impl TypedValueParser<Value = Level> {
+    PossibleValuesParser::new(log::LEVELS).map(|name| name.parse().expect("a name of a level"))
+}
+
+impl LogArgs {
+    /// Opens the log of this process.
+    ///
+    /// # Errors
+    /// When WEIR_LOG is no filter.
+    pub fn open(&self, verbose: bool) -> Result<(), Failure> {
+        let usual = if verbose { Level::DEBUG } else { Level::INFO };
+        log::open(self.log_level, usual)
     }
 }
 

@@ -206,7 +206,7 @@ fn every_command_to_a_fleet_runs() {
     let mut monitor = start(&["monitor", "--listen", &listen, "--state", &state("m")]);
     let mut log = std::io::BufReader::new(monitor.0.stderr.take().expect("it is piped")).lines();
     let ready = log.next().expect("a line").expect("UTF-8");
-    let address = ready.rsplit(' ').next().expect("an address");
+    let (_, address) = ready.split_once("listening address=").expect("an address");
     let agent = [
         "agent",
         "--monitor",

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::warn;
 use weir_model::{Batch, Catalog, Demand, Folded};
 use weir_query::plan::Plan;
 use weir_wire::ChannelId;
@@ -14,7 +15,6 @@ use super::super::service::{Service, Told};
 use super::super::shedding;
 use super::super::tap::OpenTap;
 use super::Agent;
-use weir_runtime::output;
 
 /// A recording begins when no order has come for so long: what is started together sees all of it.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -150,7 +150,7 @@ impl Agent {
 
     /// A tap does not serve, or no more: those that need it fail.
     fn fail(&mut self, name: &str, why: &str, pending_only: bool) {
-        output::say(format_args!("weir agent: {why}"));
+        warn!(tap = %name, reason = %why, "the tap failed");
         self.note("tap", "probe_failed", Some(why));
         let live = self.options.ground.live_capabilities();
         let needs = |plan: &Plan| {

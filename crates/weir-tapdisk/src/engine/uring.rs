@@ -240,7 +240,7 @@ impl UringEngine {
         while self.in_ring > 0 {
             if let Err(error) = self.wait() {
                 // Memory that the kernel may write is not to be given back.
-                eprintln!("io_uring: {error}; requests are under way that nobody waits for");
+                tracing::error!(reason = %error, "io_uring: cannot wait for requests in flight, aborting");
                 std::process::abort();
             }
             self.reap(disk, works, &mut ended);

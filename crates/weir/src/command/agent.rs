@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
+use tracing::{error, info, warn};
 use weir_model::{Demand, Predicate, Symbol};
 use weir_tap::{ebpf, format};
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
+use crate::args::LogArgs;
 use weir_agent::config::{self, AgentConfig};
 use weir_agent::{Agent, AgentClock, Budget, Drill, Ground, Options, Replay, TallyFile};
 use weir_runtime::config::{Changes, Loaded, load};
@@ -71,6 +73,8 @@ pub struct AgentArgs {
     ground: GroundArgs,
     #[command(flatten)]
     drill: DrillArgs,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// Where events come from.
@@ -145,6 +149,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         output::print(&format!("{file}: nothing wrong with it\n"))?;
         return Ok(Ending::Done);
     }
+    args.log.open(verbose)?;
     let stop = Stop::on_signals()?;
     let hangup = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, hangup.clone())?;
@@ -167,11 +172,10 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let probe_failed = unwatched(&ground);
     let earlier = home.tallies.earlier()?;
     if earlier.left_out > 0 {
-        output::say(format_args!(
-            "weir agent: earlier processes left more tallies than the monitor can be told; {} of \
-             the oldest channels are left out",
-            earlier.left_out
-        ));
+        warn!(
+            channels = earlier.left_out,
+            "the oldest tallies of earlier processes are left out: the monitor accepts no more"
+        );
     }
     let (instance, lock) = (home.instance, home.lock);
     let options = Options {
@@ -182,7 +186,6 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         tallies: home.tallies,
         probe_failed,
         once: args.ground.once,
-        verbose,
     };
     let hello = Hello {
         host: host.as_str().to_string(),
@@ -209,7 +212,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         true => without_capabilities(move || Uplink::dial(uplink))?,
         false => Uplink::dial(uplink),
     }?;
-    output::say(format_args!("weir agent: {host} reports to {address}"));
+    info!(%host, monitor = %address, "the agent has started");
     let reload = || {
         hangup
             .swap(false, Ordering::Relaxed)
@@ -218,9 +221,9 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let all_taken = Agent::new(options, uplink).run(&stop, reload);
     drop(lock);
     if !all_taken {
-        output::say(
-            "weir agent: the monitor has not acknowledged everything; the next agent with this state \
-             directory reports what is lost",
+        warn!(
+            "the monitor has not acknowledged everything; the next agent with this state directory \
+             reports what is lost"
         );
     }
     Ok(match stop.signal() {
@@ -353,29 +356,29 @@ fn unwatched(ground: &Ground) -> Option<String> {
     };
     let opened = ground.is_live().then(|| ground.open(&[demand]));
     let why = opened?.err()?.text();
-    output::say(format_args!(
-        "weir agent: {why}; queries of I/O will fail here (`weir doctor` tells more)"
-    ));
+    warn!(
+        reason = %why,
+        "queries of I/O will fail on this host; `weir doctor` lists what is missing"
+    );
     Some(why)
 }
 
 /// Reads the configuration again (SIGHUP): limits apply at once. If it is wrong, nothing changes.
 fn reload(args: &AgentArgs, loaded: &mut Loaded<AgentConfig>) -> Option<Budget> {
     let Some(path) = loaded.path.clone() else {
-        output::say("weir agent: there is no configuration to read again");
+        warn!("not reloaded: there is no configuration file");
         return None;
     };
     match load::<AgentConfig>(Some(&path), config::FILE) {
         Ok(mut now) => {
             args.override_with(&mut now.config);
             let changes = Changes::between(&loaded.config, &now.config, config::APPLIED);
-            output::say(format_args!("weir agent: {}: {changes}", path.display()));
+            info!(file = %path.display(), "reloaded: {changes}");
             *loaded = now;
             Some(loaded.config.budget())
         }
         Err(failure) => {
-            output::say_lines(failure.text());
-            output::say("weir agent: the configuration stays as it was");
+            error!(reason = %failure.text(), "not reloaded, the configuration stays as it was");
             None
         }
     }

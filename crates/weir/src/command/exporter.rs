@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
+use tracing::info;
 use weir_sink::metrics::Buckets;
 use weir_sink::metrics::serve::Bound;
 use weir_tap::ebpf::Files;
 
 use crate::args::LimitArgs;
+use crate::args::LogArgs;
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::names;
@@ -58,6 +60,8 @@ pub struct ExporterArgs {
     source: SourceArgs,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
@@ -79,6 +83,7 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
             args.listen
         )));
     }
+    args.log.open(verbose)?;
     names::find(&mut args.source.clone(), args.only_vm.as_deref(), &mut None)?;
     let stop = Stop::on_signals()?;
     let disks_max = args.disks_max as usize;
@@ -98,10 +103,8 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     )?;
     opened.drop_privileges(&args.source, Files::Open)?;
     let server = bound.serve(Arc::new(move |format| collect.families(format)))?;
-    output::say(format_args!(
-        "weir: metrics at http://{}/metrics",
-        server.address()
-    ));
+    let url = format!("http://{}/metrics", server.address());
+    info!(%url, "serving metrics");
     let report = opened.run(&stop)?;
     // A recording has ended; what it held can be scraped until somebody says stop.
     while !args.source.is_live() && stop.signal().is_none() {

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
+use tracing::{error, info};
 use weir_query::engine::EngineOptions;
 use weir_wire::{Limits, Listen, Server, ServerOptions, socket_to_serve};
 
+use crate::args::LogArgs;
 use weir_monitor::config::{self, MonitorConfig};
 use weir_monitor::registry::Registry;
 use weir_monitor::{self, Monitor, Options};
@@ -45,9 +47,11 @@ pub struct MonitorArgs {
     /// Only check the configuration
     #[arg(long)]
     check: bool,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
-pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
+pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     let loaded = load(args)?;
     let config = &loaded.config;
     weir_monitor::check_queries(&config.queries)?;
@@ -57,6 +61,7 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
         output::say("weir: the configuration is valid");
         return Ok(Ending::Done);
     }
+    args.log.open(verbose)?;
     let stop = Stop::on_signals()?;
     let again = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, again.clone())?;
@@ -66,10 +71,7 @@ pub fn run(args: &MonitorArgs) -> Result<Ending, Failure> {
     let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;
     let (server, mut events) = Server::bind(options)?;
-    output::say(format_args!(
-        "weir: the monitor listens on {}",
-        server.address()
-    ));
+    info!(address = %server.address(), "listening");
     let mut reload = Reload {
         args,
         loaded,
@@ -107,11 +109,10 @@ impl Reload<'_> {
     /// Takes over what the configuration says now. If anything is wrong with it, all stays.
     fn reload(&mut self, registry: &mut Registry, monitor: &mut Monitor) {
         match self.try_reload(registry, monitor) {
-            Ok(changes) => output::say(format_args!("weir: reloaded: {changes}")),
-            Err(failure) => output::say_lines(format_args!(
-                "{}\nweir: not reloaded, all stays as it was",
-                failure.text()
-            )),
+            Ok(changes) => info!("reloaded: {changes}"),
+            Err(failure) => {
+                error!(reason = %failure.text(), "not reloaded, the configuration stays as it was");
+            }
         }
     }
 

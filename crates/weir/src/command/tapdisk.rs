@@ -13,6 +13,7 @@ use weir_tapdisk::nbd::Address;
 use super::tapdisk_insert::{self, InsertArgs};
 use super::tapdisk_remove::{self, RemoveArgs};
 use super::tapdisk_status::{self, StatusArgs};
+use crate::args::LogArgs;
 use crate::tapdisk::{self, Companion, DiskEntry, NbdEntry, Owner, Setup, TapdiskConfig};
 use weir_runtime::config::load;
 use weir_runtime::failure::{Ending, Failure};
@@ -47,6 +48,8 @@ pub struct TapdiskArgs {
     disk: DiskArgs,
     #[command(flatten)]
     serve: ServeArgs,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// What else can be done with tapdisks.
@@ -153,13 +156,14 @@ struct ServeArgs {
     run_folder: Option<PathBuf>,
 }
 
-pub fn run(args: &TapdiskArgs) -> Result<Ending, Failure> {
+pub fn run(args: &TapdiskArgs, verbose: bool) -> Result<Ending, Failure> {
     match &args.command {
         Some(TapdiskCommand::Status(status)) => tapdisk_status::run(status),
         Some(TapdiskCommand::Insert(insert)) => tapdisk_insert::run(insert),
         Some(TapdiskCommand::Remove(remove)) => tapdisk_remove::run(remove),
         None => {
             let setup = args.setup()?;
+            args.log.open(verbose)?;
             let companion = Companion::new(args.serve.until_exit)?;
             let owner = Owner {
                 process: args.serve.until_exit,

@@ -16,7 +16,7 @@ use weir_runtime::run_loop::process_usage;
 /// How long a monitor may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// What it says before its address.
-const LISTENS: &str = "the monitor listens on ";
+const LISTENS: &str = "listening address=";
 
 /// What the monitor's process takes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,7 +77,7 @@ impl MonitorProcess {
         fs::write(&config, text).with_context(|| config.display().to_string())?;
         let program = std::env::current_exe().context("where weir itself is")?;
         let mut child = Command::new(program)
-            .arg("monitor")
+            .args(["monitor", "--log-level", "info"])
             .arg("--config")
             .arg(&config)
             .arg("--state")

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tracing::{info, warn};
 use weir_model::{Op, Unit};
 use weir_sink::number::scaled;
 use weir_tap::ebpf::{Files, drop_privileges};
@@ -19,7 +20,6 @@ use weir_tapdisk::{Disk, ServerSocket, Stop as Halt, vhost};
 
 use super::{Companion, DiskEntry, Setup};
 use weir_runtime::failure::{Ending, Failure};
-use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
 use weir_tapdisk::insertion::run_folder;
 
@@ -67,7 +67,6 @@ pub fn serve(
         .collect();
     let export = |(disk, name): (&Served, &String)| Export::new(name, disk.disk.clone());
     let exports: Vec<Export> = disks.iter().zip(&names).map(export).collect();
-    let mut report: Vec<String> = disks.iter().map(Served::summary).collect();
     let nbd = setup
         .nbd
         .as_ref()
@@ -80,11 +79,6 @@ pub fn serve(
         drop_privileges(Files::Named)?;
     }
     let listening = Listening::start(&hub, &tap, setup.access, &halt).map_err(world)?;
-    if let Some(listener) = &nbd {
-        let (address, names) = (listener.address(), names.join(", "));
-        report.push(format!("over NBD at {address}: {names}"));
-    }
-    report.push(format!("requests are reported at {}", tap.display()));
     let bound: Vec<(Served, Option<ServerSocket>)> = disks
         .into_iter()
         .map(|disk| disk.bind(setup).map(|socket| (disk, socket)))
@@ -98,16 +92,16 @@ pub fn serve(
     }
     let mut threads = Vec::new();
     for (disk, socket) in bound {
+        disk.log();
         threads.extend(disk.start(socket, &halt)?);
     }
     if let Some(listener) = nbd {
+        info!(address = %listener.address(), exports = %names.join(","), "serving over NBD");
         let (stop, options) = (halt.clone(), nbd_options(setup, owner));
         let serve = move || nbd::serve(&exports, &[listener], &options, &stop).map_err(world);
         threads.push(spawn("nbd", serve)?);
     }
-    for line in report {
-        output::say(format_args!("weir tapdisk: {line}"));
-    }
+    info!(socket = %tap.display(), "requests are reported");
     let mut alone = false;
     while !alone && signals.signal().is_none() && threads.iter().all(|t| !t.is_finished()) {
         alone = companion.nap(LOOK_EVERY);
@@ -146,7 +140,7 @@ fn nbd_options(setup: &Setup, owner: Owner) -> NbdOptions {
         idle: idle.unwrap_or(usual.idle),
         owner: owner.process,
         owner_only: owner.inserted,
-        report: |line| output::say(format_args!("weir tapdisk: {line}")),
+        report: |line| warn!("{line}"),
     }
 }
 
@@ -219,7 +213,7 @@ impl Served {
         let shown = disk.clone();
         let figures = Arc::new(move || figures(&shown, &sockets));
         disk.tell(hub, figures).map_err(world)?;
-        let tell: vhost::Tell = Arc::new(|line| output::say(format_args!("weir tapdisk: {line}")));
+        let tell: vhost::Tell = Arc::new(|line| info!("{line}"));
         let usual = vhost::Options::new(tell);
         let options = vhost::Options {
             queues: entry.queues.unwrap_or(usual.queues),
@@ -247,24 +241,20 @@ impl Served {
         name.unwrap_or(format!("disk{number}"))
     }
 
-    /// What is served and how, in a line.
-    fn summary(&self) -> String {
+    /// Logs what is served and how.
+    fn log(&self) {
         let (disk, subject) = (&self.disk, self.disk.subject());
         let size = scaled(disk.size_bytes() as f64, Unit::Bytes).expect("bytes have units");
-        let mut text = format!("{} ({size}, {}", subject.pdisk, disk.choice());
-        if disk.is_read_only() {
-            text += ", read-only";
-        }
-        text += ")";
-        if let Some(socket) = &self.socket {
-            text += &format!(" at {}", socket.display());
-        }
-        match (&subject.vm, &subject.vdisk) {
-            (Some(vm), Some(vdisk)) => text + &format!(", {vdisk} of VM {vm}"),
-            (Some(vm), None) => text + &format!(", a disk of VM {vm}"),
-            (None, Some(vdisk)) => text + &format!(", {vdisk}"),
-            (None, None) => text,
-        }
+        info!(
+            image = %subject.pdisk,
+            size = %size,
+            engine = %disk.choice(),
+            read_only = disk.is_read_only(),
+            socket = self.socket.as_ref().map(|path| display(path.display())),
+            vm = subject.vm.as_ref().map(display),
+            vdisk = subject.vdisk.as_ref().map(display),
+            "serving a disk"
+        );
     }
 
     /// Its thread, if it has a socket of its own.

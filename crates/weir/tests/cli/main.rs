@@ -15,6 +15,7 @@ mod hist_live;
 mod inspection;
 mod iostat;
 mod live;
+mod log;
 mod names;
 mod pairing;
 mod partials;

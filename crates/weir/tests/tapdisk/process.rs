@@ -98,7 +98,7 @@ pub struct Tapdisk {
 }
 
 /// What the last line of its start begins with.
-const READY: &str = "weir tapdisk: requests are reported at ";
+const READY: &str = "requests are reported socket=";
 
 impl Tapdisk {
     /// Starts one; it serves on return.
@@ -138,7 +138,7 @@ impl Tapdisk {
                 ended.is_none() && Instant::now() < within,
                 "it does not serve: {ended:?} {said}"
             );
-            let tap = said.lines().find_map(|line| line.strip_prefix(READY));
+            let tap = said.lines().find_map(|line| line.split(READY).nth(1));
             tapdisk.tap = tap.unwrap_or_default().to_owned();
             std::thread::sleep(Duration::from_millis(5));
         }

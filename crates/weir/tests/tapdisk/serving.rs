@@ -249,8 +249,8 @@ fn a_port_alone_needs_no_path_for_the_tap() {
     let tapdisk = Tapdisk::start(&["--image", &image, "--nbd", "127.0.0.1:0"]);
     let tap = tapdisk.tap().to_owned();
     let said = tapdisk.said();
-    let port = said.split_once("over NBD at 127.0.0.1:").unwrap().1;
-    let port = port.split_once(':').unwrap().0;
+    let port = said.split_once("over NBD address=127.0.0.1:").unwrap().1;
+    let port = port.split_once(' ').unwrap().0;
     assert!(
         tap.ends_with(&format!("/weir-tapdisk/port-{port}.tap")),
         "{tap} {port}"

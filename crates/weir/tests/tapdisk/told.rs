@@ -304,8 +304,8 @@ fn an_agent_tells_of_the_disks_of_its_tap() {
     let (monitor, agent) = (served.scratch.file("monitor"), served.scratch.file("agent"));
     let socket = format!("unix:{}", served.scratch.file("monitor.sock"));
     let listen = ["monitor", "--listen", &socket, "--state", &monitor];
-    let (_monitor, said) = Running::start(&listen, "listens on ");
-    let address = said.split("listens on ").nth(1).unwrap();
+    let (_monitor, said) = Running::start(&listen, "listening address=");
+    let address = said.split("listening address=").nth(1).unwrap();
     let from = format!("tapdisk:{}", served.tapdisk.tap());
     let agent = [
         "agent",
@@ -318,7 +318,7 @@ fn an_agent_tells_of_the_disks_of_its_tap() {
         "--from",
         &from,
     ];
-    let (_agent, _) = Running::start(&agent, "welcomed");
+    let (_agent, _) = Running::start(&agent, "connected to the monitor");
     // It has tried whether it may listen.
     wait_until("nobody listens", || served.consumers().is_empty());
     let question = "select host, vm, vdisk, count(*) as n from IO group by host, vm, vdisk";

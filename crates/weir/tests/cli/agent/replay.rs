@@ -184,7 +184,10 @@ fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
     let shed: i64 = shed.map(|n| n.value).sum();
     assert!(shed > 0);
     assert_eq!(heard.count(1) as i64 + shed, 400_000);
-    assert!(said.contains("one request in 2 is kept (cpu)"), "{said}");
+    assert!(
+        said.contains("one request in 2 is kept cause=cpu"),
+        "{said}"
+    );
 }
 
 #[test]

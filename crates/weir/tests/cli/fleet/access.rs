@@ -92,7 +92,7 @@ fn the_monitor_logs_whom_it_refuses_and_why() {
     let line = |part: &str| {
         let said = monitor.said();
         let mut lines = said.lines();
-        lines.any(|line| line.starts_with("weir: refused 127.0.0.1:") && line.contains(part))
+        lines.any(|line| line.contains("WARN refused peer=127.0.0.1:") && line.contains(part))
     };
     until("both are logged", || {
         line("unknown token") && line("`reader` may not place or cancel queries")

@@ -224,7 +224,7 @@ fn begin(home: &Scratch, listen: &str) -> (Process, String) {
         "--state",
         state.to_str().unwrap(),
     ]);
-    let ready = "the monitor listens on ";
+    let ready = "listening address=";
     let address = || {
         let said = process.said();
         let line = said.lines().find_map(|line| line.split(ready).nth(1));

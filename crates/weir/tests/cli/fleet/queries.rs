@@ -126,7 +126,7 @@ fn a_reload_takes_over_the_queries_of_the_configuration() {
         .home
         .file("monitor.toml", &config.replace("\"one\"", "\"two\""));
     monitor.signal("-HUP");
-    until("it says so", || monitor.said().contains("weir: reloaded: "));
+    until("it says so", || monitor.said().contains("INFO reloaded: "));
     assert_eq!(names(), ["two"]);
 }
 
