@@ -114,9 +114,9 @@ fn execute(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Builds the program as it is released.
-fn build_weir() -> Result<()> {
-    execute(cargo().args(["build", "--release", "--locked", "--package", "weir"]))
+/// Builds the program with a profile of `Cargo.toml`.
+fn build_weir(profile: &str) -> Result<()> {
+    execute(cargo().args(["build", "--locked", "--package", "weir", "--profile", profile]))
 }
 
 /// The number that goes with an option of a command line.

@@ -52,7 +52,7 @@ pub fn run(args: &[String]) -> Result<()> {
         engine::run()?;
     }
     if wanted("tap") {
-        build_weir()?;
+        build_weir("release")?;
         tap::run(&pace)?;
     }
     if wanted("hist") {
@@ -62,7 +62,7 @@ pub fn run(args: &[String]) -> Result<()> {
         tapdisk::run(&pace)?;
     }
     if wanted("top") {
-        build_weir()?;
+        build_weir("release")?;
         top::run(&pace)?;
     }
     if wanted("workload") {

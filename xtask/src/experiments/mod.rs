@@ -109,7 +109,7 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     packages::ensure(packages::BUILD)?;
     packages::ensure(&["iproute2"])?;
-    build_weir()?;
+    build_weir("release")?;
     copying::build()?;
     let mut failed = Vec::new();
     for experiment in EXPERIMENTS {
