@@ -116,7 +116,14 @@ fn execute(command: &mut Command) -> Result<()> {
 
 /// Builds the program with a profile of `Cargo.toml`.
 fn build_weir(profile: &str) -> Result<()> {
-    execute(cargo().args(["build", "--locked", "--package", "weir", "--profile", profile]))
+    execute(cargo().args([
+        "build",
+        "--locked",
+        "--package",
+        "weir",
+        "--profile",
+        profile,
+    ]))
 }
 
 /// The number that goes with an option of a command line.
