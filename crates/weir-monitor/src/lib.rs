@@ -60,7 +60,7 @@ pub use agents::{Agent, AgentId};
 pub use channels::Channels;
 pub use files::FileSink;
 pub use lock::hold;
-pub use publish::Publisher;
+pub use publish::{Bounds, Publisher};
 pub use question::check_queries;
 pub use run::run;
 pub use state::StateError;
@@ -69,7 +69,7 @@ use content::Content;
 use forgotten::ForgottenAgents;
 use own_stream::OwnStream;
 use recovery::Recovery;
-use state::State;
+use state::{Saved, State};
 use weir_runtime::run_loop::Counters;
 
 /// The stream of what agents and monitor note.
@@ -151,6 +151,13 @@ pub struct Running {
     reads_own: bool,
     /// What it reads of agents, and what had become of those rows when it began.
     channels: Vec<(ChannelId, Account)>,
+}
+
+impl Running {
+    /// The channels that it reads, in the order of its fragments.
+    pub fn channels(&self) -> impl Iterator<Item = ChannelId> {
+        self.channels.iter().map(|(id, _)| *id)
+    }
 }
 
 /// A query that came to an end by its own fault.
@@ -272,7 +279,27 @@ impl Monitor {
     /// # Errors
     /// When the directory cannot be used.
     pub fn open(dir: &Path, options: Options, now: Nanos) -> Result<Monitor, StateError> {
-        let (mut state, saved) = State::open(dir)?;
+        Monitor::with_state(State::open(dir)?, options, now)
+    }
+
+    /// As [`Monitor::open`], without a thread: checkpoints reach the disk by
+    /// [`Monitor::write_checkpoint`], so that a simulation decides when.
+    ///
+    /// # Errors
+    /// When the directory cannot be used.
+    pub fn open_without_thread(
+        dir: &Path,
+        options: Options,
+        now: Nanos,
+    ) -> Result<Monitor, StateError> {
+        Monitor::with_state(State::open_for_caller(dir)?, options, now)
+    }
+
+    fn with_state(
+        (mut state, saved): (State, Option<Saved>),
+        options: Options,
+        now: Nanos,
+    ) -> Result<Monitor, StateError> {
         // Which of the numbers ahead were given is not known.
         let next = state.channels();
         state.reserve(next + 1)?;
@@ -285,6 +312,28 @@ impl Monitor {
             monitor.restore(saved, now);
         }
         Ok(monitor)
+    }
+
+    /// Writes the checkpoint that waits, of a monitor without a thread.
+    pub fn write_checkpoint(&mut self) {
+        if let Some(state) = &mut self.state {
+            state.write_waiting();
+        }
+    }
+
+    /// The agents.
+    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values()
+    }
+
+    /// The queries that run.
+    pub fn queries(&self) -> impl Iterator<Item = (QueryId, &Running)> {
+        self.queries.iter().map(|(id, running)| (*id, running))
+    }
+
+    /// The instant up to which all is over.
+    pub fn frontier(&self) -> Nanos {
+        self.frontier
     }
 
     /// Takes in what happened on the network, at `now` by the monitor's clock. What a client asks is

@@ -194,14 +194,47 @@ pub struct Position {
     pub bytes: u64,
 }
 
-/// The state directory, and a thread that writes there, since a disk may be slow.
+/// The state directory, and what writes there.
 pub struct State {
     dir: PathBuf,
     identity: Identity,
-    jobs: Option<SyncSender<Job>>,
-    done: Receiver<Result<(), StateError>>,
-    thread: Option<JoinHandle<()>>,
+    writer: Writer,
     busy: bool,
+}
+
+/// What writes checkpoints.
+enum Writer {
+    /// A thread, since a disk may be slow.
+    Thread {
+        jobs: Option<SyncSender<Job>>,
+        done: Receiver<Result<(), StateError>>,
+        thread: Option<JoinHandle<()>>,
+    },
+    /// The caller, by [`State::write_waiting`]: a checkpoint that waits and its result.
+    Caller {
+        waiting: Option<Job>,
+        done: Option<Result<(), StateError>>,
+    },
+}
+
+impl Writer {
+    fn thread(dir: &Path) -> Writer {
+        let (jobs, waiting) = sync_channel::<Job>(1);
+        let (results, done) = channel();
+        let at = dir.to_owned();
+        let thread = std::thread::spawn(move || {
+            for job in waiting {
+                if results.send(save(&at, &job)).is_err() {
+                    return;
+                }
+            }
+        });
+        Writer::Thread {
+            jobs: Some(jobs),
+            done,
+            thread: Some(thread),
+        }
+    }
 }
 
 /// What is to be written, once those files are on the disk.
@@ -216,6 +249,24 @@ impl State {
     /// # Errors
     /// When it cannot be read or written, or holds something else.
     pub fn open(dir: &Path) -> Result<(State, Option<Saved>), StateError> {
+        State::open_with(dir, Writer::thread)
+    }
+
+    /// The same; no thread writes, but [`State::write_waiting`].
+    ///
+    /// # Errors
+    /// As [`State::open`].
+    pub fn open_for_caller(dir: &Path) -> Result<(State, Option<Saved>), StateError> {
+        State::open_with(dir, |_| Writer::Caller {
+            waiting: None,
+            done: None,
+        })
+    }
+
+    fn open_with(
+        dir: &Path,
+        writer: impl Fn(&Path) -> Writer,
+    ) -> Result<(State, Option<Saved>), StateError> {
         private::directory(dir).map_err(|e| failed(dir, e))?;
         let identity = match read::<Identity>(&dir.join(IDENTITY))? {
             Some(identity) => identity,
@@ -225,22 +276,10 @@ impl State {
             },
         };
         let saved = read::<Saved>(&dir.join(CHECKPOINT))?;
-        let (jobs, waiting) = sync_channel::<Job>(1);
-        let (tell, done) = channel();
-        let at = dir.to_owned();
-        let thread = std::thread::spawn(move || {
-            for job in waiting {
-                if tell.send(save(&at, &job)).is_err() {
-                    return;
-                }
-            }
-        });
         let state = State {
             dir: dir.to_owned(),
             identity,
-            jobs: Some(jobs),
-            done,
-            thread: Some(thread),
+            writer: writer(dir),
             busy: false,
         };
         Ok((state, saved))
@@ -274,8 +313,23 @@ impl State {
     pub fn save(&mut self, saved: &Saved, first: Vec<PathBuf>) {
         assert!(!self.busy, "one checkpoint after the other");
         let checkpoint = serde_json::to_vec(saved).expect("numbers and texts are JSON");
-        let jobs = self.jobs.as_ref().expect("it is open");
-        self.busy = jobs.send(Job { checkpoint, first }).is_ok();
+        let job = Job { checkpoint, first };
+        self.busy = match &mut self.writer {
+            Writer::Thread { jobs, .. } => jobs.as_ref().expect("it is open").send(job).is_ok(),
+            Writer::Caller { waiting, .. } => {
+                *waiting = Some(job);
+                true
+            }
+        };
+    }
+
+    /// Writes the checkpoint that waits for the caller, if any.
+    pub fn write_waiting(&mut self) {
+        if let Writer::Caller { waiting, done } = &mut self.writer
+            && let Some(job) = waiting.take()
+        {
+            *done = Some(save(&self.dir, &job));
+        }
     }
 
     /// True while something is being saved.
@@ -288,9 +342,15 @@ impl State {
         if !self.busy {
             return None;
         }
-        let done = match patient {
-            true => self.done.recv().map_err(|_| TryRecvError::Disconnected),
-            false => self.done.try_recv(),
+        if patient {
+            self.write_waiting();
+        }
+        let done = match &mut self.writer {
+            Writer::Thread { done, .. } if patient => {
+                done.recv().map_err(|_| TryRecvError::Disconnected)
+            }
+            Writer::Thread { done, .. } => done.try_recv(),
+            Writer::Caller { done, .. } => done.take().ok_or(TryRecvError::Empty),
         };
         match done {
             Ok(done) => {
@@ -306,10 +366,13 @@ impl State {
     }
 }
 
-impl Drop for State {
+impl Drop for Writer {
     fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
+        let Writer::Thread { jobs, thread, .. } = self else {
+            return;
+        };
+        *jobs = None;
+        if let Some(thread) = thread.take() {
             // A panic there was printed there.
             let _ = thread.join();
         }

@@ -17,7 +17,7 @@ use weir_wire::{
 };
 
 use super::super::publish::Bounds;
-use super::super::{Agent, FileSink, Monitor, Options, Publisher, Running, Work};
+use super::super::{FileSink, Monitor, Options, Publisher, Work};
 use weir_runtime::plans;
 
 /// When the tests' time begins.
@@ -97,21 +97,6 @@ pub fn publisher(cut: &Cut, sink: Box<dyn Sink>, path: PathBuf) -> Publisher {
 
 /// What only tests look at.
 impl Monitor {
-    /// The queries that run.
-    pub fn queries(&self) -> impl Iterator<Item = (QueryId, &Running)> {
-        self.queries.iter().map(|(id, running)| (*id, running))
-    }
-
-    /// The agents.
-    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
-        self.agents.values()
-    }
-
-    /// The instant up to which all is over.
-    pub fn frontier(&self) -> Nanos {
-        self.frontier
-    }
-
     /// How much was done.
     pub fn work(&self) -> Work {
         self.work
