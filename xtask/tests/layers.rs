@@ -59,6 +59,18 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
     ("weir-guest", &["weir-sketch"]),
+    (
+        "weir-simulation",
+        &[
+            "weir-agent",
+            "weir-model",
+            "weir-monitor",
+            "weir-query",
+            "weir-runtime",
+            "weir-sink",
+            "weir-wire",
+        ],
+    ),
 ];
 
 /// The stages of `weir-query`, lowest first. A stage may use itself and those before it. `expr` and

@@ -1,0 +1,346 @@
+//! [`Process`]: one process of an agent: the agent's core, and what its uplink does, without threads.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use fastrand::Rng;
+use weir_agent::AgentCore;
+use weir_model::{Batch, Nanos};
+use weir_query::engine::EngineOptions;
+use weir_query::plan::codec;
+use weir_wire::clock::{Clock, Exchange};
+use weir_wire::frame::texts::TextTable;
+use weir_wire::frame::{self, Compression, FrameError};
+use weir_wire::message::{Down, DownBody, FlightData, Ping, Up, UpBody};
+use weir_wire::outbox::spool::{DiskResult, DiskTask, segment_bytes};
+use weir_wire::outbox::{EncodedMessage, Outbox};
+use weir_wire::{AgentMessage, ChannelId, ChannelTally, Hello, MonitorMessage, Status, Welcome};
+
+use crate::network::LinkId;
+use crate::scenario::Scenario;
+use crate::{MS, SECOND};
+
+/// How often a process asks for the monitor's time, once it knows it.
+const PING_EVERY: Nanos = SECOND;
+
+/// The connection that a process has.
+struct Connection {
+    link: LinkId,
+    /// It was welcomed.
+    is_welcomed: bool,
+    /// Orders that wait until the clock is synchronised, the welcome first.
+    orders: VecDeque<Order>,
+    /// The number of the first message that comes, until that is sent.
+    resume: Option<u64>,
+    texts_sent: u32,
+    ping_at: Nanos,
+    pings: VecDeque<Nanos>,
+}
+
+/// Something that came down.
+enum Order {
+    Welcome(Vec<ChannelId>),
+    Message(MonitorMessage),
+}
+
+/// One process of an agent.
+pub struct Process {
+    /// The random number that the monitor knows it by.
+    pub instance: u64,
+    /// What runs the fragments.
+    pub core: AgentCore,
+    /// What is known of the monitor's time.
+    pub clock: Clock,
+    /// It has said all it has to say, and ends when that is delivered.
+    pub is_ending: bool,
+    /// How many channels the monitor wants to run.
+    channels: usize,
+    earlier: Vec<(u64, Vec<ChannelTally>)>,
+    outbox: Outbox,
+    texts: TextTable,
+    status: Option<UpBody>,
+    /// The column of a channel's rows that says how many requests each stands for.
+    counts: BTreeMap<ChannelId, Option<usize>>,
+    /// Segments on a disk that is lost with the process.
+    disk: BTreeMap<u64, VecDeque<EncodedMessage>>,
+    disk_failures_percent: u32,
+    connection: Option<Connection>,
+}
+
+impl Process {
+    /// A process that knows what earlier ones have produced.
+    pub fn new(
+        instance: u64,
+        earlier: Vec<(u64, Vec<ChannelTally>)>,
+        scenario: &Scenario,
+    ) -> Process {
+        Process {
+            instance,
+            core: AgentCore::new(EngineOptions::default()),
+            clock: Clock::new(),
+            is_ending: false,
+            channels: usize::MAX,
+            earlier,
+            outbox: Outbox::new(scenario.capacity),
+            texts: TextTable::default(),
+            status: None,
+            counts: BTreeMap::new(),
+            disk: BTreeMap::new(),
+            disk_failures_percent: scenario.disk_failures_percent,
+            connection: None,
+        }
+    }
+
+    /// Its connection, if it has one.
+    pub fn link(&self) -> Option<LinkId> {
+        self.connection.as_ref().map(|c| c.link)
+    }
+
+    /// True if it runs all that the monitor wants, so that no row goes unseen.
+    pub fn is_running(&self) -> bool {
+        self.counts.len() == self.channels && self.clock.is_synchronised()
+    }
+
+    /// True if it is connected and everything was sent.
+    pub fn has_sent_all(&mut self) -> bool {
+        let connected = self.connection.as_ref().is_some_and(|c| c.is_welcomed);
+        connected && !self.outbox.has_next()
+    }
+
+    /// True if nothing waits to be delivered.
+    pub fn is_delivered(&self) -> bool {
+        self.outbox.waiting().messages == 0
+    }
+
+    /// Dials on a new connection: gives the first message.
+    pub fn dial(&mut self, host: &str, link: LinkId, scenario: &Scenario) -> FlightData {
+        self.connection = Some(Connection {
+            link,
+            is_welcomed: false,
+            orders: VecDeque::new(),
+            resume: None,
+            texts_sent: 0,
+            ping_at: Nanos::MIN,
+            pings: VecDeque::new(),
+        });
+        let hello = Hello {
+            host: host.to_owned(),
+            instance: self.instance,
+            version: "simulation".into(),
+            earlier: self.earlier.clone(),
+            held_bytes_max: scenario.capacity.sent_bytes() as u64,
+        };
+        Up::hello(&hello).expect("names and counts are within their bounds")
+    }
+
+    /// The connection is gone.
+    pub fn disconnect(&mut self) {
+        self.connection = None;
+    }
+
+    // ---- What comes down ----------------------------------------------------------------------
+
+    /// Takes in a message of the monitor, when the host's clock shows `now`.
+    pub fn receive(&mut self, data: &FlightData, now: Nanos) {
+        let down = Down::read(data).expect("the monitor keeps to the protocol");
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        let body = down.body.expect("both sides have the same version");
+        match body {
+            DownBody::Welcome(body) => {
+                let welcome = Welcome::try_from(body).expect("a welcome of this version");
+                let resume = self.outbox.resume(welcome.acked);
+                let resume = resume.expect("the monitor has what was sent");
+                assert_eq!(
+                    resume,
+                    welcome.acked + 1,
+                    "what is acknowledged is not wanted again"
+                );
+                connection.is_welcomed = true;
+                connection.resume = Some(resume);
+                connection
+                    .orders
+                    .push_back(Order::Welcome(welcome.channels));
+            }
+            DownBody::Pong(pong) => {
+                if let Some(at) = connection.pings.iter().position(|p| *p == pong.origin_ns) {
+                    connection.pings.remove(at);
+                    self.clock.update(Exchange {
+                        left: pong.origin_ns,
+                        came: pong.receive_ns,
+                        answered: pong.transmit_ns,
+                        back: now,
+                    });
+                }
+            }
+            DownBody::Ack(number) => {
+                assert!(self.outbox.ack(number), "{number} was sent");
+            }
+            body => {
+                let message = MonitorMessage::try_from(body).expect("an order");
+                connection.orders.push_back(Order::Message(message));
+            }
+        }
+    }
+
+    /// Does what the monitor ordered, at `now` by the monitor's clock as the process knows it.
+    pub fn follow_orders(&mut self, now: Nanos) {
+        if !self.clock.is_synchronised() || self.is_ending {
+            return;
+        }
+        loop {
+            let Some(order) = self.connection.as_mut().and_then(|c| c.orders.pop_front()) else {
+                return;
+            };
+            match order {
+                Order::Welcome(channels) => {
+                    self.channels = channels.len();
+                    let known: Vec<ChannelId> = self.counts.keys().copied().collect();
+                    for channel in known.into_iter().filter(|c| !channels.contains(c)) {
+                        self.stop(channel);
+                    }
+                }
+                Order::Message(MonitorMessage::Start { channel, fragment }) => {
+                    let plan = codec::decode(&fragment).expect("a sound fragment");
+                    let known = self.counts.insert(channel, plan.requests_column());
+                    if known.is_none() {
+                        // No row has come before all channels run.
+                        self.core.reached(now);
+                    }
+                    self.core.start(channel, &plan);
+                }
+                Order::Message(MonitorMessage::Stop { channel }) => self.stop(channel),
+                Order::Message(_) => {}
+            }
+        }
+    }
+
+    fn stop(&mut self, channel: ChannelId) {
+        self.counts.remove(&channel);
+        self.core.stop(channel);
+    }
+
+    // ---- What goes up -------------------------------------------------------------------------
+
+    /// Goes on to `at`, before which all rows are in.
+    pub fn step(&mut self, at: Nanos) {
+        for (channel, requests) in self.outbox.take_dropped() {
+            self.core.lost(channel, requests);
+        }
+        self.core.reached(at);
+        let mut messages = Vec::new();
+        self.core.step(&mut |message| messages.push(message));
+        self.put_all(messages);
+    }
+
+    /// Ends in order: sends what it still holds.
+    pub fn end(&mut self, at: Nanos) {
+        self.step(at);
+        let mut messages = Vec::new();
+        self.core.end(at, &mut |message| messages.push(message));
+        messages.push(AgentMessage::Watermark(Nanos::MAX));
+        self.put_all(messages);
+        self.is_ending = true;
+    }
+
+    /// Reports how it is.
+    pub fn report(&mut self) {
+        let status = Status {
+            tallies: self.core.tallies().collect(),
+            ..Status::default()
+        };
+        let body = UpBody::try_from(AgentMessage::Status(status));
+        self.status = Some(body.expect("a status within its bounds"));
+    }
+
+    fn put_all(&mut self, messages: Vec<AgentMessage>) {
+        for message in messages {
+            match message {
+                AgentMessage::Rows { channel, batch } => self.put_rows(channel, &batch),
+                message => {
+                    let body = UpBody::try_from(message).expect("a message within its bounds");
+                    self.outbox.push(EncodedMessage::message(body));
+                }
+            }
+        }
+    }
+
+    fn put_rows(&mut self, channel: ChannelId, batch: &Batch) {
+        let counts = self.counts.get(&channel).copied().flatten();
+        match frame::encode(channel, batch, &mut self.texts, Compression::None) {
+            Ok(mut frame) => {
+                if counts.is_some() {
+                    frame.head.requests = batch.requests(counts);
+                }
+                self.outbox
+                    .push(EncodedMessage::rows(frame, self.texts.len()));
+            }
+            Err(FrameError::TooLong | FrameError::TextBudget) if batch.len() > 1 => {
+                let half = batch.len() / 2;
+                self.put_rows(channel, &batch.slice(0, half));
+                self.put_rows(channel, &batch.slice(half, batch.len() - half));
+            }
+            Err(error) => panic!("rows of a fragment can be sent: {error:?}"),
+        }
+    }
+
+    /// The next messages to be sent while there is room for `room`, when the host's clock shows
+    /// `now`.
+    pub fn send(&mut self, now: Nanos, room: usize) -> Vec<FlightData> {
+        let mut sent = Vec::new();
+        let Some(connection) = self.connection.as_mut().filter(|c| c.is_welcomed) else {
+            return sent;
+        };
+        if let Some(number) = connection.resume.take() {
+            sent.push(Up::data(UpBody::Resume(number)));
+        }
+        if connection.ping_at <= now {
+            let is_known = self.clock.is_synchronised();
+            connection.ping_at = now + if is_known { PING_EVERY } else { 40 * MS };
+            connection.pings.push_back(now);
+            sent.push(Up::data(UpBody::Ping(Ping { origin_ns: now })));
+        }
+        sent.extend(self.status.take().map(Up::data));
+        while sent.len() < room {
+            let Some((number, message)) = self.outbox.next_message() else {
+                break;
+            };
+            while connection.texts_sent < message.texts {
+                let body = self.texts.from(connection.texts_sent);
+                connection.texts_sent += body.texts.len() as u32;
+                sent.push(Up::data(UpBody::Texts(body)));
+            }
+            sent.push(message.data(number));
+        }
+        sent
+    }
+
+    /// Does what the outbox wants of the disk, which fails now and then.
+    pub fn use_disk(&mut self, random: &mut Rng) {
+        while let Some(task) = self.outbox.next_disk_task() {
+            let fails = random.u32(0..100) < self.disk_failures_percent;
+            let failure = || std::io::Error::other("the simulated disk fails");
+            let result = match task {
+                DiskTask::Write { number, .. } if fails => {
+                    DiskResult::Written(number, Err(failure()))
+                }
+                DiskTask::Write { number, messages } => {
+                    let bytes = segment_bytes(messages.iter());
+                    self.disk.insert(number, messages.into());
+                    DiskResult::Written(number, Ok(bytes))
+                }
+                DiskTask::Read { number, .. } => {
+                    let messages = self.disk.remove(&number).filter(|_| !fails);
+                    DiskResult::Read(number, messages.ok_or_else(failure))
+                }
+                DiskTask::Remove(numbers) => {
+                    for number in numbers {
+                        self.disk.remove(&number);
+                    }
+                    DiskResult::Removed
+                }
+            };
+            self.outbox.finish_disk_task(result);
+        }
+    }
+}
